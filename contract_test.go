@@ -1,0 +1,194 @@
+package parley
+
+import (
+	_ "embed"
+	"fmt"
+	"regexp"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/go-cmp/cmp"
+)
+
+//go:embed testdata/interface.txt
+var interfaceTable string
+
+func contract(t *testing.T) *openapi3.T {
+	t.Helper()
+	document, err := openapi3.NewLoader().LoadFromData(Contract)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return document
+}
+
+// TestContractIsTheInterface holds openapi.yaml against the specification's tables, both ways: nothing missing, nothing
+// different, nothing more than what the table marks as ours.
+func TestContractIsTheInterface(t *testing.T) {
+	t.Parallel()
+	var want []string
+	for line := range strings.Lines(interfaceTable) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		parts := strings.Split(line, "|")
+		if len(parts) != 3 {
+			t.Fatalf("a line of the table has %d parts: %s", len(parts), line)
+		}
+		head := strings.Join(strings.Fields(parts[0]), " ")
+		for i, part := range parts {
+			fields := strings.Fields(strings.ReplaceAll(part, "*", ""))
+			if i > 0 {
+				sort.Strings(fields)
+			}
+			parts[i] = strings.Join(fields, " ")
+		}
+		want = append(want, head+" | "+parts[1]+" | "+parts[2])
+	}
+	var have []string
+	document := contract(t)
+	operations := 0
+	for path, item := range document.Paths.Map() {
+		for method, operation := range item.Operations() {
+			operations++
+			have = append(have, describe(document, method, path, operation))
+			for _, line := range want { // what stands inside the responses is compared where the table speaks of it
+				inside, ok := strings.CutPrefix(line, "IN "+method+" "+path+" ")
+				if name, _, _ := strings.Cut(inside, " |"); ok {
+					have = append(have, fmt.Sprintf("IN %s %s %s |  | %s", method, path, name, strings.Join(fields(within(operation, name)), " ")))
+				}
+			}
+		}
+	}
+	sort.Strings(want)
+	sort.Strings(have)
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("the contract is not the specification (-specification +contract):\n%s", diff)
+	}
+	if operations != 41 {
+		t.Errorf("there are %d operations, want the specification's 40 and rotate_key", operations)
+	}
+}
+
+// describe writes an operation the way the table does.
+func describe(document *openapi3.T, method, path string, operation *openapi3.Operation) string {
+	security := document.Security
+	if operation.Security != nil {
+		security = *operation.Security
+	}
+	key := "open"
+	if len(security) > 0 {
+		key = "key"
+	}
+	price := "free"
+	if info, ok := operation.Extensions["x-payment-info"].(map[string]any); ok {
+		price = fmt.Sprint(info["price"].(map[string]any)["amount"])
+	}
+	var request []string
+	for _, parameter := range operation.Parameters {
+		request = append(request, field(parameter.Value.Name, parameter.Value.Schema.Value, parameter.Value.Required))
+	}
+	if operation.RequestBody != nil {
+		request = append(request, fields(operation.RequestBody.Value.Content["application/json"].Schema.Value)...)
+	}
+	response := fields(operation.Responses.Value("200").Value.Content["application/json"].Schema.Value)
+	sort.Strings(request)
+	return fmt.Sprintf("%s %s %s %s | %s | %s", method, path, key, price, strings.Join(request, " "), strings.Join(response, " "))
+}
+
+// within returns the schema of a response's field, or of its entries.
+func within(operation *openapi3.Operation, name string) *openapi3.Schema {
+	schema := operation.Responses.Value("200").Value.Content["application/json"].Schema.Value.Properties[name].Value
+	if schema.Items != nil {
+		return schema.Items.Value
+	}
+	return schema
+}
+
+func fields(schema *openapi3.Schema) []string {
+	var list []string
+	for name, property := range schema.Properties {
+		list = append(list, field(name, property.Value, slices.Contains(schema.Required, name)))
+	}
+	sort.Strings(list)
+	return list
+}
+
+func field(name string, schema *openapi3.Schema, required bool) string {
+	kind := schema.Type.Slice()[0]
+	if kind == "array" {
+		kind = schema.Items.Value.Type.Slice()[0] + "[]"
+	}
+	text := name + ":" + kind
+	if required {
+		text += "!"
+	}
+	if schema.Default != nil {
+		text += "=" + fmt.Sprint(schema.Default)
+	}
+	if schema.Min != nil {
+		text += ">" + strconv.FormatFloat(*schema.Min, 'f', -1, 64)
+	}
+	if schema.Max != nil && *schema.Max < 1<<53-1 { // an integer that JSON cannot carry is no limit of ours
+		text += "<" + strconv.FormatFloat(*schema.Max, 'f', -1, 64)
+	}
+	if kind == "string[]" && name == "pinned_message_ids" && schema.MaxItems != nil {
+		text += "<" + strconv.FormatUint(*schema.MaxItems, 10)
+	}
+	if strings.HasSuffix(name, "username") {
+		text += "/" + schema.Pattern + "/"
+	}
+	return text
+}
+
+var operationID = regexp.MustCompile(`^[a-z][a-zA-Z]+$`)
+
+// TestContractHabits holds what every operation must have, whatever the specification's tables say of it.
+func TestContractHabits(t *testing.T) {
+	t.Parallel()
+	document := contract(t)
+	seen := map[string]bool{}
+	for path, item := range document.Paths.Map() {
+		for method, operation := range item.Operations() {
+			name := method + " " + path
+			if !operationID.MatchString(operation.OperationID) || seen[operation.OperationID] {
+				t.Errorf("%s: operationId %q is not a unique lowerCamel name", name, operation.OperationID)
+			}
+			seen[operation.OperationID] = true
+			_, priced := operation.Extensions["x-payment-info"]
+			for _, status := range []string{"400", "402", "409", "503"} {
+				if priced && operation.Responses.Value(status) == nil {
+					t.Errorf("%s is paid but does not describe %s", name, status)
+				}
+			}
+			if !priced && operation.Responses.Value("402") != nil {
+				t.Errorf("%s is free but describes a 402", name)
+			}
+			if operation.RequestBody != nil {
+				media := operation.RequestBody.Value.Content["application/json"]
+				if schema := media.Schema.Value; schema.AdditionalProperties.Has == nil || *schema.AdditionalProperties.Has {
+					t.Errorf("%s takes unknown fields", name)
+				}
+				if err := media.Schema.Value.VisitJSON(media.Example); media.Example == nil || err != nil {
+					t.Errorf("%s: the request's example does not fit its schema: %v", name, err)
+				}
+			}
+			for status, response := range operation.Responses.Map() {
+				media := response.Value.Content["application/json"]
+				if media == nil || media.Example == nil {
+					t.Errorf("%s: %s has no example", name, status)
+				} else if err := media.Schema.Value.VisitJSON(media.Example); err != nil {
+					t.Errorf("%s: the example of %s does not fit its schema: %v", name, status, err)
+				}
+				if response.Value.Headers["X-Request-Id"] == nil {
+					t.Errorf("%s: %s does not describe X-Request-Id", name, status)
+				}
+			}
+		}
+	}
+}
