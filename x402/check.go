@@ -1,0 +1,139 @@
+package x402
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// MinimumValidity is how long an authorization must still be valid when it arrives: room for the handler and for
+	// the settlement in a block. Facilitators themselves want 6 seconds.
+	MinimumValidity = 20 * time.Second
+	// MaximumValidity is how far ahead validBefore may lie. The official clients sign up to an hour; a longer life
+	// would only make us keep the replay record longer.
+	MaximumValidity = 24 * time.Hour
+)
+
+// Checker makes the checks that a resource server makes itself before it calls a facilitator. Make it with
+// [NewChecker]; it is safe for concurrent use.
+type Checker struct {
+	domains map[string]Domain // by network
+}
+
+// NewChecker returns a checker for payments with the tokens of these networks. It fails on a malformed token address.
+func NewChecker(networks ...Network) (Checker, error) {
+	domains := make(map[string]Domain, len(networks))
+	for _, network := range networks {
+		domain, err := NewDomain(network.AssetName, network.AssetVersion, network.ChainID, network.Asset)
+		if err != nil {
+			return Checker{}, fmt.Errorf("network %s: %w", network.ID, err)
+		}
+		domains[network.ID] = domain
+	}
+	return Checker{domains}, nil
+}
+
+// Checked is what the local checks found out about a payment, in the shape a ledger needs.
+type Checked struct {
+	// Payer is the lower-case address that pays.
+	Payer string
+	// Nonce is lower-case; (network, asset, Payer, Nonce) identifies the authorization.
+	Nonce string
+	// ValidBefore is when the authorization ends, to the second; zero if the payment is out of time.
+	ValidBefore time.Time
+	// Conclusive is true if a key's signature was checked. It is false for a longer signature, of a smart wallet
+	// (ERC-1271, ERC-6492), which only the chain can judge: ask the facilitator's /verify. Until then Payer is a claim
+	// that anybody can make, since authorizations are public once they are settled.
+	Conclusive bool
+}
+
+// Check checks a payment against our offer (not the payer's copy) at the server's time now: payee, exact amount, a
+// signature, and last a time window from now or before to between [MinimumValidity] and [MaximumValidity] ahead. The
+// error is an [*Invalid] if the payment is at fault, and another one if the offer is not of a network of this checker,
+// which is the server's own mistake. With an Invalid that is OutOfTime, Checked still names the authorization. The
+// payload's form is taken as checked by [ParsePaymentPayload].
+func (c Checker) Check(offer PaymentRequirements, payload *PaymentPayload, now time.Time) (Checked, error) {
+	domain, ok := c.domains[offer.Network]
+	if !ok || offer.Scheme != SchemeExact || !strings.EqualFold(offer.Asset, domain.VerifyingContract) ||
+		offer.Extra["name"] != domain.Name || offer.Extra["version"] != domain.Version {
+		return Checked{}, fmt.Errorf("check payment: the offer (scheme %q, network %q, asset %q) is not one of this checker's",
+			offer.Scheme, offer.Network, offer.Asset)
+	}
+	authorization := payload.Payload.Authorization
+	if !strings.EqualFold(authorization.To, offer.PayTo) {
+		return Checked{}, invalid(ReasonRecipientMismatch, "authorization.to is %s, but the payee is %s: sign an authorization "+
+			"to the offer's payTo", authorization.To, offer.PayTo)
+	}
+	if authorization.Value != offer.Amount {
+		return Checked{}, invalid(ReasonValueMismatch, "authorization.value is %s, but the price is exactly %s atomic units, "+
+			"not less and not more: sign an authorization of the offer's amount", authorization.Value, offer.Amount)
+	}
+	checked := Checked{Payer: strings.ToLower(authorization.From), Nonce: strings.ToLower(authorization.Nonce)}
+	if !isHex(payload.Payload.Signature, signatureBytes+1, maxSignatureBytes) {
+		if err := checkSignature(domain, payload.Payload); err != nil {
+			return Checked{}, err
+		}
+		checked.Conclusive = true
+	}
+	var err error
+	checked.ValidBefore, err = checkWindow(authorization, now)
+	return checked, err
+}
+
+// checkWindow checks the times of an authorization and returns its end.
+func checkWindow(a Authorization, now time.Time) (time.Time, error) {
+	clock := now.Unix()
+	if validAfter, ok := unixSeconds(a.ValidAfter); !ok || validAfter > clock {
+		return time.Time{}, outOfTime(ReasonValidAfter, "the authorization is not valid yet: validAfter is %s and the server's "+
+			"clock says %d (Unix seconds); sign a new one with validAfter \"0\"", a.ValidAfter, clock)
+	}
+	validBefore, ok := unixSeconds(a.ValidBefore)
+	earliest, latest := now.Add(MinimumValidity).Unix(), now.Add(MaximumValidity).Unix()
+	if ok && validBefore < earliest {
+		return time.Time{}, outOfTime(ReasonValidBefore, "the authorization ends too soon or has ended: validBefore is %d and "+
+			"must be at least %d (Unix seconds), %.0f seconds after the server's clock, to leave time for the settlement; sign "+
+			"a new one that lives for the offer's maxTimeoutSeconds", validBefore, earliest, MinimumValidity.Seconds())
+	}
+	if !ok || validBefore > latest {
+		return time.Time{}, outOfTime(ReasonValidBefore, "the authorization lives too long: validBefore is %s and must be at "+
+			"most %d (Unix seconds), %.0f hours after the server's clock; sign a new one that lives for the offer's "+
+			"maxTimeoutSeconds", a.ValidBefore, latest, MaximumValidity.Hours())
+	}
+	return time.Unix(validBefore, 0).UTC(), nil
+}
+
+// unixSeconds returns false for a number that no clock will ever reach.
+func unixSeconds(decimal string) (int64, bool) {
+	seconds, err := strconv.ParseInt(decimal, 10, 64)
+	return seconds, err == nil
+}
+
+// checkSignature checks that the payer's key made the signature. A contract whose own signatures happen to have 65
+// bytes is refused here, too: it cannot be told from a forgery without the chain.
+func checkSignature(domain Domain, payload ExactPayload) error {
+	digest, err := domain.TransferDigest(payload.Authorization)
+	if err != nil {
+		return invalid(ReasonPayload, "%s", err)
+	}
+	signer, err := RecoverHex(digest, payload.Signature)
+	if err != nil {
+		return invalid(ReasonSignature, "the signature does not check: %s; sign the authorization with EIP-712 by the key of "+
+			"authorization.from", err)
+	}
+	if !strings.EqualFold(signer, payload.Authorization.From) {
+		return invalid(ReasonSignature, "the signature is not by authorization.from %s: sign exactly this authorization with "+
+			"its key, in the EIP-712 domain {name: %q, version: %q, chainId: %d, verifyingContract: %s}",
+			payload.Authorization.From, domain.Name, domain.Version, domain.ChainID, domain.VerifyingContract)
+	}
+	return nil
+}
+
+func invalid(reason, format string, args ...any) error {
+	return &Invalid{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func outOfTime(reason, format string, args ...any) error {
+	return &Invalid{Reason: reason, Message: fmt.Sprintf(format, args...), OutOfTime: true}
+}

@@ -1,0 +1,239 @@
+package x402
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+)
+
+const (
+	// verifyTimeout bounds one call of /verify or /supported, which move nothing.
+	verifyTimeout = 10 * time.Second
+	// maxAnswerBytes bounds what is read of an answer; real ones have a few hundred bytes.
+	maxAnswerBytes = 1 << 20
+	// supportedAttempts and longestPause bound the patience with a facilitator that answers 429.
+	supportedAttempts = 3
+	longestPause      = 10 * time.Second
+)
+
+// Facilitator calls a facilitator's HTTP API (x402 v2). It is safe for concurrent use once its fields are set. Errors
+// tell statuses and never what a facilitator wrote, because that may repeat the payment; for the same reason do not
+// log the messages in its verdicts together with payloads.
+type Facilitator struct {
+	// BaseURL is without a trailing slash.
+	BaseURL string
+	// HTTPClient sends the requests; nil means [http.DefaultClient]. Redirects are never followed. Its Timeout, if
+	// set, must leave a settlement the time it needs: 60 to 90 seconds.
+	HTTPClient *http.Client
+	// AuthHeaders returns what a hosted facilitator wants to see, for the endpoint "supported", "verify" or "settle";
+	// it is asked anew for each call. nil means none.
+	AuthHeaders func(ctx context.Context, endpoint string) (http.Header, error)
+}
+
+// UnknownOutcome says that /settle gave no clear answer: the money may or may not have moved. The payer must not be
+// asked to pay again (no 402); settle the same payment again later.
+type UnknownOutcome struct {
+	// NotSent is true if no connection came about, so that the facilitator cannot have acted in this call.
+	NotSent bool
+	// Reason is the facilitator's last errorReason, "settlement_pending" for instance; "" if it gave none.
+	Reason string
+	// Transaction is the hash of a transfer that was sent to the chain and is not confirmed; "" if none is known.
+	Transaction string
+	// Err says what happened. It holds nothing that the facilitator wrote.
+	Err error
+}
+
+// Error returns what happened.
+func (e *UnknownOutcome) Error() string { return "settlement outcome unknown: " + e.Err.Error() }
+
+// Unwrap returns Err, so that [context.DeadlineExceeded] can be recognised.
+func (e *UnknownOutcome) Unwrap() error { return e.Err }
+
+// Supported asks what the facilitator can do. It waits and repeats on 429, honouring Retry-After up to ten seconds,
+// three attempts in all. A failure should keep no server from starting: it only means that nobody knows yet.
+func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error) {
+	for attempt := 1; ; attempt++ {
+		answer, err := f.timedCall(ctx, http.MethodGet, "supported", nil)
+		if err != nil {
+			return nil, fmt.Errorf("facilitator supported: %w", err)
+		}
+		if answer.status == http.StatusTooManyRequests && attempt < supportedAttempts {
+			select {
+			case <-time.After(pause(answer.retryAfter, attempt)):
+				continue
+			case <-ctx.Done():
+				return nil, fmt.Errorf("facilitator supported: %w", ctx.Err())
+			}
+		}
+		if answer.status != http.StatusOK {
+			return nil, fmt.Errorf("facilitator supported: status %d", answer.status)
+		}
+		supported := new(SupportedResponse)
+		if json.Unmarshal(answer.body, supported) != nil {
+			return nil, errors.New("facilitator supported: the answer is not the JSON it should be")
+		}
+		return supported, nil
+	}
+}
+
+// Verify asks whether a payment would settle, within 10 seconds. requirements are our own offer, never the payer's
+// copy. A negative verdict is an answer with IsValid false, whatever its HTTP status; an error means that there is no
+// verdict and nothing has happened.
+func (f *Facilitator) Verify(ctx context.Context, payload *PaymentPayload, requirements PaymentRequirements) (*VerifyResponse, error) {
+	body, err := requestBody(payload, requirements)
+	if err != nil {
+		return nil, fmt.Errorf("facilitator verify: %w", err)
+	}
+	answer, err := f.timedCall(ctx, http.MethodPost, "verify", body)
+	if err != nil {
+		return nil, fmt.Errorf("facilitator verify: %w", err)
+	}
+	verdict, ok := answer.verifyVerdict()
+	if !ok {
+		return nil, fmt.Errorf("facilitator verify: no verdict in the answer with status %d", answer.status)
+	}
+	return verdict, nil
+}
+
+// Settle has the facilitator move the money. requirements are our own offer, never the payer's copy. ctx must not be
+// the payer's connection and carries the deadline, 60 seconds at least, since a block must be waited for.
+//
+// A definite refusal is an answer with Success false. invalid_exact_evm_nonce_already_used among them says that the
+// authorization was used, perhaps by an earlier call for the same payment, or cancelled: consult the ledger. Every
+// error is an [*UnknownOutcome]. The answer settlement_pending is followed up once by the identical request; because
+// the transfer is then under way, only success is final after it.
+func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requirements PaymentRequirements) (*SettleResponse, error) {
+	body, err := requestBody(payload, requirements)
+	if err != nil {
+		return nil, &UnknownOutcome{NotSent: true, Err: fmt.Errorf("facilitator settle: %w", err)}
+	}
+	first, err := f.settle(ctx, body)
+	if err != nil || first.Success || first.ErrorReason != ReasonSettlementPending {
+		return first, err
+	}
+	second, err := f.settle(ctx, body)
+	if err != nil {
+		return nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: first.Transaction, Err: errors.Unwrap(err)}
+	}
+	if !second.Success {
+		return nil, &UnknownOutcome{Reason: second.ErrorReason, Transaction: first.Transaction,
+			Err: errors.New("facilitator settle: the transfer was sent to the chain and is not confirmed")}
+	}
+	return second, nil
+}
+
+// settle calls /settle once. The error is an *UnknownOutcome.
+func (f *Facilitator) settle(ctx context.Context, body []byte) (*SettleResponse, error) {
+	answer, err := f.call(ctx, http.MethodPost, "settle", body)
+	if err != nil {
+		_, notSent := errors.AsType[*notSentError](err)
+		return nil, &UnknownOutcome{NotSent: notSent, Err: fmt.Errorf("facilitator settle: %w", err)}
+	}
+	verdict, ok := answer.settleVerdict()
+	if !ok {
+		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: no verdict in the answer with status %d", answer.status)}
+	}
+	return verdict, nil
+}
+
+// requestBody is {x402Version, paymentPayload, paymentRequirements}. It is put together from bytes because encoding
+// the payload again might change it, and then the facilitator would judge something else than we checked.
+func requestBody(payload *PaymentPayload, requirements PaymentRequirements) ([]byte, error) {
+	raw := payload.Raw()
+	if raw == nil {
+		built, err := json.Marshal(payload)
+		if err != nil {
+			return nil, errors.New("the payment payload cannot be encoded as JSON")
+		}
+		raw = built
+	}
+	ours, err := json.Marshal(requirements, json.Deterministic(true))
+	if err != nil {
+		return nil, fmt.Errorf("encode payment requirements: %w", err)
+	}
+	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, Version, raw, ours), nil
+}
+
+// timedCall is call for the endpoints that move nothing and may be given up early.
+func (f *Facilitator) timedCall(ctx context.Context, method, endpoint string, body []byte) (*answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	return f.call(ctx, method, endpoint, body)
+}
+
+// notSentError marks a failure before any connection came about.
+type notSentError struct{ error }
+
+func (e *notSentError) Unwrap() error { return e.error }
+
+// call sends one request and reads the whole answer.
+func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []byte) (*answer, error) {
+	var connected atomic.Bool // written by the transport's goroutines
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
+	req, err := http.NewRequestWithContext(ctx, method, f.BaseURL+"/"+endpoint, bytes.NewReader(body))
+	if err != nil {
+		return nil, &notSentError{err}
+	}
+	if f.AuthHeaders != nil {
+		headers, err := f.AuthHeaders(ctx, endpoint)
+		if err != nil {
+			return nil, &notSentError{fmt.Errorf("authenticate: %w", err)}
+		}
+		for name, values := range headers {
+			req.Header[http.CanonicalHeaderKey(name)] = values
+		}
+	}
+	req.Header.Set("Accept", "application/json")
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := f.client().Do(req)
+	if err != nil {
+		// Both signs are needed: a transport that does not trace looks unconnected, and one that lost a connection
+		// after sending may fail to dial the next.
+		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" && !connected.Load() {
+			return nil, &notSentError{err}
+		}
+		return nil, err
+	}
+	defer res.Body.Close()
+	content, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer with status %d: %w", res.StatusCode, err)
+	}
+	if len(content) > maxAnswerBytes {
+		return nil, fmt.Errorf("the answer with status %d is longer than %d bytes", res.StatusCode, maxAnswerBytes)
+	}
+	return &answer{res.StatusCode, res.Header.Get("Retry-After"), content}, nil
+}
+
+// client returns the HTTP client, made to hand over redirects instead of carrying a payment elsewhere.
+func (f *Facilitator) client() *http.Client {
+	client := *http.DefaultClient
+	if f.HTTPClient != nil {
+		client = *f.HTTPClient
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &client
+}
+
+// pause is how long to wait after a 429: what Retry-After says in seconds, else one second, then two.
+func pause(retryAfter string, attempt int) time.Duration {
+	wait := time.Duration(attempt) * time.Second
+	if seconds, err := strconv.ParseUint(retryAfter, 10, 32); err == nil {
+		wait = time.Duration(seconds) * time.Second
+	}
+	return min(wait, longestPause)
+}

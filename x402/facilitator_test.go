@@ -1,0 +1,315 @@
+package x402
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const hash = "0xf1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1"
+
+// facilitatorAnswering returns a client of a facilitator that gives these answers one after another, the last one
+// again and again, and the number of calls it got.
+func facilitatorAnswering(t *testing.T, answers ...http.HandlerFunc) (*Facilitator, *atomic.Int32) {
+	t.Helper()
+	calls := new(atomic.Int32)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answers[min(int(calls.Add(1)), len(answers))-1](w, r)
+	}))
+	t.Cleanup(server.Close)
+	return &Facilitator{BaseURL: server.URL}, calls
+}
+
+func says(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// hangsUp promises more than it sends.
+func hangsUp(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Length", "1000")
+	_, _ = io.WriteString(w, `{"success":true,"isValid":true,`)
+	panic(http.ErrAbortHandler)
+}
+
+// redirects points at another place and claims success nevertheless.
+func redirects(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Location", "/elsewhere")
+	w.WriteHeader(http.StatusTemporaryRedirect)
+	_, _ = io.WriteString(w, `{"isValid":true,"success":true,"transaction":"`+hash+`","network":"eip155:8453"}`)
+}
+
+func receivedPayment(t *testing.T) (*PaymentPayload, PaymentRequirements) {
+	t.Helper()
+	payload, err := ParsePaymentPayload([]byte(goodPayload))
+	if err != nil {
+		t.Fatalf("parse the good payload: %v", err)
+	}
+	return payload, knownNetwork(t, NetworkBase).Requirements(5000, vectorPayee, 60)
+}
+
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		answer http.HandlerFunc
+		want   *VerifyResponse // nil if there is no verdict
+	}{
+		{"valid", says(200, `{"isValid":true,"payer":"0xab"}`), &VerifyResponse{IsValid: true, Payer: "0xab"}},
+		{"invalid", says(200, `{"isValid":false,"invalidReason":"insufficient_funds","invalidMessage":"poor","payer":"0xab"}`),
+			&VerifyResponse{InvalidReason: "insufficient_funds", InvalidMessage: "poor", Payer: "0xab"}},
+		{"invalid with status 400", says(400, `{"isValid":false,"invalidReason":"invalid_payload"}`), &VerifyResponse{InvalidReason: "invalid_payload"}},
+		{"valid with odd extras", says(200, `{"isValid":true,"payer":null,"extensions":[1]}`), &VerifyResponse{IsValid: true}},
+		{"no isValid", says(200, `{"payer":"0xab"}`), nil},
+		{"isValid null", says(200, `{"isValid":null}`), nil},
+		{"isValid as text", says(200, `{"isValid":"true"}`), nil},
+		{"isValid in another case", says(200, `{"isvalid":true}`), nil},
+		{"isValid twice", says(200, `{"isValid":false,"isValid":true}`), nil},
+		{"HTML", says(200, `<html>busy</html>`), nil},
+		{"nothing", says(200, ``), nil},
+		{"status 500", says(500, `oops`), nil},
+		{"status 500 with JSON", says(500, `{"error":"oops"}`), nil},
+		{"too much", says(200, `{"isValid":true,"x":"`+strings.Repeat("x", maxAnswerBytes)+`"}`), nil},
+		{"a redirect", redirects, nil},
+		{"hung up", hangsUp, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			facilitator, calls := facilitatorAnswering(t, row.answer)
+			payload, requirements := receivedPayment(t)
+			got, err := facilitator.Verify(t.Context(), payload, requirements)
+			if (err == nil) != (row.want != nil) {
+				t.Fatalf("verify says %v, want a verdict: %t", err, row.want != nil)
+			}
+			if diff := cmp.Diff(row.want, got); diff != "" {
+				t.Errorf("the verdict (-want +got):\n%s", diff)
+			}
+			if n := calls.Load(); n != 1 {
+				t.Errorf("the facilitator was called %d times, want once", n)
+			}
+		})
+	}
+}
+
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	success := says(200, `{"success":true,"transaction":"`+hash+`","network":"eip155:8453","payer":"0xab"}`)
+	pending := says(200, `{"success":false,"errorReason":"settlement_pending","transaction":"`+hash+`","network":"eip155:8453"}`)
+	used := says(200, `{"success":false,"errorReason":"invalid_exact_evm_nonce_already_used","transaction":"","network":"eip155:8453"}`)
+	settled := &SettleResponse{Success: true, Transaction: hash, Network: NetworkBase, Payer: "0xab"}
+	unknown := &UnknownOutcome{}
+	for _, row := range []struct {
+		name    string
+		answers []http.HandlerFunc
+		want    *SettleResponse
+		unknown *UnknownOutcome // Err aside
+		calls   int32
+	}{
+		{"success", []http.HandlerFunc{success}, settled, nil, 1},
+		{"refused", []http.HandlerFunc{says(200, `{"success":false,"errorReason":"insufficient_funds","errorMessage":"poor","transaction":"","network":"eip155:8453"}`)},
+			&SettleResponse{ErrorReason: "insufficient_funds", ErrorMessage: "poor", Network: NetworkBase}, nil, 1},
+		{"refused with status 402", []http.HandlerFunc{says(402, `{"success":false,"errorReason":"insufficient_funds","transaction":"","network":"eip155:8453"}`)},
+			&SettleResponse{ErrorReason: "insufficient_funds", Network: NetworkBase}, nil, 1},
+		{"refused with status 500", []http.HandlerFunc{says(500, `{"success":false,"errorReason":"unexpected_settle_error","transaction":"","network":"eip155:8453"}`)},
+			&SettleResponse{ErrorReason: "unexpected_settle_error", Network: NetworkBase}, nil, 1},
+		{"used before", []http.HandlerFunc{used}, &SettleResponse{ErrorReason: ReasonNonceAlreadyUsed, Network: NetworkBase}, nil, 1},
+		{"success with odd extras", []http.HandlerFunc{says(200, `{"success":true,"transaction":"`+hash+`","network":"eip155:8453","payer":"0xab","amount":5000,"extensions":[]}`)}, settled, nil, 1},
+		{"pending, then success", []http.HandlerFunc{pending, success}, settled, nil, 2},
+		{"pending twice", []http.HandlerFunc{pending, pending}, nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: hash}, 2},
+		{"pending, then used", []http.HandlerFunc{pending, used}, nil, &UnknownOutcome{Reason: ReasonNonceAlreadyUsed, Transaction: hash}, 2},
+		{"pending, then HTML", []http.HandlerFunc{pending, says(502, "<html>")}, nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: hash}, 2},
+		{"pending, then hung up", []http.HandlerFunc{pending, hangsUp}, nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: hash}, 2},
+		{"no success", []http.HandlerFunc{says(200, `{"transaction":"0x","network":"eip155:8453"}`)}, nil, unknown, 1},
+		{"success null", []http.HandlerFunc{says(200, `{"success":null,"transaction":"0x","network":"eip155:8453"}`)}, nil, unknown, 1},
+		{"no transaction", []http.HandlerFunc{says(200, `{"success":true,"network":"eip155:8453"}`)}, nil, unknown, 1},
+		{"an empty transaction", []http.HandlerFunc{says(200, `{"success":true,"transaction":"","network":"eip155:8453"}`)}, nil, unknown, 1},
+		{"no network", []http.HandlerFunc{says(200, `{"success":true,"transaction":"`+hash+`"}`)}, nil, unknown, 1},
+		{"refused without transaction", []http.HandlerFunc{says(400, `{"success":false,"errorReason":"x","network":"eip155:8453"}`)}, nil, unknown, 1},
+		{"HTML", []http.HandlerFunc{says(200, `<html>`)}, nil, unknown, 1},
+		{"nothing", []http.HandlerFunc{says(200, ``)}, nil, unknown, 1},
+		{"status 500", []http.HandlerFunc{says(500, `{"error":"oops"}`)}, nil, unknown, 1},
+		{"status 429", []http.HandlerFunc{says(429, ``)}, nil, unknown, 1},
+		{"a redirect", []http.HandlerFunc{redirects}, nil, unknown, 1},
+		{"hung up", []http.HandlerFunc{hangsUp}, nil, unknown, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			facilitator, calls := facilitatorAnswering(t, row.answers...)
+			payload, requirements := receivedPayment(t)
+			got, err := facilitator.Settle(t.Context(), payload, requirements)
+			if diff := cmp.Diff(row.want, got); diff != "" {
+				t.Errorf("the verdict (-want +got):\n%s", diff)
+			}
+			outcome, isUnknown := errors.AsType[*UnknownOutcome](err)
+			if isUnknown != (row.unknown != nil) || !isUnknown && err != nil {
+				t.Fatalf("settle says %v, want an unknown outcome: %t", err, row.unknown != nil)
+			}
+			if isUnknown {
+				if outcome.Err == nil || strings.Contains(outcome.Error(), "oops") {
+					t.Errorf("the unknown outcome says %v, want a cause without the facilitator's words", outcome)
+				}
+				if diff := cmp.Diff(*row.unknown, UnknownOutcome{outcome.NotSent, outcome.Reason, outcome.Transaction, nil}); diff != "" {
+					t.Errorf("the unknown outcome (-want +got):\n%s", diff)
+				}
+			}
+			if n := calls.Load(); n != row.calls {
+				t.Errorf("the facilitator was called %d times, want %d", n, row.calls)
+			}
+		})
+	}
+}
+
+func TestFacilitatorRequest(t *testing.T) {
+	t.Parallel()
+	payload, requirements := receivedPayment(t)
+	requirements.Amount = "7777" // ours goes out, not the payer's copy
+	want := `{"x402Version":2,"paymentPayload":` + goodPayload + `,"paymentRequirements":{"scheme":"exact",` +
+		`"network":"eip155:8453","amount":"7777","asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",` +
+		`"payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C","maxTimeoutSeconds":60,"extra":{"name":"USD Coin","version":"2"}}}`
+	facilitator, calls := facilitatorAnswering(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method != http.MethodPost || r.URL.Path != "/verify" || r.Header.Get("Content-Type") != "application/json" ||
+			r.Header.Get("Authorization") != "Bearer for verify" {
+			t.Errorf("the request is %s %s with %v", r.Method, r.URL.Path, r.Header)
+		}
+		if diff := cmp.Diff(want, string(body)); diff != "" {
+			t.Errorf("the request's body (-want +got):\n%s", diff)
+		}
+		says(200, `{"isValid":true}`)(w, r)
+	})
+	facilitator.AuthHeaders = func(_ context.Context, endpoint string) (http.Header, error) {
+		return http.Header{"authorization": {"Bearer for " + endpoint}}, nil
+	}
+	if _, err := facilitator.Verify(t.Context(), payload, requirements); err != nil {
+		t.Fatalf("verify: %v", err)
+	}
+	facilitator.AuthHeaders = func(context.Context, string) (http.Header, error) { return nil, errors.New("no token") }
+	_, err := facilitator.Settle(t.Context(), payload, requirements)
+	if outcome, ok := errors.AsType[*UnknownOutcome](err); !ok || !outcome.NotSent {
+		t.Errorf("settle without a token says %v, want an unknown outcome that was not sent", err)
+	}
+	if n := calls.Load(); n != 1 {
+		t.Errorf("the facilitator was called %d times, want once", n)
+	}
+}
+
+func TestSettleTimeout(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	facilitator, _ := facilitatorAnswering(t, func(http.ResponseWriter, *http.Request) { <-release })
+	t.Cleanup(func() { close(release) })
+	payload, requirements := receivedPayment(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := facilitator.Settle(ctx, payload, requirements)
+	outcome, ok := errors.AsType[*UnknownOutcome](err)
+	if !ok || outcome.NotSent || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("settle against a silent facilitator says %v, want an unknown outcome by deadline that was sent", err)
+	}
+}
+
+func TestSettleNotSent(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("listen: %v", err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close() // now nobody listens there
+	payload, requirements := receivedPayment(t)
+	_, err = (&Facilitator{BaseURL: "http://" + address}).Settle(t.Context(), payload, requirements)
+	if outcome, ok := errors.AsType[*UnknownOutcome](err); !ok || !outcome.NotSent {
+		t.Errorf("settle without a facilitator says %v, want an unknown outcome that was not sent", err)
+	}
+
+	// A transport of somebody else's making fails: nobody knows what it did before.
+	opaque := &Facilitator{BaseURL: "http://host.example", HTTPClient: &http.Client{
+		Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("broken") }),
+	}}
+	_, err = opaque.Settle(t.Context(), payload, requirements)
+	if outcome, ok := errors.AsType[*UnknownOutcome](err); !ok || outcome.NotSent {
+		t.Errorf("settle through an opaque transport says %v, want an unknown outcome that may have been sent", err)
+	}
+}
+
+func TestSettlePendingThenGone(t *testing.T) {
+	t.Parallel()
+	payload, requirements := receivedPayment(t)
+	calls := 0
+	facilitator := &Facilitator{BaseURL: "http://host.example", HTTPClient: &http.Client{
+		Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+			if calls++; calls > 1 {
+				return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+			}
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(
+				`{"success":false,"errorReason":"settlement_pending","transaction":"` + hash + `","network":"eip155:8453"}`))}, nil
+		}),
+	}}
+	_, err := facilitator.Settle(t.Context(), payload, requirements)
+	if outcome, ok := errors.AsType[*UnknownOutcome](err); !ok || outcome.NotSent || outcome.Transaction != hash {
+		t.Errorf("a facilitator that goes away after settlement_pending gives %#v, want an unknown outcome that was sent", err)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestSupported(t *testing.T) {
+	t.Parallel()
+	busy := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "0")
+		says(429, "")(w, r)
+	}
+	kinds := says(200, `{"kinds":[{"x402Version":2,"scheme":"exact","network":"eip155:8453"}],"signers":{"eip155:*":["0xab"]}}`)
+	facilitator, calls := facilitatorAnswering(t, busy, busy, kinds)
+	got, err := facilitator.Supported(t.Context())
+	if err != nil {
+		t.Fatalf("supported after two times 429: %v", err)
+	}
+	want := &SupportedResponse{
+		Kinds:   []SupportedKind{{X402Version: 2, Scheme: "exact", Network: NetworkBase}},
+		Signers: map[string][]string{"eip155:*": {"0xab"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what the facilitator supports (-want +got):\n%s", diff)
+	}
+	if n := calls.Load(); n != 3 {
+		t.Errorf("the facilitator was called %d times, want 3", n)
+	}
+	for name, answer := range map[string]http.HandlerFunc{
+		"always busy": busy, "HTML": says(200, "<html>"), "status 500": says(500, "{}"), "a redirect": redirects, "hung up": hangsUp,
+	} {
+		facilitator, _ := facilitatorAnswering(t, answer)
+		if _, err := facilitator.Supported(t.Context()); err == nil {
+			t.Errorf("supported with %s succeeds, want an error", name)
+		}
+	}
+}
+
+func TestPause(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		retryAfter string
+		attempt    int
+		want       time.Duration
+	}{
+		{"", 1, time.Second}, {"", 2, 2 * time.Second}, {"0", 1, 0}, {"3", 1, 3 * time.Second}, {"9999999", 1, longestPause},
+		{"Wed, 21 Oct 2026 07:28:00 GMT", 1, time.Second}, {"-1", 2, 2 * time.Second},
+	} {
+		if got := pause(row.retryAfter, row.attempt); got != row.want {
+			t.Errorf("after attempt %d with Retry-After %q the pause is %s, want %s", row.attempt, row.retryAfter, got, row.want)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package x402
+
+import (
+	"encoding/binary"
+	"math/big"
+	"strconv"
+)
+
+const (
+	// signatureBytes is the length of a signature by a key: r, s, v.
+	signatureBytes = 65
+	// maxSignatureBytes bounds smart-wallet signatures; the wrapped ones seen in practice stay below 2 KiB.
+	maxSignatureBytes = 4096
+)
+
+// isHex reports whether s is 0x and hex digits, two for each of at least least and at most most bytes.
+func isHex(s string, least, most int) bool {
+	if len(s) < 2+2*least || len(s) > 2+2*most || len(s)%2 != 0 || s[0] != '0' || s[1] != 'x' {
+		return false
+	}
+	for i := 2; i < len(s); i++ {
+		switch c := s[i]; {
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'f', 'A' <= c && c <= 'F':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// isAddress accepts any case: clients send checksummed and lower-case addresses.
+func isAddress(s string) bool { return isHex(s, 20, 20) }
+
+// isDecimal reports whether s is an unsigned decimal in its one canonical spelling, so that comparing strings
+// compares numbers.
+func isDecimal(s string) bool {
+	if s == "" || s[0] == '0' && len(s) > 1 {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// uint256 returns a canonical decimal as a 32-byte big-endian word; false if it is not one or needs more bits.
+func uint256(decimal string) (word [32]byte, ok bool) {
+	const maxDigits = 78 // of 2^256-1; also bounds the work below
+	if !isDecimal(decimal) || len(decimal) > maxDigits {
+		return word, false
+	}
+	if small, err := strconv.ParseUint(decimal, 10, 64); err == nil {
+		binary.BigEndian.PutUint64(word[24:], small)
+		return word, true
+	}
+	large, _ := new(big.Int).SetString(decimal, 10)
+	if large.BitLen() > 256 {
+		return word, false
+	}
+	large.FillBytes(word[:])
+	return word, true
+}

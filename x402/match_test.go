@@ -1,0 +1,58 @@
+package x402
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestMatch(t *testing.T) {
+	t.Parallel()
+	main, test := knownNetwork(t, NetworkBase), knownNetwork(t, NetworkBaseSepolia)
+	offers := []PaymentRequirements{main.Requirements(5000, vectorPayee, 60), test.Requirements(5000, vectorPayee, 60)}
+	offers[1].Extra["decimals"] = 6
+	for _, row := range []struct {
+		name   string
+		change func(r *PaymentRequirements)
+		want   bool
+	}{
+		{"the offer itself", func(*PaymentRequirements) {}, true},
+		{"addresses in lower case", func(r *PaymentRequirements) {
+			r.Asset, r.PayTo = strings.ToLower(r.Asset), strings.ToLower(r.PayTo)
+		}, true},
+		{"another timeout", func(r *PaymentRequirements) { r.MaxTimeoutSeconds = 3600 }, true},
+		{"more in extra", func(r *PaymentRequirements) { r.Extra["mine"] = true }, true},
+		{"a number as JSON decodes it", func(r *PaymentRequirements) { r.Extra["decimals"] = 6.0 }, true},
+		{"another scheme", func(r *PaymentRequirements) { r.Scheme = "upto" }, false},
+		{"a network that is not offered", func(r *PaymentRequirements) { r.Network = "eip155:1" }, false},
+		{"the other offer's network", func(r *PaymentRequirements) { r.Network = NetworkBase }, false},
+		{"less", func(r *PaymentRequirements) { r.Amount = "4999" }, false},
+		{"more", func(r *PaymentRequirements) { r.Amount = "5001" }, false},
+		{"the amount spelled otherwise", func(r *PaymentRequirements) { r.Amount = "05000" }, false},
+		{"another asset", func(r *PaymentRequirements) { r.Asset = main.Asset }, false},
+		{"another payee", func(r *PaymentRequirements) { r.PayTo = vectorPayer }, false},
+		{"another name", func(r *PaymentRequirements) { r.Extra["name"] = "USD Coin" }, false},
+		{"no version", func(r *PaymentRequirements) { delete(r.Extra, "version") }, false},
+		{"version as a number", func(r *PaymentRequirements) { r.Extra["version"] = 2.0 }, false},
+		{"decimals as a string", func(r *PaymentRequirements) { r.Extra["decimals"] = "6" }, false},
+		{"no extra", func(r *PaymentRequirements) { r.Extra = nil }, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			accepted := test.Requirements(5000, vectorPayee, 60)
+			accepted.Extra["decimals"] = 6
+			row.change(&accepted)
+			got, ok := Match(offers, &PaymentPayload{Accepted: accepted})
+			if ok != row.want {
+				t.Fatalf("the payer accepted %v: matched %t, want %t", accepted, ok, row.want)
+			}
+			if diff := cmp.Diff(offers[1], got); ok && diff != "" {
+				t.Errorf("the match is not our own offer (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if _, ok := Match(nil, &PaymentPayload{Accepted: offers[0]}); ok {
+		t.Error("a payment matches although nothing is offered")
+	}
+}
