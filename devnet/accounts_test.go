@@ -1,0 +1,95 @@
+package devnet
+
+import (
+	"crypto/hmac"
+	"crypto/pbkdf2"
+	"crypto/sha512"
+	"encoding/binary"
+	"encoding/hex"
+	"math/big"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/crypto"
+)
+
+const (
+	mnemonic = "test test test test test test test test test test test junk"
+	hardened = 1 << 31
+)
+
+// node is a private key of BIP-32 with its chain code.
+type node struct {
+	key  *big.Int
+	code []byte
+}
+
+// child derives a key as BIP-32's CKDpriv.
+func (n node) child(t *testing.T, index uint32) node {
+	t.Helper()
+	var data []byte
+	if index >= hardened {
+		data = append([]byte{0}, n.key.FillBytes(make([]byte, 32))...)
+	} else {
+		key, err := crypto.ToECDSA(n.key.FillBytes(make([]byte, 32)))
+		if err != nil {
+			t.Fatalf("derive a key: %v", err)
+		}
+		data = crypto.CompressPubkey(&key.PublicKey)
+	}
+	mac := hmac.New(sha512.New, n.code)
+	mac.Write(binary.BigEndian.AppendUint32(data, index))
+	sum := mac.Sum(nil)
+	key := new(big.Int).SetBytes(sum[:32])
+	key.Add(key, n.key).Mod(key, crypto.S256().Params().N)
+	return node{key, sum[32:]}
+}
+
+// derive returns the private key at m/44'/60'/0'/0/index of the mnemonic (BIP-39 without a passphrase, BIP-32, BIP-44).
+func derive(t *testing.T, index uint32) []byte {
+	t.Helper()
+	seed, err := pbkdf2.Key(sha512.New, mnemonic, []byte("mnemonic"), 2048, 64)
+	if err != nil {
+		t.Fatalf("make the seed: %v", err)
+	}
+	mac := hmac.New(sha512.New, []byte("Bitcoin seed"))
+	mac.Write(seed)
+	sum := mac.Sum(nil)
+	n := node{new(big.Int).SetBytes(sum[:32]), sum[32:]}
+	for _, step := range []uint32{hardened + 44, hardened + 60, hardened, 0, index} {
+		n = n.child(t, step)
+	}
+	return n.key.FillBytes(make([]byte, 32))
+}
+
+func TestAccountsComeFromTheMnemonic(t *testing.T) {
+	t.Parallel()
+	for i, account := range Accounts() {
+		if got := "0x" + hex.EncodeToString(derive(t, uint32(i))); got != account.PrivateKey {
+			t.Errorf("the mnemonic's key %d is %s, want %s", i, got, account.PrivateKey)
+		}
+		key, err := account.Key()
+		if err != nil {
+			t.Errorf("the key of account %d: %v", i, err)
+			continue
+		}
+		if got := crypto.PubkeyToAddress(key.PublicKey).Hex(); got != account.Address {
+			t.Errorf("the address of account %d is %s, want %s", i, got, account.Address)
+		}
+	}
+	key, err := crypto.ToECDSA(derive(t, 10))
+	if err != nil {
+		t.Fatalf("the payee's key: %v", err)
+	}
+	if got := crypto.PubkeyToAddress(key.PublicKey).Hex(); got != Payee {
+		t.Errorf("the address of the mnemonic's key 10 is %s, want the payee %s", got, Payee)
+	}
+}
+
+func TestKeyOfAMalformedAccount(t *testing.T) {
+	t.Parallel()
+	for _, private := range []string{"", "0", "0x", "0x12", "junk"} {
+		if _, err := (Account{PrivateKey: private}).Key(); err == nil {
+			t.Errorf("the private key %q can sign, want an error", private)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package devnet
+
+import (
+	"cmp"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// settlementRoom is how long an authorization must still be valid for a facilitator to take it, in seconds.
+const settlementRoom = 6
+
+// keySignature is the length on the wire of a signature by a key: 0x, r, s, v. Smart wallets sign longer ones, but
+// here no address has code, so that nobody is a smart wallet.
+const keySignature = 2 + 2*65
+
+// erc6492Suffix ends the signatures of smart wallets that are not deployed yet.
+var erc6492Suffix = strings.Repeat("6492", 16)
+
+// atomicForm is an unsigned decimal in its canonical spelling.
+var atomicForm = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
+
+// token is the one token there is: Base Sepolia's USDC. Its digest is what payers sign.
+var token, tokenDomain = func() (x402.Network, x402.Domain) {
+	network, _ := x402.LookupNetwork(NetworkID)
+	domain, err := x402.NewDomain(network.AssetName, network.AssetVersion, network.ChainID, network.Asset)
+	if err != nil {
+		panic("devnet: the token of " + NetworkID + " is not known: " + err.Error())
+	}
+	return network, domain
+}()
+
+// check goes through what a facilitator must check at verify, in its order, and returns nil or the first reason
+// against the payment. The payload's form has been checked.
+func (f *Facilitator) check(payload *x402.PaymentPayload, requirements x402.PaymentRequirements, now time.Time) *x402.Invalid {
+	return cmp.Or(
+		checkTerms(payload, requirements),
+		checkTransfer(payload.Payload.Authorization, requirements),
+		checkTimes(payload.Payload.Authorization, now),
+		checkSignature(payload.Payload, requirements),
+		f.simulate(payload.Payload.Authorization, requirements),
+	)
+}
+
+// checkTerms checks scheme, network and the form of the requirements.
+func checkTerms(payload *x402.PaymentPayload, requirements x402.PaymentRequirements) *x402.Invalid {
+	switch {
+	case payload.Accepted.Scheme != x402.SchemeExact || requirements.Scheme != x402.SchemeExact:
+		return &x402.Invalid{Reason: x402.ReasonScheme, Message: "accepted.scheme and paymentRequirements.scheme must be exact"}
+	case payload.Accepted.Network != requirements.Network:
+		return &x402.Invalid{Reason: x402.ReasonNetworkMismatch, Message: "accepted.network is not paymentRequirements.network"}
+	case requirements.Network != NetworkID:
+		return &x402.Invalid{Reason: x402.ReasonInvalidNetwork, Message: "the dev network is " + NetworkID}
+	case !addressForm.MatchString(strings.ToLower(requirements.PayTo)) || !atomicForm.MatchString(requirements.Amount):
+		return &x402.Invalid{Reason: x402.ReasonInvalidRequirements, Message: "paymentRequirements need an address payTo and " +
+			"an amount in atomic units"}
+	}
+	return nil
+}
+
+// checkTransfer checks payee and amount: exactly, not at least.
+func checkTransfer(a x402.Authorization, requirements x402.PaymentRequirements) *x402.Invalid {
+	if !strings.EqualFold(a.To, requirements.PayTo) {
+		return &x402.Invalid{Reason: x402.ReasonRecipientMismatch, Message: "authorization.to is not payTo"}
+	}
+	if a.Value != requirements.Amount {
+		return &x402.Invalid{Reason: x402.ReasonValueMismatch, Message: "authorization.value is not exactly amount"}
+	}
+	return nil
+}
+
+// checkTimes checks the window in which the token contract would take the authorization.
+func checkTimes(a x402.Authorization, now time.Time) *x402.Invalid {
+	// A number beyond 64 bits is a time that never comes: too late for a beginning, fine for an end.
+	if validBefore, err := strconv.ParseInt(a.ValidBefore, 10, 64); err == nil && validBefore < now.Unix()+settlementRoom {
+		return &x402.Invalid{Reason: x402.ReasonValidBefore, Message: "the authorization has ended or ends in less than 6 seconds"}
+	}
+	if validAfter, err := strconv.ParseInt(a.ValidAfter, 10, 64); err != nil || validAfter > now.Unix() {
+		return &x402.Invalid{Reason: x402.ReasonValidAfter, Message: "the authorization is not valid yet"}
+	}
+	return nil
+}
+
+// checkSignature checks that the payer's key signed, in the domain that the requirements name. Whether that is the
+// token's domain comes out in the simulation, as with a real facilitator.
+func checkSignature(payload x402.ExactPayload, requirements x402.PaymentRequirements) *x402.Invalid {
+	name, _ := requirements.Extra["name"].(string)
+	version, _ := requirements.Extra["version"].(string)
+	if name == "" || version == "" {
+		return &x402.Invalid{Reason: x402.ReasonMissingDomain, Message: "paymentRequirements.extra lacks name or version"}
+	}
+	if !strings.EqualFold(requirements.Asset, token.Asset) {
+		return &x402.Invalid{Reason: x402.ReasonNotEIP3009, Message: "there is no token at this asset; the only one is " + token.Asset}
+	}
+	if len(payload.Signature) != keySignature {
+		if strings.HasSuffix(payload.Signature, erc6492Suffix) {
+			return &x402.Invalid{Reason: x402.ReasonUndeployedWallet, Message: "the dev network has no smart wallets"}
+		}
+		return &x402.Invalid{Reason: x402.ReasonSignature, Message: "a signature must have 65 bytes: the dev network has no smart wallets"}
+	}
+	domain := tokenDomain
+	if name != token.AssetName || version != token.AssetVersion {
+		var err error
+		if domain, err = x402.NewDomain(name, version, token.ChainID, token.Asset); err != nil {
+			return &x402.Invalid{Reason: x402.ReasonMissingDomain, Message: err.Error()}
+		}
+	}
+	digest, err := domain.TransferDigest(payload.Authorization)
+	if err != nil {
+		return &x402.Invalid{Reason: x402.ReasonPayload, Message: err.Error()}
+	}
+	signer, err := x402.RecoverHex(digest, payload.Signature)
+	if err != nil {
+		return &x402.Invalid{Reason: x402.ReasonSignature, Message: err.Error()}
+	}
+	if !strings.EqualFold(signer, payload.Authorization.From) {
+		return &x402.Invalid{Reason: x402.ReasonSignature, Message: "the signature is not by authorization.from"}
+	}
+	return nil
+}
+
+// simulate says why the token contract would refuse the transfer now, in the order in which facilitators look.
+func (f *Facilitator) simulate(a x402.Authorization, requirements x402.PaymentRequirements) *x402.Invalid {
+	amount, err := strconv.ParseUint(a.Value, 10, 64)
+	switch {
+	case f.ledger.Used(a.From, a.Nonce):
+		return invalidUsed()
+	case requirements.Extra["name"] != token.AssetName:
+		return &x402.Invalid{Reason: x402.ReasonTokenName, Message: "the token's name is " + token.AssetName}
+	case requirements.Extra["version"] != token.AssetVersion:
+		return &x402.Invalid{Reason: x402.ReasonTokenVersion, Message: "the token's version is " + token.AssetVersion}
+	case err != nil || f.ledger.Balance(a.From) < amount:
+		return invalidBalance()
+	}
+	return nil
+}
+
+func invalidUsed() *x402.Invalid {
+	return &x402.Invalid{Reason: x402.ReasonNonceAlreadyUsed, Message: ErrAuthorizationUsed.Error()}
+}
+
+func invalidBalance() *x402.Invalid {
+	return &x402.Invalid{Reason: x402.ReasonInsufficientBalance, Message: ErrInsufficientBalance.Error()}
+}

@@ -1,0 +1,390 @@
+package devnet
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// serve returns a running dev network and the client that a server would use.
+func serve(t *testing.T, dir string) (*Facilitator, *Ledger, *x402.Facilitator) {
+	t.Helper()
+	ledger := openLedger(t, dir)
+	facilitator := NewFacilitator(ledger)
+	server := httptest.NewServer(facilitator)
+	t.Cleanup(server.Close)
+	return facilitator, ledger, &x402.Facilitator{BaseURL: server.URL}
+}
+
+func settle(t *testing.T, client *x402.Facilitator, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) *x402.SettleResponse {
+	t.Helper()
+	verdict, err := client.Settle(t.Context(), payload, requirements)
+	if err != nil {
+		t.Fatalf("settle: %v", err)
+	}
+	return verdict
+}
+
+func TestClientAgainstTheDevNetwork(t *testing.T) {
+	t.Parallel()
+	_, ledger, client := serve(t, t.TempDir())
+	alice := Accounts()[0]
+
+	supported, err := client.Supported(t.Context())
+	if err != nil {
+		t.Fatalf("supported: %v", err)
+	}
+	want := []x402.SupportedKind{{X402Version: 2, Scheme: "exact", Network: "eip155:84532"}}
+	if diff := cmp.Diff(want, supported.Kinds); diff != "" {
+		t.Errorf("what the dev network supports (-want +got):\n%s", diff)
+	}
+
+	built, requirements := pay(t, alice, nil)
+	header, err := x402.EncodePaymentPayload(built)
+	if err != nil {
+		t.Fatalf("encode: %v", err)
+	}
+	payload, err := x402.DecodePaymentPayload(header)
+	if err != nil {
+		t.Fatalf("decode: %v", err)
+	}
+	verified, err := client.Verify(t.Context(), payload, requirements)
+	if err != nil {
+		t.Fatalf("verify: %v", err)
+	}
+	if diff := cmp.Diff(&x402.VerifyResponse{IsValid: true, Payer: alice.Address}, verified); diff != "" {
+		t.Errorf("verify (-want +got):\n%s", diff)
+	}
+	wantBalance(t, ledger, Payee, 0)
+
+	settled := settle(t, client, payload, requirements)
+	if diff := cmp.Diff(&x402.SettleResponse{
+		Success: true, Transaction: settled.Transaction, Network: NetworkID, Payer: alice.Address,
+	}, settled); diff != "" || !nonceForm.MatchString(settled.Transaction) {
+		t.Errorf("settle with the transaction %q, want 32 bytes (-want +got):\n%s", settled.Transaction, diff)
+	}
+	wantBalance(t, ledger, Payee, 5000)
+	wantBalance(t, ledger, alice.Address, GenesisBalance-5000)
+
+	again := settle(t, client, payload, requirements)
+	if again.Success || again.ErrorReason != x402.ReasonNonceAlreadyUsed || again.Transaction != "" {
+		t.Errorf("settling again says %+v, want that the authorization is used", again)
+	}
+	verified, err = client.Verify(t.Context(), payload, requirements)
+	if err != nil || verified.IsValid || verified.InvalidReason != x402.ReasonNonceAlreadyUsed {
+		t.Errorf("verify after settle says %+v (%v), want that the authorization is used", verified, err)
+	}
+	wantBalance(t, ledger, Payee, 5000)
+}
+
+func TestConcurrentSettlements(t *testing.T) {
+	t.Parallel()
+	_, ledger, client := serve(t, t.TempDir())
+	payload, requirements := pay(t, Accounts()[0], nil)
+	verdicts := make([]*x402.SettleResponse, 100)
+	var group sync.WaitGroup
+	for i := range verdicts {
+		group.Go(func() {
+			verdict, err := client.Settle(t.Context(), payload, requirements)
+			if err != nil {
+				t.Errorf("settle: %v", err)
+				verdict = &x402.SettleResponse{}
+			}
+			verdicts[i] = verdict
+		})
+	}
+	group.Wait()
+	successes := 0
+	for _, verdict := range verdicts {
+		if verdict.Success {
+			successes++
+		} else if verdict.ErrorReason != x402.ReasonNonceAlreadyUsed {
+			t.Errorf("a settlement that lost says %q, want that the authorization is used", verdict.ErrorReason)
+		}
+	}
+	if successes != 1 {
+		t.Errorf("%d of 100 settlements of one authorization succeeded, want 1", successes)
+	}
+	wantBalance(t, ledger, Payee, 5000)
+}
+
+func TestBalanceExhaustion(t *testing.T) {
+	t.Parallel()
+	_, ledger, client := serve(t, "")
+	payer := Accounts()[0]
+	if err := ledger.Transfer(payer.Address, stranger, GenesisBalance-5000, nonce(1), "0x01"); err != nil {
+		t.Fatalf("leave the payer one payment: %v", err)
+	}
+	transactions := map[string]bool{}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for range 20 {
+		payload, requirements := pay(t, payer, nil)
+		group.Go(func() {
+			verdict, err := client.Settle(t.Context(), payload, requirements)
+			if err != nil {
+				t.Errorf("settle: %v", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if verdict.Success {
+				transactions[verdict.Transaction] = true
+			} else if verdict.ErrorReason != x402.ReasonInsufficientBalance {
+				t.Errorf("a payment without money says %q, want insufficient balance", verdict.ErrorReason)
+			}
+		})
+	}
+	group.Wait()
+	if len(transactions) != 1 {
+		t.Errorf("%d payments settled from a balance for one", len(transactions))
+	}
+	wantBalance(t, ledger, Payee, 5000)
+	wantBalance(t, ledger, payer.Address, 0)
+
+	if err := ledger.Mint(payer.Address, 5000); err != nil {
+		t.Fatalf("mint: %v", err)
+	}
+	payload, requirements := pay(t, payer, nil)
+	if verdict := settle(t, client, payload, requirements); !verdict.Success || transactions[verdict.Transaction] {
+		t.Errorf("a payment with fresh money says %+v, want a success with a new transaction", verdict)
+	}
+}
+
+func TestPendingSettlement(t *testing.T) {
+	t.Parallel()
+	facilitator, ledger, client := serve(t, "")
+	payload, requirements := pay(t, Accounts()[0], nil)
+
+	facilitator.PendSettlements(1)
+	pending, err := facilitator.settle(payload, requirements, time.Now())
+	if err != nil || pending.Success || pending.ErrorReason != x402.ReasonSettlementPending || !nonceForm.MatchString(pending.Transaction) {
+		t.Fatalf("the settlement says %+v (%v), want it pending with a transaction", pending, err)
+	}
+	wantBalance(t, ledger, Payee, 0)
+	if ledger.Used(payload.Payload.Authorization.From, payload.Payload.Authorization.Nonce) {
+		t.Error("a pending settlement used the authorization")
+	}
+	// Long after the authorization ended: the transfer had been sent in time.
+	settled, err := facilitator.settle(payload, requirements, time.Now().Add(time.Hour))
+	if err != nil || !settled.Success || settled.Transaction != pending.Transaction {
+		t.Fatalf("settling again says %+v (%v), want a success under the transaction %s", settled, err, pending.Transaction)
+	}
+	wantBalance(t, ledger, Payee, 5000)
+	if again := settle(t, client, payload, requirements); again.Success || again.ErrorReason != x402.ReasonNonceAlreadyUsed {
+		t.Errorf("settling a third time says %+v, want that the authorization is used", again)
+	}
+
+	// The client follows a pending answer up by itself.
+	facilitator.PendSettlements(1)
+	payload, requirements = pay(t, Accounts()[1], nil)
+	if verdict := settle(t, client, payload, requirements); !verdict.Success {
+		t.Errorf("the client's settlement says %+v, want a success after one pending answer", verdict)
+	}
+
+	// Pending twice is unknown; a later settlement of the same payment completes it.
+	facilitator.PendSettlements(2)
+	payload, requirements = pay(t, Accounts()[2], nil)
+	_, err = client.Settle(t.Context(), payload, requirements)
+	unknown, ok := errors.AsType[*x402.UnknownOutcome](err)
+	if !ok || unknown.Reason != x402.ReasonSettlementPending || unknown.NotSent {
+		t.Fatalf("a settlement pending twice says %v, want an unknown outcome", err)
+	}
+	if verdict := settle(t, client, payload, requirements); !verdict.Success || verdict.Transaction != unknown.Transaction {
+		t.Errorf("settling later says %+v, want a success under the transaction %s", verdict, unknown.Transaction)
+	}
+	wantBalance(t, ledger, Payee, 15000)
+
+	// A bad payment does not become pending.
+	facilitator.PendSettlements(1)
+	payload, requirements = pay(t, Accounts()[3], func(a *x402.Authorization) { a.Value = "1" })
+	if verdict := settle(t, client, payload, requirements); verdict.ErrorReason != x402.ReasonValueMismatch {
+		t.Errorf("a bad payment says %+v, want its refusal", verdict)
+	}
+}
+
+func TestSettlementThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	_, ledger, client := serve(t, t.TempDir())
+	payload, requirements := pay(t, Accounts()[0], nil)
+	_ = ledger.journal.Close() // a disk that fails
+	_, err := client.Settle(t.Context(), payload, requirements)
+	if _, ok := errors.AsType[*x402.UnknownOutcome](err); !ok {
+		t.Errorf("a settlement that cannot be written says %v, want an unknown outcome", err)
+	}
+}
+
+// call sends a request and returns the status and the body.
+func call(t *testing.T, method, url, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatalf("make a request: %v", err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, url, err)
+	}
+	defer res.Body.Close()
+	content, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, url, err)
+	}
+	if res.Header.Get("X-Parley-Devnet") != "play money, never production" {
+		t.Errorf("%s %s answers %d without the dev network's mark", method, url, res.StatusCode)
+	}
+	return res.StatusCode, string(content)
+}
+
+func TestJunk(t *testing.T) {
+	t.Parallel()
+	_, ledger, client := serve(t, "")
+	payload, requirements := pay(t, Accounts()[0], nil)
+	good, err := json.Marshal(map[string]any{"x402Version": 2, "paymentPayload": payload, "paymentRequirements": requirements})
+	if err != nil {
+		t.Fatalf("encode a request: %v", err)
+	}
+	for name, body := range map[string]string{
+		"nothing":                  ``,
+		"null":                     `null`,
+		"a number":                 `7`,
+		"an array":                 `[]`,
+		"an empty object":          `{}`,
+		"half an object":           `{"x402Version":2`,
+		"trailing data":            string(good) + `{}`,
+		"version 1":                strings.Replace(string(good), `"x402Version":2`, `"x402Version":1`, 1),
+		"version in text":          `{"x402Version":"2"}`,
+		"nulls":                    `{"x402Version":2,"paymentPayload":null,"paymentRequirements":null}`,
+		"a payload in text":        `{"x402Version":2,"paymentPayload":"x","paymentRequirements":{}}`,
+		"null parts":               `{"x402Version":2,"paymentPayload":{"x402Version":2,"accepted":null,"payload":null}}`,
+		"null authorization":       `{"x402Version":2,"paymentPayload":{"x402Version":2,"accepted":{},"payload":{"authorization":null}}}`,
+		"requirements of numbers":  strings.Replace(string(good), `"paymentRequirements":{`, `"paymentRequirements":{"scheme":7,"was":`, 1),
+		"extra of the wrong type":  strings.Replace(string(good), `"extra":{`, `"extra":[],"was":{`, -1),
+		"deep JSON":                `{"x402Version":2,"paymentPayload":` + strings.Repeat("[", 30000) + `}`,
+		"more than 64 KiB":         `{"x402Version":2,"paymentPayload":"` + strings.Repeat("x", maxBodyBytes) + `"}`,
+		"a value with a zero":      strings.Replace(string(good), `"value":"5000"`, `"value":"05000"`, 1),
+		"a signature that is hex?": strings.Replace(string(good), `"signature":"0x`, `"signature":"0xzz`, 1),
+	} {
+		for _, endpoint := range []string{"verify", "settle"} {
+			status, answered := call(t, http.MethodPost, client.BaseURL+"/"+endpoint, body)
+			var verdict struct {
+				IsValid *bool `json:"isValid"`
+				Success *bool `json:"success"`
+			}
+			if err := json.Unmarshal([]byte(answered), &verdict); err != nil || status != http.StatusBadRequest {
+				t.Errorf("%s to /%s: status %d, %q, want 400 and JSON", name, endpoint, status, answered)
+				continue
+			}
+			if said := map[string]*bool{"verify": verdict.IsValid, "settle": verdict.Success}[endpoint]; said == nil || *said {
+				t.Errorf("%s to /%s: %s, want a negative verdict", name, endpoint, answered)
+			}
+		}
+		if status, answered := call(t, http.MethodPost, client.BaseURL+"/cancel", body); status != http.StatusBadRequest {
+			t.Errorf("%s to /cancel: status %d, %q, want 400", name, status, answered)
+		}
+	}
+	wantBalance(t, ledger, Payee, 0)
+	if status, _ := call(t, http.MethodGet, client.BaseURL+"/settle", ""); status != http.StatusMethodNotAllowed {
+		t.Errorf("GET /settle has status %d, want 405", status)
+	}
+	if status, _ := call(t, http.MethodGet, client.BaseURL+"/", ""); status != http.StatusNotFound {
+		t.Errorf("GET / has status %d, want 404", status)
+	}
+	if status, answered := call(t, http.MethodPost, client.BaseURL+"/settle", string(good)); status != http.StatusOK || !strings.Contains(answered, `"success":true`) {
+		t.Errorf("the good request: status %d, %s, want a success", status, answered)
+	}
+}
+
+func TestAccountsAndBalances(t *testing.T) {
+	t.Parallel()
+	_, ledger, client := serve(t, "")
+	if err := ledger.Transfer(Accounts()[3].Address, Payee, 1, nonce(1), "0x01"); err != nil {
+		t.Fatalf("transfer: %v", err)
+	}
+	var want []map[string]string
+	for i, account := range Accounts() {
+		balance := GenesisBalance
+		if i == 3 {
+			balance--
+		}
+		want = append(want, map[string]string{
+			"address": account.Address, "private_key": account.PrivateKey, "balance": strconv.FormatUint(balance, 10),
+		})
+	}
+	var got []map[string]string
+	status, body := call(t, http.MethodGet, client.BaseURL+"/accounts", "")
+	if err := json.Unmarshal([]byte(body), &got); err != nil || status != http.StatusOK {
+		t.Fatalf("GET /accounts: status %d, %s", status, body)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the accounts (-want +got):\n%s", diff)
+	}
+	for address, balance := range map[string]string{Payee: "1", strings.ToLower(Payee): "1", stranger: "0"} {
+		status, body := call(t, http.MethodGet, client.BaseURL+"/balances/"+address, "")
+		if want := `{"address":"` + address + `","balance":"` + balance + `"}`; status != http.StatusOK || body != want {
+			t.Errorf("GET /balances/%s: status %d, %s, want %s", address, status, body, want)
+		}
+	}
+	for _, address := range []string{"alice", "0x12", Payee + "00", "%00"} {
+		if status, body := call(t, http.MethodGet, client.BaseURL+"/balances/"+address, ""); status != http.StatusBadRequest {
+			t.Errorf("GET /balances/%s: status %d, %s, want 400", address, status, body)
+		}
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	_, ledger, client := serve(t, "")
+	alice := Accounts()[0]
+	payload, requirements := pay(t, alice, nil)
+	key, err := alice.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := payload.Payload.Authorization.Nonce
+	signature, err := x402.SignCancellation(key, tokenDomain, alice.Address, used)
+	if err != nil {
+		t.Fatalf("sign a cancellation: %v", err)
+	}
+	body := func(authorizer, nonce, signature string) string {
+		return `{"authorizer":"` + authorizer + `","nonce":"` + nonce + `","signature":"` + signature + `"}`
+	}
+	for _, row := range []struct {
+		name, body string
+		status     int
+	}{
+		{"for somebody else", body(Payee, used, signature), http.StatusBadRequest},
+		{"of another nonce", body(alice.Address, nonce(1), signature), http.StatusBadRequest},
+		{"signed as a transfer", body(alice.Address, used, payload.Payload.Signature), http.StatusBadRequest},
+		{"of the right one", body(alice.Address, used, signature), http.StatusOK},
+		{"once more", body(alice.Address, used, signature), http.StatusConflict},
+	} {
+		if status, answered := call(t, http.MethodPost, client.BaseURL+"/cancel", row.body); status != row.status {
+			t.Errorf("a cancellation %s: status %d, %s, want %d", row.name, status, answered, row.status)
+		}
+	}
+	if verdict := settle(t, client, payload, requirements); verdict.Success || verdict.ErrorReason != x402.ReasonNonceAlreadyUsed {
+		t.Errorf("settling a cancelled authorization says %+v, want that it is used", verdict)
+	}
+	wantBalance(t, ledger, Payee, 0)
+
+	_ = ledger.Close()
+	signature, err = x402.SignCancellation(key, tokenDomain, alice.Address, nonce(2))
+	if err != nil {
+		t.Fatalf("sign a cancellation: %v", err)
+	}
+	if status, _ := call(t, http.MethodPost, client.BaseURL+"/cancel", body(alice.Address, nonce(2), signature)); status != http.StatusInternalServerError {
+		t.Errorf("a cancellation that cannot be written has status %d, want 500", status)
+	}
+}

@@ -1,0 +1,115 @@
+package devnet
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/go-json-experiment/json"
+)
+
+// journalName is the file in the ledger's folder.
+const journalName = "dev-ledger.jsonl"
+
+// The kinds of records.
+const (
+	kindMint     = "mint"
+	kindTransfer = "transfer"
+	kindCancel   = "cancel"
+)
+
+// record is one line of the journal. Addresses and nonce are in lower case.
+type record struct {
+	Kind        string `json:"kind"`
+	From        string `json:"from,omitzero"`
+	To          string `json:"to,omitzero"`
+	Amount      uint64 `json:"amount,string"`
+	Nonce       string `json:"nonce,omitzero"`
+	Transaction string `json:"transaction,omitzero"`
+}
+
+var (
+	addressForm = regexp.MustCompile(`^0x[0-9a-f]{40}$`)
+	nonceForm   = regexp.MustCompile(`^0x[0-9a-f]{64}$`)
+)
+
+// checkForm refuses records that no ledger could hold.
+func (r record) checkForm() error {
+	hasFrom, hasTo := addressForm.MatchString(r.From), addressForm.MatchString(r.To)
+	hasNonce := nonceForm.MatchString(r.Nonce)
+	switch r.Kind {
+	case kindMint:
+		if !hasTo {
+			return fmt.Errorf("%q is not an address: 0x and 40 hex digits", r.To)
+		}
+	case kindTransfer:
+		if !hasFrom || !hasTo || !hasNonce {
+			return fmt.Errorf("a transfer needs two addresses and a 32-byte nonce")
+		}
+	case kindCancel:
+		if !hasFrom || !hasNonce || r.Amount != 0 {
+			return fmt.Errorf("a cancellation needs an address and a 32-byte nonce, and has no amount")
+		}
+	default:
+		return fmt.Errorf("there is no kind of record %q", r.Kind)
+	}
+	return nil
+}
+
+// openJournal replays the journal in dir and keeps it open for what comes.
+func (l *Ledger) openJournal(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, journalName)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := l.replay(file); err != nil {
+		_ = file.Close()
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	l.journal = file
+	return nil
+}
+
+// replay applies every whole line of the journal and cuts off a torn one.
+func (l *Ledger) replay(file *os.File) error {
+	content, err := io.ReadAll(file)
+	if err != nil {
+		return err
+	}
+	whole := bytes.LastIndexByte(content, '\n') + 1
+	number := 0
+	for line := range bytes.Lines(content[:whole]) {
+		number++
+		var r record
+		if err := json.Unmarshal(line, &r, json.RejectUnknownMembers(true)); err != nil {
+			return fmt.Errorf("line %d is damaged: %w", number, err)
+		}
+		if err := l.check(r); err != nil {
+			return fmt.Errorf("line %d cannot follow the lines before it: %w", number, err)
+		}
+		l.move(r)
+	}
+	// A line without its end was being written when the process died; nobody had an answer for it yet. It must go,
+	// or the next line would be glued to it.
+	return file.Truncate(int64(whole))
+}
+
+// write appends a record in one system call, so that a killed process leaves whole lines or one torn at the end.
+func (l *Ledger) write(r record) error {
+	if l.journal == nil {
+		return nil
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = l.journal.Write(append(line, '\n'))
+	return err
+}

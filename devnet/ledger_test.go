@@ -1,0 +1,229 @@
+package devnet
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+const stranger = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+
+// nonce returns a different nonce for each number.
+func nonce(n int) string { return fmt.Sprintf("0x%064x", n) }
+
+func openLedger(t *testing.T, dir string) *Ledger {
+	t.Helper()
+	ledger, err := OpenLedger(dir)
+	if err != nil {
+		t.Fatalf("open the ledger: %v", err)
+	}
+	t.Cleanup(func() { _ = ledger.Close() })
+	return ledger
+}
+
+func wantBalance(t *testing.T, ledger *Ledger, address string, want uint64) {
+	t.Helper()
+	if got := ledger.Balance(address); got != want {
+		t.Errorf("the balance of %s is %d, want %d", address, got, want)
+	}
+}
+
+func TestGenesis(t *testing.T) {
+	t.Parallel()
+	ledger := openLedger(t, "")
+	for _, account := range Accounts() {
+		wantBalance(t, ledger, account.Address, 10_000_000_000)
+	}
+	wantBalance(t, ledger, Payee, 0)
+	wantBalance(t, ledger, stranger, 0)
+}
+
+func TestTransfer(t *testing.T) {
+	t.Parallel()
+	ledger := openLedger(t, "")
+	alice := Accounts()[0].Address
+	if err := ledger.Transfer(alice, Payee, 5000, nonce(1), "0x01"); err != nil {
+		t.Fatalf("transfer: %v", err)
+	}
+	wantBalance(t, ledger, alice, GenesisBalance-5000)
+	wantBalance(t, ledger, strings.ToUpper(Payee[2:]), 0) // not an address
+	wantBalance(t, ledger, strings.ToLower(Payee), 5000)
+	if !ledger.Used(strings.ToLower(alice), nonce(1)) || ledger.Used(alice, nonce(2)) || ledger.Used(Payee, nonce(1)) {
+		t.Error("not exactly the one authorization is used")
+	}
+	if err := ledger.Transfer(strings.ToLower(alice), Payee, 5000, nonce(1), "0x02"); !errors.Is(err, ErrAuthorizationUsed) {
+		t.Errorf("the second transfer says %v, want that the authorization is used", err)
+	}
+	if err := ledger.Transfer(alice, Payee, GenesisBalance, nonce(3), "0x03"); !errors.Is(err, ErrInsufficientBalance) {
+		t.Errorf("a transfer of too much says %v, want that the balance is too small", err)
+	}
+	if err := ledger.Transfer(alice, Payee, GenesisBalance, nonce(1), "0x04"); !errors.Is(err, ErrAuthorizationUsed) {
+		t.Errorf("a used authorization of too much says %v, want used before balance", err)
+	}
+	if err := ledger.Transfer(alice, alice, GenesisBalance-5000, nonce(4), "0x05"); err != nil {
+		t.Errorf("a transfer to oneself: %v", err)
+	}
+	wantBalance(t, ledger, alice, GenesisBalance-5000)
+	wantBalance(t, ledger, Payee, 5000)
+}
+
+func TestMalformedRecords(t *testing.T) {
+	t.Parallel()
+	ledger := openLedger(t, "")
+	alice := Accounts()[0].Address
+	for name, err := range map[string]error{
+		"minting for a name":        ledger.Mint("alice", 1),
+		"minting too much":          ledger.Mint(alice, math.MaxUint64),
+		"a transfer by a name":      ledger.Transfer("alice", Payee, 1, nonce(1), ""),
+		"a transfer to nobody":      ledger.Transfer(alice, "", 1, nonce(1), ""),
+		"a transfer without nonce":  ledger.Transfer(alice, Payee, 1, "", ""),
+		"a cancellation by a name":  ledger.Cancel("alice", nonce(1)),
+		"a cancellation of nothing": ledger.Cancel(alice, "0x01"),
+	} {
+		if err == nil {
+			t.Errorf("%s succeeds, want an error", name)
+		}
+	}
+	if err := ledger.Mint(stranger, 7); err != nil {
+		t.Errorf("mint: %v", err)
+	}
+	wantBalance(t, ledger, stranger, 7)
+}
+
+func TestConcurrentTransfers(t *testing.T) {
+	t.Parallel()
+	ledger := openLedger(t, t.TempDir())
+	alice := Accounts()[0].Address
+	var done atomic.Int32
+	var group sync.WaitGroup
+	for range 100 {
+		group.Go(func() {
+			if ledger.Transfer(alice, Payee, 5000, nonce(1), "0x01") == nil {
+				done.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if n := done.Load(); n != 1 {
+		t.Errorf("%d of 100 transfers by one authorization succeeded, want 1", n)
+	}
+	wantBalance(t, ledger, Payee, 5000)
+}
+
+func TestLedgerSurvives(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new", "folder")
+	alice, bob := Accounts()[0].Address, Accounts()[1].Address
+	first := openLedger(t, dir)
+	for _, err := range []error{
+		first.Mint(stranger, math.MaxUint32),
+		first.Transfer(alice, Payee, 5000, nonce(1), "0x01"),
+		first.Cancel(bob, nonce(2)),
+	} {
+		if err != nil {
+			t.Fatalf("use the ledger: %v", err)
+		}
+	}
+	// No Close: a killed process does not close either.
+	second := openLedger(t, dir)
+	wantBalance(t, second, alice, GenesisBalance-5000)
+	wantBalance(t, second, Payee, 5000)
+	wantBalance(t, second, stranger, math.MaxUint32)
+	if !second.Used(alice, nonce(1)) || !second.Used(bob, nonce(2)) || second.Used(bob, nonce(1)) {
+		t.Error("after a restart not exactly the used and the cancelled authorization are closed")
+	}
+	if err := second.Transfer(alice, Payee, 5000, nonce(1), "0x02"); !errors.Is(err, ErrAuthorizationUsed) {
+		t.Errorf("a transfer from before the restart says %v, want that the authorization is used", err)
+	}
+}
+
+func TestTornLastLine(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, journalName)
+	alice := Accounts()[0].Address
+	ledger := openLedger(t, dir)
+	for n := range 2 {
+		if err := ledger.Transfer(alice, Payee, 5000, nonce(n), "0x01"); err != nil {
+			t.Fatalf("transfer: %v", err)
+		}
+	}
+	if err := ledger.Close(); err != nil {
+		t.Fatalf("close: %v", err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("read the journal: %v", err)
+	}
+	half := len(whole) / 2 // the first of two equally long lines
+	for torn := half; torn < len(whole); torn++ {
+		if err := os.WriteFile(path, whole[:torn], 0o600); err != nil {
+			t.Fatalf("tear the journal: %v", err)
+		}
+		again := openLedger(t, dir)
+		wantBalance(t, again, Payee, 5000)
+		if err := again.Transfer(alice, Payee, 5000, nonce(1), "0x01"); err != nil {
+			t.Fatalf("transfer after a torn line of %d bytes: %v", torn-half, err)
+		}
+		_ = again.Close()
+		wantBalance(t, openLedger(t, dir), Payee, 10000)
+	}
+}
+
+func TestDamagedJournal(t *testing.T) {
+	t.Parallel()
+	alice := strings.ToLower(Accounts()[0].Address)
+	good := `{"kind":"transfer","from":"` + alice + `","to":"` + strings.ToLower(Payee) + `","amount":"5000","nonce":"` + nonce(1) + `"}` + "\n"
+	for name, line := range map[string]string{
+		"junk":                  "junk",
+		"nothing":               "",
+		"zero bytes":            "\x00\x00\x00",
+		"an unknown kind":       `{"kind":"burn","amount":"1"}`,
+		"an unknown member":     `{"kind":"mint","to":"` + alice + `","amount":"1","x":1}`,
+		"a number":              `{"kind":"mint","to":"` + alice + `","amount":-1}`,
+		"a used authorization":  strings.TrimSpace(good),
+		"more than is there":    strings.Replace(strings.TrimSpace(good), `"5000"`, `"18446744073709551615"`, 1),
+		"a cancellation of sum": `{"kind":"cancel","from":"` + alice + `","amount":"1","nonce":"` + nonce(2) + `"}`,
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, journalName)
+		if err := os.WriteFile(path, []byte(good+line+"\n"+good), 0o600); err != nil {
+			t.Fatalf("write a journal: %v", err)
+		}
+		_, err := OpenLedger(dir)
+		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "line 2") {
+			t.Errorf("a journal with %s in the middle says %v, want an error naming %s and line 2", name, err, path)
+		}
+	}
+	if _, err := OpenLedger(filepath.Join(t.TempDir(), "file\x00")); err == nil {
+		t.Error("a ledger in an impossible folder opens, want an error")
+	}
+}
+
+func TestLedgerStopsWhenItCannotWrite(t *testing.T) {
+	t.Parallel()
+	ledger := openLedger(t, t.TempDir())
+	alice := Accounts()[0].Address
+	_ = ledger.journal.Close() // a disk that fails
+	for range 2 {
+		if err := ledger.Transfer(alice, Payee, 5000, nonce(1), "0x01"); err == nil || errors.Is(err, ErrAuthorizationUsed) {
+			t.Errorf("a transfer that cannot be written says %v, want an error", err)
+		}
+	}
+	wantBalance(t, ledger, Payee, 0)
+
+	closed := openLedger(t, "")
+	if err := closed.Close(); err != nil {
+		t.Fatalf("close: %v", err)
+	}
+	if err := closed.Mint(alice, 1); err == nil {
+		t.Error("a closed ledger mints")
+	}
+	wantBalance(t, closed, alice, GenesisBalance)
+}

@@ -1,0 +1,81 @@
+package devnet
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+func (f *Facilitator) serveSupported(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, x402.SupportedResponse{
+		Kinds: []x402.SupportedKind{{X402Version: x402.Version, Scheme: x402.SchemeExact, Network: NetworkID}},
+	})
+}
+
+func (f *Facilitator) serveAccounts(w http.ResponseWriter, _ *http.Request) {
+	type account struct {
+		Address    string `json:"address"`
+		PrivateKey string `json:"private_key"`
+		Balance    string `json:"balance"`
+	}
+	var accounts []account
+	for _, a := range Accounts() {
+		accounts = append(accounts, account{a.Address, a.PrivateKey, f.balance(a.Address)})
+	}
+	answer(w, http.StatusOK, accounts)
+}
+
+func (f *Facilitator) serveBalance(w http.ResponseWriter, r *http.Request) {
+	address := r.PathValue("address")
+	if !addressForm.MatchString(strings.ToLower(address)) {
+		refuse(w, http.StatusBadRequest, "an address is 0x and 40 hex digits")
+		return
+	}
+	answer(w, http.StatusOK, struct {
+		Address string `json:"address"`
+		Balance string `json:"balance"`
+	}{address, f.balance(address)})
+}
+
+func (f *Facilitator) balance(address string) string {
+	return strconv.FormatUint(f.ledger.Balance(address), 10)
+}
+
+// serveCancel does what the token contract's cancelAuthorization does.
+func (f *Facilitator) serveCancel(w http.ResponseWriter, r *http.Request) {
+	var request struct {
+		Authorizer string `json:"authorizer"`
+		Nonce      string `json:"nonce"`
+		Signature  string `json:"signature"`
+	}
+	if err := json.UnmarshalRead(r.Body, &request); err != nil {
+		refuse(w, http.StatusBadRequest, "the body is not the JSON object {authorizer, nonce, signature} of at most 64 KiB")
+		return
+	}
+	digest, err := tokenDomain.CancelDigest(request.Authorizer, request.Nonce)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	signer, err := x402.RecoverHex(digest, request.Signature)
+	if err != nil || !strings.EqualFold(signer, request.Authorizer) {
+		refuse(w, http.StatusBadRequest, "the signature is not a CancelAuthorization by the authorizer")
+		return
+	}
+	switch err := f.ledger.Cancel(request.Authorizer, request.Nonce); {
+	case errors.Is(err, ErrAuthorizationUsed):
+		refuse(w, http.StatusConflict, err.Error())
+	case err != nil:
+		refuse(w, http.StatusInternalServerError, err.Error())
+	default:
+		answer(w, http.StatusOK, struct {
+			Success     bool   `json:"success"`
+			Transaction string `json:"transaction"`
+		}{true, newTransaction()})
+	}
+}
