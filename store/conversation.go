@@ -1,0 +1,85 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+)
+
+// Conversation is a private chat, group chat or channel. LastNumber is the number of its newest message and so the
+// count of its messages; the clock orders nothing.
+type Conversation struct {
+	ID             uuid.UUID
+	Kind           string
+	Name           *string
+	Description    *string
+	AdminID        *uuid.UUID
+	IsDiscoverable bool
+	LastNumber     int64
+	LastMessageAt  *time.Time
+	MemberCount    int64
+	Pinned         UUIDs
+	CreatedAt      time.Time
+	DeletedAt      *time.Time
+}
+
+// The kinds of conversation.
+const (
+	KindPrivate = "private"
+	KindGroup   = "group"
+	KindChannel = "channel"
+)
+
+// Membership binds an agent to a conversation: a member or subscriber, or one who is kept out.
+type Membership struct {
+	ConversationID uuid.UUID
+	AgentID        uuid.UUID
+	Status         string
+	ReadNumber     int64
+	JoinedNumber   int64
+	JoinedAt       time.Time
+}
+
+// What a membership may be.
+const (
+	StatusMember = "member"
+	StatusBanned = "banned"
+)
+
+// Seat is a conversation as one agent sees it: Status is empty for a stranger.
+type Seat struct {
+	Conversation
+	Status     string
+	ReadNumber int64
+}
+
+// Seat loads the conversation of that kind and the agent's place in it, in one round trip. ErrChatNotFound.
+func (s *Store) Seat(ctx context.Context, kind string, id, agent uuid.UUID) (*Seat, error) {
+	seat, err := gorm.G[Seat](s.db).Raw(`
+		SELECT c.*, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number
+		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = ?
+		WHERE c.id = ? AND c.kind = ?`, agent, id, kind).Take(ctx)
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return nil, ErrChatNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load conversation: %w", err)
+	}
+	return &seat, nil
+}
+
+// Members returns the agents of a conversation in the order they joined.
+func (s *Store) Members(ctx context.Context, id uuid.UUID) ([]Agent, error) {
+	agents, err := gorm.G[Agent](s.db).Raw(`
+		SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at
+		FROM memberships m JOIN agents a ON a.id = m.agent_id
+		WHERE m.conversation_id = ? AND m.status = 'member' ORDER BY m.joined_at, a.id`, id).Find(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list members: %w", err)
+	}
+	return agents, nil
+}

@@ -1,0 +1,85 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+)
+
+// PrivatePair is the one private chat of two agents; LowAgent sorts before HighAgent.
+type PrivatePair struct {
+	LowAgent       uuid.UUID
+	HighAgent      uuid.UUID
+	ConversationID uuid.UUID
+}
+
+// Sent is where a message went.
+type Sent struct {
+	ConversationID uuid.UUID
+	Number         int64
+	CreatedAt      time.Time
+}
+
+// SendPrivateMessage appends a message to the private chat of the two agents, and creates the chat if there is none:
+// one round trip, three for the first message. ErrNothingToSelf, ErrAgentNotFound.
+func (s *Store) SendPrivateMessage(ctx context.Context, sender, recipient, message uuid.UUID, content string) (*Sent, error) {
+	if sender == recipient {
+		return nil, ErrNothingToSelf
+	}
+	low, high := sender, recipient
+	if bytes.Compare(low[:], high[:]) > 0 {
+		low, high = high, low
+	}
+	for range 2 {
+		// The row lock on the conversation makes number order commit order; the time is taken under it.
+		sent, err := gorm.G[Sent](s.db).Raw(`
+			WITH bumped AS (
+				UPDATE conversations c SET last_number = c.last_number + 1, last_message_at = clock_timestamp()
+				FROM private_pairs p WHERE p.low_agent = @low AND p.high_agent = @high AND c.id = p.conversation_id
+				RETURNING c.id, c.last_number, c.last_message_at
+			)
+			INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
+			SELECT id, last_number, @message, @sender, @content, last_message_at FROM bumped
+			RETURNING conversation_id, number, created_at`,
+			map[string]any{"low": low, "high": high, "message": message, "sender": sender, "content": content}).Find(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("send private message: %w", err)
+		}
+		if len(sent) == 1 {
+			return &sent[0], nil
+		}
+		if err := s.createPrivateChat(ctx, low, high); err != nil {
+			return nil, err
+		}
+	}
+	return nil, ErrAgentNotFound
+}
+
+// createPrivateChat creates the pair's chat unless there is one already, or one of the agents does not exist.
+func (s *Store) createPrivateChat(ctx context.Context, low, high uuid.UUID) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	// The pair comes first: of two racing sends the second waits for the first, finds its chat and creates nothing.
+	err = gorm.G[PrivatePair](s.db).Exec(ctx, `
+		WITH pair AS (
+			INSERT INTO private_pairs (low_agent, high_agent, conversation_id)
+			SELECT l.id, h.id, @id FROM agents l, agents h WHERE l.id = @low AND h.id = @high
+			ON CONFLICT (low_agent, high_agent) DO NOTHING RETURNING *
+		), chat AS (
+			INSERT INTO conversations (id, kind, member_count, created_at)
+			SELECT conversation_id, 'private', 2, clock_timestamp() FROM pair
+		)
+		INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
+		SELECT conversation_id, unnest(ARRAY[low_agent, high_agent]), 'member', 0, 0, clock_timestamp() FROM pair`,
+		map[string]any{"id": id, "low": low, "high": high})
+	if err != nil {
+		return fmt.Errorf("create private chat: %w", err)
+	}
+	return nil
+}
