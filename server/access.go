@@ -1,0 +1,24 @@
+package server
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/store"
+)
+
+// Who may do what. Each function loads a conversation and checks the caller's right in one step, so that a handler
+// cannot forget. Outsiders get 403, never a 404: ids are no secrets.
+
+// membersPrivateChat returns the private chat if the caller is one of its two members.
+func membersPrivateChat(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.Seat, error) {
+	seat, err := tx.Seat(ctx, store.KindPrivate, id, callerFrom(ctx).ID)
+	if err != nil {
+		return nil, err
+	}
+	if seat.Status != store.StatusMember {
+		return nil, store.ErrNotMember
+	}
+	return seat, nil
+}

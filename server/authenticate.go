@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"hash/crc32"
+	"math/big"
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/store"
+)
+
+type contextKey int
+
+const (
+	callerKey contextKey = iota
+	transactionKey
+	paymentKey
+)
+
+// callerFrom returns the calling agent; operations with security always have one.
+func callerFrom(ctx context.Context) *store.Agent {
+	agent, _ := ctx.Value(callerKey).(*store.Agent)
+	return agent
+}
+
+var errInvalidKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
+	message: "send the API key of your account in the X-API-KEY header; POST /register/create_account returned it"}
+
+// authenticate finds the agent by its key, unless the operation's security is empty.
+func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		operation := operationFrom(c)
+		if operation == nil || !operation.secured {
+			return next(c)
+		}
+		key := c.Request().Header.Get("X-API-KEY")
+		if !wellFormedKey(key) { // a typing error costs no look at the database
+			return errInvalidKey
+		}
+		ctx := c.Request().Context()
+		agent, err := s.store.AgentByKey(ctx, key)
+		if errors.Is(err, store.ErrAgentNotFound) {
+			return errInvalidKey
+		}
+		if err != nil {
+			return err
+		}
+		recordFrom(c).agentID = formatID(agentPrefix, agent.ID)
+		c.SetRequest(c.Request().WithContext(context.WithValue(ctx, callerKey, agent)))
+		return next(c)
+	}
+}
+
+// An API key is parley_, 256 random bits in base62 (43 characters) and a checksum (6), so that secret scanners and
+// authenticate can tell a key from a typing error.
+const (
+	keyPrefix   = "parley_"
+	keyLength   = 43
+	checkLength = 6
+	base62      = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+)
+
+func newKey() string {
+	var secret [32]byte
+	_, _ = rand.Read(secret[:])
+	body := keyPrefix + encode62(new(big.Int).SetBytes(secret[:]), keyLength)
+	return body + keyChecksum(body)
+}
+
+func wellFormedKey(key string) bool {
+	if len(key) != len(keyPrefix)+keyLength+checkLength || !strings.HasPrefix(key, keyPrefix) {
+		return false
+	}
+	body := key[:len(key)-checkLength]
+	return keyChecksum(body) == key[len(body):]
+}
+
+func keyChecksum(body string) string {
+	return encode62(new(big.Int).SetUint64(uint64(crc32.ChecksumIEEE([]byte(body)))), checkLength)
+}
+
+func encode62(number *big.Int, length int) string {
+	text := make([]byte, length)
+	digit, base := new(big.Int), big.NewInt(int64(len(base62)))
+	for i := length - 1; i >= 0; i-- {
+		number.DivMod(number, base, digit)
+		text[i] = base62[digit.Int64()]
+	}
+	return string(text)
+}
+
+// newTAN makes 8 characters of Crockford base32: 40 bits, enough for ten minutes and five tries.
+func newTAN() string {
+	var random [8]byte
+	_, _ = rand.Read(random[:])
+	for i, b := range random {
+		random[i] = crockford[b&31]
+	}
+	return strings.ToUpper(string(random[:]))
+}

@@ -1,0 +1,226 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/x402"
+)
+
+// unknown ids, well formed
+const (
+	noAgent   = "agent_01k70t995eeeqsqssjfq4h8qx8"
+	noChat    = "chat_01k70tamnxefqb91tt5kzx59bg"
+	noMessage = "msg_01k70tc513egtarndz528zps60"
+)
+
+func quote(text string) string { return fmt.Sprintf("%q", text) }
+
+// TestOnlyA200IsCharged sends what must be refused, each with a good payment of its own, and compares balances.
+func TestOnlyA200IsCharged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	chat, _ := alice.send(bob, "between the two of us")
+	if a := w.pay(alice.wallet, http.MethodPost, "/register/request_account", `{"requested_username":"dave"}`); a.status != http.StatusOK {
+		t.Fatalf("dave's username is reserved: %v", a)
+	}
+	const send = "/chat/private/send"
+	good := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"hello"}`
+	wrongKey := alice.key[:len(alice.key)-1] + "x"
+	strangeKey := "parley_0000000000000000000000000000000000000000000000000000001"
+
+	for _, test := range []struct {
+		name, path, body, key string
+		payer                 *agent
+		status                int
+		code                  client.ErrorCode
+	}{
+		{"no key", send, good, "", alice, 401, client.ErrorCodeInvalidAPIKey},
+		{"a mistyped key", send, good, wrongKey, alice, 401, client.ErrorCodeInvalidAPIKey},
+		{"a key of nobody", send, good, strangeKey, alice, 401, client.ErrorCodeInvalidAPIKey},
+		{"a malformed body", send, `{"recipient_agent_id":1}`, alice.key, alice, 400, client.ErrorCodeInvalidRequest},
+		{"an unknown recipient", send, `{"recipient_agent_id":` + quote(noAgent) + `,"content":"hello"}`, alice.key, alice, 404, client.ErrorCodeAgentNotFound},
+		{"oneself as recipient", send, `{"recipient_agent_id":` + quote(alice.id) + `,"content":"hello"}`, alice.key, alice, 400, client.ErrorCodeInvalidRequest},
+		{"a taken username", "/register/request_account", `{"requested_username":"bob"}`, "", carol, 409, client.ErrorCodeUsernameTaken},
+		{"a reserved username", "/register/request_account", `{"requested_username":"dave"}`, "", carol, 409, client.ErrorCodeUsernameReserved},
+		{"a wrong TAN", "/register/create_account", `{"username":"dave","tan":"00000000","description":""}`, "", carol, 403, client.ErrorCodeInvalidTAN},
+		{"a TAN of nobody", "/register/create_account", `{"username":"erin","tan":"00000000","description":""}`, "", carol, 403, client.ErrorCodeInvalidTAN},
+		{"an unknown chat", "/chat/private/info", `{"chat_id":` + quote(noChat) + `}`, alice.key, alice, 404, client.ErrorCodeChatNotFound},
+		{"a chat of others", "/chat/private/info", `{"chat_id":` + quote(chat) + `}`, carol.key, carol, 403, client.ErrorCodeNotMember},
+		{"messages of others", "/chat/private/messages", `{"chat_id":` + quote(chat) + `}`, carol.key, carol, 403, client.ErrorCodeNotMember},
+		{"an unknown agent", "/agent/profile", `{"username":"nobody"}`, alice.key, alice, 404, client.ErrorCodeAgentNotFound},
+		{"what is not built yet", "/channel/create", `{"name":"news"}`, alice.key, alice, 501, client.ErrorCodeNotImplemented},
+	} {
+		revenue, settles := w.revenue(), w.settles.Load()
+		headers := []string{}
+		if test.key != "" {
+			headers = append(headers, "X-API-KEY", test.key)
+		}
+		a := w.pay(test.payer.wallet, http.MethodPost, test.path, test.body, headers...)
+		if a.status != test.status || a.Code != string(test.code) || a.Charged {
+			t.Errorf("%s: %v, want %d %s, not charged", test.name, a, test.status, test.code)
+		}
+		if w.revenue() != revenue || w.settles.Load() != settles {
+			t.Errorf("%s: the payee has %d more, /settle was called %d times", test.name, w.revenue()-revenue, w.settles.Load()-settles)
+		}
+		if a.header.Get(x402.HeaderPaymentResponse) != "" {
+			t.Errorf("%s: there is a PAYMENT-RESPONSE although nothing was settled", test.name)
+		}
+	}
+	unpaid := w.call(http.MethodPost, send, good, "X-API-KEY", alice.key)
+	required, err := x402.DecodePaymentRequired(unpaid.header.Get(x402.HeaderPaymentRequired))
+	if unpaid.status != http.StatusPaymentRequired || unpaid.Code != "payment_required" || err != nil || required.Accepts[0].Amount != "5000" {
+		t.Errorf("an unpaid call: %v (%v), want 402 with a price of 5000", unpaid, err)
+	}
+	if messages := w.count("SELECT count(*) FROM messages"); messages != 1 {
+		t.Errorf("there are %d messages, want the one that was paid for", messages)
+	}
+}
+
+// count runs a query with one number as its answer.
+func (w *world) count(query string) (n int64) {
+	w.t.Helper()
+	w.query(func(c *pgx.Conn) error { return c.QueryRow(context.Background(), query).Scan(&n) })
+	return n
+}
+
+func (w *world) exec(statement string) {
+	w.t.Helper()
+	w.query(func(c *pgx.Conn) error { _, err := c.Exec(context.Background(), statement); return err })
+}
+
+func (w *world) query(fn func(*pgx.Conn) error) {
+	w.t.Helper()
+	connection, err := pgx.Connect(context.Background(), w.databaseURL)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer connection.Close(context.Background())
+	if err := fn(connection); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestOnePaymentSentFiftyTimes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	revenue := w.revenue()
+	payment := w.sign(alice.wallet, http.MethodPost, "/chat/private/send")
+	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"once"}`
+	answers := make([]answer, 50)
+	var group sync.WaitGroup
+	for i := range answers {
+		group.Go(func() {
+			answers[i], _ = w.try(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+		})
+	}
+	group.Wait()
+	for _, a := range answers {
+		// The first answer's spelling, whoever is asked.
+		if a.status != http.StatusOK || string(a.body) != string(answers[0].body) || a.header.Get(x402.HeaderPaymentResponse) != answers[0].header.Get(x402.HeaderPaymentResponse) {
+			t.Errorf("a copy is answered %v, want %v", a, answers[0])
+		}
+	}
+	if messages, charged := w.count("SELECT count(*) FROM messages"), w.revenue()-revenue; messages != 1 || charged != 5000 {
+		t.Errorf("%d messages for %d, want one for 5000", messages, charged)
+	}
+	if w.settles.Load() != 3*2+1 {
+		t.Errorf("/settle was called %d times, want once for each of six calls before and once now", w.settles.Load())
+	}
+	reordered := `{"content":"once",  "recipient_agent_id":` + quote(bob.id) + `}`
+	if a := w.call(http.MethodPost, "/chat/private/send", reordered, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment); string(a.body) != string(answers[0].body) {
+		t.Errorf("the same request in another spelling is answered %v, want the stored answer", a)
+	}
+}
+
+func TestOnePaymentForTwoRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	revenue := w.revenue()
+	payment := w.sign(alice.wallet, http.MethodPost, "/chat/private/send")
+	bodies := []string{`{"recipient_agent_id":` + quote(bob.id) + `,"content":"this"}`, `{"recipient_agent_id":` + quote(bob.id) + `,"content":"that"}`}
+	var answers [2]answer
+	var group sync.WaitGroup
+	for i := range answers {
+		group.Go(func() {
+			answers[i], _ = w.try(http.MethodPost, "/chat/private/send", bodies[i], "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+		})
+	}
+	group.Wait()
+	if answers[0].status+answers[1].status != 200+409 || answers[0].Code+answers[1].Code != "payment_reused" {
+		t.Errorf("the two are answered %v and %v, want a 200 and a 409 payment_reused", answers[0], answers[1])
+	}
+	for name, a := range map[string]answer{
+		"for another operation of the same price": w.call(http.MethodPost, "/search/agents", `{"query":"x"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment),
+		"by another agent":                        w.call(http.MethodPost, "/chat/private/send", bodies[0], "X-API-KEY", bob.key, x402.HeaderPaymentSignature, payment),
+	} {
+		if a.status != http.StatusConflict || a.Code != "payment_reused" {
+			t.Errorf("the payment %s: %v, want 409 payment_reused", name, a)
+		}
+	}
+	if messages, charged := w.count("SELECT count(*) FROM messages"), w.revenue()-revenue; messages != 1 || charged != 5000 {
+		t.Errorf("%d messages for %d, want one for 5000", messages, charged)
+	}
+}
+
+// TestBadPayments are refused before anybody is asked, with the price so that the payer can do better.
+func TestBadPayments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	poor := w.wallet(4_999)
+	const send = "/chat/private/send"
+	good := w.sign(alice.wallet, http.MethodPost, send)
+	revenue := w.revenue()
+	change := func(do func(p *x402.PaymentPayload)) string { return w.sign(alice.wallet, http.MethodPost, send, do) }
+	in := func(d time.Duration) string { return fmt.Sprint(time.Now().Add(d).Unix()) }
+	for _, test := range []struct {
+		name, payment string
+		status        int
+		code          client.ErrorCode
+		asked         bool // the facilitator is
+	}{
+		{"no base64", "not base64!", 400, client.ErrorCodeInvalidPayment, false},
+		{"no JSON", "bm90IGpzb24=", 400, client.ErrorCodeInvalidPayment, false},
+		{"cut off", good[:len(good)-8], 400, client.ErrorCodeInvalidPayment, false},
+		{"longer than 16 KiB", strings.Repeat("QUJD", 5000), 400, client.ErrorCodeInvalidPayment, false},
+		{"a cheap call's payment", w.sign(alice.wallet, http.MethodPost, "/agent/profile"), 402, client.ErrorCodePaymentRefused, false},
+		{"less than the price", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.Value = "4999" }), 402, client.ErrorCodePaymentRefused, false},
+		{"more than the price", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.Value = "5001" }), 402, client.ErrorCodePaymentRefused, false},
+		{"another payee", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.To = p.Payload.Authorization.From }), 402, client.ErrorCodePaymentRefused, false},
+		{"another network", change(func(p *x402.PaymentPayload) { p.Accepted.Network = "eip155:8453" }), 402, client.ErrorCodePaymentRefused, false},
+		{"another asset", change(func(p *x402.PaymentPayload) { p.Accepted.Asset = p.Accepted.PayTo }), 402, client.ErrorCodePaymentRefused, false},
+		{"expired", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidBefore = in(-time.Minute) }), 402, client.ErrorCodePaymentRefused, false},
+		{"too short", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidBefore = in(10 * time.Second) }), 402, client.ErrorCodePaymentRefused, false},
+		{"too long", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidBefore = in(25 * time.Hour) }), 402, client.ErrorCodePaymentRefused, false},
+		{"not yet valid", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidAfter = in(time.Minute) }), 402, client.ErrorCodePaymentRefused, false},
+		{"of somebody else", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.From = p.Payload.Authorization.To }), 402, client.ErrorCodePaymentRefused, false},
+		{"above the balance", w.sign(poor, http.MethodPost, send), 402, client.ErrorCodePaymentRefused, true},
+	} {
+		before := w.settles.Load()
+		a := w.call(http.MethodPost, send, `{"recipient_agent_id":`+quote(bob.id)+`,"content":"for nothing"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, test.payment)
+		if a.status != test.status || a.Code != string(test.code) || a.Charged {
+			t.Errorf("%s: %v, want %d %s", test.name, a, test.status, test.code)
+		}
+		if _, err := x402.DecodePaymentRequired(a.header.Get(x402.HeaderPaymentRequired)); err != nil {
+			t.Errorf("%s: the answer does not say how to pay: %v", test.name, err)
+		}
+		if asked := w.settles.Load() > before; asked != test.asked {
+			t.Errorf("%s: the facilitator was asked: %v, want %v", test.name, asked, test.asked)
+		}
+	}
+	if w.revenue() != revenue || w.count("SELECT count(*) FROM messages") != 0 {
+		t.Errorf("bad payments brought %d and %d messages", w.revenue()-revenue, w.count("SELECT count(*) FROM messages"))
+	}
+}

@@ -1,0 +1,143 @@
+package server
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// published is a free document that publishes the contract: made once at start, cacheable.
+type published struct {
+	path, contentType, etag string
+	content                 []byte
+}
+
+// publish makes the documents that the server publishes of the contract: openapi.yaml with the operator's facts filled
+// in (servers, and in each x-payment-info how to pay), as YAML and as JSON. Nothing else differs from the file.
+func publish(contract []byte, config Config, operations map[string]*operation) ([]published, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(contract, &document); err != nil {
+		return nil, fmt.Errorf("read the contract: %w", err)
+	}
+	root := document.Content[0]
+	// Comments speak to those who edit the file.
+	root.HeadComment = ""
+	if err := replace(root, []map[string]string{{"url": config.BaseURL}}, "servers"); err != nil {
+		return nil, err
+	}
+	for _, operation := range operations {
+		if operation.price == 0 {
+			continue
+		}
+		var protocols []map[string]any
+		for _, offer := range operation.offers {
+			protocols = append(protocols, map[string]any{"x402": map[string]any{
+				"scheme": offer.Scheme, "network": offer.Network, "asset": offer.Asset, "payTo": offer.PayTo, "amount": offer.Amount,
+				"maxTimeoutSeconds": offer.MaxTimeoutSeconds, "facilitator": config.FacilitatorURL,
+			}})
+		}
+		err := replace(root, protocols, "paths", operation.route.Path, strings.ToLower(operation.route.Method), "x-payment-info", "protocols")
+		if err != nil {
+			return nil, err
+		}
+	}
+	var asYAML bytes.Buffer
+	encoder := yaml.NewEncoder(&asYAML)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(&document); err != nil {
+		return nil, fmt.Errorf("write openapi.yaml: %w", err)
+	}
+	var asJSON bytes.Buffer
+	if err := writeJSON(&asJSON, root); err != nil {
+		return nil, fmt.Errorf("write openapi.json: %w", err)
+	}
+	return []published{
+		newPublished("/openapi.yaml", "application/yaml", asYAML.Bytes()),
+		newPublished("/openapi.json", "application/json", asJSON.Bytes()),
+	}, nil
+}
+
+func newPublished(path, contentType string, content []byte) published {
+	sum := sha256.Sum256(content)
+	return published{path: path, contentType: contentType, etag: `"` + hex.EncodeToString(sum[:8]) + `"`, content: content}
+}
+
+func (p published) serve(c echo.Context) error {
+	header := c.Response().Header()
+	header.Set("ETag", p.etag)
+	header.Set("Cache-Control", "public, max-age=300")
+	if c.Request().Header.Get("If-None-Match") == p.etag {
+		return c.NoContent(http.StatusNotModified)
+	}
+	return c.Blob(http.StatusOK, p.contentType, p.content)
+}
+
+// replace puts value at the path of keys below node.
+func replace(node *yaml.Node, value any, keys ...string) error {
+	for _, key := range keys {
+		found := (*yaml.Node)(nil)
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == key {
+				found = node.Content[i+1]
+			}
+		}
+		if found == nil {
+			return fmt.Errorf("the contract has no %v", keys)
+		}
+		node = found
+	}
+	return node.Encode(value)
+}
+
+// writeJSON writes a YAML node as JSON with the keys in the file's order: whoever reads only the beginning of a long
+// document should meet the introduction, not the components.
+func writeJSON(to *bytes.Buffer, node *yaml.Node) error {
+	switch node.Kind {
+	case yaml.MappingNode, yaml.SequenceNode:
+		brackets, step := "{}", 2
+		if node.Kind == yaml.SequenceNode {
+			brackets, step = "[]", 1
+		}
+		to.WriteByte(brackets[0])
+		for i := 0; i < len(node.Content); i += step {
+			if i > 0 {
+				to.WriteByte(',')
+			}
+			if step == 2 {
+				key, err := json.Marshal(node.Content[i].Value)
+				if err != nil {
+					return err
+				}
+				to.Write(key)
+				to.WriteByte(':')
+			}
+			if err := writeJSON(to, node.Content[i+step-1]); err != nil {
+				return err
+			}
+		}
+		to.WriteByte(brackets[1])
+		return nil
+	default:
+		var value any
+		if err := node.Decode(&value); err != nil {
+			return err
+		}
+		scalar, err := json.Marshal(value)
+		to.Write(scalar)
+		return err
+	}
+}
+
+// offersFor makes the ways to pay for an operation: today one, scheme exact in USDC on the operator's network.
+func offersFor(config Config, price uint64) []x402.PaymentRequirements {
+	return []x402.PaymentRequirements{config.Network.Requirements(price, config.PayTo, maxTimeoutSeconds)}
+}

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// problem is an answer that is not a 200. Every error becomes one, here, and the contract's ApiError on the wire.
+type problem struct {
+	status     int
+	code       gen.ErrorCode
+	message    string // a sentence that says what to do
+	details    []gen.ErrorDetail
+	charged    bool
+	retryAfter int                   // seconds; 0: no header
+	required   *x402.PaymentRequired // the payment that is asked for
+	settled    *x402.SettleResponse  // what became of the payment
+	prepared   *challenge            // the unpaid 402, made once per operation
+	cause      error                 // for the log; the caller never sees it
+}
+
+func (p *problem) Error() string { return p.message }
+func (p *problem) Unwrap() error { return p.cause }
+
+var statusOf = map[store.Kind]int{
+	store.Invalid: http.StatusBadRequest, store.Forbidden: http.StatusForbidden, store.NotFound: http.StatusNotFound,
+	store.Conflict: http.StatusConflict, store.Gone: http.StatusGone,
+}
+
+// problemOf says what an error is to the caller. What is not a refusal is our fault: 500, and its text stays here.
+func problemOf(err error) *problem {
+	var known *problem
+	var refusal *store.Refusal
+	var routing *echo.HTTPError
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &refusal):
+		p := &problem{status: statusOf[refusal.Kind], code: gen.ErrorCode(refusal.Code), message: refusal.Message}
+		if refusal.Field != "" {
+			p.details = []gen.ErrorDetail{{Field: refusal.Field, Message: refusal.Message}}
+		}
+		return p
+	case errors.As(err, &routing):
+		switch routing.Code {
+		case http.StatusNotFound:
+			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound, message: "there is no such path; GET /openapi.json lists them all"}
+		case http.StatusMethodNotAllowed:
+			return &problem{status: routing.Code, code: gen.ErrorCodeMethodNotAllowed, message: "this path takes another method; the Allow header names it"}
+		case http.StatusBadRequest:
+			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, message: "the request cannot be read as the contract describes it", cause: err}
+		}
+	case store.Unavailable(err):
+		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2, cause: err,
+			message: "the database is away; send the same request with the same payment again"}
+	case errors.Is(err, context.Canceled):
+		// The caller hung up; nobody reads this.
+		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, message: "the request was given up", cause: err}
+	}
+	return &problem{status: http.StatusInternalServerError, code: gen.ErrorCodeInternalError, cause: err,
+		message: "internal error; quote the request_id to the operator"}
+}
+
+// errorBody is gen.ApiError with the x402 fields of a 402 in their own types.
+type errorBody struct {
+	Success   bool              `json:"success"`
+	Message   string            `json:"message"`
+	Code      gen.ErrorCode     `json:"code"`
+	Charged   bool              `json:"charged"`
+	RequestID string            `json:"request_id"`
+	Details   []gen.ErrorDetail `json:"details,omitempty"`
+	*x402.PaymentRequired
+}
+
+// answerError writes an error; the one place that does.
+func (s *Server) answerError(err error, c echo.Context) {
+	if c.Response().Committed {
+		return
+	}
+	p := problemOf(err)
+	record := recordFrom(c)
+	record.code, record.cause = p.code, p.cause
+	header := c.Response().Header()
+	header.Set("Cache-Control", "no-store")
+	if p.retryAfter > 0 {
+		header.Set("Retry-After", strconv.Itoa(p.retryAfter))
+	}
+	body := errorBody{Success: false, Message: p.message, Code: p.code, Charged: p.charged, RequestID: record.requestID, Details: p.details}
+	switch {
+	case p.prepared != nil:
+		header.Set(x402.HeaderPaymentRequired, p.prepared.header)
+		body.PaymentRequired = p.prepared.required
+	case p.required != nil:
+		encoded, err := x402.EncodePaymentRequired(p.required)
+		if err == nil {
+			header.Set(x402.HeaderPaymentRequired, encoded)
+		}
+		if p.status == http.StatusPaymentRequired {
+			body.PaymentRequired = p.required
+		}
+	}
+	if p.settled != nil {
+		s.setPaymentResponse(header, p.settled)
+	}
+	if c.Request().Method == http.MethodHead {
+		_ = c.NoContent(p.status)
+		return
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		raw = fmt.Appendf(nil, `{"success":false,"message":"internal error","code":"internal_error","charged":false,"request_id":%q}`, record.requestID)
+	}
+	_ = c.JSONBlob(p.status, raw)
+}

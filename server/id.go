@@ -1,0 +1,73 @@
+package server
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// Ids are TypeIDs (github.com/jetify-com/typeid, spec 0.3): a prefix that says what it names, and a UUIDv7 in 26
+// characters of lower-case Crockford base32. The database knows only the UUID. The codec is ours because the only
+// release of the reference library that can be had is an alpha.
+const (
+	agentPrefix   = "agent_"
+	chatPrefix    = "chat_"
+	channelPrefix = "channel_"
+	messagePrefix = "msg_"
+)
+
+const crockford = "0123456789abcdefghjkmnpqrstvwxyz"
+
+// formatID writes the id of a thing of that kind.
+func formatID(prefix string, id uuid.UUID) string {
+	var text [26]byte
+	// 128 bits stand in 130: the first character holds the top three.
+	var bits uint
+	var buffer uint64
+	position := len(text)
+	for i := len(id) - 1; i >= 0; i-- {
+		buffer |= uint64(id[i]) << bits
+		bits += 8
+		for bits >= 5 {
+			position--
+			text[position] = crockford[buffer&31]
+			buffer >>= 5
+			bits -= 5
+		}
+	}
+	text[0] = crockford[buffer&31]
+	return prefix + string(text[:])
+}
+
+var errID = errors.New("not an id of this kind")
+
+// parseID reads an id of that kind. Ids that passed validation always parse.
+func parseID(prefix, text string) (uuid.UUID, error) {
+	suffix, ok := strings.CutPrefix(text, prefix)
+	if !ok || len(suffix) != 26 || suffix[0] > '7' {
+		return uuid.UUID{}, errID
+	}
+	var id uuid.UUID
+	var bits uint
+	var buffer uint64
+	position := len(id)
+	for i := len(suffix) - 1; i >= 0; i-- {
+		value := strings.IndexByte(crockford, suffix[i])
+		if value < 0 {
+			return uuid.UUID{}, errID
+		}
+		buffer |= uint64(value) << bits
+		bits += 5
+		if bits >= 8 && position > 0 {
+			position--
+			id[position] = byte(buffer)
+			buffer >>= 8
+			bits -= 8
+		}
+	}
+	return id, nil
+}
+
+// newID makes a UUIDv7: its time prefix keeps the keys of new rows together.
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

@@ -1,0 +1,233 @@
+package server_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	parley "github.com/parley-chat/parley"
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// TestPriceInquiry: a bare request to any paid operation gets its price, whatever else is missing.
+func TestPriceInquiry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, route := range contractRoutes {
+		info, paid := route.Operation.Extensions["x-payment-info"].(map[string]any)
+		if !paid {
+			continue
+		}
+		amount, err := x402.AtomicAmount(info["price"].(map[string]any)["amount"].(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := w.call(route.Method, route.Path, "")
+		required, err := x402.DecodePaymentRequired(a.header.Get(x402.HeaderPaymentRequired))
+		if a.status != http.StatusPaymentRequired || a.Code != "payment_required" || err != nil {
+			t.Errorf("%s: %v (%v), want 402 payment_required", name, a, err)
+			continue
+		}
+		want := []x402.PaymentRequirements{playMoney.Requirements(amount, devnet.Payee, 60)}
+		if diff := cmp.Diff(want, required.Accepts); diff != "" {
+			t.Errorf("%s offers (-want +got):\n%s", name, diff)
+		}
+		if required.Resource.URL != "http://parley.test"+route.Path || required.X402Version != 2 {
+			t.Errorf("%s: the resource is %+v", name, required.Resource)
+		}
+		if a.header.Get("Cache-Control") != "no-store" || a.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: headers %v", name, a.header)
+		}
+		var body struct {
+			X402Version int                        `json:"x402Version"`
+			Accepts     []x402.PaymentRequirements `json:"accepts"`
+		}
+		if err := json.Unmarshal(a.body, &body); err != nil || body.X402Version != 2 || cmp.Diff(want, body.Accepts) != "" {
+			t.Errorf("%s: the body does not say what the header says: %s", name, a.body)
+		}
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodHead} {
+			if method == route.Method {
+				continue
+			}
+			a := w.call(method, route.Path, "")
+			if a.status != http.StatusMethodNotAllowed || !strings.Contains(a.header.Get("Allow"), route.Method) || (method != http.MethodHead && a.Code != "method_not_allowed") {
+				t.Errorf("%s %s: %v, Allow %q, want 405 that allows %s", method, route.Path, a, a.header.Get("Allow"), route.Method)
+			}
+		}
+	}
+}
+
+// TestPathsHaveOneSpelling: no other spelling of a path reaches an operation, with or without its price.
+func TestPathsHaveOneSpelling(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	for _, path := range []string{"/", "/chat", "/chat/private/send/", "//chat/private/send", "/chat//private/send", "/chat%2Fprivate%2Fsend",
+		"/chat%252Fprivate/send", "/chat/private/%73end", "/CHAT/private/send", "/chat/private/send;x=1", "/chat/./private/send", "/chat/private/../private/send",
+		"/chat%5Cprivate%5Csend", "/chat/private/send%00", "/chat/private/send%20"} {
+		a := w.call(http.MethodPost, path, `{"recipient_agent_id":`+quote(alice.id)+`,"content":"x"}`, "X-API-KEY", alice.key)
+		if a.status != http.StatusNotFound || a.Code != "path_not_found" {
+			t.Errorf("POST %s: %v, want 404 path_not_found", path, a)
+		}
+	}
+	request := httptest.NewRequest(http.MethodOptions, w.url+"/chat/private/send", nil)
+	request.RequestURI = ""
+	request.Header.Set("Origin", "https://agent.example")
+	request.Header.Set("Access-Control-Request-Method", "POST")
+	response, err := w.http.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if allowed := response.Header.Get("Access-Control-Allow-Headers"); response.StatusCode != http.StatusNoContent ||
+		!strings.Contains(allowed, "PAYMENT-SIGNATURE") || !strings.Contains(allowed, "Access-Control-Expose-Headers") {
+		t.Errorf("a preflight is answered %d, allowing %q", response.StatusCode, allowed)
+	}
+}
+
+// TestValidation: mistakes are told free of charge, before the price and before the key, with the field that is wrong.
+func TestValidation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const send = "/chat/private/send"
+	to := `"recipient_agent_id":` + quote(noAgent)
+	for _, test := range []struct {
+		name, path, body string
+		fields           []string
+		says             string
+	}{
+		{"no field", send, `{}`, []string{"/content", "/recipient_agent_id"}, "is required"},
+		{"an invented field", send, `{` + to + `,"text":"hi"}`, []string{"/content", "/text"}, "is not a field of this request; known are content, recipient_agent_id"},
+		{"another case", send, `{` + to + `,"content":"mine","CONTENT":"other"}`, []string{"/CONTENT"}, "is not a field"},
+		{"a field twice", send, `{` + to + `,"content":"one","content":"two"}`, []string{"/content"}, "twice"},
+		{"two values", send, `{` + to + `,"content":"x"} {}`, []string{""}, "goes on after"},
+		{"bytes behind", send, `{` + to + `,"content":"x"}]`, []string{""}, "not valid JSON"},
+		{"cut off", send, `{` + to + `,"cont`, []string{""}, "not valid JSON"},
+		{"an array", send, `[]`, []string{""}, "must be of type object"},
+		{"a string", send, `"hello"`, []string{""}, "must be of type object"},
+		{"null", send, `null`, []string{""}, "null"},
+		{"a number as content", send, `{` + to + `,"content":5}`, []string{"/content"}, "must be of type string"},
+		{"null as content", send, `{` + to + `,"content":null}`, []string{"/content"}, "null"},
+		{"empty content", send, `{` + to + `,"content":""}`, []string{"/content"}, "must have 1 to 16384 characters"},
+		{"too much content", send, `{` + to + `,"content":"` + strings.Repeat("é", 16385) + `"}`, []string{"/content"}, "must have 1 to 16384 characters"},
+		{"U+0000", send, `{` + to + `,"content":"a\u0000b"}`, []string{"/content"}, "U+0000"},
+		{"half a surrogate pair", send, `{` + to + `,"content":"a\ud800b"}`, []string{"/content"}, "not valid JSON"},
+		{"no UTF-8", send, `{` + to + ",\"content\":\"a\xffb\"}", []string{"/content"}, "not valid JSON"},
+		{"an id of another kind", send, `{"recipient_agent_id":` + quote(noChat) + `,"content":"x"}`, []string{"/recipient_agent_id"}, "must be the id of an agent"},
+		{"an id too short", send, `{"recipient_agent_id":"agent_1","content":"x"}`, []string{"/recipient_agent_id"}, "must be the id of an agent"},
+		{"a capital in a username", "/register/request_account", `{"requested_username":"Alice"}`, []string{"/requested_username"}, "must match"},
+		{"a username too long", "/register/request_account", `{"requested_username":"` + strings.Repeat("a", 33) + `"}`, []string{"/requested_username"}, "1 to 32"},
+		{"neither id nor username", "/agent/profile", `{}`, []string{""}, "at least 1 of the fields agent_id, username"},
+		{"an edit of nothing", "/agent/edit", `{}`, []string{""}, "at least 1 of the fields"},
+		{"an edit of nothing", "/chat/group/edit", `{"chat_id":` + quote(noChat) + `}`, []string{""}, "at least 2 of the fields"},
+		{"n too large", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"n":251}`, []string{"/n"}, "must be at most 250"},
+		{"n too small", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"n":0}`, []string{"/n"}, "must be at least 1"},
+		{"half a page", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"page":1.5}`, []string{"/page"}, "must be of type integer"},
+		{"a page beyond numbers", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"page":1e300}`, []string{"/page"}, ""},
+		{"too many ids", "/chat/group/create", `{"name":"x","initial_member_ids":["` + strings.Repeat(noAgent+`","`, 100) + noAgent + `"]}`, []string{"/initial_member_ids"}, "at most 100"},
+		{"a wrong id in a list", "/chat/group/create", `{"name":"x","initial_member_ids":["` + noAgent + `","bob"]}`, []string{"/initial_member_ids/1"}, "must be the id of an agent"},
+	} {
+		a := w.call(http.MethodPost, test.path, test.body)
+		var got []string
+		for _, detail := range a.Details {
+			got = append(got, detail.Field)
+		}
+		if a.status != http.StatusBadRequest || a.Code != "invalid_request" || cmp.Diff(test.fields, slices.Compact(got)) != "" || !strings.Contains(a.Message, test.says) {
+			t.Errorf("%s: %v, want 400 naming %q and saying %q", test.name, a, test.fields, test.says)
+		}
+	}
+	for name, a := range map[string]answer{
+		"?page=0":      w.call(http.MethodGet, "/agent/unread?page=0", "", x402.HeaderPaymentSignature, "x"),
+		"?page_size=x": w.call(http.MethodGet, "/agent/unread?page_size=x", "", x402.HeaderPaymentSignature, "x"),
+		"?mark_read=2": w.call(http.MethodGet, "/agent/unread?mark_read=2", "", x402.HeaderPaymentSignature, "x"),
+		"?limit=5":     w.call(http.MethodGet, "/agent/unread?limit=5", "", x402.HeaderPaymentSignature, "x"),
+	} {
+		want, _, _ := strings.Cut(name, "=")
+		if a.status != http.StatusBadRequest || len(a.Details) != 1 || a.Details[0].Field != want {
+			t.Errorf("GET /agent/unread%s: %v, want 400 naming %s", name, a, want)
+		}
+	}
+	if a := w.call(http.MethodPost, send, `{`+to+`,"content":"`+strings.Repeat("é", 16384)+`"}`); a.status != http.StatusPaymentRequired {
+		t.Errorf("content of exactly the limit: %d, want 402", a.status)
+	}
+	if a := w.call(http.MethodPost, send, `{"content":"`+strings.Repeat("x", 256<<10)+`"}`); a.status != http.StatusRequestEntityTooLarge || a.Code != "body_too_large" {
+		t.Errorf("a body over 256 KiB: %v, want 413", a)
+	}
+	for _, media := range []string{"text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""} {
+		if a := w.call(http.MethodPost, send, `{`+to+`,"content":"x"}`, "Content-Type", media); a.status != http.StatusUnsupportedMediaType {
+			t.Errorf("Content-Type %q: %v, want 415", media, a)
+		}
+	}
+	if a := w.call(http.MethodPost, send, `{`+to+`,"content":"x"}`, "Content-Type", "application/json; charset=utf-8"); a.status != http.StatusPaymentRequired {
+		t.Errorf("a charset beside application/json: %v, want 402", a)
+	}
+	if a := w.call(http.MethodPost, send, "", x402.HeaderPaymentSignature, "x"); a.status != http.StatusBadRequest || !strings.Contains(a.Message, "body is missing") {
+		t.Errorf("a payment without a body: %v, want 400", a)
+	}
+}
+
+// TestPublishedContract: the served documents are the file, with the operator's facts and nothing else changed.
+func TestPublishedContract(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var want map[string]any
+	if err := yaml.Unmarshal(parley.Contract, &want); err != nil {
+		t.Fatal(err)
+	}
+	want["servers"] = []any{map[string]any{"url": "http://parley.test"}}
+	for name, route := range contractRoutes {
+		operation := want["paths"].(map[string]any)[route.Path].(map[string]any)[strings.ToLower(route.Method)].(map[string]any)
+		info, paid := operation["x-payment-info"].(map[string]any)
+		if !paid {
+			continue
+		}
+		price, err := x402.AtomicAmount(info["price"].(map[string]any)["amount"].(string))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		offer := playMoney.Requirements(price, devnet.Payee, 60)
+		info["protocols"] = []any{map[string]any{"x402": map[string]any{"scheme": "exact", "network": offer.Network, "asset": offer.Asset, "payTo": offer.PayTo,
+			"amount": offer.Amount, "maxTimeoutSeconds": 60, "facilitator": "FACILITATOR"}}}
+	}
+	for path, decode := range map[string]func([]byte, any) error{"/openapi.yaml": yaml.Unmarshal, "/openapi.json": json.Unmarshal} {
+		a := w.call(http.MethodGet, path, "")
+		var got map[string]any
+		if err := decode(a.body, &got); err != nil || a.status != http.StatusOK {
+			t.Fatalf("%s: %d %v", path, a.status, err)
+		}
+		wantJSON, _ := json.Marshal(want)
+		gotJSON, err := json.Marshal(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		facilitator := got["paths"].(map[string]any)["/agent/me"].(map[string]any)["get"].(map[string]any)["x-payment-info"].(map[string]any)["protocols"].([]any)[0].(map[string]any)["x402"].(map[string]any)["facilitator"].(string)
+		if same := strings.ReplaceAll(string(wantJSON), "FACILITATOR", facilitator); same != string(gotJSON) {
+			t.Errorf("%s differs from the file in more than the operator's facts (-want +got):\n%s", path, cmp.Diff(same, string(gotJSON)))
+		}
+		if again := w.call(http.MethodGet, path, "", "If-None-Match", a.header.Get("ETag")); again.status != http.StatusNotModified {
+			t.Errorf("%s asked for again: %d, want 304", path, again.status)
+		}
+		if path == "/openapi.json" && !strings.HasPrefix(string(a.body), `{"openapi":"3.0.3","info":{"title":"Parley"`) {
+			t.Errorf("%s does not begin with the introduction: %.80s", path, a.body)
+		}
+	}
+}
+
+// TestEveryRefusalIsInTheContract: callers branch on the codes, so each must be in the enum.
+func TestEveryRefusalIsInTheContract(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range store.Refusals {
+		if !client.ErrorCode(refusal.Code).Valid() {
+			t.Errorf("the code %q is not in the contract's ErrorCode", refusal.Code)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"runtime/debug"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/x402"
+)
+
+// record collects what the one log line of a request says. Keys, TANs, payment payloads and message content never get in.
+type record struct {
+	requestID   string
+	operation   *operation
+	agentID     string
+	payer       string
+	transaction string
+	code        gen.ErrorCode
+	cause       error
+}
+
+func recordFrom(c echo.Context) *record {
+	record, _ := c.Get(recordKey).(*record)
+	return record
+}
+
+var goodRequestID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+func newRequestID() string {
+	var id [8]byte
+	_, _ = rand.Read(id[:])
+	return "req_" + hex.EncodeToString(id[:])
+}
+
+// observe names the request, answers its errors and panics, and logs it in one line.
+func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		started := time.Now()
+		request := c.Request()
+		record := &record{requestID: request.Header.Get("X-Request-Id")}
+		if !goodRequestID.MatchString(record.requestID) {
+			record.requestID = newRequestID()
+		}
+		c.Set(recordKey, record)
+		c.Response().Header().Set("X-Request-Id", record.requestID)
+		if err := s.catch(next, c); err != nil {
+			s.answerError(err, c)
+		}
+		s.logRequest(c, record, time.Since(started))
+		return nil
+	}
+}
+
+// catch turns a panic into an error with its stack, so that one broken request ends neither the server nor the log line.
+func (s *Server) catch(next echo.HandlerFunc, c echo.Context) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("panic: %v\n%s", value, debug.Stack())
+		}
+	}()
+	return next(c)
+}
+
+func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) {
+	status := c.Response().Status
+	level := slog.LevelInfo
+	attributes := []slog.Attr{
+		slog.String("request_id", record.requestID),
+		slog.String("method", c.Request().Method),
+		slog.Int("status", status),
+		slog.Float64("duration_ms", float64(took.Microseconds())/1000),
+	}
+	if record.operation != nil {
+		attributes = append(attributes, slog.String("operation", record.operation.id), slog.String("price", x402.FormatUSD(record.operation.price)))
+	}
+	for _, text := range []struct{ key, value string }{
+		{"agent_id", record.agentID}, {"payer", record.payer}, {"transaction", record.transaction}, {"code", string(record.code)},
+	} {
+		if text.value != "" {
+			attributes = append(attributes, slog.String(text.key, text.value))
+		}
+	}
+	if status >= http.StatusInternalServerError {
+		level = slog.LevelError
+	}
+	if record.cause != nil {
+		attributes = append(attributes, slog.String("error", record.cause.Error()))
+	}
+	s.log.LogAttrs(c.Request().Context(), level, "request", attributes...)
+}

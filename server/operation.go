@@ -1,0 +1,83 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/routers"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// operation is one operation of the contract with everything that the request's way needs to know of it: found once
+// by method and routed path, then carried in the context. Nothing later compares paths.
+type operation struct {
+	id       string
+	route    *routers.Route
+	price    uint64 // atomic units of USDC; 0: free
+	secured  bool   // needs X-API-KEY
+	readOnly bool   // changes nothing, so the gate need not rehearse it
+
+	offers    []x402.PaymentRequirements // the ways to pay, as we offer them
+	challenge *challenge                 // the answer to a request without payment
+}
+
+var sixDigits = regexp.MustCompile(`^\d+\.\d{6}$`)
+
+// paymentInfo is x-payment-info as the contract writes it: the one place with the price.
+type paymentInfo struct {
+	Price struct {
+		Mode, Currency, Amount string
+	}
+}
+
+// readContract loads openapi.yaml and its operations, keyed by "METHOD /path".
+func readContract(contract []byte) (*openapi3.T, map[string]*operation, error) {
+	document, err := openapi3.NewLoader().LoadFromData(contract)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the contract: %w", err)
+	}
+	// The server does not care under which address it is reached.
+	document.Servers = nil
+	operations := map[string]*operation{}
+	for path, item := range document.Paths.Map() {
+		for method, described := range item.Operations() {
+			operation := &operation{
+				id:    described.OperationID,
+				route: &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
+			}
+			if operation.price, err = priceOf(described); err != nil {
+				return nil, nil, fmt.Errorf("%s %s: %w", method, path, err)
+			}
+			security := document.Security
+			if described.Security != nil {
+				security = *described.Security
+			}
+			operation.secured = len(security) > 0
+			operation.readOnly, _ = described.Extensions["x-read-only"].(bool)
+			operations[method+" "+path] = operation
+		}
+	}
+	return document, operations, nil
+}
+
+func priceOf(described *openapi3.Operation) (uint64, error) {
+	extension, priced := described.Extensions["x-payment-info"]
+	if !priced {
+		return 0, nil
+	}
+	raw, err := json.Marshal(extension)
+	if err != nil {
+		return 0, err
+	}
+	var info paymentInfo
+	if err := json.Unmarshal(raw, &info); err != nil {
+		return 0, fmt.Errorf("x-payment-info: %w", err)
+	}
+	if info.Price.Mode != "fixed" || info.Price.Currency != "USD" || !sixDigits.MatchString(info.Price.Amount) {
+		return 0, fmt.Errorf("x-payment-info: want a fixed price in USD with six digits, have %+v", info.Price)
+	}
+	return x402.AtomicAmount(info.Price.Amount)
+}

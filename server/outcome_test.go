@@ -1,0 +1,361 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/x402"
+)
+
+// breakFacilitator makes the facilitator misbehave until the returned function is called.
+func (w *world) breakFacilitator(fault func(rw http.ResponseWriter, r *http.Request) bool) (mend func()) {
+	w.fault.Store(&fault)
+	return func() { w.fault.Store(nil) }
+}
+
+// settleAndThen lets the facilitator settle, throws its answer away and answers something else.
+func (w *world) settleAndThen(answer func(rw http.ResponseWriter)) func(http.ResponseWriter, *http.Request) bool {
+	return func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/settle" {
+			return false
+		}
+		w.network.ServeHTTP(httptest.NewRecorder(), r)
+		answer(rw)
+		return true
+	}
+}
+
+func hangUp(rw http.ResponseWriter) {
+	connection, _, err := http.NewResponseController(rw).Hijack()
+	if err == nil {
+		_ = connection.Close()
+	}
+}
+
+// TestUnclearSettlements: whatever the facilitator does, there is no effect without money and no money without effect,
+// and the same payment sent again ends the story with one charge and one message.
+func TestUnclearSettlements(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	notMoved := func(answer func(rw http.ResponseWriter)) func(http.ResponseWriter, *http.Request) bool {
+		return func(rw http.ResponseWriter, _ *http.Request) bool { answer(rw); return true }
+	}
+	write := func(status int, body string) func(http.ResponseWriter) {
+		return func(rw http.ResponseWriter) { rw.WriteHeader(status); _, _ = io.WriteString(rw, body) }
+	}
+	for _, test := range []struct {
+		name  string
+		fault func(http.ResponseWriter, *http.Request) bool
+	}{
+		{"HTML, money not moved", notMoved(write(200, "<html>welcome</html>"))},
+		{"500, money not moved", notMoved(write(500, "oops"))},
+		{"an empty answer, money not moved", notMoved(write(200, ""))},
+		{"hangs up, money not moved", notMoved(hangUp)},
+		{"HTML, money moved", w.settleAndThen(write(200, "<html>welcome</html>"))},
+		{"500, money moved", w.settleAndThen(write(500, ""))},
+		{"success without a transaction, money moved", w.settleAndThen(write(200, `{"success":true,"network":"eip155:84532"}`))},
+		{"hangs up, money moved", w.settleAndThen(hangUp)},
+		{"pending, and still pending", notMoved(write(200, `{"success":false,"errorReason":"settlement_pending","transaction":"0x12","network":"eip155:84532"}`))},
+	} {
+		revenue, messages := w.revenue(), w.count("SELECT count(*) FROM messages")
+		content := "sent while: " + test.name
+		body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":` + quote(content) + `}`
+		payment := w.sign(alice.wallet, http.MethodPost, "/chat/private/send")
+		send := func() answer {
+			return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+		}
+		mend := w.breakFacilitator(test.fault)
+		a := send()
+		if a.status != http.StatusServiceUnavailable || a.Code != "payment_unknown" || a.header.Get("Retry-After") == "" || a.Charged {
+			t.Errorf("%s: %v, want 503 payment_unknown with Retry-After", test.name, a)
+		}
+		if got := w.count("SELECT count(*) FROM messages"); got != messages {
+			t.Errorf("%s: there is a message although the settlement is not known", test.name)
+		}
+		mend()
+		a = send()
+		if a.status != http.StatusOK {
+			t.Errorf("%s, sent again: %v, want 200", test.name, a)
+		}
+		if again := send(); again.status != http.StatusOK || !bytes.Equal(again.body, a.body) {
+			t.Errorf("%s, sent a third time: %v, want %v", test.name, again, a)
+		}
+		if w.revenue() != revenue+5000 || w.count("SELECT count(*) FROM messages") != messages+1 {
+			t.Errorf("%s: in the end %d charged and %d messages, want 5000 and one", test.name, w.revenue()-revenue, w.count("SELECT count(*) FROM messages")-messages)
+		}
+	}
+	if open := w.count("SELECT count(*) FROM payments WHERE state <> 'delivered' OR payload IS NOT NULL OR request IS NOT NULL"); open != 0 {
+		t.Errorf("%d payments are still open, or keep what can be spent", open)
+	}
+}
+
+func TestPendingSettlementIsFollowedUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	revenue := w.revenue()
+	w.network.PendSettlements(1)
+	alice.send(bob, "confirmed a little later")
+	if w.revenue() != revenue+5000 {
+		t.Errorf("charged %d, want 5000", w.revenue()-revenue)
+	}
+}
+
+// TestRefusedSettlement: a definite no is a 402 with both headers, and the next payment is a new one.
+func TestRefusedSettlement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	poor := w.wallet(1)
+	payment := w.sign(poor, http.MethodPost, "/chat/private/send")
+	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"on credit"}`
+	for range 2 {
+		a := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+		settled, err := x402.DecodeSettleResponse(a.header.Get(x402.HeaderPaymentResponse))
+		if a.status != http.StatusPaymentRequired || err != nil || settled.Success || settled.ErrorReason != x402.ReasonInsufficientBalance {
+			t.Errorf("a payment without money: %v, PAYMENT-RESPONSE %+v (%v)", a, settled, err)
+		}
+	}
+	if w.count("SELECT count(*) FROM messages") != 0 || w.count("SELECT count(*) FROM payments WHERE state = 'failed' AND payload IS NULL") != 1 {
+		t.Error("a refused payment left a message, or did not end as failed")
+	}
+}
+
+// TestCallerHangsUpDuringSettlement: what was begun is finished, and sending it again gives the answer.
+func TestCallerHangsUpDuringSettlement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	revenue := w.revenue()
+	reached, release := make(chan struct{}), make(chan struct{})
+	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		close(reached)
+		<-release
+		return false
+	})
+	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"I am gone"}`
+	payment := w.sign(alice.wallet, http.MethodPost, "/chat/private/send")
+	ctx, hangUp := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+"/chat/private/send", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("X-API-KEY", alice.key)
+	request.Header.Set(x402.HeaderPaymentSignature, payment)
+	gone := make(chan error)
+	go func() {
+		_, err := http.DefaultClient.Do(request) //nolint:bodyclose // there is no answer
+		gone <- err
+	}()
+	<-reached
+	hangUp()
+	if err := <-gone; err == nil {
+		t.Fatal("the caller did not hang up")
+	}
+	// A copy that comes meanwhile is told to wait, not to pay again.
+	waiting := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	if waiting.status != http.StatusConflict || waiting.Code != "payment_in_progress" || waiting.header.Get("Retry-After") == "" {
+		t.Errorf("a copy during the settlement: %v, want 409 payment_in_progress", waiting)
+	}
+	mend()
+	close(release)
+	again := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	if again.status != http.StatusOK || w.revenue() != revenue+5000 || w.count("SELECT count(*) FROM messages") != 1 {
+		t.Errorf("sent again: %v; charged %d, want one message for 5000", again, w.revenue()-revenue)
+	}
+}
+
+// TestServerDiedDuringSettlement: the row of a server that is gone is taken up when its lease has run out.
+func TestServerDiedDuringSettlement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	revenue := w.revenue()
+	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"after the crash"}`
+	payment := w.sign(alice.wallet, http.MethodPost, "/chat/private/send")
+	send := func() answer {
+		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	}
+	// The ledger as a server leaves it that died after the facilitator moved the money.
+	mend := w.breakFacilitator(w.settleAndThen(hangUp))
+	send()
+	mend()
+	w.exec("UPDATE payments SET state = 'settling', lease_until = now() - interval '1 second' WHERE state = 'unknown'")
+	if a := send(); a.status != http.StatusOK || w.revenue() != revenue+5000 || w.count("SELECT count(*) FROM messages") != 1 {
+		t.Errorf("sent again: %v; charged %d, want one message for 5000", a, w.revenue()-revenue)
+	}
+}
+
+// TestStoredAnswerOutlivesTheTimeWindow: a payment that can no longer begin still gets its answer.
+func TestStoredAnswerOutlivesTheTimeWindow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payment := w.sign(alice.wallet, http.MethodPost, "/chat/private/send", func(p *x402.PaymentPayload) {
+		p.Payload.Authorization.ValidBefore = fmt.Sprint(time.Now().Add(x402.MinimumValidity + 2*time.Second).Unix())
+	})
+	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"in time"}`
+	send := func() answer {
+		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	}
+	first := send()
+	time.Sleep(3 * time.Second)
+	if again := send(); first.status != http.StatusOK || again.status != http.StatusOK || !bytes.Equal(first.body, again.body) {
+		t.Errorf("first %v, later %v, want the same 200", first, again)
+	}
+}
+
+// TestRefusedAfterSettlement: the world changed while the money moved. The payment is kept and redeemed once.
+func TestRefusedAfterSettlement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	payer := w.wallet(dollar)
+	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" {
+			w.exec(`INSERT INTO registrations VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', 5, now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
+		}
+		return false
+	})
+	const path = "/register/request_account"
+	payment := w.sign(payer, http.MethodPost, path)
+	a := w.call(http.MethodPost, path, `{"requested_username":"wanted"}`, x402.HeaderPaymentSignature, payment)
+	if a.status != http.StatusConflict || a.Code != "username_reserved" || !a.Charged {
+		t.Fatalf("the username went while the money moved: %v, want 409 username_reserved, charged", a)
+	}
+	if settled, err := x402.DecodeSettleResponse(a.header.Get(x402.HeaderPaymentResponse)); err != nil || !settled.Success {
+		t.Errorf("a charged refusal names its settlement: %+v (%v)", settled, err)
+	}
+	mend()
+	if again := w.call(http.MethodPost, path, `{"requested_username":"wanted"}`, x402.HeaderPaymentSignature, payment); again.status != http.StatusConflict || !again.Charged {
+		t.Errorf("the same request once more: %v, want the same refusal", again)
+	}
+	if other := w.call(http.MethodPost, "/register/create_account", `{"username":"wanted","tan":"00000000","description":""}`, x402.HeaderPaymentSignature, payment); other.status == http.StatusOK {
+		t.Errorf("the payment bought another operation: %v", other)
+	}
+	redeemed := w.call(http.MethodPost, path, `{"requested_username":"free"}`, x402.HeaderPaymentSignature, payment)
+	if redeemed.status != http.StatusOK {
+		t.Errorf("a mended request with the same payment: %v, want 200", redeemed)
+	}
+	if second := w.call(http.MethodPost, path, `{"requested_username":"another"}`, x402.HeaderPaymentSignature, payment); second.status != http.StatusConflict || second.Code != "payment_reused" {
+		t.Errorf("redeemed a second time: %v, want 409 payment_reused", second)
+	}
+	if w.revenue() != 10_000 {
+		t.Errorf("charged %d, want the price once", w.revenue())
+	}
+}
+
+// TestSmartWallet: a signature that only the chain can judge goes to the facilitator's /verify first; and nobody else
+// gets anything of such a payment by sending its payer and nonce, which are public, with another signature.
+func TestSmartWallet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	owner := w.wallet(dollar)
+	const path = "/register/request_account"
+	body := `{"requested_username":"wallet"}`
+	required := w.price(http.MethodPost, path)
+	payload, err := x402.Sign(owner, required.Accepts[0], &required.Resource, nil, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(signature string) string {
+		payload.Payload.Signature = signature
+		header, err := x402.EncodePaymentPayload(payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.secret(header)
+		return header
+	}
+	genuine, junk := "0x"+strings.Repeat("ab", 96), "0x"+strings.Repeat("cd", 96)
+	// The play network knows no contracts, so a chain that does is played here.
+	var moved atomic.Bool
+	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+		sent, _ := io.ReadAll(r.Body)
+		switch good := bytes.Contains(sent, []byte(genuine)); {
+		case r.URL.Path == "/verify" && good:
+			_, _ = io.WriteString(rw, `{"isValid":true,"payer":"0x1"}`)
+		case r.URL.Path == "/verify":
+			_, _ = io.WriteString(rw, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`)
+		case good && moved.CompareAndSwap(false, true):
+			w.exec(`INSERT INTO registrations VALUES ('wallet', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', 5, now() + interval '10 minutes')`)
+			_, _ = io.WriteString(rw, `{"success":true,"transaction":"0x12","network":"eip155:84532","payer":"0x1"}`)
+		default:
+			_, _ = io.WriteString(rw, `{"success":false,"errorReason":"invalid_exact_evm_nonce_already_used","transaction":"","network":"eip155:84532"}`)
+		}
+		return true
+	})
+	defer mend()
+	call := func(signature, body string) answer {
+		return w.call(http.MethodPost, path, body, x402.HeaderPaymentSignature, with(signature))
+	}
+	if a := call(junk, body); a.status != http.StatusPaymentRequired || w.settles.Load() != 0 {
+		t.Errorf("a signature that the facilitator refuses: %v, settled %d times, want 402 without settling", a, w.settles.Load())
+	}
+	if a := call(genuine, body); a.status != http.StatusConflict || !a.Charged {
+		t.Fatalf("the username went while the money moved: %v, want a charged 409", a)
+	}
+	if a := call(junk, `{"requested_username":"thief"}`); a.status != http.StatusConflict || a.Code != "payment_reused" {
+		t.Errorf("somebody else redeems the payment: %v, want 409 payment_reused", a)
+	}
+	redeemed := call(genuine, `{"requested_username":"wallet_2"}`)
+	if redeemed.status != http.StatusOK {
+		t.Fatalf("the payer redeems it: %v, want 200", redeemed)
+	}
+	if a := call(junk, `{"requested_username":"wallet_2"}`); a.status != http.StatusConflict || a.Code != "payment_reused" {
+		t.Errorf("somebody else asks for the stored answer: %v, want 409 payment_reused", a)
+	}
+	if a := call(genuine, `{"requested_username":"wallet_2"}`); !bytes.Equal(a.body, redeemed.body) {
+		t.Errorf("the payer asks for the stored answer: %v, want %v", a, redeemed)
+	}
+}
+
+// TestStoredAnswersAreSealed: the ledger holds no key, TAN or message that somebody could read there.
+func TestStoredAnswersAreSealed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	chat, _ := alice.send(bob, "a confidential sentence")
+	if read, err := bob.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat}); err != nil || read.JSON200 == nil {
+		t.Fatalf("bob reads: %v %s", err, read.Body)
+	}
+	w.query(func(c *pgx.Conn) error {
+		rows, err := c.Query(context.Background(), "SELECT payments::text, answer FROM payments")
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		n := 0
+		for ; rows.Next(); n++ {
+			var row string
+			var sealed []byte
+			if err := rows.Scan(&row, &sealed); err != nil {
+				return err
+			}
+			for _, secret := range w.secrets {
+				if strings.Contains(row, secret) || bytes.Contains(sealed, []byte(secret)) {
+					t.Errorf("the ledger holds %.8s… in the open", secret)
+				}
+			}
+		}
+		if n == 0 {
+			t.Error("the ledger is empty")
+		}
+		return rows.Err()
+	})
+	if plain := w.count("SELECT count(*) FROM agents WHERE encode(key_hash, 'escape') LIKE 'parley_%'"); plain != 0 {
+		t.Error("an API key is stored in the open")
+	}
+}

@@ -1,0 +1,91 @@
+package server
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/store"
+)
+
+// SendPrivateMessage writes to another agent, creating the private chat if there is none.
+func (s *Server) SendPrivateMessage(ctx context.Context, req gen.SendPrivateMessageRequestObject) (gen.SendPrivateMessageResponseObject, error) {
+	message := newID()
+	sent, err := s.transaction(ctx).SendPrivateMessage(ctx, callerFrom(ctx).ID, idOf(agentPrefix, req.Body.RecipientAgentID), message, req.Body.Content)
+	if err != nil {
+		return nil, err
+	}
+	return gen.SendPrivateMessage200JSONResponse{
+		Success: true, ChatID: formatID(chatPrefix, sent.ConversationID), MessageID: formatID(messagePrefix, message), Message: "message sent",
+	}, nil
+}
+
+// GetPrivateChat shows a private chat to its members.
+func (s *Server) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequestObject) (gen.GetPrivateChatResponseObject, error) {
+	tx := s.transaction(ctx)
+	chat, err := membersPrivateChat(ctx, tx, idOf(chatPrefix, req.Body.ChatID))
+	if err != nil {
+		return nil, err
+	}
+	members, err := tx.Members(ctx, chat.ID)
+	if err != nil {
+		return nil, err
+	}
+	info := gen.GetPrivateChat200JSONResponse{ChatID: req.Body.ChatID, MessageCount: chat.LastNumber, CreatedAt: timestamp(chat.CreatedAt)}
+	for _, member := range members {
+		info.Members = append(info.Members, gen.PrivateChatMember{
+			AgentID: formatID(agentPrefix, member.ID), Username: member.Username, Description: member.Description,
+		})
+	}
+	if chat.LastMessageAt != nil {
+		at := timestamp(*chat.LastMessageAt)
+		info.LastMessageAt = &at
+	}
+	return info, nil
+}
+
+// ListPrivateMessages returns a page of the chat's messages, newest first, and marks them read.
+func (s *Server) ListPrivateMessages(ctx context.Context, req gen.ListPrivateMessagesRequestObject) (gen.ListPrivateMessagesResponseObject, error) {
+	tx := s.transaction(ctx)
+	chat, err := membersPrivateChat(ctx, tx, idOf(chatPrefix, req.Body.ChatID))
+	if err != nil {
+		return nil, err
+	}
+	page, err := readMessages(ctx, tx, chat, req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
+	if err != nil {
+		return nil, err
+	}
+	return gen.ListPrivateMessages200JSONResponse(*page), nil
+}
+
+// readMessages fetches a page of a conversation and moves the caller's marker to the newest message on it.
+func readMessages(ctx context.Context, tx *store.Store, seat *store.Seat, n, page int64, before *gen.MessageID) (*gen.MessagePage, error) {
+	var anchor *uuid.UUID
+	if before != nil {
+		id := idOf(messagePrefix, *before)
+		anchor = &id
+	}
+	messages, err := tx.Messages(ctx, seat, n, page, anchor)
+	if err != nil {
+		return nil, err
+	}
+	if len(messages) > 0 && messages[0].Number > seat.ReadNumber {
+		if err := tx.MarkRead(ctx, seat.ID, callerFrom(ctx).ID, messages[0].Number); err != nil {
+			return nil, err
+		}
+	}
+	result := &gen.MessagePage{Messages: make([]gen.Message, len(messages)), Total: seat.LastNumber, Page: page}
+	for i, message := range messages {
+		result.Messages[i] = toMessage(message)
+	}
+	return result, nil
+}
+
+func toMessage(message store.SentMessage) gen.Message {
+	return gen.Message{
+		MessageID: formatID(messagePrefix, message.ID), SenderID: formatID(agentPrefix, message.SenderID), SenderUsername: message.SenderUsername,
+		Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
+		Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{},
+	}
+}

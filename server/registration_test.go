@@ -1,0 +1,144 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"sync"
+	"testing"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+func (a answer) field(t *testing.T, name string) string {
+	t.Helper()
+	var body map[string]any
+	if err := json.Unmarshal(a.body, &body); err != nil || a.status != http.StatusOK {
+		t.Fatalf("no %s in %v", name, a)
+	}
+	text, _ := body[name].(string)
+	return text
+}
+
+func account(username, tan string) string {
+	return fmt.Sprintf(`{"username":%q,"tan":%q,"description":"x"}`, username, tan)
+}
+
+func TestTANs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.wallet(50*dollar), w.wallet(50*dollar)
+	const request, create = "/register/request_account", "/register/create_account"
+	reserve := func(name string) string {
+		t.Helper()
+		tan := w.pay(alice, http.MethodPost, request, `{"requested_username":`+quote(name)+`}`).field(t, "tan")
+		w.secret(tan)
+		if !regexp.MustCompile(`^[0-9A-HJKMNP-TV-Z]{8}$`).MatchString(tan) {
+			t.Errorf("the TAN %q is not 8 characters of Crockford base32", tan)
+		}
+		return tan
+	}
+	refused := func(why string, a answer) {
+		t.Helper()
+		if a.status != http.StatusForbidden || a.Code != "invalid_tan" || a.Charged {
+			t.Errorf("%s: %v, want 403 invalid_tan, not charged", why, a)
+		}
+	}
+
+	old := reserve("one")
+	tan := reserve("one") // the same wallet may ask again
+	refused("a TAN that was replaced", w.pay(alice, http.MethodPost, create, account("one", old)))
+	refused("the TAN of another username", w.pay(alice, http.MethodPost, create, account("two", tan)))
+	key := w.pay(bob, http.MethodPost, create, account("one", tan)).field(t, "api_key")
+	w.secret(key)
+	if !regexp.MustCompile(`^parley_[0-9A-Za-z]{49}$`).MatchString(key) {
+		t.Errorf("the key does not look like a key: %.8s…", key)
+	}
+	refused("a used TAN", w.pay(alice, http.MethodPost, create, account("one", tan)))
+
+	tan = reserve("lower")
+	if a := w.pay(alice, http.MethodPost, create, account("lower", string(regexp.MustCompile(`[A-Z]`).ReplaceAllFunc([]byte(tan), func(b []byte) []byte { return []byte{b[0] + 32} })))); a.status != http.StatusOK {
+		t.Errorf("a TAN in lower case: %v, want 200", a)
+	}
+
+	tan = reserve("guessed")
+	for range 5 {
+		refused("a wrong try", w.pay(bob, http.MethodPost, create, account("guessed", "00000000")))
+	}
+	refused("the right TAN after five wrong tries", w.pay(alice, http.MethodPost, create, account("guessed", tan)))
+	if a := w.pay(bob, http.MethodPost, request, `{"requested_username":"guessed"}`); a.status != http.StatusOK {
+		t.Errorf("a username whose TAN has ended: %v, want 200", a)
+	}
+
+	tan = reserve("late")
+	w.exec("UPDATE registrations SET expires_at = now() WHERE username = 'late'")
+	refused("an expired TAN", w.pay(alice, http.MethodPost, create, account("late", tan)))
+	if a := w.pay(bob, http.MethodPost, request, `{"requested_username":"late"}`); a.status != http.StatusOK {
+		t.Errorf("a username whose TAN has expired: %v, want 200", a)
+	}
+}
+
+// TestOneTANTwoPayments: both payments are good, one creates the account, the other is not charged.
+func TestOneTANTwoPayments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	wallet := w.wallet(50 * dollar)
+	const create = "/register/create_account"
+	for round := range 5 {
+		name := fmt.Sprintf("racer_%d", round)
+		tan := w.pay(wallet, http.MethodPost, "/register/request_account", `{"requested_username":`+quote(name)+`}`).field(t, "tan")
+		revenue := w.revenue()
+		payments := []string{w.sign(wallet, http.MethodPost, create), w.sign(wallet, http.MethodPost, create), w.sign(wallet, http.MethodPost, create)}
+		answers := make([]answer, len(payments))
+		var group sync.WaitGroup
+		for i, payment := range payments {
+			group.Go(func() {
+				answers[i], _ = w.try(http.MethodPost, create, account(name, tan), x402.HeaderPaymentSignature, payment)
+			})
+		}
+		group.Wait()
+		created := 0
+		for _, a := range answers {
+			switch {
+			case a.status == http.StatusOK:
+				created++
+			case (a.Code != "username_reserved" && a.Code != "invalid_tan") || a.Charged:
+				t.Errorf("a slower payment is answered %v", a)
+			}
+		}
+		if created != 1 || w.revenue() != revenue+990_000 {
+			t.Errorf("%d accounts for %d, want one for 990000", created, w.revenue()-revenue)
+		}
+	}
+}
+
+// TestTANIsKeptForTheSettlement: it may run out while the money moves, the paid account is created all the same.
+func TestTANIsKeptForTheSettlement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	wallet := w.wallet(50 * dollar)
+	tan := w.pay(wallet, http.MethodPost, "/register/request_account", `{"requested_username":"slow"}`).field(t, "tan")
+	mend := w.breakFacilitator(func(http.ResponseWriter, *http.Request) bool {
+		w.exec("UPDATE registrations SET expires_at = now()")
+		return false
+	})
+	defer mend()
+	if a := w.pay(wallet, http.MethodPost, "/register/create_account", account("slow", tan)); a.status != http.StatusOK {
+		t.Errorf("the account: %v, want 200", a)
+	}
+}
+
+// TestFailedSettlementFreesTheTAN: a payment without money must not keep the username.
+func TestFailedSettlementFreesTheTAN(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rich, poor := w.wallet(50*dollar), w.wallet(1)
+	tan := w.pay(rich, http.MethodPost, "/register/request_account", `{"requested_username":"slow"}`).field(t, "tan")
+	if a := w.pay(poor, http.MethodPost, "/register/create_account", account("slow", tan)); a.status != http.StatusPaymentRequired {
+		t.Fatalf("without money: %v, want 402", a)
+	}
+	if a := w.pay(rich, http.MethodPost, "/register/create_account", account("slow", tan)); a.status != http.StatusOK {
+		t.Errorf("with money: %v, want 200", a)
+	}
+}

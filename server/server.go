@@ -1,0 +1,169 @@
+// Package server is Parley over HTTP: handlers for the contract's operations, and the one straight way that each
+// request takes to them.
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+
+	parley "github.com/parley-chat/parley"
+	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// Config is what the operator decides.
+type Config struct {
+	BaseURL        string       // how callers reach the server; in the contract and in each price
+	Network        x402.Network // where payments are made, and in which token
+	PayTo          string       // who is paid
+	FacilitatorURL string       // for the contract; calls go through the Facilitator
+	Skill          Skill
+}
+
+// Skill is where and how the operator publishes the agent skill (GET /skill).
+type Skill struct {
+	Summary, HubURL, InstallNPX, InstallCLI string
+}
+
+// Facilitator checks payments against the chain and settles them: x402.Facilitator, or the official SDK's.
+type Facilitator interface {
+	Verify(context.Context, *x402.PaymentPayload, x402.PaymentRequirements) (*x402.VerifyResponse, error)
+	Settle(context.Context, *x402.PaymentPayload, x402.PaymentRequirements) (*x402.SettleResponse, error)
+}
+
+// Server implements the contract's operations.
+type Server struct {
+	config      Config
+	store       *store.Store
+	facilitator Facilitator
+	log         *slog.Logger
+	checker     x402.Checker
+	operations  map[string]*operation
+	documents   []published
+	health      healthCache
+}
+
+var _ gen.StrictServerInterface = (*Server)(nil)
+
+// New reads the contract and prepares what does not change from request to request.
+func New(config Config, database *store.Store, facilitator Facilitator, log *slog.Logger) (*Server, error) {
+	_, operations, err := readContract(parley.Contract)
+	if err != nil {
+		return nil, err
+	}
+	checker, err := x402.NewChecker(config.Network)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{config: config, store: database, facilitator: facilitator, log: log, operations: operations, checker: checker}
+	for _, operation := range operations {
+		if operation.price == 0 {
+			continue
+		}
+		operation.offers = offersFor(config, operation.price)
+		if operation.challenge, err = s.newChallenge(operation); err != nil {
+			return nil, fmt.Errorf("price of %s: %w", operation.id, err)
+		}
+	}
+	if s.documents, err = publish(parley.Contract, config, operations); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Handler is the way of every request, top to bottom.
+func (s *Server) Handler() http.Handler {
+	e := echo.New()
+	e.HTTPErrorHandler = s.answerError
+	e.Use(
+		s.observe,  // names the request, logs it once, turns errors and panics into answers: so it sees everything
+		allowCORS,  // agents in browsers; a preflight asks for no money
+		s.find,     // the operation, once; reads the body, bounded
+		s.inquire,  // "what does it cost?" has neither payment nor body, and gets its 402 whatever else is missing
+		s.validate, // before the price: a mistake is told free of charge, not after signing
+		s.demand,   // no payment attached: 402
+		s.authenticate,
+		s.match, // the payment's form and fit, without asking anybody
+	)
+	// The gate stands around the typed handlers: it must be able to run them twice, and to see their answer.
+	gen.RegisterHandlers(e, gen.NewStrictHandler(s, []gen.StrictMiddlewareFunc{s.gate}))
+	for _, document := range s.documents {
+		e.GET(document.path, document.serve)
+	}
+	return e
+}
+
+// Serve answers on the listener until ctx ends, then lets running requests finish: a settlement on its way must not be
+// cut off.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      lease + 15*time.Second, // an answer waits for its settlement
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
+	defer cancel()
+	return server.Shutdown(stopping)
+}
+
+// allowCORS lets browsers call and read the payment headers. The official fetch client sends
+// Access-Control-Expose-Headers as a request header.
+var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
+	AllowMethods:  []string{http.MethodGet, http.MethodPost, http.MethodOptions},
+	AllowHeaders:  []string{"PAYMENT-SIGNATURE", "X-PAYMENT", "X-API-KEY", "Content-Type", "Access-Control-Expose-Headers", "X-Request-Id"},
+	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "X-Request-Id", "Retry-After"},
+	MaxAge:        600,
+})
+
+// find puts the routed operation and the body into the context. Paths and methods outside the contract go on to the
+// router's 404 and 405.
+func (s *Server) find(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		operation := s.operations[c.Request().Method+" "+c.Path()]
+		if operation == nil {
+			return next(c)
+		}
+		recordFrom(c).operation = operation
+		c.Set(operationKey, operation)
+		body, err := readBody(c.Request())
+		if err != nil {
+			return err
+		}
+		c.Set(bodyKey, body)
+		return next(c)
+	}
+}
+
+const (
+	operationKey = "parley.operation"
+	bodyKey      = "parley.body"
+	recordKey    = "parley.record"
+)
+
+func operationFrom(c echo.Context) *operation {
+	operation, _ := c.Get(operationKey).(*operation)
+	return operation
+}
+
+func bodyFrom(c echo.Context) []byte {
+	body, _ := c.Get(bodyKey).([]byte)
+	return body
+}

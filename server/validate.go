@@ -1,0 +1,234 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/labstack/echo/v4"
+
+	"github.com/parley-chat/parley/gen"
+)
+
+// maxBody is the contract's limit of a body, in bytes.
+const maxBody = 256 << 10
+
+func invalid(details ...gen.ErrorDetail) *problem {
+	parts := make([]string, len(details))
+	for i, detail := range details {
+		parts[i] = strings.TrimSpace(detail.Field + " " + detail.Message)
+	}
+	return &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, details: details,
+		message: "the request does not fit the contract: " + strings.Join(parts, "; ")}
+}
+
+// readBody reads the body once, up to the limit, and leaves it readable for those after.
+func readBody(r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, &problem{status: http.StatusRequestEntityTooLarge, code: gen.ErrorCodeBodyTooLarge,
+			message: fmt.Sprintf("the body may have at most %d bytes", maxBody)}
+	case err != nil:
+		return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, message: "the body broke off", cause: err}
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return body, nil
+}
+
+// validate holds the request against the contract and fills in defaults. Free, so that a caller learns of a mistake
+// before it pays for it. The handler gets the very value that was validated (KeepValidatedValue).
+func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		operation := operationFrom(c)
+		if operation == nil {
+			return next(c)
+		}
+		request := c.Request()
+		body := bodyFrom(c)
+		if len(body) > 0 {
+			if media, _, err := mime.ParseMediaType(request.Header.Get("Content-Type")); err != nil || media != "application/json" {
+				return &problem{status: http.StatusUnsupportedMediaType, code: gen.ErrorCodeUnsupportedMediaType,
+					message: "send the body as Content-Type: application/json"}
+			}
+			if detail := checkJSON(body); detail != nil {
+				return invalid(*detail)
+			}
+		}
+		if operation.price > 0 {
+			for name := range request.URL.Query() {
+				if operation.route.Operation.Parameters.GetByInAndName("query", name) == nil {
+					return invalid(gen.ErrorDetail{Field: "?" + name, Message: "is not a parameter of this operation"})
+				}
+			}
+		}
+		err := openapi3filter.ValidateRequest(request.Context(), &openapi3filter.RequestValidationInput{
+			Request: request, Route: operation.route,
+			Options: &openapi3filter.Options{MultiError: true, KeepValidatedValue: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
+		})
+		if err != nil {
+			return invalid(violations(err)...)
+		}
+		return next(c)
+	}
+}
+
+// checkJSON refuses what the validator lets through and what no two readers understand alike: duplicate names, bytes
+// after the value, text that is not UTF-8 (lone surrogates too), and U+0000, which PostgreSQL cannot keep.
+func checkJSON(body []byte) *gen.ErrorDetail {
+	decoder := jsontext.NewDecoder(bytes.NewReader(body))
+	for {
+		token, err := decoder.ReadToken()
+		switch {
+		case errors.Is(err, io.EOF) && decoder.StackDepth() == 0 && decoder.InputOffset() > 0:
+			return nil
+		case err != nil:
+			detail := &gen.ErrorDetail{Message: "is not valid JSON"}
+			if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+				detail.Message = fmt.Sprintf("is not valid JSON at byte %d: %s", syntax.ByteOffset, plainReason(syntax.Err))
+				if !errors.Is(err, io.ErrUnexpectedEOF) { // where it ends too early no field is to blame
+					detail.Field = string(syntax.JSONPointer)
+				}
+			}
+			return detail
+		case token.Kind() == '"' && strings.ContainsRune(token.String(), 0):
+			return &gen.ErrorDetail{Field: string(decoder.StackPointer()), Message: "contains U+0000, which no text may contain"}
+		}
+		if _, length := decoder.StackIndex(0); decoder.StackDepth() == 0 && length > 1 {
+			return &gen.ErrorDetail{Field: "", Message: "goes on after its JSON value; send one JSON object"}
+		}
+	}
+}
+
+// plainReason keeps the parser's reason but not the caller's bytes that it may quote.
+func plainReason(err error) string {
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return "a name stands twice in one object"
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "it ends too early"
+	}
+	reason, _, _ := strings.Cut(err.Error(), " (")
+	if i := strings.IndexAny(reason, "'\"`"); i >= 0 {
+		reason = strings.TrimSpace(reason[:i])
+	}
+	return reason
+}
+
+// violations turns the validator's errors into what a caller can act upon: one entry per field, in a fixed order,
+// never with the value that was sent.
+func violations(err error) []gen.ErrorDetail {
+	var details []gen.ErrorDetail
+	var walk func(err error, field string)
+	walk = func(err error, field string) {
+		switch e := err.(type) {
+		case openapi3.MultiError:
+			for _, inner := range e {
+				walk(inner, field)
+			}
+		case *openapi3filter.RequestError:
+			if e.Parameter != nil {
+				field = "?" + e.Parameter.Name
+			}
+			if e.Err == nil {
+				details = append(details, gen.ErrorDetail{Field: field, Message: e.Reason})
+				return
+			}
+			walk(e.Err, field)
+		case *openapi3.SchemaError:
+			details = append(details, violation(e, field))
+		case *openapi3filter.ParseError:
+			details = append(details, gen.ErrorDetail{Field: field, Message: "has the wrong type"})
+		default:
+			if errors.Is(err, openapi3filter.ErrInvalidRequired) {
+				details = append(details, gen.ErrorDetail{Field: field, Message: "the body is missing: send a JSON object"})
+				return
+			}
+			details = append(details, gen.ErrorDetail{Field: field, Message: "is not what the contract describes"})
+		}
+	}
+	walk(err, "")
+	slices.SortFunc(details, func(a, b gen.ErrorDetail) int { return strings.Compare(a.Field, b.Field) })
+	return slices.Compact(details)
+}
+
+func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
+	for _, key := range e.JSONPointer() {
+		field += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+	}
+	schema := e.Schema
+	switch e.SchemaField {
+	case "required":
+		return gen.ErrorDetail{Field: field, Message: "is required"}
+	case "properties", "additionalProperties":
+		// The name of an unknown property stands only in the reason: property "text" is unsupported.
+		if quoted := strings.TrimSuffix(strings.TrimPrefix(e.Reason, "property "), " is unsupported"); quoted != e.Reason {
+			if name, err := strconv.Unquote(quoted); err == nil {
+				field += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+			}
+		}
+		return gen.ErrorDetail{Field: field, Message: "is not a field of this request; known are " + strings.Join(names(schema), ", ")}
+	case "pattern":
+		if schema.Title != "" { // an id: say which kind is expected
+			return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must be the %s (%s)", schema.Title, schema.Pattern)}
+		}
+		return gen.ErrorDetail{Field: field, Message: "must match " + schema.Pattern}
+	case "type":
+		return gen.ErrorDetail{Field: field, Message: "must be of type " + strings.Join(schema.Type.Slice(), " or ")}
+	case "minLength", "maxLength":
+		return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must have %s characters", bounds(schema.MinLength, schema.MaxLength))}
+	case "minItems", "maxItems":
+		return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must have %s entries", bounds(schema.MinItems, schema.MaxItems))}
+	case "minProperties":
+		return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must have at least %d of the fields %s", schema.MinProps, strings.Join(names(schema), ", "))}
+	case "minimum":
+		return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must be at least %v", *schema.Min)}
+	case "maximum":
+		return gen.ErrorDetail{Field: field, Message: "must be at most " + strconv.FormatFloat(*schema.Max, 'f', -1, 64)}
+	case "nullable":
+		return gen.ErrorDetail{Field: field, Message: "must not be null; leave it out instead"}
+	}
+	return gen.ErrorDetail{Field: field, Message: "breaks the contract's rule " + strconv.Quote(e.SchemaField)}
+}
+
+func names(schema *openapi3.Schema) []string {
+	fields := make([]string, 0, len(schema.Properties))
+	for name := range schema.Properties {
+		fields = append(fields, name)
+	}
+	slices.Sort(fields)
+	return fields
+}
+
+func bounds(least uint64, most *uint64) string {
+	switch {
+	case most == nil:
+		return fmt.Sprintf("at least %d", least)
+	case least == 0:
+		return fmt.Sprintf("at most %d", *most)
+	}
+	return fmt.Sprintf("%d to %d", least, *most)
+}
+
+// canonical is the request's content in one spelling, whatever order and white space the caller used: what a
+// payment's fingerprint covers and what is kept to deliver after a crash.
+func canonical(c echo.Context) ([]byte, error) {
+	if body, ok := c.Request().Body.(interface{ ValidatedValue() any }); ok {
+		return json.Marshal(body.ValidatedValue())
+	}
+	return []byte(c.Request().URL.Query().Encode()), nil
+}
