@@ -1,0 +1,237 @@
+//go:build unix
+
+package embedded
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+)
+
+// source is where PostgreSQL's binaries come from: folders of the machine, else a download kept in the cache.
+type source struct {
+	folders    []string
+	cache      string // empty if this user has none
+	repository string // where to download; empty is the downloader's default
+}
+
+// installation is a folder with initdb and postgres in it.
+type installation struct {
+	binaries string
+	version  int
+}
+
+const (
+	downloadVersion  = embeddedpostgres.V18
+	downloadedPrefix = "postgresql-"
+	howToInstall     = "install PostgreSQL (apt-get install postgresql, brew install postgresql@17) or give --database-url"
+)
+
+// machine is the source everybody but the tests uses.
+func machine(ctx context.Context) source {
+	var s source
+	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
+		if filepath.IsAbs(folder) {
+			s.folders = append(s.folders, folder)
+		}
+	}
+	if folder, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
+		s.folders = append(s.folders, strings.TrimSpace(string(folder)))
+	}
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
+		"/usr/lib/postgresql*/bin",  // Arch, openSUSE
+		"/usr/pgsql-*/bin",          // PostgreSQL's own packages for Red Hat
+		"/usr/libexec/postgresql*",  // Alpine
+		"/usr/local/pgsql/bin",      // built from source
+		"/opt/homebrew/opt/postgresql@*/bin",
+		"/usr/local/opt/postgresql@*/bin",
+		"/Library/PostgreSQL/*/bin",
+		"/Applications/Postgres.app/Contents/Versions/*/bin",
+	} {
+		folders, _ := filepath.Glob(pattern) // fails only for a malformed pattern
+		s.folders = append(s.folders, folders...)
+	}
+	if os.Geteuid() == 0 {
+		s.cache = "/var/cache/parley" // root's own cache is out of reach for the user who runs PostgreSQL
+	} else if cache, err := os.UserCacheDir(); err == nil {
+		s.cache = filepath.Join(cache, "parley")
+	}
+	return s
+}
+
+// find returns the folder of the newest binaries; for an existing cluster (version not 0) of that version's, the only ones that can
+// read it.
+func (s source) find(ctx context.Context, version int, user *account, progress io.Writer) (string, error) {
+	var downloaded []string
+	for _, folder := range entries(s.cache, downloadedPrefix) {
+		downloaded = append(downloaded, filepath.Join(folder, "bin"))
+	}
+	for _, folders := range [][]string{s.folders, downloaded} {
+		for _, found := range installations(ctx, folders, user) {
+			if version == 0 || version == found.version {
+				return found.binaries, nil
+			}
+		}
+	}
+	if ctx.Err() != nil { // the search was cut short
+		return "", context.Cause(ctx)
+	}
+
+	major, _, _ := strings.Cut(string(downloadVersion), ".")
+	if version != 0 && strconv.Itoa(version) != major {
+		return "", fmt.Errorf("the data was created by PostgreSQL %d, which is not installed: install that version "+
+			"(apt-get install postgresql-%[1]d, brew install postgresql@%[1]d), choose another folder or give --database-url", version)
+	}
+	folder, err := s.download(ctx, progress)
+	if err != nil {
+		return "", fmt.Errorf("no PostgreSQL %d or later found, and the download did not work: %w; %s", minimumVersion, err, howToInstall)
+	}
+	if len(installations(ctx, []string{folder}, user)) == 0 {
+		return "", fmt.Errorf("no PostgreSQL %d or later found, and the downloaded one in %s does not run here; %s",
+			minimumVersion, folder, howToInstall)
+	}
+	return folder, nil
+}
+
+var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
+
+// installations returns the usable ones in the folders, the newest first: the user can run them and the version is not too old.
+func installations(ctx context.Context, folders []string, user *account) []installation {
+	var found []installation
+	seen := map[string]bool{}
+	for _, folder := range folders {
+		// A folder of the PATH may have links to them; where a link leads, the two are together.
+		postgres, err := filepath.EvalSymlinks(filepath.Join(folder, "postgres"))
+		if err != nil || seen[filepath.Dir(postgres)] {
+			continue
+		}
+		folder = filepath.Dir(postgres)
+		seen[folder] = true
+		if _, err := os.Stat(filepath.Join(folder, "initdb")); err != nil {
+			continue
+		}
+		output, err := command(ctx, user, "/", postgres, "--version").Output()
+		if err != nil {
+			continue
+		}
+		if match := versionPattern.FindSubmatch(output); match != nil {
+			if version, err := strconv.Atoi(string(match[1])); err == nil && version >= minimumVersion {
+				found = append(found, installation{folder, version})
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b installation) int { return cmp.Compare(b.version, a.version) })
+	return found
+}
+
+// download returns the folder of the downloaded binaries, after downloading them if nobody did before.
+func (s source) download(ctx context.Context, progress io.Writer) (string, error) {
+	if s.cache == "" {
+		return "", errors.New("this user has no cache folder to keep it in")
+	}
+	if err := createFolders(s.cache); err != nil {
+		return "", err
+	}
+	lockPath := filepath.Join(s.cache, "lock")
+	lock, err := lockFile(lockPath, nil)
+	for ; errors.Is(err, errLocked); lock, err = lockFile(lockPath, nil) {
+		select {
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+
+	folder := filepath.Join(s.cache, downloadedPrefix+string(downloadVersion))
+	binaries := filepath.Join(folder, "bin")
+	if _, err := os.Stat(binaries); err == nil { // by another process, while this one waited for the lock
+		return binaries, unlockFile(lock)
+	}
+	fmt.Fprintf(progress, "downloading PostgreSQL %s (about 15 MB, once) to %s\n", downloadVersion, s.cache)
+	start := time.Now()
+	// The downloader takes no context. When nobody waits for it any more it finishes alone, and until then keeps the lock.
+	done := make(chan error, 1)
+	go func() {
+		err := s.unpack(folder)
+		done <- errors.Join(err, unlockFile(lock))
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return "", err
+		}
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	fmt.Fprintf(progress, "downloaded PostgreSQL %s in %s\n", downloadVersion, time.Since(start).Round(time.Millisecond))
+	return binaries, nil
+}
+
+// unpack downloads into a folder beside the final one and renames it, so that a kill never leaves half a distribution. The
+// caller holds the cache's lock.
+func (s source) unpack(folder string) error {
+	const prefix = "download-"
+	if err := removeAll(entries(s.cache, prefix)); err != nil {
+		return err
+	}
+	workshop, err := os.MkdirTemp(s.cache, prefix)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(workshop) }() // else the next download does
+
+	unpacked := filepath.Join(workshop, "postgresql")
+	config := embeddedpostgres.DefaultConfig().
+		Version(downloadVersion).
+		CachePath(filepath.Join(workshop, "archive")).
+		BinariesPath(unpacked).
+		RuntimePath(filepath.Join(workshop, "run")).
+		DataPath(filepath.Join(workshop, "data")).
+		Port(0).              // always free
+		Username("pg_parley") // initdb refuses names with pg_, see below
+	if s.repository != "" {
+		config = config.BinaryRepositoryURL(s.repository)
+	}
+	// Start downloads, checks the checksum, unpacks, and then creates and runs a cluster we have no use for, in a way that does not work as
+	// root. With that user name it ends at initdb's refusal: the one error that says the rest worked.
+	err = embeddedpostgres.NewDatabase(config).Start()
+	if refusal := (*exec.ExitError)(nil); !errors.As(err, &refusal) {
+		return fmt.Errorf("download PostgreSQL: %w", err)
+	}
+	if err := share(unpacked); err != nil {
+		return err
+	}
+	return os.Rename(unpacked, folder)
+}
+
+// share lets everybody read and run what the owner can, whatever the umask: root's download is run by another user.
+func share(folder string) error {
+	return filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		mode := info.Mode().Perm()
+		return os.Chmod(path, mode|mode&0o500>>3|mode&0o500>>6)
+	})
+}

@@ -1,0 +1,92 @@
+//go:build unix
+
+package embedded
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestLeftoverServer takes the folder from a server that still runs, which is what a killed owner leaves where the system does not
+// stop its children.
+func TestLeftoverServer(t *testing.T) {
+	t.Parallel()
+	folder := newFolder(t)
+	first := mustStart(t, Options{Folder: folder, Volatile: true})
+	mustExec(t, first.URL("postgres"), "CREATE TABLE kept AS SELECT 'left over' AS word")
+	if err := syscall.Flock(int(first.lock.Fd()), syscall.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
+
+	var progress bytes.Buffer
+	second := mustStart(t, Options{Folder: folder, Volatile: true, Progress: &progress})
+	if !strings.Contains(progress.String(), "left over in") {
+		t.Errorf("the progress is %q, want it to say that a server was left over", progress.String())
+	}
+	select {
+	case <-first.postgres.ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the left over server still runs beside the new one")
+	}
+	if got := mustQuery(t, second, "SELECT word FROM kept"); got != "left over" {
+		t.Errorf("the table has %q, want %q", got, "left over")
+	}
+}
+
+// TestRecycledProcessID starts after a crash of the machine, when another program of the same user has PostgreSQL's process id.
+func TestRecycledProcessID(t *testing.T) {
+	t.Parallel()
+	folder := newFolder(t)
+	server := mustStart(t, Options{Folder: folder, Volatile: true})
+	mustExec(t, server.URL("postgres"), "CREATE TABLE kept AS SELECT 'crashed' AS word")
+	pidFile := filepath.Join(server.data(), "postmaster.pid")
+	socketLock := filepath.Join(server.data(), socketName+".lock")
+	content, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustStop(t, server)
+
+	stranger := exec.Command("sleep", "600")
+	stranger.SysProcAttr = &syscall.SysProcAttr{}
+	var as *account
+	if os.Geteuid() == 0 {
+		if as, err = clusterAccount(folder); err != nil {
+			t.Fatal(err)
+		}
+		stranger.SysProcAttr.Credential = &syscall.Credential{Uid: as.uid, Gid: as.gid}
+	}
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stranger.Process.Kill()
+		_ = stranger.Wait()
+	})
+	_, rest, _ := bytes.Cut(content, []byte("\n"))
+	content = append(fmt.Appendf(nil, "%d\n", stranger.Process.Pid), rest...)
+	for _, path := range []string{pidFile, socketLock} {
+		if err := errors.Join(os.WriteFile(path, content, 0o600), as.own(path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(folder, "initdb-unfinished"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	server = mustStart(t, Options{Folder: folder, Volatile: true})
+	if got := mustQuery(t, server, "SELECT word FROM kept"); got != "crashed" {
+		t.Errorf("the table has %q, want %q", got, "crashed")
+	}
+	if err := stranger.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the program that has the process id now was ended: %v", err)
+	}
+}

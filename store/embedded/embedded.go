@@ -1,0 +1,233 @@
+//go:build unix
+
+// Package embedded runs a private PostgreSQL for `parley dev`, `parley demo` and the tests. It uses the PostgreSQL installed
+// on the machine, else downloads one; nothing listens on a port, and nothing keeps running after the process that started it.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Options say where the cluster lives and how much its data is worth.
+type Options struct {
+	// Folder is where the cluster lives. It is created if missing, and the data survives restarts. One process at a time.
+	//
+	// As root PostgreSQL runs as another user. If that user cannot get to Folder (a checkout below root's home), the data
+	// lives in a folder of /var/lib/parley instead, always the same one for the same Folder; see Server.Folder.
+	Folder string
+
+	// Volatile trades the data's safety in a power failure for speed, for tests and demos.
+	Volatile bool
+
+	// Progress gets lines for a person to read: what is downloaded, where the data lives. Nil is silent.
+	Progress io.Writer
+}
+
+// Server is a running PostgreSQL that belongs to this process.
+type Server struct {
+	folder   string
+	lock     *os.File
+	socket   string // the folder of the unix socket
+	postgres *child
+	stop     func() error
+}
+
+const (
+	minimumVersion = 15
+	logName        = "postgres.log"
+
+	// socketName is given by PostgreSQL: the port is part of it even where nothing listens on one.
+	socketName = ".s.PGSQL." + port
+	port       = "5432"
+
+	startPatience = 30 * time.Second // enough for the recovery after a crash
+)
+
+// Start creates the cluster if the folder has none and returns when it accepts connections. The superuser is postgres, without
+// a password: the socket is open to this process's user only. The only databases are PostgreSQL's own; creating others is up
+// to the caller.
+//
+// PostgreSQL stops with Stop, and by itself if this process dies (on Linux at once, elsewhere at the next Start).
+func Start(ctx context.Context, options Options) (*Server, error) {
+	return start(ctx, options, machine(ctx))
+}
+
+func start(ctx context.Context, options Options, source source) (*Server, error) {
+	progress := options.Progress
+	if progress == nil {
+		progress = io.Discard
+	}
+	folder, user, err := settle(options.Folder, progress)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockFile(filepath.Join(folder, "lock"), user)
+	if errors.Is(err, errLocked) {
+		return nil, fmt.Errorf("another parley process uses %s: stop it, or choose another folder", folder)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", folder, err)
+	}
+
+	s := &Server{folder: folder, lock: lock}
+	s.stop = sync.OnceValue(s.release)
+	if err := s.start(ctx, options.Volatile, user, source, progress); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *Server) start(ctx context.Context, volatile bool, user *account, source source, progress io.Writer) error {
+	if err := stopLeftover(ctx, s.data(), user, progress); err != nil {
+		return err
+	}
+	version, err := clusterVersion(s.data())
+	if err != nil {
+		return err
+	}
+	binaries, err := source.find(ctx, version, user, progress)
+	if err != nil {
+		return err
+	}
+	if version == 0 {
+		if err := createCluster(ctx, binaries, s.data(), user); err != nil {
+			return err
+		}
+	}
+	if err := s.launch(ctx, binaries, volatile, user); err != nil {
+		return fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	if err := s.awaitReady(ctx); err != nil {
+		return fmt.Errorf("start PostgreSQL: %w; the end of %s:\n%s", err, s.logPath(), lastLines(s.logPath()))
+	}
+	return nil
+}
+
+// URL is the address of one of the server's databases, for pgx and for psql. It names everything an environment variable
+// (PGPORT, PGSSLMODE) could change.
+func (s *Server) URL(database string) string {
+	address := url.URL{
+		Scheme: "postgres",
+		User:   url.User("postgres"),
+		Path:   "/" + database,
+		// psql does not read + as a space.
+		RawQuery: "host=" + strings.ReplaceAll(url.QueryEscape(s.socket), "+", "%20") + "&port=" + port + "&sslmode=disable",
+	}
+	return address.String()
+}
+
+// Folder is where the data really is: Options.Folder, or the place chosen instead.
+func (s *Server) Folder() string { return s.folder }
+
+// Stop disconnects the clients, shuts PostgreSQL down and frees the folder. If PostgreSQL does not obey within a time it is
+// killed; its data is safe then too, unless it is volatile. Further calls return the first one's result.
+func (s *Server) Stop() error { return s.stop() }
+
+func (s *Server) release() error {
+	var problems []error
+	if s.postgres != nil {
+		problems = append(problems, shutDown(context.Background(), s.postgres.cmd.Process, s.postgres.ended))
+	}
+	if s.socket != "" && s.socket != s.data() {
+		problems = append(problems, os.RemoveAll(s.socket))
+	}
+	return errors.Join(append(problems, unlockFile(s.lock))...)
+}
+
+func (s *Server) data() string    { return filepath.Join(s.folder, "data") }
+func (s *Server) logPath() string { return filepath.Join(s.folder, logName) }
+
+func (s *Server) launch(ctx context.Context, binaries string, volatile bool, user *account) error {
+	var err error
+	if s.socket, err = socketFolder(s.data(), user); err != nil {
+		return err
+	}
+	log, err := openFile(s.logPath(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, user)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }() // PostgreSQL has its own handle
+
+	settings := []string{
+		"listen_addresses=", // the unix socket is the only way in
+		"unix_socket_permissions=0700",
+		"port=" + port,
+		"max_connections=200",
+		"shared_buffers=256MB",
+		"log_destination=stderr", // some distributions' initdb writes other choices into postgresql.conf
+		"logging_collector=off",
+	}
+	if volatile {
+		settings = append(settings, "fsync=off", "synchronous_commit=off", "full_page_writes=off")
+	}
+	arguments := []string{"-D", s.data(), "-k", s.socket}
+	for _, setting := range settings {
+		arguments = append(arguments, "-c", setting)
+	}
+	// The context is about the start, the server outlives it.
+	postgres := command(context.WithoutCancel(ctx), user, s.data(), filepath.Join(binaries, "postgres"), arguments...)
+	postgres.Stdout, postgres.Stderr = log, log
+	s.postgres, err = launch(postgres)
+	return err
+}
+
+func (s *Server) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("it accepts no connection after %s", startPatience))
+	defer cancel()
+	for {
+		conn, err := pgx.Connect(ctx, s.URL("postgres"))
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-s.postgres.ended:
+			return fmt.Errorf("it ended with %s", s.postgres.cmd.ProcessState)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// socketFolder is the data folder, which only PostgreSQL's user (and root) can enter, or a new temporary folder where the data
+// folder's path is longer than a socket's address can be, or has the comma that separates hosts in a connection string.
+func socketFolder(data string, user *account) (string, error) {
+	var address syscall.RawSockaddrUnix
+	fits := func(folder string) bool {
+		return len(filepath.Join(folder, socketName)) < len(address.Path) && !strings.Contains(folder, ",")
+	}
+	if fits(data) {
+		return data, nil
+	}
+	parent := os.TempDir()
+	if !fits(filepath.Join(parent, "parley-0123456789")) || !reachable(filepath.Join(parent, "parley"), user) {
+		parent = "/tmp"
+	}
+	folder, err := os.MkdirTemp(parent, "parley-")
+	if err != nil {
+		return "", err
+	}
+	return folder, user.own(folder)
+}
+
+func lastLines(path string) string {
+	const most = 15
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
+}

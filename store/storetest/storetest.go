@@ -1,0 +1,131 @@
+// Package storetest gives each test a migrated PostgreSQL database of its own: a clone of one template per process, in
+// a private PostgreSQL that ends with the process, or in the server that PARLEY_TEST_DATABASE_URL names.
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/embedded"
+)
+
+// cluster is the PostgreSQL of this process, started by the first test that wants a database.
+var cluster struct {
+	once     sync.Once
+	err      error
+	server   *embedded.Server
+	folder   string
+	template string
+	created  atomic.Int64
+	urlOf    func(database string) string
+}
+
+// Main runs the tests of a package and then removes what they needed. Call it from TestMain.
+func Main(m *testing.M) {
+	code := m.Run()
+	if cluster.server != nil {
+		if err := cluster.server.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop PostgreSQL:", err)
+			code = 1
+		}
+	} else if cluster.template != "" && cluster.err == nil {
+		_ = admin(context.Background(), "DROP DATABASE IF EXISTS "+cluster.template)
+	}
+	if cluster.folder != "" {
+		if err := os.RemoveAll(cluster.folder); err != nil {
+			fmt.Fprintln(os.Stderr, "remove PostgreSQL's folder:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// New returns a store on a migrated database of the test's own.
+func New(t testing.TB) *store.Store {
+	t.Helper()
+	database, err := store.Open(t.Context(), URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(database.Close)
+	return database
+}
+
+// URL returns a migrated database of the test's own. It is dropped afterwards; in a server that outlives the process
+// the database of a failed test is kept and its address printed.
+func URL(t testing.TB) string {
+	t.Helper()
+	cluster.once.Do(func() { cluster.err = start(context.Background()) })
+	if cluster.err != nil {
+		t.Fatalf("no PostgreSQL for the tests: %v", cluster.err)
+	}
+	name := fmt.Sprintf("%s_%d", cluster.template, cluster.created.Add(1))
+	// A file copy of a small template is faster than logging it block by block.
+	if err := admin(t.Context(), "CREATE DATABASE "+name+" TEMPLATE "+cluster.template+" STRATEGY FILE_COPY"); err != nil {
+		t.Fatalf("clone the template database: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() && cluster.server == nil {
+			t.Logf("the database of this failed test is kept: %s", cluster.urlOf(name))
+			return
+		}
+		if err := admin(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Errorf("drop the test's database: %v", err)
+		}
+	})
+	return cluster.urlOf(name)
+}
+
+func start(ctx context.Context) error {
+	if given := os.Getenv("PARLEY_TEST_DATABASE_URL"); given != "" {
+		base, err := url.Parse(given)
+		if err != nil || !strings.HasPrefix(base.Scheme, "postgres") {
+			return fmt.Errorf("PARLEY_TEST_DATABASE_URL is not a postgres:// URL")
+		}
+		cluster.urlOf = func(database string) string {
+			other := *base
+			other.Path = "/" + database
+			return other.String()
+		}
+	} else {
+		var err error
+		if cluster.folder, err = os.MkdirTemp("", "parley-test-"); err != nil {
+			return err
+		}
+		if cluster.server, err = embedded.Start(ctx, embedded.Options{Folder: cluster.folder, Volatile: true, Progress: os.Stderr}); err != nil {
+			return err
+		}
+		cluster.urlOf = cluster.server.URL
+	}
+	cluster.template = fmt.Sprintf("parley_test_%d", os.Getpid())
+	if err := admin(ctx, "CREATE DATABASE "+cluster.template); err != nil {
+		return err
+	}
+	database, err := store.Open(ctx, cluster.urlOf(cluster.template))
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	_, err = database.Migrate(ctx)
+	return err
+}
+
+// admin runs one statement outside the tests' databases.
+func admin(ctx context.Context, statement string) error {
+	connection, err := pgx.Connect(ctx, cluster.urlOf("postgres"))
+	if err != nil {
+		return err
+	}
+	defer connection.Close(ctx)
+	_, err = connection.Exec(ctx, statement)
+	return err
+}
