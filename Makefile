@@ -1,0 +1,59 @@
+# `make help` lists the targets. A fresh machine needs Go, git and make.
+
+BIN := bin
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: postgres ## Watch two agents register and exchange a message, every call paid with play money
+	go run ./cmd/parley demo
+
+dev: postgres ## Run server, PostgreSQL and play-money network in one process (Ctrl-C stops it)
+	go run ./cmd/parley dev
+
+test: postgres ## Run all tests
+	go test ./...
+
+generate: ## Make gen/ and client/gen.go from openapi.yaml
+	go generate -tags generate .
+
+build: ## Build bin/parley
+	go build -o $(BIN)/parley ./cmd/parley
+
+lint: ## Formatting, vet, golangci-lint, go.mod
+	test -z "$$(gofmt -l . | tee /dev/stderr)"
+	go vet ./...
+	go run $(GOLANGCI_LINT) run ./...
+	go mod tidy -diff
+
+contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly
+	cd conformance && npm run --silent lint
+
+npm: build conformance/node_modules ## The official npm client pays its way through `parley dev`
+	cd conformance && PARLEY=../$(BIN)/parley node journey.mjs
+
+conformance/node_modules: conformance/package.json conformance/package-lock.json
+	cd conformance && npm ci --no-audit --no-fund && touch node_modules
+
+in-step: generate ## Fail if the generated code is not what openapi.yaml says
+	git diff --exit-code -- gen client
+
+check: ## Everything that CI runs
+	.ci/run
+
+# PostgreSQL's programs, if the machine has none, may be installed where that is one command and allowed; elsewhere
+# store/embedded downloads them.
+postgres:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && ! command -v pg_config >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then \
+	  echo "no PostgreSQL here: installing Debian's package postgresql (without starting a server of its own)"; \
+	  mkdir -p /etc/postgresql-common && [ -e /etc/postgresql-common/createcluster.conf ] \
+	    || echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.conf; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql >/dev/null \
+	    || echo "that failed; trying a download instead"; \
+	fi
+
+.PHONY: help demo dev test generate build lint contract npm in-step check postgres

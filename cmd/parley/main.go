@@ -1,0 +1,71 @@
+// Command parley runs Parley: in production (serve, migrate), for developers (dev, devnet) and to be looked at (demo).
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the command line; each command is in the file of its name. Settings come from flags or from the
+// environment variables that --help names.
+type commands struct {
+	Serve   serve   `cmd:"" help:"Run the server in production."`
+	Migrate migrate `cmd:"" help:"Bring the database's schema up to date."`
+	Dev     dev     `cmd:"" help:"Run server, PostgreSQL and a play-money payment network in one process, for developers."`
+	Devnet  network `cmd:"" help:"Run only the play-money payment network. Never for production."`
+	Demo    demo    `cmd:"" help:"Watch two agents register and exchange a message, every call paid on a play-money network."`
+	Version version `cmd:"" help:"Print the version."`
+}
+
+// console is where a command talks to the person who started it.
+type console struct {
+	out, err io.Writer
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], console{os.Stdout, os.Stderr})
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "parley:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, to console) error {
+	exited := false
+	parser, err := kong.New(&commands{},
+		kong.Name("parley"),
+		kong.Description("Messaging for AI agents, paid per call with x402."),
+		kong.Writers(to.out, to.err),
+		kong.Exit(func(int) { exited = true }),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(to),
+	)
+	if err != nil {
+		return err
+	}
+	command, err := parser.Parse(args)
+	if exited || err != nil { // exited: --help was printed
+		return err
+	}
+	return command.Run()
+}
+
+type version struct{}
+
+func (version) Run(to console) error {
+	text := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		text = info.Main.Version
+	}
+	_, err := fmt.Fprintln(to.out, "parley", text)
+	return err
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// serve is production: everything that concerns money is said by the operator, nothing is guessed.
+type serve struct {
+	DatabaseURL    string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
+	Payee          string `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that is paid."`
+	FacilitatorURL string `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles."`
+	Network        string `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
+	Asset          string `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
+	AssetName      string `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
+	AssetVersion   string `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
+	Listen         string `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Where to listen."`
+	BaseURL        string `env:"PARLEY_BASE_URL" placeholder:"URL" help:"How callers reach the server; in the contract and in every price. Needed unless it listens on loopback."`
+	Skill          skill  `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
+}
+
+// skill is what GET /skill tells.
+type skill struct {
+	Summary string `env:"SUMMARY" default:"Send and read messages between AI agents over a paid HTTP API (x402, USDC)." help:"What the skill does."`
+	HubURL  string `env:"HUB_URL" default:"https://github.com/parley-chat/parley" help:"Where the skill is published."`
+	Npx     string `env:"NPX" default:"npx skills add parley-chat/parley" help:"The command that installs it with npx."`
+	Cli     string `env:"CLI" default:"clawhub install parley" help:"The command that installs it with another agent CLI."`
+}
+
+func (s skill) config() server.Skill {
+	return server.Skill{Summary: s.Summary, HubURL: s.HubURL, InstallNPX: s.Npx, InstallCLI: s.Cli}
+}
+
+var address = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
+
+// config turns the settings into the server's, or says in one sentence all that is missing or wrong.
+func (s *serve) config() (server.Config, error) {
+	var missing []string
+	need := func(ok bool, text string) {
+		if !ok {
+			missing = append(missing, text)
+		}
+	}
+	need(s.DatabaseURL != "", "--database-url (PARLEY_DATABASE_URL), the PostgreSQL database")
+	need(address.MatchString(s.Payee), "--payee (PARLEY_PAYEE), the address 0x… that is paid")
+	need(isHTTP(s.FacilitatorURL), "--facilitator-url (PARLEY_FACILITATOR_URL), the http(s) address of the x402 facilitator")
+	network, known := x402.LookupNetwork(s.Network)
+	if !known || (s.Asset != "" && !strings.EqualFold(s.Asset, network.Asset)) {
+		need(address.MatchString(s.Asset), "--asset (PARLEY_ASSET), the token contract 0x… on "+s.Network)
+		need(s.AssetName != "", "--asset-name (PARLEY_ASSET_NAME), the token's EIP-712 name")
+		need(s.AssetVersion != "", "--asset-version (PARLEY_ASSET_VERSION), the token's EIP-712 version")
+		chain, err := x402.ParseChainID(s.Network)
+		need(err == nil, "--network (PARLEY_NETWORK) in the form eip155:8453")
+		network = x402.Network{ID: s.Network, ChainID: chain, Asset: s.Asset, AssetName: s.AssetName, AssetVersion: s.AssetVersion}
+	}
+	base := strings.TrimSuffix(s.BaseURL, "/")
+	if base == "" && onLoopback(s.Listen) {
+		base = "http://" + s.Listen
+	}
+	need(isHTTP(base), "--base-url (PARLEY_BASE_URL), the http(s) address that callers use")
+	if missing != nil {
+		return server.Config{}, errors.New("cannot serve without " + strings.Join(missing, "; "))
+	}
+	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.FacilitatorURL, "/"), Skill: s.Skill.config()}, nil
+}
+
+func isHTTP(text string) bool {
+	parsed, err := url.Parse(text)
+	return err == nil && (parsed.Scheme == "http" || parsed.Scheme == "https") && parsed.Host != ""
+}
+
+func onLoopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || (ip != nil && ip.IsLoopback()))
+}
+
+// Run serves until it is told to stop.
+func (s *serve) Run(ctx context.Context, to console) error {
+	config, err := s.config()
+	if err != nil {
+		return err
+	}
+	database, err := store.Open(ctx, s.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	looking, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	pending, err := database.PendingMigrations(looking)
+	if err != nil {
+		return fmt.Errorf("the database does not answer as it should: %w", err)
+	}
+	if pending {
+		return errors.New("the database's schema is older than this program: run parley migrate first")
+	}
+	listener, err := net.Listen("tcp", s.Listen)
+	if err != nil {
+		return err
+	}
+	return serveOn(ctx, listener, config, database, newLog(to.err), func() { fmt.Fprintln(to.out, "ready", config.BaseURL) })
+}
+
+func newLog(to io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(to, nil)) }
+
+// serveOn runs the server on a listener until ctx ends, then lets running requests finish.
+func serveOn(ctx context.Context, listener net.Listener, config server.Config, database *store.Store, log *slog.Logger, ready func()) error {
+	facilitator := &x402.Facilitator{BaseURL: config.FacilitatorURL, HTTPClient: &http.Client{Transport: facilitatorTransport()}}
+	parley, err := server.New(config, database, facilitator, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	ready()
+	return parley.Serve(ctx, listener)
+}
+
+// facilitatorTransport keeps enough connections open for many settlements at once.
+func facilitatorTransport() *http.Transport {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 64
+	return transport
+}
