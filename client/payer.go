@@ -90,7 +90,7 @@ func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
 	if err != nil {
-		return response, nil // not x402 version 2: the caller's to look at
+		return response, nil //nolint:nilerr // not x402 version 2: the answer is the caller's to look at
 	}
 	discard(response)
 	payment, price, err := p.sign(required)

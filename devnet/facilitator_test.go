@@ -270,7 +270,7 @@ func TestJunk(t *testing.T) {
 		"null parts":               `{"x402Version":2,"paymentPayload":{"x402Version":2,"accepted":null,"payload":null}}`,
 		"null authorization":       `{"x402Version":2,"paymentPayload":{"x402Version":2,"accepted":{},"payload":{"authorization":null}}}`,
 		"requirements of numbers":  strings.Replace(string(good), `"paymentRequirements":{`, `"paymentRequirements":{"scheme":7,"was":`, 1),
-		"extra of the wrong type":  strings.Replace(string(good), `"extra":{`, `"extra":[],"was":{`, -1),
+		"extra of the wrong type":  strings.ReplaceAll(string(good), `"extra":{`, `"extra":[],"was":{`),
 		"deep JSON":                `{"x402Version":2,"paymentPayload":` + strings.Repeat("[", 30000) + `}`,
 		"more than 64 KiB":         `{"x402Version":2,"paymentPayload":"` + strings.Repeat("x", maxBodyBytes) + `"}`,
 		"a value with a zero":      strings.Replace(string(good), `"value":"5000"`, `"value":"05000"`, 1),

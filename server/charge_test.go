@@ -30,7 +30,7 @@ func TestOnlyA200IsCharged(t *testing.T) {
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	chat, _ := alice.send(bob, "between the two of us")
-	if a := w.pay(alice.wallet, http.MethodPost, "/register/request_account", `{"requested_username":"dave"}`); a.status != http.StatusOK {
+	if a := w.pay(alice.wallet, "/register/request_account", `{"requested_username":"dave"}`); a.status != http.StatusOK {
 		t.Fatalf("dave's username is reserved: %v", a)
 	}
 	const send = "/chat/private/send"
@@ -65,7 +65,7 @@ func TestOnlyA200IsCharged(t *testing.T) {
 		if test.key != "" {
 			headers = append(headers, "X-API-KEY", test.key)
 		}
-		a := w.pay(test.payer.wallet, http.MethodPost, test.path, test.body, headers...)
+		a := w.pay(test.payer.wallet, test.path, test.body, headers...)
 		if a.status != test.status || a.Code != string(test.code) || a.Charged {
 			t.Errorf("%s: %v, want %d %s, not charged", test.name, a, test.status, test.code)
 		}
@@ -115,7 +115,7 @@ func TestOnePaymentSentFiftyTimes(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	revenue := w.revenue()
-	payment := w.sign(alice.wallet, http.MethodPost, "/chat/private/send")
+	payment := w.sign(alice.wallet, "/chat/private/send")
 	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"once"}`
 	answers := make([]answer, 50)
 	var group sync.WaitGroup
@@ -148,7 +148,7 @@ func TestOnePaymentForTwoRequests(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	revenue := w.revenue()
-	payment := w.sign(alice.wallet, http.MethodPost, "/chat/private/send")
+	payment := w.sign(alice.wallet, "/chat/private/send")
 	bodies := []string{`{"recipient_agent_id":` + quote(bob.id) + `,"content":"this"}`, `{"recipient_agent_id":` + quote(bob.id) + `,"content":"that"}`}
 	var answers [2]answer
 	var group sync.WaitGroup
@@ -181,9 +181,9 @@ func TestBadPayments(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	poor := w.wallet(4_999)
 	const send = "/chat/private/send"
-	good := w.sign(alice.wallet, http.MethodPost, send)
+	good := w.sign(alice.wallet, send)
 	revenue := w.revenue()
-	change := func(do func(p *x402.PaymentPayload)) string { return w.sign(alice.wallet, http.MethodPost, send, do) }
+	change := func(do func(p *x402.PaymentPayload)) string { return w.sign(alice.wallet, send, do) }
 	in := func(d time.Duration) string { return fmt.Sprint(time.Now().Add(d).Unix()) }
 	for _, test := range []struct {
 		name, payment string
@@ -195,7 +195,7 @@ func TestBadPayments(t *testing.T) {
 		{"no JSON", "bm90IGpzb24=", 400, client.ErrorCodeInvalidPayment, false},
 		{"cut off", good[:len(good)-8], 400, client.ErrorCodeInvalidPayment, false},
 		{"longer than 16 KiB", strings.Repeat("QUJD", 5000), 400, client.ErrorCodeInvalidPayment, false},
-		{"a cheap call's payment", w.sign(alice.wallet, http.MethodPost, "/agent/profile"), 402, client.ErrorCodePaymentRefused, false},
+		{"a cheap call's payment", w.sign(alice.wallet, "/agent/profile"), 402, client.ErrorCodePaymentRefused, false},
 		{"less than the price", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.Value = "4999" }), 402, client.ErrorCodePaymentRefused, false},
 		{"more than the price", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.Value = "5001" }), 402, client.ErrorCodePaymentRefused, false},
 		{"another payee", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.To = p.Payload.Authorization.From }), 402, client.ErrorCodePaymentRefused, false},
@@ -206,7 +206,7 @@ func TestBadPayments(t *testing.T) {
 		{"too long", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidBefore = in(25 * time.Hour) }), 402, client.ErrorCodePaymentRefused, false},
 		{"not yet valid", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidAfter = in(time.Minute) }), 402, client.ErrorCodePaymentRefused, false},
 		{"of somebody else", change(func(p *x402.PaymentPayload) { p.Payload.Authorization.From = p.Payload.Authorization.To }), 402, client.ErrorCodePaymentRefused, false},
-		{"above the balance", w.sign(poor, http.MethodPost, send), 402, client.ErrorCodePaymentRefused, true},
+		{"above the balance", w.sign(poor, send), 402, client.ErrorCodePaymentRefused, true},
 	} {
 		before := w.settles.Load()
 		a := w.call(http.MethodPost, send, `{"recipient_agent_id":`+quote(bob.id)+`,"content":"for nothing"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, test.payment)

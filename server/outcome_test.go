@@ -72,7 +72,7 @@ func TestUnclearSettlements(t *testing.T) {
 		revenue, messages := w.revenue(), w.count("SELECT count(*) FROM messages")
 		content := "sent while: " + test.name
 		body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":` + quote(content) + `}`
-		payment := w.sign(alice.wallet, http.MethodPost, "/chat/private/send")
+		payment := w.sign(alice.wallet, "/chat/private/send")
 		send := func() answer {
 			return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 		}
@@ -119,7 +119,7 @@ func TestRefusedSettlement(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	poor := w.wallet(1)
-	payment := w.sign(poor, http.MethodPost, "/chat/private/send")
+	payment := w.sign(poor, "/chat/private/send")
 	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"on credit"}`
 	for range 2 {
 		a := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
@@ -146,7 +146,7 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 		return false
 	})
 	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"I am gone"}`
-	payment := w.sign(alice.wallet, http.MethodPost, "/chat/private/send")
+	payment := w.sign(alice.wallet, "/chat/private/send")
 	ctx, hangUp := context.WithCancel(t.Context())
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+"/chat/private/send", strings.NewReader(body))
 	if err != nil {
@@ -185,7 +185,7 @@ func TestServerDiedDuringSettlement(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	revenue := w.revenue()
 	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"after the crash"}`
-	payment := w.sign(alice.wallet, http.MethodPost, "/chat/private/send")
+	payment := w.sign(alice.wallet, "/chat/private/send")
 	send := func() answer {
 		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 	}
@@ -204,7 +204,7 @@ func TestStoredAnswerOutlivesTheTimeWindow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	payment := w.sign(alice.wallet, http.MethodPost, "/chat/private/send", func(p *x402.PaymentPayload) {
+	payment := w.sign(alice.wallet, "/chat/private/send", func(p *x402.PaymentPayload) {
 		p.Payload.Authorization.ValidBefore = fmt.Sprint(time.Now().Add(x402.MinimumValidity + 2*time.Second).Unix())
 	})
 	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"in time"}`
@@ -230,7 +230,7 @@ func TestRefusedAfterSettlement(t *testing.T) {
 		return false
 	})
 	const path = "/register/request_account"
-	payment := w.sign(payer, http.MethodPost, path)
+	payment := w.sign(payer, path)
 	a := w.call(http.MethodPost, path, `{"requested_username":"wanted"}`, x402.HeaderPaymentSignature, payment)
 	if a.status != http.StatusConflict || a.Code != "username_reserved" || !a.Charged {
 		t.Fatalf("the username went while the money moved: %v, want 409 username_reserved, charged", a)
@@ -265,7 +265,7 @@ func TestSmartWallet(t *testing.T) {
 	owner := w.wallet(dollar)
 	const path = "/register/request_account"
 	body := `{"requested_username":"wallet"}`
-	required := w.price(http.MethodPost, path)
+	required := w.price(path)
 	payload, err := x402.Sign(owner, required.Accepts[0], &required.Resource, nil, time.Now())
 	if err != nil {
 		t.Fatal(err)

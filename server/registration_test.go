@@ -32,7 +32,7 @@ func TestTANs(t *testing.T) {
 	const request, create = "/register/request_account", "/register/create_account"
 	reserve := func(name string) string {
 		t.Helper()
-		tan := w.pay(alice, http.MethodPost, request, `{"requested_username":`+quote(name)+`}`).field(t, "tan")
+		tan := w.pay(alice, request, `{"requested_username":`+quote(name)+`}`).field(t, "tan")
 		w.secret(tan)
 		if !regexp.MustCompile(`^[0-9A-HJKMNP-TV-Z]{8}$`).MatchString(tan) {
 			t.Errorf("the TAN %q is not 8 characters of Crockford base32", tan)
@@ -48,33 +48,33 @@ func TestTANs(t *testing.T) {
 
 	old := reserve("one")
 	tan := reserve("one") // the same wallet may ask again
-	refused("a TAN that was replaced", w.pay(alice, http.MethodPost, create, account("one", old)))
-	refused("the TAN of another username", w.pay(alice, http.MethodPost, create, account("two", tan)))
-	key := w.pay(bob, http.MethodPost, create, account("one", tan)).field(t, "api_key")
+	refused("a TAN that was replaced", w.pay(alice, create, account("one", old)))
+	refused("the TAN of another username", w.pay(alice, create, account("two", tan)))
+	key := w.pay(bob, create, account("one", tan)).field(t, "api_key")
 	w.secret(key)
 	if !regexp.MustCompile(`^parley_[0-9A-Za-z]{49}$`).MatchString(key) {
 		t.Errorf("the key does not look like a key: %.8s…", key)
 	}
-	refused("a used TAN", w.pay(alice, http.MethodPost, create, account("one", tan)))
+	refused("a used TAN", w.pay(alice, create, account("one", tan)))
 
 	tan = reserve("lower")
-	if a := w.pay(alice, http.MethodPost, create, account("lower", string(regexp.MustCompile(`[A-Z]`).ReplaceAllFunc([]byte(tan), func(b []byte) []byte { return []byte{b[0] + 32} })))); a.status != http.StatusOK {
+	if a := w.pay(alice, create, account("lower", string(regexp.MustCompile(`[A-Z]`).ReplaceAllFunc([]byte(tan), func(b []byte) []byte { return []byte{b[0] + 32} })))); a.status != http.StatusOK {
 		t.Errorf("a TAN in lower case: %v, want 200", a)
 	}
 
 	tan = reserve("guessed")
 	for range 5 {
-		refused("a wrong try", w.pay(bob, http.MethodPost, create, account("guessed", "00000000")))
+		refused("a wrong try", w.pay(bob, create, account("guessed", "00000000")))
 	}
-	refused("the right TAN after five wrong tries", w.pay(alice, http.MethodPost, create, account("guessed", tan)))
-	if a := w.pay(bob, http.MethodPost, request, `{"requested_username":"guessed"}`); a.status != http.StatusOK {
+	refused("the right TAN after five wrong tries", w.pay(alice, create, account("guessed", tan)))
+	if a := w.pay(bob, request, `{"requested_username":"guessed"}`); a.status != http.StatusOK {
 		t.Errorf("a username whose TAN has ended: %v, want 200", a)
 	}
 
 	tan = reserve("late")
 	w.exec("UPDATE registrations SET expires_at = now() WHERE username = 'late'")
-	refused("an expired TAN", w.pay(alice, http.MethodPost, create, account("late", tan)))
-	if a := w.pay(bob, http.MethodPost, request, `{"requested_username":"late"}`); a.status != http.StatusOK {
+	refused("an expired TAN", w.pay(alice, create, account("late", tan)))
+	if a := w.pay(bob, request, `{"requested_username":"late"}`); a.status != http.StatusOK {
 		t.Errorf("a username whose TAN has expired: %v, want 200", a)
 	}
 }
@@ -87,9 +87,9 @@ func TestOneTANTwoPayments(t *testing.T) {
 	const create = "/register/create_account"
 	for round := range 5 {
 		name := fmt.Sprintf("racer_%d", round)
-		tan := w.pay(wallet, http.MethodPost, "/register/request_account", `{"requested_username":`+quote(name)+`}`).field(t, "tan")
+		tan := w.pay(wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`).field(t, "tan")
 		revenue := w.revenue()
-		payments := []string{w.sign(wallet, http.MethodPost, create), w.sign(wallet, http.MethodPost, create), w.sign(wallet, http.MethodPost, create)}
+		payments := []string{w.sign(wallet, create), w.sign(wallet, create), w.sign(wallet, create)}
 		answers := make([]answer, len(payments))
 		var group sync.WaitGroup
 		for i, payment := range payments {
@@ -118,13 +118,13 @@ func TestTANIsKeptForTheSettlement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	wallet := w.wallet(50 * dollar)
-	tan := w.pay(wallet, http.MethodPost, "/register/request_account", `{"requested_username":"slow"}`).field(t, "tan")
+	tan := w.pay(wallet, "/register/request_account", `{"requested_username":"slow"}`).field(t, "tan")
 	mend := w.breakFacilitator(func(http.ResponseWriter, *http.Request) bool {
 		w.exec("UPDATE registrations SET expires_at = now()")
 		return false
 	})
 	defer mend()
-	if a := w.pay(wallet, http.MethodPost, "/register/create_account", account("slow", tan)); a.status != http.StatusOK {
+	if a := w.pay(wallet, "/register/create_account", account("slow", tan)); a.status != http.StatusOK {
 		t.Errorf("the account: %v, want 200", a)
 	}
 }
@@ -134,11 +134,11 @@ func TestFailedSettlementFreesTheTAN(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	rich, poor := w.wallet(50*dollar), w.wallet(1)
-	tan := w.pay(rich, http.MethodPost, "/register/request_account", `{"requested_username":"slow"}`).field(t, "tan")
-	if a := w.pay(poor, http.MethodPost, "/register/create_account", account("slow", tan)); a.status != http.StatusPaymentRequired {
+	tan := w.pay(rich, "/register/request_account", `{"requested_username":"slow"}`).field(t, "tan")
+	if a := w.pay(poor, "/register/create_account", account("slow", tan)); a.status != http.StatusPaymentRequired {
 		t.Fatalf("without money: %v, want 402", a)
 	}
-	if a := w.pay(rich, http.MethodPost, "/register/create_account", account("slow", tan)); a.status != http.StatusOK {
+	if a := w.pay(rich, "/register/create_account", account("slow", tan)); a.status != http.StatusOK {
 		t.Errorf("with money: %v, want 200", a)
 	}
 }

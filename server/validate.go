@@ -135,7 +135,7 @@ func violations(err error) []gen.ErrorDetail {
 	var details []gen.ErrorDetail
 	var walk func(err error, field string)
 	walk = func(err error, field string) {
-		switch e := err.(type) {
+		switch e := err.(type) { //nolint:errorlint // walks the validator's own tree, one layer at a time
 		case openapi3.MultiError:
 			for _, inner := range e {
 				walk(inner, field)

@@ -180,21 +180,21 @@ func (w *world) try(method, path, body string, headers ...string) (answer, error
 	return a, err
 }
 
-// price asks what an operation costs.
-func (w *world) price(method, path string) *x402.PaymentRequired {
+// price asks what posting to a path costs.
+func (w *world) price(path string) *x402.PaymentRequired {
 	w.t.Helper()
-	a := w.call(method, path, "")
+	a := w.call(http.MethodPost, path, "")
 	required, err := x402.DecodePaymentRequired(a.header.Get(x402.HeaderPaymentRequired))
 	if a.status != http.StatusPaymentRequired || err != nil {
-		w.t.Fatalf("the price of %s %s: %v (%v)", method, path, a, err)
+		w.t.Fatalf("the price of %s: %v (%v)", path, a, err)
 	}
 	return required
 }
 
-// sign makes a payment for an operation, changed before it is signed.
-func (w *world) sign(key *ecdsa.PrivateKey, method, path string, changes ...func(*x402.PaymentPayload)) string {
+// sign makes a payment for posting to a path, changed before it is signed.
+func (w *world) sign(key *ecdsa.PrivateKey, path string, changes ...func(*x402.PaymentPayload)) string {
 	w.t.Helper()
-	required := w.price(method, path)
+	required := w.price(path)
 	payload, err := x402.Sign(key, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
 	if err != nil {
 		w.t.Fatal(err)
@@ -217,10 +217,10 @@ func (w *world) sign(key *ecdsa.PrivateKey, method, path string, changes ...func
 	return header
 }
 
-// pay sends a request with a new payment.
-func (w *world) pay(key *ecdsa.PrivateKey, method, path, body string, headers ...string) answer {
+// pay posts a request with a new payment.
+func (w *world) pay(key *ecdsa.PrivateKey, path, body string, headers ...string) answer {
 	w.t.Helper()
-	return w.call(method, path, body, append(headers, x402.HeaderPaymentSignature, w.sign(key, method, path))...)
+	return w.call(http.MethodPost, path, body, append(headers, x402.HeaderPaymentSignature, w.sign(key, path))...)
 }
 
 // agent is a registered agent with its wallet.
@@ -270,12 +270,6 @@ func (w *world) agent(name string) *agent {
 	}
 	a.id = me.JSON200.AgentID
 	return a
-}
-
-// pay sends a request of the agent with a new payment.
-func (a *agent) pay(method, path, body string) answer {
-	a.w.t.Helper()
-	return a.w.pay(a.wallet, method, path, body, "X-API-KEY", a.key)
 }
 
 // send writes a private message and returns the chat's and the message's id.

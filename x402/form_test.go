@@ -26,7 +26,7 @@ func TestUint256(t *testing.T) {
 		"1_000":                  false,
 		"0x10":                   false,
 		"1.0":                    false,
-		" 1":                     false,
+		" 1":                     false, //nolint:gocritic // the space is the point
 		"１":                      false,
 	} {
 		word, ok := uint256(decimal)

@@ -46,17 +46,17 @@ type network struct {
 	Data   string `default:".parley" help:"Folder of the play-money ledger, which survives restarts."`
 }
 
-func (n *network) Run(ctx context.Context, to console) error {
+func (n *network) Run(ctx context.Context, to console) (err error) {
 	ledger, err := openLedger(n.Data)
 	if err != nil {
 		return err
 	}
-	defer ledger.Close()
+	defer func() { err = errors.Join(err, ledger.Close()) }()
 	listener, err := devnet.Listen(n.Listen)
 	if err != nil {
 		return err
 	}
-	stop := serveHTTP(listener, devnet.NewFacilitator(ledger))
+	stop := serveHTTP(ctx, listener, devnet.NewFacilitator(ledger))
 	defer stop()
 	fmt.Fprintln(to.err, devnet.Warning)
 	fmt.Fprintln(to.out, "ready", "http://"+listener.Addr().String())
@@ -92,7 +92,7 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 		}
 	}()
 	// The listeners come first: a port in use is told before a database is started for nothing.
-	listener, err := net.Listen("tcp", options.listen)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", options.listen)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 		return nil, err
 	}
 	w.closers = append(w.closers, w.ledger.Close)
-	stop := serveHTTP(facilitatorListener, devnet.NewFacilitator(w.ledger))
+	stop := serveHTTP(ctx, facilitatorListener, devnet.NewFacilitator(w.ledger))
 	w.closers = append(w.closers, func() error { stop(); return nil })
 
 	databaseURL := options.databaseURL
@@ -179,11 +179,11 @@ func openLedger(data string) (*devnet.Ledger, error) {
 }
 
 // serveHTTP serves in the background; the returned function stops it.
-func serveHTTP(listener net.Listener, handler http.Handler) (stop func()) {
+func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler) (stop func()) {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(listener) }()
 	return func() {
-		stopping, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		_ = server.Shutdown(stopping)
 	}

@@ -108,7 +108,7 @@ func (s *serve) Run(ctx context.Context, to console) error {
 	if pending {
 		return errors.New("the database's schema is older than this program: run parley migrate first")
 	}
-	listener, err := net.Listen("tcp", s.Listen)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,333 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/store/storetest"
+	"github.com/parley-chat/parley/x402"
+)
+
+// TestMain lets the test binary be parley itself: the commands are tested as processes, with real signals.
+func TestMain(m *testing.M) {
+	if os.Getenv("PARLEY_TEST_AS_COMMAND") != "" {
+		main()
+		os.Exit(0)
+	}
+	storetest.Main(m)
+}
+
+// process is a running parley command.
+type process struct {
+	*exec.Cmd
+	url  string // what it printed behind ready
+	logs bytes.Buffer
+}
+
+// folder is a temporary one that any user may enter: as root PostgreSQL runs as another user.
+func folder(t *testing.T) string {
+	t.Helper()
+	name, err := os.MkdirTemp("", "parley-cmd-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(name); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(name, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// start runs a command until it is ready.
+func start(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.CommandContext(context.Background(), program, args...)}
+	p.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1"), env...)
+	p.Stderr = &p.logs
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if p.ProcessState == nil {
+			_ = p.Process.Kill()
+			_ = p.Wait()
+		}
+	})
+	ready := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			if url, ok := strings.CutPrefix(lines.Text(), "ready "); ok {
+				ready <- url
+			}
+		}
+		close(ready)
+	}()
+	select {
+	case url, ok := <-ready:
+		if !ok {
+			t.Fatalf("parley %s ended before it was ready: %v\n%s", strings.Join(args, " "), p.Wait(), p.logs.String())
+		}
+		p.url = url
+	case <-time.After(time.Minute):
+		t.Fatalf("parley %s does not get ready:\n%s", strings.Join(args, " "), p.logs.String())
+	}
+	return p
+}
+
+// stop ends the command like Ctrl-C and wants it to end well.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	if err := p.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(); err != nil {
+		t.Errorf("after Ctrl-C: %v\n%s", err, p.logs.String())
+	}
+}
+
+func get(t *testing.T, url string, into any) {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil {
+		err = json.Unmarshal(body, into)
+	}
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("GET %s: %d %v %s", url, response.StatusCode, err, body)
+	}
+}
+
+// facilitator reads from the published contract where the server's payments go.
+func (p *process) facilitator(t *testing.T) string {
+	t.Helper()
+	var document struct {
+		Paths map[string]map[string]struct {
+			Info struct {
+				Protocols []struct{ X402 struct{ Facilitator string } }
+			} `json:"x-payment-info"`
+		}
+	}
+	get(t, p.url+"/openapi.json", &document)
+	return document.Paths["/agent/me"]["get"].Info.Protocols[0].X402.Facilitator
+}
+
+func (p *process) balance(t *testing.T, address string) string {
+	t.Helper()
+	var account struct{ Balance string }
+	get(t, p.facilitator(t)+"/balances/"+address, &account)
+	return account.Balance
+}
+
+// caller returns a client with one of the dev network's wallets.
+func (p *process) caller(t *testing.T, wallet int, key *string) *client.ClientWithResponses {
+	t.Helper()
+	payer, err := client.NewPayer(devnet.Accounts()[wallet].PrivateKey, client.Limits{PerCall: 1_000_000, Total: 10_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := client.New(p.url, payer, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+		if *key != "" {
+			r.Header.Set("X-API-KEY", *key)
+		}
+		return nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return calls
+}
+
+// register creates an account and returns its key.
+func (p *process) register(t *testing.T, wallet int, name string) string {
+	t.Helper()
+	key := ""
+	calls := p.caller(t, wallet, &key)
+	requested, err := calls.RequestAccountWithResponse(t.Context(), client.RequestAccountRequest{RequestedUsername: name})
+	if err != nil || requested.JSON200 == nil {
+		t.Fatalf("%s requests an account: %v %s", name, err, requested.Body)
+	}
+	created, err := calls.CreateAccountWithResponse(t.Context(), client.CreateAccountRequest{Username: name, TAN: *requested.JSON200.TAN, Description: ""})
+	if err != nil || created.JSON200 == nil {
+		t.Fatalf("%s creates an account: %v %s", name, err, created.Body)
+	}
+	return *created.JSON200.APIKey
+}
+
+// TestDevSurvivesKill: after kill -9 no PostgreSQL is left, and the next start has the accounts, messages and balances.
+func TestDevSurvivesKill(t *testing.T) {
+	t.Parallel()
+	data := folder(t)
+	args := []string{"dev", "--listen", "127.0.0.1:0", "--facilitator-listen", "127.0.0.1:0", "--data", data}
+	first := start(t, nil, args...)
+	alice, bob := first.register(t, 0, "alice"), first.register(t, 1, "bob")
+	profile, err := first.caller(t, 0, &alice).GetAgentProfileWithResponse(t.Context(), client.AgentProfileRequest{Username: new("bob")})
+	if err != nil || profile.JSON200 == nil {
+		t.Fatalf("alice looks bob up: %v %s", err, profile.Body)
+	}
+	sent, err := first.caller(t, 0, &alice).SendPrivateMessageWithResponse(t.Context(), client.SendPrivateMessageRequest{RecipientAgentID: profile.JSON200.AgentID, Content: "before the kill"})
+	if err != nil || sent.JSON200 == nil {
+		t.Fatalf("alice writes: %v %s", err, sent.Body)
+	}
+	payee, wallet := first.balance(t, devnet.Payee), first.balance(t, devnet.Accounts()[0].Address)
+	if payee != "2006000" || !strings.Contains(first.logs.String(), devnet.Warning) {
+		t.Errorf("the payee has %s, want 2006000; the log must warn of play money:\n%s", payee, first.logs.String())
+	}
+	postgres := pidOfPostgres(t, data)
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait()
+	for deadline := time.Now().Add(10 * time.Second); syscall.Kill(postgres, 0) == nil; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("PostgreSQL (pid %d) outlives the killed process", postgres)
+		}
+	}
+
+	second := start(t, nil, args...)
+	if got := second.balance(t, devnet.Payee); got != payee {
+		t.Errorf("after the restart the payee has %s, want %s", got, payee)
+	}
+	if got := second.balance(t, devnet.Accounts()[0].Address); got != wallet {
+		t.Errorf("after the restart alice's wallet has %s, want %s", got, wallet)
+	}
+	read, err := second.caller(t, 1, &bob).ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: sent.JSON200.ChatID})
+	if err != nil || read.JSON200 == nil || len(read.JSON200.Messages) != 1 || read.JSON200.Messages[0].Content != "before the kill" {
+		t.Errorf("after the restart bob reads %v %s", err, read.Body)
+	}
+	postgres = pidOfPostgres(t, data)
+	second.stop(t)
+	if syscall.Kill(postgres, 0) == nil {
+		t.Errorf("PostgreSQL (pid %d) is still there after Ctrl-C", postgres)
+	}
+}
+
+func pidOfPostgres(t *testing.T, data string) (pid int) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(data, "postgres", "data", "postmaster.pid"))
+	if err == nil {
+		_, err = fmt.Sscan(string(content), &pid)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// TestServe: production refuses an old schema, serves after migrate, starts at once, and takes its settings from the
+// environment as well as from flags.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	url := storetest.URL(t)
+	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // a free port
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	began := time.Now()
+	server := start(t, []string{"PARLEY_DATABASE_URL=" + url, "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" + x402.NetworkBaseSepolia},
+		"serve", "--facilitator-url", play.url+"/", "--listen", address)
+	t.Logf("ready after %v", time.Since(began))
+	server.register(t, 2, "carol")
+	if got := server.balance(t, devnet.Payee); got != "1000000" {
+		t.Errorf("an account brought %s, want 1000000", got)
+	}
+	server.stop(t)
+	for line := range strings.Lines(server.logs.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("a line of the log is not JSON: %s", line)
+		}
+	}
+	play.stop(t)
+}
+
+func TestServeNamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args []string
+		says []string
+	}{
+		{nil, []string{"--database-url", "PARLEY_DATABASE_URL", "--payee", "--facilitator-url"}},
+		{[]string{"--payee=bob"}, []string{"--payee (PARLEY_PAYEE), the address 0x…"}},
+		{[]string{"--listen=0.0.0.0:80"}, []string{"--base-url"}},
+		{[]string{"--network=eip155:31337"}, []string{"--asset ", "--asset-name", "--asset-version"}},
+		{[]string{"--network=base", "--asset=0x036CbD53842c5426634e7929541eC2318f3dCF7e"}, []string{"--network (PARLEY_NETWORK) in the form eip155:8453"}},
+	} {
+		var out, errs bytes.Buffer
+		err := run(t.Context(), append([]string{"serve"}, test.args...), console{&out, &errs})
+		for _, text := range test.says {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("serve %v says %q, want it to name %s", test.args, err, text)
+			}
+		}
+	}
+}
+
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	if err := run(t.Context(), []string{"migrate"}, console{&out, &errs}); err == nil || !strings.Contains(err.Error(), "--database-url") {
+		t.Errorf("migrate without a database says %q", err)
+	}
+	if err := run(t.Context(), []string{"migrate", "--database-url", storetest.URL(t)}, console{&out, &errs}); err != nil || !strings.Contains(out.String(), "up to date") {
+		t.Errorf("migrate: %v, %s", err, out.String())
+	}
+}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	if err := run(t.Context(), []string{"demo"}, console{&out, &errs}); err != nil {
+		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
+	}
+	if !strings.Contains(out.String(), "payee's balance on the ledger           2.016000") {
+		t.Errorf("the demo's sum is not there:\n%s", out.String())
+	}
+}
+
+func TestPortInUseIsToldFirst(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	var out, errs bytes.Buffer
+	err = run(t.Context(), []string{"dev", "--listen", taken.Addr().String(), "--data", folder(t)}, console{&out, &errs})
+	if err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("dev on a port in use: %v", err)
+	}
+}

@@ -1,0 +1,297 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"gorm.io/gorm/schema"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
+)
+
+func TestMain(m *testing.M) { storetest.Main(m) }
+
+// agent creates an account as registration does.
+func agent(t *testing.T, s *store.Store, name string) uuid.UUID {
+	t.Helper()
+	id := uuid.Must(uuid.NewV7())
+	ctx := t.Context()
+	if err := s.RequestAccount(ctx, name, "0xpayer", "TAN"); err != nil {
+		t.Fatal(err)
+	}
+	created := store.Agent{ID: id, Username: name, IsDiscoverable: true, KeyHash: store.HashKey(name), CreatedAt: time.Now()}
+	if err := s.CreateAccount(ctx, created, "TAN", uuid.New()); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestModelsAreTheSchema: every column has its field and every field its column.
+func TestModelsAreTheSchema(t *testing.T) {
+	t.Parallel()
+	connection, err := pgx.Connect(t.Context(), storetest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close(context.Background())
+	models := map[string]any{
+		"agents": store.Agent{}, "registrations": store.Registration{}, "conversations": store.Conversation{}, "private_pairs": store.PrivatePair{},
+		"memberships": store.Membership{}, "messages": store.Message{}, "payments": store.Payment{},
+	}
+	rows, err := connection.Query(t.Context(), `SELECT table_name, column_name FROM information_schema.columns
+		WHERE table_schema = 'public' AND table_name <> 'goose_db_version'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := map[string][]string{}
+	var table, column string
+	if _, err := pgx.ForEachRow(rows, []any{&table, &column}, func() error {
+		columns[table] = append(columns[table], column)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	fields := map[string][]string{}
+	for table, model := range models {
+		parsed, err := schema.Parse(model, &sync.Map{}, schema.NamingStrategy{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parsed.Table != table {
+			t.Errorf("%v is kept in %s, want %s", reflect.TypeOf(model), parsed.Table, table)
+		}
+		fields[table] = slices.Clone(parsed.DBNames)
+	}
+	for _, names := range []map[string][]string{columns, fields} {
+		for table := range names {
+			sort.Strings(names[table])
+		}
+	}
+	if diff := cmp.Diff(columns, fields); diff != "" {
+		t.Errorf("models and schema differ (-schema +models):\n%s", diff)
+	}
+}
+
+func TestMigrateTwiceChangesNothing(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	if pending, err := s.PendingMigrations(t.Context()); err != nil || pending {
+		t.Errorf("after migrating: pending %v, %v", pending, err)
+	}
+	if n, err := s.Migrate(t.Context()); err != nil || n != 0 {
+		t.Errorf("migrated again: %d migrations, %v", n, err)
+	}
+}
+
+// TestNumbersHaveNoGaps: many agents write at once, both ways and to a new chat; some give up. Every message has its
+// number, none is missing, and there is one chat.
+func TestNumbersHaveNoGaps(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
+	const senders, each = 8, 25
+	giveUp := errors.New("give up")
+	var group sync.WaitGroup
+	for i := range senders {
+		group.Go(func() {
+			from, to := alice, bob
+			if i%2 == 0 {
+				from, to = bob, alice
+			}
+			for n := range each {
+				err := s.Transaction(t.Context(), func(tx *store.Store) error {
+					if _, err := tx.SendPrivateMessage(t.Context(), from, to, uuid.Must(uuid.NewV7()), fmt.Sprintf("%d of %d", n, i)); err != nil {
+						return err
+					}
+					if n%5 == 4 {
+						return giveUp
+					}
+					return nil
+				})
+				if err != nil && !errors.Is(err, giveUp) {
+					t.Errorf("send: %v", err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	conversations, err := s.AgentConversations(t.Context(), alice)
+	if err != nil || len(conversations) != 1 {
+		t.Fatalf("alice has %d chats (%v), want one", len(conversations), err)
+	}
+	seat, err := s.Seat(t.Context(), store.KindPrivate, conversations[0].ID, alice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := s.Messages(t.Context(), seat, 1000, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := senders * each * 4 / 5; len(messages) != want || seat.LastNumber != int64(want) {
+		t.Fatalf("there are %d messages and the counter says %d, want %d", len(messages), seat.LastNumber, want)
+	}
+	for i, message := range messages {
+		if message.Number != int64(len(messages)-i) {
+			t.Fatalf("the message at %d from the end has number %d", i, message.Number)
+		}
+		if i > 0 && message.CreatedAt.After(messages[i-1].CreatedAt) {
+			t.Errorf("number %d is younger than number %d", message.Number, messages[i-1].Number)
+		}
+	}
+}
+
+func TestMarkerNeverMovesBack(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
+	sent, err := s.SendPrivateMessage(t.Context(), alice, bob, uuid.New(), "hello")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range []int64{3, 7, 5} {
+		if err := s.MarkRead(t.Context(), sent.ConversationID, bob, number); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seat, err := s.Seat(t.Context(), store.KindPrivate, sent.ConversationID, bob)
+	if err != nil || seat.ReadNumber != 7 {
+		t.Errorf("the marker stands at %d (%v), want 7", seat.ReadNumber, err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	ctx := t.Context()
+	alice := agent(t, s, "alice")
+	_, toSelf := s.SendPrivateMessage(ctx, alice, alice, uuid.New(), "me")
+	_, toNobody := s.SendPrivateMessage(ctx, alice, uuid.New(), uuid.New(), "you?")
+	_, noChat := s.Seat(ctx, store.KindPrivate, uuid.New(), alice)
+	for _, test := range []struct {
+		name string
+		err  error
+		want *store.Refusal
+	}{
+		{"a message to oneself", toSelf, store.ErrNothingToSelf},
+		{"a message to nobody", toNobody, store.ErrAgentNotFound},
+		{"a chat that is not there", noChat, store.ErrChatNotFound},
+		{"a taken username", s.RequestAccount(ctx, "alice", "0xpayer", "TAN"), store.ErrUsernameTaken},
+	} {
+		if !errors.Is(test.err, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, test.err, test.want)
+		}
+	}
+	if conversations, err := s.AgentConversations(ctx, alice); err != nil || len(conversations) != 0 {
+		t.Errorf("refused messages left %d chats (%v)", len(conversations), err)
+	}
+}
+
+// TestRehearsalLeavesNothing: what was rehearsed did not happen, and its error is the handler's.
+func TestRehearsalLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	ctx := t.Context()
+	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
+	if err := s.Rehearse(ctx, func(tx *store.Store) error {
+		_, err := tx.SendPrivateMessage(ctx, alice, bob, uuid.New(), "only a rehearsal")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if conversations, err := s.AgentConversations(ctx, alice); err != nil || len(conversations) != 0 {
+		t.Errorf("the rehearsal left %d chats (%v)", len(conversations), err)
+	}
+	refused := s.Rehearse(ctx, func(*store.Store) error { return store.ErrNotMember })
+	if !errors.Is(refused, store.ErrNotMember) {
+		t.Errorf("the rehearsal's refusal comes back as %v", refused)
+	}
+}
+
+// TestConstraints: what must always hold is held by the database, whoever writes.
+func TestConstraints(t *testing.T) {
+	t.Parallel()
+	url := storetest.URL(t)
+	s, err := store.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
+	sent, err := s.SendPrivateMessage(t.Context(), alice, bob, uuid.New(), "hello")
+	if err != nil {
+		t.Fatal(err)
+	}
+	connection, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close(context.Background())
+	payment := func(columns, values string) string {
+		return `INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, fingerprint,
+			signature_hash, lease_until, created_at, updated_at, ` + columns + `) VALUES (gen_random_uuid(), 2, 'exact', 'eip155:8453', '0xa', '0xb', '0xc', '0xd', 1, now(), 'x',
+			sha256('x'), sha256('x'), now(), now(), now(), ` + values + `)`
+	}
+	chat, low, high := sent.ConversationID.String(), min(alice.String(), bob.String()), max(alice.String(), bob.String())
+	for name, statement := range map[string]string{
+		"a username in capitals":             `UPDATE agents SET username = 'Alice' WHERE username = 'alice'`,
+		"two agents of one name":             `UPDATE agents SET username = 'alice' WHERE username = 'bob'`,
+		"a second chat of one pair":          `INSERT INTO private_pairs VALUES ('` + low + `', '` + high + `', '` + chat + `')`,
+		"a chat with oneself":                `INSERT INTO private_pairs VALUES ('` + low + `', '` + low + `', '` + chat + `')`,
+		"a pair the wrong way round":         `INSERT INTO private_pairs VALUES ('` + high + `', '` + low + `', '` + chat + `')`,
+		"two messages of one number":         `INSERT INTO messages VALUES ('` + chat + `', 1, gen_random_uuid(), '` + low + `', 'x', now())`,
+		"an empty message":                   `INSERT INTO messages VALUES ('` + chat + `', 2, gen_random_uuid(), '` + low + `', '', now())`,
+		"a message of nobody":                `INSERT INTO messages VALUES ('` + chat + `', 2, gen_random_uuid(), gen_random_uuid(), 'x', now())`,
+		"six pins":                           `UPDATE conversations SET pinned = ARRAY(SELECT gen_random_uuid() FROM generate_series(1, 6))`,
+		"an admin of a private chat":         `UPDATE conversations SET admin_id = '` + low + `'`,
+		"a settling payment without payload": payment("state, request", `'settling', 'x'`),
+		"a delivered payment with payload":   payment("state, request, payload", `'delivered', 'x', 'x'`),
+		"an unheard-of state":                payment("state", `'paid'`),
+	} {
+		if _, err := connection.Exec(t.Context(), statement); err == nil {
+			t.Errorf("the database allows %s", name)
+		}
+	}
+	good := payment("state, request, payload", `'settling', 'x', 'x'`)
+	if _, err := connection.Exec(t.Context(), good); err != nil {
+		t.Fatalf("a good payment: %v", err)
+	}
+	if _, err := connection.Exec(t.Context(), good); err == nil || !strings.Contains(err.Error(), "payments_network_asset_payer_nonce_key") {
+		t.Errorf("the same authorization twice: %v, want a unique violation", err)
+	}
+}
+
+func TestOpenKeepsThePasswordToItself(t *testing.T) {
+	t.Parallel()
+	_, err := store.Open(t.Context(), "postgres://parley:hunter2@[bad")
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("a bad URL: %v, want an error without the password", err)
+	}
+}
+
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	s, err := store.Open(t.Context(), "postgres://parley@127.0.0.1:1/none?connect_timeout=2")
+	if err != nil {
+		t.Fatalf("open without a database: %v, want the server to boot", err)
+	}
+	defer s.Close()
+	_, err = s.AgentByUsername(t.Context(), "alice")
+	if !store.Unavailable(err) {
+		t.Errorf("a database that is away: %v is not told from other errors", err)
+	}
+	if store.Unavailable(errors.New("a bug")) || store.Unavailable(store.ErrNotMember) || store.Unavailable(nil) {
+		t.Error("other errors are taken for a database that is away")
+	}
+}
