@@ -8,10 +8,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { strict as assert } from "node:assert";
+import { webcrypto } from "node:crypto";
 import { x402Client, wrapFetchWithPayment } from "@x402/fetch";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import { privateKeyToAccount } from "viem/accounts";
+
+globalThis.crypto ??= webcrypto; // Node 18, which Debian 12 has, keeps it to itself
 
 const data = mkdtempSync(join(tmpdir(), "parley-npm-"));
 chmodSync(data, 0o755); // as root PostgreSQL runs as another user, who must be able to pass
