@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -36,7 +37,25 @@ func TestMain(m *testing.M) {
 type process struct {
 	*exec.Cmd
 	url  string // what it printed behind ready
-	logs bytes.Buffer
+	logs safeBuffer
+}
+
+// safeBuffer is written while it is read.
+type safeBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
 }
 
 // folder is a temporary one that any user may enter: as root PostgreSQL runs as another user.
