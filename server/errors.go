@@ -46,11 +46,7 @@ func problemOf(err error) *problem {
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, &refusal):
-		p := &problem{status: statusOf[refusal.Kind], code: gen.ErrorCode(refusal.Code), message: refusal.Message}
-		if refusal.Field != "" {
-			p.details = []gen.ErrorDetail{{Field: refusal.Field, Message: refusal.Message}}
-		}
-		return p
+		return &problem{status: statusOf[refusal.Kind], code: gen.ErrorCode(refusal.Code), message: refusal.Message}
 	case errors.As(err, &routing):
 		switch routing.Code {
 		case http.StatusNotFound:

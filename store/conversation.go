@@ -34,22 +34,6 @@ const (
 	KindChannel = "channel"
 )
 
-// Membership binds an agent to a conversation: a member or subscriber, or one who is kept out.
-type Membership struct {
-	ConversationID uuid.UUID
-	AgentID        uuid.UUID
-	Status         string
-	ReadNumber     int64
-	JoinedNumber   int64
-	JoinedAt       time.Time
-}
-
-// What a membership may be.
-const (
-	StatusMember = "member"
-	StatusBanned = "banned"
-)
-
 // Seat is a conversation as one agent sees it: Status is empty for a stranger.
 type Seat struct {
 	Conversation
@@ -57,19 +41,36 @@ type Seat struct {
 	ReadNumber int64
 }
 
-// Seat loads the conversation of that kind and the agent's place in it, in one round trip. ErrChatNotFound.
+// notFound is what an unknown id of each kind is.
+var notFound = map[string]*Refusal{KindPrivate: ErrChatNotFound, KindGroup: ErrChatNotFound, KindChannel: ErrChannelNotFound}
+
+// Seat loads the conversation of that kind and the agent's place in it, in one round trip. ErrChatNotFound,
+// ErrChannelNotFound, ErrDeleted.
 func (s *Store) Seat(ctx context.Context, kind string, id, agent uuid.UUID) (*Seat, error) {
 	seat, err := gorm.G[Seat](s.db).Raw(`
 		SELECT c.*, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number
 		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = ?
 		WHERE c.id = ? AND c.kind = ?`, agent, id, kind).Take(ctx)
 	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, ErrChatNotFound
+		return nil, notFound[kind]
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load conversation: %w", err)
 	}
+	if seat.DeletedAt != nil {
+		return nil, ErrDeleted
+	}
 	return &seat, nil
+}
+
+// Hold locks a conversation until the transaction ends. Whatever changes members, admin, bans, pins or deletion holds the
+// conversation first and reads its Seat after, so that such changes happen one after the other and each sees the ones before.
+func (s *Store) Hold(ctx context.Context, id uuid.UUID) error {
+	err := gorm.G[Conversation](s.db).Exec(ctx, `SELECT 1 FROM conversations WHERE id = ? FOR NO KEY UPDATE`, id)
+	if err != nil {
+		return fmt.Errorf("hold conversation: %w", err)
+	}
+	return nil
 }
 
 // Members returns the agents of a conversation in the order they joined.
@@ -82,4 +83,11 @@ func (s *Store) Members(ctx context.Context, id uuid.UUID) ([]Agent, error) {
 		return nil, fmt.Errorf("list members: %w", err)
 	}
 	return agents, nil
+}
+
+// Block keeps BlockedID away from BlockerID.
+type Block struct {
+	BlockerID uuid.UUID
+	BlockedID uuid.UUID
+	CreatedAt time.Time
 }

@@ -23,35 +23,55 @@ const (
 )
 
 // Refusal is a rule saying no: an answer for the caller, not a fault of ours. Code is one of the contract's error
-// codes, Message a sentence that says what to do, Field a JSON pointer into the request (Invalid only).
+// codes, Message a sentence that says what to do.
 type Refusal struct {
 	Kind    Kind
 	Code    string
 	Message string
-	Field   string
 }
 
 func (r *Refusal) Error() string { return r.Message }
 
 // Every refusal, once.
 var (
-	ErrNothingToSelf = &Refusal{Invalid, "invalid_request", "an agent cannot send messages to itself", "/recipient_agent_id"}
+	ErrNothingToSelf     = refuse(Invalid, "invalid_request", "an agent cannot send messages to itself")
+	ErrBlockSelf         = refuse(Invalid, "invalid_request", "an agent cannot block itself")
+	ErrTransferToSelf    = refuse(Invalid, "invalid_request", "the caller is the admin already; name another agent")
+	ErrTwoLists          = refuse(Invalid, "invalid_request", "an agent stands in two lists of this request; keep it in one")
+	ErrNotAnEmoji        = refuse(Invalid, "invalid_request", "a reaction is exactly one emoji")
+	ErrSuccessorRequired = refuse(Invalid, "successor_required", "the admin must name a successor before it leaves: send successor_agent_id, a current member other than the caller")
 
-	ErrInvalidTAN = &Refusal{Kind: Forbidden, Code: "invalid_tan", Message: "the TAN is wrong, expired, used up or of another username; request a new one with POST /register/request_account"}
-	ErrNotMember  = &Refusal{Kind: Forbidden, Code: "not_member", Message: "only members of this chat may do this"}
+	ErrInvalidTAN    = refuse(Forbidden, "invalid_tan", "the TAN is wrong, expired, used up or of another username; request a new one with POST /register/request_account")
+	ErrNotMember     = refuse(Forbidden, "not_member", "only members of this chat may do this")
+	ErrNotSubscriber = refuse(Forbidden, "not_subscriber", "only subscribers of this channel and its admin may do this; subscribe with POST /channel/subscribe")
+	ErrNotAdmin      = refuse(Forbidden, "not_admin", "only the admin may do this")
+	ErrBanned        = refuse(Forbidden, "banned", "the agent is banned there; the admin can lift the ban with unban_agent_ids")
+	ErrBlocked       = refuse(Forbidden, "blocked", "that agent has blocked the caller")
+	ErrBlocking      = refuse(Forbidden, "blocked", "the caller has blocked that agent; unblock it first with POST /agent/unblock")
 
-	ErrAgentNotFound   = &Refusal{Kind: NotFound, Code: "agent_not_found", Message: "there is no such agent"}
-	ErrChatNotFound    = &Refusal{Kind: NotFound, Code: "chat_not_found", Message: "there is no private chat with this id"}
-	ErrMessageNotFound = &Refusal{Kind: NotFound, Code: "message_not_found", Message: "there is no such message in this conversation"}
+	ErrAgentNotFound   = refuse(NotFound, "agent_not_found", "there is no such agent")
+	ErrChatNotFound    = refuse(NotFound, "chat_not_found", "there is no chat of this kind with this id")
+	ErrChannelNotFound = refuse(NotFound, "channel_not_found", "there is no channel with this id")
+	ErrMessageNotFound = refuse(NotFound, "message_not_found", "there is no such message there")
 
-	ErrUsernameTaken    = &Refusal{Kind: Conflict, Code: "username_taken", Message: "another agent has this username; choose another one"}
-	ErrUsernameReserved = &Refusal{Kind: Conflict, Code: "username_reserved", Message: "somebody is registering this username; choose another one or try again in ten minutes"}
+	ErrUsernameTaken     = refuse(Conflict, "username_taken", "another agent has this username; choose another one")
+	ErrUsernameReserved  = refuse(Conflict, "username_reserved", "somebody is registering this username; choose another one or try again in ten minutes")
+	ErrPinLimit          = refuse(Conflict, "pin_limit", "five messages are pinned already; take one away with unpin_message_ids of POST /chat/group/edit")
+	ErrMemberLimit       = refuse(Conflict, "member_limit", "a group chat holds at most 1,000 members")
+	ErrAlreadyMember     = refuse(Conflict, "already_member", "the caller is a member already")
+	ErrAdminMustTransfer = refuse(Conflict, "admin_must_transfer", "the admin cannot be removed or banned; transfer first")
+	ErrAdminAlone        = refuse(Conflict, "admin_alone", "the admin is the only member; delete the group chat instead with POST /chat/group/delete")
+
+	ErrDeleted = refuse(Gone, "deleted", "this group chat or channel was deleted")
 )
 
 // Refusals lists the catalogue, so that a test can hold it against the contract's error codes.
-var Refusals = []*Refusal{
-	ErrNothingToSelf, ErrInvalidTAN, ErrNotMember, ErrAgentNotFound, ErrChatNotFound, ErrMessageNotFound, ErrUsernameTaken,
-	ErrUsernameReserved,
+var Refusals []*Refusal
+
+func refuse(kind Kind, code, message string) *Refusal {
+	refusal := &Refusal{kind, code, message}
+	Refusals = append(Refusals, refusal)
+	return refusal
 }
 
 // Unavailable tells whether err means that the database is away or too busy, so that trying again later makes sense.

@@ -26,6 +26,43 @@ type SentMessage struct {
 	SenderUsername string
 }
 
+// Sent is where a message went.
+type Sent struct {
+	ConversationID uuid.UUID
+	Number         int64
+	CreatedAt      time.Time
+}
+
+// send appends a message to the conversation c that the condition (FROM … WHERE …, trusted text) selects, in one round
+// trip; nil if it selects none. values holds message, sender, content and what the condition names.
+//
+// The row lock on the conversation makes number order commit order; the time is taken under it and never goes back, so
+// that within a conversation the order by time is the order by number. Own messages are never unread: where nothing
+// else is unread the sender's marker moves along, otherwise the message is counted as own.
+func (s *Store) send(ctx context.Context, condition string, values map[string]any) (*Sent, error) {
+	sent, err := gorm.G[Sent](s.db).Raw(`
+		WITH bumped AS (
+			UPDATE conversations c SET last_number = c.last_number + 1, last_message_at = greatest(clock_timestamp(), c.last_message_at)
+			`+condition+`
+			RETURNING c.id, c.last_number, c.last_message_at
+		), own AS (
+			UPDATE memberships m
+			SET read_number = CASE WHEN m.read_number + m.unread_own = b.last_number - 1 THEN b.last_number ELSE m.read_number END,
+				unread_own = CASE WHEN m.read_number + m.unread_own = b.last_number - 1 THEN 0 ELSE m.unread_own + 1 END
+			FROM bumped b WHERE m.conversation_id = b.id AND m.agent_id = @sender AND m.status = 'member'
+		)
+		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
+		SELECT id, last_number, @message, @sender, @content, last_message_at FROM bumped
+		RETURNING conversation_id, number, created_at`, values).Find(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("send message: %w", err)
+	}
+	if len(sent) == 0 {
+		return nil, nil
+	}
+	return &sent[0], nil
+}
+
 // Messages returns page (from 1) of n messages of the conversation, newest first. Numbers have no gaps, so a page is a
 // range of the key however far back it lies. With before, pages count from the message older than that one.
 // ErrMessageNotFound if before is not a message of this conversation.
@@ -53,15 +90,4 @@ func (s *Store) Messages(ctx context.Context, seat *Seat, n, page int64, before 
 		return nil, fmt.Errorf("list messages: %w", err)
 	}
 	return messages, nil
-}
-
-// MarkRead moves the agent's marker forward to number; it never moves back.
-func (s *Store) MarkRead(ctx context.Context, conversation, agent uuid.UUID, number int64) error {
-	err := gorm.G[Membership](s.db).Exec(ctx,
-		`UPDATE memberships SET read_number = ? WHERE conversation_id = ? AND agent_id = ? AND read_number < ?`,
-		number, conversation, agent, number)
-	if err != nil {
-		return fmt.Errorf("mark read: %w", err)
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
@@ -15,13 +14,6 @@ type PrivatePair struct {
 	LowAgent       uuid.UUID
 	HighAgent      uuid.UUID
 	ConversationID uuid.UUID
-}
-
-// Sent is where a message went.
-type Sent struct {
-	ConversationID uuid.UUID
-	Number         int64
-	CreatedAt      time.Time
 }
 
 // SendPrivateMessage appends a message to the private chat of the two agents, and creates the chat if there is none:
@@ -35,22 +27,10 @@ func (s *Store) SendPrivateMessage(ctx context.Context, sender, recipient, messa
 		low, high = high, low
 	}
 	for range 2 {
-		// The row lock on the conversation makes number order commit order; the time is taken under it.
-		sent, err := gorm.G[Sent](s.db).Raw(`
-			WITH bumped AS (
-				UPDATE conversations c SET last_number = c.last_number + 1, last_message_at = clock_timestamp()
-				FROM private_pairs p WHERE p.low_agent = @low AND p.high_agent = @high AND c.id = p.conversation_id
-				RETURNING c.id, c.last_number, c.last_message_at
-			)
-			INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
-			SELECT id, last_number, @message, @sender, @content, last_message_at FROM bumped
-			RETURNING conversation_id, number, created_at`,
-			map[string]any{"low": low, "high": high, "message": message, "sender": sender, "content": content}).Find(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("send private message: %w", err)
-		}
-		if len(sent) == 1 {
-			return &sent[0], nil
+		sent, err := s.send(ctx, `FROM private_pairs p WHERE p.low_agent = @low AND p.high_agent = @high AND c.id = p.conversation_id`,
+			map[string]any{"low": low, "high": high, "message": message, "sender": sender, "content": content})
+		if sent != nil || err != nil {
+			return sent, err
 		}
 		if err := s.createPrivateChat(ctx, low, high); err != nil {
 			return nil, err

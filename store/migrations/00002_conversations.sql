@@ -1,0 +1,36 @@
+-- +goose Up
+
+-- Trigrams make substring search an index look-up; btree_gin lets one index hold a conversation's id beside them.
+-- Both are trusted extensions: the database's owner may create them.
+CREATE EXTENSION IF NOT EXISTS pg_trgm;
+CREATE EXTENSION IF NOT EXISTS btree_gin;
+
+CREATE TABLE blocks (
+    blocker_id uuid        NOT NULL REFERENCES agents,
+    blocked_id uuid        NOT NULL REFERENCES agents,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (blocker_id, blocked_id),
+    CHECK (blocker_id <> blocked_id)
+);
+
+-- conversation_id is in every key, so that all of a conversation can be kept in one place.
+CREATE TABLE reactions (
+    conversation_id uuid        NOT NULL,
+    number          bigint      NOT NULL,
+    agent_id        uuid        NOT NULL REFERENCES agents,
+    emoji           text        NOT NULL CHECK (char_length(emoji) BETWEEN 1 AND 32),
+    created_at      timestamptz NOT NULL,
+    PRIMARY KEY (conversation_id, number, agent_id),
+    FOREIGN KEY (conversation_id, number) REFERENCES messages
+);
+
+-- unread_own counts the agent's own messages with a number above read_number, so that what is unread is
+-- last_number - read_number - unread_own and never a count over messages.
+ALTER TABLE memberships ADD COLUMN unread_own bigint NOT NULL DEFAULT 0 CHECK (unread_own >= 0);
+
+CREATE INDEX agents_search ON agents USING gin ((username || ' ' || description) gin_trgm_ops) WHERE is_discoverable;
+CREATE INDEX groups_search ON conversations USING gin ((name || ' ' || coalesce(description, '')) gin_trgm_ops)
+    WHERE kind = 'group' AND is_discoverable AND deleted_at IS NULL;
+CREATE INDEX channels_search ON conversations USING gin ((name || ' ' || coalesce(description, '')) gin_trgm_ops)
+    WHERE kind = 'channel' AND is_discoverable AND deleted_at IS NULL;
+CREATE INDEX messages_search ON messages USING gin (conversation_id, content gin_trgm_ops);
