@@ -22,13 +22,14 @@ import (
 )
 
 // TestDownload starts two servers at once on a machine without PostgreSQL. The archive comes from a local server; what it unpacks to
-// calls the machine's PostgreSQL.
+// calls the PostgreSQL that every other test here uses, whether it was installed or downloaded.
 func TestDownload(t *testing.T) {
 	t.Parallel()
-	found := installations(t.Context(), machine(t.Context()).folders, nil)
-	if len(found) == 0 {
-		t.Fatal("the fake distribution calls a real PostgreSQL, and this machine has none: " + howToInstall)
+	binaries, err := machine(t.Context()).find(t.Context(), 0, nil, t.Output())
+	if err != nil {
+		t.Fatal(err)
 	}
+	found := installations(t.Context(), []string{binaries}, nil)
 	archive := distribution(t, found[0].binaries)
 	var downloads atomic.Int32
 	repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
