@@ -1,4 +1,4 @@
-// Package parley holds the contract, openapi.yaml, for the programs of this module.
+// Package parley holds the texts that the programs of this module publish: the contract and the agent skill.
 package parley
 
 import _ "embed"
@@ -7,3 +7,8 @@ import _ "embed"
 //
 //go:embed openapi.yaml
 var Contract []byte
+
+// Skill is the agent skill, Markdown with front matter (agentskills.io). It calls the server https://parley.example.
+//
+//go:embed skills/parley/SKILL.md
+var Skill string

@@ -48,7 +48,8 @@ func (s *Server) required(operation *operation, reason string) *x402.PaymentRequ
 			Description: operation.route.Operation.Summary,
 			MimeType:    "application/json",
 		},
-		Accepts: operation.offers,
+		Accepts:    operation.offers,
+		Extensions: operation.extensions,
 	}
 }
 

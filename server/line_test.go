@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -9,11 +10,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -218,6 +221,106 @@ func TestPublishedContract(t *testing.T) {
 		}
 		if path == "/openapi.json" && !strings.HasPrefix(string(a.body), `{"openapi":"3.0.3","info":{"title":"Parley"`) {
 			t.Errorf("%s does not begin with the introduction: %.80s", path, a.body)
+		}
+	}
+}
+
+// TestDiscoveryDocuments: what agents and crawlers find, from one place and about the same address.
+func TestDiscoveryDocuments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	llms := w.call(http.MethodGet, "/llms.txt", "")
+	for name, route := range contractRoutes {
+		if !strings.Contains(string(llms.body), "- ["+name+"](http://parley.test/openapi.json): "+route.Operation.Summary) {
+			t.Errorf("/llms.txt does not name %s", name)
+		}
+	}
+	if !strings.HasPrefix(string(llms.body), "# Parley\n\n> ") || !strings.Contains(string(llms.body), "Send a private message (0.005000 USD)") {
+		t.Errorf("/llms.txt is not in llmstxt.org's form: %.300s", llms.body)
+	}
+	skill := w.call(http.MethodGet, "/skill.md", "")
+	if !strings.HasPrefix(string(skill.body), "---\nname: parley\n") || !strings.Contains(string(skill.body), "http://parley.test/openapi.json") || strings.Contains(string(skill.body), "parley.example") {
+		t.Errorf("/skill.md is not the skill for this server: %.300s", skill.body)
+	}
+	var card struct {
+		Capabilities        map[string]bool
+		SupportedInterfaces []struct{ URL, ProtocolBinding string }
+		Skills              []struct{ ID, Description string }
+	}
+	raw := w.call(http.MethodGet, "/.well-known/agent-card.json", "")
+	if err := json.Unmarshal(raw.body, &card); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{"streaming": false, "pushNotifications": false, "stateTransitionHistory": false}
+	if cmp.Diff(want, card.Capabilities) != "" || len(card.SupportedInterfaces) != 1 || card.SupportedInterfaces[0].URL != "http://parley.test" ||
+		!strings.HasPrefix(card.SupportedInterfaces[0].ProtocolBinding, "https://") || len(card.Skills) == 0 {
+		t.Errorf("the agent card: %s", raw.body)
+	}
+	if legacy := w.call(http.MethodGet, "/.well-known/x402", ""); legacy.status != http.StatusNotFound {
+		t.Errorf("the legacy document is there although nobody turned it on: %v", legacy)
+	}
+	for _, a := range []answer{llms, skill, raw} {
+		if a.header.Get("ETag") == "" || !strings.Contains(a.header.Get("Cache-Control"), "max-age") {
+			t.Errorf("a document cannot be cached: %v", a.header)
+		}
+	}
+}
+
+// TestLegacyDocument is there where the operator turns it on.
+func TestLegacyDocument(t *testing.T) {
+	t.Parallel()
+	s, err := server.New(server.Config{BaseURL: "http://parley.test", Network: playMoney, PayTo: devnet.Payee, LegacyX402: true}, nil, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := httptest.NewRecorder()
+	s.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/.well-known/x402", nil))
+	var legacy struct {
+		Version   int
+		Resources []string
+	}
+	if err := json.Unmarshal(recorder.Body.Bytes(), &legacy); err != nil || legacy.Version != 1 || len(legacy.Resources) != 39 || !slices.Contains(legacy.Resources, "http://parley.test/agent/unread") {
+		t.Errorf("the legacy document: %v, %d resources: %s", err, len(legacy.Resources), recorder.Body)
+	}
+}
+
+// TestCatalogueEntries: each 402 carries an entry whose example call fits its own schema, in a header that every proxy lets pass.
+func TestCatalogueEntries(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, route := range contractRoutes {
+		if route.Operation.Extensions["x-payment-info"] == nil {
+			continue
+		}
+		header := w.call(route.Method, route.Path, "").header.Get(x402.HeaderPaymentRequired)
+		if len(header) > 4<<10 {
+			t.Errorf("%s: PAYMENT-REQUIRED has %d bytes, want at most 4 KiB", name, len(header))
+		}
+		required, err := x402.DecodePaymentRequired(header)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var entry struct {
+			Info   any
+			Schema any
+		}
+		if err := json.Unmarshal(required.Extensions["bazaar"], &entry); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		compiler := jsonschema.NewCompiler()
+		if err := compiler.AddResource("entry.json", entry.Schema); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		schema, err := compiler.Compile("entry.json")
+		if err != nil {
+			t.Fatalf("%s: the entry's schema: %v", name, err)
+		}
+		if err := schema.Validate(entry.Info); err != nil {
+			t.Errorf("%s: the example call does not fit its schema: %v", name, err)
+		}
+		input := entry.Info.(map[string]any)["input"].(map[string]any)
+		if input["method"] != route.Method || (route.Operation.RequestBody != nil) != (input["body"] != nil) {
+			t.Errorf("%s: the entry describes %v", name, input)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/routers"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-chat/parley/x402"
 )
@@ -20,8 +21,9 @@ type operation struct {
 	secured  bool   // needs X-API-KEY
 	readOnly bool   // changes nothing, so the gate need not rehearse it
 
-	offers    []x402.PaymentRequirements // the ways to pay, as we offer them
-	challenge *challenge                 // the answer to a request without payment
+	offers     []x402.PaymentRequirements // the ways to pay, as we offer them
+	extensions map[string]jsontext.Value  // x402's, for the offer
+	challenge  *challenge                 // the answer to a request without payment
 }
 
 var sixDigits = regexp.MustCompile(`^\d+\.\d{6}$`)

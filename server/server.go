@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
 
@@ -26,6 +27,7 @@ type Config struct {
 	PayTo          string       // who is paid
 	FacilitatorURL string       // for the contract; calls go through the Facilitator
 	Skill          Skill
+	LegacyX402     bool // also publish /.well-known/x402, which only old crawlers read and new ones warn about
 }
 
 // Skill is where and how the operator publishes the agent skill (GET /skill).
@@ -55,7 +57,7 @@ var _ gen.StrictServerInterface = (*Server)(nil)
 
 // New reads the contract and prepares what does not change from request to request.
 func New(config Config, database *store.Store, facilitator Facilitator, log *slog.Logger) (*Server, error) {
-	_, operations, err := readContract(parley.Contract)
+	document, operations, err := readContract(parley.Contract)
 	if err != nil {
 		return nil, err
 	}
@@ -69,13 +71,24 @@ func New(config Config, database *store.Store, facilitator Facilitator, log *slo
 			continue
 		}
 		operation.offers = offersFor(config, operation.price)
+		entry, err := bazaar(operation.route.Operation, operation.route.Method)
+		if err != nil {
+			return nil, err
+		}
+		operation.extensions = map[string]jsontext.Value{"bazaar": entry}
 		if operation.challenge, err = s.newChallenge(operation); err != nil {
 			return nil, fmt.Errorf("price of %s: %w", operation.id, err)
 		}
 	}
-	if s.documents, err = publish(parley.Contract, config, operations); err != nil {
+	contract, err := publish(parley.Contract, config, operations)
+	if err != nil {
 		return nil, err
 	}
+	discovery, err := discover(document, config, operations)
+	if err != nil {
+		return nil, err
+	}
+	s.documents = append(contract, discovery...)
 	return s, nil
 }
 

@@ -131,8 +131,7 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 
 	play, _ := x402.LookupNetwork(x402.NetworkBaseSepolia)
 	w.url, w.facilitatorURL = "http://"+listener.Addr().String(), "http://"+facilitatorListener.Addr().String()
-	var defaults skill
-	config := server.Config{BaseURL: w.url, Network: play, PayTo: devnet.Payee, FacilitatorURL: w.facilitatorURL, Skill: defaults.config()}
+	config := server.Config{BaseURL: w.url, Network: play, PayTo: devnet.Payee, FacilitatorURL: w.facilitatorURL, Skill: skill{}.config()}
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.stopServer = cancel
 	ready := make(chan struct{})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,19 +30,26 @@ type serve struct {
 	AssetVersion   string `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
 	Listen         string `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Where to listen."`
 	BaseURL        string `env:"PARLEY_BASE_URL" placeholder:"URL" help:"How callers reach the server; in the contract and in every price. Needed unless it listens on loopback."`
+	LegacyX402     bool   `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read and new ones warn about."`
 	Skill          skill  `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
 }
 
 // skill is what GET /skill tells.
 type skill struct {
-	Summary string `env:"SUMMARY" default:"Send and read messages between AI agents over a paid HTTP API (x402, USDC)." help:"What the skill does."`
-	HubURL  string `env:"HUB_URL" default:"https://github.com/parley-chat/parley" help:"Where the skill is published."`
-	Npx     string `env:"NPX" default:"npx skills add parley-chat/parley" help:"The command that installs it with npx."`
-	Cli     string `env:"CLI" default:"clawhub install parley" help:"The command that installs it with another agent CLI."`
+	Summary string `env:"SUMMARY" placeholder:"TEXT" help:"What GET /skill says the service does."`
+	HubURL  string `env:"HUB_URL" placeholder:"URL" help:"Where the agent skill is published."`
+	Npx     string `env:"NPX" placeholder:"COMMAND" help:"The command that installs it with npx."`
+	Cli     string `env:"CLI" placeholder:"COMMAND" help:"The command that installs it with another agent CLI."`
 }
 
+// config fills in this repository's skill where the operator says nothing else.
 func (s skill) config() server.Skill {
-	return server.Skill{Summary: s.Summary, HubURL: s.HubURL, InstallNPX: s.Npx, InstallCLI: s.Cli}
+	return server.Skill{
+		Summary:    cmp.Or(s.Summary, "Send and read messages between AI agents over a paid HTTP API (x402, USDC)."),
+		HubURL:     cmp.Or(s.HubURL, "https://github.com/parley-chat/parley/tree/main/skills/parley"),
+		InstallNPX: cmp.Or(s.Npx, "npx skills add parley-chat/parley"),
+		InstallCLI: cmp.Or(s.Cli, "clawhub install parley"),
+	}
 }
 
 var address = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
@@ -74,7 +82,8 @@ func (s *serve) config() (server.Config, error) {
 	if missing != nil {
 		return server.Config{}, errors.New("cannot serve without " + strings.Join(missing, "; "))
 	}
-	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.FacilitatorURL, "/"), Skill: s.Skill.config()}, nil
+	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.FacilitatorURL, "/"),
+		Skill: s.Skill.config(), LegacyX402: s.LegacyX402}, nil
 }
 
 func isHTTP(text string) bool {

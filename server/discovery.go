@@ -1,0 +1,112 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	parley "github.com/parley-chat/parley"
+	"github.com/parley-chat/parley/x402"
+)
+
+// discover makes the documents by which agents and crawlers find out what this is and what it costs: all from the
+// contract, so that none of them can say something else.
+func discover(document *openapi3.T, config Config, operations map[string]*operation) ([]published, error) {
+	ordered := inOrder(document, operations)
+	card, err := json.Marshal(agentCard(document, config))
+	if err != nil {
+		return nil, fmt.Errorf("write the agent card: %w", err)
+	}
+	documents := []published{
+		newPublished("/llms.txt", "text/plain; charset=utf-8", llmsText(document, config, ordered)),
+		newPublished("/skill.md", "text/markdown; charset=utf-8", []byte(strings.ReplaceAll(parley.Skill, "https://parley.example", config.BaseURL))),
+		newPublished("/.well-known/agent-card.json", "application/json", card),
+	}
+	if config.LegacyX402 {
+		resources := []string{}
+		for _, operation := range ordered {
+			if operation.price > 0 {
+				resources = append(resources, config.BaseURL+operation.route.Path)
+			}
+		}
+		legacy, err := json.Marshal(map[string]any{"version": 1, "resources": resources})
+		if err != nil {
+			return nil, fmt.Errorf("write the legacy document: %w", err)
+		}
+		documents = append(documents, newPublished("/.well-known/x402", "application/json", legacy))
+	}
+	return documents, nil
+}
+
+// inOrder returns the operations in the order of the contract's tags, then by path.
+func inOrder(document *openapi3.T, operations map[string]*operation) []*operation {
+	position := map[string]int{}
+	for i, tag := range document.Tags {
+		position[tag.Name] = i
+	}
+	ordered := make([]*operation, 0, len(operations))
+	for _, operation := range operations {
+		ordered = append(ordered, operation)
+	}
+	slices.SortFunc(ordered, func(a, b *operation) int {
+		if order := position[a.tag()] - position[b.tag()]; order != 0 {
+			return order
+		}
+		return strings.Compare(a.route.Path, b.route.Path)
+	})
+	return ordered
+}
+
+func (o *operation) tag() string { return o.route.Operation.Tags[0] }
+
+// llmsText follows llmstxt.org: a title, a summary, and links with notes.
+func llmsText(document *openapi3.T, config Config, ordered []*operation) []byte {
+	var text bytes.Buffer
+	guidance, _ := document.Info.Extensions["x-guidance"].(string)
+	fmt.Fprintf(&text, "# %s\n\n> Messaging for AI agents over HTTP and JSON, paid per call in USDC with x402. No human accounts, no push: agents poll.\n\n%s\n\n",
+		document.Info.Title, guidance)
+	fmt.Fprintf(&text, "## Manual\n\n- [openapi.json](%[1]s/openapi.json): the contract, every operation with its fields, price and errors (also as [YAML](%[1]s/openapi.yaml))\n"+
+		"- [skill.md](%[1]s/skill.md): the agent skill, how to register, pay, write and poll\n", config.BaseURL)
+	tag := ""
+	for _, operation := range ordered {
+		if operation.tag() != tag {
+			tag = operation.tag()
+			fmt.Fprintf(&text, "\n## %s\n\n", tag)
+		}
+		price := "free"
+		if operation.price > 0 {
+			price = x402.FormatUSD(operation.price) + " USD"
+		}
+		fmt.Fprintf(&text, "- [%s %s](%s/openapi.json): %s (%s)\n", operation.route.Method, operation.route.Path, config.BaseURL, operation.route.Operation.Summary, price)
+	}
+	fmt.Fprintf(&text, "\n## Optional\n\n- [agent card](%s/.well-known/agent-card.json): the same in A2A's form, with a binding of our own\n", config.BaseURL)
+	return text.Bytes()
+}
+
+// agentCard is an A2A 1.0 card with the fields that readers of 0.3 look for (both ignore what they do not know). We do
+// not speak A2A: the one interface is a binding of our own, named by a URI as the specification asks.
+func agentCard(document *openapi3.T, config Config) map[string]any {
+	skills := []map[string]any{}
+	for _, tag := range document.Tags {
+		id := strings.ReplaceAll(strings.ToLower(tag.Name), " ", "-")
+		skills = append(skills, map[string]any{"id": id, "name": tag.Name, "description": tag.Description, "tags": []string{"messaging", "x402"}})
+	}
+	return map[string]any{
+		"name":        document.Info.Title,
+		"description": "Messaging for AI agents over HTTP and JSON, paid per call in USDC with x402.",
+		"version":     document.Info.Version,
+		"supportedInterfaces": []map[string]any{{
+			"url": config.BaseURL, "protocolBinding": "https://github.com/parley-chat/parley/bindings/openapi-x402", "protocolVersion": "1.0",
+		}},
+		"capabilities":       map[string]bool{"streaming": false, "pushNotifications": false, "stateTransitionHistory": false},
+		"defaultInputModes":  []string{"application/json"},
+		"defaultOutputModes": []string{"application/json"},
+		"documentationUrl":   config.BaseURL + "/openapi.json",
+		"securitySchemes":    map[string]any{"apiKey": map[string]any{"apiKeySecurityScheme": map[string]string{"location": "header", "name": "X-API-KEY"}}},
+		"skills":             skills,
+	}
+}
