@@ -35,13 +35,18 @@ func TestMain(m *testing.M) { storetest.Main(m) }
 // world is a server on a real port, with a database of its own and a payment network that moves real balances. Every
 // answer is held against the contract, and the server's log against the secrets that went through it.
 type world struct {
-	t           *testing.T
+	*place
+	t    testing.TB
+	http *http.Client
+}
+
+// place is what the tests of one world share; fuzzing looks at one place from many tests.
+type place struct {
 	url         string
 	store       *store.Store
 	databaseURL string
 	ledger      *devnet.Ledger
 	network     *devnet.Facilitator
-	http        *http.Client
 	log         *safeBuffer
 
 	settles atomic.Int64 // calls of /settle that reached the facilitator
@@ -54,9 +59,9 @@ type world struct {
 
 var playMoney, _ = x402.LookupNetwork(x402.NetworkBaseSepolia)
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, log: &safeBuffer{}, databaseURL: storetest.URL(t)}
+	w := (&place{log: &safeBuffer{}, databaseURL: storetest.URL(t)}).seenBy(t)
 	var err error
 	if w.store, err = store.Open(t.Context(), w.databaseURL); err != nil {
 		t.Fatal(err)
@@ -82,7 +87,6 @@ func newWorld(t *testing.T) *world {
 	}
 	front := httptest.NewServer(parleyServer.Handler())
 	w.url = front.URL
-	w.http = &http.Client{Transport: &contractual{t: t, operations: contractRoutes}}
 	t.Cleanup(func() {
 		front.Close()
 		facilitator.Close()
@@ -90,6 +94,11 @@ func newWorld(t *testing.T) *world {
 		w.checkLog()
 	})
 	return w
+}
+
+// seenBy is the place with a test to fail.
+func (p *place) seenBy(t testing.TB) *world {
+	return &world{place: p, t: t, http: &http.Client{Transport: &contractual{t: t, operations: contractRoutes}}}
 }
 
 // checkLog fails the test if a key, TAN, payment or message went into the log.
@@ -183,7 +192,12 @@ func (w *world) try(method, path, body string, headers ...string) (answer, error
 // price asks what posting to a path costs.
 func (w *world) price(path string) *x402.PaymentRequired {
 	w.t.Helper()
-	a := w.call(http.MethodPost, path, "")
+	return w.priceOf(http.MethodPost, path)
+}
+
+func (w *world) priceOf(method, path string) *x402.PaymentRequired {
+	w.t.Helper()
+	a := w.call(method, path, "")
 	required, err := x402.DecodePaymentRequired(a.header.Get(x402.HeaderPaymentRequired))
 	if a.status != http.StatusPaymentRequired || err != nil {
 		w.t.Fatalf("the price of %s: %v (%v)", path, a, err)
@@ -194,7 +208,13 @@ func (w *world) price(path string) *x402.PaymentRequired {
 // sign makes a payment for posting to a path, changed before it is signed.
 func (w *world) sign(key *ecdsa.PrivateKey, path string, changes ...func(*x402.PaymentPayload)) string {
 	w.t.Helper()
-	required := w.price(path)
+	return w.signFor(key, http.MethodPost, path, changes...)
+}
+
+// signFor makes a payment for an operation.
+func (w *world) signFor(key *ecdsa.PrivateKey, method, path string, changes ...func(*x402.PaymentPayload)) string {
+	w.t.Helper()
+	required := w.priceOf(method, path)
 	payload, err := x402.Sign(key, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
 	if err != nil {
 		w.t.Fatal(err)
@@ -236,7 +256,7 @@ type agent struct {
 // agent registers an agent, with real payments.
 func (w *world) agent(name string) *agent {
 	w.t.Helper()
-	a := &agent{w: w, name: name, wallet: w.wallet(100 * dollar)}
+	a := &agent{w: w, name: name, wallet: w.wallet(1000 * dollar)}
 	payer, err := client.NewPayer(fmt.Sprintf("%x", crypto.FromECDSA(a.wallet)), client.Limits{PerCall: dollar, Total: 100 * dollar})
 	if err != nil {
 		w.t.Fatal(err)
@@ -285,7 +305,7 @@ func (a *agent) send(to *agent, content string) (chat, message string) {
 
 // contractual holds every answer of the server against the contract.
 type contractual struct {
-	t          *testing.T
+	t          testing.TB
 	operations map[string]*routers.Route
 }
 
