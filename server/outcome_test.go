@@ -85,6 +85,10 @@ func TestUnclearSettlements(t *testing.T) {
 			t.Errorf("%s: there is a message although the settlement is not known", test.name)
 		}
 		mend()
+		other := w.call(http.MethodPost, "/chat/private/send", strings.Replace(body, "sent while", "smuggled in while", 1), "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+		if other.status != http.StatusConflict || other.Code != "payment_reused" {
+			t.Errorf("%s, another request with the open payment: %v, want 409 payment_reused", test.name, other)
+		}
 		a = send()
 		if a.status != http.StatusOK {
 			t.Errorf("%s, sent again: %v, want 200", test.name, a)
@@ -130,6 +134,28 @@ func TestRefusedSettlement(t *testing.T) {
 	}
 	if w.count("SELECT count(*) FROM messages") != 0 || w.count("SELECT count(*) FROM payments WHERE state = 'failed' AND payload IS NULL") != 1 {
 		t.Error("a refused payment left a message, or did not end as failed")
+	}
+}
+
+// TestUsedAuthorization: one that was cancelled or used before we ever saw it buys nothing, however often it is sent.
+func TestUsedAuthorization(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"for nothing"}`
+	var cancelled x402.Authorization
+	payment := w.sign(alice.wallet, "/chat/private/send", func(p *x402.PaymentPayload) { cancelled = p.Payload.Authorization })
+	if err := w.ledger.Cancel(cancelled.From, cancelled.Nonce); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		a := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+		if a.status != http.StatusPaymentRequired || a.Code != "payment_refused" {
+			t.Errorf("a cancelled authorization: %v, want 402", a)
+		}
+	}
+	if w.count("SELECT count(*) FROM messages") != 0 {
+		t.Error("a cancelled authorization bought a message")
 	}
 }
 
