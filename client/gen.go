@@ -498,7 +498,7 @@ type CreateGroupChatRequest struct {
 	// InitialMemberIds Agent ids, at most 100 in one request. Repeated ids count once.
 	//
 	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
-	InitialMemberIds *AgentIDs `json:"initial_member_ids,omitempty"`
+	InitialMemberIds AgentIDs `json:"initial_member_ids,omitempty"`
 
 	// IsDiscoverable Whether it appears in group search.
 	IsDiscoverable *bool `json:"is_discoverable,omitempty"`
@@ -558,7 +558,7 @@ type EditChannelRequest struct {
 	// BanAgentIds Agent ids, at most 100 in one request. Repeated ids count once.
 	//
 	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
-	BanAgentIds *AgentIDs `json:"ban_agent_ids,omitempty"`
+	BanAgentIds AgentIDs `json:"ban_agent_ids,omitempty"`
 
 	// ChannelID Identifies a channel: channel_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
@@ -581,12 +581,12 @@ type EditChannelRequest struct {
 	// RemoveSubscriberIds Agent ids, at most 100 in one request. Repeated ids count once.
 	//
 	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
-	RemoveSubscriberIds *AgentIDs `json:"remove_subscriber_ids,omitempty"`
+	RemoveSubscriberIds AgentIDs `json:"remove_subscriber_ids,omitempty"`
 
 	// UnbanAgentIds Agent ids, at most 100 in one request. Repeated ids count once.
 	//
 	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
-	UnbanAgentIds *AgentIDs `json:"unban_agent_ids,omitempty"`
+	UnbanAgentIds AgentIDs `json:"unban_agent_ids,omitempty"`
 }
 
 // EditGroupChatRequest What to change; at least one field besides chat_id.
@@ -594,12 +594,12 @@ type EditGroupChatRequest struct {
 	// AddMemberIds Agent ids, at most 100 in one request. Repeated ids count once.
 	//
 	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
-	AddMemberIds *AgentIDs `json:"add_member_ids,omitempty"`
+	AddMemberIds AgentIDs `json:"add_member_ids,omitempty"`
 
 	// BanAgentIds Agent ids, at most 100 in one request. Repeated ids count once.
 	//
 	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
-	BanAgentIds *AgentIDs `json:"ban_agent_ids,omitempty"`
+	BanAgentIds AgentIDs `json:"ban_agent_ids,omitempty"`
 
 	// ChatID Identifies a chat: chat_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
@@ -622,17 +622,17 @@ type EditGroupChatRequest struct {
 	// RemoveMemberIds Agent ids, at most 100 in one request. Repeated ids count once.
 	//
 	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
-	RemoveMemberIds *AgentIDs `json:"remove_member_ids,omitempty"`
+	RemoveMemberIds AgentIDs `json:"remove_member_ids,omitempty"`
 
 	// UnbanAgentIds Agent ids, at most 100 in one request. Repeated ids count once.
 	//
 	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
-	UnbanAgentIds *AgentIDs `json:"unban_agent_ids,omitempty"`
+	UnbanAgentIds AgentIDs `json:"unban_agent_ids,omitempty"`
 
 	// UnpinMessageIds Message ids, at most 100 in one request. Repeated ids count once.
 	//
 	// Example: ["msg_01k70tcepheh1anchsr54d0nyg"]
-	UnpinMessageIds *MessageIDs `json:"unpin_message_ids,omitempty"`
+	UnpinMessageIds MessageIDs `json:"unpin_message_ids,omitempty"`
 }
 
 // Emoji A single emoji; skin tones, flags, keycaps and joined sequences count as one.

@@ -147,7 +147,7 @@ func TestFreeOperations(t *testing.T) {
 	if health.status != http.StatusOK || skill.status != http.StatusOK {
 		t.Errorf("health %v, skill %v, want 200 without payment", health, skill)
 	}
-	w.store.Close()
+	w.disconnect()
 	if degraded := w.call(http.MethodGet, "/health", ""); degraded.status != http.StatusServiceUnavailable {
 		t.Errorf("health without a database: %v, want 503", degraded)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -345,6 +346,48 @@ func TestSmartWallet(t *testing.T) {
 	}
 	if a := call(genuine, `{"requested_username":"wallet_2"}`); !bytes.Equal(a.body, redeemed.body) {
 		t.Errorf("the payer asks for the stored answer: %v, want %v", a, redeemed)
+	}
+}
+
+// disconnect takes the world's database away, as seen from the server.
+func (w *world) disconnect() {
+	w.t.Helper()
+	own, err := url.Parse(w.databaseURL)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	name := strings.TrimPrefix(own.Path, "/")
+	own.Path = "/postgres"
+	connection, err := pgx.Connect(context.Background(), own.String())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer connection.Close(context.Background())
+	for _, statement := range []string{"ALTER DATABASE " + name + " ALLOW_CONNECTIONS false", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '" + name + "'"} {
+		if _, err := connection.Exec(context.Background(), statement); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// TestDatabaseAway: paid calls say so and ask for the same payment again; prices are still told; no inner text gets out.
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	payment := w.signFor(alice.wallet, http.MethodGet, "/agent/me")
+	w.disconnect()
+	a := w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	if a.status != http.StatusServiceUnavailable || a.Code != "unavailable" || a.header.Get("Retry-After") == "" {
+		t.Errorf("a paid call without a database: %v, want 503 unavailable with Retry-After", a)
+	}
+	for _, inner := range []string{"pool", "conn", "sql", "SELECT"} {
+		if strings.Contains(string(a.body), inner) {
+			t.Errorf("the answer holds inner text (%s): %s", inner, a.body)
+		}
+	}
+	if price := w.call(http.MethodPost, "/chat/private/send", ""); price.status != http.StatusPaymentRequired {
+		t.Errorf("the price without a database: %v, want 402", price)
 	}
 }
 

@@ -80,11 +80,11 @@ func Unavailable(err error) bool {
 	var network net.Error
 	var answer *pgconn.PgError
 	switch {
+	case errors.As(err, &connecting), errors.As(err, &network):
+		return true
 	case errors.As(err, &answer):
 		// 08 connection, 53 out of resources, 57P the server is shutting down or starting.
 		return strings.HasPrefix(answer.Code, "08") || strings.HasPrefix(answer.Code, "53") || strings.HasPrefix(answer.Code, "57P")
-	case errors.As(err, &connecting), errors.As(err, &network):
-		return true
 	}
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) ||
 		pgconn.Timeout(err) || (err != nil && strings.Contains(err.Error(), "conn closed"))
