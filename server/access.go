@@ -22,3 +22,29 @@ func membersPrivateChat(ctx context.Context, tx *store.Store, id uuid.UUID) (*st
 	}
 	return seat, nil
 }
+
+// membersGroup returns the group chat if the caller is a member.
+func membersGroup(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.Seat, error) {
+	seat, err := tx.Seat(ctx, store.KindGroup, id, callerFrom(ctx).ID)
+	switch {
+	case err != nil:
+		return nil, err
+	case seat.Status == store.StatusBanned:
+		return nil, store.ErrBanned
+	case seat.Status != store.StatusMember:
+		return nil, store.ErrNotMember
+	}
+	return seat, nil
+}
+
+// adminsGroup returns the group chat if the caller is its admin, who is always a member.
+func adminsGroup(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.Seat, error) {
+	seat, err := membersGroup(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	if *seat.AdminID != callerFrom(ctx).ID {
+		return nil, store.ErrNotAdmin
+	}
+	return seat, nil
+}

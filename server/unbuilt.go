@@ -66,47 +66,7 @@ func (s *Server) UnsubscribeChannel(context.Context, gen.UnsubscribeChannelReque
 	return nil, errNotImplemented
 }
 
-func (s *Server) CreateGroupChat(context.Context, gen.CreateGroupChatRequestObject) (gen.CreateGroupChatResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) DeleteGroupChat(context.Context, gen.DeleteGroupChatRequestObject) (gen.DeleteGroupChatResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) EditGroupChat(context.Context, gen.EditGroupChatRequestObject) (gen.EditGroupChatResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) GetGroupChat(context.Context, gen.GetGroupChatRequestObject) (gen.GetGroupChatResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) LeaveGroupChat(context.Context, gen.LeaveGroupChatRequestObject) (gen.LeaveGroupChatResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) ListGroupMessages(context.Context, gen.ListGroupMessagesRequestObject) (gen.ListGroupMessagesResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) PinGroupMessage(context.Context, gen.PinGroupMessageRequestObject) (gen.PinGroupMessageResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) RequestGroupAccess(context.Context, gen.RequestGroupAccessRequestObject) (gen.RequestGroupAccessResponseObject, error) {
-	return nil, errNotImplemented
-}
-
 func (s *Server) SearchGroupMessages(context.Context, gen.SearchGroupMessagesRequestObject) (gen.SearchGroupMessagesResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) SendGroupMessage(context.Context, gen.SendGroupMessageRequestObject) (gen.SendGroupMessageResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) TransferGroupChat(context.Context, gen.TransferGroupChatRequestObject) (gen.TransferGroupChatResponseObject, error) {
 	return nil, errNotImplemented
 }
 

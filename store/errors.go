@@ -49,6 +49,8 @@ var (
 	ErrBlocked       = refuse(Forbidden, "blocked", "that agent has blocked the caller")
 	ErrBlocking      = refuse(Forbidden, "blocked", "the caller has blocked that agent; unblock it first with POST /agent/unblock")
 
+	ErrSuccessorNotMember = refuse(Forbidden, "not_member", "the new admin must be a member of the group chat; add it first with POST /chat/group/edit")
+
 	ErrAgentNotFound   = refuse(NotFound, "agent_not_found", "there is no such agent")
 	ErrChatNotFound    = refuse(NotFound, "chat_not_found", "there is no chat of this kind with this id")
 	ErrChannelNotFound = refuse(NotFound, "channel_not_found", "there is no channel with this id")

@@ -1,0 +1,171 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
+)
+
+// TestSendWaitsForWhatHoldsTheGroup: a message that waits behind a change of the group goes by what is true after it,
+// not by what was when it began.
+func TestSendWaitsForWhatHoldsTheGroup(t *testing.T) {
+	t.Parallel()
+	url := storetest.URL(t)
+	ctx := t.Context()
+	s, err := store.Open(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	watcher, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Close(context.Background())
+	waiting := func() {
+		t.Helper()
+		for range 500 {
+			var count int
+			if err := watcher.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&count); err != nil {
+				t.Fatal(err)
+			}
+			if count > 0 {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatal("the message does not wait for the lock")
+	}
+
+	alice, bob, carol := agent(t, s, "alice"), agent(t, s, "bob"), agent(t, s, "carol")
+	giveUp := errors.New("give up")
+	for _, test := range []struct {
+		name   string
+		change func(tx *store.Store, group uuid.UUID) error
+		sent   bool
+	}{
+		{"the sender is banned", func(tx *store.Store, group uuid.UUID) error { return tx.Ban(ctx, group, bob) }, false},
+		{"the sender is removed", func(tx *store.Store, group uuid.UUID) error { return tx.Leave(ctx, group, bob) }, false},
+		{"the group is deleted", func(tx *store.Store, group uuid.UUID) error { return tx.DeleteGroupChat(ctx, group) }, false},
+		{"the ban is given up", func(tx *store.Store, group uuid.UUID) error { return errors.Join(tx.Ban(ctx, group, bob), giveUp) }, true},
+		{"somebody else is banned", func(tx *store.Store, group uuid.UUID) error { return tx.Ban(ctx, group, carol) }, true},
+		{"the sender becomes the admin", func(tx *store.Store, group uuid.UUID) error { return tx.TransferGroupChat(ctx, group, bob) }, true},
+		{"somebody else writes", func(tx *store.Store, group uuid.UUID) error {
+			_, err := tx.SendGroupMessage(ctx, group, alice, uuid.New(), "first")
+			return err
+		}, true},
+	} {
+		group := uuid.Must(uuid.NewV7())
+		if err := s.CreateGroupChat(ctx, group, alice, "group", nil, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.AddGroupMembers(ctx, group, alice, []uuid.UUID{alice, bob, carol}); err != nil {
+			t.Fatal(err)
+		}
+		type result struct {
+			sent *store.Sent
+			err  error
+		}
+		done := make(chan result, 1)
+		err := s.Transaction(ctx, func(tx *store.Store) error {
+			if err := tx.Hold(ctx, group); err != nil {
+				return err
+			}
+			changed := test.change(tx, group)
+			if changed != nil && !errors.Is(changed, giveUp) {
+				return changed
+			}
+			go func() {
+				sent, err := s.SendGroupMessage(ctx, group, bob, uuid.New(), "hello")
+				done <- result{sent, err}
+			}()
+			waiting()
+			return changed
+		})
+		if err != nil && !errors.Is(err, giveUp) {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		sent := <-done
+		if sent.err != nil || (sent.sent != nil) != test.sent {
+			t.Errorf("%s: the message that waited is %+v (%v), want it sent: %v", test.name, sent.sent, sent.err, test.sent)
+		}
+		var sound bool
+		if err := watcher.QueryRow(ctx, `
+			SELECT c.last_number = (SELECT count(*) FROM messages o WHERE o.conversation_id = c.id)
+				AND c.last_number = (SELECT coalesce(max(o.number), 0) FROM messages o WHERE o.conversation_id = c.id)
+			FROM conversations c WHERE c.id = $1`, group).Scan(&sound); err != nil || !sound {
+			t.Errorf("%s: the messages' numbers have a gap (%v)", test.name, err)
+		}
+	}
+}
+
+// TestGroupMembersKeepTheirOrder: as they were named, and a thousand of them at the most.
+func TestGroupMembersKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	url := storetest.URL(t)
+	ctx := t.Context()
+	s, err := store.Open(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	connection, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close(context.Background())
+	// In an order that is not that of their ids.
+	rows, err := connection.Query(ctx, `
+		INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
+		SELECT gen_random_uuid(), 'agent_' || n, '', true, sha256(CAST(CAST(n AS text) AS bytea)), now() FROM generate_series(0, $1) AS n
+		RETURNING CAST(id AS text)`, store.MemberLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	agents := make([]uuid.UUID, len(texts))
+	for i, text := range texts {
+		agents[i] = uuid.MustParse(text)
+	}
+	everybody, last := agents[:store.MemberLimit], agents[store.MemberLimit]
+
+	group := uuid.Must(uuid.NewV7())
+	if err := s.CreateGroupChat(ctx, group, agents[0], "a thousand", nil, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AddGroupMembers(ctx, group, agents[0], everybody); err != nil {
+		t.Fatalf("a thousand members: %v", err)
+	}
+	if err := s.AddGroupMembers(ctx, group, agents[0], everybody[:3]); err != nil {
+		t.Errorf("adding members of a full group: %v, want no change", err)
+	}
+	err = s.Transaction(ctx, func(tx *store.Store) error {
+		if err := tx.AddGroupMembers(ctx, group, agents[0], []uuid.UUID{agents[1], last}); err != nil {
+			return fmt.Errorf("one more: %w", err)
+		}
+		return nil
+	})
+	if !errors.Is(err, store.ErrMemberLimit) {
+		t.Errorf("one more than a thousand: %v, want %v", err, store.ErrMemberLimit)
+	}
+	members, err := s.GroupMembers(ctx, group)
+	if err != nil || len(members) != store.MemberLimit {
+		t.Fatalf("the group has %d members (%v), want %d", len(members), err, store.MemberLimit)
+	}
+	for i, member := range members {
+		if member.ID != agents[i] || member.IsAdmin != (i == 0) {
+			t.Fatalf("member %d is %s (admin: %v), want %s", i, member.ID, member.IsAdmin, agents[i])
+		}
+	}
+}
