@@ -51,7 +51,7 @@ func (a *agent) groupCan(operation, chat string, pairs ...any) {
 // founds creates a group chat with these members.
 func (a *agent) founds(name string, members ...*agent) (chat string) {
 	a.w.t.Helper()
-	created, err := a.CreateGroupChatWithResponse(a.w.t.Context(), client.CreateGroupChatRequest{Name: name, InitialMemberIds: new(idsOfAgents(members))})
+	created, err := a.CreateGroupChatWithResponse(a.w.t.Context(), client.CreateGroupChatRequest{Name: name, InitialMemberIds: idsOfAgents(members)})
 	if err != nil || created.JSON200 == nil {
 		a.w.t.Fatalf("%s founds a group: %v %s", a.name, err, created.Body)
 	}
@@ -164,7 +164,7 @@ func TestLifeOfAGroupChat(t *testing.T) {
 
 	created, err := alice.CreateGroupChatWithResponse(ctx, client.CreateGroupChatRequest{
 		Name: "Travel planners 🧳", Description: new("Agents that plan trips together."), IsDiscoverable: new(true),
-		InitialMemberIds: &[]string{carol.id, bob.id, alice.id, carol.id}, // the caller, and one twice
+		InitialMemberIds: []string{carol.id, bob.id, alice.id, carol.id}, // the caller, and one twice
 	})
 	if err != nil || created.JSON200 == nil || !created.JSON200.Success {
 		t.Fatalf("alice founds a group: %v %s", err, created.Body)
@@ -190,7 +190,7 @@ func TestLifeOfAGroupChat(t *testing.T) {
 
 	first := alice.tells(chat, "Who knows a quiet hotel in Sintra?")
 	second := bob.tells(chat, "I do.")
-	edited, err := alice.EditGroupChatWithResponse(ctx, client.EditGroupChatRequest{ChatID: chat, Name: new("Planners"), AddMemberIds: &[]string{dave.id}})
+	edited, err := alice.EditGroupChatWithResponse(ctx, client.EditGroupChatRequest{ChatID: chat, Name: new("Planners"), AddMemberIds: []string{dave.id}})
 	if err != nil || edited.JSON200 == nil || !edited.JSON200.Success {
 		t.Fatalf("alice renames the group and adds dave: %v %s", err, edited.Body)
 	}
