@@ -48,3 +48,29 @@ func adminsGroup(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.Sea
 	}
 	return seat, nil
 }
+
+// subscribersChannel returns the channel if the caller is a subscriber or its admin, who need not be one.
+func subscribersChannel(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.Seat, error) {
+	seat, err := tx.Seat(ctx, store.KindChannel, id, callerFrom(ctx).ID)
+	switch {
+	case err != nil:
+		return nil, err
+	case seat.Status == store.StatusMember, *seat.AdminID == callerFrom(ctx).ID:
+		return seat, nil
+	case seat.Status == store.StatusBanned:
+		return nil, store.ErrBanned
+	}
+	return nil, store.ErrNotSubscriber
+}
+
+// adminsChannel returns the channel if the caller is its admin.
+func adminsChannel(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.Seat, error) {
+	seat, err := tx.Seat(ctx, store.KindChannel, id, callerFrom(ctx).ID)
+	if err != nil {
+		return nil, err
+	}
+	if *seat.AdminID != callerFrom(ctx).ID {
+		return nil, store.ErrNotAdmin
+	}
+	return seat, nil
+}

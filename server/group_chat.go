@@ -166,26 +166,3 @@ func messageIDs(ids []uuid.UUID) []gen.MessageID {
 	}
 	return texts
 }
-
-// idsOf reads a list of ids that has passed validation.
-func idsOf(prefix string, texts []string) []uuid.UUID {
-	ids := make([]uuid.UUID, len(texts))
-	for i, text := range texts {
-		ids[i] = idOf(prefix, text)
-	}
-	return ids
-}
-
-// inOneList returns ErrTwoLists if an id stands in two of the lists. Within one list it may be repeated.
-func inOneList(lists ...[]uuid.UUID) error {
-	listOf := map[uuid.UUID]int{}
-	for i, list := range lists {
-		for _, id := range list {
-			if other, known := listOf[id]; known && other != i {
-				return store.ErrTwoLists
-			}
-			listOf[id] = i
-		}
-	}
-	return nil
-}

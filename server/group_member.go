@@ -82,13 +82,3 @@ func transferGroup(ctx context.Context, tx *store.Store, group *store.Seat, succ
 	}
 	return sendNote(ctx, tx, successor, "You are now the admin of the", group, note)
 }
-
-// sendNote is a private message from the caller that says what is with which group, in its name's own spelling.
-func sendNote(ctx context.Context, tx *store.Store, to uuid.UUID, what string, group *store.Seat, note *gen.Note) error {
-	text := what + ` group chat "` + *group.Name + `" (` + formatID(chatPrefix, group.ID) + `).`
-	if note != nil {
-		text += " " + *note
-	}
-	_, err := tx.SendPrivateMessage(ctx, callerFrom(ctx).ID, to, newID(), text)
-	return err
-}

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/store"
 )
 
 // Ids are TypeIDs (github.com/jetify-com/typeid, spec 0.3): a prefix that says what it names, and a UUIDv7 in 26
@@ -71,3 +73,35 @@ func parseID(prefix, text string) (uuid.UUID, error) {
 
 // newID makes a UUIDv7: its time prefix keeps the keys of new rows together.
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// idOf reads an id that has passed validation.
+func idOf(prefix, text string) uuid.UUID {
+	id, err := parseID(prefix, text)
+	if err != nil {
+		panic("an id passed validation that does not parse") // the contract's pattern is wrong
+	}
+	return id
+}
+
+// idsOf reads a list of ids that has passed validation.
+func idsOf(prefix string, texts []string) []uuid.UUID {
+	ids := make([]uuid.UUID, len(texts))
+	for i, text := range texts {
+		ids[i] = idOf(prefix, text)
+	}
+	return ids
+}
+
+// inOneList returns ErrTwoLists if an id stands in two of the lists. Within one list it may be repeated.
+func inOneList(lists ...[]uuid.UUID) error {
+	listOf := map[uuid.UUID]int{}
+	for i, list := range lists {
+		for _, id := range list {
+			if other, known := listOf[id]; known && other != i {
+				return store.ErrTwoLists
+			}
+			listOf[id] = i
+		}
+	}
+	return nil
+}

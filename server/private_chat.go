@@ -59,6 +59,21 @@ func (s *Server) ListPrivateMessages(ctx context.Context, req gen.ListPrivateMes
 	return gen.ListPrivateMessages200JSONResponse(*page), nil
 }
 
+// sendNote is a private message from the caller that says what is with which group chat or channel, in its name's own
+// spelling.
+func sendNote(ctx context.Context, tx *store.Store, to uuid.UUID, what string, about *store.Seat, note *gen.Note) error {
+	noun, prefix := "group chat", chatPrefix
+	if about.Kind == store.KindChannel {
+		noun, prefix = "channel", channelPrefix
+	}
+	text := what + " " + noun + ` "` + *about.Name + `" (` + formatID(prefix, about.ID) + ")."
+	if note != nil {
+		text += " " + *note
+	}
+	_, err := tx.SendPrivateMessage(ctx, callerFrom(ctx).ID, to, newID(), text)
+	return err
+}
+
 // readMessages fetches a page of a conversation and moves the caller's marker to the newest message on it.
 func readMessages(ctx context.Context, tx *store.Store, seat *store.Seat, n, page int64, before *gen.MessageID) (*gen.MessagePage, error) {
 	var anchor *uuid.UUID

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/store"
 )
@@ -57,12 +55,3 @@ func now() time.Time { return time.Now().Truncate(time.Millisecond) }
 
 // timestamp is a time on the wire: Unix seconds with milliseconds.
 func timestamp(t time.Time) gen.Timestamp { return float64(t.UnixMilli()) / 1000 }
-
-// idOf reads an id that has passed validation.
-func idOf(prefix, text string) uuid.UUID {
-	id, err := parseID(prefix, text)
-	if err != nil {
-		panic("an id passed validation that does not parse") // the contract's pattern is wrong
-	}
-	return id
-}

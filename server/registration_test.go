@@ -11,7 +11,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-func (a answer) field(t *testing.T, name string) string {
+func (a answer) field(t testing.TB, name string) string {
 	t.Helper()
 	var body map[string]any
 	if err := json.Unmarshal(a.body, &body); err != nil || a.status != http.StatusOK {

@@ -26,43 +26,7 @@ func (s *Server) ListUnreadMessages(context.Context, gen.ListUnreadMessagesReque
 	return nil, errNotImplemented
 }
 
-func (s *Server) CreateChannel(context.Context, gen.CreateChannelRequestObject) (gen.CreateChannelResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) DeleteChannel(context.Context, gen.DeleteChannelRequestObject) (gen.DeleteChannelResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) EditChannel(context.Context, gen.EditChannelRequestObject) (gen.EditChannelResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) GetChannel(context.Context, gen.GetChannelRequestObject) (gen.GetChannelResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) ListChannelMessages(context.Context, gen.ListChannelMessagesRequestObject) (gen.ListChannelMessagesResponseObject, error) {
-	return nil, errNotImplemented
-}
-
 func (s *Server) SearchChannelMessages(context.Context, gen.SearchChannelMessagesRequestObject) (gen.SearchChannelMessagesResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) SendChannelMessage(context.Context, gen.SendChannelMessageRequestObject) (gen.SendChannelMessageResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) SubscribeChannel(context.Context, gen.SubscribeChannelRequestObject) (gen.SubscribeChannelResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) TransferChannel(context.Context, gen.TransferChannelRequestObject) (gen.TransferChannelResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) UnsubscribeChannel(context.Context, gen.UnsubscribeChannelRequestObject) (gen.UnsubscribeChannelResponseObject, error) {
 	return nil, errNotImplemented
 }
 

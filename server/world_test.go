@@ -61,7 +61,12 @@ var playMoney, _ = x402.LookupNetwork(x402.NetworkBaseSepolia)
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := (&place{log: &safeBuffer{}, databaseURL: storetest.URL(t)}).seenBy(t)
+	return newWorldOn(t, storetest.URL(t))
+}
+
+func newWorldOn(t testing.TB, databaseURL string) *world {
+	t.Helper()
+	w := (&place{log: &safeBuffer{}, databaseURL: databaseURL}).seenBy(t)
 	var err error
 	if w.store, err = store.Open(t.Context(), w.databaseURL); err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 type commands struct {
 	Serve   serve   `cmd:"" help:"Run the server in production."`
 	Migrate migrate `cmd:"" help:"Bring the database's schema up to date."`
+	Seed    seed    `cmd:"" help:"Fill an empty database with agents, conversations and messages, to measure with."`
 	Dev     dev     `cmd:"" help:"Run server, PostgreSQL and a play-money payment network in one process, for developers."`
 	Devnet  network `cmd:"" help:"Run only the play-money payment network. Never for production."`
 	Demo    demo    `cmd:"" help:"Watch two agents register and exchange a message, every call paid on a play-money network."`

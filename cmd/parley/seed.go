@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/parley-chat/parley/store"
+)
+
+// seed fills an empty database with what a busy year would have left, for measurements.
+type seed struct {
+	DatabaseURL   string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"An empty, migrated PostgreSQL database, as a postgres:// URL of its owner."`
+	Agents        int64  `default:"100000" help:"Agents; nobody has their API keys (${default})."`
+	Conversations int64  `default:"20000" help:"Private chats and group chats (${default})."`
+	Messages      int64  `default:"1000000" help:"Messages in all (${default})."`
+	Subscribers   int64  `default:"100000" help:"Subscribers of the one channel (${default})."`
+}
+
+func (s *seed) Run(ctx context.Context, to console) error {
+	if s.DatabaseURL == "" {
+		return errors.New("cannot seed without --database-url (PARLEY_DATABASE_URL), an empty PostgreSQL database")
+	}
+	database, err := store.Open(ctx, s.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	pending, err := database.PendingMigrations(ctx)
+	if err != nil {
+		return err
+	}
+	if pending {
+		return errors.New("the database's schema is older than this program: run parley migrate first")
+	}
+	began := time.Now()
+	made, err := database.Seed(ctx, store.Seeding{Agents: s.Agents, Conversations: s.Conversations, Messages: s.Messages, Subscribers: s.Subscribers},
+		func(step string) { fmt.Fprintf(to.err, "%6.1f s  %s\n", time.Since(began).Seconds(), step) })
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(to.out, "made %d agents, %d private chats, %d group chats, %d channel, %d memberships and %d messages in %.1f s\n",
+		made.Agents, made.PrivateChats, made.Groups, made.Channels, made.Memberships, made.Messages, time.Since(began).Seconds())
+	return err
+}

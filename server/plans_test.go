@@ -1,0 +1,300 @@
+//go:build plans
+
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/embedded"
+)
+
+// plan is a node of EXPLAIN's JSON.
+type plan struct {
+	NodeType  string `json:"Node Type"`
+	Relation  string `json:"Relation Name"`
+	IndexName string `json:"Index Name"`
+	Plans     []plan
+}
+
+// walk visits the node and all below it.
+func (p plan) walk(visit func(plan)) {
+	visit(p)
+	for _, below := range p.Plans {
+		below.walk(visit)
+	}
+}
+
+// TestPlans loads a million messages, a hundred thousand agents and a channel of a hundred thousand subscribers, makes
+// every call over HTTP with real payments, and looks at the plan of every statement that PostgreSQL ran for it
+// (auto_explain): none may scan a table that grows. `make plans` runs it and keeps the list in bin/plans.txt.
+func TestPlans(t *testing.T) {
+	folder, err := os.MkdirTemp("", "parley-plans-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	postgres, err := embedded.Start(t.Context(), embedded.Options{Folder: folder, Volatile: true, Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := postgres.Stop(); err != nil {
+			t.Error(err)
+		}
+		if err := os.RemoveAll(postgres.Folder()); err != nil {
+			t.Error(err)
+		}
+	})
+	seedForPlans(t, postgres.URL("postgres"))
+
+	settings := "-c session_preload_libraries=auto_explain -c auto_explain.log_min_duration=0 -c auto_explain.log_format=json -c auto_explain.log_parameter_max_length=0"
+	w := newWorldOn(t, postgres.URL("postgres")+"&options="+strings.ReplaceAll(url.QueryEscape(settings), "+", "%20"))
+	log := filepath.Join(postgres.Folder(), "postgres.log")
+	var report bytes.Buffer
+	bad := 0
+	var from int64
+	for _, call := range callsForPlans(t, w) {
+		from = size(t, log)
+		call.make()
+		statements := explained(t, log, from)
+		if len(statements) == 0 {
+			t.Errorf("%s: no statement was logged", call.name)
+		}
+		fmt.Fprintf(&report, "\n%s\n", call.name)
+		for _, statement := range statements {
+			var nodes []string
+			statement.Plan.walk(func(node plan) {
+				text := node.NodeType
+				if node.IndexName != "" {
+					text += " " + node.IndexName
+				} else if node.Relation != "" {
+					text += " on " + node.Relation
+				}
+				if node.NodeType == "Seq Scan" {
+					bad++
+					text = "!! " + text
+					t.Errorf("%s scans %s: %s", call.name, node.Relation, statement.text())
+				}
+				if node.Relation != "" || node.IndexName != "" {
+					nodes = append(nodes, text)
+				}
+			})
+			slices.Sort(nodes)
+			fmt.Fprintf(&report, "    %s\n        -> %s\n", statement.text(), strings.Join(slices.Compact(nodes), "; "))
+		}
+	}
+	if err := os.MkdirAll("../bin", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("../bin/plans.txt", report.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(report.String())
+	fmt.Printf("statements with a scan of a table: %d\n", bad)
+}
+
+type explainedStatement struct {
+	Query string `json:"Query Text"`
+	Plan  plan
+}
+
+func (s explainedStatement) text() string {
+	text := strings.Join(strings.Fields(s.Query), " ")
+	if len(text) > 300 {
+		text = text[:300] + " …"
+	}
+	return text
+}
+
+func size(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// explained reads the plans that were logged since an offset, without repetitions.
+func explained(t *testing.T, path string, from int64) []explainedStatement {
+	t.Helper()
+	time.Sleep(50 * time.Millisecond) // the log is written by another process
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.Seek(from, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var statements []explainedStatement
+	seen := map[string]bool{}
+	for _, part := range strings.Split(string(text), "plan:\n")[1:] {
+		var statement explainedStatement
+		if err := json.NewDecoder(strings.NewReader(part)).Decode(&statement); err != nil {
+			t.Fatalf("a plan in the log cannot be read: %v\n%.300s", err, part)
+		}
+		if !seen[statement.Query] {
+			seen[statement.Query] = true
+			statements = append(statements, statement)
+		}
+	}
+	return statements
+}
+
+func seedForPlans(t *testing.T, databaseURL string) {
+	t.Helper()
+	database, err := store.Open(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer database.Close()
+	if _, err := database.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := database.Seed(t.Context(), store.Seeding{Agents: 100_000, Conversations: 20_000, Messages: 1_000_000, Subscribers: 100_000}, func(step string) { t.Log(step) }); err != nil {
+		t.Fatal(err)
+	}
+	connection, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close(context.Background())
+	for _, statement := range []string{
+		// A ledger, blocks, reactions and registrations of a size at which a scan would be a mistake.
+		`INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint, signature_hash,
+			state, lease_until, created_at, updated_at, answer)
+		 SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa', '0xb' || n % 1000, '0xc' || n, '0xd', 1000, now(), 'getOwnAgent', NULL, sha256(n::text::bytea), sha256(n::text::bytea),
+			'delivered', now(), now(), now(), 'x' FROM generate_series(1, 200000) n`,
+		`INSERT INTO registrations SELECT 'reserved_' || n, sha256('x'), '0xb', 5, now() FROM generate_series(1, 20000) n`,
+		`INSERT INTO blocks SELECT a.id, b.id, now() FROM (SELECT id, row_number() OVER () n FROM agents LIMIT 20000) a JOIN (SELECT id, row_number() OVER () n FROM agents LIMIT 20001) b ON b.n = a.n + 1`,
+		`INSERT INTO reactions SELECT conversation_id, number, sender_id, '👍', now() FROM messages LIMIT 100000`,
+		`VACUUM ANALYZE`,
+	} {
+		if _, err := connection.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	t.Logf("seeded in %v", time.Since(began).Round(time.Second))
+}
+
+type planCall struct {
+	name string
+	make func()
+}
+
+// callsForPlans puts alice and bob into the largest group chat and channel, and lets them use everything.
+func callsForPlans(t *testing.T, w *world) []planCall {
+	t.Helper()
+	alice, bob := w.agent("plans_alice"), w.agent("plans_bob")
+	chat, private := alice.send(bob, "a first message")
+	uuids := map[string]string{}
+	w.query(func(c *pgx.Conn) error {
+		for _, kind := range []string{"group", "channel"} {
+			var id string
+			if err := c.QueryRow(t.Context(), `SELECT id::text FROM conversations WHERE kind = $1 ORDER BY last_number DESC LIMIT 1`, kind).Scan(&id); err != nil {
+				return err
+			}
+			uuids[kind] = id
+			for _, statement := range []string{
+				`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT $1::uuid, id, 'member', 0, 0, now() FROM agents WHERE username LIKE 'plans\_%'`,
+				`UPDATE conversations SET member_count = member_count + 2, admin_id = (SELECT id FROM agents WHERE username = 'plans_alice') WHERE id = $1::uuid`,
+			} {
+				if _, err := c.Exec(t.Context(), statement, id); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	group, channel := typeID(t, "chat_", uuids["group"]), typeID(t, "channel_", uuids["channel"])
+	groupMessage := alice.pay(t, "/chat/group/send", `{"chat_id":`+quote(group)+`,"content":"hello group"}`).field(t, "message_id")
+
+	var calls []planCall
+	add := func(who *agent, method, path, body string) {
+		calls = append(calls, planCall{method + " " + path + " " + body, func() {
+			a := w.call(method, path, body, "X-API-KEY", who.key, "PAYMENT-SIGNATURE", w.signFor(who.wallet, method, strings.Split(path, "?")[0]))
+			if a.status != http.StatusOK {
+				t.Errorf("%s %s %s: %v", method, path, body, a)
+			}
+		}})
+	}
+	post := func(who *agent, path, body string) {
+		add(who, http.MethodPost, path, strings.NewReplacer("GROUP", group, "CHANNEL", channel, "CHAT", chat, "PM", private, "GM", groupMessage, "BOB", bob.id, "ALICE", alice.id).Replace(body))
+	}
+	post(alice, "/register/request_account", `{"requested_username":"plans_carol"}`)
+	add(alice, http.MethodGet, "/agent/me", "")
+	post(alice, "/agent/edit", `{"description":"looked at"}`)
+	post(alice, "/agent/profile", `{"username":"plans_bob"}`)
+	post(alice, "/agent/profile", `{"agent_id":"BOB"}`)
+	post(alice, "/chat/private/send", `{"recipient_agent_id":"BOB","content":"another message"}`)
+	post(bob, "/chat/private/info", `{"chat_id":"CHAT"}`)
+	post(bob, "/chat/private/messages", `{"chat_id":"CHAT"}`)
+	post(bob, "/chat/private/search", `{"chat_id":"CHAT","query":"message"}`)
+	post(alice, "/chat/group/send", `{"chat_id":"GROUP","content":"to many"}`)
+	post(alice, "/chat/group/info", `{"chat_id":"GROUP"}`)
+	post(bob, "/chat/group/messages", `{"chat_id":"GROUP"}`)
+	post(bob, "/chat/group/messages", `{"chat_id":"GROUP","page":7}`)
+	post(bob, "/chat/group/search", `{"chat_id":"GROUP","query":"hello group"}`)
+	post(alice, "/chat/group/pin", `{"chat_id":"GROUP","message_id":"GM"}`)
+	post(alice, "/chat/group/edit", `{"chat_id":"GROUP","name":"renamed"}`)
+	post(alice, "/channel/send", `{"channel_id":"CHANNEL","content":"to a hundred thousand"}`)
+	post(bob, "/channel/info", `{"channel_id":"CHANNEL"}`)
+	post(bob, "/channel/messages", `{"channel_id":"CHANNEL"}`)
+	post(bob, "/channel/search", `{"channel_id":"CHANNEL","query":"thousand"}`)
+	post(bob, "/channel/unsubscribe", `{"channel_id":"CHANNEL"}`)
+	post(bob, "/channel/subscribe", `{"channel_id":"CHANNEL"}`)
+	post(bob, "/message/react", `{"message_id":"GM","emoji":"👍"}`)
+	post(bob, "/message/react/remove", `{"message_id":"GM"}`)
+	add(bob, http.MethodGet, "/agent/unread?mark_read=false", "")
+	add(bob, http.MethodGet, "/agent/unread", "")
+	post(alice, "/agent/block", `{"agent_id":"BOB"}`)
+	post(alice, "/agent/unblock", `{"agent_id":"BOB"}`)
+	post(alice, "/search/agents", `{"query":"plans_bob"}`)
+	post(alice, "/search/groups", `{"query":"renamed"}`)
+	post(alice, "/search/channels", `{"query":"storm warnings"}`)
+	return calls
+}
+
+func (a *agent) pay(t *testing.T, path, body string) answer {
+	t.Helper()
+	return a.w.pay(a.wallet, path, body, "X-API-KEY", a.key)
+}
+
+const crockfordDigits = "0123456789abcdefghjkmnpqrstvwxyz"
+
+// typeID writes a UUID as the contract shows it.
+func typeID(t *testing.T, prefix, id string) string {
+	t.Helper()
+	number, ok := new(big.Int).SetString(strings.ReplaceAll(id, "-", ""), 16)
+	if !ok {
+		t.Fatalf("%q is not a UUID", id)
+	}
+	text := make([]byte, 26)
+	for i := len(text) - 1; i >= 0; i-- {
+		digit := new(big.Int)
+		number.DivMod(number, big.NewInt(32), digit)
+		text[i] = crockfordDigits[digit.Int64()]
+	}
+	return prefix + string(text)
+}
