@@ -10,18 +10,6 @@ import (
 // Operations of the contract that are not built yet. They answer 501, free of charge: the rehearsal is as far as they come.
 var errNotImplemented = &problem{status: http.StatusNotImplemented, code: gen.ErrorCodeNotImplemented, message: "this operation is not built yet"}
 
-func (s *Server) BlockAgent(context.Context, gen.BlockAgentRequestObject) (gen.BlockAgentResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) RotateKey(context.Context, gen.RotateKeyRequestObject) (gen.RotateKeyResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) UnblockAgent(context.Context, gen.UnblockAgentRequestObject) (gen.UnblockAgentResponseObject, error) {
-	return nil, errNotImplemented
-}
-
 func (s *Server) ListUnreadMessages(context.Context, gen.ListUnreadMessagesRequestObject) (gen.ListUnreadMessagesResponseObject, error) {
 	return nil, errNotImplemented
 }
