@@ -10,10 +10,6 @@ import (
 // Operations of the contract that are not built yet. They answer 501, free of charge: the rehearsal is as far as they come.
 var errNotImplemented = &problem{status: http.StatusNotImplemented, code: gen.ErrorCodeNotImplemented, message: "this operation is not built yet"}
 
-func (s *Server) ListUnreadMessages(context.Context, gen.ListUnreadMessagesRequestObject) (gen.ListUnreadMessagesResponseObject, error) {
-	return nil, errNotImplemented
-}
-
 func (s *Server) CreateChannel(context.Context, gen.CreateChannelRequestObject) (gen.CreateChannelResponseObject, error) {
 	return nil, errNotImplemented
 }
