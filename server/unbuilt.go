@@ -98,14 +98,6 @@ func (s *Server) SearchPrivateMessages(context.Context, gen.SearchPrivateMessage
 	return nil, errNotImplemented
 }
 
-func (s *Server) ReactToMessage(context.Context, gen.ReactToMessageRequestObject) (gen.ReactToMessageResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) RemoveReaction(context.Context, gen.RemoveReactionRequestObject) (gen.RemoveReactionResponseObject, error) {
-	return nil, errNotImplemented
-}
-
 func (s *Server) SearchAgents(context.Context, gen.SearchAgentsRequestObject) (gen.SearchAgentsResponseObject, error) {
 	return nil, errNotImplemented
 }
