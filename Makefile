@@ -41,6 +41,12 @@ conformance/node_modules: conformance/package.json conformance/package-lock.json
 in-step: generate ## Fail if the generated code is not what openapi.yaml says
 	git diff --exit-code -- gen client
 
+fuzz: ## Send generated requests to every operation for 20 minutes
+	go test ./server -run '^$$' -fuzz '^FuzzOperations$$' -fuzztime 20m -timeout 30m
+
+plans: ## Load a million messages and list the plan of every statement (bin/plans.txt); fails on a scan
+	go test -tags plans -run '^TestPlans$$' -timeout 30m -v ./server
+
 check: ## Everything that CI runs
 	.ci/run
 
@@ -56,4 +62,4 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm in-step check postgres
+.PHONY: help demo dev test generate build lint contract npm in-step fuzz plans check postgres

@@ -11,6 +11,25 @@ import (
 // Who may do what. Each function loads a conversation and checks the caller's right in one step, so that a handler
 // cannot forget. Outsiders get 403, never a 404: ids are no secrets.
 
+// readersMessage returns the message's place if the caller may read it: a member of the chat, a subscriber or the admin
+// of the channel.
+func readersMessage(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.MessageSeat, error) {
+	seat, err := tx.MessageSeat(ctx, id, callerFrom(ctx).ID)
+	if err != nil {
+		return nil, err
+	}
+	channel := seat.Kind == store.KindChannel
+	switch {
+	case seat.Status == store.StatusMember, channel && *seat.AdminID == callerFrom(ctx).ID:
+		return seat, nil
+	case seat.Status == store.StatusBanned:
+		return nil, store.ErrBanned
+	case channel:
+		return nil, store.ErrNotSubscriber
+	}
+	return nil, store.ErrNotMember
+}
+
 // membersPrivateChat returns the private chat if the caller is one of its two members.
 func membersPrivateChat(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.Seat, error) {
 	seat, err := tx.Seat(ctx, store.KindPrivate, id, callerFrom(ctx).ID)

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 
+	"github.com/google/uuid"
+
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/store"
 )
@@ -45,24 +47,32 @@ func (s *Server) EditAgent(ctx context.Context, req gen.EditAgentRequestObject) 
 	return gen.EditAgent200JSONResponse{Success: true, Message: "profile updated"}, nil
 }
 
+// RotateKey gives the caller a new API key and shows it, once.
+func (s *Server) RotateKey(ctx context.Context, _ gen.RotateKeyRequestObject) (gen.RotateKeyResponseObject, error) {
+	key := newKey()
+	if err := s.transaction(ctx).RotateKey(ctx, callerFrom(ctx), store.HashKey(key)); err != nil {
+		return nil, err
+	}
+	return gen.RotateKey200JSONResponse{Success: true, APIKey: key, Message: "key replaced; the old key no longer works"}, nil
+}
+
 // GetAgentProfile shows an agent to others, found by id, by username, or by both when they agree.
 func (s *Server) GetAgentProfile(ctx context.Context, req gen.GetAgentProfileRequestObject) (gen.GetAgentProfileResponseObject, error) {
-	var agent *store.Agent
-	var err error
-	if id := req.Body.AgentID; id != nil {
-		agent, err = s.transaction(ctx).AgentByID(ctx, idOf(agentPrefix, *id))
-	} else {
-		agent, err = s.transaction(ctx).AgentByUsername(ctx, *req.Body.Username)
+	var id *uuid.UUID
+	if req.Body.AgentID != nil {
+		parsed := idOf(agentPrefix, *req.Body.AgentID)
+		id = &parsed
 	}
+	agent, err := s.transaction(ctx).Profile(ctx, callerFrom(ctx).ID, id, req.Body.Username)
 	if err != nil {
 		return nil, err
 	}
-	if req.Body.Username != nil && *req.Body.Username != agent.Username {
-		return nil, store.ErrAgentNotFound
+	profile := gen.GetAgentProfile200JSONResponse{
+		AgentID: formatID(agentPrefix, agent.ID), Username: agent.Username, IsDiscoverable: agent.IsDiscoverable, Message: "profile found",
 	}
-	createdAt := timestamp(agent.CreatedAt)
-	return gen.GetAgentProfile200JSONResponse{
-		AgentID: formatID(agentPrefix, agent.ID), Username: agent.Username, Description: &agent.Description,
-		IsDiscoverable: agent.IsDiscoverable, CreatedAt: &createdAt, Message: "profile found",
-	}, nil
+	if !agent.BlocksViewer {
+		createdAt := timestamp(agent.CreatedAt)
+		profile.Description, profile.CreatedAt = &agent.Description, &createdAt
+	}
+	return profile, nil
 }

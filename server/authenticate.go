@@ -18,10 +18,14 @@ import (
 type contextKey int
 
 const (
-	callerKey contextKey = iota
+	callerKey   contextKey = iota
+	replacedKey            // set where the caller came with the key that its last rotation replaced
 	transactionKey
 	paymentKey
 )
+
+// rotateKey is the operation that answers once more to the key that it replaced.
+const rotateKey = "rotateKey"
 
 // callerFrom returns the calling agent; operations with security always have one.
 func callerFrom(ctx context.Context) *store.Agent {
@@ -45,15 +49,36 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		ctx := c.Request().Context()
 		agent, err := s.store.AgentByKey(ctx, key)
-		if errors.Is(err, store.ErrAgentNotFound) {
+		replaced := errors.Is(err, store.ErrAgentNotFound) && operation.id == rotateKey
+		if replaced {
+			agent, err = s.store.AgentByPreviousKey(ctx, key)
+		}
+		switch {
+		case errors.Is(err, store.ErrAgentNotFound):
 			return errInvalidKey
+		case err == nil && !replaced && agent.PreviousKeyHash != nil:
+			// The new key is in use, so its answer arrived. From here on the previous one must be worth nothing: with it and
+			// the payment's signature, which can be read on the chain, somebody could ask for the new key.
+			err = s.store.ForgetPreviousKey(ctx, agent)
 		}
 		if err != nil {
 			return err
 		}
 		recordFrom(c).agentID = formatID(agentPrefix, agent.ID)
-		c.SetRequest(c.Request().WithContext(context.WithValue(ctx, callerKey, agent)))
-		return next(c)
+		ctx = context.WithValue(ctx, callerKey, agent)
+		if !replaced {
+			c.SetRequest(c.Request().WithContext(ctx))
+			return next(c)
+		}
+		// A replaced key opens nothing. But an agent that lost the answer with its new key would have lost its account,
+		// so the payment of that rotation, sent again, is answered out of the ledger; all else ends as for an unknown key.
+		c.SetRequest(c.Request().WithContext(context.WithValue(ctx, replacedKey, true)))
+		if err := next(c); err != nil && problemOf(err).status >= http.StatusInternalServerError {
+			return err
+		} else if err != nil {
+			return errInvalidKey
+		}
+		return nil
 	}
 }
 

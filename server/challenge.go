@@ -94,6 +94,7 @@ type payment struct {
 	caller      *uuid.UUID
 	request     []byte // canonical
 	fingerprint [sha256.Size]byte
+	replaced    bool     // the caller came with a replaced key: only a repetition may be answered
 	outOfTime   *problem // why it cannot begin any more; a payment that the ledger knows may still be repeated
 }
 
@@ -143,6 +144,7 @@ func (s *Server) match(next echo.HandlerFunc) echo.HandlerFunc {
 			paid.caller = &caller.ID
 			account = caller.ID.String()
 		}
+		paid.replaced, _ = ctx.Value(replacedKey).(bool)
 		paid.fingerprint = sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", operation.id, account, request))
 		recordFrom(c).payer = checked.Payer
 		c.SetRequest(c.Request().WithContext(context.WithValue(ctx, paymentKey, paid)))

@@ -34,7 +34,7 @@ func (p *problem) Unwrap() error { return p.cause }
 
 var statusOf = map[store.Kind]int{
 	store.Invalid: http.StatusBadRequest, store.Forbidden: http.StatusForbidden, store.NotFound: http.StatusNotFound,
-	store.Conflict: http.StatusConflict, store.Gone: http.StatusGone,
+	store.Conflict: http.StatusConflict, store.Gone: http.StatusGone, store.Unauthorized: http.StatusUnauthorized,
 }
 
 // problemOf says what an error is to the caller. What is not a refusal is our fault: 500, and its text stays here.

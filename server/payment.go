@@ -87,6 +87,8 @@ func (s *Server) pay(ctx context.Context, paid *payment, request any, handle han
 		}
 		var receipt *receipt
 		switch {
+		case paid.replaced && (row == nil || row.State != store.PaymentDelivered):
+			return nil, errInvalidKey
 		case row == nil:
 			receipt, err = s.payFirst(ctx, paid, request, handle)
 		case !paid.owns(row):
@@ -256,7 +258,10 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 	case errors.Is(err, store.ErrPaymentMoved):
 		return nil, err
 	case errors.As(err, &refusal):
-		if err := s.store.PaymentUndeliverable(ctx, row.ID, settled.Transaction, refusal.Code); err != nil {
+		switch err := s.store.PaymentUndeliverable(ctx, row.ID, settled.Transaction, refusal.Code); {
+		case errors.Is(err, store.ErrPaymentMoved): // refused because another copy was faster
+			return nil, err
+		case err != nil:
 			return nil, s.outcomeUnknown(ctx, row, true, err)
 		}
 		p := *problemOf(refusal)

@@ -90,11 +90,34 @@ func readMessages(ctx context.Context, tx *store.Store, seat *store.Seat, n, pag
 			return nil, err
 		}
 	}
-	result := &gen.MessagePage{Messages: make([]gen.Message, len(messages)), Total: seat.LastNumber, Page: page}
-	for i, message := range messages {
-		result.Messages[i] = toMessage(message)
+	shown, err := toMessages(ctx, tx, seat.ID, messages)
+	if err != nil {
+		return nil, err
 	}
-	return result, nil
+	return &gen.MessagePage{Messages: shown, Total: seat.LastNumber, Page: page}, nil
+}
+
+// toMessages shows messages of one conversation with their reactions.
+func toMessages(ctx context.Context, tx *store.Store, conversation uuid.UUID, messages []store.SentMessage) ([]gen.Message, error) {
+	reactions, err := tx.Reactions(ctx, conversation, messages)
+	if err != nil {
+		return nil, err
+	}
+	shown := make([]gen.Message, len(messages))
+	for i, message := range messages {
+		shown[i] = toMessage(message)
+		of := reactions[message.Number]
+		if of == nil {
+			continue
+		}
+		shown[i].ReactionCounts = of.Counts
+		for _, reaction := range of.Newest {
+			shown[i].Reactions = append(shown[i].Reactions, gen.Reaction{
+				AgentID: formatID(agentPrefix, reaction.AgentID), Username: reaction.Username, Emoji: reaction.Emoji, CreatedAt: timestamp(reaction.CreatedAt),
+			})
+		}
+	}
+	return shown, nil
 }
 
 func toMessage(message store.SentMessage) gen.Message {

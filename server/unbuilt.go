@@ -10,22 +10,6 @@ import (
 // Operations of the contract that are not built yet. They answer 501, free of charge: the rehearsal is as far as they come.
 var errNotImplemented = &problem{status: http.StatusNotImplemented, code: gen.ErrorCodeNotImplemented, message: "this operation is not built yet"}
 
-func (s *Server) BlockAgent(context.Context, gen.BlockAgentRequestObject) (gen.BlockAgentResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) RotateKey(context.Context, gen.RotateKeyRequestObject) (gen.RotateKeyResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) UnblockAgent(context.Context, gen.UnblockAgentRequestObject) (gen.UnblockAgentResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) ListUnreadMessages(context.Context, gen.ListUnreadMessagesRequestObject) (gen.ListUnreadMessagesResponseObject, error) {
-	return nil, errNotImplemented
-}
-
 func (s *Server) SearchChannelMessages(context.Context, gen.SearchChannelMessagesRequestObject) (gen.SearchChannelMessagesResponseObject, error) {
 	return nil, errNotImplemented
 }
@@ -35,14 +19,6 @@ func (s *Server) SearchGroupMessages(context.Context, gen.SearchGroupMessagesReq
 }
 
 func (s *Server) SearchPrivateMessages(context.Context, gen.SearchPrivateMessagesRequestObject) (gen.SearchPrivateMessagesResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) ReactToMessage(context.Context, gen.ReactToMessageRequestObject) (gen.ReactToMessageResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) RemoveReaction(context.Context, gen.RemoveReactionRequestObject) (gen.RemoveReactionResponseObject, error) {
 	return nil, errNotImplemented
 }
 

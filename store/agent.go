@@ -11,14 +11,16 @@ import (
 	"gorm.io/gorm"
 )
 
-// Agent is an account. KeyHash is the SHA-256 of its API key; the key itself is stored nowhere.
+// Agent is an account. KeyHash is the SHA-256 of its API key; the key itself is stored nowhere. PreviousKeyHash is that
+// of the key before the last rotation, until the new key is used.
 type Agent struct {
-	ID             uuid.UUID
-	Username       string
-	Description    string
-	IsDiscoverable bool
-	KeyHash        []byte
-	CreatedAt      time.Time
+	ID              uuid.UUID
+	Username        string
+	Description     string
+	IsDiscoverable  bool
+	KeyHash         []byte
+	PreviousKeyHash []byte
+	CreatedAt       time.Time
 }
 
 // HashKey is how an API key is stored. A plain hash is enough for 256 random bits: there is nothing to guess.
@@ -40,6 +42,64 @@ func oneAgent(agent Agent, err error) (*Agent, error) {
 // AgentByKey returns the agent with this API key, or ErrAgentNotFound.
 func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 	return oneAgent(gorm.G[Agent](s.db).Where("key_hash = ?", HashKey(key)).Take(ctx))
+}
+
+// AgentByPreviousKey returns the agent whose last rotation replaced this API key, or ErrAgentNotFound.
+func (s *Store) AgentByPreviousKey(ctx context.Context, key string) (*Agent, error) {
+	return oneAgent(gorm.G[Agent](s.db).Where("previous_key_hash = ?", HashKey(key)).Take(ctx))
+}
+
+// RotateKey gives the agent a new key. ErrKeyReplaced if the key that the caller came with is not the agent's any more:
+// of two rotations that race, the second must not replace a key that its caller has never seen.
+func (s *Store) RotateKey(ctx context.Context, agent *Agent, newHash []byte) error {
+	rotated, err := gorm.G[uuid.UUID](s.db).Raw(`
+		UPDATE agents SET key_hash = @new, previous_key_hash = key_hash WHERE id = @id AND key_hash = @old RETURNING id`,
+		map[string]any{"id": agent.ID, "old": agent.KeyHash, "new": newHash}).Find(ctx)
+	if err != nil {
+		return fmt.Errorf("rotate key: %w", err)
+	}
+	if len(rotated) == 0 {
+		return ErrKeyReplaced
+	}
+	return nil
+}
+
+// ForgetPreviousKey ends what the agent's previous key was still good for.
+func (s *Store) ForgetPreviousKey(ctx context.Context, agent *Agent) error {
+	err := gorm.G[Agent](s.db).Exec(ctx, `UPDATE agents SET previous_key_hash = NULL WHERE id = ? AND previous_key_hash = ?`,
+		agent.ID, agent.PreviousKeyHash)
+	if err != nil {
+		return fmt.Errorf("forget previous key: %w", err)
+	}
+	return nil
+}
+
+// Profile is an agent as another one sees it.
+type Profile struct {
+	Agent
+	BlocksViewer bool
+}
+
+// Profile returns the agent with that id, that username, or both if they are not nil, as the viewer sees it.
+// ErrAgentNotFound, also if they name different agents.
+func (s *Store) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
+	condition := "true"
+	if id != nil {
+		condition += " AND a.id = @id"
+	}
+	if username != nil {
+		condition += " AND a.username = @username"
+	}
+	profile, err := gorm.G[Profile](s.db).Raw(`
+		SELECT a.*, EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
+		FROM agents a WHERE `+condition, map[string]any{"viewer": viewer, "id": id, "username": username}).Take(ctx)
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return nil, ErrAgentNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load profile: %w", err)
+	}
+	return &profile, nil
 }
 
 // AgentByID returns the agent, or ErrAgentNotFound.

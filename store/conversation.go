@@ -84,10 +84,3 @@ func (s *Store) Members(ctx context.Context, id uuid.UUID) ([]Agent, error) {
 	}
 	return agents, nil
 }
-
-// Block keeps BlockedID away from BlockerID.
-type Block struct {
-	BlockerID uuid.UUID
-	BlockedID uuid.UUID
-	CreatedAt time.Time
-}

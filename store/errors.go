@@ -15,11 +15,12 @@ type Kind int
 
 // The kinds of refusal.
 const (
-	Invalid   Kind = iota // the request makes no sense, whatever the state (400)
-	Forbidden             // the caller may not (403)
-	NotFound              // there is no such thing (404)
-	Conflict              // not in this state (409)
-	Gone                  // it was deleted (410)
+	Invalid      Kind = iota // the request makes no sense, whatever the state (400)
+	Forbidden                // the caller may not (403)
+	NotFound                 // there is no such thing (404)
+	Conflict                 // not in this state (409)
+	Gone                     // it was deleted (410)
+	Unauthorized             // the caller is not who it was when it asked (401)
 )
 
 // Refusal is a rule saying no: an answer for the caller, not a fault of ours. Code is one of the contract's error
@@ -63,6 +64,8 @@ var (
 	ErrAlreadyMember     = refuse(Conflict, "already_member", "the caller is a member already")
 	ErrAdminMustTransfer = refuse(Conflict, "admin_must_transfer", "the admin cannot be removed or banned; transfer first")
 	ErrAdminAlone        = refuse(Conflict, "admin_alone", "the admin is the only member; delete the group chat instead with POST /chat/group/delete")
+
+	ErrKeyReplaced = refuse(Unauthorized, "invalid_api_key", "another request has just replaced this API key; send the new one")
 
 	ErrDeleted = refuse(Gone, "deleted", "this group chat or channel was deleted")
 )

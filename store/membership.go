@@ -117,13 +117,33 @@ func (s *Store) Unban(ctx context.Context, conversation uuid.UUID, agents ...uui
 
 // MarkRead moves the agent's marker forward to number; it never moves back.
 func (s *Store) MarkRead(ctx context.Context, conversation, agent uuid.UUID, number int64) error {
+	// Locked first, in a statement of its own: mark's snapshot must hold each own message that unread_own counts.
+	err := gorm.G[Membership](s.db).Exec(ctx, `SELECT 1 FROM memberships WHERE conversation_id = ? AND agent_id = ? FOR NO KEY UPDATE`, conversation, agent)
+	if err != nil {
+		return fmt.Errorf("lock membership: %w", err)
+	}
+	return s.mark(ctx, agent, UUIDs{conversation}, numbers{number})
+}
+
+// mark moves the agent's marker in each of the conversations forward to the number beside it. Where only own messages
+// come after that number the marker moves past them, as it does when they are sent. The caller has locked the
+// memberships in an earlier statement.
+func (s *Store) mark(ctx context.Context, agent uuid.UUID, conversations UUIDs, newest numbers) error {
 	err := gorm.G[Membership](s.db).Exec(ctx, `
-		UPDATE memberships m SET read_number = @number, unread_own = CASE WHEN m.unread_own = 0 OR @number >= c.last_number THEN 0 ELSE m.unread_own - (
+		WITH asked AS (
+			SELECT c.id, c.last_number, least(r.number, c.last_number) AS number
+			FROM unnest(CAST(@conversations AS uuid[]), CAST(@newest AS bigint[])) AS r (id, number) JOIN conversations c ON c.id = r.id
+		), moved AS (
+			SELECT m.conversation_id, r.number, r.last_number, CASE WHEN m.unread_own = 0 OR r.number = r.last_number THEN 0 ELSE m.unread_own - (
 				SELECT count(*) FROM messages o WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id
-				AND o.number > m.read_number AND o.number <= @number) END
-		FROM conversations c
-		WHERE c.id = m.conversation_id AND m.conversation_id = @conversation AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < @number`,
-		map[string]any{"number": number, "conversation": conversation, "agent": agent})
+				AND o.number > m.read_number AND o.number <= r.number) END AS own
+			FROM asked r JOIN memberships m ON m.conversation_id = r.id AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < r.number
+		)
+		UPDATE memberships m
+		SET read_number = CASE WHEN v.number + v.own = v.last_number THEN v.last_number ELSE v.number END,
+			unread_own = CASE WHEN v.number + v.own = v.last_number THEN 0 ELSE v.own END
+		FROM moved v WHERE m.conversation_id = v.conversation_id AND m.agent_id = @agent`,
+		map[string]any{"agent": agent, "conversations": conversations, "newest": newest})
 	if err != nil {
 		return fmt.Errorf("mark read: %w", err)
 	}

@@ -17,7 +17,7 @@ type PrivatePair struct {
 }
 
 // SendPrivateMessage appends a message to the private chat of the two agents, and creates the chat if there is none:
-// one round trip, three for the first message. ErrNothingToSelf, ErrAgentNotFound.
+// one round trip, four for the first message. ErrNothingToSelf, ErrBlocked, ErrBlocking, ErrAgentNotFound.
 func (s *Store) SendPrivateMessage(ctx context.Context, sender, recipient, message uuid.UUID, content string) (*Sent, error) {
 	if sender == recipient {
 		return nil, ErrNothingToSelf
@@ -27,10 +27,16 @@ func (s *Store) SendPrivateMessage(ctx context.Context, sender, recipient, messa
 		low, high = high, low
 	}
 	for range 2 {
-		sent, err := s.send(ctx, `FROM private_pairs p WHERE p.low_agent = @low AND p.high_agent = @high AND c.id = p.conversation_id`,
+		sent, err := s.send(ctx, `FROM private_pairs p WHERE p.low_agent = @low AND p.high_agent = @high AND c.id = p.conversation_id
+			AND NOT EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = p.low_agent AND b.blocked_id = p.high_agent)
+			AND NOT EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = p.high_agent AND b.blocked_id = p.low_agent)`,
 			map[string]any{"low": low, "high": high, "message": message, "sender": sender, "content": content})
 		if sent != nil || err != nil {
 			return sent, err
+		}
+		// Nothing was selected: one of them has blocked the other, or there is no chat yet.
+		if err := s.CheckBlocks(ctx, sender, recipient); err != nil {
+			return nil, err
 		}
 		if err := s.createPrivateChat(ctx, low, high); err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package store
 import (
 	"database/sql/driver"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -36,6 +37,18 @@ func (u UUIDs) Value() (driver.Value, error) {
 	parts := make([]string, len(u))
 	for i, id := range u {
 		parts[i] = id.String()
+	}
+	return "{" + strings.Join(parts, ",") + "}", nil
+}
+
+// numbers is a bigint[] value.
+type numbers []int64
+
+// Value writes PostgreSQL's array text.
+func (n numbers) Value() (driver.Value, error) {
+	parts := make([]string, len(n))
+	for i, number := range n {
+		parts[i] = strconv.FormatInt(number, 10)
 	}
 	return "{" + strings.Join(parts, ",") + "}", nil
 }

@@ -5,6 +5,11 @@
 CREATE EXTENSION IF NOT EXISTS pg_trgm;
 CREATE EXTENSION IF NOT EXISTS btree_gin;
 
+-- The key before the last rotation: it opens nothing, but whoever lost the answer with the new key may ask for that
+-- answer again with it. Forgotten as soon as the new key is used.
+ALTER TABLE agents ADD COLUMN previous_key_hash bytea CHECK (octet_length(previous_key_hash) = 32);
+CREATE UNIQUE INDEX agents_previous_key ON agents (previous_key_hash) WHERE previous_key_hash IS NOT NULL;
+
 CREATE TABLE blocks (
     blocker_id uuid        NOT NULL REFERENCES agents,
     blocked_id uuid        NOT NULL REFERENCES agents,

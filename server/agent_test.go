@@ -1,0 +1,137 @@
+package server_test
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/x402"
+)
+
+const rotate = "/agent/rotate_key"
+
+// rotated reads the new key out of an answer.
+func (w *world) rotated(a answer) string {
+	w.t.Helper()
+	_, key, found := strings.Cut(string(a.body), `"api_key":"`)
+	key, _, _ = strings.Cut(key, `"`)
+	if a.status != http.StatusOK || !found {
+		w.t.Fatalf("a rotation is answered %v, want a new key", a)
+	}
+	w.secret(key)
+	return key
+}
+
+// TestRotateKey: the old key stops at once, but for one thing: whoever lost the answer with the new key gets it again
+// with the same payment, until the new key is used.
+func TestRotateKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	old := alice.key
+	payment := w.sign(alice.wallet, rotate)
+	send := func(path, payment, key string) answer {
+		return w.call(http.MethodPost, path, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment)
+	}
+	first := send(rotate, payment, old)
+	alice.key = w.rotated(first)
+	if alice.key == old {
+		t.Fatal("the new key is the old one")
+	}
+
+	revenue, settles := w.revenue(), w.settles.Load()
+	unauthorized := func(when string, a answer) {
+		t.Helper()
+		if a.status != http.StatusUnauthorized || a.Code != string(client.ErrorCodeInvalidAPIKey) || a.Charged || a.header.Get(x402.HeaderPaymentResponse) != "" {
+			t.Errorf("%s: %v, want 401 invalid_api_key", when, a)
+		}
+	}
+	unauthorized("the old key on another operation", w.pay(alice.wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", old))
+	unauthorized("the old key with another payment", w.pay(alice.wallet, rotate, `{}`, "X-API-KEY", old))
+	unauthorized("the old key with a payment of another operation", send(rotate, w.sign(alice.wallet, "/agent/profile"), old))
+	unauthorized("the old key with a payment that cannot be read", send(rotate, "?", old))
+	unauthorized("the same payment without a key", w.call(http.MethodPost, rotate, `{}`, x402.HeaderPaymentSignature, payment))
+	if a := send(rotate, payment, bob.key); a.status != http.StatusConflict || a.Code != string(client.ErrorCodePaymentReused) {
+		t.Errorf("the same payment with another agent's key: %v, want 409 payment_reused", a)
+	}
+	for range 2 {
+		if again := send(rotate, payment, old); again.status != http.StatusOK || !bytes.Equal(again.body, first.body) {
+			t.Errorf("the same payment with the old key: %v, want the answer it had: %v", again, first)
+		}
+	}
+	if w.revenue() != revenue || w.settles.Load() != settles {
+		t.Errorf("all this has brought %d, and /settle was called %d times", w.revenue()-revenue, w.settles.Load()-settles)
+	}
+
+	if me, err := alice.GetOwnAgentWithResponse(t.Context()); err != nil || me.JSON200 == nil || me.JSON200.AgentID != alice.id {
+		t.Fatalf("alice with her new key: %v %s", err, me.Body)
+	}
+	unauthorized("the old key with the same payment, when the new one is in use", send(rotate, payment, old))
+	if again := send(rotate, payment, alice.key); again.status != http.StatusOK || !bytes.Equal(again.body, first.body) {
+		t.Errorf("the same payment with the new key: %v, want %v", again, first)
+	}
+	next, err := alice.RotateKeyWithResponse(t.Context(), client.RotateKeyRequest{})
+	if err != nil || next.JSON200 == nil || !next.JSON200.Success {
+		t.Fatalf("alice rotates once more: %v %s", err, next.Body)
+	}
+	w.secret(next.JSON200.APIKey)
+	unauthorized("the key before the last", w.pay(alice.wallet, rotate, `{}`, "X-API-KEY", old))
+}
+
+// TestRotationsThatRace: one key, many payments, one new key. A rotation that comes too late is refused, so that no key
+// is replaced that its owner has just been given; money that moved meanwhile is redeemed with the new key.
+func TestRotationsThatRace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	old, revenue := alice.key, w.revenue()
+	payments := make([]string, 6)
+	for i := range payments {
+		payments[i] = w.sign(alice.wallet, rotate)
+	}
+	// All rotations are rehearsed before one of them is settled.
+	var rehearsed sync.WaitGroup
+	rehearsed.Add(len(payments))
+	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" {
+			rehearsed.Done()
+			rehearsed.Wait()
+		}
+		return false
+	})
+	answers := make([]answer, len(payments))
+	var group sync.WaitGroup
+	for i := range answers {
+		group.Go(func() {
+			answers[i], _ = w.try(http.MethodPost, rotate, `{}`, "X-API-KEY", old, x402.HeaderPaymentSignature, payments[i])
+		})
+	}
+	group.Wait()
+	mend()
+	var late []string
+	for i, a := range answers {
+		if a.status == http.StatusOK {
+			alice.key = w.rotated(a)
+			continue
+		}
+		late = append(late, payments[i])
+		if a.status != http.StatusUnauthorized || a.Code != string(client.ErrorCodeInvalidAPIKey) || !a.Charged {
+			t.Errorf("a rotation that comes too late: %v, want a charged 401", a)
+		}
+	}
+	if len(late) != len(payments)-1 || alice.key == old {
+		t.Fatalf("%d of %d rotations with one key came too late, want all but one", len(late), len(payments))
+	}
+	for _, payment := range late {
+		alice.key = w.rotated(w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment))
+	}
+	if charged := w.revenue() - revenue; charged != uint64(len(payments))*2000 {
+		t.Errorf("%d rotations have brought %d", len(payments), charged)
+	}
+	if me, err := alice.GetOwnAgentWithResponse(t.Context()); err != nil || me.JSON200 == nil {
+		t.Errorf("alice with her last key: %v %s", err, me.Body)
+	}
+}

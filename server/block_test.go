@@ -1,0 +1,134 @@
+package server_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/parley-chat/parley/client"
+)
+
+func (a *agent) block(other *agent) {
+	a.w.t.Helper()
+	if blocked, err := a.BlockAgentWithResponse(a.w.t.Context(), client.BlockAgentRequest{AgentID: other.id}); err != nil || blocked.JSON200 == nil {
+		a.w.t.Fatalf("%s blocks %s: %v %s", a.name, other.name, err, blocked.Body)
+	}
+}
+
+func (a *agent) unblock(other *agent) {
+	a.w.t.Helper()
+	if unblocked, err := a.UnblockAgentWithResponse(a.w.t.Context(), client.UnblockAgentRequest{AgentID: other.id}); err != nil || unblocked.JSON200 == nil {
+		a.w.t.Fatalf("%s unblocks %s: %v %s", a.name, other.name, err, unblocked.Body)
+	}
+}
+
+// refusedSend checks that a private message is refused as blocked, in these words, and costs nothing.
+func (a *agent) refusedSend(to *agent, says, when string) {
+	a.w.t.Helper()
+	revenue, messages := a.w.revenue(), a.w.count("SELECT count(*) FROM messages")
+	sent, err := a.SendPrivateMessageWithResponse(a.w.t.Context(), client.SendPrivateMessageRequest{RecipientAgentID: to.id, Content: "hello?"})
+	if err != nil || sent.JSON403 == nil || sent.JSON403.Code != client.ErrorCodeBlocked || sent.JSON403.Message != says {
+		a.w.t.Errorf("%s: %s writes to %s: %v %s, want 403 blocked: %s", when, a.name, to.name, err, sent.Body, says)
+	}
+	if a.w.revenue() != revenue || a.w.count("SELECT count(*) FROM messages") != messages {
+		a.w.t.Errorf("%s: the refused message was charged or sent", when)
+	}
+}
+
+const (
+	blocked  = "that agent has blocked the caller"
+	blocking = "the caller has blocked that agent; unblock it first with POST /agent/unblock"
+)
+
+func TestBlocks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	chat, _ := alice.send(bob, "while we are friends")
+
+	alice.block(bob)
+	alice.block(bob) // twice succeeds unchanged
+	alice.block(carol)
+	if blocks := w.count("SELECT count(*) FROM blocks"); blocks != 2 {
+		t.Errorf("there are %d blocks, want two", blocks)
+	}
+	bob.refusedSend(alice, blocked, "with a chat")
+	alice.refusedSend(bob, blocking, "with a chat")
+	carol.refusedSend(alice, blocked, "without a chat")
+	alice.refusedSend(carol, blocking, "without a chat")
+	if chats := w.count("SELECT count(*) FROM conversations"); chats != 1 {
+		t.Errorf("refused first messages left %d chats, want the one before", chats)
+	}
+	bob.send(carol, "a third is not concerned")
+	for _, reader := range []*agent{alice, bob} {
+		read, err := reader.ListPrivateMessagesWithResponse(ctx, client.ListPrivateMessagesRequest{ChatID: chat})
+		if err != nil || read.JSON200 == nil || read.JSON200.Total != 1 {
+			t.Errorf("%s reads the history: %v %s", reader.name, err, read.Body)
+		}
+	}
+
+	bob.block(alice)
+	bob.refusedSend(alice, blocked, "both blocked") // unblocking would cost and not help
+	alice.refusedSend(bob, blocked, "both blocked")
+	bob.unblock(alice)
+	bob.unblock(alice) // a stranger: succeeds unchanged
+	bob.refusedSend(alice, blocked, "bob has unblocked")
+	alice.unblock(bob)
+	alice.send(bob, "friends again")
+	bob.send(alice, "gladly")
+}
+
+func TestBlockedProfile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	look := func(viewer *agent, request client.AgentProfileRequest) *client.AgentProfile {
+		t.Helper()
+		profile, err := viewer.GetAgentProfileWithResponse(t.Context(), request)
+		if err != nil || profile.JSON200 == nil {
+			t.Fatalf("%s looks: %v %s", viewer.name, err, profile.Body)
+		}
+		return profile.JSON200
+	}
+	alice.block(bob)
+	for name, request := range map[string]client.AgentProfileRequest{
+		"by id": {AgentID: &alice.id}, "by username": {Username: &alice.name}, "by both": {AgentID: &alice.id, Username: &alice.name},
+	} {
+		profile := look(bob, request)
+		if profile.AgentID != alice.id || profile.Username != "alice" || !profile.IsDiscoverable || profile.Description != nil || profile.CreatedAt != nil {
+			t.Errorf("the blocked agent looks %s and sees %+v, want neither description nor created_at", name, profile)
+		}
+	}
+	if profile := look(alice, client.AgentProfileRequest{AgentID: &bob.id}); profile.Description == nil || profile.CreatedAt == nil {
+		t.Errorf("who has blocked sees %+v, want all", profile)
+	}
+	alice.unblock(bob)
+	if profile := look(bob, client.AgentProfileRequest{AgentID: &alice.id}); profile.Description == nil || profile.CreatedAt == nil {
+		t.Errorf("unblocked, bob sees %+v, want all", profile)
+	}
+}
+
+func TestBlockRefusals(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	revenue, settles := w.revenue(), w.settles.Load()
+	for _, test := range []struct {
+		name, path, id string
+		status         int
+		code           client.ErrorCode
+	}{
+		{"blocking oneself", "/agent/block", alice.id, http.StatusBadRequest, client.ErrorCodeInvalidRequest},
+		{"blocking nobody", "/agent/block", noAgent, http.StatusNotFound, client.ErrorCodeAgentNotFound},
+		{"unblocking nobody", "/agent/unblock", noAgent, http.StatusNotFound, client.ErrorCodeAgentNotFound},
+		{"blocking a chat", "/agent/block", noChat, http.StatusBadRequest, client.ErrorCodeInvalidRequest},
+	} {
+		a := w.pay(alice.wallet, test.path, `{"agent_id":`+quote(test.id)+`}`, "X-API-KEY", alice.key)
+		if a.status != test.status || a.Code != string(test.code) || a.Charged {
+			t.Errorf("%s: %v, want %d %s", test.name, a, test.status, test.code)
+		}
+	}
+	if w.revenue() != revenue || w.settles.Load() != settles || w.count("SELECT count(*) FROM blocks") != 0 {
+		t.Errorf("refusals brought %d and left %d blocks", w.revenue()-revenue, w.count("SELECT count(*) FROM blocks"))
+	}
+}

@@ -1,0 +1,185 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	parley "github.com/parley-chat/parley"
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/store"
+)
+
+func (a *agent) react(message, emoji string) {
+	a.w.t.Helper()
+	reacted, err := a.ReactToMessageWithResponse(a.w.t.Context(), client.ReactToMessageRequest{MessageID: message, Emoji: emoji})
+	if err != nil || reacted.JSON200 == nil || !reacted.JSON200.Success {
+		a.w.t.Fatalf("%s reacts with %s: %v %s", a.name, emoji, err, reacted.Body)
+	}
+}
+
+func (a *agent) unreact(message string) {
+	a.w.t.Helper()
+	removed, err := a.RemoveReactionWithResponse(a.w.t.Context(), client.RemoveReactionRequest{MessageID: message})
+	if err != nil || removed.JSON200 == nil || !removed.JSON200.Success {
+		a.w.t.Fatalf("%s takes its reaction away: %v %s", a.name, err, removed.Body)
+	}
+}
+
+// page fetches the newest messages of a private chat.
+func (a *agent) page(chat string) []client.Message {
+	a.w.t.Helper()
+	read, err := a.ListPrivateMessagesWithResponse(a.w.t.Context(), client.ListPrivateMessagesRequest{ChatID: chat})
+	if err != nil || read.JSON200 == nil {
+		a.w.t.Fatalf("%s reads: %v %s", a.name, err, read.Body)
+	}
+	return read.JSON200.Messages
+}
+
+func TestReactions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	chat, first := alice.send(bob, "the first")
+	_, second := bob.send(alice, "the second")
+	_, third := bob.send(alice, "the third")
+
+	type shown struct {
+		Reactions []client.Reaction
+		Counts    map[string]int64
+	}
+	check := func(when string, want map[string]shown) {
+		t.Helper()
+		got := map[string]shown{}
+		for _, message := range bob.page(chat) {
+			if message.Reactions == nil || message.ReactionCounts == nil {
+				t.Errorf("%s: a message has no reactions field", when)
+			}
+			got[message.MessageID] = shown{message.Reactions, message.ReactionCounts}
+			for i, reaction := range message.Reactions {
+				if i > 0 && reaction.CreatedAt > message.Reactions[i-1].CreatedAt {
+					t.Errorf("%s: reactions are not newest first", when)
+				}
+			}
+		}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(client.Reaction{}, "CreatedAt"), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	by := func(a *agent, emoji string) client.Reaction {
+		return client.Reaction{AgentID: a.id, Username: a.name, Emoji: emoji}
+	}
+
+	alice.unreact(first) // there is none: succeeds unchanged
+	alice.react(first, "👍")
+	bob.react(first, "👍")
+	bob.react(second, "🇵🇹")
+	check("three reactions", map[string]shown{
+		first:  {[]client.Reaction{by(bob, "👍"), by(alice, "👍")}, map[string]int64{"👍": 2}},
+		second: {[]client.Reaction{by(bob, "🇵🇹")}, map[string]int64{"🇵🇹": 1}},
+		third:  {},
+	})
+	alice.react(first, "👨‍👩‍👧‍👦") // replaces, and is the newest by that
+	check("one replaced", map[string]shown{
+		first:  {[]client.Reaction{by(alice, "👨‍👩‍👧‍👦"), by(bob, "👍")}, map[string]int64{"👍": 1, "👨‍👩‍👧‍👦": 1}},
+		second: {[]client.Reaction{by(bob, "🇵🇹")}, map[string]int64{"🇵🇹": 1}},
+		third:  {},
+	})
+	bob.unreact(first)
+	bob.unreact(first)
+	bob.unreact(second)
+	check("two taken away", map[string]shown{first: {[]client.Reaction{by(alice, "👨‍👩‍👧‍👦")}, map[string]int64{"👨‍👩‍👧‍👦": 1}}, second: {}, third: {}})
+}
+
+// TestManyReactions: the newest are shown one by one, all are counted, also an emoji that only an old one has.
+func TestManyReactions(t *testing.T) {
+	t.Parallel()
+	document, err := openapi3.NewLoader().LoadFromData(parley.Contract)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := document.Components.Schemas["Message"].Value.Properties["reactions"].Value.MaxItems; *most != store.ReactionLimit {
+		t.Errorf("the contract shows %d reactions, the store %d", *most, store.ReactionLimit)
+	}
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	chat, message := alice.send(bob, "a popular message")
+	alice.react(message, "🐌")
+	w.exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
+		SELECT gen_random_uuid(), 'fan_' || i, '', true, sha256(CAST('fan ' || i AS bytea)), now() FROM generate_series(1, 150) AS i`)
+	w.exec(`INSERT INTO reactions SELECT o.conversation_id, o.number, a.id, CASE WHEN substr(a.username, 5)::int % 3 = 0 THEN '👍' ELSE '👏' END,
+		clock_timestamp() + substr(a.username, 5)::int * interval '1 millisecond' FROM messages o, agents a WHERE a.username LIKE 'fan%'`)
+	got := bob.page(chat)[0]
+	if diff := cmp.Diff(map[string]int64{"👍": 50, "👏": 100, "🐌": 1}, got.ReactionCounts); diff != "" {
+		t.Errorf("the counts (-want +got):\n%s", diff)
+	}
+	if len(got.Reactions) != store.ReactionLimit {
+		t.Fatalf("%d reactions are shown, want %d", len(got.Reactions), store.ReactionLimit)
+	}
+	for i, reaction := range got.Reactions {
+		if want := fmt.Sprintf("fan_%d", 150-i); reaction.Username != want {
+			t.Fatalf("at %d stands the reaction of %s, want %s", i, reaction.Username, want)
+		}
+	}
+}
+
+func TestWhoMayReact(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	admin, reader, stranger, banned := w.agent("admin"), w.agent("reader"), w.agent("stranger"), w.agent("banned")
+	_, private := admin.send(reader, "private")
+	message := map[string]string{"private": private}
+	for _, kind := range []string{"group", "channel"} {
+		w.plant(kind, kind, admin, reader, banned)
+		w.plantMessage(kind, admin, "in the "+kind)
+	}
+	for _, unread := range reader.unread(nil, nil, nil).Messages {
+		switch unread.SourceType {
+		case client.SourceTypeGroupChat:
+			message["group"] = unread.MessageID
+		case client.SourceTypeChannel:
+			message["channel"] = unread.MessageID
+		}
+	}
+	w.exec(`UPDATE memberships m SET status = 'banned' FROM agents a WHERE a.id = m.agent_id AND a.username = 'banned'`)
+	w.exec(`INSERT INTO memberships SELECT c.id, a.id, 'member', 0, 0, now() FROM conversations c, agents a WHERE c.name = 'group' AND a.username = 'admin'`)
+
+	for _, id := range message {
+		reader.react(id, "👍")
+		admin.react(id, "👍") // of the channel without subscription
+	}
+	refused := func(who *agent, path, body string, status int, code client.ErrorCode) {
+		t.Helper()
+		revenue, reactions := w.revenue(), w.count("SELECT count(*) FROM reactions")
+		a := w.pay(who.wallet, path, body, "X-API-KEY", who.key)
+		if a.status != status || a.Code != string(code) || a.Charged {
+			t.Errorf("%s at %s %s: %v, want %d %s", who.name, path, body, a, status, code)
+		}
+		if w.revenue() != revenue || w.count("SELECT count(*) FROM reactions") != reactions {
+			t.Errorf("%s at %s %s: was charged or changed something", who.name, path, body)
+		}
+	}
+	both := func(who *agent, id string, status int, code client.ErrorCode) {
+		t.Helper()
+		refused(who, "/message/react", `{"message_id":`+quote(id)+`,"emoji":"👍"}`, status, code)
+		refused(who, "/message/react/remove", `{"message_id":`+quote(id)+`}`, status, code)
+	}
+	both(stranger, message["private"], http.StatusForbidden, client.ErrorCodeNotMember)
+	both(stranger, message["group"], http.StatusForbidden, client.ErrorCodeNotMember)
+	both(stranger, message["channel"], http.StatusForbidden, client.ErrorCodeNotSubscriber)
+	both(banned, message["group"], http.StatusForbidden, client.ErrorCodeBanned)
+	both(banned, message["channel"], http.StatusForbidden, client.ErrorCodeBanned)
+	both(reader, noMessage, http.StatusNotFound, client.ErrorCodeMessageNotFound)
+	for _, text := range []string{"a", "1", "👍👍", "\ufe0f", "🏽", "👍 ", "", "not an emoji, and far longer than any"} {
+		refused(reader, "/message/react", `{"message_id":`+quote(private)+`,"emoji":`+quote(text)+`}`, http.StatusBadRequest, client.ErrorCodeInvalidRequest)
+	}
+	w.exec(`UPDATE conversations SET deleted_at = now() WHERE kind <> 'private'`)
+	for _, kind := range []string{"group", "channel"} {
+		both(reader, message[kind], http.StatusGone, client.ErrorCodeDeleted)
+		both(stranger, message[kind], http.StatusGone, client.ErrorCodeDeleted)
+	}
+}

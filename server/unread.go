@@ -1,0 +1,43 @@
+package server
+
+import (
+	"context"
+
+	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/store"
+)
+
+// sources is how a conversation of each kind is named as the source of a message.
+var sources = map[string]struct {
+	kind   gen.SourceType
+	prefix string
+}{
+	store.KindPrivate: {gen.SourceTypePrivateChat, chatPrefix},
+	store.KindGroup:   {gen.SourceTypeGroupChat, chatPrefix},
+	store.KindChannel: {gen.SourceTypeChannel, channelPrefix},
+}
+
+// ListUnreadMessages returns what the caller has not read, oldest first, and marks it read unless it is told not to.
+func (s *Server) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessagesRequestObject) (gen.ListUnreadMessagesResponseObject, error) {
+	tx := s.transaction(ctx)
+	list := tx.Unread
+	if req.Params.MarkRead {
+		list = tx.ReadUnread
+	}
+	unread, err := list(ctx, callerFrom(ctx).ID, req.Params.Page, req.Params.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	page := gen.ListUnreadMessages200JSONResponse{
+		Messages: make([]gen.UnreadMessage, len(unread.Messages)), TotalUnread: unread.Total, Page: req.Params.Page, PageSize: req.Params.PageSize,
+	}
+	for i, message := range unread.Messages {
+		source := sources[message.Kind]
+		page.Messages[i] = gen.UnreadMessage{
+			MessageID: formatID(messagePrefix, message.ID), SenderID: formatID(agentPrefix, message.SenderID), SenderUsername: message.SenderUsername,
+			Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
+			SourceType: source.kind, SourceID: formatID(source.prefix, message.ConversationID),
+		}
+	}
+	return page, nil
+}

@@ -1,0 +1,195 @@
+package server_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/x402"
+)
+
+// plant makes a group chat or channel in the database: its admin, and its members or subscribers.
+func (w *world) plant(kind, name string, admin *agent, members ...*agent) {
+	w.t.Helper()
+	w.exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, member_count, created_at)
+		SELECT gen_random_uuid(), '%s', '%s', id, %d, now() FROM agents WHERE username = '%s'`, kind, name, len(members), admin.name))
+	for _, member := range members {
+		w.exec(fmt.Sprintf(`INSERT INTO memberships SELECT c.id, a.id, 'member', c.last_number, c.last_number, now() FROM conversations c, agents a
+			WHERE c.name = '%s' AND a.username = '%s'`, name, member.name))
+	}
+}
+
+// plantMessage writes to a planted conversation.
+func (w *world) plantMessage(name string, sender *agent, content string) {
+	w.t.Helper()
+	w.secret(content)
+	w.exec(fmt.Sprintf(`
+		WITH bumped AS (UPDATE conversations SET last_number = last_number + 1, last_message_at = clock_timestamp() WHERE name = '%s' RETURNING *),
+		own AS (UPDATE memberships m SET unread_own = unread_own + 1 FROM bumped b, agents a WHERE m.conversation_id = b.id AND m.agent_id = a.id AND a.username = '%s')
+		INSERT INTO messages SELECT b.id, b.last_number, gen_random_uuid(), a.id, '%s', b.last_message_at FROM bumped b, agents a WHERE a.username = '%[2]s'`,
+		name, sender.name, content))
+}
+
+// unread polls; nil means the contract's default.
+func (a *agent) unread(page, size *int64, markRead *bool) *client.UnreadPage {
+	a.w.t.Helper()
+	unread, err := a.ListUnreadMessagesWithResponse(a.w.t.Context(), &client.ListUnreadMessagesParams{Page: page, PageSize: size, MarkRead: markRead})
+	if err != nil || unread.JSON200 == nil {
+		a.w.t.Fatalf("%s polls: %v %s", a.name, err, unread.Body)
+	}
+	return unread.JSON200
+}
+
+// contents is a page in short: source and content of each message.
+func contents(page *client.UnreadPage) []string {
+	short := []string{}
+	for _, message := range page.Messages {
+		prefix, _, _ := strings.Cut(message.SourceID, "_")
+		short = append(short, fmt.Sprintf("%s in %s %s: %s", message.SenderUsername, message.SourceType, prefix, message.Content))
+	}
+	return short
+}
+
+func TestUnreadMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	w.plant("group", "the group", carol, alice, bob, carol)
+	w.plant("channel", "the channel", alice, bob, carol)
+	chat, first := alice.send(bob, "private one")
+	w.plantMessage("the group", carol, "group one")
+	bob.send(alice, "an answer")
+	w.plantMessage("the channel", alice, "broadcast")
+	w.plantMessage("the group", bob, "bobs own")
+	w.plantMessage("the group", alice, "group two")
+	alice.send(bob, "private two")
+
+	all := []string{
+		"alice in private_chat chat: private one", "carol in group_chat chat: group one", "alice in channel channel: broadcast",
+		"alice in group_chat chat: group two", "alice in private_chat chat: private two",
+	}
+	check := func(when string, page *client.UnreadPage, total int64, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(append([]string{}, want...), contents(page)); diff != "" || page.TotalUnread != total {
+			t.Errorf("%s: total %d, want %d; messages (-want +got):\n%s", when, page.TotalUnread, total, diff)
+		}
+	}
+	// Looking changes nothing, and pages are stable.
+	for range 2 {
+		check("looking", bob.unread(nil, nil, new(false)), 5, all...)
+		check("looking at page 1 of 2", bob.unread(nil, new(int64(2)), new(false)), 5, all[:2]...)
+		check("looking at page 2 of 2", bob.unread(new(int64(2)), new(int64(2)), new(false)), 5, all[2:4]...)
+		check("looking at page 3 of 2", bob.unread(new(int64(3)), new(int64(2)), new(false)), 5, all[4:]...)
+		check("looking beyond the end", bob.unread(new(int64(4)), new(int64(2)), new(false)), 5)
+		check("looking as far as numbers go", bob.unread(new(int64(1<<53-1)), new(int64(250)), new(false)), 5)
+	}
+	page := bob.unread(nil, nil, new(false))
+	if page.Page != 1 || page.PageSize != 50 {
+		t.Errorf("a page by default is page %d of %d, want 1 of 50", page.Page, page.PageSize)
+	}
+	want := client.UnreadMessage{MessageID: first, SenderID: alice.id, SenderUsername: "alice", Content: "private one", ContentType: "text/plain",
+		CreatedAt: page.Messages[0].CreatedAt, SourceType: client.SourceTypePrivateChat, SourceID: chat}
+	if diff := cmp.Diff(want, page.Messages[0]); diff != "" || time.Since(time.UnixMilli(int64(page.Messages[0].CreatedAt*1000))).Abs() > time.Minute {
+		t.Errorf("the oldest message (-want +got):\n%s", diff)
+	}
+
+	// The default marks as read, and so does the next page 1 follow.
+	check("polling", bob.unread(nil, new(int64(2)), nil), 5, all[:2]...)
+	check("polling again", bob.unread(nil, new(int64(2)), nil), 3, all[2:4]...)
+	w.plantMessage("the group", carol, "group three")
+	check("polling when something has come", bob.unread(nil, nil, nil), 2, all[4], "carol in group_chat chat: group three")
+	check("polling when all is read", bob.unread(nil, nil, nil), 0)
+
+	// Reading a message reads the older ones of its conversation too, whichever page it stands on.
+	bob.send(alice, "one")
+	bob.send(alice, "two")
+	check("page 2 of alice", alice.unread(new(int64(3)), new(int64(1)), nil), 6, "bob in group_chat chat: bobs own")
+	check("alice after that", alice.unread(nil, nil, new(false)), 4,
+		"bob in private_chat chat: an answer", "carol in group_chat chat: group three", "bob in private_chat chat: one", "bob in private_chat chat: two")
+	read, err := alice.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat, N: new(int64(1))})
+	if err != nil || read.JSON200 == nil {
+		t.Fatalf("alice reads: %v %s", err, read.Body)
+	}
+	check("alice after a fetch", alice.unread(nil, nil, new(false)), 1, "carol in group_chat chat: group three")
+
+	// What is gone is not unread.
+	w.plantMessage("the group", carol, "group four")
+	w.plantMessage("the channel", alice, "broadcast two")
+	check("bob", bob.unread(nil, nil, new(false)), 2, "carol in group_chat chat: group four", "alice in channel channel: broadcast two")
+	w.exec("UPDATE memberships m SET status = 'banned' FROM conversations c, agents a WHERE c.id = m.conversation_id AND c.name = 'the group' AND a.id = m.agent_id AND a.username = 'bob'")
+	check("bob after a ban", bob.unread(nil, nil, new(false)), 1, "alice in channel channel: broadcast two")
+	w.exec("UPDATE conversations SET deleted_at = now() WHERE name = 'the channel'")
+	check("bob after a deletion", bob.unread(nil, nil, new(false)), 0)
+}
+
+// TestAdminWithoutSubscription: a channel's admin who does not subscribe has nothing unread there.
+func TestAdminWithoutSubscription(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	w.plant("channel", "news", alice, bob)
+	w.plantMessage("news", bob, "from the admin before")
+	if page := alice.unread(nil, nil, nil); len(page.Messages) != 0 || page.TotalUnread != 0 {
+		t.Errorf("the admin has %+v", page)
+	}
+}
+
+// TestUnreadAnswersAreNotLost: the same payment gets the same answer although its messages are read by now; the next
+// payment does not.
+func TestUnreadAnswersAreNotLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	alice.send(bob, "not to be lost")
+	sign := func() string {
+		inquiry := w.call(http.MethodGet, "/agent/unread", "")
+		required, err := x402.DecodePaymentRequired(inquiry.header.Get(x402.HeaderPaymentRequired))
+		if err != nil {
+			t.Fatal(err)
+		}
+		payload, err := x402.Sign(bob.wallet, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		header, err := x402.EncodePaymentPayload(payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return header
+	}
+	get := func(query, payment string) answer {
+		return w.call(http.MethodGet, "/agent/unread"+query, "", "X-API-KEY", bob.key, x402.HeaderPaymentSignature, payment)
+	}
+	revenue := w.revenue()
+	for _, query := range []string{"?page=0", "?page_size=251", "?page_size=0", "?mark_read=maybe", "?n=5"} {
+		if a := get(query, sign()); a.status != http.StatusBadRequest {
+			t.Errorf("%s: %v, want 400", query, a)
+		}
+	}
+	if w.revenue() != revenue {
+		t.Error("a refused poll was charged")
+	}
+	payment := sign()
+	first := get("", payment)
+	if first.status != http.StatusOK || !bytes.Contains(first.body, []byte("not to be lost")) {
+		t.Fatalf("bob polls: %v", first)
+	}
+	if again := get("", payment); !bytes.Equal(again.body, first.body) {
+		t.Errorf("the same payment: %v, want %v", again, first)
+	}
+	if spelled := get("?page=1&mark_read=true", payment); !bytes.Equal(spelled.body, first.body) {
+		t.Errorf("the same payment with the defaults spelled out: %v, want %v", spelled, first)
+	}
+	if next := get("", sign()); next.status != http.StatusOK || bytes.Contains(next.body, []byte("not to be lost")) {
+		t.Errorf("another payment: %v, want no messages", next)
+	}
+	if charged := w.revenue() - revenue; charged != 2000 {
+		t.Errorf("two polls have brought %d", charged)
+	}
+}

@@ -1,0 +1,118 @@
+package store_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
+)
+
+// TestEveryPollerSeesEveryMessage: 32 senders write tens of thousands of messages to ten conversations while eight
+// agents poll. Every poller sees every message of others exactly once and in order, the counters agree with what was
+// sent, and nothing waits for ever.
+func TestEveryPollerSeesEveryMessage(t *testing.T) {
+	t.Parallel()
+	const senders, pollers, conversations, each = 32, 8, 10, 640
+	s := storetest.New(t)
+	ctx := t.Context()
+	var members []uuid.UUID
+	for i := range senders + pollers {
+		members = append(members, agent(t, s, fmt.Sprintf("agent_%d", i)))
+	}
+	var groups []uuid.UUID
+	for i := range conversations {
+		group := uuid.Must(uuid.NewV7())
+		groups = append(groups, group)
+		err := s.Transaction(ctx, func(tx *store.Store) error {
+			if err := tx.CreateGroupChat(ctx, group, members[0], fmt.Sprintf("group %d", i), nil, false); err != nil {
+				return err
+			}
+			return tx.Join(ctx, group, members...)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	var writing, reading sync.WaitGroup
+	for i := range senders {
+		writing.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 1))
+			for n := range each {
+				sent, err := s.SendGroupMessage(ctx, groups[random.IntN(conversations)], members[i], uuid.Must(uuid.NewV7()), fmt.Sprintf("message %d of sender %d", n, i))
+				if err != nil || sent == nil {
+					t.Errorf("sender %d: %v %v", i, sent, err)
+					return
+				}
+			}
+		})
+	}
+	deadline := time.Now().Add(5 * time.Minute)
+	seen := make([]int, pollers)
+	for i := range pollers {
+		reading.Go(func() {
+			newest := map[uuid.UUID]int64{}
+			for seen[i] < senders*each {
+				if time.Now().After(deadline) {
+					t.Errorf("poller %d has seen %d messages after five minutes", i, seen[i])
+					return
+				}
+				var page *store.Unread
+				err := s.Transaction(ctx, func(tx *store.Store) (err error) {
+					page, err = tx.ReadUnread(ctx, members[senders+i], 1, 250)
+					return err
+				})
+				if err != nil {
+					t.Errorf("poller %d: %v", i, err)
+					return
+				}
+				for _, message := range page.Messages {
+					// Nobody but senders writes, so a poller meets every number of every conversation: 1, 2, 3 …
+					if message.Number != newest[message.ConversationID]+1 {
+						t.Errorf("poller %d: number %d follows %d", i, message.Number, newest[message.ConversationID])
+						return
+					}
+					newest[message.ConversationID] = message.Number
+					seen[i]++
+				}
+			}
+		})
+	}
+	writing.Wait()
+	reading.Wait()
+
+	total := int64(0)
+	for _, group := range groups {
+		seat, err := s.Seat(ctx, store.KindGroup, group, members[senders])
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += seat.LastNumber
+		if seat.ReadNumber != seat.LastNumber {
+			t.Errorf("the first poller has read up to %d of %d", seat.ReadNumber, seat.LastNumber)
+		}
+	}
+	if total != senders*each {
+		t.Errorf("the counters say %d messages, %d were sent", total, senders*each)
+	}
+	for i, count := range seen {
+		if count != senders*each {
+			t.Errorf("poller %d saw %d messages, want %d", i, count, senders*each)
+		}
+	}
+	for i := range pollers {
+		if left, err := s.Unread(ctx, members[senders+i], 1, 1); err != nil || left.Total != 0 {
+			t.Errorf("poller %d has %d unread in the end (%v)", i, left.Total, err)
+		}
+	}
+	// A sender has never read: everything but its own is unread to it.
+	if unread, err := s.Unread(ctx, members[0], 1, 1); err != nil || unread.Total != senders*each-each {
+		t.Errorf("the first sender has %d unread (%v), want %d", unread.Total, err, senders*each-each)
+	}
+}

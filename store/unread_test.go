@@ -1,0 +1,393 @@
+package store_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
+)
+
+// ground is a database with four agents, a private chat of each pair, a group chat of all, and a channel of the first
+// agent, which does not subscribe, with the others as subscribers.
+type ground struct {
+	*store.Store
+	t             *testing.T
+	connection    *pgx.Conn
+	agents        []uuid.UUID
+	conversations []uuid.UUID
+	members       map[uuid.UUID][]uuid.UUID // who may write, by conversation
+	group         uuid.UUID
+}
+
+func newGround(t *testing.T) *ground {
+	t.Helper()
+	g := &ground{t: t, members: map[uuid.UUID][]uuid.UUID{}}
+	url := storetest.URL(t)
+	var err error
+	if g.Store, err = store.Open(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	if g.connection, err = pgx.Connect(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.connection.Close(context.Background()) })
+	for i := range 4 {
+		g.agents = append(g.agents, agent(t, g.Store, fmt.Sprintf("agent_%d", i)))
+	}
+	for i, a := range g.agents {
+		for _, b := range g.agents[:i] {
+			sent, err := g.SendPrivateMessage(t.Context(), a, b, uuid.Must(uuid.NewV7()), "the first")
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.add(sent.ConversationID, a, b)
+		}
+	}
+	g.group = uuid.Must(uuid.NewV7())
+	channel := uuid.Must(uuid.NewV7())
+	g.query(func(c *pgx.Conn) error {
+		_, err := c.Exec(t.Context(), `INSERT INTO conversations (id, kind, name, admin_id, created_at) VALUES ($1, 'group', 'all', $3, now()), ($2, 'channel', 'news', $3, now())`,
+			g.group, channel, g.agents[0])
+		return err
+	})
+	if err := errors.Join(g.Join(t.Context(), g.group, g.agents...), g.Join(t.Context(), channel, g.agents[1:]...)); err != nil {
+		t.Fatal(err)
+	}
+	g.add(g.group, g.agents...)
+	g.add(channel, g.agents[0])
+	return g
+}
+
+func (g *ground) add(conversation uuid.UUID, writers ...uuid.UUID) {
+	g.conversations = append(g.conversations, conversation)
+	g.members[conversation] = writers
+}
+
+func (g *ground) query(fn func(*pgx.Conn) error) {
+	g.t.Helper()
+	if err := fn(g.connection); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// recount counts what the agent has not read, message by message: their ids, oldest first.
+func (g *ground) recount(agent uuid.UUID) (ids []uuid.UUID) {
+	g.t.Helper()
+	g.query(func(c *pgx.Conn) error {
+		rows, err := c.Query(g.t.Context(), `
+			SELECT o.id FROM messages o JOIN memberships m ON m.conversation_id = o.conversation_id AND m.agent_id = $1 AND m.status = 'member'
+			JOIN conversations c ON c.id = o.conversation_id AND c.deleted_at IS NULL
+			WHERE o.number > m.read_number AND o.sender_id <> $1 ORDER BY o.created_at, o.conversation_id, o.number`, agent)
+		if err != nil {
+			return err
+		}
+		ids, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		return err
+	})
+	return ids
+}
+
+// checkCounters compares unread_own of every membership with the messages.
+func (g *ground) checkCounters(when string) {
+	g.t.Helper()
+	var wrong int
+	g.query(func(c *pgx.Conn) error {
+		return c.QueryRow(g.t.Context(), `SELECT count(*) FROM memberships m WHERE status = 'member' AND unread_own <> (SELECT count(*) FROM messages o
+			WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id AND o.number > m.read_number)`).Scan(&wrong)
+	})
+	if wrong > 0 {
+		g.t.Fatalf("after %s, %d memberships count their own messages wrongly", when, wrong)
+	}
+}
+
+func idsOf(messages []store.UnreadMessage) []uuid.UUID {
+	ids := make([]uuid.UUID, len(messages))
+	for i, message := range messages {
+		ids[i] = message.ID
+	}
+	return ids
+}
+
+// read is ReadUnread in a transaction of its own.
+func (g *ground) read(agent uuid.UUID, page, size int64) (unread *store.Unread) {
+	err := g.Transaction(g.t.Context(), func(tx *store.Store) (err error) {
+		unread, err = tx.ReadUnread(g.t.Context(), agent, page, size)
+		return err
+	})
+	if err != nil {
+		g.t.Errorf("read unread messages: %v", err)
+		return &store.Unread{}
+	}
+	return unread
+}
+
+// TestUnreadIsWhatRecountingFinds does random things one after the other and recounts after each.
+func TestUnreadIsWhatRecountingFinds(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	ctx := t.Context()
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	pick := func(from []uuid.UUID) uuid.UUID { return from[random.IntN(len(from))] }
+	for range 400 {
+		who, where := pick(g.agents), pick(g.conversations)
+		var when string
+		var err error
+		switch random.IntN(10) {
+		default:
+			when, who = "a message", pick(g.members[where])
+			_, err = g.SendAnywhere(ctx, where, who, uuid.Must(uuid.NewV7()), "text")
+		case 6:
+			number := random.Int64N(40)
+			when = fmt.Sprintf("reading up to %d", number)
+			err = g.MarkRead(ctx, where, who, number)
+		case 7:
+			when = "rejoining"
+			err = g.Transaction(ctx, func(tx *store.Store) error {
+				return errors.Join(tx.Hold(ctx, g.group), tx.Leave(ctx, g.group, who), tx.Join(ctx, g.group, who))
+			})
+		case 8, 9:
+			page, size := random.Int64N(3)+1, random.Int64N(6)+1
+			when = fmt.Sprintf("page %d of %d", page, size)
+			want := g.recount(who)
+			all := int64(len(want))
+			first, last := min((page-1)*size, all), min(page*size, all)
+			peeked, peekErr := g.Unread(ctx, who, page, size)
+			read := g.read(who, page, size)
+			if err = peekErr; err != nil {
+				break
+			}
+			for name, got := range map[string]*store.Unread{"peeking": peeked, "reading": read} {
+				if diff := gocmp.Diff(append([]uuid.UUID{}, want[first:last]...), idsOf(got.Messages)); diff != "" || got.Total != all {
+					t.Fatalf("%s at %s: total %d, want %d, messages (-want +got):\n%s", name, when, got.Total, all, diff)
+				}
+			}
+			for _, message := range read.Messages {
+				seat, err := g.Seat(ctx, message.Kind, message.ConversationID, who)
+				if err != nil || seat.ReadNumber < message.Number {
+					t.Fatalf("number %d was returned and the marker stands at %d (%v)", message.Number, seat.ReadNumber, err)
+				}
+			}
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		g.checkCounters(when)
+		unread, err := g.Unread(ctx, who, 1, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := gocmp.Diff(append([]uuid.UUID{}, g.recount(who)...), idsOf(unread.Messages)); diff != "" || unread.Total != int64(len(unread.Messages)) {
+			t.Fatalf("after %s, total %d, unread messages (-recounted +listed):\n%s", when, unread.Total, diff)
+		}
+	}
+}
+
+// TestPollingWhileOthersWrite: eight write, four of them poll, one takes memberships crosswise. Every agent sees each
+// message of others exactly once, in the order of its conversation, and nobody waits for ever.
+func TestPollingWhileOthersWrite(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	ctx := t.Context()
+	for _, agent := range g.agents {
+		g.read(agent, 1, 1000) // the first messages of the chats
+	}
+	const each = 300
+	giveUp := errors.New("give up")
+	var writers, pollers sync.WaitGroup
+	for i := range 8 {
+		writers.Go(func() {
+			me := g.agents[i%4]
+			var mine []uuid.UUID
+			for _, conversation := range g.conversations {
+				if slices.Contains(g.members[conversation], me) {
+					mine = append(mine, conversation)
+				}
+			}
+			for n := range each {
+				err := g.Transaction(ctx, func(tx *store.Store) error {
+					if _, err := tx.SendAnywhere(ctx, mine[rand.IntN(len(mine))], me, uuid.Must(uuid.NewV7()), "text"); err != nil {
+						return err
+					}
+					if n%4 == 3 { // as after a rehearsal
+						return giveUp
+					}
+					return nil
+				})
+				if err != nil && !errors.Is(err, giveUp) {
+					t.Errorf("send: %v", err)
+				}
+			}
+		})
+	}
+	written := make(chan struct{})
+	pollers.Go(func() { // as somebody who leaves one conversation and writes to another
+		for n := 0; ; n++ {
+			select {
+			case <-written:
+				return
+			default:
+			}
+			first, second := g.conversations[0], g.group
+			if n%2 == 0 {
+				first, second = second, first
+			}
+			err := g.Transaction(ctx, func(tx *store.Store) error {
+				err := tx.MarkRead(ctx, first, g.agents[0], 0)
+				time.Sleep(time.Millisecond)
+				return errors.Join(err, tx.MarkRead(ctx, second, g.agents[0], 0))
+			})
+			if err != nil {
+				t.Errorf("take memberships crosswise: %v", err)
+			}
+		}
+	})
+	seen := make([][]store.UnreadMessage, len(g.agents))
+	for i, agent := range g.agents {
+		pollers.Go(func() {
+			for {
+				var over bool
+				select {
+				case <-written:
+					over = true
+				default:
+				}
+				unread := g.read(agent, 1, rand.Int64N(50)+1)
+				seen[i] = append(seen[i], unread.Messages...)
+				if int64(len(unread.Messages)) > unread.Total {
+					t.Errorf("a page of %d messages says that there are %d in all", len(unread.Messages), unread.Total)
+				}
+				if over && unread.Total == 0 {
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(written)
+	pollers.Wait()
+	g.checkCounters("polling")
+	for i, agent := range g.agents {
+		var want []uuid.UUID
+		g.query(func(c *pgx.Conn) error {
+			rows, err := c.Query(ctx, `SELECT o.id FROM messages o JOIN memberships m USING (conversation_id)
+				WHERE m.agent_id = $1 AND o.sender_id <> $1 AND o.content = 'text' ORDER BY o.id`, agent)
+			if err != nil {
+				return err
+			}
+			want, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+			return err
+		})
+		newest := map[uuid.UUID]int64{}
+		for _, message := range seen[i] {
+			if message.Number <= newest[message.ConversationID] {
+				t.Errorf("agent %d sees number %d of a conversation after number %d", i, message.Number, newest[message.ConversationID])
+			}
+			newest[message.ConversationID] = message.Number
+		}
+		got := idsOf(seen[i])
+		slices.SortFunc(got, func(a, b uuid.UUID) int { return cmp.Compare(a.String(), b.String()) })
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("agent %d has seen %d of %d messages (-sent +seen):\n%s", i, len(got), len(want), diff)
+		}
+	}
+}
+
+// TestTwoPollsAtOnce: of two polls of one agent each returns other messages.
+func TestTwoPollsAtOnce(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	reader := g.agents[0]
+	for range 200 {
+		if _, err := g.SendAnywhere(t.Context(), g.group, g.agents[1], uuid.Must(uuid.NewV7()), "text"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := g.recount(reader)
+	var mu sync.Mutex
+	var got []uuid.UUID
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for {
+				unread := g.read(reader, 1, 7)
+				if len(unread.Messages) == 0 {
+					return
+				}
+				mu.Lock()
+				got = append(got, idsOf(unread.Messages)...)
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	byText := func(a, b uuid.UUID) int { return cmp.Compare(a.String(), b.String()) }
+	slices.SortFunc(want, byText)
+	slices.SortFunc(got, byText)
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("four polls at once have returned (-sent +returned):\n%s", diff)
+	}
+}
+
+// TestReadingWhileOneWrites: a marker that moves while a message of the same agent is under way counts that message.
+func TestReadingWhileOneWrites(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	ctx := t.Context()
+	me := g.agents[0]
+	g.read(me, 1, 1000)
+	other, err := g.SendAnywhere(ctx, g.group, g.agents[1], uuid.Must(uuid.NewV7()), "from another")
+	if err != nil {
+		t.Fatal(err)
+	}
+	marked := make(chan error, 1)
+	if err := g.Transaction(ctx, func(tx *store.Store) error {
+		if _, err := tx.SendAnywhere(ctx, g.group, me, uuid.Must(uuid.NewV7()), "my own"); err != nil {
+			return err
+		}
+		go func() { marked <- g.MarkRead(ctx, g.group, me, other.Number) }()
+		// A poll does not wait for the message: it leaves the conversation for the next time.
+		if unread := g.read(me, 1, 10); len(unread.Messages) != 0 || unread.Total != 1 {
+			t.Errorf("a poll while the membership is taken returns %d messages of %d, want none of one", len(unread.Messages), unread.Total)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-marked; err != nil {
+		t.Fatal(err)
+	}
+	g.checkCounters("reading while writing")
+	if unread := g.read(me, 1, 10); unread.Total != 0 {
+		t.Errorf("everything was read or written by the agent itself, and %d are unread", unread.Total)
+	}
+	seat, err := g.Seat(ctx, store.KindGroup, g.group, me)
+	if err != nil || seat.ReadNumber != seat.LastNumber {
+		t.Errorf("the marker stands at %d of %d (%v), want it past the own message", seat.ReadNumber, seat.LastNumber, err)
+	}
+}
+
+func TestUnreadPagesFarOut(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	for _, page := range []int64{3, 1 << 40, 1<<53 - 1} {
+		unread, err := g.Unread(t.Context(), g.agents[0], page, 250)
+		if err != nil || len(unread.Messages) != 0 || unread.Total != 3 {
+			t.Errorf("page %d: %+v (%v), want no messages of three", page, unread, err)
+		}
+	}
+}
