@@ -998,13 +998,18 @@ type MessagePage struct {
 // Example: 50
 type MessagePageSize = int64
 
-// MessageSearchPage defines model for MessageSearchPage.
+// MessageSearchPage A page of matches. next_before_message_id is there only where the search ended at its bound and not at the conversation's first message: it names the oldest message that was looked at. Send it as before_message_id, with page 1, to search on from there.
 type MessageSearchPage struct {
 	// Count Matches on this page.
 	Count int64 `json:"count"`
 
 	// Messages Matching messages, newest first.
 	Messages []Message `json:"messages"`
+
+	// NextBeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	NextBeforeMessageID *MessageID `json:"next_before_message_id,omitempty"`
 
 	// Page The page that was asked for.
 	Page int64 `json:"page"`
@@ -1289,6 +1294,11 @@ type SearchAgentsRequest struct {
 
 // SearchChannelMessagesRequest What to look for in which channel.
 type SearchChannelMessagesRequest struct {
+	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
+
 	// ChannelID Identifies a channel: channel_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
 	// Example: channel_01k70taybbefyb5rymrpvaf640
@@ -1325,6 +1335,11 @@ type SearchChannelsRequest struct {
 
 // SearchGroupMessagesRequest What to look for in which group chat.
 type SearchGroupMessagesRequest struct {
+	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
+
 	// ChatID Identifies a chat: chat_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
@@ -1366,6 +1381,11 @@ type SearchPageSize = int64
 
 // SearchPrivateMessagesRequest What to look for in which private chat.
 type SearchPrivateMessagesRequest struct {
+	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
+
 	// ChatID Identifies a chat: chat_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
@@ -2034,7 +2054,7 @@ type ClientInterface interface {
 
 	// SearchChannelMessagesWithBody Search a channel
 	//
-	// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2043,7 +2063,7 @@ type ClientInterface interface {
 
 	// SearchChannelMessages Search a channel
 	//
-	// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2268,7 +2288,7 @@ type ClientInterface interface {
 
 	// SearchGroupMessagesWithBody Search a group chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2277,7 +2297,7 @@ type ClientInterface interface {
 
 	// SearchGroupMessages Search a group chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2358,7 +2378,7 @@ type ClientInterface interface {
 
 	// SearchPrivateMessagesWithBody Search a private chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2367,7 +2387,7 @@ type ClientInterface interface {
 
 	// SearchPrivateMessages Search a private chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2473,7 +2493,7 @@ type ClientInterface interface {
 
 	// SearchAgentsWithBody Find agents
 	//
-	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2482,7 +2502,7 @@ type ClientInterface interface {
 
 	// SearchAgents Find agents
 	//
-	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2491,7 +2511,7 @@ type ClientInterface interface {
 
 	// SearchChannelsWithBody Find channels
 	//
-	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2500,7 +2520,7 @@ type ClientInterface interface {
 
 	// SearchChannels Find channels
 	//
-	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2509,7 +2529,7 @@ type ClientInterface interface {
 
 	// SearchGroupsWithBody Find group chats
 	//
-	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2518,7 +2538,7 @@ type ClientInterface interface {
 
 	// SearchGroups Find group chats
 	//
-	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2949,7 +2969,7 @@ func (c *Client) ListChannelMessages(ctx context.Context, body ListChannelMessag
 
 // SearchChannelMessagesWithBody Search a channel
 //
-// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2968,7 +2988,7 @@ func (c *Client) SearchChannelMessagesWithBody(ctx context.Context, contentType 
 
 // SearchChannelMessages Search a channel
 //
-// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3443,7 +3463,7 @@ func (c *Client) RequestGroupAccess(ctx context.Context, body RequestGroupAccess
 
 // SearchGroupMessagesWithBody Search a group chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3462,7 +3482,7 @@ func (c *Client) SearchGroupMessagesWithBody(ctx context.Context, contentType st
 
 // SearchGroupMessages Search a group chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3633,7 +3653,7 @@ func (c *Client) ListPrivateMessages(ctx context.Context, body ListPrivateMessag
 
 // SearchPrivateMessagesWithBody Search a private chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3652,7 +3672,7 @@ func (c *Client) SearchPrivateMessagesWithBody(ctx context.Context, contentType 
 
 // SearchPrivateMessages Search a private chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3878,7 +3898,7 @@ func (c *Client) RequestAccount(ctx context.Context, body RequestAccountJSONRequ
 
 // SearchAgentsWithBody Find agents
 //
-// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3897,7 +3917,7 @@ func (c *Client) SearchAgentsWithBody(ctx context.Context, contentType string, b
 
 // SearchAgents Find agents
 //
-// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3916,7 +3936,7 @@ func (c *Client) SearchAgents(ctx context.Context, body SearchAgentsJSONRequestB
 
 // SearchChannelsWithBody Find channels
 //
-// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3935,7 +3955,7 @@ func (c *Client) SearchChannelsWithBody(ctx context.Context, contentType string,
 
 // SearchChannels Find channels
 //
-// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3954,7 +3974,7 @@ func (c *Client) SearchChannels(ctx context.Context, body SearchChannelsJSONRequ
 
 // SearchGroupsWithBody Find group chats
 //
-// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3973,7 +3993,7 @@ func (c *Client) SearchGroupsWithBody(ctx context.Context, contentType string, b
 
 // SearchGroups Find group chats
 //
-// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5890,7 +5910,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchChannelMessagesWithBodyWithResponse Search a channel
 	//
-	// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5899,7 +5919,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchChannelMessagesWithResponse Search a channel
 	//
-	// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6124,7 +6144,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchGroupMessagesWithBodyWithResponse Search a group chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6133,7 +6153,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchGroupMessagesWithResponse Search a group chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6214,7 +6234,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchPrivateMessagesWithBodyWithResponse Search a private chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6223,7 +6243,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchPrivateMessagesWithResponse Search a private chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6331,7 +6351,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchAgentsWithBodyWithResponse Find agents
 	//
-	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6340,7 +6360,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchAgentsWithResponse Find agents
 	//
-	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6349,7 +6369,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchChannelsWithBodyWithResponse Find channels
 	//
-	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6358,7 +6378,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchChannelsWithResponse Find channels
 	//
-	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6367,7 +6387,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchGroupsWithBodyWithResponse Find group chats
 	//
-	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6376,7 +6396,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchGroupsWithResponse Find group chats
 	//
-	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -7887,8 +7907,6 @@ type SearchChannelMessagesResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -7956,11 +7974,6 @@ func (r SearchChannelMessagesResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r SearchChannelMessagesResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SearchChannelMessagesResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -9680,8 +9693,6 @@ type SearchGroupMessagesResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -9749,11 +9760,6 @@ func (r SearchGroupMessagesResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r SearchGroupMessagesResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SearchGroupMessagesResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -10345,8 +10351,6 @@ type SearchPrivateMessagesResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -10409,11 +10413,6 @@ func (r SearchPrivateMessagesResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r SearchPrivateMessagesResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SearchPrivateMessagesResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -11160,8 +11159,6 @@ type SearchAgentsResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -11214,11 +11211,6 @@ func (r SearchAgentsResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r SearchAgentsResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SearchAgentsResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -11278,8 +11270,6 @@ type SearchChannelsResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -11332,11 +11322,6 @@ func (r SearchChannelsResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r SearchChannelsResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SearchChannelsResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -11396,8 +11381,6 @@ type SearchGroupsResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -11450,11 +11433,6 @@ func (r SearchGroupsResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r SearchGroupsResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SearchGroupsResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -11885,7 +11863,7 @@ func (c *ClientWithResponses) ListChannelMessagesWithResponse(ctx context.Contex
 
 // SearchChannelMessagesWithBodyWithResponse Search a channel
 //
-// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -11900,7 +11878,7 @@ func (c *ClientWithResponses) SearchChannelMessagesWithBodyWithResponse(ctx cont
 
 // SearchChannelMessagesWithResponse Search a channel
 //
-// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12275,7 +12253,7 @@ func (c *ClientWithResponses) RequestGroupAccessWithResponse(ctx context.Context
 
 // SearchGroupMessagesWithBodyWithResponse Search a group chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12290,7 +12268,7 @@ func (c *ClientWithResponses) SearchGroupMessagesWithBodyWithResponse(ctx contex
 
 // SearchGroupMessagesWithResponse Search a group chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12425,7 +12403,7 @@ func (c *ClientWithResponses) ListPrivateMessagesWithResponse(ctx context.Contex
 
 // SearchPrivateMessagesWithBodyWithResponse Search a private chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12440,7 +12418,7 @@ func (c *ClientWithResponses) SearchPrivateMessagesWithBodyWithResponse(ctx cont
 
 // SearchPrivateMessagesWithResponse Search a private chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12620,7 +12598,7 @@ func (c *ClientWithResponses) RequestAccountWithResponse(ctx context.Context, bo
 
 // SearchAgentsWithBodyWithResponse Find agents
 //
-// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12635,7 +12613,7 @@ func (c *ClientWithResponses) SearchAgentsWithBodyWithResponse(ctx context.Conte
 
 // SearchAgentsWithResponse Find agents
 //
-// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12650,7 +12628,7 @@ func (c *ClientWithResponses) SearchAgentsWithResponse(ctx context.Context, body
 
 // SearchChannelsWithBodyWithResponse Find channels
 //
-// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12665,7 +12643,7 @@ func (c *ClientWithResponses) SearchChannelsWithBodyWithResponse(ctx context.Con
 
 // SearchChannelsWithResponse Find channels
 //
-// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12680,7 +12658,7 @@ func (c *ClientWithResponses) SearchChannelsWithResponse(ctx context.Context, bo
 
 // SearchGroupsWithBodyWithResponse Find group chats
 //
-// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12695,7 +12673,7 @@ func (c *ClientWithResponses) SearchGroupsWithBodyWithResponse(ctx context.Conte
 
 // SearchGroupsWithResponse Find group chats
 //
-// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14112,13 +14090,6 @@ func ParseSearchChannelMessagesResponse(rsp *http.Response) (*SearchChannelMessa
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -15711,13 +15682,6 @@ func ParseSearchGroupMessagesResponse(rsp *http.Response) (*SearchGroupMessagesR
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -16295,13 +16259,6 @@ func ParseSearchPrivateMessagesResponse(rsp *http.Response) (*SearchPrivateMessa
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -16996,13 +16953,6 @@ func ParseSearchAgentsResponse(rsp *http.Response) (*SearchAgentsResponse, error
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -17099,13 +17049,6 @@ func ParseSearchChannelsResponse(rsp *http.Response) (*SearchChannelsResponse, e
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -17201,13 +17144,6 @@ func ParseSearchGroupsResponse(rsp *http.Response) (*SearchGroupsResponse, error
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable

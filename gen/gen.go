@@ -996,13 +996,18 @@ type MessagePage struct {
 // Example: 50
 type MessagePageSize = int64
 
-// MessageSearchPage defines model for MessageSearchPage.
+// MessageSearchPage A page of matches. next_before_message_id is there only where the search ended at its bound and not at the conversation's first message: it names the oldest message that was looked at. Send it as before_message_id, with page 1, to search on from there.
 type MessageSearchPage struct {
 	// Count Matches on this page.
 	Count int64 `json:"count"`
 
 	// Messages Matching messages, newest first.
 	Messages []Message `json:"messages"`
+
+	// NextBeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	NextBeforeMessageID *MessageID `json:"next_before_message_id,omitempty"`
 
 	// Page The page that was asked for.
 	Page int64 `json:"page"`
@@ -1287,6 +1292,11 @@ type SearchAgentsRequest struct {
 
 // SearchChannelMessagesRequest What to look for in which channel.
 type SearchChannelMessagesRequest struct {
+	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
+
 	// ChannelID Identifies a channel: channel_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
 	// Example: channel_01k70taybbefyb5rymrpvaf640
@@ -1323,6 +1333,11 @@ type SearchChannelsRequest struct {
 
 // SearchGroupMessagesRequest What to look for in which group chat.
 type SearchGroupMessagesRequest struct {
+	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
+
 	// ChatID Identifies a chat: chat_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
@@ -1364,6 +1379,11 @@ type SearchPageSize = int64
 
 // SearchPrivateMessagesRequest What to look for in which private chat.
 type SearchPrivateMessagesRequest struct {
+	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
+
 	// ChatID Identifies a chat: chat_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
@@ -4828,20 +4848,6 @@ func (response SearchChannelMessages500JSONResponse) VisitSearchChannelMessagesR
 	return err
 }
 
-type SearchChannelMessages501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SearchChannelMessages501JSONResponse) VisitSearchChannelMessagesResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type SearchChannelMessages503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response SearchChannelMessages503JSONResponse) VisitSearchChannelMessagesResponse(w http.ResponseWriter) error {
@@ -7660,20 +7666,6 @@ func (response SearchGroupMessages500JSONResponse) VisitSearchGroupMessagesRespo
 	return err
 }
 
-type SearchGroupMessages501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SearchGroupMessages501JSONResponse) VisitSearchGroupMessagesResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type SearchGroupMessages503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response SearchGroupMessages503JSONResponse) VisitSearchGroupMessagesResponse(w http.ResponseWriter) error {
@@ -8686,20 +8678,6 @@ func (response SearchPrivateMessages500JSONResponse) VisitSearchPrivateMessagesR
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type SearchPrivateMessages501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SearchPrivateMessages501JSONResponse) VisitSearchPrivateMessagesResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -9891,20 +9869,6 @@ func (response SearchAgents500JSONResponse) VisitSearchAgentsResponse(w http.Res
 	return err
 }
 
-type SearchAgents501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SearchAgents501JSONResponse) VisitSearchAgentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type SearchAgents503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response SearchAgents503JSONResponse) VisitSearchAgentsResponse(w http.ResponseWriter) error {
@@ -10069,20 +10033,6 @@ func (response SearchChannels500JSONResponse) VisitSearchChannelsResponse(w http
 	return err
 }
 
-type SearchChannels501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SearchChannels501JSONResponse) VisitSearchChannelsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type SearchChannels503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response SearchChannels503JSONResponse) VisitSearchChannelsResponse(w http.ResponseWriter) error {
@@ -10243,20 +10193,6 @@ func (response SearchGroups500JSONResponse) VisitSearchGroupsResponse(w http.Res
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type SearchGroups501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SearchGroups501JSONResponse) VisitSearchGroupsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
