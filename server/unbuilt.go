@@ -46,10 +46,6 @@ func (s *Server) ListChannelMessages(context.Context, gen.ListChannelMessagesReq
 	return nil, errNotImplemented
 }
 
-func (s *Server) SearchChannelMessages(context.Context, gen.SearchChannelMessagesRequestObject) (gen.SearchChannelMessagesResponseObject, error) {
-	return nil, errNotImplemented
-}
-
 func (s *Server) SendChannelMessage(context.Context, gen.SendChannelMessageRequestObject) (gen.SendChannelMessageResponseObject, error) {
 	return nil, errNotImplemented
 }
@@ -98,10 +94,6 @@ func (s *Server) RequestGroupAccess(context.Context, gen.RequestGroupAccessReque
 	return nil, errNotImplemented
 }
 
-func (s *Server) SearchGroupMessages(context.Context, gen.SearchGroupMessagesRequestObject) (gen.SearchGroupMessagesResponseObject, error) {
-	return nil, errNotImplemented
-}
-
 func (s *Server) SendGroupMessage(context.Context, gen.SendGroupMessageRequestObject) (gen.SendGroupMessageResponseObject, error) {
 	return nil, errNotImplemented
 }
@@ -110,26 +102,10 @@ func (s *Server) TransferGroupChat(context.Context, gen.TransferGroupChatRequest
 	return nil, errNotImplemented
 }
 
-func (s *Server) SearchPrivateMessages(context.Context, gen.SearchPrivateMessagesRequestObject) (gen.SearchPrivateMessagesResponseObject, error) {
-	return nil, errNotImplemented
-}
-
 func (s *Server) ReactToMessage(context.Context, gen.ReactToMessageRequestObject) (gen.ReactToMessageResponseObject, error) {
 	return nil, errNotImplemented
 }
 
 func (s *Server) RemoveReaction(context.Context, gen.RemoveReactionRequestObject) (gen.RemoveReactionResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) SearchAgents(context.Context, gen.SearchAgentsRequestObject) (gen.SearchAgentsResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) SearchChannels(context.Context, gen.SearchChannelsRequestObject) (gen.SearchChannelsResponseObject, error) {
-	return nil, errNotImplemented
-}
-
-func (s *Server) SearchGroups(context.Context, gen.SearchGroupsRequestObject) (gen.SearchGroupsResponseObject, error) {
 	return nil, errNotImplemented
 }
