@@ -37,7 +37,6 @@ const (
 	ErrorCodeMessageNotFound      ErrorCode = "message_not_found"
 	ErrorCodeMethodNotAllowed     ErrorCode = "method_not_allowed"
 	ErrorCodeNotAdmin             ErrorCode = "not_admin"
-	ErrorCodeNotImplemented       ErrorCode = "not_implemented"
 	ErrorCodeNotMember            ErrorCode = "not_member"
 	ErrorCodeNotSubscriber        ErrorCode = "not_subscriber"
 	ErrorCodePathNotFound         ErrorCode = "path_not_found"
@@ -95,8 +94,6 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodeMethodNotAllowed:
 		return true
 	case ErrorCodeNotAdmin:
-		return true
-	case ErrorCodeNotImplemented:
 		return true
 	case ErrorCodeNotMember:
 		return true
@@ -305,7 +302,6 @@ type APIError struct {
 	// - `unsupported_media_type`: 415: the body must be application/json
 	// - `rate_limited`: 429: wait as long as Retry-After says
 	// - `internal_error`: 500: our fault
-	// - `not_implemented`: 501: this operation is not built yet
 	// - `unavailable`: 503: a dependency is away; try again after Retry-After
 	// - `payment_unknown`: 503: the outcome of the settlement is not known yet; send the same payment again after Retry-After, do not sign a new one
 	//
@@ -674,7 +670,6 @@ type Emoji = string
 // - `unsupported_media_type`: 415: the body must be application/json
 // - `rate_limited`: 429: wait as long as Retry-After says
 // - `internal_error`: 500: our fault
-// - `not_implemented`: 501: this operation is not built yet
 // - `unavailable`: 503: a dependency is away; try again after Retry-After
 // - `payment_unknown`: 503: the outcome of the settlement is not known yet; send the same payment again after Retry-After, do not sign a new one
 //
@@ -998,13 +993,18 @@ type MessagePage struct {
 // Example: 50
 type MessagePageSize = int64
 
-// MessageSearchPage defines model for MessageSearchPage.
+// MessageSearchPage A page of matches. next_before_message_id is there only where the search ended at its bound and not at the conversation's first message: it names the oldest message that was looked at. Send it as before_message_id, with page 1, to search on from there.
 type MessageSearchPage struct {
 	// Count Matches on this page.
 	Count int64 `json:"count"`
 
 	// Messages Matching messages, newest first.
 	Messages []Message `json:"messages"`
+
+	// NextBeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	NextBeforeMessageID *MessageID `json:"next_before_message_id,omitempty"`
 
 	// Page The page that was asked for.
 	Page int64 `json:"page"`
@@ -1289,6 +1289,11 @@ type SearchAgentsRequest struct {
 
 // SearchChannelMessagesRequest What to look for in which channel.
 type SearchChannelMessagesRequest struct {
+	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
+
 	// ChannelID Identifies a channel: channel_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
 	// Example: channel_01k70taybbefyb5rymrpvaf640
@@ -1325,6 +1330,11 @@ type SearchChannelsRequest struct {
 
 // SearchGroupMessagesRequest What to look for in which group chat.
 type SearchGroupMessagesRequest struct {
+	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
+
 	// ChatID Identifies a chat: chat_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
@@ -1366,6 +1376,11 @@ type SearchPageSize = int64
 
 // SearchPrivateMessagesRequest What to look for in which private chat.
 type SearchPrivateMessagesRequest struct {
+	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
+
 	// ChatID Identifies a chat: chat_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
@@ -1622,9 +1637,6 @@ type MethodNotAllowed = APIError
 
 // NotFound Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
 type NotFound = APIError
-
-// NotImplemented Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
-type NotImplemented = APIError
 
 // PaymentRequired Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
 type PaymentRequired = APIError
@@ -2034,7 +2046,7 @@ type ClientInterface interface {
 
 	// SearchChannelMessagesWithBody Search a channel
 	//
-	// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2043,7 +2055,7 @@ type ClientInterface interface {
 
 	// SearchChannelMessages Search a channel
 	//
-	// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2268,7 +2280,7 @@ type ClientInterface interface {
 
 	// SearchGroupMessagesWithBody Search a group chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2277,7 +2289,7 @@ type ClientInterface interface {
 
 	// SearchGroupMessages Search a group chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2358,7 +2370,7 @@ type ClientInterface interface {
 
 	// SearchPrivateMessagesWithBody Search a private chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2367,7 +2379,7 @@ type ClientInterface interface {
 
 	// SearchPrivateMessages Search a private chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2473,7 +2485,7 @@ type ClientInterface interface {
 
 	// SearchAgentsWithBody Find agents
 	//
-	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2482,7 +2494,7 @@ type ClientInterface interface {
 
 	// SearchAgents Find agents
 	//
-	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2491,7 +2503,7 @@ type ClientInterface interface {
 
 	// SearchChannelsWithBody Find channels
 	//
-	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2500,7 +2512,7 @@ type ClientInterface interface {
 
 	// SearchChannels Find channels
 	//
-	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2509,7 +2521,7 @@ type ClientInterface interface {
 
 	// SearchGroupsWithBody Find group chats
 	//
-	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2518,7 +2530,7 @@ type ClientInterface interface {
 
 	// SearchGroups Find group chats
 	//
-	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2949,7 +2961,7 @@ func (c *Client) ListChannelMessages(ctx context.Context, body ListChannelMessag
 
 // SearchChannelMessagesWithBody Search a channel
 //
-// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2968,7 +2980,7 @@ func (c *Client) SearchChannelMessagesWithBody(ctx context.Context, contentType 
 
 // SearchChannelMessages Search a channel
 //
-// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3443,7 +3455,7 @@ func (c *Client) RequestGroupAccess(ctx context.Context, body RequestGroupAccess
 
 // SearchGroupMessagesWithBody Search a group chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3462,7 +3474,7 @@ func (c *Client) SearchGroupMessagesWithBody(ctx context.Context, contentType st
 
 // SearchGroupMessages Search a group chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3633,7 +3645,7 @@ func (c *Client) ListPrivateMessages(ctx context.Context, body ListPrivateMessag
 
 // SearchPrivateMessagesWithBody Search a private chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3652,7 +3664,7 @@ func (c *Client) SearchPrivateMessagesWithBody(ctx context.Context, contentType 
 
 // SearchPrivateMessages Search a private chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3878,7 +3890,7 @@ func (c *Client) RequestAccount(ctx context.Context, body RequestAccountJSONRequ
 
 // SearchAgentsWithBody Find agents
 //
-// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3897,7 +3909,7 @@ func (c *Client) SearchAgentsWithBody(ctx context.Context, contentType string, b
 
 // SearchAgents Find agents
 //
-// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3916,7 +3928,7 @@ func (c *Client) SearchAgents(ctx context.Context, body SearchAgentsJSONRequestB
 
 // SearchChannelsWithBody Find channels
 //
-// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3935,7 +3947,7 @@ func (c *Client) SearchChannelsWithBody(ctx context.Context, contentType string,
 
 // SearchChannels Find channels
 //
-// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3954,7 +3966,7 @@ func (c *Client) SearchChannels(ctx context.Context, body SearchChannelsJSONRequ
 
 // SearchGroupsWithBody Find group chats
 //
-// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3973,7 +3985,7 @@ func (c *Client) SearchGroupsWithBody(ctx context.Context, contentType string, b
 
 // SearchGroups Find group chats
 //
-// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5890,7 +5902,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchChannelMessagesWithBodyWithResponse Search a channel
 	//
-	// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5899,7 +5911,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchChannelMessagesWithResponse Search a channel
 	//
-	// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6124,7 +6136,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchGroupMessagesWithBodyWithResponse Search a group chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6133,7 +6145,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchGroupMessagesWithResponse Search a group chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6214,7 +6226,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchPrivateMessagesWithBodyWithResponse Search a private chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6223,7 +6235,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchPrivateMessagesWithResponse Search a private chat
 	//
-	// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6331,7 +6343,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchAgentsWithBodyWithResponse Find agents
 	//
-	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6340,7 +6352,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchAgentsWithResponse Find agents
 	//
-	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6349,7 +6361,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchChannelsWithBodyWithResponse Find channels
 	//
-	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6358,7 +6370,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchChannelsWithResponse Find channels
 	//
-	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6367,7 +6379,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchGroupsWithBodyWithResponse Find group chats
 	//
-	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6376,7 +6388,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchGroupsWithResponse Find group chats
 	//
-	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+	// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6418,8 +6430,6 @@ type BlockAgentResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -6477,11 +6487,6 @@ func (r BlockAgentResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r BlockAgentResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r BlockAgentResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -6867,8 +6872,6 @@ type RotateKeyResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -6921,11 +6924,6 @@ func (r RotateKeyResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r RotateKeyResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r RotateKeyResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -6987,8 +6985,6 @@ type UnblockAgentResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -7048,11 +7044,6 @@ func (r UnblockAgentResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r UnblockAgentResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r UnblockAgentResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -7106,8 +7097,6 @@ type ListUnreadMessagesResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -7150,11 +7139,6 @@ func (r ListUnreadMessagesResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r ListUnreadMessagesResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r ListUnreadMessagesResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -7214,8 +7198,6 @@ type CreateChannelResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -7268,11 +7250,6 @@ func (r CreateChannelResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r CreateChannelResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r CreateChannelResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -7338,8 +7315,6 @@ type DeleteChannelResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -7409,11 +7384,6 @@ func (r DeleteChannelResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r DeleteChannelResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r DeleteChannelResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -7477,8 +7447,6 @@ type EditChannelResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -7548,11 +7516,6 @@ func (r EditChannelResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r EditChannelResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r EditChannelResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -7614,8 +7577,6 @@ type GetChannelResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -7678,11 +7639,6 @@ func (r GetChannelResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r GetChannelResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r GetChannelResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -7748,8 +7704,6 @@ type ListChannelMessagesResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -7819,11 +7773,6 @@ func (r ListChannelMessagesResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r ListChannelMessagesResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r ListChannelMessagesResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -7887,8 +7836,6 @@ type SearchChannelMessagesResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -7958,11 +7905,6 @@ func (r SearchChannelMessagesResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SearchChannelMessagesResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r SearchChannelMessagesResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -8026,8 +7968,6 @@ type SendChannelMessageResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -8097,11 +8037,6 @@ func (r SendChannelMessageResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SendChannelMessageResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r SendChannelMessageResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -8165,8 +8100,6 @@ type SubscribeChannelResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -8236,11 +8169,6 @@ func (r SubscribeChannelResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SubscribeChannelResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r SubscribeChannelResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -8304,8 +8232,6 @@ type TransferChannelResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -8375,11 +8301,6 @@ func (r TransferChannelResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r TransferChannelResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r TransferChannelResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -8441,8 +8362,6 @@ type UnsubscribeChannelResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -8507,11 +8426,6 @@ func (r UnsubscribeChannelResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r UnsubscribeChannelResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r UnsubscribeChannelResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -8573,8 +8487,6 @@ type CreateGroupChatResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -8637,11 +8549,6 @@ func (r CreateGroupChatResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r CreateGroupChatResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r CreateGroupChatResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -8707,8 +8614,6 @@ type DeleteGroupChatResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -8778,11 +8683,6 @@ func (r DeleteGroupChatResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r DeleteGroupChatResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r DeleteGroupChatResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -8846,8 +8746,6 @@ type EditGroupChatResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -8917,11 +8815,6 @@ func (r EditGroupChatResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r EditGroupChatResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r EditGroupChatResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -8985,8 +8878,6 @@ type GetGroupChatResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -9056,11 +8947,6 @@ func (r GetGroupChatResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r GetGroupChatResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r GetGroupChatResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -9124,8 +9010,6 @@ type LeaveGroupChatResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -9195,11 +9079,6 @@ func (r LeaveGroupChatResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r LeaveGroupChatResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r LeaveGroupChatResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -9263,8 +9142,6 @@ type ListGroupMessagesResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -9334,11 +9211,6 @@ func (r ListGroupMessagesResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r ListGroupMessagesResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r ListGroupMessagesResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -9402,8 +9274,6 @@ type PinGroupMessageResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -9473,11 +9343,6 @@ func (r PinGroupMessageResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r PinGroupMessageResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r PinGroupMessageResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -9541,8 +9406,6 @@ type RequestGroupAccessResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -9612,11 +9475,6 @@ func (r RequestGroupAccessResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r RequestGroupAccessResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r RequestGroupAccessResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -9680,8 +9538,6 @@ type SearchGroupMessagesResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -9751,11 +9607,6 @@ func (r SearchGroupMessagesResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SearchGroupMessagesResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r SearchGroupMessagesResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -9819,8 +9670,6 @@ type SendGroupMessageResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -9890,11 +9739,6 @@ func (r SendGroupMessageResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SendGroupMessageResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r SendGroupMessageResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -9958,8 +9802,6 @@ type TransferGroupChatResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -10027,11 +9869,6 @@ func (r TransferGroupChatResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r TransferGroupChatResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r TransferGroupChatResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -10345,8 +10182,6 @@ type SearchPrivateMessagesResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -10409,11 +10244,6 @@ func (r SearchPrivateMessagesResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r SearchPrivateMessagesResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SearchPrivateMessagesResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -10673,8 +10503,6 @@ type ReactToMessageResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -10744,11 +10572,6 @@ func (r ReactToMessageResponse) GetJSON500() *InternalError {
 	return r.JSON500
 }
 
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r ReactToMessageResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
-}
-
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
 func (r ReactToMessageResponse) GetJSON503() *Unavailable {
 	return r.JSON503
@@ -10812,8 +10635,6 @@ type RemoveReactionResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -10881,11 +10702,6 @@ func (r RemoveReactionResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r RemoveReactionResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r RemoveReactionResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -11160,8 +10976,6 @@ type SearchAgentsResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -11214,11 +11028,6 @@ func (r SearchAgentsResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r SearchAgentsResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SearchAgentsResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -11278,8 +11087,6 @@ type SearchChannelsResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -11332,11 +11139,6 @@ func (r SearchChannelsResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r SearchChannelsResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SearchChannelsResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -11396,8 +11198,6 @@ type SearchGroupsResponse struct {
 	JSON429 *RateLimited
 	// JSON500 the response for an HTTP 500 `application/json` response
 	JSON500 *InternalError
-	// JSON501 the response for an HTTP 501 `application/json` response
-	JSON501 *NotImplemented
 	// JSON503 the response for an HTTP 503 `application/json` response
 	JSON503 *Unavailable
 }
@@ -11450,11 +11250,6 @@ func (r SearchGroupsResponse) GetJSON429() *RateLimited {
 // GetJSON500 returns the response for an HTTP 500 `application/json` response
 func (r SearchGroupsResponse) GetJSON500() *InternalError {
 	return r.JSON500
-}
-
-// GetJSON501 returns the response for an HTTP 501 `application/json` response
-func (r SearchGroupsResponse) GetJSON501() *NotImplemented {
-	return r.JSON501
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
@@ -11885,7 +11680,7 @@ func (c *ClientWithResponses) ListChannelMessagesWithResponse(ctx context.Contex
 
 // SearchChannelMessagesWithBodyWithResponse Search a channel
 //
-// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -11900,7 +11695,7 @@ func (c *ClientWithResponses) SearchChannelMessagesWithBodyWithResponse(ctx cont
 
 // SearchChannelMessagesWithResponse Search a channel
 //
-// Subscribers and the admin only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12275,7 +12070,7 @@ func (c *ClientWithResponses) RequestGroupAccessWithResponse(ctx context.Context
 
 // SearchGroupMessagesWithBodyWithResponse Search a group chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12290,7 +12085,7 @@ func (c *ClientWithResponses) SearchGroupMessagesWithBodyWithResponse(ctx contex
 
 // SearchGroupMessagesWithResponse Search a group chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12425,7 +12220,7 @@ func (c *ClientWithResponses) ListPrivateMessagesWithResponse(ctx context.Contex
 
 // SearchPrivateMessagesWithBodyWithResponse Search a private chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12440,7 +12235,7 @@ func (c *ClientWithResponses) SearchPrivateMessagesWithBodyWithResponse(ctx cont
 
 // SearchPrivateMessagesWithResponse Search a private chat
 //
-// Members only. The query is an RE2 regular expression, matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12620,7 +12415,7 @@ func (c *ClientWithResponses) RequestAccountWithResponse(ctx context.Context, bo
 
 // SearchAgentsWithBodyWithResponse Find agents
 //
-// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12635,7 +12430,7 @@ func (c *ClientWithResponses) SearchAgentsWithBodyWithResponse(ctx context.Conte
 
 // SearchAgentsWithResponse Find agents
 //
-// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable agents only; agents that have blocked the caller are left out. Every word of the query must occur, ignoring case, as a literal part of the username or description. Order: the agent whose username equals the query, then those whose username begins with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable agents and the usernames that begin with the query are searched. Where more than 5,000 agents match, not all of them are ranked; those two kinds are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12650,7 +12445,7 @@ func (c *ClientWithResponses) SearchAgentsWithResponse(ctx context.Context, body
 
 // SearchChannelsWithBodyWithResponse Find channels
 //
-// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12665,7 +12460,7 @@ func (c *ClientWithResponses) SearchChannelsWithBodyWithResponse(ctx context.Con
 
 // SearchChannelsWithResponse Find channels
 //
-// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable channels that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable channels and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12680,7 +12475,7 @@ func (c *ClientWithResponses) SearchChannelsWithResponse(ctx context.Context, bo
 
 // SearchGroupsWithBodyWithResponse Find group chats
 //
-// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12695,7 +12490,7 @@ func (c *ClientWithResponses) SearchGroupsWithBodyWithResponse(ctx context.Conte
 
 // SearchGroupsWithResponse Find group chats
 //
-// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: exact name, then prefix matches, then the rest, newest first. count is the number of results on this page.
+// Discoverable group chats that are not deleted. Every word of the query must occur, ignoring case, as a literal part of the name or description. Order: names equal to the query, then those that begin with it, then the rest, each newest first. count is the number of results on this page. A query needs a word, and is best with one that has three letters or digits in a row: without one, only the newest 10,000 discoverable group chats and the names that begin with the query are searched. Where more than 5,000 match, not all of them are ranked; those two kinds are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12813,13 +12608,6 @@ func ParseBlockAgentResponse(rsp *http.Response) (*BlockAgentResponse, error) {
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -13198,13 +12986,6 @@ func ParseRotateKeyResponse(rsp *http.Response) (*RotateKeyResponse, error) {
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -13308,13 +13089,6 @@ func ParseUnblockAgentResponse(rsp *http.Response) (*UnblockAgentResponse, error
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -13396,13 +13170,6 @@ func ParseListUnreadMessagesResponse(rsp *http.Response) (*ListUnreadMessagesRes
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -13499,13 +13266,6 @@ func ParseCreateChannelResponse(rsp *http.Response) (*CreateChannelResponse, err
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -13624,13 +13384,6 @@ func ParseDeleteChannelResponse(rsp *http.Response) (*DeleteChannelResponse, err
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -13748,13 +13501,6 @@ func ParseEditChannelResponse(rsp *http.Response) (*EditChannelResponse, error) 
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -13864,13 +13610,6 @@ func ParseGetChannelResponse(rsp *http.Response) (*GetChannelResponse, error) {
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -13989,13 +13728,6 @@ func ParseListChannelMessagesResponse(rsp *http.Response) (*ListChannelMessagesR
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -14112,13 +13844,6 @@ func ParseSearchChannelMessagesResponse(rsp *http.Response) (*SearchChannelMessa
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -14237,13 +13962,6 @@ func ParseSendChannelMessageResponse(rsp *http.Response) (*SendChannelMessageRes
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -14360,13 +14078,6 @@ func ParseSubscribeChannelResponse(rsp *http.Response) (*SubscribeChannelRespons
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -14485,13 +14196,6 @@ func ParseTransferChannelResponse(rsp *http.Response) (*TransferChannelResponse,
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -14602,13 +14306,6 @@ func ParseUnsubscribeChannelResponse(rsp *http.Response) (*UnsubscribeChannelRes
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -14718,13 +14415,6 @@ func ParseCreateGroupChatResponse(rsp *http.Response) (*CreateGroupChatResponse,
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -14843,13 +14533,6 @@ func ParseDeleteGroupChatResponse(rsp *http.Response) (*DeleteGroupChatResponse,
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -14966,13 +14649,6 @@ func ParseEditGroupChatResponse(rsp *http.Response) (*EditGroupChatResponse, err
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -15091,13 +14767,6 @@ func ParseGetGroupChatResponse(rsp *http.Response) (*GetGroupChatResponse, error
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -15214,13 +14883,6 @@ func ParseLeaveGroupChatResponse(rsp *http.Response) (*LeaveGroupChatResponse, e
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -15339,13 +15001,6 @@ func ParseListGroupMessagesResponse(rsp *http.Response) (*ListGroupMessagesRespo
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -15462,13 +15117,6 @@ func ParsePinGroupMessageResponse(rsp *http.Response) (*PinGroupMessageResponse,
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -15587,13 +15235,6 @@ func ParseRequestGroupAccessResponse(rsp *http.Response) (*RequestGroupAccessRes
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -15710,13 +15351,6 @@ func ParseSearchGroupMessagesResponse(rsp *http.Response) (*SearchGroupMessagesR
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -15835,13 +15469,6 @@ func ParseSendGroupMessageResponse(rsp *http.Response) (*SendGroupMessageRespons
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -15958,13 +15585,6 @@ func ParseTransferGroupChatResponse(rsp *http.Response) (*TransferGroupChatRespo
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -16296,13 +15916,6 @@ func ParseSearchPrivateMessagesResponse(rsp *http.Response) (*SearchPrivateMessa
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -16584,13 +16197,6 @@ func ParseReactToMessageResponse(rsp *http.Response) (*ReactToMessageResponse, e
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -16707,13 +16313,6 @@ func ParseRemoveReactionResponse(rsp *http.Response) (*RemoveReactionResponse, e
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
@@ -16996,13 +16595,6 @@ func ParseSearchAgentsResponse(rsp *http.Response) (*SearchAgentsResponse, error
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -17099,13 +16691,6 @@ func ParseSearchChannelsResponse(rsp *http.Response) (*SearchChannelsResponse, e
 		}
 		response.JSON500 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
-
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -17201,13 +16786,6 @@ func ParseSearchGroupsResponse(rsp *http.Response) (*SearchGroupsResponse, error
 			return nil, err
 		}
 		response.JSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 501:
-		var dest NotImplemented
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON501 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Unavailable

@@ -35,7 +35,6 @@ const (
 	ErrorCodeMessageNotFound      ErrorCode = "message_not_found"
 	ErrorCodeMethodNotAllowed     ErrorCode = "method_not_allowed"
 	ErrorCodeNotAdmin             ErrorCode = "not_admin"
-	ErrorCodeNotImplemented       ErrorCode = "not_implemented"
 	ErrorCodeNotMember            ErrorCode = "not_member"
 	ErrorCodeNotSubscriber        ErrorCode = "not_subscriber"
 	ErrorCodePathNotFound         ErrorCode = "path_not_found"
@@ -93,8 +92,6 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodeMethodNotAllowed:
 		return true
 	case ErrorCodeNotAdmin:
-		return true
-	case ErrorCodeNotImplemented:
 		return true
 	case ErrorCodeNotMember:
 		return true
@@ -303,7 +300,6 @@ type APIError struct {
 	// - `unsupported_media_type`: 415: the body must be application/json
 	// - `rate_limited`: 429: wait as long as Retry-After says
 	// - `internal_error`: 500: our fault
-	// - `not_implemented`: 501: this operation is not built yet
 	// - `unavailable`: 503: a dependency is away; try again after Retry-After
 	// - `payment_unknown`: 503: the outcome of the settlement is not known yet; send the same payment again after Retry-After, do not sign a new one
 	//
@@ -672,7 +668,6 @@ type Emoji = string
 // - `unsupported_media_type`: 415: the body must be application/json
 // - `rate_limited`: 429: wait as long as Retry-After says
 // - `internal_error`: 500: our fault
-// - `not_implemented`: 501: this operation is not built yet
 // - `unavailable`: 503: a dependency is away; try again after Retry-After
 // - `payment_unknown`: 503: the outcome of the settlement is not known yet; send the same payment again after Retry-After, do not sign a new one
 //
@@ -996,13 +991,18 @@ type MessagePage struct {
 // Example: 50
 type MessagePageSize = int64
 
-// MessageSearchPage defines model for MessageSearchPage.
+// MessageSearchPage A page of matches. next_before_message_id is there only where the search ended at its bound and not at the conversation's first message: it names the oldest message that was looked at. Send it as before_message_id, with page 1, to search on from there.
 type MessageSearchPage struct {
 	// Count Matches on this page.
 	Count int64 `json:"count"`
 
 	// Messages Matching messages, newest first.
 	Messages []Message `json:"messages"`
+
+	// NextBeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	NextBeforeMessageID *MessageID `json:"next_before_message_id,omitempty"`
 
 	// Page The page that was asked for.
 	Page int64 `json:"page"`
@@ -1287,6 +1287,11 @@ type SearchAgentsRequest struct {
 
 // SearchChannelMessagesRequest What to look for in which channel.
 type SearchChannelMessagesRequest struct {
+	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
+
 	// ChannelID Identifies a channel: channel_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
 	// Example: channel_01k70taybbefyb5rymrpvaf640
@@ -1323,6 +1328,11 @@ type SearchChannelsRequest struct {
 
 // SearchGroupMessagesRequest What to look for in which group chat.
 type SearchGroupMessagesRequest struct {
+	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
+
 	// ChatID Identifies a chat: chat_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
@@ -1364,6 +1374,11 @@ type SearchPageSize = int64
 
 // SearchPrivateMessagesRequest What to look for in which private chat.
 type SearchPrivateMessagesRequest struct {
+	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
+
 	// ChatID Identifies a chat: chat_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
@@ -1620,9 +1635,6 @@ type MethodNotAllowed = APIError
 
 // NotFound Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
 type NotFound = APIError
-
-// NotImplemented Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
-type NotImplemented = APIError
 
 // PaymentRequired Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
 type PaymentRequired = APIError
@@ -2395,8 +2407,6 @@ type MethodNotAllowedJSONResponse APIError
 
 type NotFoundJSONResponse APIError
 
-type NotImplementedJSONResponse APIError
-
 type PaymentRequiredJSONResponse APIError
 
 type RateLimitedJSONResponse APIError
@@ -2567,20 +2577,6 @@ func (response BlockAgent500JSONResponse) VisitBlockAgentResponse(w http.Respons
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type BlockAgent501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response BlockAgent501JSONResponse) VisitBlockAgentResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -3224,20 +3220,6 @@ func (response RotateKey500JSONResponse) VisitRotateKeyResponse(w http.ResponseW
 	return err
 }
 
-type RotateKey501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response RotateKey501JSONResponse) VisitRotateKeyResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type RotateKey503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response RotateKey503JSONResponse) VisitRotateKeyResponse(w http.ResponseWriter) error {
@@ -3416,20 +3398,6 @@ func (response UnblockAgent500JSONResponse) VisitUnblockAgentResponse(w http.Res
 	return err
 }
 
-type UnblockAgent501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response UnblockAgent501JSONResponse) VisitUnblockAgentResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type UnblockAgent503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response UnblockAgent503JSONResponse) VisitUnblockAgentResponse(w http.ResponseWriter) error {
@@ -3560,20 +3528,6 @@ func (response ListUnreadMessages500JSONResponse) VisitListUnreadMessagesRespons
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListUnreadMessages501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response ListUnreadMessages501JSONResponse) VisitListUnreadMessagesResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -3738,20 +3692,6 @@ func (response CreateChannel500JSONResponse) VisitCreateChannelResponse(w http.R
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateChannel501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response CreateChannel501JSONResponse) VisitCreateChannelResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -3962,20 +3902,6 @@ func (response DeleteChannel500JSONResponse) VisitDeleteChannelResponse(w http.R
 	return err
 }
 
-type DeleteChannel501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response DeleteChannel501JSONResponse) VisitDeleteChannelResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type DeleteChannel503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response DeleteChannel503JSONResponse) VisitDeleteChannelResponse(w http.ResponseWriter) error {
@@ -4182,20 +4108,6 @@ func (response EditChannel500JSONResponse) VisitEditChannelResponse(w http.Respo
 	return err
 }
 
-type EditChannel501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response EditChannel501JSONResponse) VisitEditChannelResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type EditChannel503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response EditChannel503JSONResponse) VisitEditChannelResponse(w http.ResponseWriter) error {
@@ -4384,20 +4296,6 @@ func (response GetChannel500JSONResponse) VisitGetChannelResponse(w http.Respons
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetChannel501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response GetChannel501JSONResponse) VisitGetChannelResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -4608,20 +4506,6 @@ func (response ListChannelMessages500JSONResponse) VisitListChannelMessagesRespo
 	return err
 }
 
-type ListChannelMessages501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response ListChannelMessages501JSONResponse) VisitListChannelMessagesResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type ListChannelMessages503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response ListChannelMessages503JSONResponse) VisitListChannelMessagesResponse(w http.ResponseWriter) error {
@@ -4824,20 +4708,6 @@ func (response SearchChannelMessages500JSONResponse) VisitSearchChannelMessagesR
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type SearchChannelMessages501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SearchChannelMessages501JSONResponse) VisitSearchChannelMessagesResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -5048,20 +4918,6 @@ func (response SendChannelMessage500JSONResponse) VisitSendChannelMessageRespons
 	return err
 }
 
-type SendChannelMessage501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SendChannelMessage501JSONResponse) VisitSendChannelMessageResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type SendChannelMessage503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response SendChannelMessage503JSONResponse) VisitSendChannelMessageResponse(w http.ResponseWriter) error {
@@ -5264,20 +5120,6 @@ func (response SubscribeChannel500JSONResponse) VisitSubscribeChannelResponse(w 
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type SubscribeChannel501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SubscribeChannel501JSONResponse) VisitSubscribeChannelResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -5488,20 +5330,6 @@ func (response TransferChannel500JSONResponse) VisitTransferChannelResponse(w ht
 	return err
 }
 
-type TransferChannel501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response TransferChannel501JSONResponse) VisitTransferChannelResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type TransferChannel503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response TransferChannel503JSONResponse) VisitTransferChannelResponse(w http.ResponseWriter) error {
@@ -5694,20 +5522,6 @@ func (response UnsubscribeChannel500JSONResponse) VisitUnsubscribeChannelRespons
 	return err
 }
 
-type UnsubscribeChannel501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response UnsubscribeChannel501JSONResponse) VisitUnsubscribeChannelResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type UnsubscribeChannel503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response UnsubscribeChannel503JSONResponse) VisitUnsubscribeChannelResponse(w http.ResponseWriter) error {
@@ -5896,20 +5710,6 @@ func (response CreateGroupChat500JSONResponse) VisitCreateGroupChatResponse(w ht
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateGroupChat501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response CreateGroupChat501JSONResponse) VisitCreateGroupChatResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -6120,20 +5920,6 @@ func (response DeleteGroupChat500JSONResponse) VisitDeleteGroupChatResponse(w ht
 	return err
 }
 
-type DeleteGroupChat501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response DeleteGroupChat501JSONResponse) VisitDeleteGroupChatResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type DeleteGroupChat503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response DeleteGroupChat503JSONResponse) VisitDeleteGroupChatResponse(w http.ResponseWriter) error {
@@ -6336,20 +6122,6 @@ func (response EditGroupChat500JSONResponse) VisitEditGroupChatResponse(w http.R
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type EditGroupChat501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response EditGroupChat501JSONResponse) VisitEditGroupChatResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -6560,20 +6332,6 @@ func (response GetGroupChat500JSONResponse) VisitGetGroupChatResponse(w http.Res
 	return err
 }
 
-type GetGroupChat501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response GetGroupChat501JSONResponse) VisitGetGroupChatResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type GetGroupChat503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response GetGroupChat503JSONResponse) VisitGetGroupChatResponse(w http.ResponseWriter) error {
@@ -6776,20 +6534,6 @@ func (response LeaveGroupChat500JSONResponse) VisitLeaveGroupChatResponse(w http
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type LeaveGroupChat501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response LeaveGroupChat501JSONResponse) VisitLeaveGroupChatResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -7000,20 +6744,6 @@ func (response ListGroupMessages500JSONResponse) VisitListGroupMessagesResponse(
 	return err
 }
 
-type ListGroupMessages501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response ListGroupMessages501JSONResponse) VisitListGroupMessagesResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type ListGroupMessages503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response ListGroupMessages503JSONResponse) VisitListGroupMessagesResponse(w http.ResponseWriter) error {
@@ -7216,20 +6946,6 @@ func (response PinGroupMessage500JSONResponse) VisitPinGroupMessageResponse(w ht
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PinGroupMessage501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response PinGroupMessage501JSONResponse) VisitPinGroupMessageResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -7440,20 +7156,6 @@ func (response RequestGroupAccess500JSONResponse) VisitRequestGroupAccessRespons
 	return err
 }
 
-type RequestGroupAccess501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response RequestGroupAccess501JSONResponse) VisitRequestGroupAccessResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type RequestGroupAccess503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response RequestGroupAccess503JSONResponse) VisitRequestGroupAccessResponse(w http.ResponseWriter) error {
@@ -7656,20 +7358,6 @@ func (response SearchGroupMessages500JSONResponse) VisitSearchGroupMessagesRespo
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type SearchGroupMessages501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SearchGroupMessages501JSONResponse) VisitSearchGroupMessagesResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -7880,20 +7568,6 @@ func (response SendGroupMessage500JSONResponse) VisitSendGroupMessageResponse(w 
 	return err
 }
 
-type SendGroupMessage501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SendGroupMessage501JSONResponse) VisitSendGroupMessageResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type SendGroupMessage503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response SendGroupMessage503JSONResponse) VisitSendGroupMessageResponse(w http.ResponseWriter) error {
@@ -8096,20 +7770,6 @@ func (response TransferGroupChat500JSONResponse) VisitTransferGroupChatResponse(
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type TransferGroupChat501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response TransferGroupChat501JSONResponse) VisitTransferGroupChatResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -8690,20 +8350,6 @@ func (response SearchPrivateMessages500JSONResponse) VisitSearchPrivateMessagesR
 	return err
 }
 
-type SearchPrivateMessages501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SearchPrivateMessages501JSONResponse) VisitSearchPrivateMessagesResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type SearchPrivateMessages503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response SearchPrivateMessages503JSONResponse) VisitSearchPrivateMessagesResponse(w http.ResponseWriter) error {
@@ -9179,20 +8825,6 @@ func (response ReactToMessage500JSONResponse) VisitReactToMessageResponse(w http
 	return err
 }
 
-type ReactToMessage501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response ReactToMessage501JSONResponse) VisitReactToMessageResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type ReactToMessage503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response ReactToMessage503JSONResponse) VisitReactToMessageResponse(w http.ResponseWriter) error {
@@ -9395,20 +9027,6 @@ func (response RemoveReaction500JSONResponse) VisitRemoveReactionResponse(w http
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RemoveReaction501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response RemoveReaction501JSONResponse) VisitRemoveReactionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -9891,20 +9509,6 @@ func (response SearchAgents500JSONResponse) VisitSearchAgentsResponse(w http.Res
 	return err
 }
 
-type SearchAgents501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SearchAgents501JSONResponse) VisitSearchAgentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type SearchAgents503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response SearchAgents503JSONResponse) VisitSearchAgentsResponse(w http.ResponseWriter) error {
@@ -10069,20 +9673,6 @@ func (response SearchChannels500JSONResponse) VisitSearchChannelsResponse(w http
 	return err
 }
 
-type SearchChannels501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SearchChannels501JSONResponse) VisitSearchChannelsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type SearchChannels503JSONResponse struct{ UnavailableJSONResponse }
 
 func (response SearchChannels503JSONResponse) VisitSearchChannelsResponse(w http.ResponseWriter) error {
@@ -10243,20 +9833,6 @@ func (response SearchGroups500JSONResponse) VisitSearchGroupsResponse(w http.Res
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type SearchGroups501JSONResponse struct{ NotImplementedJSONResponse }
-
-func (response SearchGroups501JSONResponse) VisitSearchGroupsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(501)
 	_, err := buf.WriteTo(w)
 	return err
 }

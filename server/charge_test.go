@@ -58,7 +58,6 @@ func TestOnlyA200IsCharged(t *testing.T) {
 		{"a chat of others", "/chat/private/info", `{"chat_id":` + quote(chat) + `}`, carol.key, carol, 403, client.ErrorCodeNotMember},
 		{"messages of others", "/chat/private/messages", `{"chat_id":` + quote(chat) + `}`, carol.key, carol, 403, client.ErrorCodeNotMember},
 		{"an unknown agent", "/agent/profile", `{"username":"nobody"}`, alice.key, alice, 404, client.ErrorCodeAgentNotFound},
-		{"what is not built yet", "/channel/search", `{"channel_id":"channel_01k70taybbefyb5rymrpvaf640","query":"news"}`, alice.key, alice, 501, client.ErrorCodeNotImplemented},
 	} {
 		revenue, settles := w.revenue(), w.settles.Load()
 		headers := []string{}

@@ -76,12 +76,7 @@ func sendNote(ctx context.Context, tx *store.Store, to uuid.UUID, what string, a
 
 // readMessages fetches a page of a conversation and moves the caller's marker to the newest message on it.
 func readMessages(ctx context.Context, tx *store.Store, seat *store.Seat, n, page int64, before *gen.MessageID) (*gen.MessagePage, error) {
-	var anchor *uuid.UUID
-	if before != nil {
-		id := idOf(messagePrefix, *before)
-		anchor = &id
-	}
-	messages, err := tx.Messages(ctx, seat, n, page, anchor)
+	messages, err := tx.Messages(ctx, seat, n, page, anchorOf(before))
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +90,15 @@ func readMessages(ctx context.Context, tx *store.Store, seat *store.Seat, n, pag
 		return nil, err
 	}
 	return &gen.MessagePage{Messages: shown, Total: seat.LastNumber, Page: page}, nil
+}
+
+// anchorOf reads before_message_id, which may be missing.
+func anchorOf(before *gen.MessageID) *uuid.UUID {
+	if before == nil {
+		return nil
+	}
+	id := idOf(messagePrefix, *before)
+	return &id
 }
 
 // toMessages shows messages of one conversation with their reactions.

@@ -39,6 +39,8 @@ var (
 	ErrBlockSelf         = refuse(Invalid, "invalid_request", "an agent cannot block itself")
 	ErrTransferToSelf    = refuse(Invalid, "invalid_request", "the caller is the admin already; name another agent")
 	ErrTwoLists          = refuse(Invalid, "invalid_request", "an agent stands in two lists of this request; keep it in one")
+	ErrNoWord            = refuse(Invalid, "invalid_request", "the query needs a word; it is only white space")
+	ErrPatternTooLarge   = refuse(Invalid, "invalid_request", "the query is too large a pattern; use fewer or smaller repetitions, or look for a word")
 	ErrNotAnEmoji        = refuse(Invalid, "invalid_request", "a reaction is exactly one emoji")
 	ErrSuccessorRequired = refuse(Invalid, "successor_required", "the admin must name a successor before it leaves: send successor_agent_id, a current member other than the caller")
 

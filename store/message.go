@@ -67,16 +67,9 @@ func (s *Store) send(ctx context.Context, condition string, values map[string]an
 // range of the key however far back it lies. With before, pages count from the message older than that one.
 // ErrMessageNotFound if before is not a message of this conversation.
 func (s *Store) Messages(ctx context.Context, seat *Seat, n, page int64, before *uuid.UUID) ([]SentMessage, error) {
-	newest := seat.LastNumber
-	if before != nil {
-		anchor, err := gorm.G[Message](s.db).Select("number").Where("id = ? AND conversation_id = ?", *before, seat.ID).Take(ctx)
-		if errors.Is(err, gorm.ErrRecordNotFound) {
-			return nil, ErrMessageNotFound
-		}
-		if err != nil {
-			return nil, fmt.Errorf("find message: %w", err)
-		}
-		newest = anchor.Number - 1
+	newest, err := s.newestBefore(ctx, seat, before)
+	if err != nil {
+		return nil, err
 	}
 	if page-1 > newest/n { // beyond the end; also keeps the product below from overflowing
 		return nil, nil
@@ -90,4 +83,20 @@ func (s *Store) Messages(ctx context.Context, seat *Seat, n, page int64, before 
 		return nil, fmt.Errorf("list messages: %w", err)
 	}
 	return messages, nil
+}
+
+// newestBefore is the number at which pages begin: the newest message's, or that of the one older than before.
+// ErrMessageNotFound if before is not a message of this conversation.
+func (s *Store) newestBefore(ctx context.Context, seat *Seat, before *uuid.UUID) (int64, error) {
+	if before == nil {
+		return seat.LastNumber, nil
+	}
+	anchor, err := gorm.G[Message](s.db).Select("number").Where("id = ? AND conversation_id = ?", *before, seat.ID).Take(ctx)
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return 0, ErrMessageNotFound
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find message: %w", err)
+	}
+	return anchor.Number - 1, nil
 }

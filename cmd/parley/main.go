@@ -21,7 +21,7 @@ type commands struct {
 	Seed    seed    `cmd:"" help:"Fill an empty database with agents, conversations and messages, to measure with."`
 	Dev     dev     `cmd:"" help:"Run server, PostgreSQL and a play-money payment network in one process, for developers."`
 	Devnet  network `cmd:"" help:"Run only the play-money payment network. Never for production."`
-	Demo    demo    `cmd:"" help:"Watch two agents register and exchange a message, every call paid on a play-money network."`
+	Demo    demo    `cmd:"" help:"Watch three agents walk through the whole interface, every call paid on a play-money network."`
 	Version version `cmd:"" help:"Print the version."`
 }
 

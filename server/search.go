@@ -1,0 +1,53 @@
+package server
+
+import (
+	"context"
+
+	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/store"
+)
+
+// SearchAgents finds discoverable agents; those that have blocked the caller are left out.
+func (s *Server) SearchAgents(ctx context.Context, req gen.SearchAgentsRequestObject) (gen.SearchAgentsResponseObject, error) {
+	agents, err := s.transaction(ctx).SearchAgents(ctx, callerFrom(ctx).ID, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	if err != nil {
+		return nil, err
+	}
+	page := gen.SearchAgents200JSONResponse{Agents: make([]gen.AgentSearchItem, len(agents)), Count: int64(len(agents)), Page: req.Body.Page}
+	for i, agent := range agents {
+		page.Agents[i] = gen.AgentSearchItem{AgentID: formatID(agentPrefix, agent.ID), Username: agent.Username, Description: agent.Description}
+	}
+	return page, nil
+}
+
+// SearchGroups finds discoverable group chats.
+func (s *Server) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestObject) (gen.SearchGroupsResponseObject, error) {
+	groups, err := s.transaction(ctx).SearchConversations(ctx, store.KindGroup, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	if err != nil {
+		return nil, err
+	}
+	page := gen.SearchGroups200JSONResponse{Groups: make([]gen.GroupSearchItem, len(groups)), Count: int64(len(groups)), Page: req.Body.Page}
+	for i, group := range groups {
+		page.Groups[i] = gen.GroupSearchItem{
+			ChatID: formatID(chatPrefix, group.ID), Name: group.Name, Description: group.Description,
+			MemberCount: group.MemberCount, CreatedAt: timestamp(group.CreatedAt),
+		}
+	}
+	return page, nil
+}
+
+// SearchChannels finds discoverable channels.
+func (s *Server) SearchChannels(ctx context.Context, req gen.SearchChannelsRequestObject) (gen.SearchChannelsResponseObject, error) {
+	channels, err := s.transaction(ctx).SearchConversations(ctx, store.KindChannel, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	if err != nil {
+		return nil, err
+	}
+	page := gen.SearchChannels200JSONResponse{Channels: make([]gen.ChannelSearchItem, len(channels)), Count: int64(len(channels)), Page: req.Body.Page}
+	for i, channel := range channels {
+		page.Channels[i] = gen.ChannelSearchItem{
+			ChannelID: formatID(channelPrefix, channel.ID), Name: channel.Name, Description: channel.Description,
+			SubscriberCount: channel.MemberCount, CreatedAt: timestamp(channel.CreatedAt),
+		}
+	}
+	return page, nil
+}

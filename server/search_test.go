@@ -1,0 +1,276 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/parley-chat/parley/client"
+)
+
+// uuidOf is the database's name for an agent, by its username.
+func uuidOf(username string) string {
+	return "(SELECT id FROM agents WHERE username = '" + username + "')"
+}
+
+func TestSearchAgents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	for a, description := range map[*agent]string{alice: "Weather for Lisbon", bob: "100% WEATHER 🌧️", carol: "weather_oracle"} {
+		edited, err := a.EditAgentWithResponse(t.Context(), client.EditAgentRequest{Description: &description})
+		if err != nil || edited.JSON200 == nil {
+			t.Fatalf("%s edits its profile: %v %s", a.name, err, edited.Body)
+		}
+	}
+	search := func(a *agent, request client.SearchAgentsRequest) *client.AgentSearchPage {
+		t.Helper()
+		revenue := w.revenue()
+		found, err := a.SearchAgentsWithResponse(t.Context(), request)
+		if err != nil || found.JSON200 == nil || w.revenue() != revenue+5_000 {
+			t.Fatalf("%s looks for %q: %v %s, and %d were paid", a.name, request.Query, err, found.Body, w.revenue()-revenue)
+		}
+		return found.JSON200
+	}
+	item := func(a *agent, description string) client.AgentSearchItem {
+		return client.AgentSearchItem{AgentID: a.id, Username: a.name, Description: description}
+	}
+	itemA, itemB, itemC := item(alice, "Weather for Lisbon"), item(bob, "100% WEATHER 🌧️"), item(carol, "weather_oracle")
+	page := func(number int64, items ...client.AgentSearchItem) *client.AgentSearchPage {
+		return &client.AgentSearchPage{Agents: append([]client.AgentSearchItem{}, items...), Count: int64(len(items)), Page: number}
+	}
+	for _, test := range []struct {
+		name    string
+		request client.SearchAgentsRequest
+		want    *client.AgentSearchPage
+	}{
+		{"a word, the newest first", client.SearchAgentsRequest{Query: "weather"}, page(1, itemC, itemB, itemA)},
+		{"two words", client.SearchAgentsRequest{Query: "LISBON weather"}, page(1, itemA)},
+		{"a username", client.SearchAgentsRequest{Query: "Bob"}, page(1, itemB)},
+		{"a percent sign", client.SearchAgentsRequest{Query: "%"}, page(1, itemB)},
+		{"an underscore", client.SearchAgentsRequest{Query: "_"}, page(1, itemC)},
+		{"an emoji", client.SearchAgentsRequest{Query: "🌧️"}, page(1, itemB)},
+		{"nothing", client.SearchAgentsRequest{Query: "snow"}, page(1)},
+		{"the second page", client.SearchAgentsRequest{Query: "weather", PageSize: new(int64(2)), Page: new(int64(2))}, page(2, itemA)},
+		{"the last page there is", client.SearchAgentsRequest{Query: "weather", PageSize: new(int64(100)), Page: new(int64(1<<53 - 1))}, page(1<<53 - 1)},
+	} {
+		if diff := cmp.Diff(test.want, search(alice, test.request)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+	w.exec("INSERT INTO blocks VALUES (" + uuidOf("bob") + ", " + uuidOf("alice") + ", now())")
+	w.exec("UPDATE agents SET is_discoverable = false WHERE username = 'carol'")
+	if diff := cmp.Diff(page(1, itemA), search(alice, client.SearchAgentsRequest{Query: "weather"})); diff != "" {
+		t.Errorf("one has blocked the caller, one is not discoverable (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(page(1, itemB, itemA), search(bob, client.SearchAgentsRequest{Query: "weather"})); diff != "" {
+		t.Errorf("the one that blocks still finds the other (-want +got):\n%s", diff)
+	}
+	for _, path := range []string{"/search/agents", "/search/groups", "/search/channels"} {
+		revenue := w.revenue()
+		for _, query := range []string{" ", "\t\u3000\n"} {
+			if a := w.pay(alice.wallet, path, `{"query":`+quote(query)+`}`, "X-API-KEY", alice.key); a.status != 400 || a.Code != "invalid_request" || w.revenue() != revenue {
+				t.Errorf("%s for white space: %v, want an uncharged 400 invalid_request", path, a)
+			}
+		}
+		if a := w.call(http.MethodPost, path, `{"query":"x","page_size":101}`); a.status != 400 {
+			t.Errorf("%s with a page of 101: %v, want 400", path, a)
+		}
+	}
+}
+
+func TestSearchGroupsAndChannels(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	for _, kind := range []string{"group", "channel"} {
+		for j, row := range []string{"'Travel', 'to Lisbon'", "'Travel planners', NULL", "'Lisbon', 'TRAVEL %'"} {
+			w.exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, description, admin_id, is_discoverable, member_count, created_at)
+				VALUES (gen_random_uuid(), '%s', %s, %s, true, %d, to_timestamp(1700000000 + %d))`, kind, row, uuidOf("alice"), j+1, j))
+		}
+		w.exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, is_discoverable, created_at, deleted_at) VALUES
+			(gen_random_uuid(), '%[1]s', 'Travel in secret', %[2]s, false, now(), NULL), (gen_random_uuid(), '%[1]s', 'Travel no more', %[2]s, true, now(), now())`, kind, uuidOf("alice")))
+	}
+	groups, err := alice.SearchGroupsWithResponse(t.Context(), client.SearchGroupsRequest{Query: " travel"})
+	if err != nil || groups.JSON200 == nil {
+		t.Fatalf("alice looks for groups: %v %s", err, groups.Body)
+	}
+	wantGroups := &client.GroupSearchPage{Count: 3, Page: 1, Groups: []client.GroupSearchItem{
+		{Name: "Travel", Description: "to Lisbon", MemberCount: 1, CreatedAt: 1700000000},
+		{Name: "Travel planners", MemberCount: 2, CreatedAt: 1700000001},
+		{Name: "Lisbon", Description: "TRAVEL %", MemberCount: 3, CreatedAt: 1700000002},
+	}}
+	if diff := cmp.Diff(wantGroups, groups.JSON200, cmpopts.IgnoreFields(client.GroupSearchItem{}, "ChatID")); diff != "" {
+		t.Errorf("groups (-want +got):\n%s", diff)
+	}
+	channels, err := alice.SearchChannelsWithResponse(t.Context(), client.SearchChannelsRequest{Query: "% lisb", PageSize: new(int64(1))})
+	if err != nil || channels.JSON200 == nil {
+		t.Fatalf("alice looks for channels: %v %s", err, channels.Body)
+	}
+	wantChannels := &client.ChannelSearchPage{Count: 1, Page: 1, Channels: []client.ChannelSearchItem{
+		{Name: "Lisbon", Description: "TRAVEL %", SubscriberCount: 3, CreatedAt: 1700000002},
+	}}
+	if diff := cmp.Diff(wantChannels, channels.JSON200, cmpopts.IgnoreFields(client.ChannelSearchItem{}, "ChannelID")); diff != "" {
+		t.Errorf("channels (-want +got):\n%s", diff)
+	}
+}
+
+func TestSearchPrivateMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	chat, first := alice.send(bob, "Will it rain in Lisbon tomorrow?")
+	_, second := bob.send(alice, "No: sun in LISBON, 24 degrees (and 12 in Porto")
+	elsewhere, other := carol.send(bob, "Lisbon is not in this chat")
+	search := func(a *agent, request client.SearchPrivateMessagesRequest) *client.MessageSearchPage {
+		t.Helper()
+		found, err := a.SearchPrivateMessagesWithResponse(t.Context(), request)
+		if err != nil || found.JSON200 == nil {
+			t.Fatalf("%s looks for %q: %v %s", a.name, request.Query, err, found.Body)
+		}
+		return found.JSON200
+	}
+	whole := search(bob, client.SearchPrivateMessagesRequest{ChatID: chat, Query: "^will.*\\?$"})
+	want := &client.MessageSearchPage{Count: 1, Page: 1, Messages: []client.Message{{MessageID: first, SenderID: alice.id, SenderUsername: "alice",
+		Content: "Will it rain in Lisbon tomorrow?", ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}}}}
+	if diff := cmp.Diff(want, whole, cmpopts.IgnoreFields(client.Message{}, "CreatedAt")); diff != "" {
+		t.Errorf("one match (-want +got):\n%s", diff)
+	}
+	for _, test := range []struct {
+		name, query string
+		page        int64
+		before      *string
+		want        []string
+	}{
+		{"a word, the newest first", "lisbon", 1, nil, []string{second, first}},
+		{"an alternation", "porto|tomorrow", 1, nil, []string{second, first}},
+		{"no expression, so literal", "(and 12", 1, nil, []string{second}},
+		{"digits", `\d+ degrees`, 1, nil, []string{second}},
+		{"before a message", "lisbon", 1, &second, []string{first}},
+		{"before the first", "lisbon", 1, &first, nil},
+		{"beyond the end", "lisbon", 2, nil, nil},
+		{"far beyond the end", "lisbon", 1<<53 - 1, nil, nil},
+		{"nothing", "snow", 1, nil, nil},
+		{"a character that no text has", `\x00`, 1, nil, nil},
+	} {
+		found := search(bob, client.SearchPrivateMessagesRequest{ChatID: chat, Query: test.query, Page: &test.page, BeforeMessageID: test.before})
+		var got []string
+		for _, message := range found.Messages {
+			got = append(got, message.MessageID)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" || found.Count != int64(len(got)) || found.Page != test.page || found.NextBeforeMessageID != nil {
+			t.Errorf("%s: count %d, page %d, messages (-want +got):\n%s", test.name, found.Count, found.Page, diff)
+		}
+	}
+	if read := w.count("SELECT max(read_number) FROM memberships WHERE agent_id = " + uuidOf("bob")); read != 0 {
+		t.Errorf("searching moved bob's marker to %d", read)
+	}
+	for _, test := range []struct {
+		name   string
+		who    *agent
+		body   string
+		status int
+		code   string
+	}{
+		{"a stranger", carol, `{"chat_id":` + quote(chat) + `,"query":"x"}`, 403, "not_member"},
+		{"an unknown chat", bob, `{"chat_id":` + quote(noChat) + `,"query":"x"}`, 404, "chat_not_found"},
+		{"an anchor elsewhere", bob, `{"chat_id":` + quote(chat) + `,"query":"x","before_message_id":` + quote(other) + `}`, 404, "message_not_found"},
+		{"an anchor of nowhere", bob, `{"chat_id":` + quote(elsewhere) + `,"query":"x","before_message_id":` + quote(noMessage) + `}`, 404, "message_not_found"},
+		{"too large a pattern", bob, `{"chat_id":` + quote(chat) + `,"query":"(a?){999}(a?){999}"}`, 400, "invalid_request"},
+		{"too long a query", bob, `{"chat_id":` + quote(chat) + `,"query":"` + strings.Repeat("x", 257) + `"}`, 400, "invalid_request"},
+	} {
+		revenue := w.revenue()
+		a := w.pay(test.who.wallet, "/chat/private/search", test.body, "X-API-KEY", test.who.key)
+		if a.status != test.status || a.Code != test.code || a.Charged || w.revenue() != revenue {
+			t.Errorf("%s: %v, want %d %s, not charged", test.name, a, test.status, test.code)
+		}
+	}
+}
+
+// TestSearchEndsAtItsBound: a costly pattern over long messages ends before the conversation does, says where, and goes on from there.
+func TestSearchEndsAtItsBound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	chat, _ := alice.send(bob, "the first message 9")
+	w.exec(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
+		SELECT id, i, gen_random_uuid(), ` + uuidOf("alice") + `, repeat('lorem ipsum ', 1300), now() FROM conversations, generate_series(2, 60) AS i`)
+	w.exec(`UPDATE conversations SET last_number = 60`)
+	var before *string
+	searches := 0
+	for {
+		found, err := bob.SearchPrivateMessagesWithResponse(t.Context(), client.SearchPrivateMessagesRequest{ChatID: chat, Query: `\pL{1,200} 9`, BeforeMessageID: before})
+		if err != nil || found.JSON200 == nil {
+			t.Fatalf("bob searches: %v %s", err, found.Body)
+		}
+		searches++
+		if before = found.JSON200.NextBeforeMessageID; before == nil {
+			if found.JSON200.Count != 1 {
+				t.Errorf("the last search finds %d messages, want the first message", found.JSON200.Count)
+			}
+			break
+		}
+		if found.JSON200.Count != 0 || searches > 10 {
+			t.Fatalf("search %d: %s, want none yet", searches, found.Body)
+		}
+	}
+	if searches < 2 {
+		t.Error("one search saw it all; the bound was not reached")
+	}
+}
+
+func TestSearchGroupAndChannelMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol, dave := w.agent("alice"), w.agent("bob"), w.agent("carol"), w.agent("dave")
+	// alice is the admin of both and no subscriber, bob a member, carol banned, dave a stranger.
+	var ids [2]string
+	for i, kind := range []string{"group", "channel"} {
+		ids[i] = fmt.Sprintf("018f0000-0000-7000-8000-00000000000%d", i)
+		w.exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, last_number, created_at) VALUES ('%s', '%s', 'News', %s, 2, now())`, ids[i], kind, uuidOf("alice")))
+		w.exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) VALUES
+			('%[1]s', %[2]s, 'member', 0, 0, now()), ('%[1]s', %[3]s, 'banned', 0, 0, now())`, ids[i], uuidOf("bob"), uuidOf("carol")))
+		w.exec(fmt.Sprintf(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES
+			('%[1]s', 1, gen_random_uuid(), %[2]s, 'Sun in Porto', now()), ('%[1]s', 2, gen_random_uuid(), %[2]s, 'Rain in Lisbon', now())`, ids[i], uuidOf("alice")))
+	}
+	w.exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) VALUES ('%s', %s, 'member', 0, 0, now())`, ids[0], uuidOf("alice")))
+	const group, channel = "chat_01hw000000e008000000000000", "channel_01hw000000e008000000000001"
+	for _, test := range []struct {
+		who    *agent
+		path   string
+		body   string
+		status int
+		code   string
+	}{
+		{alice, "/chat/group/search", `{"chat_id":"` + group + `","query":"lisbon$"}`, 200, ""},
+		{bob, "/chat/group/search", `{"chat_id":"` + group + `","query":"lisbon$"}`, 200, ""},
+		{carol, "/chat/group/search", `{"chat_id":"` + group + `","query":"lisbon$"}`, 403, "banned"},
+		{dave, "/chat/group/search", `{"chat_id":"` + group + `","query":"lisbon$"}`, 403, "not_member"},
+		{alice, "/channel/search", `{"channel_id":"` + channel + `","query":"lisbon$"}`, 200, ""},
+		{bob, "/channel/search", `{"channel_id":"` + channel + `","query":"lisbon$"}`, 200, ""},
+		{carol, "/channel/search", `{"channel_id":"` + channel + `","query":"lisbon$"}`, 403, "banned"},
+		{dave, "/channel/search", `{"channel_id":"` + channel + `","query":"lisbon$"}`, 403, "not_subscriber"},
+	} {
+		revenue := w.revenue()
+		a := w.pay(test.who.wallet, test.path, test.body, "X-API-KEY", test.who.key)
+		if a.status != test.status || a.Code != test.code {
+			t.Errorf("%s searches %s: %v, want %d %s", test.who.name, test.path, a, test.status, test.code)
+		}
+		if charged := w.revenue() - revenue; (charged == 5_000) != (test.status == 200) {
+			t.Errorf("%s paid %d for a %d", test.who.name, charged, a.status)
+		}
+		if body := string(a.body); test.status == 200 && (!strings.Contains(body, "Rain in Lisbon") || strings.Contains(body, "Porto") || !strings.Contains(body, `"count":1`)) {
+			t.Errorf("%s finds %s, want the one message about Lisbon", test.who.name, body)
+		}
+	}
+	w.exec("UPDATE conversations SET deleted_at = now()")
+	for path, body := range map[string]string{"/chat/group/search": `{"chat_id":"` + group + `","query":"x"}`, "/channel/search": `{"channel_id":"` + channel + `","query":"x"}`} {
+		if a := w.pay(bob.wallet, path, body, "X-API-KEY", bob.key); a.status != 410 || a.Code != "deleted" {
+			t.Errorf("%s in what was deleted: %v, want 410 deleted", path, a)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+	"strings"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+)
+
+// SearchWithin is SearchMessages with bounds of the test's own.
+func (s *Store) SearchWithin(ctx context.Context, seat *Seat, query string, n, page int64, messages int, work int64, indexed int, batch int64) (*Matches, error) {
+	return s.searchMessages(ctx, seat, query, n, page, nil, bounds{messages, work, indexed, batch})
+}
+
+// Likes is what the index is asked for a query.
+func (s *Store) Likes(ctx context.Context, query string) ([]string, error) {
+	pattern, err := parsePattern(query)
+	if err != nil {
+		return nil, err
+	}
+	characters := pattern.characters()
+	if characters == "" {
+		return nil, nil
+	}
+	foldings, err := s.foldings(ctx, characters)
+	return pattern.likes(foldings), err
+}
+
+// ExplainLookUp shows the plan by which the index is asked for a query.
+func (s *Store) ExplainLookUp(ctx context.Context, seat *Seat, query string) (string, error) {
+	likes, err := s.Likes(ctx, query)
+	if err != nil {
+		return "", err
+	}
+	return s.explain(ctx, lookUp, map[string]any{"conversation": seat.ID, "newest": seat.LastNumber, "likes": texts(likes), "most": searchBounds.indexed + 1})
+}
+
+// ExplainDirectory shows the plan of a search among agents (kind is empty), group chats or channels.
+func (s *Store) ExplainDirectory(ctx context.Context, kind, query string) (string, error) {
+	d := agentDirectory
+	values := map[string]any{"caller": uuid.Nil, "query": query, "size": 10, "offset": 0}
+	if kind != "" {
+		d = conversationDirectory(kind)
+		delete(values, "caller")
+	}
+	statement := d.statement(strings.Fields(query), values)
+	return s.explain(ctx, statement, values)
+}
+
+func (s *Store) explain(ctx context.Context, statement string, values map[string]any) (string, error) {
+	lines, err := gorm.G[string](s.db).Raw("EXPLAIN (ANALYZE, BUFFERS) "+statement, values).Find(ctx)
+	return strings.Join(lines, "\n"), err
+}

@@ -1,0 +1,229 @@
+package store
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+)
+
+// bounds is what one message search may cost.
+type bounds struct {
+	messages int   // that the matcher looks at
+	work     int64 // bytes it looks at, times the steps of the pattern: one is a few nanoseconds at worst
+	indexed  int   // messages that the index may name; where there are more, looking at one after the other is as good
+	batch    int64 // messages loaded at a time
+}
+
+// The worst pattern takes one search about a second. The 100,000 messages stand in the contract.
+var searchBounds = bounds{messages: 100_000, work: 200_000_000, indexed: 5_000, batch: 500}
+
+// Matches is a page of a message search. SearchedTo is the oldest message that was looked at, if the search ended at
+// its bounds and not at the conversation's first message.
+type Matches struct {
+	Messages   []SentMessage
+	SearchedTo *uuid.UUID
+}
+
+// SearchMessages returns page (from 1) of the n newest messages that match the query, a regular expression or a literal.
+// With before, only messages older than that one are searched. ErrPatternTooLarge, and ErrMessageNotFound if before is
+// not a message of this conversation.
+func (s *Store) SearchMessages(ctx context.Context, seat *Seat, query string, n, page int64, before *uuid.UUID) (*Matches, error) {
+	return s.searchMessages(ctx, seat, query, n, page, before, searchBounds)
+}
+
+func (s *Store) searchMessages(ctx context.Context, seat *Seat, query string, n, page int64, before *uuid.UUID, within bounds) (*Matches, error) {
+	pattern, err := parsePattern(query)
+	if err != nil {
+		return nil, err
+	}
+	newest, err := s.newestBefore(ctx, seat, before)
+	if err != nil {
+		return nil, err
+	}
+	if page-1 > newest/n { // beyond the end; also keeps the product below from overflowing
+		return &Matches{}, nil
+	}
+	next, err := s.candidates(ctx, seat.ID, newest, pattern, within)
+	if err != nil {
+		return nil, err
+	}
+	search := search{pattern: pattern, skip: (page - 1) * n, want: int(n), within: within}
+	for !search.done {
+		batch, err := next()
+		if err != nil {
+			return nil, fmt.Errorf("search messages: %w", err)
+		}
+		if len(batch) == 0 {
+			break
+		}
+		search.look(batch)
+	}
+	return s.matches(ctx, seat.ID, search.found, search.searchedTo)
+}
+
+// search is how far a search has come.
+type search struct {
+	pattern    *pattern
+	within     bounds
+	skip       int64 // matches that earlier pages have
+	want       int
+	looked     int
+	worked     int64
+	last       int64 // the number of the message looked at last
+	found      []int64
+	searchedTo int64 // 0: the bounds were not reached
+	done       bool
+}
+
+// look lets the matcher decide about messages, newest first.
+func (s *search) look(batch []Message) {
+	for _, message := range batch {
+		if s.looked >= s.within.messages || s.worked >= s.within.work {
+			s.searchedTo, s.done = s.last, true
+			return
+		}
+		s.looked++
+		s.worked += int64(len(message.Content)) * int64(s.pattern.size)
+		s.last = message.Number
+		switch {
+		case !s.pattern.matcher.MatchString(message.Content):
+		case s.skip > 0:
+			s.skip--
+		default:
+			s.found = append(s.found, message.Number)
+			if len(s.found) == s.want {
+				s.done = true
+				return
+			}
+		}
+	}
+}
+
+// candidates returns a function that loads the next messages to look at, newest first: those that the index names, if
+// the pattern has literals that are rare enough, otherwise all.
+func (s *Store) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) (func() ([]Message, error), error) {
+	numbers, rare, err := s.indexedMessages(ctx, conversation, newest, pattern, within)
+	if err != nil {
+		return nil, err
+	}
+	if rare {
+		slices.Sort(numbers)
+		return func() ([]Message, error) {
+			from := max(0, len(numbers)-int(within.batch))
+			batch := numbers[from:]
+			numbers = numbers[:from]
+			if len(batch) == 0 {
+				return nil, nil
+			}
+			return gorm.G[Message](s.db).Raw(`
+				SELECT number, content FROM messages WHERE conversation_id = ? AND number = ANY (CAST(? AS bigint[])) ORDER BY number DESC`,
+				conversation, numbersOf(batch)).Find(ctx)
+		}, nil
+	}
+	// Numbers have no gaps: each batch is a range of the key.
+	return func() ([]Message, error) {
+		from := newest
+		newest = max(0, newest-within.batch)
+		if from <= 0 {
+			return nil, nil
+		}
+		return gorm.G[Message](s.db).Raw(`
+			SELECT number, content FROM messages WHERE conversation_id = ? AND number <= ? AND number > ? ORDER BY number DESC`,
+			conversation, from, newest).Find(ctx)
+	}, nil
+}
+
+const lookUp = `
+	SELECT number FROM messages
+	WHERE conversation_id = @conversation AND number <= @newest AND fold(content) LIKE ANY (CAST(@likes AS text[])) LIMIT @most`
+
+// indexedMessages returns the numbers of all messages that have the literals of the pattern, in no order; false if the
+// pattern has none, or too many messages have them.
+func (s *Store) indexedMessages(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) ([]int64, bool, error) {
+	characters := pattern.characters()
+	if characters == "" {
+		return nil, false, nil
+	}
+	foldings, err := s.foldings(ctx, characters)
+	if err != nil {
+		return nil, false, err
+	}
+	likes := pattern.likes(foldings)
+	if likes == nil {
+		return nil, false, nil
+	}
+	numbers, err := gorm.G[int64](s.db).Raw(lookUp, map[string]any{
+		"conversation": conversation, "newest": newest, "likes": texts(likes), "most": within.indexed + 1,
+	}).Find(ctx)
+	if err != nil {
+		return nil, false, fmt.Errorf("look up literals: %w", err)
+	}
+	return numbers, len(numbers) <= within.indexed, nil
+}
+
+// foldings asks the database how it folds each character.
+func (s *Store) foldings(ctx context.Context, characters string) (map[rune]folding, error) {
+	type row struct {
+		Character, Folded string
+		Word              bool
+	}
+	rows, err := gorm.G[row](s.db).Raw(`
+		SELECT c AS character, fold(c) AS folded, c ~ '[[:alnum:]]' AS word
+		FROM unnest(string_to_array(@characters, NULL)) AS c`, map[string]any{"characters": characters}).Find(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("fold characters: %w", err)
+	}
+	foldings := make(map[rune]folding, len(rows))
+	for _, row := range rows {
+		foldings[[]rune(row.Character)[0]] = folding{row.Folded, row.Word}
+	}
+	return foldings, nil
+}
+
+// matches loads what was found, newest first.
+func (s *Store) matches(ctx context.Context, conversation uuid.UUID, found []int64, searchedTo int64) (*Matches, error) {
+	matches := &Matches{}
+	if len(found) > 0 {
+		var err error
+		matches.Messages, err = gorm.G[SentMessage](s.db).Raw(`
+			SELECT m.*, a.username AS sender_username FROM messages m JOIN agents a ON a.id = m.sender_id
+			WHERE m.conversation_id = ? AND m.number = ANY (CAST(? AS bigint[])) ORDER BY m.number DESC`,
+			conversation, numbersOf(found)).Find(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("load matches: %w", err)
+		}
+	}
+	if searchedTo > 0 {
+		last, err := gorm.G[Message](s.db).Select("id").Where("conversation_id = ? AND number = ?", conversation, searchedTo).Take(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("load the last message: %w", err)
+		}
+		matches.SearchedTo = &last.ID
+	}
+	return matches, nil
+}
+
+// numbersOf is a bigint[] value.
+type numbersOf []int64
+
+// Value writes PostgreSQL's array text.
+func (n numbersOf) Value() (driver.Value, error) {
+	return "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint([]int64(n)), " ", ","), "[]") + "}", nil
+}
+
+// texts is a text[] value.
+type texts []string
+
+// Value writes PostgreSQL's array text.
+func (t texts) Value() (driver.Value, error) {
+	parts := make([]string, len(t))
+	for i, text := range t {
+		parts[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
+	}
+	return "{" + strings.Join(parts, ",") + "}", nil
+}
