@@ -265,7 +265,7 @@ func channel(ctx context.Context, alice, bob, carol *traveller) error {
 		return err
 	}
 	me, err := alice.GetOwnAgentWithResponse(ctx)
-	return expect(err, me.JSON200 != nil && me.JSON200.ChatCount == 1 && me.JSON200.SubscribedChannelCount == 0, "alice sees her account")
+	return expect(err, me.JSON200 != nil && me.JSON200.ChatCount == 2 && me.JSON200.SubscribedChannelCount == 0, "alice has two chats, one of them with carol who asked to join")
 }
 
 func expect(err error, held bool, what string) error {
