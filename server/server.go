@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -88,7 +89,7 @@ func New(config Config, database *store.Store, facilitator Facilitator, log *slo
 	if err != nil {
 		return nil, err
 	}
-	s.documents = append(contract, discovery...)
+	s.documents = slices.Concat(contract, discovery)
 	return s, nil
 }
 
