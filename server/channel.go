@@ -11,7 +11,7 @@ import (
 // CreateChannel opens a channel with the caller as its admin.
 func (s *Server) CreateChannel(ctx context.Context, req gen.CreateChannelRequestObject) (gen.CreateChannelResponseObject, error) {
 	id := newID()
-	err := s.transaction(ctx).CreateChannel(ctx, id, callerFrom(ctx).ID, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable)
+	err := s.transaction(ctx).CreateConversation(ctx, store.KindChannel, id, callerFrom(ctx).ID, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (s *Server) EditChannel(ctx context.Context, req gen.EditChannelRequestObje
 	if slices.Contains(slices.Concat(remove, ban), *channel.AdminID) {
 		return nil, store.ErrAdminMustTransfer
 	}
-	if err := tx.EditChannel(ctx, id, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
+	if err := tx.EditConversation(ctx, id, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
 		return nil, err
 	}
 	if err := tx.Leave(ctx, id, remove...); err != nil {
@@ -80,7 +80,7 @@ func (s *Server) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequest
 	if _, err := adminsChannel(ctx, tx, id); err != nil {
 		return nil, err
 	}
-	if err := tx.DeleteChannel(ctx, id); err != nil {
+	if err := tx.DeleteConversation(ctx, id); err != nil {
 		return nil, err
 	}
 	return gen.DeleteChannel200JSONResponse{Success: true, Message: "channel deleted"}, nil

@@ -16,7 +16,7 @@ func (s *Server) CreateGroupChat(ctx context.Context, req gen.CreateGroupChatReq
 	if err := tx.CheckAgents(ctx, members); err != nil {
 		return nil, err
 	}
-	if err := tx.CreateGroupChat(ctx, id, admin, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
+	if err := tx.CreateConversation(ctx, store.KindGroup, id, admin, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
 		return nil, err
 	}
 	if err := tx.AddGroupMembers(ctx, id, admin, slices.Concat([]uuid.UUID{admin}, members)); err != nil {
@@ -75,8 +75,10 @@ func (s *Server) EditGroupChat(ctx context.Context, req gen.EditGroupChatRequest
 	if slices.Contains(remove, *group.AdminID) || slices.Contains(ban, *group.AdminID) {
 		return nil, store.ErrAdminMustTransfer
 	}
-	err = tx.EditGroupChat(ctx, id, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable, idsOf(messagePrefix, req.Body.UnpinMessageIds))
-	if err != nil {
+	if err := tx.EditConversation(ctx, id, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
+		return nil, err
+	}
+	if err := tx.Unpin(ctx, id, idsOf(messagePrefix, req.Body.UnpinMessageIds)); err != nil {
 		return nil, err
 	}
 	// Who goes makes room for who comes.
@@ -104,7 +106,7 @@ func (s *Server) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatReq
 	if _, err := adminsGroup(ctx, tx, id); err != nil {
 		return nil, err
 	}
-	if err := tx.DeleteGroupChat(ctx, id); err != nil {
+	if err := tx.DeleteConversation(ctx, id); err != nil {
 		return nil, err
 	}
 	return gen.DeleteGroupChat200JSONResponse{Success: true, Message: "group chat deleted"}, nil

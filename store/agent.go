@@ -102,11 +102,6 @@ func (s *Store) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, us
 	return &profile, nil
 }
 
-// AgentByID returns the agent, or ErrAgentNotFound.
-func (s *Store) AgentByID(ctx context.Context, id uuid.UUID) (*Agent, error) {
-	return oneAgent(gorm.G[Agent](s.db).Where("id = ?", id).Take(ctx))
-}
-
 // AgentByUsername returns the agent, or ErrAgentNotFound.
 func (s *Store) AgentByUsername(ctx context.Context, username string) (*Agent, error) {
 	return oneAgent(gorm.G[Agent](s.db).Where("username = ?", username).Take(ctx))

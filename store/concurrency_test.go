@@ -30,7 +30,7 @@ func TestEveryPollerSeesEveryMessage(t *testing.T) {
 		group := uuid.Must(uuid.NewV7())
 		groups = append(groups, group)
 		err := s.Transaction(ctx, func(tx *store.Store) error {
-			if err := tx.CreateGroupChat(ctx, group, members[0], fmt.Sprintf("group %d", i), nil, false); err != nil {
+			if err := tx.CreateConversation(ctx, store.KindGroup, group, members[0], fmt.Sprintf("group %d", i), nil, false); err != nil {
 				return err
 			}
 			return tx.Join(ctx, group, members...)

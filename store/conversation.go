@@ -73,6 +73,45 @@ func (s *Store) Hold(ctx context.Context, id uuid.UUID) error {
 	return nil
 }
 
+// CreateConversation founds a group chat or channel with nobody in it.
+func (s *Store) CreateConversation(ctx context.Context, kind string, id, admin uuid.UUID, name string, description *string, isDiscoverable bool) error {
+	err := gorm.G[Conversation](s.db).Exec(ctx, `
+		INSERT INTO conversations (id, kind, name, description, admin_id, is_discoverable, created_at)
+		VALUES (?, ?, ?, ?, ?, ?, clock_timestamp())`, id, kind, name, description, admin, isDiscoverable)
+	if err != nil {
+		return fmt.Errorf("create conversation: %w", err)
+	}
+	return nil
+}
+
+// EditConversation changes of a group chat or channel what is not nil.
+func (s *Store) EditConversation(ctx context.Context, id uuid.UUID, name, description *string, isDiscoverable *bool) error {
+	err := gorm.G[Conversation](s.db).Exec(ctx, `
+		UPDATE conversations SET name = coalesce(?, name), description = coalesce(?, description), is_discoverable = coalesce(?, is_discoverable)
+		WHERE id = ?`, name, description, isDiscoverable, id)
+	if err != nil {
+		return fmt.Errorf("edit conversation: %w", err)
+	}
+	return nil
+}
+
+// DeleteConversation ends a group chat or channel; its row, members and messages stay. Hold it first.
+func (s *Store) DeleteConversation(ctx context.Context, id uuid.UUID) error {
+	err := gorm.G[Conversation](s.db).Exec(ctx, `UPDATE conversations SET deleted_at = clock_timestamp() WHERE id = ?`, id)
+	if err != nil {
+		return fmt.Errorf("delete conversation: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) setAdmin(ctx context.Context, id, admin uuid.UUID) error {
+	err := gorm.G[Conversation](s.db).Exec(ctx, `UPDATE conversations SET admin_id = ? WHERE id = ?`, admin, id)
+	if err != nil {
+		return fmt.Errorf("set admin: %w", err)
+	}
+	return nil
+}
+
 // Members returns the agents of a conversation in the order they joined.
 func (s *Store) Members(ctx context.Context, id uuid.UUID) ([]Agent, error) {
 	agents, err := gorm.G[Agent](s.db).Raw(`

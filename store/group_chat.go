@@ -31,17 +31,6 @@ func (s *Store) GroupMembers(ctx context.Context, id uuid.UUID) ([]GroupMember, 
 	return members, nil
 }
 
-// CreateGroupChat founds a group chat with nobody in it: the admin has to be added like the others.
-func (s *Store) CreateGroupChat(ctx context.Context, id, admin uuid.UUID, name string, description *string, isDiscoverable bool) error {
-	err := gorm.G[Conversation](s.db).Exec(ctx, `
-		INSERT INTO conversations (id, kind, name, description, admin_id, is_discoverable, created_at)
-		VALUES (?, 'group', ?, ?, ?, ?, clock_timestamp())`, id, name, description, admin, isDiscoverable)
-	if err != nil {
-		return fmt.Errorf("create group chat: %w", err)
-	}
-	return nil
-}
-
 // AddGroupMembers makes existing agents members, in this order, on behalf of admin. Those who are stay as they are, whatever
 // stands between them and the admin. ErrBlocked, ErrBanned, ErrMemberLimit. Hold the group first.
 func (s *Store) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agents []uuid.UUID) error {
@@ -89,24 +78,14 @@ func (s *Store) BlockedByAny(ctx context.Context, agent uuid.UUID, others []uuid
 	return blocked > 0, nil
 }
 
-// EditGroupChat changes what is not nil and takes the pins of the messages away; those that are not pinned do not matter. Hold
-// the group first.
-func (s *Store) EditGroupChat(ctx context.Context, id uuid.UUID, name, description *string, isDiscoverable *bool, unpin []uuid.UUID) error {
+// Unpin takes the pins of the messages away; those that are not pinned do not matter. Hold the group first.
+func (s *Store) Unpin(ctx context.Context, group uuid.UUID, messages []uuid.UUID) error {
 	err := gorm.G[Conversation](s.db).Exec(ctx, `
-		UPDATE conversations SET name = coalesce(?, name), description = coalesce(?, description), is_discoverable = coalesce(?, is_discoverable),
-			pinned = ARRAY(SELECT pin.id FROM unnest(pinned) WITH ORDINALITY AS pin (id, position) WHERE pin.id <> ALL (CAST(? AS uuid[])) ORDER BY pin.position)
-		WHERE id = ?`, name, description, isDiscoverable, UUIDs(unpin), id)
+		UPDATE conversations SET pinned = ARRAY(
+			SELECT pin.id FROM unnest(pinned) WITH ORDINALITY AS pin (id, position) WHERE pin.id <> ALL (CAST(? AS uuid[])) ORDER BY pin.position
+		) WHERE id = ?`, UUIDs(messages), group)
 	if err != nil {
-		return fmt.Errorf("edit group chat: %w", err)
-	}
-	return nil
-}
-
-// DeleteGroupChat ends a group chat; its row, members and messages stay. Hold the group first.
-func (s *Store) DeleteGroupChat(ctx context.Context, id uuid.UUID) error {
-	err := gorm.G[Conversation](s.db).Exec(ctx, `UPDATE conversations SET deleted_at = clock_timestamp() WHERE id = ?`, id)
-	if err != nil {
-		return fmt.Errorf("delete group chat: %w", err)
+		return fmt.Errorf("unpin messages: %w", err)
 	}
 	return nil
 }
@@ -162,8 +141,5 @@ func (s *Store) TransferGroupChat(ctx context.Context, group, to uuid.UUID) erro
 	case seat.Status != StatusMember:
 		return ErrSuccessorNotMember
 	}
-	if err := gorm.G[Conversation](s.db).Exec(ctx, `UPDATE conversations SET admin_id = ? WHERE id = ?`, to, group); err != nil {
-		return fmt.Errorf("transfer group chat: %w", err)
-	}
-	return nil
+	return s.setAdmin(ctx, group, to)
 }

@@ -54,7 +54,7 @@ func TestSendWaitsForWhatHoldsTheGroup(t *testing.T) {
 	}{
 		{"the sender is banned", func(tx *store.Store, group uuid.UUID) error { return tx.Ban(ctx, group, bob) }, false},
 		{"the sender is removed", func(tx *store.Store, group uuid.UUID) error { return tx.Leave(ctx, group, bob) }, false},
-		{"the group is deleted", func(tx *store.Store, group uuid.UUID) error { return tx.DeleteGroupChat(ctx, group) }, false},
+		{"the group is deleted", func(tx *store.Store, group uuid.UUID) error { return tx.DeleteConversation(ctx, group) }, false},
 		{"the ban is given up", func(tx *store.Store, group uuid.UUID) error { return errors.Join(tx.Ban(ctx, group, bob), giveUp) }, true},
 		{"somebody else is banned", func(tx *store.Store, group uuid.UUID) error { return tx.Ban(ctx, group, carol) }, true},
 		{"the sender becomes the admin", func(tx *store.Store, group uuid.UUID) error { return tx.TransferGroupChat(ctx, group, bob) }, true},
@@ -64,7 +64,7 @@ func TestSendWaitsForWhatHoldsTheGroup(t *testing.T) {
 		}, true},
 	} {
 		group := uuid.Must(uuid.NewV7())
-		if err := s.CreateGroupChat(ctx, group, alice, "group", nil, false); err != nil {
+		if err := s.CreateConversation(ctx, store.KindGroup, group, alice, "group", nil, false); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.AddGroupMembers(ctx, group, alice, []uuid.UUID{alice, bob, carol}); err != nil {
@@ -141,7 +141,7 @@ func TestGroupMembersKeepTheirOrder(t *testing.T) {
 	everybody, last := agents[:store.MemberLimit], agents[store.MemberLimit]
 
 	group := uuid.Must(uuid.NewV7())
-	if err := s.CreateGroupChat(ctx, group, agents[0], "a thousand", nil, false); err != nil {
+	if err := s.CreateConversation(ctx, store.KindGroup, group, agents[0], "a thousand", nil, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.AddGroupMembers(ctx, group, agents[0], everybody); err != nil {
