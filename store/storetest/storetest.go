@@ -4,12 +4,16 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -97,8 +101,9 @@ func start(ctx context.Context) error {
 			return other.String()
 		}
 	} else {
+		sweep()
 		var err error
-		if cluster.folder, err = os.MkdirTemp("", "parley-test-"); err != nil {
+		if cluster.folder, err = os.MkdirTemp("", fmt.Sprintf("%s%d-", folderPrefix, os.Getpid())); err != nil {
 			return err
 		}
 		if cluster.server, err = embedded.Start(ctx, embedded.Options{Folder: cluster.folder, Volatile: true, Progress: os.Stderr}); err != nil {
@@ -117,6 +122,20 @@ func start(ctx context.Context) error {
 	defer database.Close()
 	_, err = database.Migrate(ctx)
 	return err
+}
+
+const folderPrefix = "parley-test-"
+
+// sweep removes the folders of test processes that were killed (go test does that to its fuzz workers) and could not
+// clean up. PostgreSQL ended with them.
+func sweep() {
+	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*-*")) // fails only for a malformed pattern
+	for _, folder := range folders {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), folderPrefix), "-")
+		if pid, err := strconv.Atoi(owner); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			_ = os.RemoveAll(folder) // another user's stays
+		}
+	}
 }
 
 // admin runs one statement outside the tests' databases.
