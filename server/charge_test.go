@@ -35,7 +35,12 @@ func TestOnlyA200IsCharged(t *testing.T) {
 	}
 	const send = "/chat/private/send"
 	good := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"hello"}`
-	wrongKey := alice.key[:len(alice.key)-1] + "x"
+	wrongKey := "parley_" + strings.Map(func(r rune) rune { // every digit is another one, also where keys happen to end alike
+		if r == 'x' {
+			return 'y'
+		}
+		return 'x'
+	}, alice.key[len("parley_"):])
 	strangeKey := "parley_0000000000000000000000000000000000000000000000000000001"
 
 	for _, test := range []struct {
