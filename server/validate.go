@@ -166,9 +166,12 @@ func violations(err error) []gen.ErrorDetail {
 	return slices.Compact(details)
 }
 
+// pointerEscapes spells a name as a part of a JSON pointer (RFC 6901).
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
 func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 	for _, key := range e.JSONPointer() {
-		field += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+		field += "/" + pointerEscapes.Replace(key)
 	}
 	schema := e.Schema
 	switch e.SchemaField {
@@ -178,7 +181,7 @@ func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 		// The name of an unknown property stands only in the reason: property "text" is unsupported.
 		if quoted := strings.TrimSuffix(strings.TrimPrefix(e.Reason, "property "), " is unsupported"); quoted != e.Reason {
 			if name, err := strconv.Unquote(quoted); err == nil {
-				field += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+				field += "/" + pointerEscapes.Replace(name)
 			}
 		}
 		return gen.ErrorDetail{Field: field, Message: "is not a field of this request; known are " + strings.Join(names(schema), ", ")}

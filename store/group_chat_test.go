@@ -14,22 +14,29 @@ import (
 	"github.com/parley-chat/parley/store/storetest"
 )
 
+// openBeside opens a store, and a connection of the test's own to the same database.
+func openBeside(t *testing.T) (*store.Store, *pgx.Conn) {
+	t.Helper()
+	url := storetest.URL(t)
+	s, err := store.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	connection, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	return s, connection
+}
+
 // TestSendWaitsForWhatHoldsTheGroup: a message that waits behind a change of the group goes by what is true after it,
 // not by what was when it began.
 func TestSendWaitsForWhatHoldsTheGroup(t *testing.T) {
 	t.Parallel()
-	url := storetest.URL(t)
 	ctx := t.Context()
-	s, err := store.Open(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	watcher, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watcher.Close(context.Background())
+	s, watcher := openBeside(t)
 	waiting := func() {
 		t.Helper()
 		for range 500 {
@@ -110,18 +117,8 @@ func TestSendWaitsForWhatHoldsTheGroup(t *testing.T) {
 // TestGroupMembersKeepTheirOrder: as they were named, and a thousand of them at the most.
 func TestGroupMembersKeepTheirOrder(t *testing.T) {
 	t.Parallel()
-	url := storetest.URL(t)
 	ctx := t.Context()
-	s, err := store.Open(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	connection, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Close(context.Background())
+	s, connection := openBeside(t)
 	// In an order that is not that of their ids.
 	rows, err := connection.Query(ctx, `
 		INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)

@@ -1,13 +1,11 @@
 package store_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
@@ -16,17 +14,7 @@ import (
 func TestSeed(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	url := storetest.URL(t)
-	s, err := store.Open(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	connection, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Close(context.Background())
+	s, connection := openBeside(t)
 	ask := func(query string) (answer string) {
 		t.Helper()
 		if err := connection.QueryRow(ctx, query).Scan(&answer); err != nil {

@@ -227,22 +227,12 @@ func TestRehearsalLeavesNothing(t *testing.T) {
 // TestConstraints: what must always hold is held by the database, whoever writes.
 func TestConstraints(t *testing.T) {
 	t.Parallel()
-	url := storetest.URL(t)
-	s, err := store.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s, connection := openBeside(t)
 	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
 	sent, err := s.SendPrivateMessage(t.Context(), alice, bob, uuid.New(), "hello")
 	if err != nil {
 		t.Fatal(err)
 	}
-	connection, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Close(context.Background())
 	payment := func(columns, values string) string {
 		return `INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, fingerprint,
 			signature_hash, lease_until, created_at, updated_at, ` + columns + `) VALUES (gen_random_uuid(), 2, 'exact', 'eip155:8453', '0xa', '0xb', '0xc', '0xd', 1, now(), 'x',
