@@ -80,6 +80,7 @@ func (s *Server) setPaymentResponse(header http.Header, settled *x402.SettleResp
 
 // pay brings the payment from wherever it stands in the ledger to its answer.
 func (s *Server) pay(ctx context.Context, paid *payment, request any, handle handler) (*receipt, error) {
+	crash("matched")
 	for joined := time.Now(); ; {
 		row, err := s.store.Payment(ctx, paid.offer.Network, strings.ToLower(paid.offer.Asset), paid.checked.Payer, paid.checked.Nonce)
 		if err != nil {
@@ -161,6 +162,7 @@ func (s *Server) payFirst(ctx context.Context, paid *payment, request any, handl
 	if err != nil {
 		return nil, err
 	}
+	crash("rehearsed")
 	// From here on the caller may hang up: what was begun is finished.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
 	defer cancel()
@@ -174,6 +176,7 @@ func (s *Server) payFirst(ctx context.Context, paid *payment, request any, handl
 	if err != nil {
 		return nil, err
 	}
+	crash("begun")
 	return s.settle(ctx, row, paid, rehearsed, handle)
 }
 
@@ -232,6 +235,7 @@ func (s *Server) settle(ctx context.Context, row *store.Payment, paid *payment, 
 
 // deliver makes the effect and closes the payment in one transaction. A read that was rehearsed has its answer already.
 func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment, settled *x402.SettleResponse, answer []byte, handle handler) (*receipt, error) {
+	crash("settled")
 	paid.id = row.ID
 	finish := func(tx *store.Store) (err error) {
 		if answer == nil {
@@ -243,7 +247,11 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 		if err != nil {
 			return err
 		}
-		return tx.PaymentDelivered(ctx, row.ID, paid.fingerprint[:], settled.Transaction, sealed)
+		if err := tx.PaymentDelivered(ctx, row.ID, paid.fingerprint[:], settled.Transaction, sealed); err != nil {
+			return err
+		}
+		crash("delivering")
+		return nil
 	}
 	var err error
 	if answer != nil {
@@ -254,6 +262,7 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 	var refusal *store.Refusal
 	switch {
 	case err == nil:
+		crash("delivered")
 		return &receipt{body: answer, settled: settled}, nil
 	case errors.Is(err, store.ErrPaymentMoved):
 		return nil, err
