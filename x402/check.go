@@ -53,7 +53,7 @@ type Checked struct {
 // signature, and last a time window from now or before to between [MinimumValidity] and [MaximumValidity] ahead. The
 // error is an [*Invalid] if the payment is at fault, and another one if the offer is not of a network of this checker,
 // which is the server's own mistake. With an Invalid that is OutOfTime, Checked still names the authorization. The
-// payload's form is taken as checked by [ParsePaymentPayload].
+// payload's form is taken as checked by [ParsePaymentPayload] or [ParsePaymentPayloadV1].
 func (c Checker) Check(offer PaymentRequirements, payload *PaymentPayload, now time.Time) (Checked, error) {
 	domain, ok := c.domains[offer.Network]
 	if !ok || offer.Scheme != SchemeExact || !strings.EqualFold(offer.Asset, domain.VerifyingContract) ||

@@ -9,9 +9,14 @@ import (
 
 // Match returns the offer that the payer accepted: scheme, network and amount equal as strings, asset and payee as
 // addresses, and every entry of the offer's extra repeated with the same value. More entries in the payer's extra and
-// another maxTimeoutSeconds do not matter. From here on use the returned offer, ours, and never the payer's copy.
+// another maxTimeoutSeconds do not matter. A payment of version 1 repeats nothing but scheme and network, so it gets the
+// first offer with both; whether it pays that offer's payee and amount is for [Checker.Check] to say, as for every
+// payment. From here on use the returned offer, ours, and never the payer's copy.
 func Match(offers []PaymentRequirements, payload *PaymentPayload) (PaymentRequirements, bool) {
 	for _, offer := range offers {
+		if payload.X402Version == VersionV1 && offer.Scheme == payload.Accepted.Scheme && offer.Network == payload.Accepted.Network {
+			return offer, true
+		}
 		if accepts(offer, payload.Accepted) {
 			return offer, true
 		}
