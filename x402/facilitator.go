@@ -65,6 +65,15 @@ func (e *UnknownOutcome) Error() string { return "settlement outcome unknown: " 
 // Unwrap returns Err, so that [context.DeadlineExceeded] can be recognised.
 func (e *UnknownOutcome) Unwrap() error { return e.Err }
 
+// StatusError says that the facilitator answered, but not what it should have: it is there, and of no use.
+type StatusError struct {
+	// Status is the HTTP status of its answer.
+	Status int
+}
+
+// Error returns the status.
+func (e *StatusError) Error() string { return fmt.Sprintf("no verdict in the answer with status %d", e.Status) }
+
 // Supported asks what the facilitator can do. It waits and repeats on 429, honouring Retry-After up to ten seconds,
 // three attempts in all. A failure should keep no server from starting: it only means that nobody knows yet.
 func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error) {
@@ -74,19 +83,17 @@ func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error)
 			return nil, fmt.Errorf("facilitator supported: %w", err)
 		}
 		if answer.status == http.StatusTooManyRequests && attempt < maxAttempts {
-			select {
-			case <-time.After(pause(answer.retryAfter, attempt)):
+			wait := pause(answer.retryAfter, attempt)
+			if deadline, ok := ctx.Deadline(); (!ok || time.Until(deadline) > wait) && sleep(ctx, wait) {
 				continue
-			case <-ctx.Done():
-				return nil, fmt.Errorf("facilitator supported: %w", ctx.Err())
 			}
 		}
 		if answer.status != http.StatusOK {
-			return nil, fmt.Errorf("facilitator supported: status %d", answer.status)
+			return nil, fmt.Errorf("facilitator supported: %w", &StatusError{answer.status})
 		}
 		supported := new(SupportedResponse)
 		if json.Unmarshal(answer.body, supported) != nil {
-			return nil, errors.New("facilitator supported: the answer is not the JSON it should be")
+			return nil, fmt.Errorf("facilitator supported: the answer is not the JSON it should be: %w", &StatusError{answer.status})
 		}
 		return supported, nil
 	}
@@ -135,7 +142,7 @@ func (f *Facilitator) verify(ctx context.Context, body []byte, attempt int) (*Ve
 	case answer.status < http.StatusInternalServerError:
 		wait = final
 	}
-	return nil, wait, fmt.Errorf("no verdict in the answer with status %d", answer.status)
+	return nil, wait, &StatusError{answer.status}
 }
 
 // Settle has the facilitator move the money. requirements are our own offer, never the payer's copy, and a payment of
@@ -180,7 +187,7 @@ func (f *Facilitator) settle(ctx context.Context, body []byte) (*SettleResponse,
 	}
 	verdict, ok := answer.settleVerdict()
 	if !ok {
-		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: no verdict in the answer with status %d", answer.status)}
+		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: %w", &StatusError{answer.status})}
 	}
 	return verdict, nil
 }

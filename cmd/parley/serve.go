@@ -129,7 +129,7 @@ func newLog(to io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(to,
 // serveOn runs the server on a listener until ctx ends, then lets running requests finish.
 func serveOn(ctx context.Context, listener net.Listener, config server.Config, database *store.Store, log *slog.Logger, ready func()) error {
 	facilitator := &x402.Facilitator{BaseURL: config.FacilitatorURL, HTTPClient: &http.Client{Transport: facilitatorTransport()}}
-	parley, err := server.New(config, database, facilitator, log)
+	parley, err := server.New(config, database, facilitator, nil, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
