@@ -183,7 +183,8 @@ func (f *Facilitator) settle(ctx context.Context, body []byte) (*SettleResponse,
 	if err != nil {
 		broken, isBroken := errors.AsType[*transportError](err)
 		_, notMade := errors.AsType[*notMadeError](err)
-		return nil, &UnknownOutcome{NotSent: notMade || isBroken && broken.notSent, Err: fmt.Errorf("facilitator settle: %w", err)}
+		notSent := notMade || isBroken && broken.notSent
+		return nil, &UnknownOutcome{NotSent: notSent, Err: fmt.Errorf("facilitator settle: %w", err)}
 	}
 	verdict, ok := answer.settleVerdict()
 	if !ok {
@@ -198,7 +199,7 @@ func requestBody(payload *PaymentPayload, requirements PaymentRequirements) ([]b
 	version, raw, offer := Version, payload.Raw(), any(requirements)
 	if payload.X402Version == VersionV1 {
 		if payload.networkV1 == "" || payload.Resource == nil {
-			return nil, errors.New("a payment of version 1 must come from ParsePaymentPayloadV1 and have the server's own Resource")
+			return nil, errors.New("a payment of version 1 must come from ParsePaymentPayloadV1 and have the server's Resource")
 		}
 		version, offer = VersionV1, requirements.V1(payload.networkV1, *payload.Resource)
 	}

@@ -138,9 +138,13 @@ func TestVerifyRepeats(t *testing.T) {
 			t.Parallel()
 			facilitator, calls := facilitatorAnswering(t, row.answers...)
 			payload, requirements := receivedPayment(t)
+			started := time.Now()
 			verdict, err := facilitator.Verify(t.Context(), payload, requirements)
 			if got := err == nil && verdict.IsValid; got != row.valid {
 				t.Errorf("verify says %+v (%v), want valid: %t", verdict, err, row.valid)
+			}
+			if took := time.Since(started); took > verifyTimeout*9/10 {
+				t.Errorf("verify took %s, want that it does not wait in vain", took)
 			}
 			if n := calls.Load(); n != row.calls {
 				t.Errorf("the facilitator was called %d times, want %d", n, row.calls)

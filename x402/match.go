@@ -14,18 +14,21 @@ import (
 // payment. From here on use the returned offer, ours, and never the payer's copy.
 func Match(offers []PaymentRequirements, payload *PaymentPayload) (PaymentRequirements, bool) {
 	for _, offer := range offers {
-		if payload.X402Version == VersionV1 && offer.Scheme == payload.Accepted.Scheme && offer.Network == payload.Accepted.Network {
-			return offer, true
-		}
-		if accepts(offer, payload.Accepted) {
+		if accepts(offer, payload.Accepted, payload.X402Version) {
 			return offer, true
 		}
 	}
 	return PaymentRequirements{}, false
 }
 
-func accepts(offer, accepted PaymentRequirements) bool {
-	if offer.Scheme != accepted.Scheme || offer.Network != accepted.Network || offer.Amount != accepted.Amount ||
+func accepts(offer, accepted PaymentRequirements, version int) bool {
+	if offer.Scheme != accepted.Scheme || offer.Network != accepted.Network {
+		return false
+	}
+	if version == VersionV1 {
+		return true
+	}
+	if offer.Amount != accepted.Amount ||
 		!strings.EqualFold(offer.Asset, accepted.Asset) || !strings.EqualFold(offer.PayTo, accepted.PayTo) {
 		return false
 	}

@@ -119,7 +119,8 @@ func ParsePaymentPayloadV1(raw []byte, networks ...Network) (*PaymentPayload, er
 	// A chain id here would match an offer as it stands, and the facilitator would be asked about a network that
 	// version 1 does not know.
 	if wire.Network == "" || strings.Contains(wire.Network, ":") {
-		return nil, &FormError{ReasonInvalidPayload, `network is missing or malformed; in version 1 it is a short name such as "base"`}
+		return nil, &FormError{ReasonInvalidPayload, "network is missing or malformed; in version 1 it is a short name such " +
+			`as "base"`}
 	}
 	payload := &PaymentPayload{
 		X402Version: wire.X402Version,
