@@ -37,6 +37,7 @@ func (s *Server) deliverFirst(ctx context.Context, paid *payment, handle handler
 		return nil, err
 	}
 	crash("owed")
+	s.metrics.payment(row, outcomeOwed)
 	s.wakeUp()
 	return &receipt{body: answer, settled: settledAs(row, "")}, nil
 }

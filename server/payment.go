@@ -163,6 +163,7 @@ func (s *Server) repeat(row *store.Payment, paid *payment) (*receipt, error) {
 	if err != nil {
 		return nil, errPaymentReused
 	}
+	s.metrics.payment(row, outcomeRepeated)
 	return &receipt{body: answer, settled: settledAs(row, row.Transaction)}, nil
 }
 

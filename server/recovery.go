@@ -154,12 +154,21 @@ func (s *Server) collect(ctx context.Context, row *store.Payment) error {
 	}
 	transaction, err := s.attempt(ctx, row, paid)
 	if err == nil {
-		return s.store.PaymentCollected(ctx, row, transaction)
+		if err := s.store.PaymentCollected(ctx, row, transaction); err != nil {
+			return err
+		}
+		s.metrics.payment(row, outcomeCollected)
+		return nil
 	}
-	if no, refused := errors.AsType[*refusedSettlement](err); refused {
-		return errors.Join(err, s.store.PaymentDefaulted(ctx, row, no.reason))
+	no, refused := errors.AsType[*refusedSettlement](err)
+	if !refused {
+		return s.outcomeUnknown(ctx, row, err)
 	}
-	return s.outcomeUnknown(ctx, row, err)
+	if failed := s.store.PaymentDefaulted(ctx, row, no.reason); failed != nil {
+		return failed
+	}
+	s.metrics.payment(row, outcomeDefaulted)
+	return err
 }
 
 // stored is the payment of a row of the ledger, as it was when it came.

@@ -53,6 +53,7 @@ type Server struct {
 	health      healthCache
 	echo        *echo.Echo
 	wake        chan struct{} // for the recovery worker: something is owed
+	metrics     *metrics
 }
 
 var _ gen.StrictServerInterface = (*Server)(nil)
@@ -72,6 +73,7 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 		config: config, store: database, facilitator: newGuard(facilitator, log), chain: chain, log: log, checker: checker,
 		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1),
 	}
+	s.metrics = newMetrics(database, s.facilitator)
 	for _, operation := range operations {
 		s.byID[operation.id] = operation
 		if operation.price == 0 {

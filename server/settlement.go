@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -138,6 +139,7 @@ func (s *Server) settle(ctx context.Context, row *store.Payment, paid *payment, 
 	case err != nil:
 		return nil, s.outcomeUnknown(ctx, row, &unclearSettlement{Unclear: store.Unclear{Reason: no.reason, Sent: true, Refused: true}, cause: err})
 	}
+	s.metrics.payment(row, outcomeRefused)
 	return nil, s.settlementFailed(paid, no.reason)
 }
 
@@ -170,7 +172,9 @@ func (s *Server) attempt(ctx context.Context, row *store.Payment, paid *payment)
 	}
 	settling, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
+	asked := time.Now()
 	settled, err := s.facilitator.Settle(settling, paid.payload, paid.offer)
+	s.metrics.settling.WithLabelValues(strconv.FormatBool(err == nil)).Observe(time.Since(asked).Seconds())
 	if row.Attempts > 1 || row.State == store.PaymentOwed {
 		crash("resettled")
 	}
@@ -265,6 +269,7 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 	switch {
 	case err == nil:
 		crash("delivered")
+		s.metrics.payment(row, outcomeDelivered)
 		return &receipt{body: answer, settled: settled}, nil
 	case errors.Is(err, store.ErrPaymentMoved):
 		return nil, err
@@ -278,6 +283,7 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 		unclear.cause = err
 		return nil, s.outcomeUnknown(ctx, row, unclear)
 	}
+	s.metrics.payment(row, outcomeUndeliverable)
 	p := *problemOf(refusal)
 	p.charged, p.settled = true, settled
 	p.message += "; this came true only after the payment had settled, so it was charged: send the same payment with a mended request of this operation, it is not charged again"
@@ -297,6 +303,7 @@ func (s *Server) outcomeUnknown(ctx context.Context, row *store.Payment, cause e
 			cause = errors.Join(cause, err)
 		}
 	}
+	s.metrics.payment(row, outcomeUnclear)
 	return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodePaymentUnknown, retryAfter: 2, cause: cause,
 		message: "the outcome of this payment is not known yet: send the same request with the same payment again, do not sign a new one"}
 }

@@ -152,6 +152,24 @@ func (s *Store) ClaimOpenPayments(ctx context.Context, network, asset string, li
 	return payments, nil
 }
 
+// CountOpenPayments counts the payments whose story has not ended, by state.
+func (s *Store) CountOpenPayments(ctx context.Context) (map[string]int64, error) {
+	rows, err := gorm.G[struct {
+		State string
+		Count int64
+	}](s.db).Raw(`
+		SELECT state, count(*) AS count FROM payments WHERE state IN ('settling', 'unknown', 'owed') GROUP BY state
+		UNION ALL SELECT 'undeliverable', count(*) FROM payments WHERE state = 'undeliverable'`).Find(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("count open payments: %w", err)
+	}
+	counts := map[string]int64{PaymentSettling: 0, PaymentUnknown: 0, PaymentOwed: 0}
+	for _, row := range rows {
+		counts[row.State] = row.Count
+	}
+	return counts, nil
+}
+
 // Unclear is what is known of an attempt whose outcome is not.
 type Unclear struct {
 	Reason string

@@ -17,6 +17,7 @@ ALTER TABLE payments
     ADD CONSTRAINT payments_request CHECK ((state IN ('settling', 'unknown')) = (request IS NOT NULL)),
     ADD CONSTRAINT payments_shard CHECK ((state = 'owed') = (shard IS NOT NULL));
 
+CREATE INDEX payments_undeliverable ON payments (created_at) WHERE state = 'undeliverable';
 CREATE INDEX payments_created ON payments (created_at, id);
 
 -- Deferred settlement. owed is the sum of the payer's payments in state owed; defaulted is what failed to settle and
