@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -224,5 +225,49 @@ func TestAdmin(t *testing.T) {
 	}
 	if text := w.admin("/livez"); text != "200 ok\n" {
 		t.Errorf("livez: %s", text)
+	}
+}
+
+// BenchmarkSettlement measures one paid call in three settings, by turns: settlement first with a facilitator that takes
+// two seconds, deferred settlement with the same one, and settlement first with one that answers at once, which is
+// what the database takes. It reports each one's median in milliseconds.
+//
+//	go test ./server -run '^$' -bench Settlement -benchtime 20x
+func BenchmarkSettlement(b *testing.B) {
+	caps := store.Caps{Call: 10_000, Payer: 100 * dollar, Total: 1000 * dollar}
+	type setting struct {
+		name   string
+		world  *world
+		caller *agent
+		other  *agent
+		took   []time.Duration
+	}
+	all := []*setting{
+		{name: "first", world: newWorld(b)}, {name: "deferred", world: newWorld(b, withDeferral(caps))}, {name: "instant", world: newWorld(b)},
+	}
+	for _, s := range all {
+		s.caller, s.other = s.world.agent("alice"), s.world.agent("bob")
+		s.world.recover(open)
+		if s.name != "instant" {
+			s.world.network.DelaySettlements(2 * time.Second)
+		}
+	}
+	n := 0
+	for b.Loop() {
+		n++
+		for _, s := range all {
+			payment := s.world.sign(s.caller.wallet, "/chat/private/send")
+			body := fmt.Sprintf(`{"recipient_agent_id":%q,"content":"number %d"}`, s.other.id, n)
+			began := time.Now()
+			a := s.world.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", s.caller.key, x402.HeaderPaymentSignature, payment)
+			s.took = append(s.took, time.Since(began))
+			if a.status != http.StatusOK {
+				b.Fatalf("%s: %v", s.name, a)
+			}
+		}
+	}
+	for _, s := range all {
+		slices.Sort(s.took)
+		b.ReportMetric(float64(s.took[len(s.took)/2].Microseconds())/1000, s.name+"-p50-ms")
 	}
 }
