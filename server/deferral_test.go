@@ -23,7 +23,7 @@ func TestDeferredSettlement(t *testing.T) {
 	if w.count(`SELECT count(*) FROM payments WHERE operation <> 'getOwnAgent' AND state <> 'delivered'`) != 0 {
 		t.Error("a registration did not settle first")
 	}
-	w.recover(open)
+	w.recover()
 	revenue, settles := w.revenue(), w.settles.Load()
 	payment := w.sign(alice.wallet, "/chat/private/send")
 	send := func() answer {
@@ -43,7 +43,7 @@ func TestDeferredSettlement(t *testing.T) {
 	if group := w.pay(alice.wallet, "/chat/group/create", `{"name":"dear","description":"","is_discoverable":false,"initial_member_ids":[]}`, "X-API-KEY", alice.key); group.status != http.StatusOK || w.settles.Load() != settles+1 {
 		t.Errorf("a dear call: %v, /settle called %d times, want once", group, w.settles.Load()-settles)
 	}
-	w.recover(open)
+	w.recover()
 	if charged := w.revenue() - revenue; charged != 5000+150_000 || w.count(`SELECT count(*) FROM messages`) != 1 {
 		t.Errorf("charged %d in the end, want 155000, with one message", charged)
 	}
@@ -80,7 +80,7 @@ func TestDeferralCaps(t *testing.T) {
 				senders = append(senders, w.agent(fmt.Sprintf("sender_%d", i)))
 			}
 			bob := w.agent("bob")
-			w.recover(open)
+			w.recover()
 			const calls = 40
 			settles := w.settles.Load()
 			payments := make([]string, calls)
@@ -102,7 +102,7 @@ func TestDeferralCaps(t *testing.T) {
 			if first := w.settles.Load() - settles; owed+first != calls || (test.owed > 0 && owed != test.owed) || uint64(owed)*5000 > test.caps.Total {
 				t.Errorf("%d are owed and %d settled first, want %d owed of %d", owed, first, test.owed, calls)
 			}
-			w.recover(open)
+			w.recover()
 			if paid := w.count(`SELECT sum(amount)::bigint FROM payments WHERE state = 'delivered'`); uint64(paid) != w.revenue() {
 				t.Errorf("the payee has %d, delivered was %d", w.revenue(), paid)
 			}
@@ -115,7 +115,7 @@ func TestDefaultingPayer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withDeferral(store.Caps{Call: 10_000, Payer: dollar, Total: 100 * dollar}))
 	alice, bob := w.agent("alice"), w.agent("bob")
-	w.recover(open)
+	w.recover()
 	empty := w.wallet(1)
 	n := 0
 	send := func() answer {
@@ -125,7 +125,7 @@ func TestDefaultingPayer(t *testing.T) {
 	if a := send(); a.status != http.StatusOK {
 		t.Fatalf("the first call: %v, want 200", a)
 	}
-	w.recover(open)
+	w.recover()
 	if w.count(`SELECT count(*) FROM payments WHERE state = 'defaulted' AND payload IS NULL`) != 1 {
 		t.Fatal("the payment did not default")
 	}
@@ -142,7 +142,7 @@ func TestDefaultingPayer(t *testing.T) {
 	if a := send(); a.status != http.StatusOK || w.settles.Load() != settles+1 {
 		t.Errorf("after paying again: %v, want it deferred", a)
 	}
-	w.recover(open)
+	w.recover()
 	if paid := w.count(`SELECT sum(amount)::bigint FROM payments WHERE state = 'delivered'`); uint64(paid) != w.revenue() {
 		t.Errorf("the payee has %d, delivered was %d", w.revenue(), paid)
 	}
@@ -154,7 +154,7 @@ func TestFacilitatorAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withDeferral(store.Caps{Call: 2_000, Payer: dollar, Total: dollar}))
 	alice, bob := w.agent("alice"), w.agent("bob")
-	w.recover(open)
+	w.recover()
 	back := make(chan struct{})
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		select {
@@ -182,7 +182,7 @@ func TestFacilitatorAway(t *testing.T) {
 	}
 	mend()
 	close(back)
-	w.recover(open)
+	w.recover()
 	if a := send("back again"); a.status != http.StatusOK {
 		t.Errorf("when it is back: %v, want 200", a)
 	}
@@ -247,7 +247,7 @@ func BenchmarkSettlement(b *testing.B) {
 	}
 	for _, s := range all {
 		s.caller, s.other = s.world.agent("alice"), s.world.agent("bob")
-		s.world.recover(open)
+		s.world.recover()
 		if s.name != "instant" {
 			s.world.network.DelaySettlements(2 * time.Second)
 		}
