@@ -51,6 +51,13 @@ func TestDeferredSettlement(t *testing.T) {
 	if settled, err := x402.DecodeSettleResponse(again.header.Get(x402.HeaderPaymentResponse)); err != nil || settled.Transaction == "" || !bytes.Equal(again.body, first.body) {
 		t.Errorf("sent again after it settled: %v, %+v (%v), want its transaction", again, settled, err)
 	}
+	rotation := w.sign(bob.wallet, rotate)
+	rotated := w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", bob.key, x402.HeaderPaymentSignature, rotation)
+	w.rotated(rotated)
+	if again := w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", bob.key, x402.HeaderPaymentSignature, rotation); !bytes.Equal(again.body, rotated.body) {
+		t.Errorf("a rotation that is owed, sent again with the replaced key: %v, want the stored answer", again)
+	}
+	w.recover()
 	if left := w.count(`SELECT (SELECT sum(owed) FROM deferred_payers) + (SELECT sum(owed) FROM deferred_totals)`); left != 0 {
 		t.Errorf("the caps still count %d", left)
 	}
