@@ -184,11 +184,14 @@ func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction st
 // can be, and lets go of what was kept for it. ErrPaymentMoved if its outcome is not unknown, or known to be settled.
 func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) error {
 	return s.Transaction(ctx, func(tx *Store) error {
-		err := tx.movePayment(ctx, `UPDATE payments SET state = 'settling' WHERE id = @id AND state = 'unknown' AND transaction = '' RETURNING id`,
-			map[string]any{"id": id})
+		taken, err := gorm.G[Payment](tx.db).Raw(`UPDATE payments SET state = 'settling'
+			WHERE id = ? AND state = 'unknown' AND transaction = '' RETURNING id, attempts`, id).Find(ctx)
 		if err != nil {
-			return err
+			return fmt.Errorf("resolve payment: %w", err)
 		}
-		return tx.PaymentFailed(ctx, id, reason)
+		if len(taken) == 0 {
+			return ErrPaymentMoved
+		}
+		return tx.PaymentFailed(ctx, &taken[0], reason)
 	})
 }

@@ -21,10 +21,11 @@ func fillLedger(t *testing.T, connection *pgx.Conn, n int, agent uuid.UUID) {
 	t.Helper()
 	_, err := connection.Exec(t.Context(), `
 		INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint,
-			signature_hash, payment_identifier, request, payload, state, transaction, failure_reason, attempts, lease_until, answer, created_at, updated_at)
+			signature_hash, payment_identifier, request, payload, shard, state, transaction, failure_reason, attempts, lease_until, answer, created_at, updated_at)
 		SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa', CASE WHEN i % 2 = 0 THEN '0xaa' ELSE '0xbb' END, '0x' || i, '0xd', i, at + interval '1 hour',
 			(ARRAY['send', 'create', 'search'])[1 + i % 3], CASE WHEN i % 5 = 0 THEN CAST($2 AS uuid) END, sha256('x'), sha256('x'), 'identifier-' || i,
-			CASE WHEN state IN ('settling', 'unknown', 'owed') THEN CAST('secret' AS bytea) END, CASE WHEN state IN ('settling', 'unknown', 'owed') THEN CAST('secret' AS bytea) END,
+			CASE WHEN state IN ('settling', 'unknown') THEN CAST('secret' AS bytea) END, CASE WHEN state IN ('settling', 'unknown', 'owed') THEN CAST('secret' AS bytea) END,
+			CASE WHEN state = 'owed' THEN 3 END,
 			state, CASE WHEN state = 'delivered' THEN '0xf' || i ELSE '' END, CASE WHEN state = 'failed' THEN 'too poor' ELSE '' END, 1, at + interval '1 minute',
 			CASE WHEN state = 'delivered' THEN CAST('secret' AS bytea) END, at, at + interval '1 second'
 		FROM (
