@@ -15,7 +15,7 @@ import (
 
 var firstOfMay = time.Date(2026, time.May, 1, 0, 0, 0, 0, time.UTC)
 
-// fillLedger writes n payments, begun every five minutes in pairs from the first of May on. They take turns through the
+// fillLedger writes n payments, begun every five minutes in threes from the first of May on. They take turns through the
 // seven states and three operations; number i has the amount i and pays from 0xaa or 0xbb.
 func fillLedger(t *testing.T, connection *pgx.Conn, n int, agent uuid.UUID) {
 	t.Helper()
@@ -30,7 +30,7 @@ func fillLedger(t *testing.T, connection *pgx.Conn, n int, agent uuid.UUID) {
 			CASE WHEN state = 'delivered' THEN CAST('secret' AS bytea) END, at, at + interval '1 second'
 		FROM (
 			SELECT i, (ARRAY['settling', 'unknown', 'delivered', 'failed', 'undeliverable', 'owed', 'defaulted'])[1 + i % 7] AS state,
-				TIMESTAMPTZ '2026-05-01 00:00:00Z' + (i - 1) / 2 * interval '5 minutes' AS at
+				TIMESTAMPTZ '2026-05-01 00:00:00Z' + (i - 1) / 3 * interval '5 minutes' AS at
 			FROM generate_series(1, $1) AS i
 		) AS made`, n, agent)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestPaymentRecords(t *testing.T) {
 		"another token": {store.PaymentFilter{Asset: "0xe"}, func(store.PaymentRecord) bool { return false }},
 		"another payee": {store.PaymentFilter{PayTo: "0xe"}, func(store.PaymentRecord) bool { return false }},
 		"a time": {store.PaymentFilter{Since: firstOfMay.Add(time.Hour), Until: firstOfMay.Add(3 * time.Hour)},
-			func(r store.PaymentRecord) bool { return r.Amount > 24 && r.Amount <= 72 }},
+			func(r store.PaymentRecord) bool { return r.Amount > 36 && r.Amount <= 108 }},
 		"all at once": {store.PaymentFilter{States: []string{"delivered"}, Operation: "search", Payer: "0xaa", AgentID: &alice, Since: firstOfMay},
 			func(r store.PaymentRecord) bool {
 				return r.State == "delivered" && r.Operation == "search" && r.Amount%10 == 0

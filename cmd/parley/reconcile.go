@@ -378,7 +378,8 @@ func (c *comparison) lookForTransfer(ctx context.Context, record store.PaymentRe
 // lookAtOpen tells what the chain says of a payment whose story has not ended.
 func (c *comparison) lookAtOpen(ctx context.Context, record store.PaymentRecord) {
 	state, err := c.chain.Authorization(ctx, record.Asset, record.Payer, record.Nonce, record.CreatedAt)
-	weight, told := notice, ""
+	weight := notice
+	var told string
 	switch {
 	case err != nil:
 		weight, told = unchecked, err.Error()

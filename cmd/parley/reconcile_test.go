@@ -266,7 +266,7 @@ func TestReconcileWithoutArchive(t *testing.T) {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		if strings.Contains(string(body), `"eth_call"`) && strings.Contains(string(body), `"0x0"]`) {
-			fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"missing trie node"}}`)
+			fmt.Fprintln(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"missing trie node"}}`)
 			return
 		}
 		answer, err := http.Post(archive, "application/json", bytes.NewReader(body))
