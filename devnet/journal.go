@@ -19,6 +19,7 @@ const (
 	kindMint     = "mint"
 	kindTransfer = "transfer"
 	kindCancel   = "cancel"
+	kindEmpty    = "empty" // a block in which nothing happened; never in the journal
 )
 
 // record is one line of the journal. Addresses and nonce are in lower case. Time is in Unix seconds, and missing in

@@ -24,7 +24,7 @@ type Ledger struct {
 	mu       sync.Mutex
 	balances map[string]uint64     // by lower-case address, in atomic units
 	closed   map[authorization]int // the block that used or cancelled it
-	records  []record              // all that happened since the start: number n is block n + 1 (see rpc.go)
+	records  []record              // what happened since the start, and empty blocks: number n is block n + 1 (see rpc.go)
 	supply   uint64                // bounds every balance, so that no sum overflows
 	journal  *os.File              // nil if the ledger lives in memory only
 	failed   error                 // why nothing can be written any more
@@ -145,11 +145,7 @@ func (l *Ledger) check(r record) error {
 
 // move applies a record that passed check.
 func (l *Ledger) move(r record) {
-	// Time never goes back on a chain; a clock may, and a record of an older journal has none.
-	if n := len(l.records); n > 0 {
-		r.Time = max(r.Time, l.records[n-1].Time)
-	}
-	l.records = append(l.records, r)
+	l.mine(r)
 	switch r.Kind {
 	case kindMint:
 		l.supply += r.Amount
@@ -161,4 +157,13 @@ func (l *Ledger) move(r record) {
 	case kindCancel:
 		l.closed[authorization{r.From, r.Nonce}] = len(l.records)
 	}
+}
+
+// mine makes a record the next block.
+func (l *Ledger) mine(r record) {
+	// Time never goes back on a chain; a clock may, and a record of an older journal has none.
+	if n := len(l.records); n > 0 {
+		r.Time = max(r.Time, l.records[n-1].Time)
+	}
+	l.records = append(l.records, r)
 }

@@ -17,8 +17,9 @@ import (
 )
 
 // chain shows the ledger as an EVM chain with one contract, the token, over Ethereum's JSON-RPC: as much of it as
-// [x402.Chain] reads. The accounts are funded in block 0, each mint, transfer and cancellation since then is a block of
-// its own, and on top is always an empty block whose time is now, so that time goes on where nothing happens.
+// [x402.Chain] reads. The accounts are funded in block 0, and each mint, transfer and cancellation since then is a block of
+// its own. Whoever asks for the newest block gets an empty one of the current second, so that time goes on where nothing
+// happens; empty blocks are forgotten at a restart, which gives the others new numbers.
 //
 // It has eth_chainId, eth_blockNumber, eth_getBlockByNumber (number and timestamp only), eth_getCode, eth_call of the
 // token's balanceOf and authorizationState, eth_getLogs of the token by blocks and topics, and
@@ -173,13 +174,13 @@ func (c chain) GetLogs(filter logFilter) ([]event, error) {
 	}
 	to, ok := c.ledger.blockNumber(filter.ToBlock)
 	if !ok {
-		to = c.ledger.tip()
+		to = len(c.ledger.records)
 	}
 	found := []event{}
 	if filter.Address != tokenAddress {
 		return found, nil
 	}
-	for at := max(from, 1); at <= to && at <= len(c.ledger.records); at++ {
+	for at := max(from, 1); at <= to; at++ {
 		for _, e := range c.ledger.events(at) {
 			if filter.wants(e) {
 				found = append(found, e)
@@ -205,8 +206,15 @@ func (c chain) GetTransactionReceipt(hash common.Hash) *transactionReceipt {
 	return receipt
 }
 
-// tip is the number of the empty block on top. The caller of this and of what follows holds the lock.
-func (l *Ledger) tip() int { return len(l.records) + 1 }
+// tip mines an empty block, unless there is one of this second on top, and returns its number. The caller of this and
+// of what follows holds the lock.
+func (l *Ledger) tip() int {
+	n, now := len(l.records), time.Now().Unix()
+	if n == 0 || l.records[n-1].Kind != kindEmpty || l.records[n-1].Time < now {
+		l.mine(record{Kind: kindEmpty, Time: now})
+	}
+	return len(l.records)
+}
 
 // blockNumber resolves a number or a name; false if there is no such block yet.
 func (l *Ledger) blockNumber(number rpc.BlockNumber) (int, bool) {
@@ -216,21 +224,15 @@ func (l *Ledger) blockNumber(number rpc.BlockNumber) (int, bool) {
 	case number < 0: // latest, and the others that are the same here
 		return l.tip(), true
 	}
-	return int(number), int(number) <= l.tip()
+	return int(number), int(number) <= len(l.records)
 }
 
 // blockTime is in Unix seconds. Block 0 is as old as time itself.
 func (l *Ledger) blockTime(at int) int64 {
-	last := len(l.records)
-	switch {
-	case at == 0:
+	if at == 0 {
 		return 0
-	case at <= last:
-		return l.records[at-1].Time
-	case last == 0:
-		return time.Now().Unix()
 	}
-	return max(time.Now().Unix(), l.records[last-1].Time)
+	return l.records[at-1].Time
 }
 
 // balanceAt goes back from what the balance is now.

@@ -28,10 +28,11 @@ func openChain(t *testing.T, ledger *Ledger) *x402.Chain {
 	return &x402.Chain{URL: server.URL + "/rpc"}
 }
 
-func wantTransfers(t *testing.T, chain *x402.Chain, to string, from, until uint64, want ...x402.Transfer) {
+// wantTransfers compares those to the payee.
+func wantTransfers(t *testing.T, chain *x402.Chain, from, until uint64, want ...x402.Transfer) {
 	t.Helper()
 	var got []x402.Transfer
-	for transfer, err := range chain.Transfers(t.Context(), token.Asset, to, from, until) {
+	for transfer, err := range chain.Transfers(t.Context(), token.Asset, Payee, from, until) {
 		if err != nil {
 			t.Fatalf("list transfers: %v", err)
 		}
@@ -67,7 +68,7 @@ func TestChain(t *testing.T) {
 	}
 	newest, at, err := chain.Newest(ctx)
 	if err != nil || newest != 6 || at.Before(began) || at.After(time.Now()) {
-		t.Errorf("the newest block is %d of %s, %v, want 6 of now: an empty one on top of five", newest, at, err)
+		t.Errorf("the newest block is %d of %s, %v, want 6 of now: an empty one on five others", newest, at, err)
 	}
 	for address, want := range map[string]bool{token.Asset: true, alice: false} {
 		if has, err := chain.HasCode(ctx, address); err != nil || has != want {
@@ -98,10 +99,10 @@ func TestChain(t *testing.T) {
 		}
 		minted.Transaction = transfer.Transaction
 	}
-	wantTransfers(t, chain, Payee, 0, 6, first, minted)
-	wantTransfers(t, chain, Payee, 2, 6, minted)
-	wantTransfers(t, chain, Payee, 0, 2, first)
-	wantTransfers(t, chain, Payee, 4, 99)
+	wantTransfers(t, chain, 0, 6, first, minted)
+	wantTransfers(t, chain, 2, 6, minted)
+	wantTransfers(t, chain, 0, 2, first)
+	wantTransfers(t, chain, 4, 99)
 	for payout, err := range chain.Payouts(ctx, token.Asset, Payee, 0, 6) {
 		if err != nil || payout.Amount != 1000 || payout.To != strings.ToLower(bob) {
 			t.Errorf("the payee paid %+v, %v, want 1000 to bob", payout, err)
@@ -186,11 +187,22 @@ func TestBlockAt(t *testing.T) {
 	chain := openChain(t, openLedger(t, dir))
 	for at, want := range map[int64]uint64{
 		-1: 0, 0: 2, 1: 2, 999: 2, 1000: 4, 1001: 4, 1002: 5, 4999: 5, 5000: 6, 5001: 7, 1_699_999_999: 7,
-		1_700_000_000: 10, 1_700_000_006: 10, 1_700_000_007: 11, 1_700_000_008: 11, 1 << 40: 12,
+		1_700_000_000: 10, 1_700_000_006: 10, 1_700_000_007: 11, 1_700_000_008: 11,
 	} {
 		if got, err := chain.BlockAt(t.Context(), time.Unix(at, 0)); err != nil || got != want {
 			t.Errorf("the block at %d is %d, %v, want %d", at, got, err, want)
 		}
+	}
+	newest, began, err := chain.Newest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1100 * time.Millisecond)
+	if later, at, err := chain.Newest(t.Context()); err != nil || later <= newest || !at.After(began) {
+		t.Errorf("a second later the newest block is %d of %s, %v, want a new one: time goes on", later, at, err)
+	}
+	if got, err := chain.BlockAt(t.Context(), time.Now().Add(time.Hour)); err != nil || newest < 12 || got < newest {
+		t.Errorf("the block in an hour is %d, %v, want the newest, %d or later", got, err, newest)
 	}
 }
 
@@ -219,8 +231,15 @@ func TestBatchOnChain(t *testing.T) {
 // TestOddCalls: what the dev chain does not have is an error, never a wrong answer.
 func TestOddCalls(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(NewFacilitator(openLedger(t, "")))
+	ledger := openLedger(t, "")
+	alice := Accounts()[0].Address
+	if err := ledger.Transfer(alice, Payee, 5000, nonce(1), transaction(1)); err != nil {
+		t.Fatalf("transfer: %v", err)
+	}
+	server := httptest.NewServer(NewFacilitator(ledger))
 	t.Cleanup(server.Close)
+	used := `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"` + token.Asset + `","data":"0xe94a0102` +
+		strings.Repeat("0", 24) + alice[2:] + nonce(1)[2:] + `"},`
 	for body, want := range map[string]string{
 		`{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}`:                                                                               `"error"`,
 		`{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x9",false]}`:                                                `"result":null`,
@@ -229,7 +248,9 @@ func TestOddCalls(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"` + token.Asset + `"},"latest"]}`:                                  `"error"`,
 		`{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"address":"` + Payee + `","fromBlock":"0x0","toBlock":"latest"}]}`:    `"result":[]`,
 		`{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"address":"` + token.Asset + `","fromBlock":"0x9","toBlock":"0xa"}]}`: `"error"`,
-		`junk`: `"error"`,
+		used + `"0x0"]}`: `0000"`,
+		used + `"0x1"]}`: `0001"`,
+		`junk`:           `"error"`,
 	} {
 		response, err := http.Post(server.URL+"/rpc", "application/json", strings.NewReader(body))
 		if err != nil {

@@ -171,7 +171,8 @@ func TestChainAsksForFewerBlocks(t *testing.T) {
 				for block := from; block <= to; block++ {
 					asked[block]++
 				}
-				return "[" + transferLog(chainToken, chainPayer, chainPayee, from, from, "0x1") + "]", nil
+				// What moved nothing is not told of.
+				return "[" + transferLog(chainToken, chainPayer, chainPayee, from, from) + "," + transferLog(chainToken, chainPayer, chainPayee, 0, from) + "]", nil
 			})
 			var last uint64
 			var failed error
@@ -196,10 +197,10 @@ func TestChainAsksForFewerBlocks(t *testing.T) {
 	}
 }
 
-// transferLog is a Transfer of amount atomic units in a transaction named by its last digits.
-func transferLog(token, from, to string, amount, block uint64, transaction string) string {
+// transferLog is a Transfer of amount atomic units in transaction 1.
+func transferLog(token, from, to string, amount, block uint64) string {
 	return fmt.Sprintf(`{"address":"%s","topics":["%s","%s","%s"],"data":"0x%064x","blockNumber":"0x%x","transactionHash":"%s","logIndex":"0x1"}`,
-		token, topicTransfer.Hex(), addressWord(from).Hex(), addressWord(to).Hex(), amount, block, word(transaction))
+		token, topicTransfer.Hex(), addressWord(from).Hex(), addressWord(to).Hex(), amount, block, word("0x1"))
 }
 
 func usedLog(authorizer, nonce string) string {
@@ -217,7 +218,7 @@ func word(digits string) string {
 func TestAuthorizationsIn(t *testing.T) {
 	t.Parallel()
 	other := "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
-	move := func(amount uint64) string { return transferLog(chainToken, chainPayer, chainPayee, amount, 7, "0x1") }
+	move := func(amount uint64) string { return transferLog(chainToken, chainPayer, chainPayee, amount, 7) }
 	for name, test := range map[string]struct {
 		logs []string
 		want map[string]uint64 // amount by nonce
@@ -225,9 +226,9 @@ func TestAuthorizationsIn(t *testing.T) {
 		"nothing":                               {nil, nil},
 		"one":                                   {[]string{usedLog(chainPayer, "0xa"), move(1)}, map[string]uint64{"0xa": 1}},
 		"two by one payer":                      {[]string{usedLog(chainPayer, "0xa"), move(1), usedLog(chainPayer, "0xb"), move(2)}, map[string]uint64{"0xa": 1, "0xb": 2}},
-		"two by two":                            {[]string{usedLog(chainPayer, "0xa"), move(1), usedLog(chainPayee, "0xb"), transferLog(chainToken, chainPayee, chainPayer, 2, 7, "0x1")}, map[string]uint64{"0xa": 1, "0xb": 2}},
-		"another token between":                 {[]string{usedLog(chainPayer, "0xa"), transferLog(other, chainPayer, chainPayee, 9, 7, "0x1"), move(1)}, map[string]uint64{"0xa": 1}},
-		"another payer between":                 {[]string{usedLog(chainPayer, "0xa"), transferLog(chainToken, chainPayee, chainPayer, 9, 7, "0x1"), move(1)}, map[string]uint64{"0xa": 1}},
+		"two by two":                            {[]string{usedLog(chainPayer, "0xa"), move(1), usedLog(chainPayee, "0xb"), transferLog(chainToken, chainPayee, chainPayer, 2, 7)}, map[string]uint64{"0xa": 1, "0xb": 2}},
+		"another token between":                 {[]string{usedLog(chainPayer, "0xa"), transferLog(other, chainPayer, chainPayee, 9, 7), move(1)}, map[string]uint64{"0xa": 1}},
+		"another payer between":                 {[]string{usedLog(chainPayer, "0xa"), transferLog(chainToken, chainPayee, chainPayer, 9, 7), move(1)}, map[string]uint64{"0xa": 1}},
 		"transfers without authorization":       {[]string{move(9), usedLog(chainPayer, "0xa"), move(1), move(8)}, map[string]uint64{"0xa": 1}},
 		"an authorization without its transfer": {[]string{usedLog(chainPayer, "0xa"), usedLog(chainPayer, "0xb"), move(1)}, map[string]uint64{"0xb": 1}},
 	} {
@@ -252,13 +253,13 @@ func TestAuthorizationsIn(t *testing.T) {
 func TestAuthorizationUnknown(t *testing.T) {
 	t.Parallel()
 	yes, used := `"`+word("0x1")+`"`, "["+usedLog(chainPayer, "0xa")+"]"
-	move := transferLog(chainToken, chainPayer, chainPayee, 5000, 7, "0x1")
+	move := transferLog(chainToken, chainPayer, chainPayee, 5000, 7)
 	receipt := func(logs ...string) string { return `{"logs":[` + strings.Join(logs, ",") + `]}` }
 	for name, test := range map[string]struct{ state, logs, receipt string }{
 		"no event":                 {yes, `[]`, `null`},
 		"no receipt":               {yes, used, `null`},
 		"no transfer":              {yes, used, receipt(usedLog(chainPayer, "0xa"))},
-		"another's transfer":       {yes, used, receipt(usedLog(chainPayer, "0xa"), transferLog(chainToken, chainPayee, chainPayer, 1, 7, "0x1"))},
+		"another's transfer":       {yes, used, receipt(usedLog(chainPayer, "0xa"), transferLog(chainToken, chainPayee, chainPayer, 1, 7))},
 		"another's authorization":  {yes, used, receipt(usedLog(chainPayer, "0xb"), move)},
 		"an event of two topics":   {yes, strings.Replace(used, `"`+word("0xa")+`"`, `"`+word("0xa")+`","`+word("0xa")+`"`, 1), receipt(usedLog(chainPayer, "0xa"), move)},
 		"a reorganised event":      {yes, strings.Replace(used, `"data"`, `"removed":true,"data"`, 1), receipt(usedLog(chainPayer, "0xa"), move)},

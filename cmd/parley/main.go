@@ -16,13 +16,14 @@ import (
 // commands is the command line; each command is in the file of its name. Settings come from flags or from the
 // environment variables that --help names.
 type commands struct {
-	Serve   serve   `cmd:"" help:"Run the server in production."`
-	Migrate migrate `cmd:"" help:"Bring the database's schema up to date."`
-	Seed    seed    `cmd:"" help:"Fill an empty database with agents, conversations and messages, to measure with."`
-	Dev     dev     `cmd:"" help:"Run server, PostgreSQL and a play-money payment network in one process, for developers."`
-	Devnet  network `cmd:"" help:"Run only the play-money payment network. Never for production."`
-	Demo    demo    `cmd:"" help:"Watch three agents walk through the whole interface, every call paid on a play-money network."`
-	Version version `cmd:"" help:"Print the version."`
+	Serve    serve    `cmd:"" help:"Run the server in production."`
+	Migrate  migrate  `cmd:"" help:"Bring the database's schema up to date."`
+	Seed     seed     `cmd:"" help:"Fill an empty database with agents, conversations and messages, to measure with."`
+	Dev      dev      `cmd:"" help:"Run server, PostgreSQL and a play-money payment network in one process, for developers."`
+	Devnet   network  `cmd:"" help:"Run only the play-money payment network. Never for production."`
+	Demo     demo     `cmd:"" help:"Watch three agents walk through the whole interface, every call paid on a play-money network."`
+	Payments payments `cmd:"" help:"See, export, resolve and reconcile what was paid."`
+	Version  version  `cmd:"" help:"Print the version."`
 }
 
 // console is where a command talks to the person who started it.

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/store"
+)
+
+// reconcile compares the books and returns what came out, and whether it counts as a failure.
+func (b *books) reconcile(args ...string) (comparison, error) {
+	b.t.Helper()
+	out, failed := b.run(append([]string{"reconcile", "--json", "--rpc-url", b.rpcURL}, args...)...)
+	var c comparison
+	if err := json.Unmarshal([]byte(out), &c); err != nil {
+		b.t.Fatalf("reconcile: %v, %v\n%s", err, failed, out)
+	}
+	if c.Difference != c.Balance-c.Ledger || c.Difference != c.Before+c.Other+c.Open+c.Unpaid+c.Beyond-c.Left-c.Missing {
+		b.t.Errorf("the difference is not explained: %+v", c)
+	}
+	return c, failed
+}
+
+// told is a finding in short: its weight, its payment, and the beginning of its text.
+func told(findings []finding) []string {
+	var all []string
+	for _, one := range findings {
+		all = append(all, one.Weight+" "+one.Payment+" "+one.Text)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// wantFindings compares by beginnings.
+func wantFindings(t *testing.T, c comparison, want ...string) {
+	t.Helper()
+	got := told(c.Findings)
+	slices.Sort(want)
+	for i := range min(len(got), len(want)) {
+		if strings.HasPrefix(got[i], want[i]) {
+			got[i] = want[i]
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the findings (-want +got):\n%s", diff)
+	}
+}
+
+func TestReconcileAgrees(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	for account := range 3 {
+		b.paid(account)
+		b.paid(account)
+	}
+	// A batch, with two equal payments by one payer, and one that settled although its answer was lost.
+	first := b.enter(store.PaymentDelivered, 0, map[string]string{"transaction": quote(hash(77))})
+	second := b.enter(store.PaymentUndeliverable, 0, map[string]string{"transaction": quote(hash(77))})
+	lost := b.enter(store.PaymentDelivered, 0, map[string]string{"transaction": "''"})
+	for _, e := range []entry{first, second, lost} {
+		b.mine(e, devnet.Payee, 5000, hash(77))
+	}
+	b.enter(store.PaymentFailed, 0, nil)
+	b.enter(store.PaymentDefaulted, 0, nil)
+
+	c, failed := b.reconcile()
+	wantFindings(t, c)
+	if failed != nil || c.Balance != 45000 || c.Ledger != 45000 || c.Payments != 9 || !c.BeforeKnown || c.Payee != strings.ToLower(devnet.Payee) {
+		t.Errorf("books that agree: %v, %+v", failed, c)
+	}
+	if out := strings.Join(b.lines("reconcile", "--rpc-url", b.rpcURL), ""); !strings.Contains(out, "balance on the chain         0.045000 USD\n") || !strings.Contains(out, "nothing to report") {
+		t.Errorf("books that agree, as a table:\n%s", out)
+	}
+}
+
+// TestReconcileExplains: money that came or left otherwise, and what is still open, is told and contradicts nothing.
+func TestReconcileExplains(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	paid := b.paid(0)
+	if err := b.chain.Mint(devnet.Payee, 123); err != nil {
+		t.Fatal(err)
+	}
+	stranger := entry{account: 5, nonce: "0x" + strings.Repeat("ab", 32)}
+	b.mine(stranger, devnet.Payee, 5000, hash(1001)) // an authorization that the ledger does not know
+	withdrawal := entry{account: 0, nonce: "0x" + strings.Repeat("cd", 32)}
+	if err := b.chain.Transfer(devnet.Payee, devnet.Accounts()[0].Address, 4000, withdrawal.nonce, hash(1002)); err != nil {
+		t.Fatal(err)
+	}
+	settled := b.enter(store.PaymentUnknown, 1, nil)
+	b.mine(settled, devnet.Payee, 5000, hash(1003))
+	waiting := b.enter(store.PaymentOwed, 1, nil)
+	over := b.enter(store.PaymentUnknown, 1, map[string]string{"valid_before": "now() - interval '1 minute'"})
+	cancelled := b.enter(store.PaymentSettling, 1, nil)
+	if err := b.chain.Cancel(devnet.Accounts()[1].Address, cancelled.nonce); err != nil {
+		t.Fatal(err)
+	}
+	diverted := b.enter(store.PaymentUnknown, 1, nil)
+	b.mine(diverted, devnet.Accounts()[9].Address, 5000, hash(1004))
+
+	ahead := b.enter(store.PaymentDelivered, 1, map[string]string{"updated_at": "now() + interval '1 hour'"})
+
+	c, failed := b.reconcile()
+	wantFindings(t, c,
+		"notice  came otherwise", "notice  came otherwise",
+		"notice "+ahead.id+" was settled after the newest block that the endpoint has",
+		"notice "+settled.id+" settled on the chain",
+		"notice "+waiting.id+" not settled; that is possible until",
+		"notice "+over.id+" can never be settled: its authorization was not used in time",
+		"notice "+cancelled.id+" can never be settled: its authorization was cancelled",
+		"notice "+diverted.id+" can never be settled: its authorization has paid 0.005000 to "+strings.ToLower(devnet.Accounts()[9].Address),
+	)
+	if failed != nil || c.Balance != 5000+123+5000-4000+5000 || c.Ledger != 10000 || c.Missing != 5000 || c.Other != 5123 || c.Left != 4000 || c.Open != 5000 || c.Before != 0 {
+		t.Errorf("books that can be explained: %v, %+v", failed, c)
+	}
+	out := strings.Join(b.lines("reconcile", "--rpc-url", b.rpcURL), "")
+	for _, text := range []string{"went out", "-0.004000 USD", "came otherwise", "0.005123 USD", settled.id, hash(1003)} {
+		if !strings.Contains(out, text) || strings.Contains(out, paid.id) {
+			t.Errorf("the table lacks %q, or has the payment that is in order:\n%s", text, out)
+		}
+	}
+}
+
+func TestReconcileContradicts(t *testing.T) {
+	t.Parallel()
+	tx := func(n int) map[string]string { return map[string]string{"transaction": quote(hash(n))} }
+	for name, test := range map[string]struct {
+		books func(b *books) (entry, string) // the contradiction's payment and text
+		check func(c comparison) bool
+	}{
+		"delivered and never paid": {func(b *books) (entry, string) {
+			return b.enter(store.PaymentDelivered, 1, tx(2001)), "counts as paid, but its authorization is unused"
+		}, func(c comparison) bool { return c.Missing == 5000 }},
+		"undeliverable and never paid": {func(b *books) (entry, string) {
+			return b.enter(store.PaymentUndeliverable, 1, nil), "counts as paid, but its authorization is unused"
+		}, func(c comparison) bool { return c.Missing == 5000 }},
+		"delivered and cancelled": {func(b *books) (entry, string) {
+			e := b.enter(store.PaymentDelivered, 1, tx(2001))
+			if err := b.chain.Cancel(devnet.Accounts()[1].Address, e.nonce); err != nil {
+				b.t.Fatal(err)
+			}
+			return e, "counts as paid, but its authorization was cancelled"
+		}, func(c comparison) bool { return c.Missing == 5000 }},
+		"delivered and paid to somebody else": {func(b *books) (entry, string) {
+			e := b.enter(store.PaymentDelivered, 1, tx(2001))
+			b.mine(e, devnet.Accounts()[9].Address, 5000, hash(2001))
+			return e, "its authorization has paid 0.005000 to"
+		}, func(c comparison) bool { return c.Missing == 5000 }},
+		"delivered and paid in another transaction": {func(b *books) (entry, string) {
+			e := b.enter(store.PaymentDelivered, 1, tx(2001))
+			b.mine(e, devnet.Payee, 5000, hash(2002))
+			return e, "came in this transaction, but the ledger names " + hash(2001)
+		}, func(c comparison) bool { return c.Missing == 0 && c.Other == 0 }},
+		"failed and paid": {func(b *books) (entry, string) {
+			e := b.enter(store.PaymentFailed, 1, nil)
+			b.mine(e, devnet.Payee, 5000, hash(2001))
+			return e, "counts as not paid, but the money came"
+		}, func(c comparison) bool { return c.Unpaid == 5000 && c.Other == 0 }},
+		"defaulted and paid, in a batch with an equal one that was delivered": {func(b *books) (entry, string) {
+			e := b.enter(store.PaymentDefaulted, 1, nil)
+			b.mine(e, devnet.Payee, 5000, hash(2001))
+			b.mine(b.enter(store.PaymentDelivered, 1, tx(2001)), devnet.Payee, 5000, hash(2001))
+			return e, "counts as not paid, but the money came"
+		}, func(c comparison) bool { return c.Unpaid == 5000 }},
+		"one transfer for two payments": {func(b *books) (entry, string) {
+			e := b.enter(store.PaymentDelivered, 1, tx(2001))
+			b.mine(e, devnet.Payee, 5000, hash(2001))
+			return b.enter(store.PaymentDelivered, 1, tx(2001)), "counts as paid, but its authorization is unused"
+		}, func(c comparison) bool { return c.Missing == 5000 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBooks(t)
+			b.paid(0)
+			e, text := test.books(b)
+			c, failed := b.reconcile()
+			wantFindings(t, c, "contradiction "+e.id+" "+text)
+			if failed == nil || !strings.Contains(failed.Error(), "1 contradictions") || c.Contradictions != 1 || !test.check(c) {
+				t.Errorf("%v, %+v", failed, c)
+			}
+			if out, err := b.run("reconcile", "--rpc-url", b.rpcURL); err == nil || !strings.Contains(out, e.id) {
+				t.Errorf("the table ends with %v and should name %s:\n%s", err, e.id, out)
+			}
+		})
+	}
+}
+
+// TestReconcileSince: payments begun before that time are not compared, but their money is recognised.
+func TestReconcileSince(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	old := b.enter(store.PaymentDelivered, 1, map[string]string{"transaction": quote(hash(1)), "created_at": "'2026-05-01 00:00:00Z'"})
+	b.mine(old, devnet.Payee, 5000, hash(1))
+	broken := b.enter(store.PaymentDelivered, 1, map[string]string{"transaction": quote(hash(2)), "created_at": "'2026-05-01 00:00:00Z'"})
+	b.paid(0)
+	c, failed := b.reconcile("--since=2026-05-02")
+	wantFindings(t, c)
+	if failed != nil || c.Ledger != 5000 || c.Beyond != 5000 || c.Balance != 10000 {
+		t.Errorf("since the second of May: %v, %+v", failed, c)
+	}
+	c, failed = b.reconcile()
+	wantFindings(t, c, "contradiction "+broken.id)
+	if failed == nil || c.Ledger != 15000 || c.Beyond != 0 {
+		t.Errorf("since ever: %v, %+v", failed, c)
+	}
+}
+
+func TestReconcileTerms(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	wantError := func(says string, args ...string) {
+		t.Helper()
+		if out, err := b.run(append([]string{"reconcile"}, args...)...); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("reconcile %v says %v, want %q\n%s", args, err, says, out)
+		}
+	}
+	wantError("--rpc-url")
+	wantError("no payments of this network", "--rpc-url", b.rpcURL)
+	b.paid(0)
+	wantError("no payments of this network", "--rpc-url", b.rpcURL, "--payee", devnet.Accounts()[0].Address)
+	wantError("connect", "--rpc-url", "http://127.0.0.1:1/the-key")
+	b.enter(store.PaymentDelivered, 0, map[string]string{"network": "'eip155:8453'"})
+	wantError("several terms; say which: --network eip155:8453 --asset "+b.asset, "--rpc-url", b.rpcURL)
+	wantError("serves chain 84532, but the payments are on eip155:8453", "--rpc-url", b.rpcURL, "--network=eip155:8453")
+	if c, failed := b.reconcile("--network", devnet.NetworkID, "--payee", devnet.Payee, "--asset", strings.ToUpper(b.asset)); failed != nil || c.Payments != 1 {
+		t.Errorf("with all terms: %v, %+v", failed, c)
+	}
+}
+
+// TestReconcileUnchecked: where the endpoint does not know what became of a payment, the end is not a success.
+func TestReconcileUnchecked(t *testing.T) {
+	t.Parallel()
+	// The authorization was used long before the payment was begun, where nobody looks for it.
+	b := newBooks(t, fmt.Sprintf(`{"kind":"transfer","from":"%s","to":"%s","amount":"5000","nonce":"0x%064x","time":1700000000}`,
+		strings.ToLower(devnet.Accounts()[1].Address), strings.ToLower(devnet.Payee), 1),
+		`{"kind":"mint","to":"`+strings.ToLower(devnet.Accounts()[1].Address)+`","amount":"1","time":1700000001}`)
+	early := b.enter(store.PaymentDelivered, 1, map[string]string{"transaction": quote(hash(9))})
+	b.paid(0)
+	c, failed := b.reconcile()
+	wantFindings(t, c, "unchecked "+early.id+" the token calls the authorization used, but has no event of it since")
+	if failed == nil || c.Unchecked != 1 || c.Missing != 5000 || c.Before != 5000 || c.FromBlock != 3 {
+		t.Errorf("an authorization of long ago: %v, %+v", failed, c)
+	}
+}
+
+// TestReconcileWithoutArchive: most endpoints do not know old balances, which must not be in the way.
+func TestReconcileWithoutArchive(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.paid(0)
+	archive := b.rpcURL
+	forgetful := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(string(body), `"eth_call"`) && strings.Contains(string(body), `"0x0"]`) {
+			fmt.Fprintln(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"missing trie node"}}`)
+			return
+		}
+		answer, err := http.Post(archive, "application/json", bytes.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer answer.Body.Close()
+		_, _ = io.Copy(w, answer.Body)
+	}))
+	t.Cleanup(forgetful.Close)
+	b.rpcURL = forgetful.URL
+	c, failed := b.reconcile()
+	wantFindings(t, c)
+	if failed != nil || c.BeforeKnown || c.Before != 0 || c.Balance != 5000 {
+		t.Errorf("without old balances: %v, %+v", failed, c)
+	}
+}
