@@ -15,6 +15,7 @@ import (
 
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
 )
 
 // reconcile compares the books and returns what came out, and whether it counts as a failure.
@@ -284,4 +285,23 @@ func TestReconcileWithoutArchive(t *testing.T) {
 	if failed != nil || c.BeforeKnown || c.Before != 0 || c.Balance != 5000 {
 		t.Errorf("without old balances: %v, %+v", failed, c)
 	}
+}
+
+// TestReconcileAServer compares what a real server has written with the network that it was paid on.
+func TestReconcileAServer(t *testing.T) {
+	t.Parallel()
+	b := &books{t: t, url: storetest.URL(t)}
+	server := start(t, nil, "dev", "--listen", "127.0.0.1:0", "--facilitator-listen", "127.0.0.1:0", "--data", folder(t), "--database-url", b.url)
+	b.rpcURL = server.facilitator(t) + "/rpc"
+	server.register(t, 3, "dave")
+	server.register(t, 4, "erin")
+	c, failed := b.reconcile()
+	wantFindings(t, c)
+	if failed != nil || c.Payments != 4 || c.Balance != 2_000_000 || c.Ledger != 2_000_000 {
+		t.Errorf("the books of a server: %v, %+v", failed, c)
+	}
+	if lines := b.lines("list", "--operation=createAccount", "--payer="+devnet.Accounts()[3].Address); len(lines) != 2 || !strings.Contains(lines[1], "0.990000") {
+		t.Errorf("dave's account in the list:\n%s", strings.Join(lines, ""))
+	}
+	server.stop(t)
 }
