@@ -215,3 +215,58 @@ func onSettle(f fault) fault {
 		f(c)
 	}
 }
+
+// held are calls of /settle that the proxy keeps waiting.
+type held struct {
+	p       *proxy
+	reached chan struct{} // gets one for each call that waits
+	let     chan struct{} // closed by release
+	once    sync.Once
+}
+
+// hold keeps the next n calls of /settle waiting until release; the others go through. With acted the facilitator acts
+// first, so that only its answers wait; else it hears of them only then.
+func (p *proxy) hold(n int, acted bool) *held {
+	h := &held{p: p, reached: make(chan struct{}, n), let: make(chan struct{})}
+	left := make(chan struct{}, n)
+	for range n {
+		left <- struct{}{}
+	}
+	p.breakWith(onSettle(func(c *call) {
+		select {
+		case <-left:
+		default:
+			pass(c)
+			return
+		}
+		if !acted {
+			h.reached <- struct{}{}
+			c.wait(h.let)
+			pass(c)
+			return
+		}
+		answer := c.forward()
+		h.reached <- struct{}{}
+		c.wait(h.let)
+		c.write(answer.Code, answer.Body.String())
+	}))
+	return h
+}
+
+// await returns when a further call waits.
+func (h *held) await(t testing.TB) {
+	t.Helper()
+	select {
+	case <-h.reached:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no call of /settle came in 20 s")
+	}
+}
+
+// release lets the calls go on, and those that come later through.
+func (h *held) release() {
+	h.once.Do(func() {
+		h.p.mend()
+		close(h.let)
+	})
+}
