@@ -76,7 +76,10 @@ func newWorldOn(t testing.TB, databaseURL string) *world {
 	w.network = devnet.NewFacilitator(w.ledger)
 	w.proxy = newProxy(t, w.network)
 	// Servers die and come back: a kept connection would be of the life before.
-	w.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Minute}
+	w.http = &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Minute,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	t.Cleanup(func() {
 		for _, s := range w.servers {
 			s.kill()
@@ -282,7 +285,10 @@ func (w *world) encode(payload *x402.PaymentPayload) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.secret(header, payload.Payload.Signature)
+	w.secret(header)
+	if signature := payload.Payload.Signature; len(signature) > 40 { // some tests send less
+		w.secret(signature)
+	}
 	return header
 }
 
