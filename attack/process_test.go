@@ -37,9 +37,9 @@ type server struct {
 	w      *world
 	listen string
 	url    string
-	flags  []string
-	output *output // of all its lives
-	life   *life   // the running or the last process
+	flags  []string // behind the usual ones; a flag given again counts
+	output *output  // of all its lives
+	life   *life    // the running or the last process
 }
 
 // life is one process of a server.
