@@ -71,7 +71,7 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 		r := s.pay(o)
 		t.Logf("a facilitator repeats the payment %s: %d", name, r.status)
 		w.mu.Lock()
-		w.errors.WriteString(fmt.Sprint(r.header)) // PAYMENT-RESPONSE is base64, so that only what stands beside it counts
+		fmt.Fprint(&w.errors, r.header) // PAYMENT-RESPONSE is base64, so that only what stands beside it counts
 		w.mu.Unlock()
 	}
 	w.proxy.mend()
