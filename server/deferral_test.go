@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,7 @@ func TestDeferredSettlement(t *testing.T) {
 	if w.count(`SELECT count(*) FROM payments WHERE operation <> 'getOwnAgent' AND state <> 'delivered'`) != 0 {
 		t.Error("a registration did not settle first")
 	}
-	w.recover(open)
+	w.recover()
 	revenue, settles := w.revenue(), w.settles.Load()
 	payment := w.sign(alice.wallet, "/chat/private/send")
 	send := func() answer {
@@ -42,7 +43,7 @@ func TestDeferredSettlement(t *testing.T) {
 	if group := w.pay(alice.wallet, "/chat/group/create", `{"name":"dear","description":"","is_discoverable":false,"initial_member_ids":[]}`, "X-API-KEY", alice.key); group.status != http.StatusOK || w.settles.Load() != settles+1 {
 		t.Errorf("a dear call: %v, /settle called %d times, want once", group, w.settles.Load()-settles)
 	}
-	w.recover(open)
+	w.recover()
 	if charged := w.revenue() - revenue; charged != 5000+150_000 || w.count(`SELECT count(*) FROM messages`) != 1 {
 		t.Errorf("charged %d in the end, want 155000, with one message", charged)
 	}
@@ -50,6 +51,13 @@ func TestDeferredSettlement(t *testing.T) {
 	if settled, err := x402.DecodeSettleResponse(again.header.Get(x402.HeaderPaymentResponse)); err != nil || settled.Transaction == "" || !bytes.Equal(again.body, first.body) {
 		t.Errorf("sent again after it settled: %v, %+v (%v), want its transaction", again, settled, err)
 	}
+	rotation := w.sign(bob.wallet, rotate)
+	rotated := w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", bob.key, x402.HeaderPaymentSignature, rotation)
+	w.rotated(rotated)
+	if again := w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", bob.key, x402.HeaderPaymentSignature, rotation); !bytes.Equal(again.body, rotated.body) {
+		t.Errorf("a rotation that is owed, sent again with the replaced key: %v, want the stored answer", again)
+	}
+	w.recover()
 	if left := w.count(`SELECT (SELECT sum(owed) FROM deferred_payers) + (SELECT sum(owed) FROM deferred_totals)`); left != 0 {
 		t.Errorf("the caps still count %d", left)
 	}
@@ -79,7 +87,7 @@ func TestDeferralCaps(t *testing.T) {
 				senders = append(senders, w.agent(fmt.Sprintf("sender_%d", i)))
 			}
 			bob := w.agent("bob")
-			w.recover(open)
+			w.recover()
 			const calls = 40
 			settles := w.settles.Load()
 			payments := make([]string, calls)
@@ -101,7 +109,7 @@ func TestDeferralCaps(t *testing.T) {
 			if first := w.settles.Load() - settles; owed+first != calls || (test.owed > 0 && owed != test.owed) || uint64(owed)*5000 > test.caps.Total {
 				t.Errorf("%d are owed and %d settled first, want %d owed of %d", owed, first, test.owed, calls)
 			}
-			w.recover(open)
+			w.recover()
 			if paid := w.count(`SELECT sum(amount)::bigint FROM payments WHERE state = 'delivered'`); uint64(paid) != w.revenue() {
 				t.Errorf("the payee has %d, delivered was %d", w.revenue(), paid)
 			}
@@ -114,7 +122,7 @@ func TestDefaultingPayer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withDeferral(store.Caps{Call: 10_000, Payer: dollar, Total: 100 * dollar}))
 	alice, bob := w.agent("alice"), w.agent("bob")
-	w.recover(open)
+	w.recover()
 	empty := w.wallet(1)
 	n := 0
 	send := func() answer {
@@ -124,7 +132,7 @@ func TestDefaultingPayer(t *testing.T) {
 	if a := send(); a.status != http.StatusOK {
 		t.Fatalf("the first call: %v, want 200", a)
 	}
-	w.recover(open)
+	w.recover()
 	if w.count(`SELECT count(*) FROM payments WHERE state = 'defaulted' AND payload IS NULL`) != 1 {
 		t.Fatal("the payment did not default")
 	}
@@ -141,7 +149,7 @@ func TestDefaultingPayer(t *testing.T) {
 	if a := send(); a.status != http.StatusOK || w.settles.Load() != settles+1 {
 		t.Errorf("after paying again: %v, want it deferred", a)
 	}
-	w.recover(open)
+	w.recover()
 	if paid := w.count(`SELECT sum(amount)::bigint FROM payments WHERE state = 'delivered'`); uint64(paid) != w.revenue() {
 		t.Errorf("the payee has %d, delivered was %d", w.revenue(), paid)
 	}
@@ -153,7 +161,7 @@ func TestFacilitatorAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withDeferral(store.Caps{Call: 2_000, Payer: dollar, Total: dollar}))
 	alice, bob := w.agent("alice"), w.agent("bob")
-	w.recover(open)
+	w.recover()
 	back := make(chan struct{})
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		select {
@@ -181,7 +189,7 @@ func TestFacilitatorAway(t *testing.T) {
 	}
 	mend()
 	close(back)
-	w.recover(open)
+	w.recover()
 	if a := send("back again"); a.status != http.StatusOK {
 		t.Errorf("when it is back: %v, want 200", a)
 	}
@@ -224,5 +232,49 @@ func TestAdmin(t *testing.T) {
 	}
 	if text := w.admin("/livez"); text != "200 ok\n" {
 		t.Errorf("livez: %s", text)
+	}
+}
+
+// BenchmarkSettlement measures one paid call in three settings, by turns: settlement first with a facilitator that takes
+// two seconds, deferred settlement with the same one, and settlement first with one that answers at once, which is
+// what the database takes. It reports each one's median in milliseconds.
+//
+//	go test ./server -run '^$' -bench Settlement -benchtime 20x
+func BenchmarkSettlement(b *testing.B) {
+	caps := store.Caps{Call: 10_000, Payer: 100 * dollar, Total: 1000 * dollar}
+	type setting struct {
+		name   string
+		world  *world
+		caller *agent
+		other  *agent
+		took   []time.Duration
+	}
+	all := []*setting{
+		{name: "first", world: newWorld(b)}, {name: "deferred", world: newWorld(b, withDeferral(caps))}, {name: "instant", world: newWorld(b)},
+	}
+	for _, s := range all {
+		s.caller, s.other = s.world.agent("alice"), s.world.agent("bob")
+		s.world.recover()
+		if s.name != "instant" {
+			s.world.network.DelaySettlements(2 * time.Second)
+		}
+	}
+	n := 0
+	for b.Loop() {
+		n++
+		for _, s := range all {
+			payment := s.world.sign(s.caller.wallet, "/chat/private/send")
+			body := fmt.Sprintf(`{"recipient_agent_id":%q,"content":"number %d"}`, s.other.id, n)
+			began := time.Now()
+			a := s.world.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", s.caller.key, x402.HeaderPaymentSignature, payment)
+			s.took = append(s.took, time.Since(began))
+			if a.status != http.StatusOK {
+				b.Fatalf("%s: %v", s.name, a)
+			}
+		}
+	}
+	for _, s := range all {
+		slices.Sort(s.took)
+		b.ReportMetric(float64(s.took[len(s.took)/2].Microseconds())/1000, s.name+"-p50-ms")
 	}
 }

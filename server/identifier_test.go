@@ -183,7 +183,7 @@ func TestVersionOne(t *testing.T) {
 		t.Errorf("the facilitator hangs up: %v, want 503", a)
 	}
 	mend()
-	w.recover(open)
+	w.recover()
 	if w.count(`SELECT count(*) FROM messages WHERE content = 'later'`) != 1 {
 		t.Error("a payment of version 1 was not recovered")
 	}

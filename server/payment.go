@@ -95,7 +95,7 @@ func (s *Server) pay(ctx context.Context, paid *payment, request any, handle han
 		}
 		var receipt *receipt
 		switch {
-		case paid.replaced && (row == nil || row.State != store.PaymentDelivered):
+		case paid.replaced && (row == nil || row.Answer == nil):
 			return nil, errInvalidKey
 		case row == nil:
 			receipt, err = s.payFirst(ctx, paid, request, handle)

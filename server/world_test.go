@@ -142,9 +142,10 @@ func (w *world) secret(texts ...string) {
 	w.secrets = append(w.secrets, texts...)
 }
 
-// recover runs the recovery worker until no payment in one of the states is left.
-func (w *world) recover(states string) {
+// recover runs the recovery worker until no payment is open.
+func (w *world) recover() {
 	w.t.Helper()
+	const states = `'settling', 'unknown', 'owed'`
 	ctx, stop := context.WithCancel(w.t.Context())
 	ended := make(chan struct{})
 	go func() { w.server.Recover(ctx); close(ended) }()
