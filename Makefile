@@ -47,6 +47,12 @@ fuzz: ## Send generated requests to every operation for 20 minutes
 plans: ## Load a million messages and list the plan of every statement (bin/plans.txt); fails on a scan
 	go test -tags plans -run '^TestPlans$$' -timeout 30m -v ./server
 
+attack: postgres attacked ## Kill, cheat and cut off real servers, and check the books after each (ATTACK_ROUNDS=20)
+	go test -tags attack -count=1 -timeout 30m -v ./attack
+
+attacked: ## Build bin/parley-attacked, the server with crash points that the attack suite starts
+	go build -tags crashpoints -o $(BIN)/parley-attacked ./cmd/parley
+
 check: ## Everything that CI runs
 	.ci/run
 
@@ -62,4 +68,4 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm in-step fuzz plans check postgres
+.PHONY: help demo dev test generate build lint contract npm in-step fuzz plans attack attacked check postgres

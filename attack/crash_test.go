@@ -1,0 +1,297 @@
+//go:build attack
+
+package attack
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/embedded"
+)
+
+// insist sends an order until the answer is final, as a good client does: it comes again after a lost connection, a 503
+// and "in progress".
+func (s *server) insist(o order) reply {
+	s.w.t.Helper()
+	var last reply
+	final := eventually(recoveryTime, func() bool {
+		r, err := s.send(s.w.t.Context(), o)
+		last = r
+		return err == nil && r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress"
+	})
+	if !final {
+		s.w.t.Errorf("%s: no final answer in %s, the last one is %v", o.id, recoveryTime, last)
+	}
+	return last
+}
+
+// errands are the things that the crash rounds pay for in turn: a message, a group, an account, a read, a new key and a
+// message paid in version 1.
+func (s *server) errands(alice, bob *agent, number int, deferred bool) order {
+	s.w.t.Helper()
+	switch number % 6 {
+	case 1:
+		return s.w.order(alice.wallet, alice.key, "/chat/group/create", map[string]any{"name": fmt.Sprintf("Group %d", number)})
+	case 2:
+		if deferred { // who has no account pays first
+			return alice.says(bob, "through a crash")
+		}
+		newcomer := &agent{w: s.w, name: fmt.Sprintf("newcomer_%d", contentNumber.Add(1)), wallet: alice.wallet}
+		return newcomer.creates(s)
+	case 3:
+		return s.w.order(alice.wallet, alice.key, "/agent/me", nil)
+	case 4:
+		return s.w.order(alice.wallet, alice.key, "/agent/rotate_key", map[string]any{})
+	case 5:
+		return alice.says(bob, "through a crash").asV1(s.w)
+	default:
+		return alice.says(bob, "through a crash")
+	}
+}
+
+// crashes lets a server die at a point of an order's way.
+func (s *server) crashes(point string, o order) {
+	s.w.t.Helper()
+	s.restart(point)
+	// The caller of a payment that was answered before the point has its answer already.
+	_, _ = s.send(s.w.t.Context(), o)
+	s.awaitEnd(15 * time.Second)
+	if !s.died() {
+		s.w.t.Fatalf("the server ended otherwise than by the crash at %s:\n%s", point, lastLines(s.output.String(), 20))
+	}
+}
+
+// TestKilledAtEveryStep kills the server with SIGKILL at each step of a payment's way and starts it again. In half of the
+// rounds the caller sends the same payment again, in the other half nobody does. Money and effect are there once, or
+// neither is.
+func TestKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
+	deferred := []string{"--deferred-up-to", "1", "--deferred-payer-cap", "1000", "--deferred-total-cap", "1000"}
+	for number, test := range []struct {
+		name   string
+		flags  []string
+		points []string // one life each, the first with the request
+		begun  bool     // the payment is in the ledger, so that it is finished without its caller
+	}{
+		{"matched", nil, []string{"matched"}, false},
+		{"rehearsed", nil, []string{"rehearsed"}, false},
+		{"begun", nil, []string{"begun"}, true},
+		{"settled", nil, []string{"settled"}, true},
+		{"delivering", nil, []string{"delivering"}, true},
+		{"delivered", nil, []string{"delivered"}, true},
+		{"begun, then claimed", nil, []string{"begun", "claimed"}, true},
+		{"begun, then resettled", nil, []string{"begun", "resettled"}, true},
+		{"begun, then claimed, then resettled", nil, []string{"begun", "claimed", "resettled"}, true},
+		{"settled, then resettled", nil, []string{"settled", "resettled"}, true},
+		{"begun, then delivering", nil, []string{"begun", "delivering"}, true},
+		{"begun, then delivered", nil, []string{"begun", "delivered"}, true},
+		{"deferred: owing", deferred, []string{"owing"}, false},
+		{"deferred: owed", deferred, []string{"owed"}, true},
+		{"deferred: claimed", deferred, []string{"claimed"}, true},
+		{"deferred: resettled", deferred, []string{"resettled"}, true},
+		{"deferred: owed, then claimed, then resettled", deferred, []string{"owed", "claimed", "resettled"}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s := w.serve(test.flags...)
+			alice, bob := s.agent("alice"), s.agent("bob")
+			for round := range rounds(t) {
+				o := s.errands(alice, bob, number+round/2, test.flags != nil)
+				w.check() // nothing else is open, so that the crash is this order's
+				revenue := w.revenue()
+				s.crashes(test.points[0], o)
+				for _, point := range test.points[1:] {
+					s.start(point)
+					s.awaitEnd(15 * time.Second)
+				}
+				s.start("")
+				paid := test.begun
+				if round%2 == 0 {
+					paid = true
+					if r := s.insist(o); r.status != http.StatusOK {
+						t.Errorf("round %d, %s sent again: %v, want 200", round, o.id, r)
+					}
+				}
+				w.check()
+				want := map[bool]string{true: "delivered", false: ""}[paid]
+				if got := w.state(o); got != want {
+					t.Errorf("round %d: %s is %q, want %q", round, o.id, got, want)
+				}
+				if charged := w.revenue() - revenue; (charged == o.price) != paid || !paid && charged != 0 {
+					t.Errorf("round %d: %s charged %d, want it paid: %v", round, o.id, charged, paid)
+				}
+				if o.content != "" && (w.messages(o.content) == 1) != paid {
+					t.Errorf("round %d: the message is there %d times, want it there: %v", round, w.messages(o.content), paid)
+				}
+				if o.id == "rotateKey" && paid { // the new key is in the answer, and nobody has heard it yet
+					alice.learn(s.insist(o))
+				}
+				if t.Failed() {
+					return // what follows would only repeat it
+				}
+			}
+		})
+	}
+}
+
+// TestKilledWhileBusy kills the server at any moment while several payments are under way, again and again.
+func TestKilledWhileBusy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.serve()
+	alice, bob := s.agent("alice"), s.agent("bob")
+	for round := range rounds(t) {
+		orders := make([]order, 8)
+		for i := range orders {
+			orders[i] = alice.says(bob, "while busy")
+		}
+		answered := make(chan []reply)
+		go func() { answered <- s.sendAll(orders...) }()
+		time.Sleep(time.Duration(round%10) * 5 * time.Millisecond)
+		s.kill()
+		replies := <-answered
+		s.start("")
+		for i, o := range orders {
+			if i%2 == 0 {
+				if r := s.insist(o); r.status != http.StatusOK {
+					t.Errorf("sent again: %v, want 200", r)
+				}
+			}
+		}
+		w.check()
+		for i, r := range replies {
+			if n := w.messages(orders[i].content); r.status == http.StatusOK && n != 1 {
+				t.Errorf("answered 200 before the kill, and the message is there %d times", n)
+			}
+		}
+	}
+}
+
+// TestDatabaseKilled kills every process of PostgreSQL between settlement and commit, and starts it again. The server
+// must go on by itself, and the effect be there once.
+func TestDatabaseKilled(t *testing.T) {
+	t.Parallel()
+	folder, err := os.MkdirTemp("", "parley-attack-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	database := startDatabase(t, folder)
+	t.Cleanup(func() { _ = database.Stop() }) // the one that runs then
+	migrated, err := store.Open(t.Context(), database.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = migrated.Migrate(t.Context())
+	migrated.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldOn(t, database.URL("postgres"))
+	s := w.serve()
+	alice, bob := s.agent("alice"), s.agent("bob")
+	for round := range max(2, rounds(t)/5) {
+		o := alice.says(bob, "while the database died")
+		hold := w.proxy.hold(1, true)
+		answered := make(chan reply, 1)
+		go func() {
+			r, _ := s.send(context.WithoutCancel(t.Context()), o)
+			answered <- r
+		}()
+		hold.await(t)
+		killDatabase(t, database)
+		hold.release()
+		r := <-answered
+		if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
+			t.Errorf("settled without a database: %v, want 503 with Retry-After", r)
+		}
+		if r := s.call(http.MethodPost, o.path, ""); r.status != http.StatusPaymentRequired {
+			t.Errorf("the price without a database: %v, want 402", r)
+		}
+		_ = database.Stop() // gives the folder free
+		database = startDatabase(t, folder)
+		if database.URL("postgres") != w.databaseURL {
+			t.Fatal("the database came back at another address")
+		}
+		if round%2 == 0 {
+			if r := s.insist(o); r.status != http.StatusOK {
+				t.Errorf("sent again: %v, want 200", r)
+			}
+		}
+		w.check()
+		if n := w.messages(o.content); n != 1 {
+			t.Errorf("the message is there %d times, want once", n)
+		}
+		if r := s.insist(alice.says(bob, "after the database came back")); r.status != http.StatusOK {
+			t.Errorf("the next payment: %v, want 200", r)
+		}
+	}
+	w.check()
+}
+
+func startDatabase(t *testing.T, folder string) *embedded.Server {
+	t.Helper()
+	database, err := embedded.Start(t.Context(), embedded.Options{Folder: folder, Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return database
+}
+
+// killDatabase ends PostgreSQL's processes with SIGKILL: first the one that would start others, and each of them by its
+// number, read from its parent.
+func killDatabase(t *testing.T, database *embedded.Server) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(database.Folder(), "data", "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(content), "\n")
+	postmaster, err := strconv.Atoi(strings.TrimSpace(first))
+	if err != nil || postmaster < 2 {
+		t.Fatalf("postmaster.pid begins with %q", first)
+	}
+	_ = syscall.Kill(postmaster, syscall.SIGSTOP) // no more children from here on
+	children := childrenOf(t, postmaster)
+	for _, pid := range append(children, postmaster) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH { //nolint:errorlint // an Errno, never wrapped
+			t.Fatalf("kill PostgreSQL's process %d: %v", pid, err)
+		}
+	}
+	if len(children) == 0 {
+		t.Error("PostgreSQL had no child processes to kill")
+	}
+}
+
+// childrenOf reads the process table; the fourth field of stat is the parent, after the name in parentheses.
+func childrenOf(t *testing.T, parent int) (children []int) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(stats) == 0 {
+		t.Skip("this machine has no /proc: the processes of PostgreSQL are not known")
+	}
+	for _, path := range stats {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		text := string(content)
+		fields := strings.Fields(text[strings.LastIndex(text, ")")+1:])
+		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+				children = append(children, pid)
+			}
+		}
+	}
+	return children
+}

@@ -1,0 +1,542 @@
+//go:build attack
+
+package attack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// TestFacilitatorMisbehaves: a 402 only on a definite refusal, no effect without money, no money without effect. Each
+// fault meets two payments: one is sent again by its caller, the other is left to the server. The slow answer takes 12 s:
+// longer than a copy of the payment waits (5 s) and than /verify may take (10 s); the server's own patience with /settle,
+// 90 s, is not waited for.
+func TestFacilitatorMisbehaves(t *testing.T) {
+	t.Parallel()
+	const transaction = "0x1212121212121212121212121212121212121212121212121212121212121212"
+	settled := func(network, transaction string) string {
+		return fmt.Sprintf(`{"success":true,"transaction":%q,"network":%q,"payer":"0x1"}`, transaction, network)
+	}
+	refusal := `{"success":false,"errorReason":"invalid_transaction_state","transaction":"","network":"eip155:84532"}`
+	pending := fmt.Sprintf(`{"success":false,"errorReason":"settlement_pending","transaction":%q,"network":"eip155:84532"}`, transaction)
+	const unknown, refused, paid = http.StatusServiceUnavailable, http.StatusPaymentRequired, http.StatusOK
+	for _, test := range []struct {
+		name   string
+		fault  fault
+		status int
+	}{
+		{"refuses", answer(200, refusal), refused},
+		{"refuses with status 400", answer(400, refusal), refused},
+		{"refuses with status 500", answer(500, refusal), refused},
+		{"HTML, not moved", answer(200, "<html>welcome</html>"), unknown},
+		{"HTML, moved", answerAfter(200, "<html>welcome</html>"), unknown},
+		{"nothing, not moved", answer(200, ""), unknown},
+		{"nothing, moved", answerAfter(200, ""), unknown},
+		{"204, moved", answerAfter(204, ""), unknown},
+		{"500, not moved", answer(500, `{"error":"oops"}`), unknown},
+		{"500, moved", answerAfter(500, `{"error":"oops"}`), unknown},
+		{"502 of a gateway, moved", answerAfter(502, "<html>bad gateway</html>"), unknown},
+		{"429, not moved", answer(429, `{"error":"slow down"}`), unknown},
+		{"401, not moved", answer(401, `{"error":"who are you?"}`), unknown},
+		{"a redirect, moved", answerAfter(302, settled("eip155:84532", transaction)), unknown},
+		{"pending, and pending again", answer(200, pending), unknown},
+		{"pending, then moved", func(c *call) {
+			if c.number%2 == 1 {
+				c.write(200, pending)
+				return
+			}
+			dropAfter(c)
+		}, unknown},
+		{"a very slow answer", delayed(12*time.Second, pass), paid},
+		{"hangs up, not moved", dropBefore, unknown},
+		{"hangs up, moved", dropAfter, unknown},
+		{"cut in the middle, moved", cutAfter, unknown},
+		{"two megabytes, moved", answerAfter(200, `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), unknown},
+		{"success as a text, not moved", answer(200, strings.Replace(settled("eip155:84532", transaction), "true", `"true"`, 1)), unknown},
+		{"success of 1, not moved", answer(200, strings.Replace(settled("eip155:84532", transaction), "true", "1", 1)), unknown},
+		{"only isValid, not moved", answer(200, `{"isValid":true}`), unknown},
+		{"null, not moved", answer(200, "null"), unknown},
+		{"an empty transaction, moved", answerAfter(200, settled("eip155:84532", "")), unknown},
+		{"an empty transaction, not moved", answer(200, settled("eip155:84532", "")), unknown},
+		{"no network, moved", answerAfter(200, fmt.Sprintf(`{"success":true,"transaction":%q}`, transaction)), unknown},
+		{"another network, not moved", answer(200, settled("eip155:1", transaction)), unknown},
+		{"another network, moved", answerAfter(200, settled("eip155:1", transaction)), unknown},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s := w.serve()
+			alice, bob := s.agent("alice"), s.agent("bob")
+			revenue := w.revenue()
+			again, left := alice.says(bob, "sent again"), alice.says(bob, "left alone")
+			w.proxy.breakWith(onSettle(test.fault))
+			for _, o := range []order{again, left} {
+				r := s.pay(o)
+				if r.status != test.status || r.Charged {
+					t.Errorf("answered %v, want %d", r, test.status)
+				}
+				if test.status == unknown && (r.Code != "payment_unknown" || r.header.Get("Retry-After") == "") {
+					t.Errorf("answered %v, Retry-After %q, want payment_unknown with a time to come again", r, r.header.Get("Retry-After"))
+				}
+				if n := w.messages(o.content); (n == 1) != (test.status == paid) {
+					t.Errorf("answered %d, and the message is there %d times", r.status, n)
+				}
+			}
+			w.proxy.mend()
+			if r := s.insist(again); r.status != map[bool]int{true: refused, false: paid}[test.status == refused] {
+				t.Errorf("sent again: %v", r)
+			}
+			w.check()
+			want := uint64(2)
+			if test.status == refused {
+				want = 0
+			}
+			if charged, n := w.revenue()-revenue, w.messages(again.content)+w.messages(left.content); charged != want*again.price || n != int(want) {
+				t.Errorf("in the end %d messages for %d, want %d for %d", n, charged, want, want*again.price)
+			}
+		})
+	}
+}
+
+// TestFacilitatorMisbehavesAtVerify: only the signatures that the server cannot judge itself are asked about, those of
+// smart wallets. Whatever the answer, nothing moves and nothing is delivered before /settle has said yes.
+func TestFacilitatorMisbehavesAtVerify(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.serve()
+	alice, bob := s.agent("alice"), s.agent("bob")
+	const unavailable, refused = http.StatusServiceUnavailable, http.StatusPaymentRequired
+	for _, test := range []struct {
+		name   string
+		verify fault
+		status int
+	}{
+		{"isValid false", answer(200, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`), refused},
+		{"isValid false with status 500", answer(500, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`), refused},
+		{"isValid as a text", answer(200, `{"isValid":"true"}`), unavailable},
+		{"no isValid", answer(200, `{"payer":"0x1"}`), unavailable},
+		{"HTML", answer(200, "<html>welcome</html>"), unavailable},
+		{"nothing", answer(200, ""), unavailable},
+		{"500", answer(500, ""), unavailable},
+		{"hangs up", dropBefore, unavailable},
+		{"a redirect", answer(302, `{"isValid":true}`), unavailable},
+		{"too slow", delayed(12*time.Second, answer(200, `{"isValid":true}`)), unavailable},
+		{"isValid true, and then refused by the real facilitator", answer(200, `{"isValid":true,"payer":"0x1"}`), refused},
+	} {
+		revenue := w.revenue()
+		w.proxy.breakWith(func(c *call) {
+			if c.path != "/verify" {
+				pass(c)
+				return
+			}
+			test.verify(c)
+		})
+		o := alice.says(bob, "by a smart wallet")
+		o.payment.Payload.Signature = "0x" + strings.Repeat("ab", 130)
+		o.header = w.encode(o.payment)
+		r := s.pay(o)
+		if r.status != test.status || r.Charged {
+			t.Errorf("/verify: %s: %v, want %d", test.name, r, test.status)
+		}
+		if test.status == unavailable && r.header.Get("Retry-After") == "" {
+			t.Errorf("/verify: %s: no Retry-After", test.name)
+		}
+		if w.revenue() != revenue || w.messages(o.content) != 0 {
+			t.Errorf("/verify: %s: charged %d for %d messages", test.name, w.revenue()-revenue, w.messages(o.content))
+		}
+	}
+	w.proxy.mend()
+	w.check()
+}
+
+// mustAnswerFree fails the test if what needs no facilitator does not work, within 2 s.
+func (s *server) mustAnswerFree(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	for path, want := range map[string]int{"/health": http.StatusOK, "/openapi.json": http.StatusOK, "/skill": http.StatusOK} {
+		if r, err := s.try(ctx, http.MethodGet, path, ""); err != nil || r.status != want {
+			t.Errorf("without the facilitator GET %s: %v %v, want %d", path, r, err, want)
+		}
+	}
+	r, err := s.try(ctx, http.MethodPost, "/chat/private/send", "")
+	if _, malformed := x402.DecodePaymentRequired(r.header.Get(x402.HeaderPaymentRequired)); err != nil || malformed != nil || r.status != http.StatusPaymentRequired {
+		t.Errorf("without the facilitator the price: %v %v %v, want 402", r, err, malformed)
+	}
+}
+
+// mustSayComeAgain fails the test if the order is not answered 503 with Retry-After within 2 s, and one for a machine that
+// is busy with the other tests.
+func (s *server) mustSayComeAgain(t *testing.T, o order) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if r, err := s.send(ctx, o); err != nil || r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
+		t.Errorf("a payment without the facilitator: %v %v, want 503 with Retry-After within 2 s", r, err)
+	}
+	if n := s.w.messages(o.content); n != 0 || s.w.used(o) {
+		t.Errorf("without the facilitator there are %d messages, money moved: %v", n, s.w.used(o))
+	}
+}
+
+// TestFacilitatorDownAtBoot: the server comes up without it, and needs nobody when it comes up, too.
+func TestFacilitatorDownAtBoot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.serve()
+	alice, bob := s.agent("alice"), s.agent("bob")
+	s.stop()
+	w.proxy.close()
+	s.start("")
+	s.mustAnswerFree(t)
+	again, left := alice.says(bob, "sent again"), alice.says(bob, "left alone")
+	s.mustSayComeAgain(t, again)
+	s.mustSayComeAgain(t, left)
+	s.mustSayComeAgain(t, again)
+	w.proxy.open()
+	if r := s.insist(again); r.status != http.StatusOK {
+		t.Errorf("sent again when the facilitator is there: %v, want 200", r)
+	}
+	if r := s.pay(alice.says(bob, "a new one")); r.status != http.StatusOK {
+		t.Errorf("a new payment when the facilitator is there: %v, want 200", r)
+	}
+	w.check()
+	if n := w.messages(left.content); n > 1 || (n == 1) != w.used(left) {
+		t.Errorf("the payment that was left alone: %d messages, money moved: %v", n, w.used(left))
+	}
+}
+
+// TestFacilitatorStopped: it goes away while the server runs, or takes calls and answers none.
+func TestFacilitatorStopped(t *testing.T) {
+	t.Parallel()
+	t.Run("its port is closed", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		s := w.serve()
+		alice, bob := s.agent("alice"), s.agent("bob")
+		for range 3 {
+			w.proxy.close()
+			s.mustAnswerFree(t)
+			again, left := alice.says(bob, "sent again"), alice.says(bob, "left alone")
+			s.mustSayComeAgain(t, again)
+			s.mustSayComeAgain(t, left)
+			w.proxy.open()
+			if r := s.insist(again); r.status != http.StatusOK {
+				t.Errorf("sent again when the facilitator is back: %v, want 200", r)
+			}
+			w.check()
+		}
+	})
+	t.Run("it accepts connections and never answers", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		s := w.serve()
+		alice, bob := s.agent("alice"), s.agent("bob")
+		for range 3 {
+			w.proxy.silence()
+			again, left := alice.says(bob, "sent again"), alice.says(bob, "left alone")
+			for range 4 { // in the end nobody asks it any more, and the answer is the same
+				s.mustSayComeAgain(t, again)
+				s.mustSayComeAgain(t, left)
+			}
+			s.mustAnswerFree(t)
+			w.proxy.mend()
+			if r := s.insist(again); r.status != http.StatusOK {
+				t.Errorf("sent again when the facilitator is back: %v, want 200", r)
+			}
+			w.check()
+		}
+	})
+	t.Run("its chain is so slow that /settle never answers", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		s := w.serve()
+		alice, bob := s.agent("alice"), s.agent("bob")
+		const many = 60 // more than the server has connections to its database
+		orders := make([]order, many)
+		for i := range orders {
+			orders[i] = alice.says(bob, "into the silence")
+		}
+		silence := make(chan struct{})
+		w.proxy.breakWith(func(c *call) {
+			c.wait(silence)
+			c.hangUp("")
+		})
+		answered := make(chan []reply)
+		go func() { answered <- s.sendAll(orders...) }()
+		if !eventually(20*time.Second, func() bool { return w.proxy.count("/settle") >= many+4 }) {
+			t.Errorf("only %d of %d payments reached the facilitator", w.proxy.count("/settle")-4, many)
+		}
+		// All of them hang, and the server is there for everybody else.
+		s.mustAnswerFree(t)
+		if r := s.call(http.MethodPost, "/chat/private/send", orders[0].body, "X-API-KEY", "parley_nonsense", x402.HeaderPaymentSignature, orders[0].header); r.status != http.StatusUnauthorized {
+			t.Errorf("a wrong key while the facilitator is silent: %v, want 401", r)
+		}
+		// A copy does not wait for long: its caller is told to come again.
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if r, err := s.send(ctx, orders[0]); err != nil || r.status != http.StatusConflict || r.Code != "payment_in_progress" || r.header.Get("Retry-After") == "" {
+			t.Errorf("a copy while the facilitator is silent: %v %v, want 409 payment_in_progress with Retry-After", r, err)
+		}
+		w.proxy.mend()
+		close(silence)
+		for _, r := range <-answered {
+			if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
+				t.Errorf("when the silent facilitator hangs up: %v, want 503 with Retry-After", r)
+			}
+		}
+		for _, o := range orders[:many/2] {
+			if r := s.insist(o); r.status != http.StatusOK {
+				t.Errorf("sent again: %v, want 200", r)
+			}
+		}
+		w.check()
+		if n := w.count("SELECT count(DISTINCT content) FROM messages"); n != many {
+			t.Errorf("of %d messages that were begun in the silence %d are there", many, n)
+		}
+	})
+	t.Run("the server is killed while it is silent", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		s := w.serve()
+		alice, bob := s.agent("alice"), s.agent("bob")
+		w.proxy.breakWith(silent)
+		o := alice.says(bob, "into the silence")
+		reached := w.proxy.count("/settle") + 1
+		go func() { _, _ = s.send(t.Context(), o) }()
+		eventually(10*time.Second, func() bool { return w.proxy.count("/settle") >= reached })
+		s.restart("")
+		s.mustAnswerFree(t) // the recovery worker hangs at the facilitator now, and nobody else does
+		s.kill()
+		w.proxy.mend()
+		s.start("")
+		w.check()
+		if n := w.messages(o.content); n != 1 {
+			t.Errorf("the message is there %d times, want once", n)
+		}
+	})
+}
+
+// TestExpiredMeanwhile: the facilitator comes back when the payment cannot be settled any more. Nothing was taken, and
+// where that is certain the payment is closed.
+func TestExpiredMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name       string
+		flags      func(w *world) []string
+		away, back func(p *proxy)
+	}{
+		{"it never heard of the payment", func(*world) []string { return nil }, (*proxy).close, (*proxy).open},
+		{"the chain never heard of the payment", func(w *world) []string { return []string{"--rpc-url", w.proxy.url + "/rpc"} },
+			func(p *proxy) { p.breakWith(onSettle(dropBefore)) }, (*proxy).mend},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s := w.serve(test.flags(w)...)
+			alice, bob := s.agent("alice"), s.agent("bob")
+			soon := time.Now().Add(x402.MinimumValidity + 3*time.Second)
+			brief := func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidBefore = fmt.Sprint(soon.Unix()) }
+			again, left := alice.says(bob, "sent again", brief), alice.says(bob, "left alone", brief)
+			test.away(w.proxy)
+			for _, o := range []order{again, left} {
+				if r := s.pay(o); r.status != http.StatusServiceUnavailable {
+					t.Errorf("a payment without the facilitator: %v, want 503", r)
+				}
+			}
+			time.Sleep(time.Until(soon) + time.Second)
+			test.back(w.proxy)
+			if r := s.insist(again); r.status != http.StatusPaymentRequired {
+				t.Errorf("sent again after it expired: %v, want 402", r)
+			}
+			w.check()
+			if n := w.messages(again.content) + w.messages(left.content); n != 0 || w.used(again) || w.used(left) {
+				t.Errorf("%d messages, money moved: %v %v, want nothing of both", n, w.used(again), w.used(left))
+			}
+			for _, o := range []order{again, left} {
+				if state := w.state(o); state != "failed" {
+					t.Errorf("an expired payment is %q, want failed", state)
+				}
+			}
+		})
+	}
+}
+
+// TestCallerHangsUp: whatever was begun is finished, at whichever moment the caller goes, and sending it again gives the
+// answer.
+func TestCallerHangsUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.serve()
+	alice, bob := s.agent("alice"), s.agent("bob")
+	for range rounds(t) {
+		o := alice.says(bob, "I am gone during the settlement")
+		hold := w.proxy.hold(1, false)
+		ctx, hangUp := context.WithCancel(t.Context())
+		gone := make(chan error)
+		go func() {
+			_, err := s.send(ctx, o)
+			gone <- err
+		}()
+		hold.await(t)
+		hangUp()
+		if err := <-gone; err == nil {
+			t.Fatal("the caller did not hang up")
+		}
+		hold.release()
+		if r := s.insist(o); r.status != http.StatusOK || w.messages(o.content) != 1 {
+			t.Errorf("sent again: %v with %d messages, want 200 with one", r, w.messages(o.content))
+		}
+	}
+	w.check()
+
+	left := make([]order, 5*rounds(t))
+	var group sync.WaitGroup
+	for i := range left {
+		left[i] = alice.says(bob, "I am gone at any moment")
+		group.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(40_000))*time.Microsecond)
+			defer cancel()
+			_, _ = s.send(ctx, left[i])
+		})
+	}
+	group.Wait()
+	w.check()
+	for _, o := range left {
+		if n := w.messages(o.content); n > 1 || (n == 1) != w.used(o) {
+			t.Errorf("the caller hung up: %d messages, money moved: %v", n, w.used(o))
+		}
+		if r := s.insist(o); r.status != http.StatusOK || w.messages(o.content) != 1 {
+			t.Errorf("sent again: %v with %d messages, want 200 with one", r, w.messages(o.content))
+		}
+	}
+	w.check()
+}
+
+// cancel cancels an authorization on the chain, as its payer can at any time before it is used.
+func (w *world) cancel(by *agent, o order) {
+	w.t.Helper()
+	domain, err := x402.DomainOf(o.payment.Accepted)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a := o.payment.Payload.Authorization
+	signature, err := x402.SignCancellation(by.wallet, domain, a.From, a.Nonce)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	body, err := json.Marshal(map[string]string{"authorizer": a.From, "nonce": a.Nonce, "signature": signature})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response, err := http.Post(w.proxy.url+"/cancel", "application/json", bytes.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		w.t.Fatalf("cancel an authorization: %d, want 200", response.StatusCode)
+	}
+}
+
+// TestCancelledAuthorization: the payer takes the authorization back on the chain while the server is about to settle it.
+func TestCancelledAuthorization(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		chain bool // the server can look at the chain
+	}{{"without a chain to look at", false}, {"with a chain to look at", true}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var flags []string
+			if test.chain {
+				flags = []string{"--rpc-url", w.proxy.url + "/rpc"}
+			}
+			s := w.serve(flags...)
+			alice, bob := s.agent("alice"), s.agent("bob")
+			revenue := w.revenue()
+			free := func(o order, what string) {
+				t.Helper()
+				if n := w.messages(o.content); n != 0 || w.revenue() != revenue {
+					t.Errorf("%s: %d messages, charged %d, want nothing", what, n, w.revenue()-revenue)
+				}
+			}
+			for range rounds(t) {
+				o := alice.says(bob, "cancelled between rehearsal and settlement")
+				hold := w.proxy.hold(1, false)
+				answered := make(chan reply, 1)
+				go func() {
+					r, _ := s.send(context.WithoutCancel(t.Context()), o)
+					answered <- r
+				}()
+				hold.await(t)
+				w.cancel(alice, o)
+				hold.release()
+				if r := <-answered; r.status != http.StatusPaymentRequired {
+					t.Errorf("cancelled before the settlement: %v, want 402", r)
+				}
+				free(o, "cancelled before the settlement")
+				if r := s.pay(o); r.status != http.StatusPaymentRequired {
+					t.Errorf("the cancelled payment again: %v, want 402", r)
+				}
+				free(o, "the cancelled payment again")
+			}
+			before := alice.says(bob, "cancelled before it was sent")
+			w.cancel(alice, before)
+			for range 2 {
+				if r := s.pay(before); r.status != http.StatusPaymentRequired {
+					t.Errorf("cancelled before it was sent: %v, want 402", r)
+				}
+			}
+			free(before, "cancelled before it was sent")
+			// The facilitator could not even be reached with it, so that "used" cannot mean our own settlement.
+			unsent := alice.says(bob, "cancelled while the facilitator was away")
+			w.proxy.close()
+			s.mustSayComeAgain(t, unsent)
+			w.cancelBehind(alice, unsent)
+			w.proxy.open()
+			if r := s.insist(unsent); r.status != http.StatusPaymentRequired {
+				t.Errorf("cancelled while the facilitator was away: %v, want 402", r)
+			}
+			free(unsent, "cancelled while the facilitator was away")
+			if test.chain { // without one nobody can tell this from a settlement whose answer was lost
+				for _, resend := range []bool{true, false} {
+					unclear := alice.says(bob, "cancelled while the outcome was not known")
+					w.proxy.breakWith(onSettle(dropBefore))
+					if r := s.pay(unclear); r.status != http.StatusServiceUnavailable {
+						t.Errorf("an unclear settlement: %v, want 503", r)
+					}
+					w.cancel(alice, unclear)
+					w.proxy.mend()
+					if resend {
+						if r := s.insist(unclear); r.status != http.StatusPaymentRequired {
+							t.Errorf("cancelled while the outcome was not known: %v, want 402", r)
+						}
+					}
+					w.check()
+					free(unclear, "cancelled while the outcome was not known")
+				}
+			}
+			w.check()
+		})
+	}
+}
+
+// cancelBehind cancels an authorization while the facilitator's port is closed: the chain is still there.
+func (w *world) cancelBehind(by *agent, o order) {
+	w.t.Helper()
+	if err := w.ledger.Cancel(addressOf(by.wallet), o.payment.Payload.Authorization.Nonce); err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -1,0 +1,110 @@
+//go:build attack
+
+package attack
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestNoSecretInAnyOutput makes a server complain in every way it has. What it prints, its errors' bodies and its
+// metrics hold no signature, payment header, API key, TAN or message. The same is checked of every server of every other
+// test of the suite, at that test's end (world.checkSecrets).
+func TestNoSecretInAnyOutput(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	admin := freeAddress(t)
+	s := w.serve("--admin-listen", admin)
+	alice, bob := s.agent("alice"), s.agent("bob")
+	sent := s.pay(alice.says(bob, "a confidential sentence"))
+	var chat struct {
+		ChatID string `json:"chat_id"`
+	}
+	if err := json.Unmarshal(sent.body, &chat); err != nil {
+		t.Fatalf("%v: %v", sent, err)
+	}
+	s.pay(w.order(bob.wallet, bob.key, "/chat/private/messages", map[string]any{"chat_id": chat.ChatID}))
+
+	// Refusals: of the payment, the key, the body, the path; with secrets where they do not belong.
+	o := alice.says(bob, "refused")
+	for _, r := range []reply{
+		s.pay(alice.saysFrom(w.wallet(0), bob, "without money")),
+		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", alice.key[:len(alice.key)-1]+"x", "PAYMENT-SIGNATURE", o.header),
+		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header[1:]),
+		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", o.header, "PAYMENT-SIGNATURE", alice.key),
+		s.call(http.MethodPost, o.path, o.body[:len(o.body)-3], "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
+		s.call(http.MethodPost, o.path, `{"content":`+fmt.Sprintf("%q", alice.key)+`,"tan":"`+o.content+`"}`, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
+		s.call(http.MethodPost, o.path+"/"+alice.key, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
+		s.call(http.MethodPost, o.path+"?key="+alice.key, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
+		s.call(http.MethodGet, o.path, "", "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header, "X-Request-Id", alice.key+"/"),
+	} {
+		if r.status < 400 || r.status >= 500 {
+			t.Errorf("what must be refused: %v", r)
+		}
+	}
+
+	// A facilitator that repeats the payment in whatever it answers.
+	for name, fault := range map[string]fault{
+		"in a page": func(c *call) { c.write(500, "<html>"+string(c.body)+"</html>") },
+		"in a reason": func(c *call) {
+			reason, _ := json.Marshal(string(c.body))
+			c.write(200, `{"success":false,"errorReason":`+string(reason)+`,"errorMessage":`+string(reason)+`,"transaction":"","network":"eip155:84532"}`)
+		},
+		"in a transaction": func(c *call) {
+			transaction, _ := json.Marshal(string(c.body))
+			c.forward()
+			c.write(200, `{"success":true,"transaction":`+string(transaction)+`,"network":"eip155:84532"}`)
+		},
+		"in a header": func(c *call) {
+			c.w.Header().Set("EXTENSION-RESPONSES", string(c.body))
+			c.w.Header().Set("Location", "/"+o.header)
+			c.write(302, "")
+		},
+		"in what is no JSON": func(c *call) { c.write(200, `{"success":"`+string(c.body)) },
+	} {
+		w.proxy.breakWith(onSettle(fault))
+		o := alice.says(bob, "repeated "+name)
+		r := s.pay(o)
+		t.Logf("a facilitator repeats the payment %s: %d", name, r.status)
+		w.mu.Lock()
+		fmt.Fprint(&w.errors, r.header) // PAYMENT-RESPONSE is base64, so that only what stands beside it counts
+		w.mu.Unlock()
+	}
+	w.proxy.mend()
+
+	for _, path := range []string{"/metrics", "/livez", "/readyz"} {
+		response, err := http.Get("http://" + admin + path)
+		if err != nil {
+			t.Errorf("GET %s: %v", path, err)
+			continue
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusOK || len(body) == 0 {
+			t.Errorf("GET %s: %d %.100s (%v), want 200", path, response.StatusCode, body, err)
+		}
+		w.mu.Lock()
+		w.errors.Write(body)
+		w.mu.Unlock()
+	}
+
+	// A server that cannot start says why, and not with which password it tried.
+	w.secret("hunter2-of-the-database")
+	broken := w.newServer("--database-url", "postgres://parley:hunter2-of-the-database@127.0.0.1:1/parley?connect_timeout=2")
+	if err := broken.launch(""); err != nil {
+		t.Fatal(err)
+	}
+	<-broken.life.ended
+	if text := broken.output.String(); !strings.Contains(text, "parley:") {
+		t.Errorf("a server without its database prints %q", text)
+	}
+	w.check()
+	s.stop()
+	if text := s.output.String(); strings.Count(text, `"operation"`) < 10 {
+		t.Errorf("the server logged so little that the check means nothing:\n%s", text)
+	}
+}
