@@ -58,6 +58,7 @@ func NewFacilitator(ledger *Ledger) *Facilitator {
 	f.mux.HandleFunc("GET /accounts", f.serveAccounts)
 	f.mux.HandleFunc("GET /balances/{address}", f.serveBalance)
 	f.mux.HandleFunc("POST /cancel", f.serveCancel)
+	f.mux.Handle("POST /rpc", serveChain(ledger))
 	return f
 }
 
