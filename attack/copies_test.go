@@ -4,9 +4,11 @@ package attack
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/parley-chat/parley/x402"
 )
@@ -141,4 +143,81 @@ func TestTwoServersOnePayment(t *testing.T) {
 		}
 	}
 	w.check()
+}
+
+// TestBothVersionsOnePayment: one authorization, sent as version 1 and as version 2 of the protocol.
+func TestBothVersionsOnePayment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.serve()
+	alice, bob := s.agent("alice"), s.agent("bob")
+	for range rounds(t) {
+		revenue := w.revenue()
+		two := alice.says(bob, "in both versions")
+		one := two.asV1(w)
+		replies := s.sendAll(one, two, one, two, one, two)
+		for _, r := range replies {
+			if r.status != http.StatusOK || !bytes.Equal(r.body, replies[0].body) {
+				t.Errorf("one of both versions is answered %v, another one %v, want the same 200", r, replies[0])
+			}
+		}
+		for name, o := range map[string]order{"1": alice.says(bob, "spent in version 1"), "2": alice.says(bob, "spent in version 2")} {
+			o.header, o.v1 = two.header, false
+			if name == "1" {
+				o.header, o.v1 = one.header, true
+			}
+			if r := s.pay(o); r.status != http.StatusConflict || r.Code != "payment_reused" {
+				t.Errorf("the payment in version %s for another request: %v, want 409 payment_reused", name, r)
+			}
+		}
+		if charged, n := w.revenue()-revenue, w.messages(two.content); charged != two.price || n != 1 {
+			t.Errorf("both versions charged %d for %d messages, want %d for one", charged, n, two.price)
+		}
+	}
+	// Junk in the one header is not saved by a good payment in the other.
+	o := alice.says(bob, "with a header of each")
+	revenue := w.revenue()
+	if r := s.pay(o.asV1(w), x402.HeaderPaymentSignature, "junk"); r.status != http.StatusBadRequest || w.revenue() != revenue {
+		t.Errorf("junk in PAYMENT-SIGNATURE and a good X-PAYMENT: %v, want 400", r)
+	}
+	w.check()
+}
+
+// TestPresenceLost: a server that lives and settles loses its connections to the database, so that the other one takes
+// it for dead and settles the same payment as well.
+func TestPresenceLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.serve()
+	alice, bob := one.agent("alice"), one.agent("bob")
+	w.serve()
+	for round := range rounds(t) {
+		revenue := w.revenue()
+		o := alice.says(bob, "settled by two servers")
+		hold := w.proxy.hold(2, round%2 == 0)
+		answered := make(chan reply, 1)
+		go func() {
+			r, _ := one.send(context.WithoutCancel(t.Context()), o)
+			answered <- r
+		}()
+		hold.await(t)
+		w.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+		// Whoever comes first finds the owner gone, the owner's own recovery worker included. Perhaps nobody does: the
+		// connection may be back already.
+		select {
+		case <-hold.reached:
+		case <-time.After(3 * time.Second):
+		}
+		hold.release()
+		if r := <-answered; r.status != http.StatusOK && r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress" {
+			t.Errorf("settled by two servers: %v, want 200, or to come again", r)
+		}
+		if r := one.insist(o); r.status != http.StatusOK {
+			t.Errorf("sent again: %v, want 200", r)
+		}
+		w.check()
+		if charged, n := w.revenue()-revenue, w.messages(o.content); charged != o.price || n != 1 {
+			t.Errorf("settled by two servers: charged %d for %d messages, want %d for one", charged, n, o.price)
+		}
+	}
 }

@@ -34,17 +34,25 @@ func (s *server) insist(o order) reply {
 	return last
 }
 
-// errands are the things that the crash rounds pay for in turn: a message, a group, an account and a read.
-func (s *server) errands(alice, bob *agent, number int) order {
+// errands are the things that the crash rounds pay for in turn: a message, a group, an account, a read, a new key and a
+// message paid in version 1.
+func (s *server) errands(alice, bob *agent, number int, deferred bool) order {
 	s.w.t.Helper()
-	switch number % 4 {
+	switch number % 6 {
 	case 1:
 		return s.w.order(alice.wallet, alice.key, "/chat/group/create", map[string]any{"name": fmt.Sprintf("Group %d", number)})
 	case 2:
-		newcomer := &agent{w: s.w, name: fmt.Sprintf("newcomer_%d", number), wallet: alice.wallet}
+		if deferred { // who has no account pays first
+			return alice.says(bob, "through a crash")
+		}
+		newcomer := &agent{w: s.w, name: fmt.Sprintf("newcomer_%d", contentNumber.Add(1)), wallet: alice.wallet}
 		return newcomer.creates(s)
 	case 3:
 		return s.w.order(alice.wallet, alice.key, "/agent/me", nil)
+	case 4:
+		return s.w.order(alice.wallet, alice.key, "/agent/rotate_key", map[string]any{})
+	case 5:
+		return alice.says(bob, "through a crash").asV1(s.w)
 	default:
 		return alice.says(bob, "through a crash")
 	}
@@ -68,7 +76,7 @@ func (s *server) crashes(point string, o order) {
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	deferred := []string{"--deferred-up-to", "1", "--deferred-payer-cap", "1000", "--deferred-total-cap", "1000"}
-	for _, test := range []struct {
+	for number, test := range []struct {
 		name   string
 		flags  []string
 		points []string // one life each, the first with the request
@@ -98,7 +106,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			s := w.serve(test.flags...)
 			alice, bob := s.agent("alice"), s.agent("bob")
 			for round := range rounds(t) {
-				o := s.errands(alice, bob, round/2)
+				o := s.errands(alice, bob, number+round/2, test.flags != nil)
 				w.check() // nothing else is open, so that the crash is this order's
 				revenue := w.revenue()
 				s.crashes(test.points[0], o)
@@ -124,6 +132,9 @@ func TestKilledAtEveryStep(t *testing.T) {
 				}
 				if o.content != "" && (w.messages(o.content) == 1) != paid {
 					t.Errorf("round %d: the message is there %d times, want it there: %v", round, w.messages(o.content), paid)
+				}
+				if o.id == "rotateKey" && paid { // the new key is in the answer, and nobody has heard it yet
+					alice.learn(s.insist(o))
 				}
 				if t.Failed() {
 					return // what follows would only repeat it

@@ -205,12 +205,18 @@ func TestDefaultingPayer(t *testing.T) {
 		t.Error("a payer that has not defaulted is served with settlement first")
 	}
 
-	// It has money again: first with settlement, and from then on as before.
+	// It has money again: first with settlement, until it has paid as much as it had failed to pay, and then as before.
 	if err := w.ledger.Mint(addressOf(empty), dollar); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.beforeSettlement(t, alice.saysFrom(empty, bob, "paid first")); n != 0 {
 		t.Error("a payer that has defaulted was answered before it paid")
+	}
+	for range served - 1 {
+		o := alice.saysFrom(empty, bob, "paid first, too")
+		if r := s.pay(o); r.status != http.StatusOK || !w.used(o) {
+			t.Errorf("a payer that makes up for what it owed: %v, money moved: %v, want 200 and true", r, w.used(o))
+		}
 	}
 	w.check()
 	if n := s.beforeSettlement(t, alice.saysFrom(empty, bob, "trusted again")); n != 1 {
@@ -226,7 +232,7 @@ func TestDeferredAndRestarted(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(deferring...)
 	alice, bob := s.agent("alice"), s.agent("bob")
-	faults := []fault{dropBefore, dropAfter, cutAfter, answer(500, ""), answerAfter(500, ""), silent, answer(200, "<html>")}
+	faults := []fault{silent, dropBefore, dropAfter, cutAfter, answer(500, ""), answerAfter(500, ""), answer(200, "<html>")}
 	for i := range max(len(faults), rounds(t)) {
 		w.check()
 		w.proxy.breakWith(onSettle(faults[i%len(faults)]))
@@ -243,10 +249,7 @@ func TestDeferredAndRestarted(t *testing.T) {
 			s.restart("")
 		}
 		w.proxy.mend()
-		if i%3 == 0 {
-			s.restart("")
-		}
-		if faults[i%len(faults)] == nil || i%len(faults) == 5 { // whoever hangs in the silence is freed by a kill
+		if i%3 == 0 || i%len(faults) == 0 { // whoever hangs in the silence is freed by a kill
 			s.restart("")
 		}
 	}

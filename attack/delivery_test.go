@@ -193,3 +193,36 @@ func TestRefusedAtDelivery(t *testing.T) {
 		})
 	}
 }
+
+// TestRefusedAtRecovery: the place is taken while the server that settled is dead, so that the recovery worker finds the
+// refusal. Its payer hears of it when it comes again.
+func TestRefusedAtRecovery(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.serve()
+	payer := w.wallet(dollar)
+	for round := range rounds(t) {
+		revenue := w.revenue()
+		wanted := fmt.Sprintf("wanted_%d", round)
+		o := w.order(payer, "", "/register/request_account", map[string]any{"requested_username": wanted})
+		s.crashes([]string{"begun", "settled", "delivering"}[round%3], o)
+		w.exec("INSERT INTO registrations VALUES ($1, sha256($2), '0xsomebody', 5, now() + interval '10 minutes')", wanted, []byte(wanted))
+		s.start("")
+		w.check()
+		if state := w.state(o); state != "undeliverable" {
+			t.Errorf("the username went while the server was dead: the payment is %q, want undeliverable", state)
+		}
+		if r := s.pay(o); r.status != http.StatusConflict || r.Code != "username_reserved" || !r.Charged {
+			t.Errorf("its payer comes again: %v, want 409 username_reserved, charged", r)
+		}
+		mended := w.order(payer, "", "/register/request_account", map[string]any{"requested_username": fmt.Sprintf("free_%d", round)})
+		mended.header, mended.payment = o.header, o.payment
+		if r := s.pay(mended); r.status != http.StatusOK {
+			t.Errorf("a mended request: %v, want 200", r)
+		}
+		if charged := w.revenue() - revenue; charged != o.price {
+			t.Errorf("charged %d, want the price once, %d", charged, o.price)
+		}
+	}
+	w.check()
+}

@@ -175,10 +175,11 @@ func (s *server) mustAnswerFree(t *testing.T) {
 	}
 }
 
-// mustSayComeAgain fails the test if the order is not answered 503 with Retry-After within 2 s.
+// mustSayComeAgain fails the test if the order is not answered 503 with Retry-After within 2 s, and one for a machine that
+// is busy with the other tests.
 func (s *server) mustSayComeAgain(t *testing.T, o order) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	if r, err := s.send(ctx, o); err != nil || r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
 		t.Errorf("a payment without the facilitator: %v %v, want 503 with Retry-After within 2 s", r, err)
@@ -237,6 +238,26 @@ func TestFacilitatorStopped(t *testing.T) {
 		}
 	})
 	t.Run("it accepts connections and never answers", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		s := w.serve()
+		alice, bob := s.agent("alice"), s.agent("bob")
+		for range 3 {
+			w.proxy.silence()
+			again, left := alice.says(bob, "sent again"), alice.says(bob, "left alone")
+			for range 4 { // in the end nobody asks it any more, and the answer is the same
+				s.mustSayComeAgain(t, again)
+				s.mustSayComeAgain(t, left)
+			}
+			s.mustAnswerFree(t)
+			w.proxy.mend()
+			if r := s.insist(again); r.status != http.StatusOK {
+				t.Errorf("sent again when the facilitator is back: %v, want 200", r)
+			}
+			w.check()
+		}
+	})
+	t.Run("its chain is so slow that /settle never answers", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		s := w.serve()
@@ -304,6 +325,51 @@ func TestFacilitatorStopped(t *testing.T) {
 			t.Errorf("the message is there %d times, want once", n)
 		}
 	})
+}
+
+// TestExpiredMeanwhile: the facilitator comes back when the payment cannot be settled any more. Nothing was taken, and
+// where that is certain the payment is closed.
+func TestExpiredMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name       string
+		flags      func(w *world) []string
+		away, back func(p *proxy)
+	}{
+		{"it never heard of the payment", func(*world) []string { return nil }, (*proxy).close, (*proxy).open},
+		{"the chain never heard of the payment", func(w *world) []string { return []string{"--rpc-url", w.proxy.url + "/rpc"} },
+			func(p *proxy) { p.breakWith(onSettle(dropBefore)) }, (*proxy).mend},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s := w.serve(test.flags(w)...)
+			alice, bob := s.agent("alice"), s.agent("bob")
+			soon := time.Now().Add(x402.MinimumValidity + 3*time.Second)
+			brief := func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidBefore = fmt.Sprint(soon.Unix()) }
+			again, left := alice.says(bob, "sent again", brief), alice.says(bob, "left alone", brief)
+			test.away(w.proxy)
+			for _, o := range []order{again, left} {
+				if r := s.pay(o); r.status != http.StatusServiceUnavailable {
+					t.Errorf("a payment without the facilitator: %v, want 503", r)
+				}
+			}
+			time.Sleep(time.Until(soon) + time.Second)
+			test.back(w.proxy)
+			if r := s.insist(again); r.status != http.StatusPaymentRequired {
+				t.Errorf("sent again after it expired: %v, want 402", r)
+			}
+			w.check()
+			if n := w.messages(again.content) + w.messages(left.content); n != 0 || w.used(again) || w.used(left) {
+				t.Errorf("%d messages, money moved: %v %v, want nothing of both", n, w.used(again), w.used(left))
+			}
+			for _, o := range []order{again, left} {
+				if state := w.state(o); state != "failed" {
+					t.Errorf("an expired payment is %q, want failed", state)
+				}
+			}
+		})
+	}
 }
 
 // TestCallerHangsUp: whatever was begun is finished, at whichever moment the caller goes, and sending it again gives the

@@ -18,7 +18,7 @@ import (
 )
 
 // proxy stands between the servers and the facilitator and can make it fail in every way. A fault decides what becomes
-// of one call; without one, and for what is neither /verify nor /settle, the call goes through.
+// of one call of /verify or /settle; without one, and for everything else, the call goes through.
 type proxy struct {
 	t       testing.TB
 	url     string
@@ -28,6 +28,7 @@ type proxy struct {
 	mu     sync.Mutex
 	server *http.Server // nil while the port is closed
 	fault  fault
+	mute   bool           // nothing is answered at all
 	calls  map[string]int // by path
 	idle   chan struct{}  // closed when the test ends: whoever hangs lets go
 }
@@ -90,7 +91,14 @@ func (p *proxy) close() {
 func (p *proxy) breakWith(f fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fault = f
+	p.fault, p.mute = f, false
+}
+
+// silence takes every call, of whatever path, and answers none of them until the test ends.
+func (p *proxy) silence() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mute = true
 }
 
 // mend lets every call through from now on.
@@ -115,8 +123,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.calls[r.URL.Path]++
 	c := &call{p: p, path: r.URL.Path, number: p.calls[r.URL.Path], body: body, w: w, r: r}
-	fault := p.fault
+	fault, mute := p.fault, p.mute
 	p.mu.Unlock()
+	if mute {
+		silent(c)
+		return
+	}
 	if fault == nil || (c.path != "/verify" && c.path != "/settle") {
 		fault = pass
 	}

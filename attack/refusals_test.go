@@ -395,7 +395,7 @@ func TestPaymentIdentifier(t *testing.T) {
 			t.Errorf("the identifier of %s: %v, want 200", name, r)
 		}
 	}
-	for _, malformed := range []any{"", "short", strings.Repeat("a", 15), strings.Repeat("a", 129), "with a space 0123456789", "ümlaut_0123456789", 12345678901234567, nil, []string{id}} {
+	for _, malformed := range []any{"", "short", strings.Repeat("a", 15), strings.Repeat("a", 129), "with a space 0123456789", "ümlaut_0123456789", 12345678901234567, []string{id}} {
 		s.refused(t, fmt.Sprintf("the identifier %v", malformed), alice.says(bob, "malformed", under(malformed)), http.StatusBadRequest)
 	}
 

@@ -248,7 +248,8 @@ type order struct {
 	operation
 	body    string
 	headers []string
-	header  string // PAYMENT-SIGNATURE
+	header  string // PAYMENT-SIGNATURE, or with v1 X-PAYMENT
+	v1      bool
 	payment *x402.PaymentPayload
 	content string // of the message, if it sends one
 }
@@ -310,9 +311,25 @@ func (w *world) order(wallet *ecdsa.PrivateKey, key, path string, body map[strin
 	return o
 }
 
+// asV1 is the same order with its payment in x402's version 1: the very same authorization, another header.
+func (o order) asV1(w *world) order {
+	w.t.Helper()
+	header, err := x402.EncodePaymentPayloadV1(o.payment, playMoney.V1Name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.secret(header)
+	o.header, o.v1 = header, true
+	return o
+}
+
 // send sends the order; the error is a lost connection. Headers come on top.
 func (s *server) send(ctx context.Context, o order, headers ...string) (reply, error) {
-	all := append([]string{x402.HeaderPaymentSignature, o.header}, o.headers...)
+	name := x402.HeaderPaymentSignature
+	if o.v1 {
+		name = x402.HeaderPaymentV1
+	}
+	all := append([]string{name, o.header}, o.headers...)
 	return s.try(ctx, o.method, o.path, o.body, append(all, headers...)...)
 }
 
@@ -397,6 +414,7 @@ func (a *agent) learn(r reply) {
 	a.w.secret(a.key)
 }
 
+// contentNumber makes texts and names that there are only once.
 var contentNumber atomic.Int64
 
 // content makes a message text that there is only once and that no other text contains.
@@ -434,6 +452,21 @@ func (w *world) scan(query string, args []any, values ...any) error {
 	}
 	defer connection.Close(ctx)
 	return connection.QueryRow(ctx, query, args...).Scan(values...)
+}
+
+// exec changes the database behind the servers' backs.
+func (w *world) exec(statement string, args ...any) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	connection, err := pgx.Connect(ctx, w.databaseURL)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer connection.Close(ctx)
+	if _, err := connection.Exec(ctx, statement, args...); err != nil {
+		w.t.Fatalf("%s: %v", statement, err)
+	}
 }
 
 // count runs a query that answers one number.
