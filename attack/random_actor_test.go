@@ -287,9 +287,10 @@ func (a *actor) pay(from *purse, q *request, changes ...func(*x402.PaymentPayloa
 	return p
 }
 
-// final tells whether an answer is the last word, so that a good client stops.
+// final tells whether an answer is the last word, so that a good client stops. That a key is not good is none, since all
+// actors know their keys: it is an offence (see note), and giving up would only make more of them.
 func final(r reply, err error) bool {
-	return err == nil && r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress"
+	return err == nil && r.status != http.StatusServiceUnavailable && r.status != http.StatusUnauthorized && r.Code != "payment_in_progress"
 }
 
 // send sends a request with a payment and notes what comes. It lasts 10 seconds at most.

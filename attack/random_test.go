@@ -123,7 +123,7 @@ type randomRun struct {
 	kills     counts
 	recovered counts
 	tans      map[string]bool
-	offences  int
+	offences  counts // by kind
 }
 
 type counts map[string]int
@@ -137,7 +137,8 @@ type sample struct {
 func newRandomRun(t *testing.T, seed uint64) *randomRun {
 	r := &randomRun{
 		world: newWorld(t), seed: seed, logs: t.ArtifactDir(), calmed: make(chan struct{}),
-		settles: map[string]int{}, calls: map[string]counts{}, faults: counts{}, kills: counts{}, recovered: counts{}, tans: map[string]bool{},
+		settles: map[string]int{}, calls: map[string]counts{}, faults: counts{}, kills: counts{}, recovered: counts{}, offences: counts{},
+		tans: map[string]bool{},
 	}
 	r.calm.Store(true)
 	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * actors}}
@@ -162,7 +163,7 @@ func newRandomRun(t *testing.T, seed uint64) *randomRun {
 	return r
 }
 
-// offence reports what must not be. The first ones are enough to know.
+// offence reports what must not be. The first few of each kind are enough to know.
 func (r *randomRun) offence(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,9 +172,15 @@ func (r *randomRun) offence(format string, args ...any) {
 
 // offend is offence for who holds the lock.
 func (r *randomRun) offend(format string, args ...any) {
-	if r.offences++; r.offences <= 40 {
+	if r.counted(format) {
 		r.t.Errorf(format, args...)
 	}
+}
+
+// counted counts an offence of some kind, and tells whether it is worth telling. The caller holds the lock.
+func (r *randomRun) counted(kind string) bool {
+	r.offences[kind]++
+	return r.offences[kind] <= 5
 }
 
 // chance is the randomness of one thing, by the seed and the thing's name.
@@ -583,8 +590,11 @@ func (r *randomRun) summary(acted time.Duration) string {
 	}
 	several("payments", states)
 	fmt.Fprintf(&text, "authorizations signed: %d; the payee has %d, the ledger says %d\n", len(r.payments), r.revenue(), paid)
-	fmt.Fprintf(&text, "%d paid calls delivered in %s: %.0f a second; offences: %d; ATTACK_SEED=%d", states["delivered"], acted.Round(time.Second),
-		float64(states["delivered"])/acted.Seconds(), r.offences, r.seed)
+	fmt.Fprintf(&text, "%d paid calls delivered in %s: %.0f a second; ATTACK_SEED=%d\n", states["delivered"], acted.Round(time.Second),
+		float64(states["delivered"])/acted.Seconds(), r.seed)
+	for _, kind := range slices.Sorted(maps.Keys(r.offences)) {
+		fmt.Fprintf(&text, "OFFENCE, %d times: %.100q\n", r.offences[kind], kind)
+	}
 	return text.String()
 }
 
