@@ -179,11 +179,18 @@ func withoutSettings(environment []string) []string {
 type output struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
+	watch  func(p []byte) // if set, it sees everything, and only the newest part is kept here
 }
 
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.watch != nil {
+		o.watch(p)
+		if o.buffer.Len() > 1<<20 {
+			o.buffer.Next(o.buffer.Len() / 2)
+		}
+	}
 	return o.buffer.Write(p)
 }
 

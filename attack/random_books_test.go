@@ -1,0 +1,359 @@
+//go:build attack
+
+package attack
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/ethereum/go-ethereum/rpc"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/store"
+)
+
+// row is what the ledger says about an authorization.
+type row struct {
+	id, payer, nonce, operation, state, transaction, reason string
+	amount                                                  int64
+}
+
+func (p *row) paid() bool   { return p != nil && (p.state == "delivered" || p.state == "undeliverable") }
+func (p *row) served() bool { return p != nil && (p.state == "delivered" || p.state == "defaulted") }
+
+// spent is an authorization that the chain says is used; cancelled if nothing moved.
+type spent struct {
+	to, transaction string
+	amount          uint64
+	cancelled       bool
+}
+
+// onChain reads from the chain's endpoint which authorizations are used or cancelled, by payer and nonce.
+func (r *randomRun) onChain() map[[2]string]spent {
+	r.t.Helper()
+	client, err := rpc.Dial(r.proxy.url + "/rpc")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer client.Close()
+	const (
+		transfer  = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
+		used      = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5"
+		cancelled = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
+	)
+	var newest hexutil.Uint64
+	if err := client.Call(&newest, "eth_blockNumber"); err != nil {
+		r.t.Fatal(err)
+	}
+	all := map[[2]string]spent{}
+	for from := hexutil.Uint64(0); from <= newest; from += 5000 {
+		var events []struct {
+			Topics          []common.Hash
+			Data            hexutil.Bytes
+			TransactionHash common.Hash
+		}
+		filter := map[string]any{"address": playMoney.Asset, "fromBlock": from, "toBlock": min(from+4999, newest), "topics": []any{[]string{transfer, used, cancelled}}}
+		if err := client.Call(&events, "eth_getLogs", filter); err != nil {
+			r.t.Fatal(err)
+		}
+		for i, e := range events {
+			if e.Topics[0] == common.HexToHash(transfer) {
+				continue
+			}
+			of := [2]string{strings.ToLower(common.BytesToAddress(e.Topics[1][:]).Hex()), e.Topics[2].Hex()}
+			how := spent{transaction: e.TransactionHash.Hex(), cancelled: e.Topics[0] == common.HexToHash(cancelled)}
+			if !how.cancelled { // its transfer comes right after it
+				moved := events[i+1]
+				how.to, how.amount = strings.ToLower(common.BytesToAddress(moved.Topics[2][:]).Hex()), common.BytesToHash(moved.Data).Big().Uint64()
+			}
+			if _, twice := all[of]; twice {
+				r.offence("the chain has the authorization %v twice", of)
+			}
+			all[of] = how
+		}
+	}
+	return all
+}
+
+// checkBooks compares what the actors saw, the ledger, the chain and the effects.
+func (r *randomRun) checkBooks() {
+	r.t.Helper()
+	chain := r.onChain()
+	byNonce := map[string]*payment{}
+	for _, p := range r.payments {
+		byNonce[p.nonce] = p
+	}
+	r.rows(func(rows pgx.Rows) error {
+		var p row
+		err := rows.Scan(&p.id, &p.payer, &p.nonce, &p.operation, &p.state, &p.transaction, &p.reason, &p.amount)
+		switch known := byNonce[p.nonce]; {
+		case known == nil || known.purse.address != p.payer:
+			r.offence("the ledger has a payment that nobody made: %+v", p)
+		default:
+			known.row = &p
+		}
+		return err
+	}, "SELECT id::text, payer, nonce, operation, state, transaction, failure_reason, amount FROM payments")
+	if kept := r.count("SELECT count(*) FROM payments WHERE payload IS NOT NULL OR request IS NOT NULL OR key_hash IS NOT NULL"); kept > 0 {
+		r.offence("%d closed payments still hold their payload, request or key's hash", kept)
+	}
+	r.checkMoney(chain)
+	r.checkAnswers(chain)
+	r.checkEffectsOfAll()
+	r.checkPlaces()
+	r.checkNumbers()
+	r.checkKeys()
+}
+
+// wrong reports an offence of one payment, with what the logs say of it.
+func (r *randomRun) wrong(p *payment, chain map[[2]string]spent, what string, details ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.counted(what) {
+		return
+	}
+	state, lines := "not in the ledger", ""
+	if p.row != nil {
+		state, lines = fmt.Sprintf("%+v", *p.row), r.logged(p.row.id, p.row.transaction)
+	}
+	r.t.Errorf("%s: %s %q\n  %s from %s, nonce %s; on the chain %+v; ledger: %s\n  seen: accepted %v, refused %v, refused freely %d times of %d, charged %v, cancelled %v\n%s",
+		p.label, what, details, p.operation.id, p.purse.address, p.nonce, chain[[2]string{p.purse.address, p.nonce}], state,
+		p.accepted, p.refused, p.freely, p.sendings, p.charged, p.cancelled, lines)
+}
+
+// checkMoney: what moved on the chain is what the ledger says, payment by payment and in sum.
+func (r *randomRun) checkMoney(chain map[[2]string]spent) {
+	payee := strings.ToLower(devnet.Payee)
+	var revenue uint64
+	spentBy := map[*purse]uint64{}
+	known := map[[2]string]bool{}
+	for _, p := range r.payments {
+		of := [2]string{p.purse.address, p.nonce}
+		known[of] = true
+		how, used := chain[of]
+		moved := used && !how.cancelled
+		switch {
+		case moved != p.row.paid():
+			r.wrong(p, chain, "the money moved, or the ledger says that it did, but not both")
+		case moved && (how.to != payee || how.amount != uint64(p.row.amount) || how.amount != byID[p.row.operation].price):
+			r.wrong(p, chain, "another amount or payee than the operation's")
+		case moved && p.row.transaction != "" && p.row.transaction != how.transaction:
+			r.wrong(p, chain, "another transaction than on the chain")
+		}
+		if p.row.paid() {
+			revenue += uint64(p.row.amount)
+			spentBy[p.purse] += uint64(p.row.amount)
+		}
+	}
+	for of, how := range chain {
+		if !known[of] && how.to != strings.ToLower(sink) {
+			r.offence("the chain has an authorization that nobody signed: %v %+v", of, how)
+		}
+	}
+	if has := r.revenue(); has != revenue {
+		r.offence("the payee has %d, but the ledger says that %d were paid", has, revenue)
+	}
+	for _, p := range r.purses {
+		if has, want := r.ledger.Balance(p.address), p.minted-p.moved-spentBy[p]; has != want {
+			r.offence("the wallet %s has %d, want %d: it was given %d, %d were moved away, and it paid %d", p.address, has, want, p.minted, p.moved, spentBy[p])
+		}
+	}
+	owing := r.count("SELECT count(*) FROM deferred_payers WHERE owed <> 0") + r.count("SELECT count(*) FROM deferred_totals WHERE owed <> 0")
+	if owing > 0 {
+		r.offence("%d sums of what is owed are not zero, though nothing is", owing)
+	}
+	// What a payer still has to make up for cannot exceed what it defaulted on.
+	if n := r.count(`SELECT count(*) FROM deferred_payers d WHERE defaulted >
+		(SELECT coalesce(sum(amount), 0) FROM payments p WHERE p.payer = d.payer AND state = 'defaulted')`); n > 0 {
+		r.offence("%d payers are said to have defaulted on more than they did", n)
+	}
+}
+
+// checkAnswers: what the callers were told is what became of their payments.
+func (r *randomRun) checkAnswers(chain map[[2]string]spent) {
+	for _, p := range r.payments {
+		paid := 0
+		for _, member := range p.family.payments {
+			if member.row.paid() {
+				paid++
+			}
+		}
+		served := p.row.served() // or another one of its name is
+		for _, member := range p.family.payments {
+			served = served || member.row.served()
+		}
+		switch state := p.row; {
+		case p.accepted && !served:
+			r.wrong(p, chain, "answered 200, and not delivered")
+		case p.charged && !state.paid():
+			r.wrong(p, chain, `answered "charged": true, and not paid`)
+		case p.refused && state.paid() && !p.doubleUsed:
+			r.wrong(p, chain, "answered 402, and the money moved")
+		case p.sendings == 1 && p.freely > 0 && state != nil && !p.charged:
+			r.wrong(p, chain, "refused free of charge, and in the ledger")
+		case p.freely > 0 && !p.charged && len(p.requests) == 1 && p.row.served():
+			r.wrong(p, chain, "refused free of charge, and delivered")
+		case p.never && (state != nil || r.settles[p.nonce] > 0):
+			r.wrong(p, chain, "not good, and settled or in the ledger", r.settles[p.nonce])
+		case paid > 1:
+			r.wrong(p, chain, "several payments of one identifier were taken", paid)
+		case state != nil && slices.Contains([]string{"settling", "unknown", "owed"}, state.state):
+			r.wrong(p, chain, "still open")
+		}
+	}
+}
+
+// checkEffectsOfAll: what there is only once for each request is there once for each that was delivered, and nothing else is.
+func (r *randomRun) checkEffectsOfAll() {
+	there := map[string]int{}
+	r.rows(func(rows pgx.Rows) error {
+		var kind, content string
+		err := rows.Scan(&kind, &content)
+		markers := markerForm.FindAllString(content, -1)
+		if len(markers) != 1 {
+			r.offence("a message that nobody sent: %.200q", content)
+			return err
+		}
+		there[kind+" "+markers[0]]++
+		return err
+	}, "SELECT c.kind, m.content FROM messages m JOIN conversations c ON c.id = m.conversation_id")
+	r.rows(func(rows pgx.Rows) error {
+		var effect string
+		err := rows.Scan(&effect)
+		there[effect]++
+		return err
+	}, "SELECT 'agent ' || username FROM agents UNION ALL SELECT kind || ' ' || name FROM conversations WHERE kind <> 'private'")
+	for _, p := range r.payments {
+		if !p.row.served() {
+			continue
+		}
+		var claimed, possible []string
+		for _, q := range p.requests {
+			if q.id == p.row.operation && q.effect != "" {
+				if possible = append(possible, q.effect); there[q.effect] > 0 {
+					claimed = append(claimed, q.effect)
+				}
+			}
+		}
+		switch {
+		case len(possible) == 0:
+		case len(claimed) != 1:
+			r.wrong(p, nil, "delivered, and not one of its effects is there", possible, claimed)
+		default:
+			if there[claimed[0]]--; there[claimed[0]] == 0 {
+				delete(there, claimed[0])
+			}
+		}
+	}
+	for effect, n := range there {
+		r.offence("%q is there %d times more often than it was delivered", effect, n)
+	}
+}
+
+// checkPlaces: each place that requests change has a value that a delivered request gave it, and the value that it has by
+// itself only if none did.
+func (r *randomRun) checkPlaces() {
+	type rule struct {
+		values  map[string]bool
+		certain bool
+	}
+	rules := map[string]*rule{}
+	for _, p := range r.payments {
+		var done []*request
+		for _, q := range p.requests {
+			if p.row.served() && q.id == p.row.operation {
+				done = append(done, q)
+			}
+		}
+		for _, q := range done {
+			for _, t := range q.touches {
+				if rules[t.place] == nil {
+					rules[t.place] = &rule{values: map[string]bool{}}
+				}
+				rules[t.place].values[t.value] = true
+				// Of two requests with one payment one was delivered; which, the ledger says only by its fingerprint.
+				rules[t.place].certain = rules[t.place].certain || len(done) == 1
+			}
+		}
+	}
+	has := map[string]string{}
+	r.rows(func(rows pgx.Rows) error {
+		var place, value string
+		err := rows.Scan(&place, &value)
+		if marker := markerForm.FindString(value); strings.HasPrefix(place, "about ") && marker != "" {
+			value = marker
+		}
+		if marker := markerForm.FindString(place); marker != "" { // where a message's whole content stands for it
+			before, _, _ := strings.Cut(place, "confidential ")
+			_, after, _ := strings.Cut(place, "\x01")
+			place = strings.TrimSpace(before + marker + " " + after)
+		}
+		has[place] = value
+		return err
+	}, `SELECT 'about agent ' || username, description FROM agents
+		UNION ALL SELECT 'username ' || username, 'yes' FROM agents
+		UNION ALL SELECT 'username ' || username, 'yes' FROM registrations
+		UNION ALL SELECT 'about ' || name, coalesce(description, '') FROM conversations WHERE kind <> 'private'
+		UNION ALL SELECT 'admin ' || name, username FROM conversations c JOIN agents a ON a.id = c.admin_id
+		UNION ALL SELECT 'deleted ' || name, 'yes' FROM conversations WHERE deleted_at IS NOT NULL
+		UNION ALL SELECT 'seat ' || name || ' ' || username, status FROM memberships m JOIN conversations c ON c.id = m.conversation_id
+			JOIN agents a ON a.id = m.agent_id WHERE kind <> 'private'
+		UNION ALL SELECT 'block ' || b.username || ' ' || d.username, 'yes' FROM blocks JOIN agents b ON b.id = blocker_id JOIN agents d ON d.id = blocked_id
+		UNION ALL SELECT 'reaction ' || m.content || E'\x01' || username, emoji FROM reactions x JOIN messages m USING (conversation_id, number)
+			JOIN agents a ON a.id = x.agent_id
+		UNION ALL SELECT 'pin ' || name || ' ' || m.content, 'yes' FROM conversations c, unnest(pinned) AS pin (id), messages m WHERE m.id = pin.id`)
+	for _, place := range slices.Sorted(maps.Keys(rules)) {
+		rule, value := rules[place], has[place]
+		if !rule.values[value] && (rule.certain || value != "") {
+			r.offence("%q is %q, but the delivered requests make it one of %q", place, value, slices.Sorted(maps.Keys(rule.values)))
+		}
+	}
+	for place, value := range has {
+		if rules[place] == nil {
+			r.offence("%q is %q, and no delivered request did that", place, value)
+		}
+	}
+}
+
+// checkNumbers: messages are numbered without gaps, and what is counted is there.
+func (r *randomRun) checkNumbers() {
+	for what, query := range map[string]string{
+		"conversations have gaps in their numbers": `SELECT count(*) FROM (
+			SELECT c.id FROM conversations c LEFT JOIN messages m ON m.conversation_id = c.id GROUP BY c.id
+			HAVING c.last_number <> count(m.number) OR c.last_number <> coalesce(max(m.number), 0)) gaps`,
+		"conversations miscount their members": `SELECT count(*) FROM conversations c
+			WHERE member_count <> (SELECT count(*) FROM memberships m WHERE m.conversation_id = c.id AND status = 'member')`,
+		"memberships miscount the own messages": `SELECT count(*) FROM memberships m WHERE status = 'member' AND unread_own <>
+			(SELECT count(*) FROM messages o WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id AND o.number > m.read_number)`,
+		"memberships have read more than there is": `SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id WHERE read_number > last_number`,
+		"pairs have no chat, or chats no pair":     `SELECT count(*) FROM private_pairs p FULL JOIN (SELECT id FROM conversations WHERE kind = 'private') c ON c.id = p.conversation_id WHERE c.id IS NULL OR p.conversation_id IS NULL`,
+		"registrations are claimed by nobody":      `SELECT count(*) FROM registrations WHERE claimed_by IS NOT NULL`,
+	} {
+		if n := r.count(query); n != 0 {
+			r.offence("%d %s", n, what)
+		}
+	}
+}
+
+// checkKeys: every agent whose rotations were answered has the key that it was told last.
+func (r *randomRun) checkKeys() {
+	hashes := map[string]string{}
+	r.rows(func(rows pgx.Rows) error {
+		var name, hash string
+		err := rows.Scan(&name, &hash)
+		hashes[name] = hash
+		return err
+	}, "SELECT username, encode(key_hash, 'hex') FROM agents")
+	for _, account := range r.made {
+		if account.locked {
+			r.offence("the agent %s does not know its key any more", account.name)
+		} else if hash := fmt.Sprintf("%x", store.HashKey(account.key)); hashes[account.name] != hash {
+			r.offence("the agent %s has another key than it was told", account.name)
+		}
+	}
+}

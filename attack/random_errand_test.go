@@ -1,0 +1,486 @@
+//go:build attack
+
+package attack
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// errands are the operations that actors want to call.
+var errands = []weighted[string]{
+	{14, "requestAccount"}, {14, "createAccount"}, {15, "getOwnAgent"}, {20, "editAgent"}, {12, "blockAgent"}, {24, "unblockAgent"},
+	{40, "listUnreadMessages"}, {15, "getAgentProfile"}, {18, "rotateKey"},
+	{20, "searchAgents"}, {10, "searchGroups"}, {10, "searchChannels"},
+	{260, "sendPrivateMessage"}, {10, "getPrivateChat"}, {35, "listPrivateMessages"}, {20, "searchPrivateMessages"},
+	{18, "createGroupChat"}, {15, "getGroupChat"}, {75, "editGroupChat"}, {4, "deleteGroupChat"}, {130, "sendGroupMessage"},
+	{25, "listGroupMessages"}, {20, "searchGroupMessages"}, {40, "pinGroupMessage"}, {20, "requestGroupAccess"}, {12, "leaveGroupChat"},
+	{8, "transferGroupChat"},
+	{10, "createChannel"}, {10, "getChannel"}, {10, "editChannel"}, {3, "deleteChannel"}, {40, "sendChannelMessage"}, {30, "subscribeChannel"},
+	{15, "unsubscribeChannel"}, {15, "listChannelMessages"}, {10, "searchChannelMessages"}, {4, "transferChannel"},
+	{60, "reactToMessage"}, {20, "removeReaction"},
+}
+
+// byID are the paid operations by operationId.
+var byID = func() map[string]operation {
+	all := map[string]operation{}
+	for _, o := range operations {
+		all[o.id] = o
+	}
+	return all
+}()
+
+// build makes a request for an errand of an account; a private message where there is nothing to do the errand with.
+func (a *actor) build(errand string, by *account) *request {
+	a.r.mu.Lock()
+	defer a.r.mu.Unlock()
+	if q := a.tryBuild(errand, by); q != nil {
+		return q
+	}
+	if q := a.tryBuild("sendPrivateMessage", by); q != nil {
+		return q
+	}
+	return a.tryBuild("requestAccount", by)
+}
+
+// tryBuild is build that returns nil. The run's lock is held.
+func (a *actor) tryBuild(errand string, by *account) *request {
+	q := &request{operation: byID[errand], by: by}
+	body := map[string]any{}
+	touch := func(place, value string) { q.touches = append(q.touches, touch{place, value}) }
+	somebody := func() *account {
+		return oneOf(a, a.r.accounts, func(other *account) bool { return other.name != by.name })
+	}
+	other := somebody()
+	switch errand {
+	case "requestAccount":
+		return a.requestsAccount(q)
+	case "createAccount":
+		if a.tan == "" {
+			return a.requestsAccount(q)
+		}
+		return a.createsAccount(q)
+	case "getOwnAgent":
+		q.learn = func(r reply) { a.meets(by, r) }
+		return q
+	case "rotateKey":
+		q.learn = func(r reply) {
+			var answer struct {
+				APIKey string `json:"api_key"`
+			}
+			if json.Unmarshal(r.body, &answer) != nil || answer.APIKey == "" {
+				a.r.offend("actor %s: a rotation is answered %v", a.label, r)
+			}
+			if by.rotations == nil {
+				by.rotations = map[*request]bool{}
+			}
+			// A repetition of an older rotation shows an older key.
+			if !by.rotations[q] {
+				by.rotations[q], by.key, by.locked = true, answer.APIKey, false
+			}
+		}
+		q.undo = func(reply) { by.locked = false }
+	case "editAgent":
+		text, marker := a.text()
+		body["description"] = text
+		touch("about agent "+by.name, marker)
+	case "listUnreadMessages":
+		q.query = fmt.Sprintf("?page_size=%d&mark_read=%v", 1+a.chance.IntN(20), a.chance.IntN(2) == 0)
+		return q
+	case "searchAgents", "searchGroups", "searchChannels":
+		body["query"] = oneOf(a, []string{"Lisbon", "rain hotel", "a", "naïve", "confidential 7"}, nil)
+	default:
+		if other == nil {
+			return nil
+		}
+		if !a.fill(q, errand, body, by, other, touch) {
+			return nil
+		}
+	}
+	return q.with(body)
+}
+
+// with gives the request its body.
+func (q *request) with(body map[string]any) *request {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	q.body = string(raw)
+	return q
+}
+
+// oneOf picks one that fits (nil: all do), or the zero value.
+func oneOf[T any](a *actor, all []T, fits func(T) bool) (picked T) {
+	var candidates []T
+	for _, one := range all {
+		if fits == nil || fits(one) {
+			candidates = append(candidates, one)
+		}
+	}
+	at := a.chance.Uint64() // drawn in any case
+	if len(candidates) == 0 {
+		return picked
+	}
+	return candidates[at%uint64(len(candidates))]
+}
+
+// fill does the errands that need somebody else or a conversation.
+func (a *actor) fill(q *request, errand string, body map[string]any, by, other *account, touch func(place, value string)) bool {
+	text, marker := a.text()
+	in := func(kind string, fits func(t *talk) bool) *talk {
+		return oneOf(a, a.r.talks, func(t *talk) bool { return t.kind == kind && (fits == nil || fits(t)) })
+	}
+	sits := func(t *talk) bool { return t.seats[by.name] }
+	rules := func(t *talk) bool { return t.admin == by.name }
+	speaks := func(t *talk) bool { return sits(t) && len(t.recent) > 0 }
+	anything := a.chance.IntN(20) == 0 // what the caller may not do is tried now and then
+	if anything {
+		sits, rules, speaks = nil, nil, func(t *talk) bool { return len(t.recent) > 0 }
+	}
+	var t *talk
+	hears := func(t *talk) func(r reply) { return func(r reply) { a.hears(t, r, marker) } }
+	switch errand {
+	case "blockAgent":
+		body["agent_id"] = other.id
+		touch("block "+by.name+" "+other.name, "yes")
+	case "unblockAgent":
+		body["agent_id"] = other.id
+		touch("block "+by.name+" "+other.name, "")
+	case "getAgentProfile":
+		body["username"] = other.name
+	case "sendPrivateMessage":
+		body["recipient_agent_id"], body["content"] = other.id, text
+		q.effect = "private " + marker
+		q.learn = func(r reply) { a.hears(a.privateTalk(by, other, r), r, marker) }
+	case "getPrivateChat", "listPrivateMessages", "searchPrivateMessages":
+		if t = in("private", sits); t == nil {
+			return false
+		}
+		body["chat_id"] = t.id
+	case "createGroupChat", "createChannel":
+		t = &talk{kind: map[string]string{"createGroupChat": "group", "createChannel": "channel"}[errand], admin: by.name, seats: map[string]bool{}}
+		t.name = fmt.Sprintf("Talk %x %s %d", a.r.seed, a.label, a.texts)
+		body["name"], body["description"], body["is_discoverable"] = t.name, text, a.chance.IntN(2) == 0
+		q.effect = t.kind + " " + t.name
+		touch("about "+t.name, marker)
+		touch("admin "+t.name, by.name)
+		if t.kind == "group" {
+			t.seats[by.name] = true
+			touch("seat "+t.name+" "+by.name, "member")
+			ids := []string{}
+			for range a.chance.IntN(8) {
+				member := oneOf(a, a.r.accounts, func(o *account) bool { return !t.seats[o.name] })
+				if member != nil {
+					ids, t.seats[member.name] = append(ids, member.id), true
+					touch("seat "+t.name+" "+member.name, "member")
+				}
+			}
+			body["initial_member_ids"] = ids
+		}
+		q.learn = func(r reply) {
+			var answer struct {
+				ChatID    string `json:"chat_id"`
+				ChannelID string `json:"channel_id"`
+			}
+			_ = json.Unmarshal(r.body, &answer)
+			if t.id == "" {
+				t.id = answer.ChatID + answer.ChannelID
+				a.r.talks = append(a.r.talks, t)
+			}
+		}
+	case "getGroupChat", "listGroupMessages", "searchGroupMessages":
+		if t = in("group", sits); t == nil {
+			return false
+		}
+		body["chat_id"] = t.id
+	case "sendGroupMessage":
+		if t = in("group", sits); t == nil {
+			return false
+		}
+		body["chat_id"], body["content"] = t.id, text
+		q.effect = "group " + marker
+		q.learn = hears(t)
+	case "editGroupChat":
+		if t = in("group", rules); t == nil {
+			return false
+		}
+		a.editsGroup(t, body, touch, text, marker)
+	case "deleteGroupChat":
+		if t = in("group", rules); t == nil {
+			return false
+		}
+		body["chat_id"] = t.id
+		touch("deleted "+t.name, "yes")
+	case "pinGroupMessage":
+		if t = in("group", func(t *talk) bool { return (anything || t.admin == by.name) && len(t.recent) > 0 }); t == nil {
+			return false
+		}
+		message := oneOf(a, t.recent, nil)
+		body["chat_id"], body["message_id"] = t.id, message.id
+		touch("pin "+t.name+" "+message.marker, "yes")
+	case "requestGroupAccess":
+		if t = in("group", func(t *talk) bool { return anything || !t.seats[by.name] }); t == nil {
+			return false
+		}
+		body["chat_id"], body["message"] = t.id, text
+		q.effect = "private " + marker
+	case "leaveGroupChat":
+		if t = in("group", sits); t == nil {
+			return false
+		}
+		body["chat_id"], body["successor_agent_id"] = t.id, other.id
+		touch("seat "+t.name+" "+by.name, "")
+		touch("admin "+t.name, other.name) // if the caller is the admin
+		q.learn = func(reply) {
+			delete(t.seats, by.name)
+			if t.admin == by.name {
+				t.admin = other.name
+			}
+		}
+	case "transferGroupChat":
+		if t = in("group", rules); t == nil {
+			return false
+		}
+		body["chat_id"], body["new_admin_agent_id"], body["message"] = t.id, other.id, text
+		q.effect = "private " + marker
+		touch("admin "+t.name, other.name)
+		q.learn = func(reply) { t.admin = other.name }
+	case "getChannel", "subscribeChannel", "unsubscribeChannel":
+		if t = in("channel", nil); t == nil {
+			return false
+		}
+		body["channel_id"] = t.id
+		switch errand {
+		case "subscribeChannel":
+			touch("seat "+t.name+" "+by.name, "member")
+			q.learn = func(reply) { t.seats[by.name] = true }
+		case "unsubscribeChannel":
+			touch("seat "+t.name+" "+by.name, "")
+			q.learn = func(reply) { delete(t.seats, by.name) }
+		}
+	case "editChannel":
+		if t = in("channel", rules); t == nil {
+			return false
+		}
+		body["channel_id"], body["description"] = t.id, text
+		touch("about "+t.name, marker)
+		key := oneOf(a, []string{"remove_subscriber_ids", "ban_agent_ids", "unban_agent_ids"}, nil)
+		body[key] = []string{other.id}
+		touch("seat "+t.name+" "+other.name, map[string]string{"ban_agent_ids": "banned"}[key])
+	case "deleteChannel":
+		if t = in("channel", rules); t == nil {
+			return false
+		}
+		body["channel_id"] = t.id
+		touch("deleted "+t.name, "yes")
+	case "sendChannelMessage":
+		if t = in("channel", rules); t == nil {
+			return false
+		}
+		body["channel_id"], body["content"] = t.id, text
+		q.effect = "channel " + marker
+		q.learn = hears(t)
+	case "listChannelMessages", "searchChannelMessages":
+		if t = in("channel", func(t *talk) bool { return anything || t.seats[by.name] || t.admin == by.name }); t == nil {
+			return false
+		}
+		body["channel_id"] = t.id
+	case "transferChannel":
+		if t = in("channel", rules); t == nil {
+			return false
+		}
+		body["channel_id"], body["new_admin_agent_id"], body["message"] = t.id, other.id, text
+		q.effect = "private " + marker
+		touch("admin "+t.name, other.name)
+		q.learn = func(reply) { t.admin = other.name }
+	case "reactToMessage", "removeReaction":
+		if t = oneOf(a, a.r.talks, speaks); t == nil {
+			return false
+		}
+		message, emoji := oneOf(a, t.recent, nil), ""
+		body["message_id"] = message.id
+		if errand == "reactToMessage" {
+			emoji = oneOf(a, []string{"👍", "🎉", "🇵🇹", "👩‍🚀"}, nil)
+			body["emoji"] = emoji
+		}
+		touch("reaction "+message.marker+" "+by.name, emoji)
+	default:
+		panic("no errand " + errand)
+	}
+	switch errand {
+	case "searchPrivateMessages", "searchGroupMessages", "searchChannelMessages":
+		body["query"] = oneOf(a, []string{"lisbon", "rain.*hotel", "(train|東京)", "confidential", "%"}, nil)
+	case "listPrivateMessages", "listGroupMessages", "listChannelMessages":
+		body["n"] = 1 + a.chance.IntN(30)
+	}
+	if t != nil {
+		q.undo = func(r reply) { t.forget(by.name, r.Code) }
+	}
+	return true
+}
+
+// editsGroup makes one of the changes that an admin can make.
+func (a *actor) editsGroup(t *talk, body map[string]any, touch func(place, value string), text, marker string) {
+	body["chat_id"] = t.id
+	member := oneOf(a, a.r.accounts, func(o *account) bool { return t.seats[o.name] && o.name != t.admin })
+	stranger := oneOf(a, a.r.accounts, func(o *account) bool { return !t.seats[o.name] })
+	seat := func(list string, o *account, value string) {
+		if o != nil {
+			body[list] = []string{o.id}
+			touch("seat "+t.name+" "+o.name, value)
+			t.seats[o.name] = value == "member" // not sure, and so somebody will try in vain
+		}
+	}
+	switch a.chance.IntN(8) {
+	case 0, 1, 2:
+		seat("add_member_ids", stranger, "member")
+	case 3, 4:
+		seat("remove_member_ids", member, "")
+	case 5:
+		seat("ban_agent_ids", member, "banned")
+	case 6:
+		seat("unban_agent_ids", stranger, "")
+	default:
+		var ids []string
+		for i, message := range t.recent {
+			if i%2 == 0 && len(ids) < 10 {
+				ids = append(ids, message.id)
+				touch("pin "+t.name+" "+message.marker, "")
+			}
+		}
+		body["unpin_message_ids"] = ids
+		if ids == nil {
+			delete(body, "unpin_message_ids")
+		}
+	}
+	if len(body) == 1 || a.chance.IntN(3) == 0 {
+		body["description"] = text
+		touch("about "+t.name, marker)
+	}
+}
+
+// forget corrects what the actors believed, after a refusal.
+func (t *talk) forget(name, code string) {
+	switch code {
+	case "not_member", "not_subscriber", "banned":
+		delete(t.seats, name)
+	case "already_member":
+		t.seats[name] = true
+	case "not_admin":
+		if t.admin == name {
+			t.admin = ""
+		}
+	case "deleted":
+		t.seats, t.admin, t.recent = map[string]bool{}, "", nil
+	}
+}
+
+// hears remembers a message.
+func (a *actor) hears(t *talk, r reply, marker string) {
+	var answer struct {
+		MessageID string `json:"message_id"`
+	}
+	if json.Unmarshal(r.body, &answer) != nil || answer.MessageID == "" {
+		a.r.offend("actor %s: a message is answered %v", a.label, r)
+		return
+	}
+	if !slices.ContainsFunc(t.recent, func(s said) bool { return s.marker == marker }) {
+		t.add(answer.MessageID, marker)
+	}
+}
+
+// privateTalk is the private chat that an answer names.
+func (a *actor) privateTalk(by, other *account, r reply) *talk {
+	var answer struct {
+		ChatID string `json:"chat_id"`
+	}
+	_ = json.Unmarshal(r.body, &answer)
+	for _, t := range a.r.talks {
+		if t.id == answer.ChatID {
+			return t
+		}
+	}
+	t := &talk{kind: "private", id: answer.ChatID, seats: map[string]bool{by.name: true, other.name: true}}
+	a.r.talks = append(a.r.talks, t)
+	return t
+}
+
+// requestsAccount asks for a name, sometimes for one that others want as well.
+func (a *actor) requestsAccount(q *request) *request {
+	q.operation, q.by = byID["requestAccount"], nil
+	name := fmt.Sprintf("agent_%s_%d", strings.ReplaceAll(a.label, ".", "_"), a.texts)
+	a.texts++
+	if a.chance.IntN(3) == 0 && a.label != fmt.Sprintf("%d.0", a.number) {
+		name = fmt.Sprintf("wanted_%d", a.chance.IntN(40))
+	}
+	q.touches = append(q.touches, touch{"username " + name, "yes"})
+	q.learn = func(r reply) {
+		var answer struct{ TAN string }
+		if json.Unmarshal(r.body, &answer) != nil || answer.TAN == "" {
+			a.r.offend("actor %s: a request for an account is answered %v", a.label, r)
+		}
+		if !a.r.tans[answer.TAN] { // not a repetition
+			a.r.tans[answer.TAN] = true
+			a.name, a.tan = name, answer.TAN
+		}
+	}
+	return q.with(map[string]any{"requested_username": name})
+}
+
+func (a *actor) createsAccount(q *request) *request {
+	q.operation, q.by = byID["createAccount"], nil
+	text, marker := a.text()
+	name, tan := a.name, a.tan
+	q.effect = "agent " + name
+	q.touches = append(q.touches, touch{"about agent " + name, marker})
+	var made *account
+	q.learn = func(r reply) {
+		var answer struct {
+			APIKey string `json:"api_key"`
+		}
+		if json.Unmarshal(r.body, &answer) != nil || answer.APIKey == "" {
+			a.r.offend("actor %s: the creation of an account is answered %v", a.label, r)
+		}
+		if a.tan == tan {
+			a.tan = ""
+		}
+		if made == nil {
+			made = &account{name: name, key: answer.APIKey}
+			a.adopt(made)
+		}
+	}
+	q.undo = func(reply) {
+		if a.tan == tan {
+			a.tan = ""
+		}
+	}
+	return q.with(map[string]any{"username": name, "tan": tan, "description": text})
+}
+
+// adopt makes an account one of the actor's; the oldest but one gives way.
+func (a *actor) adopt(made *account) {
+	a.accounts = append(a.accounts, made)
+	a.r.made = append(a.r.made, made)
+	if len(a.accounts) > 4 {
+		a.accounts = slices.Delete(slices.Clone(a.accounts), 1, 2)
+	}
+}
+
+// meets learns an account's id.
+func (a *actor) meets(by *account, r reply) {
+	var me struct {
+		AgentID  string `json:"agent_id"`
+		Username string
+	}
+	if json.Unmarshal(r.body, &me) != nil || me.AgentID == "" || me.Username != by.name {
+		a.r.offend("actor %s: %s sees itself as %v", a.label, by.name, r)
+		return
+	}
+	if by.id == "" {
+		by.id = me.AgentID
+		a.r.accounts = append(a.r.accounts, by)
+	}
+}

@@ -1,0 +1,624 @@
+//go:build attack
+
+package attack
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	actors = 24
+	// settleDown is how long the servers have to finish what is open when the faults end. A payment whose first attempt
+	// was lost and whose payer has no money stays open until it expires, 60 seconds later, and is then looked at once
+	// more, after a pause of half its age.
+	settleDown = 100 * time.Second
+)
+
+// deferredCaps are the settings of the one server that answers cheap calls before they settle, and the caps in atomic
+// units.
+var deferredCaps = struct {
+	flags        []string
+	payer, total int
+}{[]string{"--deferred-up-to", "0.01", "--deferred-payer-cap", "0.03", "--deferred-total-cap", "0.25"}, 30_000, 250_000}
+
+// TestRandomised lets many actors with plenty of money, little and none do anything, in good faith and in bad, on three
+// servers of which one defers settlement, while the facilitator and the chain's endpoint fail in every way, servers are
+// killed every few seconds and the database drops its connections. Then the faults end, and the books must be right to
+// the unit.
+//
+// ATTACK_TIME is how long it acts (10m), ATTACK_SEED what it acts by (else chosen and printed). From the seed follow what
+// each actor wants to do in each of its steps, the keys, nonces and texts, what becomes of each attempt to settle each
+// payment, and the order of the kills. What comes when, and so which server answers what, is up to the scheduler: the
+// same seed makes the same trouble, not the same run.
+//
+// It is not parallel: the machine is to be busy with this alone.
+func TestRandomised(t *testing.T) {
+	duration, err := time.ParseDuration(or(os.Getenv("ATTACK_TIME"), "10m"))
+	if err != nil {
+		t.Fatalf("ATTACK_TIME: %v", err)
+	}
+	seed, err := strconv.ParseUint(or(os.Getenv("ATTACK_SEED"), fmt.Sprint(rand.Uint32())), 10, 64)
+	if err != nil {
+		t.Fatalf("ATTACK_SEED: %v", err)
+	}
+	t.Logf("ATTACK_SEED=%d ATTACK_TIME=%s", seed, duration)
+	r := newRandomRun(t, seed)
+	players := r.enter()
+	began := time.Now()
+	r.calm.Store(false)
+	until, cancel := context.WithTimeout(t.Context(), duration)
+	defer cancel()
+	var acting sync.WaitGroup
+	for _, a := range players {
+		acting.Go(func() {
+			for number := 1; until.Err() == nil; number++ {
+				a.step(number)
+			}
+		})
+	}
+	r.disturb(until)
+	acting.Wait()
+	acted := time.Since(began)
+	r.endFaults()
+	r.comeBack()
+	r.awaitEnd()
+	r.repeatSome()
+	r.checkBooks()
+	t.Logf("\n%s", r.summary(acted))
+}
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+// randomRun is one run, and all that the actors know together.
+type randomRun struct {
+	*world
+	seed   uint64
+	client *http.Client
+	logs   string // the folder with all that the servers print
+
+	calm   atomic.Bool   // no faults
+	calmed chan struct{} // closed when the faults end: whoever hangs lets go
+	mute   atomic.Bool   // the facilitator takes calls and answers none
+
+	mu        sync.Mutex // guards all that follows, and the actors' knowledge of accounts and conversations
+	made      []*account // all accounts whose keys are known
+	accounts  []*account // those whose ids are known, too
+	talks     []*talk
+	payments  []*payment
+	purses    []*purse
+	samples   []sample          // answers that are asked for once more at the end
+	settles   map[string]int    // calls of /settle by nonce
+	calls     map[string]counts // answers by operation
+	faults    counts
+	kills     counts
+	recovered counts
+	tans      map[string]bool
+	offences  counts // by kind
+}
+
+type counts map[string]int
+
+// sample is a payment that was answered 200.
+type sample struct {
+	payment *payment
+	request *request
+}
+
+func newRandomRun(t *testing.T, seed uint64) *randomRun {
+	r := &randomRun{
+		world: newWorld(t), seed: seed, logs: t.ArtifactDir(), calmed: make(chan struct{}),
+		settles: map[string]int{}, calls: map[string]counts{}, faults: counts{}, kills: counts{}, recovered: counts{}, offences: counts{},
+		tans: map[string]bool{},
+	}
+	r.calm.Store(true)
+	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * actors}}
+	t.Cleanup(r.client.CloseIdleConnections)
+	r.proxy.breakWith(r.fault)
+	chain := httptest.NewServer(http.HandlerFunc(r.chain))
+	t.Cleanup(chain.Close)
+	for i := range 3 {
+		flags := []string{"--rpc-url", chain.URL}
+		if i == 2 {
+			flags = append(flags, deferredCaps.flags...)
+		}
+		s := r.newServer(flags...)
+		log, err := os.Create(filepath.Join(r.logs, fmt.Sprintf("server%d.log", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = log.Close() })
+		s.output.watch = r.watch(s.url, log)
+		s.start("")
+	}
+	return r
+}
+
+// offence reports what must not be. The first few of each kind are enough to know.
+func (r *randomRun) offence(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.offend(format, args...)
+}
+
+// offend is offence for who holds the lock.
+func (r *randomRun) offend(format string, args ...any) {
+	if r.counted(format) {
+		r.t.Errorf(format, args...)
+	}
+}
+
+// counted counts an offence of some kind, and tells whether it is worth telling. The caller holds the lock.
+func (r *randomRun) counted(kind string) bool {
+	r.offences[kind]++
+	return r.offences[kind] <= 5
+}
+
+// chance is the randomness of one thing, by the seed and the thing's name.
+func (r *randomRun) chance(name string, number int) *rand.Rand {
+	sum := fnv.New64a()
+	fmt.Fprint(sum, name)
+	return rand.New(rand.NewPCG(r.seed^sum.Sum64(), uint64(number))) //nolint:gosec // a plan, not a secret
+}
+
+// weighted is a choice with its weight among others.
+type weighted[T any] struct {
+	weight int
+	choice T
+}
+
+func pick[T any](chance *rand.Rand, choices []weighted[T]) (chosen T) {
+	sum := 0
+	for _, c := range choices {
+		sum += c.weight
+	}
+	at := chance.IntN(sum)
+	for _, c := range choices {
+		if at -= c.weight; at < 0 {
+			return c.choice
+		}
+	}
+	return chosen
+}
+
+// namedFault is a fault as the summary counts it.
+type namedFault struct {
+	name string
+	do   fault
+}
+
+const (
+	page    = "<html><body>Bad Gateway</body></html>"
+	pending = `{"success":false,"errorReason":"settlement_pending","transaction":"0x` +
+		`1111111111111111111111111111111111111111111111111111111111111111","network":"eip155:84532","payer":""}`
+	refusal = `{"success":false,"errorReason":"invalid_exact_evm_transaction_simulation_failed","transaction":"","network":"eip155:84532","payer":""}`
+)
+
+// fault decides what becomes of a call of the facilitator: by the payment's nonce and the number of the attempt.
+func (r *randomRun) fault(c *call) {
+	if c.path != "/settle" {
+		pass(c)
+		return
+	}
+	nonce := nonceIn(c.body)
+	r.mu.Lock()
+	r.settles[nonce]++
+	number := r.settles[nonce]
+	r.mu.Unlock()
+	chance := r.chance(nonce, number)
+	short, long := chance.IntN(120), 300+chance.IntN(4700)
+	chosen := pick(chance, []weighted[namedFault]{
+		{600, namedFault{"", pass}},
+		{270, namedFault{"", r.late(short, pass)}},
+		{15, namedFault{"dropped before", dropBefore}},
+		{20, namedFault{"dropped after", dropAfter}},
+		{15, namedFault{"cut", cutAfter}},
+		{8, namedFault{"500 before", answer(500, "")}},
+		{10, namedFault{"500 after", answerAfter(500, "")}},
+		{6, namedFault{"HTML before", answer(502, page)}},
+		{8, namedFault{"HTML after", answerAfter(200, page)}},
+		{5, namedFault{"nothing before", answer(200, "")}},
+		{6, namedFault{"nothing after", answerAfter(200, "")}},
+		{6, namedFault{"pending before", answer(200, pending)}},
+		{8, namedFault{"pending after", answerAfter(200, pending)}},
+		{8, namedFault{"refused", answer(200, refusal)}},
+		{10, namedFault{"late", r.late(long, pass)}},
+		{3, namedFault{"late, then dropped", r.late(long, dropBefore)}},
+		{2, namedFault{"silent, then dropped", r.late(4*long, dropAfter)}},
+	})
+	if r.calm.Load() {
+		chosen = namedFault{"", pass}
+	}
+	if r.mute.Load() {
+		chosen = namedFault{"mute", r.late(long, dropBefore)}
+	}
+	if chosen.name != "" {
+		r.mu.Lock()
+		r.faults[chosen.name]++
+		r.mu.Unlock()
+	}
+	chosen.do(c)
+}
+
+// late waits some milliseconds, less if the faults end.
+func (r *randomRun) late(milliseconds int, then fault) fault {
+	return func(c *call) {
+		select {
+		case <-time.After(time.Duration(milliseconds) * time.Millisecond):
+		case <-r.calmed:
+		case <-c.p.idle:
+		}
+		then(c)
+	}
+}
+
+// nonceIn finds the nonce in a body that the server has checked.
+func nonceIn(body []byte) string {
+	_, rest, _ := bytes.Cut(body, []byte(`"nonce":"`))
+	nonce, _, _ := bytes.Cut(rest, []byte(`"`))
+	return strings.ToLower(string(nonce))
+}
+
+// chain is the chain's endpoint, which is away or busy now and then.
+func (r *randomRun) chain(w http.ResponseWriter, request *http.Request) {
+	if !r.calm.Load() {
+		switch at := rand.IntN(100); { // not by the seed: there is no telling the calls apart
+		case at < 2:
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		case at < 4:
+			panic(http.ErrAbortHandler)
+		}
+	}
+	inner := request.Clone(request.Context())
+	inner.URL.Path = "/rpc"
+	r.network.ServeHTTP(w, inner)
+}
+
+// disturb kills and restarts servers, and cuts them off, until the end. It leaves all of them running.
+func (r *randomRun) disturb(until context.Context) {
+	points := []string{"matched", "rehearsed", "begun", "settled", "delivering", "delivered", "owing", "owed", "claimed", "resettled"}
+	for number := 1; ; number++ {
+		chance := r.chance("disturbance", number)
+		pause := func(least, most int) bool {
+			select {
+			case <-until.Done():
+				return false
+			case <-time.After(time.Duration(least+chance.IntN(most-least)) * time.Millisecond):
+				return true
+			}
+		}
+		s := r.servers[chance.IntN(len(r.servers))]
+		kind := pick(chance, []weighted[string]{
+			{40, "killed"}, {30, "crashed"}, {8, "stopped"}, {5, "two killed"}, {7, "facilitator gone"}, {4, "facilitator mute"}, {6, "database cut"},
+		})
+		if !pause(300, 3000) {
+			return
+		}
+		switch kind {
+		case "killed":
+			s.kill()
+			pause(0, 1500)
+			s.start("")
+		case "two killed":
+			other := r.servers[(slices.Index(r.servers, s)+1)%len(r.servers)]
+			s.kill()
+			other.kill()
+			pause(0, 1000)
+			s.start("")
+			other.start("")
+		case "crashed":
+			point := fmt.Sprintf("%s:%d", points[chance.IntN(len(points))], 1+chance.IntN(12))
+			s.restart(point)
+			select {
+			case <-s.life.ended:
+			case <-until.Done():
+			case <-time.After(5 * time.Second):
+				kind = "crash point not reached, killed"
+			}
+			s.restart("")
+		case "stopped":
+			_ = s.life.cmd.Process.Signal(syscall.SIGTERM)
+			select {
+			case <-s.life.ended:
+			case <-until.Done():
+			case <-time.After(5 * time.Second):
+				kind = "told to stop, then killed"
+			}
+			s.restart("")
+		case "facilitator gone":
+			r.proxy.close()
+			pause(300, 3000)
+			r.proxy.open()
+		case "facilitator mute":
+			r.mute.Store(true)
+			pause(500, 3000)
+			r.mute.Store(false)
+		case "database cut":
+			r.count("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+		}
+		r.mu.Lock()
+		r.kills[kind]++
+		r.mu.Unlock()
+		r.checkCaps()
+	}
+}
+
+// checkCaps looks at one moment of what is owed: the caps hold, and the sums that enforce them are right.
+func (r *randomRun) checkCaps() {
+	var wrong, most, total int
+	err := r.scan(`
+		WITH owed AS (SELECT payer, sum(amount)::bigint AS owed FROM payments WHERE state = 'owed' GROUP BY payer),
+		sums AS (SELECT coalesce(sum(owed), 0)::bigint AS owed FROM deferred_totals)
+		SELECT (SELECT count(*) FROM owed o FULL JOIN deferred_payers d USING (payer) WHERE coalesce(o.owed, 0) <> coalesce(d.owed, 0)),
+			coalesce(max(owed), 0), greatest(coalesce(sum(owed), 0)::bigint, (SELECT owed FROM sums)) FROM owed`, nil, &wrong, &most, &total)
+	switch {
+	case err != nil:
+		r.offence("look at what is owed: %v", err)
+	case wrong > 0:
+		r.offence("the owed sums of %d payers are not those of their payments", wrong)
+	case most > deferredCaps.payer || total > deferredCaps.total:
+		r.offence("a payer owes %d (cap %d), all together owe %d (cap %d)", most, deferredCaps.payer, total, deferredCaps.total)
+	}
+}
+
+func (r *randomRun) endFaults() {
+	r.calm.Store(true)
+	close(r.calmed)
+	for _, s := range r.servers {
+		select {
+		case <-s.life.ended:
+			r.offence("a server ended by itself:\n%s", lastLines(s.output.String(), 20))
+			s.start("")
+		default:
+		}
+	}
+}
+
+// open tells how many payments wait for their end.
+const openPayments = "SELECT count(*) FROM payments WHERE state IN ('settling', 'unknown', 'owed')"
+
+// awaitEnd waits until no payment is open.
+func (r *randomRun) awaitEnd() {
+	began := time.Now()
+	if !eventually(settleDown, func() bool { return r.count(openPayments) == 0 }) {
+		var rows string
+		_ = r.scan(`SELECT string_agg(format('%s %s %s %s (%s attempts, %s, unclear %s, valid before %s, lease until %s)', id, operation, payer, state, attempts,
+			failure_reason, unclear_at, valid_before, lease_until), E'\n') FROM payments WHERE state IN ('settling', 'unknown', 'owed')`, nil, &rows)
+		r.offence("%s after the faults ended payments are still open:\n%s", settleDown, rows)
+	}
+	r.t.Logf("nothing was open any more %s after the faults had ended", time.Since(began).Round(time.Second))
+}
+
+// What is a secret wherever it stands, and words that might be a TAN.
+var (
+	secretForms = regexp.MustCompile(`confidential [0-9a-f]|parley_[0-9A-Za-z]{49}|0x[0-9a-fA-F]{130}|eyJ[0-9A-Za-z+/=]{40}`)
+	tanForm     = regexp.MustCompile(`\b[0-9A-HJKMNP-TV-Z]{8}\b`)
+)
+
+// checkSecrecy looks for secrets in what a caller or an operator gets to see.
+func (r *randomRun) checkSecrecy(place string, text []byte) {
+	if found := secretForms.Find(text); found != nil {
+		r.offence("%s holds a secret (%.12s…)", place, found)
+	}
+	for _, word := range tanForm.FindAll(text, -1) {
+		r.mu.Lock()
+		known := r.tans[string(word)]
+		r.mu.Unlock()
+		if known {
+			r.offence("%s holds a TAN", place)
+		}
+	}
+}
+
+// watch sees what a server prints, line by line.
+func (r *randomRun) watch(name string, log io.Writer) func([]byte) {
+	var rest []byte
+	return func(p []byte) {
+		_, _ = log.Write(p)
+		rest = append(rest, p...)
+		for {
+			line, after, whole := bytes.Cut(rest, []byte("\n"))
+			if !whole {
+				return
+			}
+			r.checkSecrecy("the output of "+name, line)
+			if bytes.Contains(line, []byte(`"msg":"payment recovered"`)) {
+				was, end := field(line, "was"), field(line, "code")
+				r.mu.Lock()
+				r.recovered[was+" → "+or(end, "done")]++
+				r.mu.Unlock()
+			}
+			if bytes.Contains(line, []byte("panic")) {
+				r.offence("a server's output tells of a panic: %.3000s", line)
+			}
+			rest = slices.Clone(after)
+		}
+	}
+}
+
+// field reads a text out of a line of the log.
+func field(line []byte, name string) string {
+	_, rest, _ := bytes.Cut(line, []byte(`"`+name+`":"`))
+	text, _, _ := bytes.Cut(rest, []byte(`"`))
+	return string(text)
+}
+
+// logged are the lines of the servers' logs about a payment.
+func (r *randomRun) logged(needles ...string) string {
+	var found []string
+	for i := range r.servers {
+		content, err := os.ReadFile(filepath.Join(r.logs, fmt.Sprintf("server%d.log", i)))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(content)) {
+			if slices.ContainsFunc(needles, func(needle string) bool { return needle != "" && strings.Contains(line, needle) }) && len(found) < 20 {
+				found = append(found, fmt.Sprintf("server%d: %s", i, strings.TrimSpace(line)))
+			}
+		}
+	}
+	return strings.Join(found, "\n")
+}
+
+// purse is a wallet of which the test knows all.
+type purse struct {
+	key     *ecdsa.PrivateKey
+	address string // lower case
+	poor    bool   // its payments live for a minute at most, see settleDown
+	minted  uint64 // atomic units that it was given
+	moved   uint64 // that were moved away without a payment
+	moves   int
+}
+
+// purse makes a wallet by the seed; the world must not be running yet.
+func (r *randomRun) purse(name string, amount uint64, poor bool) *purse {
+	var seed [8]byte
+	binary.BigEndian.PutUint64(seed[:], r.seed)
+	sum := sha256.Sum256(append(seed[:], name...))
+	key, err := crypto.ToECDSA(sum[:])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p := &purse{key: key, address: strings.ToLower(addressOf(key)), poor: poor}
+	r.give(p, amount)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.purses = append(r.purses, p)
+	return p
+}
+
+// give mints money for a purse.
+func (r *randomRun) give(p *purse, amount uint64) {
+	if amount == 0 {
+		return
+	}
+	if err := r.ledger.Mint(p.address, amount); err != nil {
+		r.offence("mint: %v", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.minted += amount
+}
+
+// sink is where money goes that is moved away.
+const sink = "0x00000000000000000000000000000000000051e4"
+
+// rob moves a purse's money away, all that there is at the time.
+func (r *randomRun) rob(p *purse) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.moves++
+	amount := r.ledger.Balance(p.address)
+	nonce := sha256.Sum256(fmt.Appendf(nil, "moved %s %d", p.address, p.moves))
+	// A payment may be faster: then it is left as it is.
+	if err := r.ledger.Transfer(p.address, sink, amount, fmt.Sprintf("0x%x", nonce), fmt.Sprintf("0x%x", sha256.Sum256(nonce[:]))); err == nil {
+		p.moved += amount
+	}
+}
+
+// summary is the run on one screen.
+func (r *randomRun) summary(acted time.Duration) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var text strings.Builder
+	columns := []string{"200", "402", "409", "4xx", "503", "lost"}
+	line := func(name string, of counts) {
+		fmt.Fprintf(&text, "  %-24s", name)
+		for _, column := range columns {
+			fmt.Fprintf(&text, "%7d", of[column])
+		}
+		text.WriteString("\n")
+	}
+	fmt.Fprintf(&text, "  %-24s%7s%7s%7s%7s%7s%7s\n", "answers", "200", "402", "409", "4xx", "503", "lost")
+	sum := counts{}
+	for _, id := range slices.Sorted(maps.Keys(r.calls)) {
+		line(id, r.calls[id])
+		for column, n := range r.calls[id] {
+			sum[column] += n
+		}
+	}
+	line("all", sum)
+	several := func(name string, of counts) {
+		fmt.Fprintf(&text, "%s:", name)
+		for _, key := range slices.Sorted(maps.Keys(of)) {
+			fmt.Fprintf(&text, " %s %d;", key, of[key])
+		}
+		text.WriteString("\n")
+	}
+	several("faults", r.faults)
+	several("disturbances", r.kills)
+	several("recovered", r.recovered)
+	states := counts{}
+	paid := uint64(0)
+	for _, p := range r.payments {
+		if p.row != nil {
+			states[p.row.state]++
+			if p.row.state == "delivered" || p.row.state == "undeliverable" {
+				paid += uint64(p.row.amount)
+			}
+		}
+	}
+	several("payments", states)
+	fmt.Fprintf(&text, "authorizations signed: %d; the payee has %d, the ledger says %d\n", len(r.payments), r.revenue(), paid)
+	fmt.Fprintf(&text, "%d paid calls delivered in %s: %.0f a second; ATTACK_SEED=%d\n", states["delivered"], acted.Round(time.Second),
+		float64(states["delivered"])/acted.Seconds(), r.seed)
+	for _, kind := range slices.Sorted(maps.Keys(r.offences)) {
+		fmt.Fprintf(&text, "OFFENCE, %d times: %.100q\n", r.offences[kind], kind)
+	}
+	return text.String()
+}
+
+// rows runs a query and hands each of its rows to each.
+func (r *randomRun) rows(each func(rows pgx.Rows) error, query string, args ...any) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	connection, err := pgx.Connect(ctx, r.databaseURL)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer connection.Close(ctx)
+	found, err := connection.Query(ctx, query, args...)
+	if err != nil {
+		r.t.Fatalf("%s: %v", query, err)
+	}
+	defer found.Close()
+	for found.Next() {
+		if err := each(found); err != nil {
+			r.t.Fatalf("%s: %v", query, err)
+		}
+	}
+	if err := found.Err(); err != nil {
+		r.t.Fatalf("%s: %v", query, err)
+	}
+}
