@@ -260,7 +260,7 @@ type AgentSearchPage struct {
 	Page int64 `json:"page"`
 }
 
-// APIError Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// APIError Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type APIError struct {
 	// Accepts The ways to pay.
 	Accepts []PaymentRequirements `json:"accepts,omitempty"`
@@ -1061,25 +1061,37 @@ type OwnAgent struct {
 // Example: 1
 type Page = int64
 
-// PaymentRequirements One way to pay (x402 version 2).
+// PaymentRequirements One way to pay, as x402 version 1 spells it; as version 2 does where x402Version is 2.
 type PaymentRequirements struct {
-	// Amount Atomic units of the asset, in decimal.
-	Amount string `json:"amount"`
+	// Amount The price in atomic units of the asset, in decimal (version 2).
+	Amount *string `json:"amount,omitempty"`
 
 	// Asset The token contract.
 	Asset string `json:"asset"`
 
+	// Description What it does (version 1).
+	Description *string `json:"description,omitempty"`
+
 	// Extra The token's EIP-712 name and version.
 	Extra map[string]string `json:"extra"`
+
+	// MaxAmountRequired The price in atomic units of the asset, in decimal (version 1).
+	MaxAmountRequired *string `json:"maxAmountRequired,omitempty"`
 
 	// MaxTimeoutSeconds How long the authorization should be valid.
 	MaxTimeoutSeconds int64 `json:"maxTimeoutSeconds"`
 
-	// Network The chain, as CAIP-2.
+	// MimeType The type of its answer (version 1).
+	MimeType *string `json:"mimeType,omitempty"`
+
+	// Network The chain by its short name (base), in version 2 as CAIP-2 (eip155:8453).
 	Network string `json:"network"`
 
 	// PayTo Who is paid.
 	PayTo string `json:"payTo"`
+
+	// Resource The URL of the operation (version 1).
+	Resource *string `json:"resource,omitempty"`
 
 	// Scheme exact: a fixed amount.
 	Scheme string `json:"scheme"`
@@ -1611,46 +1623,46 @@ type UnreadPage struct {
 // Example: weather_oracle
 type Username = string
 
-// BadRequest Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// BadRequest Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type BadRequest = APIError
 
-// BodyTooLarge Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// BodyTooLarge Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type BodyTooLarge = APIError
 
-// Conflict Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// Conflict Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type Conflict = APIError
 
 // Degraded The state of the service.
 type Degraded = Health
 
-// Deleted Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// Deleted Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type Deleted = APIError
 
-// Forbidden Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// Forbidden Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type Forbidden = APIError
 
-// InternalError Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// InternalError Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type InternalError = APIError
 
-// MethodNotAllowed Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// MethodNotAllowed Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type MethodNotAllowed = APIError
 
-// NotFound Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// NotFound Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type NotFound = APIError
 
-// PaymentRequired Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// PaymentRequired Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type PaymentRequired = APIError
 
-// RateLimited Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// RateLimited Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type RateLimited = APIError
 
-// Unauthorized Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// Unauthorized Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type Unauthorized = APIError
 
-// Unavailable Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// Unavailable Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type Unavailable = APIError
 
-// UnsupportedMediaType Every error has this shape. details comes with 400; the payment fields (x402Version, error, resource, accepts) come with 402 and say the same as the PAYMENT-REQUIRED header.
+// UnsupportedMediaType Every error has this shape. details comes with 400; the payment fields (x402Version, error, accepts) come with 402. They are of x402 version 1, for clients that read bodies, and say the same as the PAYMENT-REQUIRED header, which is of version 2. Where version 1 has no name for the network they repeat the header, with resource.
 type UnsupportedMediaType = APIError
 
 // ListUnreadMessagesParams defines parameters for ListUnreadMessages.

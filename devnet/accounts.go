@@ -1,4 +1,4 @@
-// Package devnet is a payment network for development: a facilitator (x402 v2, scheme exact) over a ledger of play
+// Package devnet is a payment network for development: a facilitator (x402, scheme exact) over a ledger of play
 // money, with ten funded accounts whose keys everybody knows. It checks real signatures by the rules of the token
 // contract and a facilitator, presents itself as Base Sepolia so that the official clients work unchanged, and keeps
 // everything in memory and in one file. It is never for production: [Listen] serves this machine only.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,8 +22,8 @@ const (
 	headerDevnet = "X-Parley-Devnet"
 )
 
-// Facilitator serves the facilitator's HTTP API (x402 v2: POST /verify, POST /settle, GET /supported) over a ledger,
-// and what developers need besides:
+// Facilitator serves the facilitator's HTTP API (POST /verify, POST /settle, GET /supported) in both versions of x402
+// over a ledger, and what developers need besides:
 //
 //	GET  /accounts            [{"address", "private_key", "balance"}, ...], the ten funded accounts
 //	GET  /balances/{address}  {"address", "balance"}
@@ -35,9 +37,10 @@ type Facilitator struct {
 	ledger *Ledger
 	mux    *http.ServeMux
 
-	mu   sync.Mutex
-	pend int                  // how many settlements shall still be left pending
-	sent map[string]broadcast // transfers that were left pending, by lower-case signature
+	mu    sync.Mutex
+	delay time.Duration        // how long a settlement waits for its block
+	pend  int                  // how many settlements shall still be left pending
+	sent  map[string]broadcast // transfers that were left pending, by lower-case signature
 }
 
 // broadcast is a transfer that was sent to the imagined chain.
@@ -55,6 +58,7 @@ func NewFacilitator(ledger *Ledger) *Facilitator {
 	f.mux.HandleFunc("GET /accounts", f.serveAccounts)
 	f.mux.HandleFunc("GET /balances/{address}", f.serveBalance)
 	f.mux.HandleFunc("POST /cancel", f.serveCancel)
+	f.mux.Handle("POST /rpc", serveChain(ledger))
 	return f
 }
 
@@ -75,14 +79,23 @@ func (f *Facilitator) PendSettlements(n int) {
 	f.pend = n
 }
 
+// DelaySettlements makes each settlement from now on take d before the money moves, as if it waited for a block; 0 is
+// the default. Settlements wait beside each other, not one after another, and none is given up when its caller hangs
+// up. What does not move money is answered at once: refusals, and what [Facilitator.PendSettlements] leaves pending.
+func (f *Facilitator) DelaySettlements(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.delay = d
+}
+
 func (f *Facilitator) serveVerify(w http.ResponseWriter, r *http.Request) {
-	payload, requirements, form := readPayment(r.Body)
+	request, form := readPayment(r.Body)
 	if form != nil {
 		answer(w, http.StatusBadRequest, x402.VerifyResponse{InvalidReason: form.Reason, InvalidMessage: form.Message})
 		return
 	}
-	verdict := x402.VerifyResponse{Payer: payload.Payload.Authorization.From}
-	if invalid := f.check(payload, requirements, time.Now()); invalid != nil {
+	verdict := x402.VerifyResponse{Payer: request.payload.Payload.Authorization.From}
+	if invalid := f.check(request.payload, request.requirements, time.Now()); invalid != nil {
 		verdict.InvalidReason, verdict.InvalidMessage = invalid.Reason, invalid.Message
 	} else {
 		verdict.IsValid = true
@@ -91,41 +104,96 @@ func (f *Facilitator) serveVerify(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *Facilitator) serveSettle(w http.ResponseWriter, r *http.Request) {
-	payload, requirements, form := readPayment(r.Body)
+	request, form := readPayment(r.Body)
 	if form != nil {
 		answer(w, http.StatusBadRequest, x402.SettleResponse{
-			ErrorReason: form.Reason, ErrorMessage: form.Message, Network: NetworkID,
+			ErrorReason: form.Reason, ErrorMessage: form.Message, Network: request.network,
 		})
 		return
 	}
-	verdict, err := f.settle(payload, requirements, time.Now())
+	verdict, err := f.settle(request.payload, request.requirements, time.Now())
 	if err != nil {
 		// No verdict: whether the transfer is in the journal is not known.
 		refuse(w, http.StatusInternalServerError, err.Error())
 		return
 	}
+	verdict.Network = request.network
 	answer(w, http.StatusOK, verdict)
 }
 
-// readPayment reads the body of /verify and /settle. A *x402.FormError is a body that is no payment.
-func readPayment(body io.Reader) (*x402.PaymentPayload, x402.PaymentRequirements, *x402.FormError) {
+// payment is what /verify and /settle are asked about, in the terms of version 2.
+type payment struct {
+	payload      *x402.PaymentPayload
+	requirements x402.PaymentRequirements
+	network      string // what the request's version calls the dev network
+}
+
+// readPayment reads the body of /verify and /settle. A *x402.FormError is a body that is no payment; of what is
+// returned beside it, only network means something.
+func readPayment(body io.Reader) (payment, *x402.FormError) {
 	var request struct {
-		X402Version         int                      `json:"x402Version"`
-		PaymentPayload      jsontext.Value           `json:"paymentPayload"`
-		PaymentRequirements x402.PaymentRequirements `json:"paymentRequirements"`
+		X402Version         int            `json:"x402Version"`
+		PaymentPayload      jsontext.Value `json:"paymentPayload"`
+		PaymentRequirements jsontext.Value `json:"paymentRequirements"`
 	}
+	read := payment{network: NetworkID}
 	if err := json.UnmarshalRead(body, &request); err != nil {
-		return nil, x402.PaymentRequirements{}, &x402.FormError{Reason: x402.ReasonInvalidPayload, Message: "the body is not " +
-			"the JSON object {x402Version, paymentPayload, paymentRequirements} of at most 64 KiB"}
+		return read, &x402.FormError{Reason: x402.ReasonInvalidPayload, Message: "the body is not the JSON object " +
+			"{x402Version, paymentPayload, paymentRequirements} of at most 64 KiB"}
 	}
-	if request.X402Version != x402.Version {
-		return nil, x402.PaymentRequirements{}, &x402.FormError{Reason: x402.ReasonInvalidVersion, Message: "x402Version must be 2"}
+	var err error
+	switch request.X402Version {
+	case x402.Version:
+		if json.Unmarshal(request.PaymentRequirements, &read.requirements) != nil {
+			return read, malformedRequirements("are not of version 2")
+		}
+		read.payload, err = x402.ParsePaymentPayload(request.PaymentPayload)
+	case x402.VersionV1:
+		read.network = token.V1Name
+		var form *x402.FormError
+		if read.requirements, form = readRequirementsV1(request.PaymentRequirements); form != nil {
+			return read, form
+		}
+		read.payload, err = x402.ParsePaymentPayloadV1(request.PaymentPayload, token)
+	default:
+		return read, &x402.FormError{Reason: x402.ReasonInvalidVersion, Message: "x402Version must be 2 or 1"}
 	}
-	payload, err := x402.ParsePaymentPayload(request.PaymentPayload)
 	if form, ok := errors.AsType[*x402.FormError](err); ok {
-		return nil, x402.PaymentRequirements{}, form
+		return read, form
 	}
-	return payload, request.PaymentRequirements, nil
+	return read, nil
+}
+
+// readRequirementsV1 turns requirements of version 1 into those of version 2, so that one set of rules serves both.
+func readRequirementsV1(raw jsontext.Value) (x402.PaymentRequirements, *x402.FormError) {
+	var v1 x402.PaymentRequirementsV1
+	if json.Unmarshal(raw, &v1) != nil {
+		return x402.PaymentRequirements{}, malformedRequirements("are not of version 1")
+	}
+	// Hosted facilitators insist on it, so a server that forgets it should find out here.
+	if resource, err := url.Parse(v1.Resource); err != nil || !resource.IsAbs() {
+		return x402.PaymentRequirements{}, malformedRequirements("need the absolute address of the resource")
+	}
+	requirements := x402.PaymentRequirements{
+		Scheme:            v1.Scheme,
+		Network:           v1.Network,
+		Amount:            v1.MaxAmountRequired,
+		Asset:             v1.Asset,
+		PayTo:             v1.PayTo,
+		MaxTimeoutSeconds: v1.MaxTimeoutSeconds,
+		Extra:             v1.Extra,
+	}
+	switch {
+	case v1.Network == token.V1Name:
+		requirements.Network = NetworkID
+	case strings.Contains(v1.Network, ":"):
+		return x402.PaymentRequirements{}, malformedRequirements("need the network's short name in version 1")
+	}
+	return requirements, nil
+}
+
+func malformedRequirements(fault string) *x402.FormError {
+	return &x402.FormError{Reason: x402.ReasonInvalidRequirements, Message: "paymentRequirements " + fault}
 }
 
 // answer writes a JSON answer. What fails while writing is the caller's lost connection.

@@ -1,6 +1,8 @@
 package devnet
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -45,7 +47,10 @@ func TestClientAgainstTheDevNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatalf("supported: %v", err)
 	}
-	want := []x402.SupportedKind{{X402Version: 2, Scheme: "exact", Network: "eip155:84532"}}
+	want := []x402.SupportedKind{
+		{X402Version: 2, Scheme: "exact", Network: "eip155:84532"},
+		{X402Version: 1, Scheme: "exact", Network: "base-sepolia"},
+	}
 	if diff := cmp.Diff(want, supported.Kinds); diff != "" {
 		t.Errorf("what the dev network supports (-want +got):\n%s", diff)
 	}
@@ -211,6 +216,211 @@ func TestPendingSettlement(t *testing.T) {
 	payload, requirements = pay(t, Accounts()[3], func(a *x402.Authorization) { a.Value = "1" })
 	if verdict := settle(t, client, payload, requirements); verdict.ErrorReason != x402.ReasonValueMismatch {
 		t.Errorf("a bad payment says %+v, want its refusal", verdict)
+	}
+}
+
+// payV1 is pay as version 1 sends and a server receives it.
+func payV1(t *testing.T, payer Account, change func(a *x402.Authorization)) (*x402.PaymentPayload, x402.PaymentRequirements) {
+	t.Helper()
+	built, requirements := pay(t, payer, change)
+	header, err := x402.EncodePaymentPayloadV1(built, "base-sepolia")
+	if err != nil {
+		t.Fatalf("encode: %v", err)
+	}
+	payload, err := x402.DecodePaymentPayloadV1(header, token)
+	if err != nil {
+		t.Fatalf("decode: %v", err)
+	}
+	payload.Resource = &x402.ResourceInfo{URL: "https://host.example/chat/private/send", MimeType: "application/json"}
+	return payload, requirements
+}
+
+func TestVersion1(t *testing.T) {
+	t.Parallel()
+	_, ledger, client := serve(t, "")
+	alice, bob := Accounts()[0], Accounts()[1]
+	payload, requirements := payV1(t, alice, nil)
+	verified, err := client.Verify(t.Context(), payload, requirements)
+	if diff := cmp.Diff(&x402.VerifyResponse{IsValid: true, Payer: alice.Address}, verified); diff != "" || err != nil {
+		t.Errorf("verify says %v (-want +got):\n%s", err, diff)
+	}
+	settled := settle(t, client, payload, requirements)
+	if diff := cmp.Diff(&x402.SettleResponse{
+		Success: true, Transaction: settled.Transaction, Network: "base-sepolia", Payer: alice.Address,
+	}, settled); diff != "" || !nonceForm.MatchString(settled.Transaction) {
+		t.Errorf("settle with the transaction %q, want 32 bytes (-want +got):\n%s", settled.Transaction, diff)
+	}
+	wantBalance(t, ledger, Payee, 5000)
+
+	// An authorization is the same in both versions and moves money once.
+	again := *payload
+	header, err := x402.EncodePaymentPayload(&x402.PaymentPayload{X402Version: 2, Accepted: requirements, Payload: payload.Payload})
+	if err != nil {
+		t.Fatalf("encode: %v", err)
+	}
+	second, err := x402.DecodePaymentPayload(header)
+	if err != nil {
+		t.Fatalf("decode: %v", err)
+	}
+	for version, repeated := range map[string]*x402.PaymentPayload{"base-sepolia": &again, NetworkID: second} {
+		verdict := settle(t, client, repeated, requirements)
+		if verdict.Success || verdict.ErrorReason != x402.ReasonNonceAlreadyUsed || verdict.Network != version {
+			t.Errorf("settling again on %s says %+v, want that the authorization is used", version, verdict)
+		}
+	}
+
+	// The rules are those of version 2.
+	for name, row := range map[string]struct {
+		sign   func(a *x402.Authorization)
+		after  func(r *x402.PaymentRequirements)
+		reason string
+	}{
+		"too little":           {func(a *x402.Authorization) { a.Value = "4999" }, nil, x402.ReasonValueMismatch},
+		"to somebody else":     {func(a *x402.Authorization) { a.To = stranger }, nil, x402.ReasonRecipientMismatch},
+		"ended":                {func(a *x402.Authorization) { a.ValidBefore = "1" }, nil, x402.ReasonValidBefore},
+		"for another scheme":   {nil, func(r *x402.PaymentRequirements) { r.Scheme = "upto" }, x402.ReasonScheme},
+		"without a token name": {nil, func(r *x402.PaymentRequirements) { r.Extra = map[string]any{"version": "2"} }, x402.ReasonMissingDomain},
+		"for another token":    {nil, func(r *x402.PaymentRequirements) { r.Asset = stranger }, x402.ReasonNotEIP3009},
+	} {
+		payload, requirements := payV1(t, bob, row.sign)
+		if row.after != nil {
+			row.after(&requirements)
+		}
+		verified, err := client.Verify(t.Context(), payload, requirements)
+		if err != nil || verified.IsValid || verified.InvalidReason != row.reason {
+			t.Errorf("verify of a payment %s says %+v (%v), want %s", name, verified, err, row.reason)
+		}
+		if verdict := settle(t, client, payload, requirements); verdict.Success || verdict.ErrorReason != row.reason {
+			t.Errorf("settle of a payment %s says %+v, want %s", name, verdict, row.reason)
+		}
+	}
+	wantBalance(t, ledger, Payee, 5000)
+	wantBalance(t, ledger, bob.Address, GenesisBalance)
+}
+
+func TestVersion1Requests(t *testing.T) {
+	t.Parallel()
+	_, ledger, client := serve(t, "")
+	payload, requirements := payV1(t, Accounts()[0], nil)
+	terms, err := json.Marshal(requirements.V1("base-sepolia", *payload.Resource), json.Deterministic(true))
+	if err != nil {
+		t.Fatalf("encode the requirements: %v", err)
+	}
+	good := `{"x402Version":1,"paymentPayload":` + string(payload.Raw()) + `,"paymentRequirements":` + string(terms) + `}`
+	v2, err := json.Marshal(requirements, json.Deterministic(true))
+	if err != nil {
+		t.Fatalf("encode the requirements: %v", err)
+	}
+	ours, theirs := `"network":"base-sepolia"`, `"network":"base"`
+	replaceLast := func(old, new string) string {
+		i := strings.LastIndex(good, old)
+		return good[:i] + new + good[i+len(old):]
+	}
+	for _, row := range []struct {
+		name, body string
+		status     int
+		reason     string
+	}{
+		{"a payload of version 2", strings.Replace(good, `"paymentPayload":{"x402Version":1`, `"paymentPayload":{"x402Version":2`, 1), 400, x402.ReasonInvalidVersion},
+		{"a payload of version 1 in a request of version 2", `{"x402Version":2,"paymentPayload":` + string(payload.Raw()) +
+			`,"paymentRequirements":` + string(v2) + `}`, 400, x402.ReasonInvalidVersion},
+		{"a request of version 3", strings.Replace(good, `{"x402Version":1,"paymentPayload"`, `{"x402Version":3,"paymentPayload"`, 1), 400, x402.ReasonInvalidVersion},
+		{"requirements of version 2", strings.Replace(good, string(terms), string(v2), 1), 400, x402.ReasonInvalidRequirements},
+		{"no requirements", strings.Replace(good, string(terms), `null`, 1), 400, x402.ReasonInvalidRequirements},
+		{"no resource", strings.Replace(good, `"resource":"https://host.example/chat/private/send",`, ``, 1), 400, x402.ReasonInvalidRequirements},
+		{"a relative resource", strings.Replace(good, `"https://host.example/chat/private/send"`, `"/chat/private/send"`, 1), 400, x402.ReasonInvalidRequirements},
+		{"requirements with a chain id", replaceLast(ours, `"network":"eip155:84532"`), 400, x402.ReasonInvalidRequirements},
+		{"a payload with a chain id", strings.Replace(good, ours, `"network":"eip155:84532"`, 1), 400, x402.ReasonInvalidPayload},
+		{"requirements for another network", replaceLast(ours, theirs), 200, x402.ReasonNetworkMismatch},
+		{"a payload for another network", strings.Replace(good, ours, theirs, 1), 200, x402.ReasonNetworkMismatch},
+		{"another network", strings.ReplaceAll(good, ours, theirs), 200, x402.ReasonInvalidNetwork},
+		{"no amount", strings.Replace(good, `"maxAmountRequired":"5000",`, ``, 1), 200, x402.ReasonInvalidRequirements},
+	} {
+		if row.body == good {
+			t.Fatalf("%s: the request is the good one", row.name)
+		}
+		for _, endpoint := range []string{"verify", "settle"} {
+			status, answered := call(t, http.MethodPost, client.BaseURL+"/"+endpoint, row.body)
+			var verdict struct {
+				IsValid       *bool  `json:"isValid"`
+				InvalidReason string `json:"invalidReason"`
+				Success       *bool  `json:"success"`
+				ErrorReason   string `json:"errorReason"`
+			}
+			if err := json.Unmarshal([]byte(answered), &verdict); err != nil {
+				t.Fatalf("%s to /%s: %s", row.name, endpoint, answered)
+			}
+			said := map[string]*bool{"verify": verdict.IsValid, "settle": verdict.Success}[endpoint]
+			if status != row.status || said == nil || *said || verdict.InvalidReason+verdict.ErrorReason != row.reason {
+				t.Errorf("%s to /%s: status %d, %s, want %d and %s", row.name, endpoint, status, answered, row.status, row.reason)
+			}
+		}
+	}
+	wantBalance(t, ledger, Payee, 0)
+	if status, answered := call(t, http.MethodPost, client.BaseURL+"/settle", good); status != 200 || !strings.Contains(answered, `"success":true`) {
+		t.Errorf("the good request: status %d, %s, want a success", status, answered)
+	}
+}
+
+func TestDelayedSettlements(t *testing.T) {
+	t.Parallel()
+	const delay = 500 * time.Millisecond
+	facilitator, ledger, client := serve(t, "")
+	facilitator.DelaySettlements(delay)
+	started := time.Now()
+	var group sync.WaitGroup
+	for _, payer := range Accounts() {
+		payload, requirements := pay(t, payer, nil)
+		group.Go(func() {
+			verdict, err := client.Settle(t.Context(), payload, requirements)
+			if err != nil || !verdict.Success {
+				t.Errorf("a delayed settlement says %+v (%v), want a success", verdict, err)
+			}
+			if took := time.Since(started); took < delay {
+				t.Errorf("a settlement took %s, want at least %s", took, delay)
+			}
+		})
+	}
+	group.Wait()
+	if took := time.Since(started); took > 8*delay {
+		t.Errorf("ten settlements took %s, want them beside each other", took)
+	}
+	wantBalance(t, ledger, Payee, 50000)
+
+	// The caller need not stay: this one hangs up as soon as the dev network has the payment.
+	ctx, hangUp := context.WithCancel(t.Context())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		hangUp()
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		facilitator.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	payload, requirements := pay(t, Accounts()[0], nil)
+	hasty := &x402.Facilitator{BaseURL: server.URL}
+	if _, err := hasty.Settle(ctx, payload, requirements); !errors.Is(err, context.Canceled) {
+		t.Errorf("settle by a caller that hangs up says %v, want that it is over", err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ledger.Balance(Payee) != 55000 && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	wantBalance(t, ledger, Payee, 55000)
+
+	// What moves nothing is answered at once.
+	facilitator.DelaySettlements(30 * time.Second)
+	started = time.Now()
+	payload, requirements = pay(t, Accounts()[1], func(a *x402.Authorization) { a.Value = "1" })
+	if verdict := settle(t, client, payload, requirements); verdict.ErrorReason != x402.ReasonValueMismatch {
+		t.Errorf("a bad payment says %+v, want its refusal", verdict)
+	}
+	facilitator.PendSettlements(2)
+	payload, requirements = pay(t, Accounts()[1], nil)
+	_, err := client.Settle(t.Context(), payload, requirements)
+	if unknown, ok := errors.AsType[*x402.UnknownOutcome](err); !ok || unknown.Reason != x402.ReasonSettlementPending {
+		t.Errorf("a settlement that stays pending says %v, want an unknown outcome", err)
+	}
+	if took := time.Since(started); took > 20*time.Second {
+		t.Errorf("a refusal and a pending settlement took %s, want no delay", took)
 	}
 }
 

@@ -21,7 +21,8 @@ const (
 	kindCancel   = "cancel"
 )
 
-// record is one line of the journal. Addresses and nonce are in lower case.
+// record is one line of the journal. Addresses and nonce are in lower case. Time is in Unix seconds, and missing in
+// journals that are older than it.
 type record struct {
 	Kind        string `json:"kind"`
 	From        string `json:"from,omitzero"`
@@ -29,6 +30,7 @@ type record struct {
 	Amount      uint64 `json:"amount,string"`
 	Nonce       string `json:"nonce,omitzero"`
 	Transaction string `json:"transaction,omitzero"`
+	Time        int64  `json:"time,omitzero"`
 }
 
 var (

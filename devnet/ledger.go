@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 )
 
 var (
@@ -21,11 +22,12 @@ var (
 // journal and the move, so that of any number of transfers by one authorization one succeeds.
 type Ledger struct {
 	mu       sync.Mutex
-	balances map[string]uint64          // by lower-case address, in atomic units
-	closed   map[authorization]struct{} // used or cancelled
-	supply   uint64                     // bounds every balance, so that no sum overflows
-	journal  *os.File                   // nil if the ledger lives in memory only
-	failed   error                      // why nothing can be written any more
+	balances map[string]uint64     // by lower-case address, in atomic units
+	closed   map[authorization]int // the block that used or cancelled it
+	records  []record              // all that happened since the start: number n is block n + 1 (see rpc.go)
+	supply   uint64                // bounds every balance, so that no sum overflows
+	journal  *os.File              // nil if the ledger lives in memory only
+	failed   error                 // why nothing can be written any more
 }
 
 // authorization identifies an EIP-3009 authorization; both in lower case.
@@ -37,9 +39,10 @@ type authorization struct{ payer, nonce string }
 // was torn by that is dropped; any other damage is an error naming file and line. One process at a time may have a
 // folder open.
 func OpenLedger(dir string) (*Ledger, error) {
-	l := &Ledger{balances: map[string]uint64{}, closed: map[authorization]struct{}{}}
+	l := &Ledger{balances: map[string]uint64{}, closed: map[authorization]int{}}
 	for _, account := range Accounts() {
-		l.move(record{Kind: kindMint, To: strings.ToLower(account.Address), Amount: GenesisBalance})
+		l.supply += GenesisBalance
+		l.balances[strings.ToLower(account.Address)] = GenesisBalance
 	}
 	if dir == "" {
 		return l, nil
@@ -110,6 +113,7 @@ func (l *Ledger) post(r record) error {
 	if err := l.check(r); err != nil {
 		return err
 	}
+	r.Time = time.Now().Unix()
 	if err := l.write(r); err != nil {
 		// Half a line may be in the file. Anything after it would turn a torn end into damage in the middle.
 		l.failed = fmt.Errorf("the dev network's ledger stopped: %w", err)
@@ -141,6 +145,11 @@ func (l *Ledger) check(r record) error {
 
 // move applies a record that passed check.
 func (l *Ledger) move(r record) {
+	// Time never goes back on a chain; a clock may, and a record of an older journal has none.
+	if n := len(l.records); n > 0 {
+		r.Time = max(r.Time, l.records[n-1].Time)
+	}
+	l.records = append(l.records, r)
 	switch r.Kind {
 	case kindMint:
 		l.supply += r.Amount
@@ -148,8 +157,8 @@ func (l *Ledger) move(r record) {
 	case kindTransfer:
 		l.balances[r.From] -= r.Amount
 		l.balances[r.To] += r.Amount
-		l.closed[authorization{r.From, r.Nonce}] = struct{}{}
+		l.closed[authorization{r.From, r.Nonce}] = len(l.records)
 	case kindCancel:
-		l.closed[authorization{r.From, r.Nonce}] = struct{}{}
+		l.closed[authorization{r.From, r.Nonce}] = len(l.records)
 	}
 }

@@ -27,6 +27,7 @@ func (f *Facilitator) settle(payload *x402.PaymentPayload, requirements x402.Pay
 		verdict.ErrorMessage = "the transfer was sent and is not confirmed yet; settle the same payment again"
 		return verdict, nil
 	}
+	f.waitForBlock()
 	// The checks saw the ledger as it was; the ledger itself decides between payments that came together.
 	invalid, err := f.mine(a, transfer.transaction)
 	if err != nil {
@@ -84,6 +85,14 @@ func (f *Facilitator) send(signature string, now time.Time) (transfer broadcast,
 	f.pend--
 	f.sent[signature] = transfer
 	return transfer, true
+}
+
+// waitForBlock takes as long as a settlement shall. It holds no lock meanwhile: blocks take many transfers at once.
+func (f *Facilitator) waitForBlock() {
+	f.mu.Lock()
+	delay := f.delay
+	f.mu.Unlock()
+	time.Sleep(delay)
 }
 
 // forget drops a transfer that is no longer pending.

@@ -13,7 +13,10 @@ import (
 
 func (f *Facilitator) serveSupported(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, x402.SupportedResponse{
-		Kinds: []x402.SupportedKind{{X402Version: x402.Version, Scheme: x402.SchemeExact, Network: NetworkID}},
+		Kinds: []x402.SupportedKind{
+			{X402Version: x402.Version, Scheme: x402.SchemeExact, Network: NetworkID},
+			{X402Version: x402.VersionV1, Scheme: x402.SchemeExact, Network: token.V1Name},
+		},
 	})
 }
 

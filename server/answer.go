@@ -10,11 +10,12 @@ import (
 )
 
 // The ledger keeps each paid answer so that a repetition gets it again. Some answers hold secrets (an API key, a TAN,
-// messages), so they are sealed: the key is made of the payment's signature and the request, both of which the ledger
-// forgets when it stores the answer and only the payer can bring again. Whoever reads the table alone reads nothing.
-func answerCipher(signature string, request []byte) (cipher.AEAD, error) {
+// messages), so they are sealed: the key is made of the request and of the payment's signature, or its identifier if it has
+// one: the ledger has none of them in the open when it stores the answer, and only the payer can bring them again.
+// Whoever reads the table alone reads nothing.
+func answerCipher(secret string, request []byte) (cipher.AEAD, error) {
 	mixed := sha256.New()
-	fmt.Fprintf(mixed, "parley answer\x00%s\x00", signature)
+	fmt.Fprintf(mixed, "parley answer\x00%s\x00", secret)
 	mixed.Write(request)
 	block, err := aes.NewCipher(mixed.Sum(nil))
 	if err != nil {
@@ -23,8 +24,8 @@ func answerCipher(signature string, request []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-func sealAnswer(signature string, request, answer []byte) ([]byte, error) {
-	seal, err := answerCipher(signature, request)
+func sealAnswer(secret string, request, answer []byte) ([]byte, error) {
+	seal, err := answerCipher(secret, request)
 	if err != nil {
 		return nil, fmt.Errorf("seal answer: %w", err)
 	}
@@ -33,8 +34,8 @@ func sealAnswer(signature string, request, answer []byte) ([]byte, error) {
 	return seal.Seal(nonce, nonce, answer, nil), nil
 }
 
-func openAnswer(signature string, request, sealed []byte) ([]byte, error) {
-	seal, err := answerCipher(signature, request)
+func openAnswer(secret string, request, sealed []byte) ([]byte, error) {
+	seal, err := answerCipher(secret, request)
 	if err != nil {
 		return nil, fmt.Errorf("open answer: %w", err)
 	}

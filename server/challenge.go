@@ -12,11 +12,18 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
 
-// maxTimeoutSeconds tells clients how long an authorization should live; 60 is x402's usual value.
-const maxTimeoutSeconds = 60
+// maxTimeoutSeconds tells clients how long an authorization should live; 60 is x402's usual value. Where settlement is
+// deferred it must outlive a facilitator that is away for some minutes, or honest payers would default.
+func (c Config) maxTimeoutSeconds() int {
+	if c.Deferred.Call > 0 {
+		return 600
+	}
+	return 60
+}
 
 // challenge is the answer to a paid operation's request without payment, made once per operation.
 type challenge struct {
@@ -59,7 +66,35 @@ func (s *Server) refused(operation *operation, reason, message string) *problem 
 }
 
 func hasPayment(c echo.Context) bool {
-	return c.Request().Header.Get(x402.HeaderPaymentSignature) != ""
+	header := c.Request().Header
+	return header.Get(x402.HeaderPaymentSignature) != "" || header.Get(x402.HeaderPaymentV1) != ""
+}
+
+// read decodes the payment of a request, in whichever version it came. The newer one counts if both did.
+func (s *Server) read(c echo.Context, operation *operation) (*x402.PaymentPayload, error) {
+	header := c.Request().Header
+	name, decode := x402.HeaderPaymentSignature, x402.DecodePaymentPayload
+	if header.Get(name) == "" {
+		name, decode = x402.HeaderPaymentV1, func(text string) (*x402.PaymentPayload, error) {
+			return x402.DecodePaymentPayloadV1(text, s.config.Network)
+		}
+	}
+	if len(header.Values(name)) > 1 {
+		return nil, s.malformed(operation, name, "send one "+name+" header, not several")
+	}
+	payload, err := decode(header.Get(name))
+	if err != nil {
+		return nil, s.malformed(operation, name, err.Error())
+	}
+	s.completeV1(payload, operation)
+	return payload, nil
+}
+
+// completeV1 adds what a payment of version 1 does not say and the facilitator must hear from us.
+func (s *Server) completeV1(payload *x402.PaymentPayload, operation *operation) {
+	if payload.X402Version == x402.VersionV1 {
+		payload.Resource = &s.required(operation, "").Resource
+	}
 }
 
 // inquire answers the question for the price: neither payment nor body.
@@ -96,6 +131,9 @@ type payment struct {
 	fingerprint [sha256.Size]byte
 	replaced    bool     // the caller came with a replaced key: only a repetition may be answered
 	outOfTime   *problem // why it cannot begin any more; a payment that the ledger knows may still be repeated
+	identifier  string   // the payer's own name for it (x402's payment-identifier); "" without one
+
+	recovered *store.Payment // set where the recovery worker, not a caller, goes on with it
 }
 
 func paymentFrom(ctx context.Context) *payment {
@@ -110,19 +148,20 @@ func (s *Server) match(next echo.HandlerFunc) echo.HandlerFunc {
 		if operation == nil || operation.price == 0 {
 			return next(c)
 		}
-		if len(c.Request().Header.Values(x402.HeaderPaymentSignature)) > 1 {
-			return s.malformed(operation, "send one PAYMENT-SIGNATURE header, not several")
-		}
-		payload, err := x402.DecodePaymentPayload(c.Request().Header.Get(x402.HeaderPaymentSignature))
+		payload, err := s.read(c, operation)
 		if err != nil {
-			return s.malformed(operation, err.Error())
+			return err
 		}
 		offer, ok := x402.Match(operation.offers, payload)
 		if !ok {
 			return s.refused(operation, "No matching payment requirements",
 				"the payment accepts other terms than this operation offers: sign one of the accepts in the PAYMENT-REQUIRED header")
 		}
-		checked, err := s.checker.Check(offer, payload, time.Now())
+		identifier, ok := identifierOf(payload)
+		if !ok {
+			return s.malformed(operation, x402.HeaderPaymentSignature, "extensions.payment-identifier.info.id must have 16 to 128 characters out of a-z, A-Z, 0-9, _ and -")
+		}
+		checked, err := s.check(c.Request().Context(), offer, payload)
 		bad, isBad := errors.AsType[*x402.Invalid](err)
 		if isBad && !bad.OutOfTime {
 			return s.refused(operation, bad.Reason, bad.Message)
@@ -144,6 +183,10 @@ func (s *Server) match(next echo.HandlerFunc) echo.HandlerFunc {
 			paid.caller = &caller.ID
 			account = caller.ID.String()
 		}
+		// Without an account the identifier is the payer's, so the payer must be proved.
+		if paid.caller != nil || checked.Conclusive {
+			paid.identifier = identifier
+		}
 		paid.replaced, _ = ctx.Value(replacedKey).(bool)
 		paid.fingerprint = sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", operation.id, account, request))
 		recordFrom(c).payer = checked.Payer
@@ -152,8 +195,24 @@ func (s *Server) match(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-func (s *Server) malformed(operation *operation, message string) *problem {
+// check makes the checks that need no facilitator. A signature of 65 bytes that is not the payer's own is junk, unless
+// the payer is a contract, which may judge signatures as it likes; only the chain knows whether it is one.
+func (s *Server) check(ctx context.Context, offer x402.PaymentRequirements, payload *x402.PaymentPayload) (x402.Checked, error) {
+	checked, err := s.checker.Check(offer, payload, time.Now())
+	bad, isBad := errors.AsType[*x402.Invalid](err)
+	if !isBad || bad.Reason != x402.ReasonSignature || s.chain == nil {
+		return checked, err
+	}
+	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if wallet, askErr := s.chain.HasCode(asking, payload.Payload.Authorization.From); askErr != nil || !wallet {
+		return checked, err
+	}
+	return s.checker.CheckTerms(offer, payload, time.Now())
+}
+
+func (s *Server) malformed(operation *operation, header, message string) *problem {
 	return &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidPayment, message: message,
-		details:  []gen.ErrorDetail{{Field: x402.HeaderPaymentSignature, Message: message}},
+		details:  []gen.ErrorDetail{{Field: header, Message: message}},
 		required: s.required(operation, message)}
 }

@@ -67,7 +67,9 @@ func problemOf(err error) *problem {
 		message: "internal error; quote the request_id to the operator"}
 }
 
-// errorBody is gen.ApiError with the x402 fields of a 402 in their own types.
+// errorBody is gen.ApiError with the x402 fields of a 402 in their own types. Clients of version 2 read the header and
+// those of version 1 the body, so that one answer serves both. Where the network has no name in version 1, the body
+// repeats the header for those who read bodies.
 type errorBody struct {
 	Success   bool              `json:"success"`
 	Message   string            `json:"message"`
@@ -75,7 +77,25 @@ type errorBody struct {
 	Charged   bool              `json:"charged"`
 	RequestID string            `json:"request_id"`
 	Details   []gen.ErrorDetail `json:"details,omitempty"`
-	*x402.PaymentRequired
+
+	X402Version int                `json:"x402Version,omitempty"`
+	Error       string             `json:"error,omitempty"`
+	Resource    *x402.ResourceInfo `json:"resource,omitempty"`
+	Accepts     any                `json:"accepts,omitempty"`
+}
+
+func (b *errorBody) require(required *x402.PaymentRequired, nameV1 string) {
+	b.X402Version, b.Error = required.X402Version, required.Error
+	if nameV1 == "" {
+		b.Resource, b.Accepts = &required.Resource, required.Accepts
+		return
+	}
+	b.X402Version = x402.VersionV1
+	offers := make([]x402.PaymentRequirementsV1, len(required.Accepts))
+	for i, offer := range required.Accepts {
+		offers[i] = offer.V1(nameV1, required.Resource)
+	}
+	b.Accepts = offers
 }
 
 // answerError writes an error; the one place that does.
@@ -95,18 +115,18 @@ func (s *Server) answerError(err error, c echo.Context) {
 	switch {
 	case p.prepared != nil:
 		header.Set(x402.HeaderPaymentRequired, p.prepared.header)
-		body.PaymentRequired = p.prepared.required
+		body.require(p.prepared.required, s.config.Network.V1Name)
 	case p.required != nil:
 		encoded, err := x402.EncodePaymentRequired(p.required)
 		if err == nil {
 			header.Set(x402.HeaderPaymentRequired, encoded)
 		}
 		if p.status == http.StatusPaymentRequired {
-			body.PaymentRequired = p.required
+			body.require(p.required, s.config.Network.V1Name)
 		}
 	}
 	if p.settled != nil {
-		s.setPaymentResponse(header, p.settled)
+		s.setPaymentResponse(c, p.settled)
 	}
 	if c.Request().Method == http.MethodHead {
 		_ = c.NoContent(p.status)

@@ -51,11 +51,12 @@ func TestPriceInquiry(t *testing.T) {
 			t.Errorf("%s: headers %v", name, a.header)
 		}
 		var body struct {
-			X402Version int                        `json:"x402Version"`
-			Accepts     []x402.PaymentRequirements `json:"accepts"`
+			X402Version int                          `json:"x402Version"`
+			Accepts     []x402.PaymentRequirementsV1 `json:"accepts"`
 		}
-		if err := json.Unmarshal(a.body, &body); err != nil || body.X402Version != 2 || cmp.Diff(want, body.Accepts) != "" {
-			t.Errorf("%s: the body does not say what the header says: %s", name, a.body)
+		wantV1 := []x402.PaymentRequirementsV1{want[0].V1("base-sepolia", required.Resource)}
+		if err := json.Unmarshal(a.body, &body); err != nil || body.X402Version != 1 || cmp.Diff(wantV1, body.Accepts) != "" {
+			t.Errorf("%s: the body does not say in version 1 what the header says: %s", name, a.body)
 		}
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodHead} {
 			if method == route.Method {
@@ -269,7 +270,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 // TestLegacyDocument is there where the operator turns it on.
 func TestLegacyDocument(t *testing.T) {
 	t.Parallel()
-	s, err := server.New(server.Config{BaseURL: "http://parley.test", Network: playMoney, PayTo: devnet.Payee, LegacyX402: true}, nil, nil, slog.New(slog.DiscardHandler))
+	s, err := server.New(server.Config{BaseURL: "http://parley.test", Network: playMoney, PayTo: devnet.Payee, LegacyX402: true}, nil, nil, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

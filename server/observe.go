@@ -54,7 +54,13 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		if err := s.catch(next, c); err != nil {
 			s.answerError(err, c)
 		}
-		s.logRequest(c, record, time.Since(started))
+		took := time.Since(started)
+		name := "none" // no path or method of the contract
+		if record.operation != nil {
+			name = record.operation.id
+		}
+		s.metrics.request(name, c.Response().Status, took)
+		s.logRequest(c, record, took)
 		return nil
 	}
 }

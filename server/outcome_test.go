@@ -168,8 +168,10 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 	revenue := w.revenue()
 	reached, release := make(chan struct{}), make(chan struct{})
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		close(reached)
-		<-release
+		if r.URL.Path == "/settle" {
+			close(reached)
+			<-release
+		}
 		return false
 	})
 	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"I am gone"}`

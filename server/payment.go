@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -18,14 +18,8 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-const (
-	// settleTimeout bounds a settlement: a facilitator waits for a block, and may be slow.
-	settleTimeout = 90 * time.Second
-	// lease is how long a payment belongs to the server that settles it; after that another may take it up.
-	lease = settleTimeout + 15*time.Second
-	// joinTime is how long a copy of a running payment waits for its answer before it is told to come again.
-	joinTime = 5 * time.Second
-)
+// joinTime is how long a copy of a running payment waits for its answer before it is told to come again.
+const joinTime = 5 * time.Second
 
 // handler runs the operation in tx and returns the JSON of its answer.
 type handler func(ctx context.Context, tx *store.Store) ([]byte, error)
@@ -54,27 +48,40 @@ func (s *Server) gate(next gen.StrictHandlerFunc, _ string) gen.StrictHandlerFun
 		if paid == nil {
 			return next(c, request)
 		}
-		receipt, err := s.pay(original.Context(), paid, request, func(ctx context.Context, tx *store.Store) ([]byte, error) {
+		handle := func(ctx context.Context, tx *store.Store) ([]byte, error) {
 			c.SetRequest(original.WithContext(context.WithValue(ctx, transactionKey, tx)))
 			response, err := next(c, request)
 			if err != nil {
 				return nil, err
 			}
 			return json.Marshal(response)
-		})
+		}
+		if paid.recovered != nil { // what was begun is finished; nobody waits for the answer
+			_, err := s.settle(original.Context(), paid.recovered, paid, nil, handle)
+			return nil, err
+		}
+		receipt, err := s.pay(original.Context(), paid, request, handle)
 		if err != nil {
 			return nil, err
 		}
 		recordFrom(c).transaction = receipt.settled.Transaction
-		s.setPaymentResponse(c.Response().Header(), receipt.settled)
+		s.setPaymentResponse(c, receipt.settled)
 		c.Response().Header().Set("Cache-Control", "private")
 		return nil, c.JSONBlob(http.StatusOK, receipt.body) // nil: already answered
 	}
 }
 
-func (s *Server) setPaymentResponse(header http.Header, settled *x402.SettleResponse) {
+// setPaymentResponse tells what became of the payment, in the version in which it came.
+func (s *Server) setPaymentResponse(c echo.Context, settled *x402.SettleResponse) {
+	name := x402.HeaderPaymentResponse
+	if paid := paymentFrom(c.Request().Context()); paid != nil && paid.payload.X402Version == x402.VersionV1 {
+		name = x402.HeaderPaymentResponseV1
+		spelled := *settled
+		spelled.Network = s.config.Network.V1Name
+		settled = &spelled
+	}
 	if encoded, err := x402.EncodeSettleResponse(settled); err == nil {
-		header.Set(x402.HeaderPaymentResponse, encoded)
+		c.Response().Header().Set(name, encoded)
 	}
 }
 
@@ -82,7 +89,7 @@ func (s *Server) setPaymentResponse(header http.Header, settled *x402.SettleResp
 func (s *Server) pay(ctx context.Context, paid *payment, request any, handle handler) (*receipt, error) {
 	crash("matched")
 	for joined := time.Now(); ; {
-		row, err := s.store.Payment(ctx, paid.offer.Network, strings.ToLower(paid.offer.Asset), paid.checked.Payer, paid.checked.Nonce)
+		row, err := s.lookUp(ctx, paid)
 		if err != nil {
 			return nil, err
 		}
@@ -99,9 +106,9 @@ func (s *Server) pay(ctx context.Context, paid *payment, request any, handle han
 		case row.State == store.PaymentFailed:
 			return nil, s.settlementFailed(paid, row.FailureReason)
 		case row.State == store.PaymentUndeliverable:
-			receipt, err = s.deliver(ctx, row, paid, settledAs(row, row.Transaction), nil, handle)
+			receipt, err = s.deliver(ctx, row, paid, row.Transaction, nil, handle)
 		case row.State == store.PaymentUnknown, row.LeaseUntil.Before(time.Now()):
-			receipt, err = s.payAgain(ctx, row, paid, handle)
+			receipt, err = s.payAgain(ctx, row, handle)
 		default:
 			if time.Since(joined) > joinTime {
 				return nil, errPaymentInProgress
@@ -118,9 +125,26 @@ func (s *Server) pay(ctx context.Context, paid *payment, request any, handle han
 	}
 }
 
+// lookUp finds the payment in the ledger, by its authorization or by the identifier that its payer gave it.
+func (s *Server) lookUp(ctx context.Context, paid *payment) (*store.Payment, error) {
+	row, err := s.store.Payment(ctx, paid.offer.Network, strings.ToLower(paid.offer.Asset), paid.checked.Payer, paid.checked.Nonce)
+	if err != nil || row != nil || paid.identifier == "" {
+		return row, err
+	}
+	return s.store.PaymentByIdentifier(ctx, paid.caller, paid.checked.Payer, paid.operation.id, *paid.identifierHash())
+}
+
 // owns tells whether the payment was made for this request. What settled but could not be delivered may be redeemed
 // with another request of the same operation and account.
 func (p *payment) owns(row *store.Payment) bool {
+	sameRequest := bytes.Equal(row.Fingerprint, p.fingerprint[:])
+	if row.Payer != p.checked.Payer || row.Nonce != p.checked.Nonce { // found by its identifier: signed anew
+		return sameRequest
+	}
+	hash := p.identifierHash()
+	if (row.PaymentIdentifier == nil) != (hash == nil) || (hash != nil && *row.PaymentIdentifier != *hash) {
+		return row.State == store.PaymentFailed && sameRequest // where the ledger has let go of the identifier
+	}
 	// A signature that we cannot check ourselves proves nothing: payer and nonce of a settled payment can be read on
 	// the chain and sent with any junk. Only the signature that was verified then will do.
 	if hash := p.signatureHash(); !p.checked.Conclusive && !bytes.Equal(row.SignatureHash, hash[:]) {
@@ -130,183 +154,16 @@ func (p *payment) owns(row *store.Payment) bool {
 		sameAccount := row.AgentID == p.caller || (row.AgentID != nil && p.caller != nil && *row.AgentID == *p.caller)
 		return row.Operation == p.operation.id && sameAccount
 	}
-	return bytes.Equal(row.Fingerprint, p.fingerprint[:])
-}
-
-// payFirst takes a payment that the ledger does not know.
-func (s *Server) payFirst(ctx context.Context, paid *payment, request any, handle handler) (*receipt, error) {
-	if paid.outOfTime != nil {
-		return nil, paid.outOfTime
-	}
-	if !paid.checked.Conclusive {
-		if err := s.verify(ctx, paid); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.beforeRehearsal(ctx, paid, request); err != nil {
-		return nil, err
-	}
-	// The rules speak before any money moves: their refusal is free.
-	var rehearsed []byte
-	rehearse := func(tx *store.Store) (err error) {
-		rehearsed, err = handle(ctx, tx)
-		return err
-	}
-	var err error
-	if paid.operation.readOnly {
-		err = rehearse(s.store)
-	} else {
-		err = s.store.Rehearse(ctx, rehearse)
-		rehearsed = nil // its ids were rolled back
-	}
-	if err != nil {
-		return nil, err
-	}
-	crash("rehearsed")
-	// From here on the caller may hang up: what was begun is finished.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
-	defer cancel()
-	row := paid.row()
-	err = s.store.Transaction(ctx, func(tx *store.Store) error {
-		if err := tx.BeginSettlement(ctx, row, lease); err != nil {
-			return err
-		}
-		return s.reserve(ctx, tx, paid, request)
-	})
-	if err != nil {
-		return nil, err
-	}
-	crash("begun")
-	return s.settle(ctx, row, paid, rehearsed, handle)
-}
-
-// payAgain takes up a payment whose outcome nobody knows yet.
-func (s *Server) payAgain(ctx context.Context, row *store.Payment, paid *payment, handle handler) (*receipt, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
-	defer cancel()
-	row, err := s.store.ResumeSettlement(ctx, row.ID, lease)
-	if err != nil {
-		return nil, err
-	}
-	paid.id = row.ID
-	return s.settle(ctx, row, paid, nil, handle)
-}
-
-// verify asks the facilitator about a signature that only the chain can judge (smart wallets).
-func (s *Server) verify(ctx context.Context, paid *payment) error {
-	verdict, err := s.facilitator.Verify(ctx, paid.payload, paid.offer)
-	if err != nil {
-		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2, cause: err,
-			message: "the payment facilitator is away; send the same request with the same payment again"}
-	}
-	if !verdict.IsValid {
-		return s.refused(paid.operation, verdict.InvalidReason, "the payment was refused: "+verdict.InvalidReason+"; sign a new one")
-	}
-	return nil
-}
-
-// settle moves the money, then delivers.
-func (s *Server) settle(ctx context.Context, row *store.Payment, paid *payment, rehearsed []byte, handle handler) (*receipt, error) {
-	settling, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	settled, err := s.facilitator.Settle(settling, paid.payload, paid.offer)
-	if err != nil {
-		var unknown *x402.UnknownOutcome
-		sent := !errors.As(err, &unknown) || !unknown.NotSent
-		return nil, s.outcomeUnknown(ctx, row, sent, err)
-	}
-	switch {
-	case settled.Success:
-		settled = settledAs(row, settled.Transaction) // the same words that a repetition will get
-	case settled.ErrorReason == x402.ReasonNonceAlreadyUsed && row.Attempts > 1:
-		// We sent this authorization to be settled before, and now it is used: it was settled then.
-		settled = settledAs(row, "")
-	case settled.ErrorReason == x402.ReasonValidBefore && row.Attempts > 1:
-		// The window is looked at before the nonce, so this does not say whether our earlier attempt moved the money.
-		return nil, s.outcomeUnknown(ctx, row, true, errors.New("expired before its outcome was known"))
-	default:
-		if err := s.store.PaymentFailed(ctx, row.ID, settled.ErrorReason); err != nil {
-			return nil, s.outcomeUnknown(ctx, row, true, err)
-		}
-		return nil, s.settlementFailed(paid, settled.ErrorReason)
-	}
-	return s.deliver(ctx, row, paid, settled, rehearsed, handle)
-}
-
-// deliver makes the effect and closes the payment in one transaction. A read that was rehearsed has its answer already.
-func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment, settled *x402.SettleResponse, answer []byte, handle handler) (*receipt, error) {
-	crash("settled")
-	paid.id = row.ID
-	finish := func(tx *store.Store) (err error) {
-		if answer == nil {
-			if answer, err = handle(ctx, tx); err != nil {
-				return err
-			}
-		}
-		sealed, err := sealAnswer(paid.signature(), paid.request, answer)
-		if err != nil {
-			return err
-		}
-		if err := tx.PaymentDelivered(ctx, row.ID, paid.fingerprint[:], settled.Transaction, sealed); err != nil {
-			return err
-		}
-		crash("delivering")
-		return nil
-	}
-	var err error
-	if answer != nil {
-		err = finish(s.store)
-	} else {
-		err = s.store.Transaction(ctx, finish)
-	}
-	var refusal *store.Refusal
-	switch {
-	case err == nil:
-		crash("delivered")
-		return &receipt{body: answer, settled: settled}, nil
-	case errors.Is(err, store.ErrPaymentMoved):
-		return nil, err
-	case errors.As(err, &refusal):
-		switch err := s.store.PaymentUndeliverable(ctx, row.ID, settled.Transaction, refusal.Code); {
-		case errors.Is(err, store.ErrPaymentMoved): // refused because another copy was faster
-			return nil, err
-		case err != nil:
-			return nil, s.outcomeUnknown(ctx, row, true, err)
-		}
-		p := *problemOf(refusal)
-		p.charged, p.settled = true, settled
-		p.message += "; this came true only after the payment had settled, so it was charged: send the same payment with a mended request of this operation, it is not charged again"
-		return nil, &p
-	default:
-		return nil, s.outcomeUnknown(ctx, row, true, err)
-	}
-}
-
-// outcomeUnknown keeps the payment open. Never a 402: that would make the payer sign a second payment.
-func (s *Server) outcomeUnknown(ctx context.Context, row *store.Payment, sent bool, cause error) error {
-	if row.State != store.PaymentUndeliverable {
-		// If this fails too, the lease runs out and the payment is taken up as well.
-		err := s.store.PaymentUnknown(context.WithoutCancel(ctx), row.ID, "settlement outcome unknown", sent)
-		if err != nil && !errors.Is(err, store.ErrPaymentMoved) {
-			cause = errors.Join(cause, err)
-		}
-	}
-	return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodePaymentUnknown, retryAfter: 2, cause: cause,
-		message: "the outcome of this payment is not known yet: send the same request with the same payment again, do not sign a new one"}
-}
-
-func (s *Server) settlementFailed(paid *payment, reason string) *problem {
-	p := s.refused(paid.operation, reason, fmt.Sprintf("the payment was not settled (%s) and nothing was taken: sign a new one", reason))
-	p.settled = &x402.SettleResponse{Success: false, ErrorReason: reason, Network: paid.offer.Network, Payer: paid.checked.Payer}
-	return p
+	return sameRequest
 }
 
 // repeat answers a payment that was delivered with what it was answered then.
 func (s *Server) repeat(row *store.Payment, paid *payment) (*receipt, error) {
-	answer, err := openAnswer(paid.signature(), paid.request, row.Answer)
+	answer, err := openAnswer(paid.secret(), paid.request, row.Answer)
 	if err != nil {
 		return nil, errPaymentReused
 	}
+	s.metrics.payment(row, outcomeRepeated)
 	return &receipt{body: answer, settled: settledAs(row, row.Transaction)}, nil
 }
 
@@ -316,7 +173,7 @@ func settledAs(row *store.Payment, transaction string) *x402.SettleResponse {
 
 var (
 	errPaymentReused = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentReused,
-		message: "this payment was made for another request: sign a new one"}
+		message: "this payment, or its payment identifier, was used for another request: sign a new payment, with a new identifier if it has one"}
 	errPaymentInProgress = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentInProgress, retryAfter: 2,
 		message: "this payment is being settled: send the same request with the same payment again"}
 )
@@ -326,13 +183,32 @@ func (p *payment) signature() string { return strings.ToLower(p.payload.Payload.
 
 func (p *payment) signatureHash() [sha256.Size]byte { return sha256.Sum256([]byte(p.signature())) }
 
+// secret is what only the payer has: the stored answer is sealed with it. A payment with an identifier may be signed
+// anew, so that the identifier takes the signature's place.
+func (p *payment) secret() string {
+	if p.identifier != "" {
+		return p.identifier
+	}
+	return p.signature()
+}
+
+// identifierHash is how the ledger knows the payment's identifier, which opens the stored answer; nil without one.
+func (p *payment) identifierHash() *string {
+	if p.identifier == "" {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(p.identifier))
+	text := hex.EncodeToString(sum[:])
+	return &text
+}
+
 func (p *payment) row() *store.Payment {
 	signatureHash := p.signatureHash()
 	return &store.Payment{
 		ID: p.id, X402Version: int16(p.payload.X402Version), Scheme: p.offer.Scheme, Network: p.offer.Network,
 		Asset: strings.ToLower(p.offer.Asset), Payer: p.checked.Payer, Nonce: p.checked.Nonce, PayTo: strings.ToLower(p.offer.PayTo),
 		Amount: int64(p.operation.price), ValidBefore: p.checked.ValidBefore, Operation: p.operation.id, AgentID: p.caller,
-		Fingerprint: p.fingerprint[:], SignatureHash: signatureHash[:], Request: p.request, Payload: p.payload.Raw(),
+		Fingerprint: p.fingerprint[:], SignatureHash: signatureHash[:], PaymentIdentifier: p.identifierHash(), Payload: p.payload.Raw(),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -29,6 +30,8 @@ type Config struct {
 	FacilitatorURL string       // for the contract; calls go through the Facilitator
 	Skill          Skill
 	LegacyX402     bool // also publish /.well-known/x402, which only old crawlers read and new ones warn about
+	// Deferred lets cheap calls be answered before they settle, within these bounds; zero turns it off.
+	Deferred store.Caps
 }
 
 // Skill is where and how the operator publishes the agent skill (GET /skill).
@@ -36,28 +39,28 @@ type Skill struct {
 	Summary, HubURL, InstallNPX, InstallCLI string
 }
 
-// Facilitator checks payments against the chain and settles them: x402.Facilitator, or the official SDK's.
-type Facilitator interface {
-	Verify(context.Context, *x402.PaymentPayload, x402.PaymentRequirements) (*x402.VerifyResponse, error)
-	Settle(context.Context, *x402.PaymentPayload, x402.PaymentRequirements) (*x402.SettleResponse, error)
-}
-
 // Server implements the contract's operations.
 type Server struct {
 	config      Config
 	store       *store.Store
-	facilitator Facilitator
+	facilitator *guard
+	chain       Chain // nil if the operator names no endpoint
 	log         *slog.Logger
 	checker     x402.Checker
-	operations  map[string]*operation
+	operations  map[string]*operation // by "METHOD /path"
+	byID        map[string]*operation
 	documents   []published
 	health      healthCache
+	echo        *echo.Echo
+	wake        chan struct{} // for the recovery worker: something is owed
+	metrics     *metrics
 }
 
 var _ gen.StrictServerInterface = (*Server)(nil)
 
-// New reads the contract and prepares what does not change from request to request.
-func New(config Config, database *store.Store, facilitator Facilitator, log *slog.Logger) (*Server, error) {
+// New reads the contract and prepares what does not change from request to request. chain may be nil: then what became
+// of a payment whose settlement was not answered is found out from the facilitator alone.
+func New(config Config, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) (*Server, error) {
 	document, operations, err := readContract(parley.Contract)
 	if err != nil {
 		return nil, err
@@ -66,8 +69,13 @@ func New(config Config, database *store.Store, facilitator Facilitator, log *slo
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, store: database, facilitator: facilitator, log: log, operations: operations, checker: checker}
+	s := &Server{
+		config: config, store: database, facilitator: newGuard(facilitator, log), chain: chain, log: log, checker: checker,
+		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1),
+	}
+	s.metrics = newMetrics(database, s.facilitator)
 	for _, operation := range operations {
+		s.byID[operation.id] = operation
 		if operation.price == 0 {
 			continue
 		}
@@ -76,7 +84,7 @@ func New(config Config, database *store.Store, facilitator Facilitator, log *slo
 		if err != nil {
 			return nil, err
 		}
-		operation.extensions = map[string]jsontext.Value{"bazaar": entry}
+		operation.extensions = map[string]jsontext.Value{"bazaar": entry, identifierExtension: identifierOffer}
 		if operation.challenge, err = s.newChallenge(operation); err != nil {
 			return nil, fmt.Errorf("price of %s: %w", operation.id, err)
 		}
@@ -90,11 +98,15 @@ func New(config Config, database *store.Store, facilitator Facilitator, log *slo
 		return nil, err
 	}
 	s.documents = slices.Concat(contract, discovery)
+	s.echo = s.way()
 	return s, nil
 }
 
-// Handler is the way of every request, top to bottom.
-func (s *Server) Handler() http.Handler {
+// Handler answers requests.
+func (s *Server) Handler() http.Handler { return s.echo }
+
+// way is the way of every request, top to bottom.
+func (s *Server) way() *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = s.answerError
 	e.Use(
@@ -115,15 +127,26 @@ func (s *Server) Handler() http.Handler {
 	return e
 }
 
-// Serve answers on the listener until ctx ends, then lets running requests finish: a settlement on its way must not be
-// cut off.
+// Serve answers on the listener and recovers payments until ctx ends, then lets running requests finish: a settlement
+// on its way must not be cut off.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	present, leave := context.WithCancel(context.WithoutCancel(ctx))
+	defer leave()
+	ready := make(chan struct{})
+	go s.store.BePresent(present, func() { close(ready) })
+	<-ready
+	recovering, stop := context.WithCancel(present)
+	var worker sync.WaitGroup
+	defer worker.Wait()
+	defer stop()
+	worker.Go(func() { s.Recover(recovering) })
 	server := &http.Server{
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      lease + 15*time.Second, // an answer waits for its settlement
 		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    2 << 20, // so that an absurd payment header is told so in our words
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)

@@ -86,7 +86,7 @@ func newWorldOn(t testing.TB, databaseURL string) *world {
 	}))
 	config := server.Config{BaseURL: "http://parley.test", Network: playMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL}
 	log := slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	parleyServer, err := server.New(config, w.store, &x402.Facilitator{BaseURL: facilitator.URL}, log)
+	parleyServer, err := server.New(config, w.store, &x402.Facilitator{BaseURL: facilitator.URL}, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,11 @@ func (s *Store) AgentByPreviousKey(ctx context.Context, key string) (*Agent, err
 	return oneAgent(gorm.G[Agent](s.db).Where("previous_key_hash = ?", HashKey(key)).Take(ctx))
 }
 
+// AgentByID returns the agent, or ErrAgentNotFound.
+func (s *Store) AgentByID(ctx context.Context, id uuid.UUID) (*Agent, error) {
+	return oneAgent(gorm.G[Agent](s.db).Where("id = ?", id).Take(ctx))
+}
+
 // RotateKey gives the agent a new key. ErrKeyReplaced if the key that the caller came with is not the agent's any more:
 // of two rotations that race, the second must not replace a key that its caller has never seen.
 func (s *Store) RotateKey(ctx context.Context, agent *Agent, newHash []byte) error {

@@ -23,8 +23,9 @@ var migrations embed.FS
 
 // Store is the database, or one transaction on it: the methods are the same.
 type Store struct {
-	pool *pgxpool.Pool
-	db   *gorm.DB
+	pool  *pgxpool.Pool
+	db    *gorm.DB
+	owner int32 // whose work on payments this is
 }
 
 // Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them). It does
@@ -52,7 +53,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		pool.Close()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	return &Store{pool: pool, db: db}, nil
+	return &Store{pool: pool, db: db, owner: newOwner()}, nil
 }
 
 // Close gives all connections back.
@@ -108,7 +109,7 @@ func (s *Store) PendingMigrations(ctx context.Context) (bool, error) {
 // Transaction runs fn in one database transaction and commits it, unless fn returns an error.
 func (s *Store) Transaction(ctx context.Context, fn func(tx *Store) error) error {
 	return s.db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
-		return fn(&Store{pool: s.pool, db: db})
+		return fn(&Store{pool: s.pool, db: db, owner: s.owner})
 	})
 }
 

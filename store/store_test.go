@@ -51,7 +51,7 @@ func TestModelsAreTheSchema(t *testing.T) {
 		"memberships": store.Membership{}, "messages": store.Message{}, "payments": store.Payment{}, "blocks": store.Block{}, "reactions": store.Reaction{},
 	}
 	rows, err := connection.Query(t.Context(), `SELECT table_name, column_name FROM information_schema.columns
-		WHERE table_schema = 'public' AND table_name <> 'goose_db_version'`)
+		WHERE table_schema = 'public' AND table_name NOT IN ('goose_db_version', 'deferred_payers', 'deferred_totals')`) // the last two are counters that only SQL touches
 	if err != nil {
 		t.Fatal(err)
 	}

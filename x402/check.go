@@ -53,8 +53,18 @@ type Checked struct {
 // signature, and last a time window from now or before to between [MinimumValidity] and [MaximumValidity] ahead. The
 // error is an [*Invalid] if the payment is at fault, and another one if the offer is not of a network of this checker,
 // which is the server's own mistake. With an Invalid that is OutOfTime, Checked still names the authorization. The
-// payload's form is taken as checked by [ParsePaymentPayload].
+// payload's form is taken as checked by [ParsePaymentPayload] or [ParsePaymentPayloadV1].
 func (c Checker) Check(offer PaymentRequirements, payload *PaymentPayload, now time.Time) (Checked, error) {
+	return c.check(offer, payload, now, !isHex(payload.Payload.Signature, signatureBytes+1, maxSignatureBytes))
+}
+
+// CheckTerms is [Checker.Check] without the signature: for a payer that is known to be a contract. The result is never
+// Conclusive.
+func (c Checker) CheckTerms(offer PaymentRequirements, payload *PaymentPayload, now time.Time) (Checked, error) {
+	return c.check(offer, payload, now, false)
+}
+
+func (c Checker) check(offer PaymentRequirements, payload *PaymentPayload, now time.Time, byKey bool) (Checked, error) {
 	domain, ok := c.domains[offer.Network]
 	if !ok || offer.Scheme != SchemeExact || !strings.EqualFold(offer.Asset, domain.VerifyingContract) ||
 		offer.Extra["name"] != domain.Name || offer.Extra["version"] != domain.Version {
@@ -71,7 +81,7 @@ func (c Checker) Check(offer PaymentRequirements, payload *PaymentPayload, now t
 			"not less and not more: sign an authorization of the offer's amount", authorization.Value, offer.Amount)
 	}
 	checked := Checked{Payer: strings.ToLower(authorization.From), Nonce: strings.ToLower(authorization.Nonce)}
-	if !isHex(payload.Payload.Signature, signatureBytes+1, maxSignatureBytes) {
+	if byKey {
 		if err := checkSignature(domain, payload.Payload); err != nil {
 			return Checked{}, err
 		}
@@ -111,7 +121,7 @@ func unixSeconds(decimal string) (int64, bool) {
 }
 
 // checkSignature checks that the payer's key made the signature. A contract whose own signatures happen to have 65
-// bytes is refused here, too: it cannot be told from a forgery without the chain.
+// bytes is refused here, too: it cannot be told from a forgery without the chain. Who has asked that uses CheckTerms.
 func checkSignature(domain Domain, payload ExactPayload) error {
 	digest, err := domain.TransferDigest(payload.Authorization)
 	if err != nil {

@@ -54,3 +54,14 @@ const (
 	ReasonTokenVersion        = "invalid_exact_evm_token_version_mismatch"
 	ReasonNotEIP3009          = "invalid_exact_evm_eip3009_not_supported"
 )
+
+// Inconclusive reports whether a refusal of /settle with this reason leaves it open whether the money moves: the
+// transfer may have been sent to the chain, by this call or by another one for the same payment. Settle it again later.
+func Inconclusive(reason string) bool {
+	switch reason {
+	case "", ReasonSettlementPending, ReasonUnexpectedSettle, "duplicate_settlement",
+		"invalid_exact_evm_failed_to_get_receipt", "invalid_exact_evm_failed_to_execute_transfer":
+		return true
+	}
+	return false
+}

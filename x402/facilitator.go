@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -17,18 +18,20 @@ import (
 )
 
 const (
-	// verifyTimeout bounds one call of /verify or /supported, which move nothing.
+	// verifyTimeout bounds /verify with its repetitions and each call of /supported, which move nothing.
 	verifyTimeout = 10 * time.Second
 	// maxAnswerBytes bounds what is read of an answer; real ones have a few hundred bytes.
 	maxAnswerBytes = 1 << 20
-	// supportedAttempts and longestPause bound the patience with a facilitator that answers 429.
-	supportedAttempts = 3
-	longestPause      = 10 * time.Second
+	// maxAttempts and longestPause bound the patience with a facilitator that is busy or away.
+	maxAttempts  = 3
+	longestPause = 10 * time.Second
+	// retryPause is the pause after a failure about which the facilitator said nothing.
+	retryPause = 200 * time.Millisecond
 )
 
-// Facilitator calls a facilitator's HTTP API (x402 v2). It is safe for concurrent use once its fields are set. Errors
-// tell statuses and never what a facilitator wrote, because that may repeat the payment; for the same reason do not
-// log the messages in its verdicts together with payloads.
+// Facilitator calls a facilitator's HTTP API, in each payment's version of the protocol. It is safe for concurrent use
+// once its fields are set. Errors tell statuses and never what a facilitator wrote, because that may repeat the payment;
+// for the same reason do not log the messages in its verdicts together with payloads.
 type Facilitator struct {
 	// BaseURL is without a trailing slash.
 	BaseURL string
@@ -38,6 +41,9 @@ type Facilitator struct {
 	// AuthHeaders returns what a hosted facilitator wants to see, for the endpoint "supported", "verify" or "settle";
 	// it is asked anew for each call. nil means none.
 	AuthHeaders func(ctx context.Context, endpoint string) (http.Header, error)
+	// Logger gets what facilitators say about extensions beside their verdicts, whether a catalogue took the entry for
+	// instance: one line for each extension, a warning if it was rejected. nil means silence.
+	Logger *slog.Logger
 }
 
 // UnknownOutcome says that /settle gave no clear answer: the money may or may not have moved. The payer must not be
@@ -59,6 +65,15 @@ func (e *UnknownOutcome) Error() string { return "settlement outcome unknown: " 
 // Unwrap returns Err, so that [context.DeadlineExceeded] can be recognised.
 func (e *UnknownOutcome) Unwrap() error { return e.Err }
 
+// StatusError says that the facilitator answered, but not what it should have: it is there, and of no use.
+type StatusError struct {
+	// Status is the HTTP status of its answer.
+	Status int
+}
+
+// Error returns the status.
+func (e *StatusError) Error() string { return fmt.Sprintf("no verdict in the answer with status %d", e.Status) }
+
 // Supported asks what the facilitator can do. It waits and repeats on 429, honouring Retry-After up to ten seconds,
 // three attempts in all. A failure should keep no server from starting: it only means that nobody knows yet.
 func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error) {
@@ -67,57 +82,87 @@ func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error)
 		if err != nil {
 			return nil, fmt.Errorf("facilitator supported: %w", err)
 		}
-		if answer.status == http.StatusTooManyRequests && attempt < supportedAttempts {
-			select {
-			case <-time.After(pause(answer.retryAfter, attempt)):
+		if answer.status == http.StatusTooManyRequests && attempt < maxAttempts {
+			wait := pause(answer.retryAfter, attempt)
+			if deadline, ok := ctx.Deadline(); (!ok || time.Until(deadline) > wait) && sleep(ctx, wait) {
 				continue
-			case <-ctx.Done():
-				return nil, fmt.Errorf("facilitator supported: %w", ctx.Err())
 			}
 		}
 		if answer.status != http.StatusOK {
-			return nil, fmt.Errorf("facilitator supported: status %d", answer.status)
+			return nil, fmt.Errorf("facilitator supported: %w", &StatusError{answer.status})
 		}
 		supported := new(SupportedResponse)
 		if json.Unmarshal(answer.body, supported) != nil {
-			return nil, errors.New("facilitator supported: the answer is not the JSON it should be")
+			return nil, fmt.Errorf("facilitator supported: the answer is not the JSON it should be: %w", &StatusError{answer.status})
 		}
 		return supported, nil
 	}
 }
 
 // Verify asks whether a payment would settle, within 10 seconds. requirements are our own offer, never the payer's
-// copy. A negative verdict is an answer with IsValid false, whatever its HTTP status; an error means that there is no
-// verdict and nothing has happened.
+// copy, and a payment of version 1 needs the server's own Resource. A negative verdict is an answer with IsValid false,
+// whatever its HTTP status; an error means that there is no verdict and nothing has happened. Because /verify moves
+// nothing, it is called up to three times if the connection fails or the answer is 429 or 5xx without a verdict.
 func (f *Facilitator) Verify(ctx context.Context, payload *PaymentPayload, requirements PaymentRequirements) (*VerifyResponse, error) {
 	body, err := requestBody(payload, requirements)
 	if err != nil {
 		return nil, fmt.Errorf("facilitator verify: %w", err)
 	}
-	answer, err := f.timedCall(ctx, http.MethodPost, "verify", body)
-	if err != nil {
-		return nil, fmt.Errorf("facilitator verify: %w", err)
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		verdict, wait, err := f.verify(ctx, body, attempt)
+		if err == nil {
+			return verdict, nil
+		}
+		if wait < 0 || attempt == maxAttempts || !sleep(ctx, wait) {
+			return nil, fmt.Errorf("facilitator verify: %w", err)
+		}
 	}
-	verdict, ok := answer.verifyVerdict()
-	if !ok {
-		return nil, fmt.Errorf("facilitator verify: no verdict in the answer with status %d", answer.status)
-	}
-	return verdict, nil
 }
 
-// Settle has the facilitator move the money. requirements are our own offer, never the payer's copy. ctx must not be
-// the payer's connection and carries the deadline, 60 seconds at least, since a block must be waited for.
+// verify calls /verify once. With an error it says how long to wait for the next attempt, or less than zero if another
+// one would be no use.
+func (f *Facilitator) verify(ctx context.Context, body []byte, attempt int) (*VerifyResponse, time.Duration, error) {
+	const final = -1
+	wait := time.Duration(attempt) * retryPause
+	answer, err := f.call(ctx, http.MethodPost, "verify", body)
+	if err != nil {
+		if _, broken := errors.AsType[*transportError](err); !broken {
+			return nil, final, err
+		}
+		return nil, wait, err
+	}
+	if verdict, ok := answer.verifyVerdict(); ok {
+		return verdict, final, nil
+	}
+	switch {
+	case answer.status == http.StatusTooManyRequests || answer.status == http.StatusServiceUnavailable && answer.retryAfter != "":
+		wait = pause(answer.retryAfter, attempt)
+	case answer.status < http.StatusInternalServerError:
+		wait = final
+	}
+	return nil, wait, &StatusError{answer.status}
+}
+
+// Settle has the facilitator move the money. requirements are our own offer, never the payer's copy, and a payment of
+// version 1 needs the server's own Resource. ctx must not be the payer's connection and carries the deadline, 60 seconds
+// at least, since a block must be waited for.
 //
 // A definite refusal is an answer with Success false. invalid_exact_evm_nonce_already_used among them says that the
 // authorization was used, perhaps by an earlier call for the same payment, or cancelled: consult the ledger. Every
 // error is an [*UnknownOutcome]. The answer settlement_pending is followed up once by the identical request; because
-// the transfer is then under way, only success is final after it.
+// the transfer is then under way, only success is final after it. A call that could not even connect is made once
+// more after a moment; any other failure may leave open whether the money moved, so repeating is the caller's decision.
 func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requirements PaymentRequirements) (*SettleResponse, error) {
 	body, err := requestBody(payload, requirements)
 	if err != nil {
 		return nil, &UnknownOutcome{NotSent: true, Err: fmt.Errorf("facilitator settle: %w", err)}
 	}
 	first, err := f.settle(ctx, body)
+	if broken, ok := errors.AsType[*transportError](err); ok && broken.notSent && sleep(ctx, retryPause) {
+		first, err = f.settle(ctx, body)
+	}
 	if err != nil || first.Success || first.ErrorReason != ReasonSettlementPending {
 		return first, err
 	}
@@ -136,20 +181,28 @@ func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requi
 func (f *Facilitator) settle(ctx context.Context, body []byte) (*SettleResponse, error) {
 	answer, err := f.call(ctx, http.MethodPost, "settle", body)
 	if err != nil {
-		_, notSent := errors.AsType[*notSentError](err)
+		broken, isBroken := errors.AsType[*transportError](err)
+		_, notMade := errors.AsType[*notMadeError](err)
+		notSent := notMade || isBroken && broken.notSent
 		return nil, &UnknownOutcome{NotSent: notSent, Err: fmt.Errorf("facilitator settle: %w", err)}
 	}
 	verdict, ok := answer.settleVerdict()
 	if !ok {
-		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: no verdict in the answer with status %d", answer.status)}
+		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: %w", &StatusError{answer.status})}
 	}
 	return verdict, nil
 }
 
-// requestBody is {x402Version, paymentPayload, paymentRequirements}. It is put together from bytes because encoding
+// requestBody is {x402Version, paymentPayload, paymentRequirements}, all in the payload's version. It is put together from bytes because encoding
 // the payload again might change it, and then the facilitator would judge something else than we checked.
 func requestBody(payload *PaymentPayload, requirements PaymentRequirements) ([]byte, error) {
-	raw := payload.Raw()
+	version, raw, offer := Version, payload.Raw(), any(requirements)
+	if payload.X402Version == VersionV1 {
+		if payload.networkV1 == "" || payload.Resource == nil {
+			return nil, errors.New("a payment of version 1 must come from ParsePaymentPayloadV1 and have the server's Resource")
+		}
+		version, offer = VersionV1, requirements.V1(payload.networkV1, *payload.Resource)
+	}
 	if raw == nil {
 		built, err := json.Marshal(payload)
 		if err != nil {
@@ -157,26 +210,34 @@ func requestBody(payload *PaymentPayload, requirements PaymentRequirements) ([]b
 		}
 		raw = built
 	}
-	ours, err := json.Marshal(requirements, json.Deterministic(true))
+	ours, err := json.Marshal(offer, json.Deterministic(true))
 	if err != nil {
 		return nil, fmt.Errorf("encode payment requirements: %w", err)
 	}
-	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, Version, raw, ours), nil
+	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, version, raw, ours), nil
 }
 
-// timedCall is call for the endpoints that move nothing and may be given up early.
+// timedCall is call with verifyTimeout.
 func (f *Facilitator) timedCall(ctx context.Context, method, endpoint string, body []byte) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	return f.call(ctx, method, endpoint, body)
 }
 
-// notSentError marks a failure before any connection came about.
-type notSentError struct{ error }
+// notMadeError marks a failure on our own side, before there was a request to send.
+type notMadeError struct{ error }
 
-func (e *notSentError) Unwrap() error { return e.error }
+func (e *notMadeError) Unwrap() error { return e.error }
 
-// call sends one request and reads the whole answer.
+// transportError marks a failure between us and the facilitator.
+type transportError struct {
+	error
+	notSent bool // no connection came about, so that certainly nothing was sent
+}
+
+func (e *transportError) Unwrap() error { return e.error }
+
+// call sends one request and reads the whole answer. What fails outside of the network is no *transportError.
 func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []byte) (*answer, error) {
 	var connected atomic.Bool // written by the transport's goroutines
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -184,12 +245,12 @@ func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []
 	})
 	req, err := http.NewRequestWithContext(ctx, method, f.BaseURL+"/"+endpoint, bytes.NewReader(body))
 	if err != nil {
-		return nil, &notSentError{err}
+		return nil, &notMadeError{err}
 	}
 	if f.AuthHeaders != nil {
 		headers, err := f.AuthHeaders(ctx, endpoint)
 		if err != nil {
-			return nil, &notSentError{fmt.Errorf("authenticate: %w", err)}
+			return nil, &notMadeError{fmt.Errorf("authenticate: %w", err)}
 		}
 		for name, values := range headers {
 			req.Header[http.CanonicalHeaderKey(name)] = values
@@ -203,15 +264,14 @@ func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []
 	if err != nil {
 		// Both signs are needed: a transport that does not trace looks unconnected, and one that lost a connection
 		// after sending may fail to dial the next.
-		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" && !connected.Load() {
-			return nil, &notSentError{err}
-		}
-		return nil, err
+		dial, ok := errors.AsType[*net.OpError](err)
+		return nil, &transportError{err, ok && dial.Op == "dial" && !connected.Load()}
 	}
 	defer res.Body.Close()
+	f.logExtensions(ctx, endpoint, res.Header.Get(headerExtensionResponses))
 	content, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("read the answer with status %d: %w", res.StatusCode, err)
+		return nil, &transportError{error: fmt.Errorf("read the answer with status %d: %w", res.StatusCode, err)}
 	}
 	if len(content) > maxAnswerBytes {
 		return nil, fmt.Errorf("the answer with status %d is longer than %d bytes", res.StatusCode, maxAnswerBytes)
@@ -236,4 +296,17 @@ func pause(retryAfter string, attempt int) time.Duration {
 		wait = time.Duration(seconds) * time.Second
 	}
 	return min(wait, longestPause)
+}
+
+// sleep waits, and returns false at once if ctx ends before the time is over.
+func sleep(ctx context.Context, wait time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+		return false
+	}
+	select {
+	case <-time.After(wait):
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
 }

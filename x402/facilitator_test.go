@@ -36,6 +36,14 @@ func says(status int, body string) http.HandlerFunc {
 	}
 }
 
+// saysLater asks to come again after so many seconds.
+func saysLater(status int, seconds string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", seconds)
+		says(status, "")(w, r)
+	}
+}
+
 // hangsUp promises more than it sends.
 func hangsUp(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Length", "1000")
@@ -65,24 +73,27 @@ func TestVerify(t *testing.T) {
 		name   string
 		answer http.HandlerFunc
 		want   *VerifyResponse // nil if there is no verdict
+		calls  int32
 	}{
-		{"valid", says(200, `{"isValid":true,"payer":"0xab"}`), &VerifyResponse{IsValid: true, Payer: "0xab"}},
+		{"valid", says(200, `{"isValid":true,"payer":"0xab"}`), &VerifyResponse{IsValid: true, Payer: "0xab"}, 1},
 		{"invalid", says(200, `{"isValid":false,"invalidReason":"insufficient_funds","invalidMessage":"poor","payer":"0xab"}`),
-			&VerifyResponse{InvalidReason: "insufficient_funds", InvalidMessage: "poor", Payer: "0xab"}},
-		{"invalid with status 400", says(400, `{"isValid":false,"invalidReason":"invalid_payload"}`), &VerifyResponse{InvalidReason: "invalid_payload"}},
-		{"valid with odd extras", says(200, `{"isValid":true,"payer":null,"extensions":[1]}`), &VerifyResponse{IsValid: true}},
-		{"no isValid", says(200, `{"payer":"0xab"}`), nil},
-		{"isValid null", says(200, `{"isValid":null}`), nil},
-		{"isValid as text", says(200, `{"isValid":"true"}`), nil},
-		{"isValid in another case", says(200, `{"isvalid":true}`), nil},
-		{"isValid twice", says(200, `{"isValid":false,"isValid":true}`), nil},
-		{"HTML", says(200, `<html>busy</html>`), nil},
-		{"nothing", says(200, ``), nil},
-		{"status 500", says(500, `oops`), nil},
-		{"status 500 with JSON", says(500, `{"error":"oops"}`), nil},
-		{"too much", says(200, `{"isValid":true,"x":"`+strings.Repeat("x", maxAnswerBytes)+`"}`), nil},
-		{"a redirect", redirects, nil},
-		{"hung up", hangsUp, nil},
+			&VerifyResponse{InvalidReason: "insufficient_funds", InvalidMessage: "poor", Payer: "0xab"}, 1},
+		{"invalid with status 400", says(400, `{"isValid":false,"invalidReason":"invalid_payload"}`), &VerifyResponse{InvalidReason: "invalid_payload"}, 1},
+		{"valid with odd extras", says(200, `{"isValid":true,"payer":null,"extensions":[1]}`), &VerifyResponse{IsValid: true}, 1},
+		{"invalid with status 500", says(500, `{"isValid":false,"invalidReason":"unexpected_verify_error"}`), &VerifyResponse{InvalidReason: "unexpected_verify_error"}, 1},
+		{"no isValid", says(200, `{"payer":"0xab"}`), nil, 1},
+		{"isValid null", says(200, `{"isValid":null}`), nil, 1},
+		{"isValid as text", says(200, `{"isValid":"true"}`), nil, 1},
+		{"isValid in another case", says(200, `{"isvalid":true}`), nil, 1},
+		{"isValid twice", says(200, `{"isValid":false,"isValid":true}`), nil, 1},
+		{"HTML", says(200, `<html>busy</html>`), nil, 1},
+		{"nothing", says(200, ``), nil, 1},
+		{"status 500", says(500, `oops`), nil, 3},
+		{"status 500 with JSON", says(500, `{"error":"oops"}`), nil, 3},
+		{"too much", says(200, `{"isValid":true,"x":"`+strings.Repeat("x", maxAnswerBytes)+`"}`), nil, 1},
+		{"status 404", says(404, `{"error":"oops"}`), nil, 1},
+		{"a redirect", redirects, nil, 1},
+		{"hung up", hangsUp, nil, 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -95,11 +106,67 @@ func TestVerify(t *testing.T) {
 			if diff := cmp.Diff(row.want, got); diff != "" {
 				t.Errorf("the verdict (-want +got):\n%s", diff)
 			}
-			if n := calls.Load(); n != 1 {
-				t.Errorf("the facilitator was called %d times, want once", n)
+			if n := calls.Load(); n != row.calls {
+				t.Errorf("the facilitator was called %d times, want %d", n, row.calls)
 			}
 		})
 	}
+}
+
+func TestVerifyRepeats(t *testing.T) {
+	t.Parallel()
+	valid := says(200, `{"isValid":true,"payer":"0xab"}`)
+	busy := saysLater(429, "0")
+	for _, row := range []struct {
+		name    string
+		answers []http.HandlerFunc
+		calls   int32
+		valid   bool
+	}{
+		{"busy, then valid", []http.HandlerFunc{busy, valid}, 2, true},
+		{"busy twice, then valid", []http.HandlerFunc{busy, busy, valid}, 3, true},
+		{"busy three times", []http.HandlerFunc{busy, busy, busy, valid}, 3, false},
+		{"broken, then valid", []http.HandlerFunc{says(502, "<html>"), valid}, 2, true},
+		{"away for a moment, then valid", []http.HandlerFunc{saysLater(503, "0"), valid}, 2, true},
+		{"hung up, then valid", []http.HandlerFunc{hangsUp, valid}, 2, true},
+		{"one fault after another, then valid", []http.HandlerFunc{hangsUp, busy, valid}, 3, true},
+		// To wait that long is beyond the time that verify has, so there is no use in waiting at all.
+		{"busy for a minute", []http.HandlerFunc{saysLater(429, "60"), valid}, 1, false},
+		{"away for a minute", []http.HandlerFunc{saysLater(503, "60"), valid}, 1, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			facilitator, calls := facilitatorAnswering(t, row.answers...)
+			payload, requirements := receivedPayment(t)
+			started := time.Now()
+			verdict, err := facilitator.Verify(t.Context(), payload, requirements)
+			if got := err == nil && verdict.IsValid; got != row.valid {
+				t.Errorf("verify says %+v (%v), want valid: %t", verdict, err, row.valid)
+			}
+			if took := time.Since(started); took > verifyTimeout*9/10 {
+				t.Errorf("verify took %s, want that it does not wait in vain", took)
+			}
+			if n := calls.Load(); n != row.calls {
+				t.Errorf("the facilitator was called %d times, want %d", n, row.calls)
+			}
+		})
+	}
+
+	t.Run("after the caller gave up", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		facilitator, calls := facilitatorAnswering(t, func(w http.ResponseWriter, r *http.Request) {
+			cancel()
+			says(500, "")(w, r)
+		})
+		payload, requirements := receivedPayment(t)
+		if _, err := facilitator.Verify(ctx, payload, requirements); err == nil {
+			t.Error("verify succeeds after the caller gave up, want an error")
+		}
+		if n := calls.Load(); n != 1 {
+			t.Errorf("the facilitator was called %d times, want once", n)
+		}
+	})
 }
 
 func TestSettle(t *testing.T) {
@@ -262,16 +329,96 @@ func TestSettlePendingThenGone(t *testing.T) {
 	}
 }
 
+// A connection that cannot be made is tried once more, and nothing else is ever sent twice.
+func TestSettleRepeats(t *testing.T) {
+	t.Parallel()
+	payload, requirements := receivedPayment(t)
+	dial := &net.OpError{Op: "dial", Err: errors.New("refused")}
+	lost := &net.OpError{Op: "read", Err: errors.New("reset")}
+	for _, row := range []struct {
+		name     string
+		failures []error // of the first calls; then come successes
+		calls    int
+		notSent  bool
+		settled  bool
+	}{
+		{"no connection at first", []error{dial}, 2, false, true},
+		{"no connection twice", []error{dial, dial}, 2, true, false},
+		{"no connection, then a lost one", []error{dial, lost}, 2, false, false},
+		{"a lost connection", []error{lost}, 1, false, false},
+		{"a timeout", []error{context.DeadlineExceeded}, 1, false, false},
+	} {
+		calls := 0
+		facilitator := &Facilitator{BaseURL: "http://host.example", HTTPClient: &http.Client{
+			Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+				if calls++; calls <= len(row.failures) {
+					return nil, row.failures[calls-1]
+				}
+				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(
+					`{"success":true,"transaction":"` + hash + `","network":"eip155:8453"}`))}, nil
+			}),
+		}}
+		verdict, err := facilitator.Settle(t.Context(), payload, requirements)
+		outcome, unknown := errors.AsType[*UnknownOutcome](err)
+		if settled := err == nil && verdict.Success; settled != row.settled || !settled && (!unknown || outcome.NotSent != row.notSent) {
+			t.Errorf("%s: settle says %+v (%v), want settled %t, not sent %t", row.name, verdict, err, row.settled, row.notSent)
+		}
+		if calls != row.calls {
+			t.Errorf("%s: the facilitator was called %d times, want %d", row.name, calls, row.calls)
+		}
+	}
+}
+
+func TestFacilitatorRequestV1(t *testing.T) {
+	t.Parallel()
+	payload, err := ParsePaymentPayloadV1([]byte(goodPayloadV1), knownNetwork(t, NetworkBase))
+	if err != nil {
+		t.Fatalf("parse: %v", err)
+	}
+	requirements := knownNetwork(t, NetworkBase).Requirements(5000, vectorPayee, 60)
+	want := `{"x402Version":1,"paymentPayload":` + goodPayloadV1 + `,"paymentRequirements":{"scheme":"exact","network":"base",` +
+		`"maxAmountRequired":"5000","resource":"https://host.example/chat/private/send","description":"Send a private message",` +
+		`"mimeType":"application/json","payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C","maxTimeoutSeconds":60,` +
+		`"asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913","extra":{"name":"USD Coin","version":"2"}}}`
+	facilitator, calls := facilitatorAnswering(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if diff := cmp.Diff(want, string(body)); diff != "" {
+			t.Errorf("the body sent to %s (-want +got):\n%s", r.URL.Path, diff)
+		}
+		says(200, `{"isValid":true,"success":true,"transaction":"`+hash+`","network":"base"}`)(w, r)
+	})
+	resource := &ResourceInfo{URL: "https://host.example/chat/private/send", Description: "Send a private message", MimeType: "application/json"}
+	// What does not come from the wire has no raw JSON to send, and does not say what the payer calls the network.
+	built := &PaymentPayload{X402Version: 1, Resource: resource, Accepted: payload.Accepted, Payload: payload.Payload}
+	for name, bad := range map[string]*PaymentPayload{"without a resource": payload, "that was built here": built} {
+		if _, err := facilitator.Verify(t.Context(), bad, requirements); err == nil {
+			t.Errorf("verify of a payment of version 1 %s succeeds, want an error", name)
+		}
+		_, err := facilitator.Settle(t.Context(), bad, requirements)
+		if outcome, ok := errors.AsType[*UnknownOutcome](err); !ok || !outcome.NotSent {
+			t.Errorf("settle of a payment of version 1 %s says %v, want that nothing was sent", name, err)
+		}
+	}
+	if n := calls.Load(); n != 0 {
+		t.Errorf("the facilitator was called %d times about incomplete payments, want never", n)
+	}
+	payload.Resource = resource
+	if _, err := facilitator.Verify(t.Context(), payload, requirements); err != nil {
+		t.Errorf("verify: %v", err)
+	}
+	got, err := facilitator.Settle(t.Context(), payload, requirements)
+	if diff := cmp.Diff(&SettleResponse{Success: true, Transaction: hash, Network: "base"}, got); diff != "" || err != nil {
+		t.Errorf("settle says %v (-want +got):\n%s", err, diff)
+	}
+}
+
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestSupported(t *testing.T) {
 	t.Parallel()
-	busy := func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Retry-After", "0")
-		says(429, "")(w, r)
-	}
+	busy := saysLater(429, "0")
 	kinds := says(200, `{"kinds":[{"x402Version":2,"scheme":"exact","network":"eip155:8453"}],"signers":{"eip155:*":["0xab"]}}`)
 	facilitator, calls := facilitatorAnswering(t, busy, busy, kinds)
 	got, err := facilitator.Supported(t.Context())

@@ -23,16 +23,36 @@ type wirePayload struct {
 		PaymentRequirements
 		Unknown unknownMembers `json:",embed"`
 	} `json:"accepted"`
-	Payload struct {
-		Signature     string `json:"signature"`
-		Authorization struct {
-			Authorization
-			Unknown unknownMembers `json:",embed"`
-		} `json:"authorization"`
-		Unknown unknownMembers `json:",embed"`
-	} `json:"payload"`
+	Payload    wireExactPayload          `json:"payload"`
 	Extensions map[string]jsontext.Value `json:"extensions"`
 	Unknown    unknownMembers            `json:",embed"`
+}
+
+// wireExactPayload is ExactPayload in the same way. Both versions of the protocol have it.
+type wireExactPayload struct {
+	Signature     string `json:"signature"`
+	Authorization struct {
+		Authorization
+		Unknown unknownMembers `json:",embed"`
+	} `json:"authorization"`
+	Unknown unknownMembers `json:",embed"`
+}
+
+// members tells of one JSON object which names the protocol knows in it and what else it holds.
+type members struct {
+	known   []string
+	unknown unknownMembers
+}
+
+func (w *wireExactPayload) members() []members {
+	return []members{
+		{[]string{"signature", "authorization"}, w.Unknown},
+		{[]string{"from", "to", "value", "validAfter", "validBefore", "nonce"}, w.Authorization.Unknown},
+	}
+}
+
+func (w *wireExactPayload) exactPayload() ExactPayload {
+	return ExactPayload{w.Signature, w.Authorization.Authorization}
 }
 
 // ParsePaymentPayload reads the JSON of a payment of version 2, scheme exact, and checks its form: required members,
@@ -46,21 +66,28 @@ func ParsePaymentPayload(raw []byte) (*PaymentPayload, error) {
 		return nil, jsonFormError("payment payload", err)
 	}
 	if wire.X402Version != Version {
-		return nil, &FormError{ReasonInvalidVersion, fmt.Sprintf("the payment payload has x402Version %d, but this "+
-			"server takes version 2: sign one of the entries of accepts in the PAYMENT-REQUIRED header with a client that "+
-			"speaks x402 version 2", wire.X402Version)}
+		return nil, &FormError{ReasonInvalidVersion, fmt.Sprintf("the payment payload has x402Version %d, but the "+
+			"PAYMENT-SIGNATURE header takes version 2: sign one of the entries of accepts in the PAYMENT-REQUIRED header with a "+
+			"client that speaks x402 version 2", wire.X402Version)}
 	}
-	if err := refuseLookalikes(&wire); err != nil {
+	if err := refuseLookalikes(append(wire.Payload.members(),
+		members{[]string{"x402Version", "resource", "accepted", "payload", "extensions"}, wire.Unknown},
+		members{[]string{"scheme", "network", "amount", "asset", "payTo", "maxTimeoutSeconds", "extra"}, wire.Accepted.Unknown},
+	)); err != nil {
 		return nil, err
 	}
-	if err := refuseOtherMethods(&wire); err != nil {
+	if err := refuseOtherMethods(&wire.Payload); err != nil {
 		return nil, err
+	}
+	if method, ok := wire.Accepted.Extra["assetTransferMethod"]; ok && method != "eip3009" {
+		return nil, &FormError{ReasonUnsupportedPayload, "accepted.extra.assetTransferMethod names another transfer method; " +
+			"this server takes EIP-3009 only and does not offer any other"}
 	}
 	payload := &PaymentPayload{
 		X402Version: wire.X402Version,
 		Resource:    wire.Resource,
 		Accepted:    wire.Accepted.PaymentRequirements,
-		Payload:     ExactPayload{wire.Payload.Signature, wire.Payload.Authorization.Authorization},
+		Payload:     wire.Payload.exactPayload(),
 		Extensions:  wire.Extensions,
 		raw:         raw,
 	}
@@ -74,16 +101,8 @@ func ParsePaymentPayload(raw []byte) (*PaymentPayload, error) {
 }
 
 // refuseLookalikes refuses unknown members that a case-insensitive decoder would take for known ones.
-func refuseLookalikes(wire *wirePayload) error {
-	for _, object := range []struct {
-		unknown unknownMembers
-		known   []string
-	}{
-		{wire.Unknown, []string{"x402Version", "resource", "accepted", "payload", "extensions"}},
-		{wire.Accepted.Unknown, []string{"scheme", "network", "amount", "asset", "payTo", "maxTimeoutSeconds", "extra"}},
-		{wire.Payload.Unknown, []string{"signature", "authorization"}},
-		{wire.Payload.Authorization.Unknown, []string{"from", "to", "value", "validAfter", "validBefore", "nonce"}},
-	} {
+func refuseLookalikes(objects []members) error {
+	for _, object := range objects {
 		for name := range object.unknown {
 			// EqualFold folds as encoding/json does, the Kelvin sign and the long s included.
 			if i := slices.IndexFunc(object.known, func(known string) bool { return strings.EqualFold(known, name) }); i >= 0 {
@@ -97,18 +116,14 @@ func refuseLookalikes(wire *wirePayload) error {
 
 // refuseOtherMethods refuses payments by another transfer method than EIP-3009. They may carry an EIP-3009
 // authorization as well, and a facilitator would be free to look at either.
-func refuseOtherMethods(wire *wirePayload) error {
+func refuseOtherMethods(wire *wireExactPayload) error {
 	for _, other := range []string{"permit2Authorization", "delegationManager", "permissionContext", "delegator"} {
-		for name := range wire.Payload.Unknown {
+		for name := range wire.Unknown {
 			if strings.EqualFold(name, other) {
 				return &FormError{ReasonUnsupportedPayload, fmt.Sprintf("the payment payload has the member %q of another "+
 					"transfer method; this server takes EIP-3009 only: payload is {signature, authorization}", other)}
 			}
 		}
-	}
-	if method, ok := wire.Accepted.Extra["assetTransferMethod"]; ok && method != "eip3009" {
-		return &FormError{ReasonUnsupportedPayload, "accepted.extra.assetTransferMethod names another transfer method; " +
-			"this server takes EIP-3009 only and does not offer any other"}
 	}
 	return nil
 }

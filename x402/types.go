@@ -1,18 +1,19 @@
 // Package x402 speaks version 2 of the x402 payment protocol for the scheme "exact" on EVM chains: USDC moved by a
-// signed EIP-3009 TransferWithAuthorization, which a facilitator verifies and settles.
+// signed EIP-3009 TransferWithAuthorization, which a facilitator verifies and settles. Payments of version 1 are turned
+// into those of version 2 where they come in ([ParsePaymentPayloadV1]) and back where they go out ([Facilitator]).
 //
 // It holds what both sides need and nothing of Parley: the JSON objects and their headers, the EIP-712 signatures, the
 // matching of a payment with an offer, the checks a resource server makes before it calls out, and the facilitator's
 // HTTP client. Addresses, amounts and nonces are strings, as they are on the wire and in the official SDKs.
 //
 // A signed payment is spendable until it is settled. Nothing in this package puts a signature or a raw payload into an
-// error, and callers must not log [PaymentPayload] values or the PAYMENT-SIGNATURE header.
+// error, and callers must not log [PaymentPayload] values or the headers PAYMENT-SIGNATURE and X-PAYMENT.
 package x402
 
 import "github.com/go-json-experiment/json/jsontext"
 
 const (
-	// Version is the protocol version of every object here; objects of version 1 are refused.
+	// Version is the protocol version of every object here whose name does not end in V1.
 	Version = 2
 	// SchemeExact is the only scheme spoken here: the payer authorizes exactly the offered amount.
 	SchemeExact = "exact"
@@ -66,21 +67,25 @@ type PaymentRequirements struct {
 	Extra map[string]any `json:"extra,omitzero"`
 }
 
-// PaymentPayload is a signed payment. One that came from the wire is made by [ParsePaymentPayload] or
-// [DecodePaymentPayload] only, never by unmarshalling into this type, which would skip their checks.
+// PaymentPayload is a signed payment. One that came from the wire is made by [ParsePaymentPayload],
+// [DecodePaymentPayload] or their twins for version 1 only, never by unmarshalling into this type, which would skip
+// their checks.
 type PaymentPayload struct {
-	// X402Version is 2.
+	// X402Version is 2, or 1 for a payment that [ParsePaymentPayloadV1] read.
 	X402Version int `json:"x402Version"`
-	// Resource echoes [PaymentRequired]; it may be missing.
+	// Resource echoes [PaymentRequired]; it may be missing. Payments of version 1 carry none: the server must fill in
+	// its own before it calls a [Facilitator], whose version 1 requests describe the resource.
 	Resource *ResourceInfo `json:"resource,omitzero"`
-	// Accepted is the payer's copy of the offer. It selects one of ours and is never trusted beyond that.
+	// Accepted is the payer's copy of the offer. It selects one of ours and is never trusted beyond that. In version 1
+	// it has Scheme and Network only.
 	Accepted PaymentRequirements `json:"accepted"`
 	// Payload is the signed authorization.
 	Payload ExactPayload `json:"payload"`
 	// Extensions echoes [PaymentRequired] with the payer's additions; it may be missing.
 	Extensions map[string]jsontext.Value `json:"extensions,omitzero"`
 
-	raw []byte
+	raw       []byte
+	networkV1 string // what the payer called the network; "" unless X402Version is 1
 }
 
 // Raw returns the payload's JSON exactly as it was received, which is what the facilitator must get. It is nil for a
@@ -133,7 +138,7 @@ type SettleResponse struct {
 	ErrorMessage string `json:"errorMessage,omitzero"`
 	// Transaction is the hash, 0x and 64 hex digits, or "" on failure. Several payments may share one.
 	Transaction string `json:"transaction"`
-	// Network is a CAIP-2 chain id.
+	// Network is a CAIP-2 chain id; for a payment of version 1 it is the network's short name.
 	Network string `json:"network"`
 	// Payer is the payer's address.
 	Payer string `json:"payer,omitzero"`

@@ -136,7 +136,7 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 	w.stopServer = cancel
 	ready := make(chan struct{})
 	go func() {
-		w.failed <- serveOn(serving, listener, config, w.database, options.log, func() { close(ready) })
+		w.failed <- serveOn(serving, listener, nil, config, w.facilitatorURL+"/rpc", w.database, options.log, func() { close(ready) })
 	}()
 	select {
 	case <-ready:

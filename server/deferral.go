@@ -1,0 +1,43 @@
+package server
+
+import (
+	"context"
+
+	"github.com/parley-chat/parley/store"
+)
+
+// mayDefer tells whether a payment may be settled after its call is answered: where the operator allows it, for cheap
+// calls of an account whose payment we could check ourselves. Whether the caps have room is seen when it is written.
+func (s *Server) mayDefer(paid *payment) bool {
+	return paid.operation.price <= s.config.Deferred.Call && paid.caller != nil && paid.checked.Conclusive
+}
+
+// deliverFirst makes the effect and writes the payment as owed in one transaction; the recovery worker settles it soon
+// after. store.ErrOverCap if it must settle first.
+func (s *Server) deliverFirst(ctx context.Context, paid *payment, handle handler) (*receipt, error) {
+	// What was begun is finished, as with a settlement: a caller that hangs up must not leave it open what happened.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
+	defer cancel()
+	row := paid.row()
+	var answer []byte
+	err := s.store.Transaction(ctx, func(tx *store.Store) (err error) {
+		if answer, err = handle(ctx, tx); err != nil {
+			return err
+		}
+		if row.Answer, err = sealAnswer(paid.secret(), paid.request, answer); err != nil {
+			return err
+		}
+		if err := tx.Owe(ctx, row, s.config.Deferred); err != nil {
+			return err
+		}
+		crash("owing")
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	crash("owed")
+	s.metrics.payment(row, outcomeOwed)
+	s.wakeUp()
+	return &receipt{body: answer, settled: settledAs(row, "")}, nil
+}

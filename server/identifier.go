@@ -1,0 +1,41 @@
+package server
+
+import (
+	"regexp"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// The extension payment-identifier: a payer names its payment, and gets the stored answer for the same name and request
+// even if it has signed anew.
+const identifierExtension = "payment-identifier"
+
+var goodIdentifier = regexp.MustCompile(`^[a-zA-Z0-9_-]{16,128}$`)
+
+// identifierOffer is what a 402 says about it. It is not required: stock clients send none.
+var identifierOffer = jsontext.Value(`{"info":{"required":false},"schema":{"$schema":"https://json-schema.org/draft/2020-12/schema",` +
+	`"type":"object","properties":{"required":{"type":"boolean"},"id":{"type":"string","minLength":16,"maxLength":128,` +
+	`"pattern":"^[a-zA-Z0-9_-]+$"}},"required":["required"]}}`)
+
+// identifierOf returns the identifier of a payment, or "" without one. false if it is malformed.
+func identifierOf(payload *x402.PaymentPayload) (string, bool) {
+	raw, ok := payload.Extensions[identifierExtension]
+	if !ok || raw.Kind() == 'n' {
+		return "", true
+	}
+	var extension struct {
+		Info struct {
+			ID *string `json:"id"`
+		} `json:"info"`
+	}
+	if json.Unmarshal(raw, &extension) != nil {
+		return "", false
+	}
+	if extension.Info.ID == nil {
+		return "", true
+	}
+	return *extension.Info.ID, goodIdentifier.MatchString(*extension.Info.ID)
+}

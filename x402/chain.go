@@ -1,0 +1,507 @@
+package x402
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/ethereum/go-ethereum/rpc"
+)
+
+const (
+	// chainTimeout bounds one attempt of one call, chainAttempts the patience with an endpoint that is busy or away.
+	chainTimeout  = 10 * time.Second
+	chainAttempts = 3
+	// chainPause is the wait after the first attempt; each further one doubles it.
+	chainPause = 500 * time.Millisecond
+	// logBlocks is how many blocks one eth_getLogs asks about at first; public endpoints allow 500 to 10,000.
+	logBlocks = 2000
+	// sinceMargin is how far before the given time the search for an authorization's event begins: the clocks of the
+	// chain and of the asker differ.
+	sinceMargin = 10 * time.Minute
+)
+
+// What the token contract is asked, and the events that it leaves (ERC-20, EIP-3009).
+var (
+	selectorBalanceOf          = hexutil.MustDecode("0x70a08231")
+	selectorAuthorizationState = hexutil.MustDecode("0xe94a0102")
+
+	topicTransfer              = common.HexToHash("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef")
+	topicAuthorizationUsed     = common.HexToHash("0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5")
+	topicAuthorizationCanceled = common.HexToHash("0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81")
+)
+
+// Chain reads an EVM chain over JSON-RPC; public endpoints will do. It is safe for concurrent use once its fields are
+// set. Each call to the endpoint has ten seconds and is made up to three times while the endpoint is busy or away
+// (429, 5xx, no connection). Addresses, nonces and hashes are taken in any case and returned in lower case; amounts
+// are in atomic units; times are UTC. An error means that the answer is not known; it never holds the URL, in which
+// many endpoints want to see a key.
+type Chain struct {
+	// URL is the endpoint, http:// or https://.
+	URL string
+	// HTTPClient sends the requests; nil means one with the default transport.
+	HTTPClient *http.Client
+}
+
+// AuthorizationState is what the chain knows of an EIP-3009 authorization. Neither Used nor Cancelled means that it was
+// open at ChainTime; if ChainTime is not before its validBefore, it can never be used.
+type AuthorizationState struct {
+	// Used is true if the authorization has moved its money.
+	Used bool
+	// Cancelled is true if its authorizer took it back: it can never be used.
+	Cancelled bool
+	// Transaction is the hash of the transaction that used or cancelled it, 0x and 64 hex digits; else "".
+	Transaction string
+	// To and Amount say where the money went and how much, if Used.
+	To     string
+	Amount uint64
+	// At is the time of that transaction's block.
+	At time.Time
+	// ChainTime is the time of the block whose state was read, the newest one.
+	ChainTime time.Time
+}
+
+// Transfer is money that moved.
+type Transfer struct {
+	From, To    string
+	Amount      uint64
+	Transaction string
+	Block       uint64
+	LogIndex    uint64
+}
+
+// UsedAuthorization is an authorization with the transfer that it made.
+type UsedAuthorization struct {
+	Authorizer, Nonce string
+	Transfer          Transfer
+}
+
+// ChainID returns the number in the chain's CAIP-2 id.
+func (c *Chain) ChainID(ctx context.Context) (uint64, error) {
+	var id hexutil.Uint64
+	err := c.call(ctx, &id, "eth_chainId")
+	return uint64(id), err
+}
+
+// Newest returns the newest block's number and time.
+func (c *Chain) Newest(ctx context.Context) (number uint64, at time.Time, err error) {
+	newest, err := c.block(ctx, rpc.LatestBlockNumber)
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	return uint64(newest.Number), newest.time(), nil
+}
+
+// BlockAt returns the number of the newest block that is not younger than at, and 0 if the whole chain is younger.
+func (c *Chain) BlockAt(ctx context.Context, at time.Time) (uint64, error) {
+	newest, err := c.block(ctx, rpc.LatestBlockNumber)
+	if err != nil {
+		return 0, err
+	}
+	return c.blockAt(ctx, at, newest)
+}
+
+// blockAt searches between the first block and high.
+func (c *Chain) blockAt(ctx context.Context, at time.Time, high *block) (uint64, error) {
+	if !at.Before(high.time()) {
+		return uint64(high.Number), nil
+	}
+	low, err := c.block(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	if at.Before(low.time()) {
+		return 0, nil
+	}
+	// low is never younger than at and high always is. Most chains have their blocks at equal distances, so a guess in
+	// proportion is nearly right at once; every second step halves, so that any other chain takes few steps, too.
+	for halve := false; high.Number-low.Number > 1; halve = !halve {
+		gap := uint64(high.Number - low.Number)
+		step := gap / 2
+		if !halve {
+			step = uint64(float64(gap) * float64(at.Sub(low.time())) / float64(high.time().Sub(low.time())))
+		}
+		middle, err := c.block(ctx, rpc.BlockNumber(uint64(low.Number)+min(max(step, 1), gap-1)))
+		if err != nil {
+			return 0, err
+		}
+		if at.Before(middle.time()) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return uint64(low.Number), nil
+}
+
+// Balance returns what holder has of the token asset at the newest block.
+func (c *Chain) Balance(ctx context.Context, asset, holder string) (uint64, error) {
+	return c.balance(ctx, asset, holder, rpc.LatestBlockNumber)
+}
+
+// BalanceAt returns what holder had of the token asset at the end of a block. Most endpoints remember this of the last
+// few minutes only and fail for older blocks.
+func (c *Chain) BalanceAt(ctx context.Context, asset, holder string, block uint64) (uint64, error) {
+	return c.balance(ctx, asset, holder, rpc.BlockNumber(block))
+}
+
+func (c *Chain) balance(ctx context.Context, asset, holder string, at rpc.BlockNumber) (uint64, error) {
+	if !isAddress(holder) {
+		return 0, fmt.Errorf("holder %q is not an address", holder)
+	}
+	word, err := c.ask(ctx, asset, at, selectorBalanceOf, addressWord(holder))
+	if err != nil {
+		return 0, err
+	}
+	return amountOf(word)
+}
+
+// HasCode tells whether there is a contract at the address: a smart wallet's signature only the chain can judge.
+func (c *Chain) HasCode(ctx context.Context, address string) (bool, error) {
+	if !isAddress(address) {
+		return false, fmt.Errorf("%q is not an address", address)
+	}
+	var code hexutil.Bytes
+	err := c.call(ctx, &code, "eth_getCode", common.HexToAddress(address), rpc.LatestBlockNumber)
+	return len(code) > 0, err
+}
+
+// Authorization returns the state of an EIP-3009 authorization of the token asset. since is a time before which it
+// cannot have been used or cancelled, with a tolerance of ten minutes. It is an error if the token says that it is
+// used, but there is no event that tells what became of it: it was used earlier, or the endpoint's parts disagree.
+func (c *Chain) Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (AuthorizationState, error) {
+	if !isAddress(authorizer) || !isHex(nonce, 32, 32) {
+		return AuthorizationState{}, errors.New("an authorization is named by an address and a nonce of 32 bytes")
+	}
+	newest, err := c.block(ctx, rpc.LatestBlockNumber)
+	if err != nil {
+		return AuthorizationState{}, err
+	}
+	// The state is asked of that very block, not of the latest: behind one URL stand many nodes, and one that lags
+	// would call open what its newer neighbour's time seems to have closed for good.
+	used, err := c.ask(ctx, asset, rpc.BlockNumber(newest.Number), selectorAuthorizationState, addressWord(authorizer), common.HexToHash(nonce))
+	if err != nil {
+		return AuthorizationState{}, err
+	}
+	state := AuthorizationState{ChainTime: newest.time()}
+	if used == (common.Hash{}) {
+		return state, nil
+	}
+	first, err := c.blockAt(ctx, since.Add(-sinceMargin), newest)
+	if err != nil {
+		return AuthorizationState{}, err
+	}
+	topics := []any{[]common.Hash{topicAuthorizationUsed, topicAuthorizationCanceled}, addressWord(authorizer), common.HexToHash(nonce)}
+	for log, err := range c.logs(ctx, asset, topics, first, uint64(newest.Number)) {
+		if err != nil {
+			return AuthorizationState{}, err
+		}
+		return c.closed(ctx, asset, log, state)
+	}
+	return AuthorizationState{}, fmt.Errorf("the token calls the authorization used, but has no event of it since %s",
+		since.UTC().Format(time.RFC3339))
+}
+
+// closed completes the state by the event that ended the authorization.
+func (c *Chain) closed(ctx context.Context, asset string, event eventLog, state AuthorizationState) (AuthorizationState, error) {
+	mined, err := c.block(ctx, rpc.BlockNumber(event.BlockNumber))
+	if err != nil {
+		return AuthorizationState{}, err
+	}
+	state.Transaction, state.At = event.TransactionHash.Hex(), mined.time()
+	if event.Topics[0] == topicAuthorizationCanceled {
+		state.Cancelled = true
+		return state, nil
+	}
+	used, err := c.AuthorizationsIn(ctx, asset, state.Transaction)
+	if err != nil {
+		return AuthorizationState{}, err
+	}
+	for _, one := range used {
+		if one.Authorizer == addressOf(event.Topics[1]) && one.Nonce == event.Topics[2].Hex() {
+			state.Used, state.To, state.Amount = true, one.Transfer.To, one.Transfer.Amount
+			return state, nil
+		}
+	}
+	return AuthorizationState{}, fmt.Errorf("transaction %s uses the authorization, but has no transfer of it", state.Transaction)
+}
+
+// AuthorizationsIn returns the authorizations of the token asset that a transaction used, each with its transfer; a
+// facilitator may put several into one transaction. The token must leave its events in EIP-3009's order, as USDC does:
+// AuthorizationUsed, then the transfer that it made.
+func (c *Chain) AuthorizationsIn(ctx context.Context, asset, transaction string) ([]UsedAuthorization, error) {
+	if !isAddress(asset) || !isHex(transaction, 32, 32) {
+		return nil, fmt.Errorf("%q is not a transaction's hash, or %q not a token's address", transaction, asset)
+	}
+	var receipt *struct {
+		Logs []eventLog `json:"logs"`
+	}
+	if err := c.call(ctx, &receipt, "eth_getTransactionReceipt", common.HexToHash(transaction)); err != nil {
+		return nil, err
+	}
+	if receipt == nil {
+		return nil, fmt.Errorf("the chain has no receipt of transaction %s", transaction)
+	}
+	var found []UsedAuthorization
+	var open *eventLog // the authorization whose transfer has not come yet
+	for i, log := range receipt.Logs {
+		switch {
+		case log.Address != common.HexToAddress(asset):
+		case log.is(topicAuthorizationUsed):
+			open = &receipt.Logs[i]
+		case open != nil && log.is(topicTransfer) && log.Topics[1] == open.Topics[1]:
+			transfer, err := log.transfer()
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, UsedAuthorization{transfer.From, open.Topics[2].Hex(), transfer})
+			open = nil
+		}
+	}
+	return found, nil
+}
+
+// Transfers yields what moved to an address in the blocks from and until, both included, oldest first. Transfers of
+// nothing, which anybody can make in anybody's name, are left out. After an error nothing more comes.
+func (c *Chain) Transfers(ctx context.Context, asset, to string, from, until uint64) iter.Seq2[Transfer, error] {
+	return c.transfers(ctx, asset, to, []any{topicTransfer, nil, addressWord(to)}, from, until)
+}
+
+// Payouts yields what moved away from an address, as [Chain.Transfers] does for what came.
+func (c *Chain) Payouts(ctx context.Context, asset, holder string, from, until uint64) iter.Seq2[Transfer, error] {
+	return c.transfers(ctx, asset, holder, []any{topicTransfer, addressWord(holder)}, from, until)
+}
+
+func (c *Chain) transfers(ctx context.Context, asset, holder string, topics []any, first, last uint64) iter.Seq2[Transfer, error] {
+	return func(yield func(Transfer, error) bool) {
+		if !isAddress(holder) {
+			yield(Transfer{}, fmt.Errorf("holder %q is not an address", holder))
+			return
+		}
+		for log, err := range c.logs(ctx, asset, topics, first, last) {
+			var transfer Transfer
+			if err == nil {
+				transfer, err = log.transfer()
+			}
+			if err == nil && transfer.Amount == 0 {
+				continue
+			}
+			if !yield(transfer, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// logs yields the token's events with these topics in the blocks first to last, oldest first. Where the endpoint
+// refuses so many blocks at once, it asks for half as many, and stays with that.
+func (c *Chain) logs(ctx context.Context, asset string, topics []any, first, last uint64) iter.Seq2[eventLog, error] {
+	return func(yield func(eventLog, error) bool) {
+		if !isAddress(asset) {
+			yield(eventLog{}, fmt.Errorf("token contract %q is not an address", asset))
+			return
+		}
+		for size := uint64(logBlocks); first <= last; {
+			end := min(first+size-1, last)
+			var found []eventLog
+			err := c.call(ctx, &found, "eth_getLogs", map[string]any{
+				"address": common.HexToAddress(asset), "topics": topics, "fromBlock": hexutil.Uint64(first), "toBlock": hexutil.Uint64(end),
+			})
+			if refused, ok := errors.AsType[*rpcRefusal](err); ok && refused.ofThisCall() && size > 1 {
+				size /= 2
+				continue
+			}
+			if err != nil {
+				yield(eventLog{}, err)
+				return
+			}
+			for _, log := range found {
+				if log.Removed || log.Address != common.HexToAddress(asset) {
+					continue
+				}
+				if len(log.Topics) != 3 { // three in each of the events that are asked for
+					yield(eventLog{}, fmt.Errorf("an event in transaction %s has %d topics", log.TransactionHash, len(log.Topics)))
+					return
+				}
+				if !yield(log, nil) {
+					return
+				}
+			}
+			first = end + 1
+		}
+	}
+}
+
+// ask calls a view function of the token contract at a block and returns the one word that it answers.
+func (c *Chain) ask(ctx context.Context, asset string, at rpc.BlockNumber, selector []byte, arguments ...common.Hash) (common.Hash, error) {
+	if !isAddress(asset) {
+		return common.Hash{}, fmt.Errorf("token contract %q is not an address", asset)
+	}
+	input := append(hexutil.Bytes{}, selector...)
+	for _, argument := range arguments {
+		input = append(input, argument[:]...)
+	}
+	var output hexutil.Bytes
+	call := map[string]any{"to": common.HexToAddress(asset), "data": input}
+	if err := c.call(ctx, &output, "eth_call", call, at); err != nil {
+		return common.Hash{}, err
+	}
+	if len(output) != common.HashLength { // nothing comes from an address without a contract
+		return common.Hash{}, fmt.Errorf("there is no token with authorizations (EIP-3009) at %s", asset)
+	}
+	return common.BytesToHash(output), nil
+}
+
+func (c *Chain) block(ctx context.Context, number rpc.BlockNumber) (*block, error) {
+	var found *block
+	if err := c.call(ctx, &found, "eth_getBlockByNumber", number, false); err != nil {
+		return nil, err
+	}
+	if found == nil {
+		return nil, fmt.Errorf("the endpoint does not have block %s", number)
+	}
+	return found, nil
+}
+
+// call makes one JSON-RPC call, which only reads and so may be repeated.
+func (c *Chain) call(ctx context.Context, result any, method string, params ...any) error {
+	for attempt, wait := 1, chainPause; ; attempt, wait = attempt+1, 2*wait {
+		err := c.callOnce(ctx, result, method, params...)
+		if err == nil {
+			return nil
+		}
+		refused, ok := errors.AsType[*rpcRefusal](err)
+		if attempt == chainAttempts || ctx.Err() != nil || ok && !refused.passes() {
+			return fmt.Errorf("chain %s: %w", method, err)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return fmt.Errorf("chain %s: %w", method, ctx.Err())
+		}
+	}
+}
+
+func (c *Chain) callOnce(ctx context.Context, result any, method string, params ...any) error {
+	parsed, err := url.Parse(c.URL)
+	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" {
+		return errors.New("the endpoint's URL is not an http:// or https:// one")
+	}
+	ctx, cancel := context.WithTimeout(ctx, chainTimeout)
+	defer cancel()
+	// Over HTTP a client has no connection of its own: it costs nothing and needs no end.
+	client, err := rpc.DialOptions(ctx, c.URL, rpc.WithHTTPClient(c.HTTPClient))
+	if err != nil {
+		return errors.New("the endpoint's URL is not an http:// or https:// one")
+	}
+	err = client.CallContext(ctx, result, method, params...)
+	if status, ok := errors.AsType[rpc.HTTPError](err); ok {
+		return &rpcRefusal{status: status.StatusCode}
+	}
+	if answered, ok := errors.AsType[rpc.Error](err); ok {
+		return &rpcRefusal{code: answered.ErrorCode(), message: answered.Error()}
+	}
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return failed.Err // without the URL
+	}
+	return err
+}
+
+// rpcRefusal is what an endpoint answered instead of a result: an HTTP status, or JSON-RPC's code and message.
+type rpcRefusal struct {
+	status  int
+	code    int
+	message string
+}
+
+// Error quotes the message, cut to what fits in a line: endpoints explain their limits there.
+func (r *rpcRefusal) Error() string {
+	if r.status != 0 {
+		return fmt.Sprintf("status %d", r.status)
+	}
+	return fmt.Sprintf("error %d: %.200q", r.code, r.message)
+}
+
+// passes tells whether the same call may succeed soon: too many calls, or a node that does not have the newest block
+// yet.
+func (r *rpcRefusal) passes() bool {
+	switch {
+	case r.status != 0:
+		return r.status == http.StatusTooManyRequests || r.status >= http.StatusInternalServerError
+	case r.code == -32005 || r.code == -32016: // a limit is reached (EIP-1474); over the rate limit
+		return true
+	}
+	return (r.code == -32000 || r.code == -32001) && strings.Contains(r.message, "not found")
+}
+
+// ofThisCall tells whether the endpoint may have refused what was asked for, and not to serve at all. Every endpoint
+// says in its own way that a range of blocks is too wide.
+func (r *rpcRefusal) ofThisCall() bool {
+	switch r.status {
+	case 0:
+		return r.code != -32016 && r.code != -32601 // over the rate limit; no such method
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests:
+		return false
+	}
+	return r.status < http.StatusInternalServerError
+}
+
+// block is what is needed of a block's header.
+type block struct {
+	Number    hexutil.Uint64 `json:"number"`
+	Timestamp hexutil.Uint64 `json:"timestamp"`
+}
+
+func (b *block) time() time.Time { return time.Unix(int64(b.Timestamp), 0).UTC() }
+
+// eventLog is an event that a contract left.
+type eventLog struct {
+	Address         common.Address `json:"address"`
+	Topics          []common.Hash  `json:"topics"`
+	Data            hexutil.Bytes  `json:"data"`
+	BlockNumber     hexutil.Uint64 `json:"blockNumber"`
+	TransactionHash common.Hash    `json:"transactionHash"`
+	LogIndex        hexutil.Uint64 `json:"logIndex"`
+	Removed         bool           `json:"removed"`
+}
+
+// is tells whether the event is that one; all that are read here have two indexed members.
+func (l eventLog) is(topic common.Hash) bool { return len(l.Topics) == 3 && l.Topics[0] == topic }
+
+// transfer reads the event Transfer.
+func (l eventLog) transfer() (Transfer, error) {
+	if len(l.Data) != common.HashLength {
+		return Transfer{}, fmt.Errorf("the Transfer in transaction %s has no amount", l.TransactionHash)
+	}
+	amount, err := amountOf(common.BytesToHash(l.Data))
+	return Transfer{
+		From: addressOf(l.Topics[1]), To: addressOf(l.Topics[2]), Amount: amount,
+		Transaction: l.TransactionHash.Hex(), Block: uint64(l.BlockNumber), LogIndex: uint64(l.LogIndex),
+	}, err
+}
+
+// addressWord is an address as the word that contracts take and topics hold.
+func addressWord(address string) common.Hash {
+	return common.BytesToHash(common.HexToAddress(address).Bytes())
+}
+
+func addressOf(word common.Hash) string {
+	return hexutil.Encode(word[common.HashLength-common.AddressLength:])
+}
+
+// amountOf reads an amount; no token worth paying with has more than 2^64-1 units.
+func amountOf(word common.Hash) (uint64, error) {
+	const high = common.HashLength - 8
+	if common.BytesToHash(word[:high]) != (common.Hash{}) {
+		return 0, errors.New("an amount on the chain is larger than 2^64-1 atomic units")
+	}
+	return binary.BigEndian.Uint64(word[high:]), nil
+}
