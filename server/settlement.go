@@ -154,7 +154,13 @@ type unclearSettlement struct {
 	cause error
 }
 
-func (e *unclearSettlement) Error() string { return e.Reason }
+func (e *unclearSettlement) Error() string {
+	if e.cause == nil {
+		return e.Reason
+	}
+	return e.Reason + ": " + e.cause.Error()
+}
+
 func (e *unclearSettlement) Unwrap() error { return e.cause }
 
 // attempt settles a payment once and says what came of it: the transaction (empty if an earlier attempt settled it and

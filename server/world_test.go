@@ -20,6 +20,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
+	"github.com/jackc/pgx/v5"
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
@@ -43,6 +44,7 @@ type world struct {
 // place is what the tests of one world share; fuzzing looks at one place from many tests.
 type place struct {
 	url         string
+	server      *server.Server
 	store       *store.Store
 	databaseURL string
 	ledger      *devnet.Ledger
@@ -59,12 +61,25 @@ type place struct {
 
 var playMoney, _ = x402.LookupNetwork(x402.NetworkBaseSepolia)
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB, settings ...setting) *world {
 	t.Helper()
-	return newWorldOn(t, storetest.URL(t))
+	return newWorldOn(t, storetest.URL(t), settings...)
 }
 
-func newWorldOn(t testing.TB, databaseURL string) *world {
+// setting changes how a world's server is run.
+type setting func(config *server.Config, chain *server.Chain, facilitatorURL string)
+
+// withChain lets the server look at the chain.
+func withChain(_ *server.Config, chain *server.Chain, facilitatorURL string) {
+	*chain = &x402.Chain{URL: facilitatorURL + "/rpc"}
+}
+
+// withDeferral lets the server answer cheap calls before they settle.
+func withDeferral(caps store.Caps) setting {
+	return func(config *server.Config, _ *server.Chain, _ string) { config.Deferred = caps }
+}
+
+func newWorldOn(t testing.TB, databaseURL string, settings ...setting) *world {
 	t.Helper()
 	w := (&place{log: &safeBuffer{}, databaseURL: databaseURL}).seenBy(t)
 	var err error
@@ -86,11 +101,14 @@ func newWorldOn(t testing.TB, databaseURL string) *world {
 	}))
 	config := server.Config{BaseURL: "http://parley.test", Network: playMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL}
 	log := slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	parleyServer, err := server.New(config, w.store, &x402.Facilitator{BaseURL: facilitator.URL}, nil, log)
-	if err != nil {
+	var chain server.Chain
+	for _, set := range settings {
+		set(&config, &chain, facilitator.URL)
+	}
+	if w.server, err = server.New(config, w.store, &x402.Facilitator{BaseURL: facilitator.URL}, chain, log); err != nil {
 		t.Fatal(err)
 	}
-	front := httptest.NewServer(parleyServer.Handler())
+	front := httptest.NewServer(w.server.Handler())
 	w.url = front.URL
 	t.Cleanup(func() {
 		front.Close()
@@ -122,6 +140,31 @@ func (w *world) secret(texts ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.secrets = append(w.secrets, texts...)
+}
+
+// recover runs the recovery worker until no payment is open.
+func (w *world) recover() {
+	w.t.Helper()
+	const states = `'settling', 'unknown', 'owed'`
+	ctx, stop := context.WithCancel(w.t.Context())
+	ended := make(chan struct{})
+	go func() { w.server.Recover(ctx); close(ended) }()
+	defer func() { stop(); <-ended }()
+	for deadline := time.Now().Add(20 * time.Second); w.count("SELECT count(*) FROM payments WHERE state IN ("+states+")") > 0; {
+		if time.Now().After(deadline) {
+			w.query(func(c *pgx.Conn) error {
+				rows, err := c.Query(w.t.Context(), "SELECT concat_ws(' ', operation, state, failure_reason, attempts) FROM payments WHERE state IN ("+states+")")
+				if err != nil {
+					return err
+				}
+				left, err := pgx.CollectRows(rows, pgx.RowTo[string])
+				w.t.Errorf("payments are left: %v", left)
+				return err
+			})
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // revenue is what the payee has, in atomic units.
@@ -373,3 +416,16 @@ func (b *safeBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.buffer.String()
 }
+
+// admin is the answer of the operators' listener: its status and body; of /metrics only the body.
+func (w *world) admin(path string) string {
+	w.t.Helper()
+	recorder := httptest.NewRecorder()
+	w.server.Admin().ServeHTTP(recorder, httptest.NewRequestWithContext(w.t.Context(), http.MethodGet, path, nil))
+	if path == "/metrics" {
+		return recorder.Body.String()
+	}
+	return fmt.Sprintf("%d %s", recorder.Code, recorder.Body)
+}
+
+func address(key *ecdsa.PrivateKey) string { return crypto.PubkeyToAddress(key.PublicKey).Hex() }

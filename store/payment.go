@@ -141,7 +141,7 @@ func (s *Store) ClaimOpenPayments(ctx context.Context, network, asset string, li
 			SELECT id FROM payments
 			WHERE state IN ('settling', 'unknown', 'owed') AND network = @network AND asset = @asset
 				AND (attempts < @most OR transaction <> '')
-				AND (lease_until < now() OR (owner IS NOT NULL AND owner NOT IN (SELECT owner FROM alive)))
+				AND (lease_until < now() OR (owner <> @owner AND owner NOT IN (SELECT owner FROM alive)))
 			ORDER BY lease_until LIMIT @limit FOR UPDATE SKIP LOCKED
 		) RETURNING *`, map[string]any{
 		"class": presenceClass, "owner": s.owner, "seconds": lease.Seconds(), "network": network, "asset": asset, "limit": limit, "most": maxAttempts,

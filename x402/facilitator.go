@@ -72,7 +72,9 @@ type StatusError struct {
 }
 
 // Error returns the status.
-func (e *StatusError) Error() string { return fmt.Sprintf("no verdict in the answer with status %d", e.Status) }
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("no verdict in the answer with status %d", e.Status)
+}
 
 // Supported asks what the facilitator can do. It waits and repeats on 429, honouring Retry-After up to ten seconds,
 // three attempts in all. A failure should keep no server from starting: it only means that nobody knows yet.

@@ -1,0 +1,242 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// TestRecoveryDeliversWhatWasPaid: the money moved, the answer was lost, and nobody comes again. The effect is made all
+// the same, once, whatever the operation; whoever does come again finds the answer.
+func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, newcomer := w.agent("alice"), w.agent("bob"), w.wallet(10*dollar)
+	alice.send(bob, "to be read")
+	var reserved struct{ TAN string }
+	if a := w.pay(newcomer, "/register/request_account", `{"requested_username":"carol"}`); json.Unmarshal(a.body, &reserved) != nil || reserved.TAN == "" {
+		t.Fatalf("carol's TAN: %v", a)
+	}
+	w.secret(reserved.TAN)
+	group := alice.founds("a group", bob)
+	for _, test := range []struct {
+		method, path, body string
+		by                 *agent
+		effect             string
+	}{
+		{http.MethodPost, "/chat/private/send", `{"recipient_agent_id":` + quote(bob.id) + `,"content":"found later"}`, alice, `SELECT count(*) FROM messages WHERE content = 'found later'`},
+		{http.MethodGet, "/agent/unread?page_size=10", "", bob, `SELECT count(*) FROM memberships m JOIN conversations c ON c.id = conversation_id
+			WHERE kind = 'private' AND m.read_number = c.last_number AND m.unread_own = 0 AND c.last_number > 0 AND agent_id = (SELECT id FROM agents WHERE username = 'bob')`},
+		{http.MethodPost, "/chat/group/edit", `{"chat_id":` + quote(group) + `,"name":"renamed"}`, alice, `SELECT count(*) FROM conversations WHERE name = 'renamed'`},
+		{http.MethodPost, "/agent/rotate_key", `{}`, bob, `SELECT count(*) FROM agents WHERE username = 'bob' AND previous_key_hash IS NOT NULL`},
+		{http.MethodPost, "/register/request_account", `{"requested_username":"dave"}`, nil, `SELECT count(*) FROM registrations WHERE username = 'dave'`},
+		{http.MethodPost, "/register/create_account", `{"username":"carol","tan":` + quote(reserved.TAN) + `,"description":""}`, nil, `SELECT count(*) FROM agents WHERE username = 'carol'`},
+	} {
+		wallet, headers := newcomer, []string{}
+		if test.by != nil {
+			wallet, headers = test.by.wallet, []string{"X-API-KEY", test.by.key}
+		}
+		path, _, _ := bytes.Cut([]byte(test.path), []byte("?"))
+		headers = append(headers, x402.HeaderPaymentSignature, w.signFor(wallet, test.method, string(path)))
+		revenue, before := w.revenue(), w.count(test.effect)
+		mend := w.breakFacilitator(w.settleAndThen(hangUp))
+		if a := w.call(test.method, test.path, test.body, headers...); a.status != http.StatusServiceUnavailable {
+			t.Errorf("%s, the settlement's answer lost: %v, want 503", test.path, a)
+		}
+		mend()
+		if w.count(test.effect) != before {
+			t.Errorf("%s: the effect is there although the settlement is not known", test.path)
+		}
+		w.recover()
+		charged := w.revenue() - revenue
+		if w.count(test.effect) != before+1 {
+			t.Errorf("%s: %d effects after recovery, want one", test.path, w.count(test.effect)-before)
+		}
+		first := w.call(test.method, test.path, test.body, headers...)
+		second := w.call(test.method, test.path, test.body, headers...)
+		if first.status != http.StatusOK || !bytes.Equal(first.body, second.body) {
+			t.Errorf("%s, sent again: %v and %v, want the stored answer", test.path, first, second)
+		}
+		if w.count(test.effect) != before+1 || w.revenue()-revenue != charged || charged == 0 {
+			t.Errorf("%s: sent again it had %d effects for %d", test.path, w.count(test.effect)-before, w.revenue()-revenue)
+		}
+	}
+	if w.count(`SELECT count(*) FROM payments WHERE state <> 'delivered' OR request IS NOT NULL OR payload IS NOT NULL OR key_hash IS NOT NULL`) != 0 {
+		t.Error("a payment is not delivered, or keeps what it needs no more")
+	}
+}
+
+// TestRecoveredRotationReplacesOnlyItsKey: an agent that gave up on a rotation and made another one keeps that key.
+func TestRecoveredRotationReplacesOnlyItsKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	mend := w.breakFacilitator(w.settleAndThen(hangUp))
+	if a := w.pay(alice.wallet, "/agent/rotate_key", `{}`, "X-API-KEY", alice.key); a.status != http.StatusServiceUnavailable {
+		t.Fatalf("the settlement's answer lost: %v, want 503", a)
+	}
+	mend()
+	rotated := w.rotated(w.pay(alice.wallet, "/agent/rotate_key", `{}`, "X-API-KEY", alice.key))
+	w.recover()
+	if w.count(`SELECT count(*) FROM payments WHERE state = 'undeliverable'`) != 1 {
+		t.Error("the first rotation was delivered, or is lost")
+	}
+	if a := w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", rotated, x402.HeaderPaymentSignature, w.signFor(alice.wallet, http.MethodGet, "/agent/me")); a.status != http.StatusOK {
+		t.Errorf("the key of the second rotation: %v, want 200", a)
+	}
+}
+
+// TestRefusalAfterALostAnswer: after an attempt whose answer was lost, a refusal is not the last word until that attempt
+// cannot be under way any more.
+func TestRefusalAfterALostAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	poor := w.wallet(1)
+	payment := w.sign(poor, "/chat/private/send")
+	send := func() answer {
+		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"for nothing"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	}
+	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { hangUp(rw); return true })
+	if a := send(); a.status != http.StatusServiceUnavailable {
+		t.Errorf("the facilitator hangs up: %v, want 503", a)
+	}
+	mend()
+	if a := send(); a.status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
+		t.Errorf("refused while the first attempt may be under way: %v, want 503 payment_unknown", a)
+	}
+	w.exec(`UPDATE payments SET unclear_at = unclear_at - interval '31 seconds' WHERE state = 'unknown'`)
+	if a := send(); a.status != http.StatusPaymentRequired || a.Code != "payment_refused" {
+		t.Errorf("refused when nothing is under way any more: %v, want 402", a)
+	}
+	if w.count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 || w.count(`SELECT count(*) FROM messages`) != 0 {
+		t.Error("the payment is not failed, or there is a message")
+	}
+}
+
+// TestInconclusiveRefusals: some refusals leave it open whether a transfer is on its way.
+func TestInconclusiveRefusals(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	for _, reason := range []string{"unexpected_settle_error", "duplicate_settlement", "invalid_exact_evm_failed_to_get_receipt", ""} {
+		mend := w.breakFacilitator(w.settleAndThen(func(rw http.ResponseWriter) {
+			fmt.Fprintf(rw, `{"success":false,"errorReason":%q,"transaction":"","network":"eip155:84532"}`, reason)
+		}))
+		if a := w.pay(alice.wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":`+quote("it was "+reason)+`}`, "X-API-KEY", alice.key); a.status != http.StatusServiceUnavailable {
+			t.Errorf("refused as %q: %v, want 503", reason, a)
+		}
+		mend()
+	}
+	w.recover()
+	if w.count(`SELECT count(*) FROM messages`) != 4 {
+		t.Errorf("%d messages after recovery, want 4", w.count(`SELECT count(*) FROM messages`))
+	}
+}
+
+// TestChainDecides: with an endpoint of the chain it is found out for certain what became of a payment.
+func TestChainDecides(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChain)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	var signed x402.Authorization
+	pay := func(name string, fault func(http.ResponseWriter, *http.Request) bool) answer {
+		payment := w.sign(alice.wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
+		mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool { return r.URL.Path == "/settle" && fault(rw, r) })
+		defer mend()
+		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":`+quote(name)+`}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	}
+	hang := func(rw http.ResponseWriter, _ *http.Request) bool { hangUp(rw); return true }
+	expire := func() {
+		w.exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown'`)
+	}
+
+	pay("moved and expired", w.settleAndThen(hangUp))
+	expire()
+	pay("never moved and expired", hang)
+	w.exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown' AND nonce = '` + signed.Nonce + `'`)
+	pay("cancelled", hang)
+	if err := w.ledger.Cancel(signed.From, signed.Nonce); err != nil {
+		t.Fatal(err)
+	}
+	// Somebody else brings the payer's authorization to the chain before us: the money is ours all the same.
+	if a := pay("settled by somebody else", func(http.ResponseWriter, *http.Request) bool {
+		if err := w.ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, "0x"+fmt.Sprintf("%064d", 7)); err != nil {
+			t.Error(err)
+		}
+		return false
+	}); a.status != http.StatusOK {
+		t.Errorf("settled by somebody else: %v, want 200", a)
+	}
+	if a := pay("cancelled before it came", func(http.ResponseWriter, *http.Request) bool {
+		if err := w.ledger.Cancel(signed.From, signed.Nonce); err != nil {
+			t.Error(err)
+		}
+		return false
+	}); a.status != http.StatusPaymentRequired {
+		t.Errorf("cancelled before it came: %v, want 402", a)
+	}
+	w.recover()
+	for name, want := range map[string]int64{"moved and expired": 1, "never moved and expired": 0, "cancelled": 0, "settled by somebody else": 1, "cancelled before it came": 0} {
+		if got := w.count(`SELECT count(*) FROM messages WHERE content = '` + name + `'`); got != want {
+			t.Errorf("%s: %d messages, want %d", name, got, want)
+		}
+	}
+	if failed := w.count(`SELECT count(*) FROM payments WHERE state = 'failed'`); failed != 3 {
+		t.Errorf("%d payments failed, want 3", failed)
+	}
+	if paid := w.count(`SELECT sum(amount)::bigint FROM payments WHERE state = 'delivered'`); uint64(paid) != w.revenue() {
+		t.Errorf("the payee has %d, delivered was %d", w.revenue(), paid)
+	}
+}
+
+// TestOnlyRowsOfTheDeadAreTakenUp: what a living server settles is left to it, what a dead one began is not.
+func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	mend := w.breakFacilitator(w.settleAndThen(hangUp))
+	w.pay(alice.wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"whose?"}`, "X-API-KEY", alice.key)
+	mend()
+	claim := func() int {
+		t.Helper()
+		rows, err := w.store.ClaimOpenPayments(t.Context(), playMoney.ID, strings.ToLower(playMoney.Asset), 10, 50, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(rows)
+	}
+	other, err := store.Open(t.Context(), w.databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	living, die := context.WithCancel(t.Context())
+	ready, gone := make(chan struct{}), make(chan struct{})
+	go func() { other.BePresent(living, func() { close(ready) }); close(gone) }()
+	<-ready
+	w.exec(`UPDATE payments SET lease_until = now() - interval '1 second' WHERE state = 'unknown'`)
+	if rows, err := other.ClaimOpenPayments(t.Context(), playMoney.ID, strings.ToLower(playMoney.Asset), 10, 50, time.Hour); err != nil || len(rows) != 1 {
+		t.Fatalf("the other server claims %d payments (%v), want 1", len(rows), err)
+	}
+	if got := claim(); got != 0 {
+		t.Errorf("%d payments of a living server were taken up", got)
+	}
+	die()
+	<-gone
+	deadline := time.Now().Add(10 * time.Second)
+	for claim() == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the payment of a dead server was not taken up")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
