@@ -42,8 +42,8 @@ chain: build postgres conformance/chain/node_modules ## The official clients and
 conformance/node_modules: conformance/package.json conformance/package-lock.json
 	cd conformance && npm ci --no-audit --no-fund && touch node_modules
 
-# anvil's package is for Linux on amd64 and names a newer Node than its program, which is no script, needs: hence --force.
-# Elsewhere set ANVIL to an anvil of the machine's own. None of the packages needs its install scripts.
+# anvil's package is for Linux on amd64 and asks for Node 20, which its program does not use: hence --force. On other
+# machines set ANVIL to an anvil of their own. None of the packages needs its install scripts.
 conformance/chain/node_modules: conformance/chain/package.json conformance/chain/package-lock.json
 	cd conformance/chain && npm ci --force --ignore-scripts --no-audit --no-fund && touch node_modules
 

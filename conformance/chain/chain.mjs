@@ -11,7 +11,7 @@ import { decodePaymentResponseHeader } from "@x402/core/http";
 import { createSigner, decodeXPaymentResponse, wrapFetchWithPayment as wrapFetchWithPaymentV1 } from "x402-fetch";
 import { numberToHex, parseSignature, serializeSignature } from "viem";
 import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
-import { command, newFacilitator, startChain, startDatabase, startServer, until, usdc } from "./world.mjs";
+import { command, newFacilitator, startChain, startDatabase, startLine, startServer, until, usdc } from "./world.mjs";
 
 globalThis.crypto ??= webcrypto; // Node 18 keeps it to itself
 
@@ -21,10 +21,11 @@ const database = await startDatabase();
 const facilitator = await newFacilitator(chain);
 const payee = privateKeyToAddress(generatePrivateKey());
 console.log(command("migrate", "--database-url", database.url).trim());
-const server = await startServer([
+const settings = [
   ...["--network", "eip155:84532", "--payee", payee],
   ...["--facilitator-url", facilitator.url, "--database-url", database.url],
-]);
+];
+let server = await startServer(settings);
 
 let contract; // what calls cost is read from it, not repeated here
 let expected = 0n; // what the payee must have been paid
@@ -164,16 +165,11 @@ await check("the official v2 client: two agents register, one writes, one reads"
   chat = await journey(alice, bob);
 });
 
-const { x402Version } = await (await fetch(`${server.url}/agent/me`)).json();
-if (x402Version === 1) {
-  await check("the official v1 client: two agents register, one writes, one reads", async () => {
-    const carol = await register(await clientV1(await chain.wallet(rich)), "carol");
-    const dave = await register(await clientV1(await chain.wallet(rich)), "dave");
-    await journey(carol, dave);
-  });
-} else {
-  console.log("--  the official v1 client: this server does not speak v1");
-}
+await check("the official v1 client: two agents register, one writes, one reads", async () => {
+  const carol = await register(await clientV1(await chain.wallet(rich)), "carol");
+  const dave = await register(await clientV1(await chain.wallet(rich)), "dave");
+  await journey(carol, dave);
+});
 
 await chain.everySecond(); // from here on a settlement takes its time
 
@@ -229,21 +225,29 @@ await check("money for one message and five signed for: one is sent, four are re
 
 await chain.atOnce();
 
-await check("an authorization that was cancelled on the chain buys nothing", async () => {
-  const payer = clientV2(await chain.wallet(rich));
-  const payment = await message("cancelled", payer);
-  const { nonce } = payment.payload.payload.authorization;
-  const signature = await payer.wallet.account.signTypedData({
+// cancel has the payer take the authorization back on the chain.
+async function cancel({ wallet }, { payload }) {
+  const { nonce } = payload.payload.authorization;
+  const signature = await wallet.account.signTypedData({
     domain: { name: "USDC", version: "2", chainId: 84532, verifyingContract: usdc },
     types: { CancelAuthorization: [{ name: "authorizer", type: "address" }, { name: "nonce", type: "bytes32" }] },
     primaryType: "CancelAuthorization",
-    message: { authorizer: payer.wallet.address, nonce },
+    message: { authorizer: wallet.address, nonce },
   });
   const { r, s, v } = parseSignature(signature);
-  await chain.write("cancelAuthorization", payer.wallet.address, nonce, Number(v), r, s);
+  await chain.write("cancelAuthorization", wallet.address, nonce, Number(v), r, s);
+}
+async function boughtNothing(payer, payment, content) {
   await refused(await payment.send(), 402, "payment_refused");
-  assert.equal(await chain.balance(payer.wallet.address), rich);
-  assert.equal((await contents(bob, chat)).includes("cancelled"), false);
+  assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 0);
+  assert.equal((await contents(bob, chat)).includes(content), false);
+}
+
+await check("an authorization that was cancelled on the chain buys nothing", async () => {
+  const payer = clientV2(await chain.wallet(rich));
+  const payment = await message("cancelled", payer);
+  await cancel(payer, payment);
+  await boughtNothing(payer, payment, "cancelled");
 });
 
 // interrupted sends a payment and kills the facilitator when its transaction is on the way and not yet in a block.
@@ -262,28 +266,88 @@ async function sentOnce(payer, content) {
   assert.equal((await contents(bob, chat)).filter((each) => each === content).length, 1);
 }
 
-await check("the facilitator dies after it sent the transfer, the block comes, the payment is sent again", async () => {
+// settledIn sends one payment, always the same as the server asks for, until its outcome is known.
+async function settledIn(payer, payment, content) {
+  let answer;
+  await until("the outcome is known", async () => (answer = await payment.send()).status !== 503);
+  expected += price("/chat/private/send");
+  assert.equal(answer.status, 200, await answer.text());
+  await sentOnce(payer, content);
+}
+
+await check("the facilitator dies after it sent the transfer, and the payment is sent again", async () => {
   const { payer, payment } = await interrupted("interrupted");
   await chain.atOnce();
   await facilitator.start();
-  const answer = await payment.send();
-  assert.equal(answer.status, 200, await answer.text());
+  await settledIn(payer, payment, "interrupted");
+});
+
+await check("the facilitator dies after it sent the transfer, and nobody sends the payment again", async () => {
+  const { payer } = await interrupted("forgotten");
+  await chain.atOnce();
+  await facilitator.start();
+  const open = "SELECT id FROM payments WHERE state IN ('settling', 'unknown')";
+  await until("the server has finished it by itself", async () => (await database.query(open)).length === 0, 60_000);
   expected += price("/chat/private/send");
-  await sentOnce(payer, "interrupted");
+  await sentOnce(payer, "forgotten");
 });
 
 await check("a smart wallet pays, with the signatures of both its owners", async () => {
-  const owners = [await chain.wallet(0n), await chain.wallet(0n)];
-  const payer = clientV2(await chain.smartWallet(rich, owners));
+  const payer = clientV2(await chain.smartWallet(rich, 2));
   await call(payer, "/chat/private/send", { recipient_agent_id: bob.id, content: "from two owners" }, alice.key);
   assert.equal((await contents(bob, chat)).includes("from two owners"), true);
 });
 
 await check("a smart wallet without money buys nothing", async () => {
-  const owners = [await chain.wallet(0n), await chain.wallet(0n)];
-  const payment = await message("from a poor wallet", clientV2(await chain.smartWallet(0n, owners)));
-  await refused(await payment.send(), 402, "payment_refused");
-  assert.equal((await contents(bob, chat)).includes("from a poor wallet"), false);
+  const payer = clientV2(await chain.smartWallet(0n, 2));
+  await boughtNothing(payer, await message("from a poor wallet", payer), "from a poor wallet");
+});
+
+await server.stop();
+server = await startServer([...settings, "--rpc-url", chain.url]); // from here on the server looks at the chain itself
+
+await check("a smart wallet pays, with a signature as long as anybody's", async () => {
+  const payer = clientV2(await chain.smartWallet(rich, 1));
+  await call(payer, "/chat/private/send", { recipient_agent_id: bob.id, content: "from one owner" }, alice.key);
+  assert.equal((await contents(bob, chat)).includes("from one owner"), true);
+});
+
+await check("the facilitator dies, the payment is sent again before the block: of its two transfers one fails", async () => {
+  const { payer, payment } = await interrupted("impatient");
+  await facilitator.start({ GAS: "200000" });
+  const answer = payment.send();
+  await until("a second transfer waits too", async () => (await chain.waiting()) === 2);
+  await chain.atOnce();
+  await answer;
+  await settledIn(payer, payment, "impatient");
+  await facilitator.kill();
+  await facilitator.start();
+});
+
+await check("the facilitator dies, and its successor does not reach the chain", async () => {
+  const { payer, payment } = await interrupted("lost");
+  await chain.atOnce();
+  await facilitator.start({ RPC_URL: "http://127.0.0.1:9" });
+  await until("the server asks the chain itself", async () => (await payment.send()).status === 200);
+  await facilitator.kill();
+  await facilitator.start();
+  await settledIn(payer, payment, "lost");
+});
+
+await check("an authorization that was cancelled while its outcome was unknown buys nothing", async () => {
+  const payer = clientV2(await chain.wallet(rich));
+  const payment = await message("cancelled in between", payer);
+  await facilitator.kill();
+  const line = await startLine(chain.url);
+  await facilitator.start({ RPC_URL: line.url });
+  const answer = payment.send();
+  await until("the facilitator sends the transfer", () => line.lost === 1);
+  await facilitator.kill();
+  line.stop();
+  await refused(await answer, 503, "payment_unknown");
+  await cancel(payer, payment);
+  await facilitator.start();
+  await boughtNothing(payer, payment, "cancelled in between");
 });
 
 await check("the ledger says what the chain says", async () => {

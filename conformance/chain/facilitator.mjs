@@ -1,7 +1,9 @@
 // The official facilitator (@x402/core, @x402/evm, unmodified) behind the three paths of its HTTP API. It comes as a library;
 // the HTTP around it and the wallet below are what every operator of one adds.
 //
-//   RPC_URL=http://127.0.0.1:8545 PRIVATE_KEY=0x… PORT=8403 node facilitator.mjs
+//   RPC_URL=http://127.0.0.1:8545 PRIVATE_KEY=0x… PORT=8403 [GAS=200000] node facilitator.mjs
+//
+// With GAS it does not have the node estimate, and so does not learn beforehand that a transfer will fail.
 import { createServer } from "node:http";
 import { webcrypto } from "node:crypto";
 import { x402Facilitator } from "@x402/core/facilitator";
@@ -12,6 +14,10 @@ import { privateKeyToAccount } from "viem/accounts";
 import { baseSepolia } from "viem/chains";
 
 globalThis.crypto ??= webcrypto; // Node 18 keeps it to itself
+
+const gas = process.env.GAS && BigInt(process.env.GAS);
+// Without the chain the library also leaves a promise of its own unanswered, which would end the process.
+process.on("unhandledRejection", (error) => console.log("unhandled:", error.message.split("\n")[0]));
 
 const account = privateKeyToAccount(process.env.PRIVATE_KEY);
 const wallet = createWalletClient({
@@ -27,7 +33,7 @@ const inTurn = (send) => (args) => (last = last.then(() => send(args), () => sen
 const signer = toFacilitatorEvmSigner({
   ...wallet,
   address: account.address,
-  writeContract: inTurn((args) => wallet.writeContract(args)),
+  writeContract: inTurn((args) => wallet.writeContract({ gas, ...args })),
   sendTransaction: inTurn((args) => wallet.sendTransaction(args)),
 });
 const facilitator = registerExactEvmScheme(new x402Facilitator(), { signer, networks: "eip155:84532" });

@@ -3,6 +3,7 @@
 import { spawn, spawnSync } from "node:child_process";
 import { strict as assert } from "node:assert";
 import { readFileSync } from "node:fs";
+import { createServer as createHTTPServer } from "node:http";
 import { createRequire } from "node:module";
 import { createServer } from "node:net";
 import { fileURLToPath } from "node:url";
@@ -74,6 +75,25 @@ function freePort() {
   });
 }
 
+// A line to the node on which every transaction is lost.
+export async function startLine(node) {
+  const line = { lost: 0 };
+  const server = createHTTPServer(async (request, response) => {
+    let body = "";
+    for await (const chunk of request) body += chunk;
+    if (JSON.parse(body).method === "eth_sendRawTransaction") {
+      line.lost++;
+      return;
+    }
+    const answer = await fetch(node, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    response.writeHead(answer.status, { "Content-Type": "application/json" }).end(await answer.text());
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  line.url = `http://127.0.0.1:${server.address().port}`;
+  line.stop = () => server.close();
+  return line;
+}
+
 function compile() {
   const output = JSON.parse(
     solc.compile(
@@ -125,8 +145,9 @@ export async function startChain() {
       await write("mint", account.address, money);
       return { key, account, address: account.address };
     },
-    // smartWallet is a contract that pays when all owners have signed.
-    smartWallet: async (money, owners) => {
+    // smartWallet is a contract that pays when so many owners have signed.
+    smartWallet: async (money, count) => {
+      const owners = Array.from({ length: count }, () => privateKeyToAccount(generatePrivateKey()));
       const hash = await client.deployContract({
         abi: Wallet.abi,
         bytecode: `0x${Wallet.evm.bytecode.object}`,
@@ -135,7 +156,7 @@ export async function startChain() {
       const address = (await mined(hash)).contractAddress;
       await write("mint", address, money);
       const signTypedData = async (message) => {
-        const signatures = await Promise.all(owners.map((owner) => owner.account.signTypedData(message)));
+        const signatures = await Promise.all(owners.map((owner) => owner.signTypedData(message)));
         return `0x${signatures.map((signature) => signature.slice(2)).join("")}`;
       };
       return { address, account: { address, signTypedData } };
