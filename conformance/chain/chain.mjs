@@ -282,6 +282,21 @@ await check("the facilitator dies after it sent the transfer, and the payment is
   await settledIn(payer, payment, "interrupted");
 });
 
+await check("the facilitator does not hear that the node took its transfer", async () => {
+  const payer = clientV2(await chain.wallet(rich));
+  const payment = await message("unheard", payer);
+  const line = await startLine(chain.url, { heard: true });
+  await facilitator.kill();
+  await facilitator.start({ RPC_URL: line.url });
+  const answer = await payment.send();
+  assert.equal(line.lost, 1);
+  await facilitator.kill();
+  line.stop();
+  await facilitator.start();
+  assert.notEqual(answer.status, 402, await answer.text());
+  await settledIn(payer, payment, "unheard");
+});
+
 await check("the facilitator dies after it sent the transfer, and nobody sends the payment again", async () => {
   const { payer } = await interrupted("forgotten");
   await chain.atOnce();
@@ -338,7 +353,7 @@ await check("an authorization that was cancelled while its outcome was unknown b
   const payer = clientV2(await chain.wallet(rich));
   const payment = await message("cancelled in between", payer);
   await facilitator.kill();
-  const line = await startLine(chain.url);
+  const line = await startLine(chain.url, { heard: false });
   await facilitator.start({ RPC_URL: line.url });
   const answer = payment.send();
   await until("the facilitator sends the transfer", () => line.lost === 1);

@@ -75,18 +75,19 @@ function freePort() {
   });
 }
 
-// A line to the node on which every transaction is lost.
-export async function startLine(node) {
+// A line to the node on which every transaction is lost, or where that is `heard` by the node, its answer.
+export async function startLine(node, { heard }) {
   const line = { lost: 0 };
   const server = createHTTPServer(async (request, response) => {
     let body = "";
     for await (const chunk of request) body += chunk;
-    if (JSON.parse(body).method === "eth_sendRawTransaction") {
-      line.lost++;
-      return;
-    }
+    const isTransaction = JSON.parse(body).method === "eth_sendRawTransaction";
+    if (isTransaction) line.lost++;
+    if (isTransaction && !heard) return;
     const answer = await fetch(node, { method: "POST", headers: { "Content-Type": "application/json" }, body });
-    response.writeHead(answer.status, { "Content-Type": "application/json" }).end(await answer.text());
+    const text = await answer.text();
+    if (isTransaction) request.socket.destroy();
+    else response.writeHead(answer.status, { "Content-Type": "application/json" }).end(text);
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   line.url = `http://127.0.0.1:${server.address().port}`;
