@@ -35,8 +35,17 @@ contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocl
 npm: build conformance/node_modules ## The official npm client pays its way through `parley dev`
 	cd conformance && PARLEY=../$(BIN)/parley node journey.mjs
 
+chain: build postgres conformance/chain/node_modules ## The official clients and facilitator, and a real EVM node, around `parley serve`
+	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
+	cd conformance/chain && PARLEY=../../$(BIN)/parley POSTGRES=../../$(BIN)/chain-postgres node chain.mjs
+
 conformance/node_modules: conformance/package.json conformance/package-lock.json
 	cd conformance && npm ci --no-audit --no-fund && touch node_modules
+
+# anvil's package is for Linux on amd64 and asks for Node 20, which its program does not use: hence --force. On other
+# machines set ANVIL to an anvil of their own. None of the packages needs its install scripts.
+conformance/chain/node_modules: conformance/chain/package.json conformance/chain/package-lock.json
+	cd conformance/chain && npm ci --force --ignore-scripts --no-audit --no-fund && touch node_modules
 
 in-step: generate ## Fail if the generated code is not what openapi.yaml says
 	git diff --exit-code -- gen client
@@ -68,4 +77,4 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm in-step fuzz plans attack attacked check postgres
+.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres

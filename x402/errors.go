@@ -60,7 +60,10 @@ const (
 func Inconclusive(reason string) bool {
 	switch reason {
 	case "", ReasonSettlementPending, ReasonUnexpectedSettle, "duplicate_settlement",
-		"invalid_exact_evm_failed_to_get_receipt", "invalid_exact_evm_failed_to_execute_transfer":
+		"invalid_exact_evm_failed_to_get_receipt", "invalid_exact_evm_failed_to_execute_transfer",
+		// The official facilitator answers so too when the node took the transfer and its answer was lost; and a
+		// transfer that was reverted may have come second to another with the same authorization.
+		"invalid_exact_evm_transaction_failed":
 		return true
 	}
 	return false

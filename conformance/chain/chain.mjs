@@ -1,0 +1,379 @@
+// Parley in production mode between parts that are not ours: the official clients of both protocol versions, the official
+// facilitator, and a real EVM node with an EIP-3009 token where Base Sepolia has its USDC. What was paid is read from the
+// chain, never from the server. One line for each check; the first failure ends it with the logs.
+//
+//   PARLEY=../../bin/parley POSTGRES=../../bin/chain-postgres node chain.mjs
+import { strict as assert } from "node:assert";
+import { webcrypto } from "node:crypto";
+import { x402Client, x402HTTPClient, wrapFetchWithPayment } from "@x402/fetch";
+import { registerExactEvmScheme } from "@x402/evm/exact/client";
+import { decodePaymentResponseHeader } from "@x402/core/http";
+import { createSigner, decodeXPaymentResponse, wrapFetchWithPayment as wrapFetchWithPaymentV1 } from "x402-fetch";
+import { numberToHex, parseSignature, serializeSignature } from "viem";
+import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
+import { command, newFacilitator, startChain, startDatabase, startLine, startServer, until, usdc } from "./world.mjs";
+
+globalThis.crypto ??= webcrypto; // Node 18 keeps it to itself
+
+const began = Date.now();
+const chain = await startChain();
+const database = await startDatabase();
+const facilitator = await newFacilitator(chain);
+const payee = privateKeyToAddress(generatePrivateKey());
+console.log(command("migrate", "--database-url", database.url).trim());
+const settings = [
+  ...["--network", "eip155:84532", "--payee", payee],
+  ...["--facilitator-url", facilitator.url, "--database-url", database.url],
+];
+let server = await startServer(settings);
+
+let contract; // what calls cost is read from it, not repeated here
+let expected = 0n; // what the payee must have been paid
+const price = (path) => BigInt(contract.paths[path].post["x-payment-info"].protocols[0].x402.amount);
+
+async function check(what, holds) {
+  try {
+    await holds();
+    assert.equal(await chain.balance(payee), expected, "the payee's balance on the chain is not the sum of what was bought");
+    console.log(`ok  ${what}`);
+  } catch (error) {
+    console.error(`--- the facilitator:\n${facilitator.log()}--- the server:\n${server.log()}`);
+    console.error(`not ok  ${what}\n`, error);
+    process.exit(1); // ends the processes too
+  }
+}
+const late = setTimeout(() => check("the whole takes less than four minutes", () => assert.fail("it took longer")), 230_000);
+
+const request = (body, headers = {}) => ({
+  method: "POST",
+  headers: { "Content-Type": "application/json", ...headers },
+  body: JSON.stringify(body),
+});
+const withKey = (key) => (key ? { "X-API-KEY": key } : {});
+
+// Each of the two official clients, around a wallet: how it pays, and where it finds the receipt.
+function clientV2(wallet) {
+  const client = new x402Client();
+  registerExactEvmScheme(client, { signer: wallet.account });
+  return {
+    wallet,
+    client,
+    fetch: wrapFetchWithPayment(fetch, client),
+    receipt: (response) => decodePaymentResponseHeader(response.headers.get("PAYMENT-RESPONSE")),
+    network: "eip155:84532",
+  };
+}
+async function clientV1(wallet) {
+  const signer = await createSigner("base-sepolia", wallet.key);
+  return {
+    wallet,
+    fetch: wrapFetchWithPaymentV1(fetch, signer, 1_000_000n), // it refuses more than 0.10 USD by itself
+    receipt: (response) => decodeXPaymentResponse(response.headers.get("X-PAYMENT-RESPONSE")),
+    network: "base-sepolia",
+  };
+}
+
+// call pays for one call, which must succeed, and finds the very transfer on the chain.
+async function call(payer, path, body, key) {
+  const response = await payer.fetch(server.url + path, request(body, withKey(key)));
+  return paid(payer, path, response);
+}
+async function paid(payer, path, response) {
+  const answer = await response.json();
+  assert.equal(response.status, 200, `POST ${path}: ${response.status} ${JSON.stringify(answer)}`);
+  expected += price(path);
+  const receipt = payer.receipt(response);
+  assert.equal(receipt.success, true);
+  assert.equal(receipt.network, payer.network);
+  assert.equal(receipt.payer.toLowerCase(), payer.wallet.address.toLowerCase());
+  const transfers = await chain.transfers(payer.wallet.address, payee);
+  const transfer = transfers.find(({ transactionHash }) => transactionHash === receipt.transaction);
+  assert.equal(transfer?.args.value, price(path), `POST ${path}: the transfer of the receipt is on the chain`);
+  return answer;
+}
+async function register(payer, username) {
+  const { tan } = await call(payer, "/register/request_account", { requested_username: username });
+  const { api_key } = await call(payer, "/register/create_account", { username, tan, description: "An agent that pays." });
+  const { agent_id } = await call(payer, "/agent/profile", { username }, api_key);
+  return { payer, username, key: api_key, id: agent_id };
+}
+const send = (from, to, content) => call(from.payer, "/chat/private/send", { recipient_agent_id: to.id, content }, from.key);
+const contents = async (agent, chat) => {
+  const { messages } = await call(agent.payer, "/chat/private/messages", { chat_id: chat }, agent.key);
+  return messages.map(({ content }) => content);
+};
+
+async function journey(first, second) {
+  const before = await chain.balance(first.payer.wallet.address);
+  const sent = await send(first, second, "Hello 👋 over a chain that is not ours.");
+  assert.deepEqual(await contents(second, sent.chat_id), ["Hello 👋 over a chain that is not ours."]);
+  assert.equal(before - (await chain.balance(first.payer.wallet.address)), price("/chat/private/send"));
+  return sent.chat_id;
+}
+
+// sign has the official v2 client sign the payment for a call and leaves the sending to the caller, as often as it likes.
+async function sign(payer, path, body, key) {
+  const unpaid = await fetch(server.url + path, request(body, withKey(key)));
+  assert.equal(unpaid.status, 402);
+  const client = new x402HTTPClient(payer.client);
+  const encode = (payload) => {
+    const headers = { ...withKey(key), ...client.encodePaymentSignatureHeader(payload) };
+    return { payload, encode, send: (other = body) => fetch(server.url + path, request(other, headers)) };
+  };
+  return encode(await payer.client.createPaymentPayload(client.getPaymentRequiredResponse((name) => unpaid.headers.get(name))));
+}
+async function refused(response, status, code) {
+  const answer = await response.json();
+  assert.equal(response.status, status, JSON.stringify(answer));
+  assert.equal(answer.code, code, JSON.stringify(answer));
+  assert.equal(answer.charged, false, JSON.stringify(answer));
+  return answer;
+}
+
+const rich = 3_000_000n;
+let alice, bob, chat; // registered in the first journey, and part of everything after it
+const message = async (content, wallet = alice.payer) =>
+  sign(wallet, "/chat/private/send", { recipient_agent_id: bob.id, content }, alice.key);
+
+await check("the token on the chain is USDC to those who sign", async () => {
+  const separator = "0x71f17a3b2ff373b803d70a5a07c046c1a2bc8e89c09ef722fcb047abe94c9818"; // that of USDC on Base Sepolia
+  assert.equal(await chain.read("DOMAIN_SEPARATOR"), separator);
+});
+
+await check("the server starts without its facilitator and names its prices", async () => {
+  contract = await (await fetch(`${server.url}/openapi.json`)).json();
+  for (const [path, item] of Object.entries(contract.paths)) {
+    if (!item.post?.["x-payment-info"]) continue;
+    const response = await fetch(server.url + path, { method: "POST" });
+    assert.equal(response.status, 402, path);
+  }
+});
+
+await check("a payment that no facilitator hears of is kept, and taken when one comes up", async () => {
+  const payer = clientV2(await chain.wallet(rich));
+  const path = "/register/request_account";
+  const payment = await sign(payer, path, { requested_username: "patient" });
+  await refused(await payment.send(), 503, "payment_unknown");
+  await facilitator.start();
+  await paid(payer, path, await payment.send());
+  assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 1);
+});
+
+await check("the official v2 client: two agents register, one writes, one reads", async () => {
+  alice = await register(clientV2(await chain.wallet(rich)), "alice");
+  bob = await register(clientV2(await chain.wallet(rich)), "bob");
+  chat = await journey(alice, bob);
+});
+
+await check("the official v1 client: two agents register, one writes, one reads", async () => {
+  const carol = await register(await clientV1(await chain.wallet(rich)), "carol");
+  const dave = await register(await clientV1(await chain.wallet(rich)), "dave");
+  await journey(carol, dave);
+});
+
+await chain.everySecond(); // from here on a settlement takes its time
+
+await check("one payment sent again gives the same answer and moves nothing; for another request it is refused", async () => {
+  const path = "/chat/private/send";
+  const payment = await message("once");
+  const [first, second] = [await payment.send(), await payment.send()];
+  assert.equal(second.headers.get("PAYMENT-RESPONSE"), first.headers.get("PAYMENT-RESPONSE"));
+  const repeated = await second.json();
+  assert.deepEqual(repeated, await paid(alice.payer, path, first));
+  await refused(await payment.send({ recipient_agent_id: bob.id, content: "twice" }), 409, "payment_reused");
+  const said = await contents(bob, chat);
+  assert.deepEqual([said.includes("once"), said.includes("twice")], [true, false]);
+});
+
+await check("a signature's twin with the other s is refused, by the server and by the token", async () => {
+  const payer = clientV2(await chain.wallet(rich));
+  const { payload, encode } = await message("malleated", payer);
+  const { authorization, signature } = payload.payload;
+  const { r, s, yParity } = parseSignature(signature);
+  const order = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n; // of secp256k1
+  const twin = { r, s: numberToHex(order - BigInt(s), { size: 32 }), yParity: 1 - yParity };
+  const { from, to, value, validAfter, validBefore, nonce } = authorization;
+  const terms = [from, to, ...[value, validAfter, validBefore].map(BigInt), nonce];
+  const transfer = (v, r, s) => chain.simulate("transferWithAuthorization", ...terms, v, r, s);
+  await transfer(27 + yParity, r, s);
+  await assert.rejects(transfer(27 + twin.yParity, twin.r, twin.s), /invalid signature/);
+  payload.payload.signature = serializeSignature(twin);
+  await refused(await encode(payload).send(), 402, "payment_refused");
+});
+
+await check("ten copies of one payment at once: one transfer, one message", async () => {
+  const payer = clientV2(await chain.wallet(rich));
+  const payment = await message("copied", payer);
+  const answers = await Promise.all(Array.from({ length: 10 }, () => payment.send()));
+  await Promise.all(answers.slice(1).map(async (answer) => assert.equal(answer.status, 200, await answer.text())));
+  await paid(payer, "/chat/private/send", answers[0]);
+  assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 1);
+  assert.equal((await contents(bob, chat)).filter((content) => content === "copied").length, 1);
+});
+
+await check("money for one message and five signed for: one is sent, four are refused", async () => {
+  const payer = clientV2(await chain.wallet(price("/chat/private/send")));
+  const payments = await Promise.all([1, 2, 3, 4, 5].map((number) => message(`overspent ${number}`, payer)));
+  const answers = await Promise.all(payments.map((payment) => payment.send()));
+  const [good, bad] = [answers.filter(({ status }) => status === 200), answers.filter(({ status }) => status !== 200)];
+  for (const answer of bad) await refused(answer, 402, "payment_refused");
+  assert.equal(good.length, 1);
+  await paid(payer, "/chat/private/send", good[0]);
+  assert.equal(await chain.balance(payer.wallet.address), 0n);
+  assert.equal((await contents(bob, chat)).filter((content) => content.startsWith("overspent")).length, 1);
+});
+
+await chain.atOnce();
+
+// cancel has the payer take the authorization back on the chain.
+async function cancel({ wallet }, { payload }) {
+  const { nonce } = payload.payload.authorization;
+  const signature = await wallet.account.signTypedData({
+    domain: { name: "USDC", version: "2", chainId: 84532, verifyingContract: usdc },
+    types: { CancelAuthorization: [{ name: "authorizer", type: "address" }, { name: "nonce", type: "bytes32" }] },
+    primaryType: "CancelAuthorization",
+    message: { authorizer: wallet.address, nonce },
+  });
+  const { r, s, v } = parseSignature(signature);
+  await chain.write("cancelAuthorization", wallet.address, nonce, Number(v), r, s);
+}
+async function boughtNothing(payer, payment, content) {
+  await refused(await payment.send(), 402, "payment_refused");
+  assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 0);
+  assert.equal((await contents(bob, chat)).includes(content), false);
+}
+
+await check("an authorization that was cancelled on the chain buys nothing", async () => {
+  const payer = clientV2(await chain.wallet(rich));
+  const payment = await message("cancelled", payer);
+  await cancel(payer, payment);
+  await boughtNothing(payer, payment, "cancelled");
+});
+
+// interrupted sends a payment and kills the facilitator when its transaction is on the way and not yet in a block.
+async function interrupted(content) {
+  const payer = clientV2(await chain.wallet(rich));
+  const payment = await message(content, payer);
+  await chain.byHand();
+  const answer = payment.send();
+  await until("the transfer waits for its block", async () => (await chain.waiting()) === 1);
+  await facilitator.kill();
+  await refused(await answer, 503, "payment_unknown");
+  return { payer, payment };
+}
+async function sentOnce(payer, content) {
+  assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 1);
+  assert.equal((await contents(bob, chat)).filter((each) => each === content).length, 1);
+}
+
+// settledIn sends one payment, always the same as the server asks for, until its outcome is known.
+async function settledIn(payer, payment, content) {
+  let answer;
+  await until("the outcome is known", async () => (answer = await payment.send()).status !== 503);
+  expected += price("/chat/private/send");
+  assert.equal(answer.status, 200, await answer.text());
+  await sentOnce(payer, content);
+}
+
+await check("the facilitator dies after it sent the transfer, and the payment is sent again", async () => {
+  const { payer, payment } = await interrupted("interrupted");
+  await chain.atOnce();
+  await facilitator.start();
+  await settledIn(payer, payment, "interrupted");
+});
+
+await check("the facilitator does not hear that the node took its transfer", async () => {
+  const payer = clientV2(await chain.wallet(rich));
+  const payment = await message("unheard", payer);
+  const line = await startLine(chain.url, { heard: true });
+  await facilitator.kill();
+  await facilitator.start({ RPC_URL: line.url });
+  const answer = await payment.send();
+  assert.equal(line.lost, 1);
+  await facilitator.kill();
+  line.stop();
+  await facilitator.start();
+  assert.notEqual(answer.status, 402, await answer.text());
+  await settledIn(payer, payment, "unheard");
+});
+
+await check("the facilitator dies after it sent the transfer, and nobody sends the payment again", async () => {
+  const { payer } = await interrupted("forgotten");
+  await chain.atOnce();
+  await facilitator.start();
+  const open = "SELECT id FROM payments WHERE state IN ('settling', 'unknown')";
+  await until("the server has finished it by itself", async () => (await database.query(open)).length === 0, 60_000);
+  expected += price("/chat/private/send");
+  await sentOnce(payer, "forgotten");
+});
+
+await check("a smart wallet pays, with the signatures of both its owners", async () => {
+  const payer = clientV2(await chain.smartWallet(rich, 2));
+  await call(payer, "/chat/private/send", { recipient_agent_id: bob.id, content: "from two owners" }, alice.key);
+  assert.equal((await contents(bob, chat)).includes("from two owners"), true);
+});
+
+await check("a smart wallet without money buys nothing", async () => {
+  const payer = clientV2(await chain.smartWallet(0n, 2));
+  await boughtNothing(payer, await message("from a poor wallet", payer), "from a poor wallet");
+});
+
+await server.stop();
+server = await startServer([...settings, "--rpc-url", chain.url]); // from here on the server looks at the chain itself
+
+await check("a smart wallet pays, with a signature as long as anybody's", async () => {
+  const payer = clientV2(await chain.smartWallet(rich, 1));
+  await call(payer, "/chat/private/send", { recipient_agent_id: bob.id, content: "from one owner" }, alice.key);
+  assert.equal((await contents(bob, chat)).includes("from one owner"), true);
+});
+
+await check("the facilitator dies, the payment is sent again before the block: of its two transfers one fails", async () => {
+  const { payer, payment } = await interrupted("impatient");
+  await facilitator.start({ GAS: "200000" });
+  const answer = payment.send();
+  await until("a second transfer waits too", async () => (await chain.waiting()) === 2);
+  await chain.atOnce();
+  await answer;
+  await settledIn(payer, payment, "impatient");
+  await facilitator.kill();
+  await facilitator.start();
+});
+
+await check("the facilitator dies, and its successor does not reach the chain", async () => {
+  const { payer, payment } = await interrupted("lost");
+  await chain.atOnce();
+  await facilitator.start({ RPC_URL: "http://127.0.0.1:9" });
+  await until("the server asks the chain itself", async () => (await payment.send()).status === 200);
+  await facilitator.kill();
+  await facilitator.start();
+  await settledIn(payer, payment, "lost");
+});
+
+await check("an authorization that was cancelled while its outcome was unknown buys nothing", async () => {
+  const payer = clientV2(await chain.wallet(rich));
+  const payment = await message("cancelled in between", payer);
+  await facilitator.kill();
+  const line = await startLine(chain.url, { heard: false });
+  await facilitator.start({ RPC_URL: line.url });
+  const answer = payment.send();
+  await until("the facilitator sends the transfer", () => line.lost === 1);
+  await facilitator.kill();
+  line.stop();
+  await refused(await answer, 503, "payment_unknown");
+  await cancel(payer, payment);
+  await facilitator.start();
+  await boughtNothing(payer, payment, "cancelled in between");
+});
+
+await check("the ledger says what the chain says", async () => {
+  const [{ sum }] = await database.query("SELECT sum(amount) FROM payments WHERE state = 'delivered'");
+  assert.equal(BigInt(sum), await chain.balance(payee));
+  assert.deepEqual(await database.query("SELECT id, state FROM payments WHERE state NOT IN ('delivered', 'failed')"), []);
+});
+
+clearTimeout(late);
+await server.stop();
+await facilitator.kill();
+await database.stop();
+await chain.stop();
+console.log(`ok  everything ended after ${Math.round((Date.now() - began) / 1000)} s; the payee has ${expected} atomic units`);

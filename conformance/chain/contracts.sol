@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+pragma solidity 0.8.37;
+
+/// What the checks need of USDC, as the official facilitator and clients meet it: EIP-3009 over an ERC-20 ledger. It has
+/// no constructor and no immutables, so that its code can be put at the address that USDC has on Base Sepolia. The
+/// facilitator reads the words of the refusals.
+contract Token {
+    string public constant name = "USDC";
+    string public constant version = "2";
+    string public constant symbol = "USDC";
+    uint8 public constant decimals = 6;
+
+    bytes32 public constant TRANSFER_WITH_AUTHORIZATION_TYPEHASH = keccak256(
+        "TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)"
+    );
+    bytes32 public constant CANCEL_AUTHORIZATION_TYPEHASH = keccak256("CancelAuthorization(address authorizer,bytes32 nonce)");
+
+    /// secp256k1's order, halved: of a signature's two forms only the one with the lower s counts.
+    uint256 private constant HIGHEST_S = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0;
+
+    mapping(address => uint256) public balanceOf;
+    mapping(address => mapping(bytes32 => bool)) public authorizationState;
+
+    event Transfer(address indexed from, address indexed to, uint256 value);
+    event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce);
+    event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce);
+
+    /// Play money for whoever asks.
+    function mint(address to, uint256 value) external {
+        balanceOf[to] += value;
+        emit Transfer(address(0), to, value);
+    }
+
+    function DOMAIN_SEPARATOR() public view returns (bytes32) {
+        return keccak256(
+            abi.encode(
+                keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"),
+                keccak256(bytes(name)),
+                keccak256(bytes(version)),
+                block.chainid,
+                address(this)
+            )
+        );
+    }
+
+    function transferWithAuthorization(
+        address from,
+        address to,
+        uint256 value,
+        uint256 validAfter,
+        uint256 validBefore,
+        bytes32 nonce,
+        uint8 v,
+        bytes32 r,
+        bytes32 s
+    ) external {
+        transferWithAuthorization(from, to, value, validAfter, validBefore, nonce, abi.encodePacked(r, s, v));
+    }
+
+    function transferWithAuthorization(
+        address from,
+        address to,
+        uint256 value,
+        uint256 validAfter,
+        uint256 validBefore,
+        bytes32 nonce,
+        bytes memory signature
+    ) public {
+        require(block.timestamp > validAfter, "authorization is not yet valid");
+        require(block.timestamp < validBefore, "authorization is expired");
+        spend(
+            from,
+            nonce,
+            keccak256(abi.encode(TRANSFER_WITH_AUTHORIZATION_TYPEHASH, from, to, value, validAfter, validBefore, nonce)),
+            signature
+        );
+        emit AuthorizationUsed(from, nonce);
+        require(balanceOf[from] >= value, "transfer amount exceeds balance");
+        balanceOf[from] -= value;
+        balanceOf[to] += value;
+        emit Transfer(from, to, value);
+    }
+
+    function cancelAuthorization(address authorizer, bytes32 nonce, uint8 v, bytes32 r, bytes32 s) external {
+        spend(
+            authorizer, nonce, keccak256(abi.encode(CANCEL_AUTHORIZATION_TYPEHASH, authorizer, nonce)), abi.encodePacked(r, s, v)
+        );
+        emit AuthorizationCanceled(authorizer, nonce);
+    }
+
+    function spend(address authorizer, bytes32 nonce, bytes32 structHash, bytes memory signature) private {
+        require(!authorizationState[authorizer][nonce], "authorization is used or canceled");
+        bytes32 digest = keccak256(abi.encodePacked(hex"1901", DOMAIN_SEPARATOR(), structHash));
+        require(isValid(authorizer, digest, signature), "invalid signature");
+        authorizationState[authorizer][nonce] = true;
+    }
+
+    /// A contract is asked (ERC-1271), everybody else must have signed.
+    function isValid(address signer, bytes32 digest, bytes memory signature) private view returns (bool) {
+        if (signer.code.length > 0) {
+            (bool ok, bytes memory answer) =
+                signer.staticcall(abi.encodeCall(Wallet.isValidSignature, (digest, signature)));
+            return ok && answer.length >= 32 && abi.decode(answer, (bytes32)) == bytes32(Wallet.isValidSignature.selector);
+        }
+        if (signature.length != 65) return false;
+        (bytes32 r, bytes32 s) = abi.decode(signature, (bytes32, bytes32));
+        if (uint256(s) > HIGHEST_S) return false;
+        address recovered = ecrecover(digest, uint8(signature[64]), r, s);
+        return recovered != address(0) && recovered == signer;
+    }
+}
+
+/// A wallet that pays when all its owners have signed, one after the other: 65 bytes for each (ERC-1271).
+contract Wallet {
+    address[] private owners;
+
+    constructor(address[] memory all) {
+        owners = all;
+    }
+
+    function isValidSignature(bytes32 digest, bytes calldata signature) external view returns (bytes4) {
+        if (signature.length != 65 * owners.length) return 0xffffffff;
+        for (uint256 i = 0; i < owners.length; i++) {
+            bytes calldata own = signature[65 * i:65 * (i + 1)];
+            if (ecrecover(digest, uint8(own[64]), bytes32(own[:32]), bytes32(own[32:64])) != owners[i]) return 0xffffffff;
+        }
+        return Wallet.isValidSignature.selector;
+    }
+}
+
+/// What the official facilitator uses of Multicall3, which every public chain has: it asks for several reasons at once.
+contract Multicall {
+    struct Call {
+        address target;
+        bytes callData;
+    }
+
+    struct Result {
+        bool success;
+        bytes returnData;
+    }
+
+    function tryAggregate(bool requireSuccess, Call[] calldata calls) external payable returns (Result[] memory results) {
+        results = new Result[](calls.length);
+        for (uint256 i = 0; i < calls.length; i++) {
+            (results[i].success, results[i].returnData) = calls[i].target.call(calls[i].callData);
+            require(results[i].success || !requireSuccess, "a call failed");
+        }
+    }
+}

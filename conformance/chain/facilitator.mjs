@@ -1,0 +1,67 @@
+// The official facilitator (@x402/core, @x402/evm, unmodified) behind the three paths of its HTTP API. It comes as a library;
+// the HTTP around it and the wallet below are what every operator of one adds.
+//
+//   RPC_URL=http://127.0.0.1:8545 PRIVATE_KEY=0x… PORT=8403 [GAS=200000] node facilitator.mjs
+//
+// With GAS it does not have the node estimate, and so does not learn beforehand that a transfer will fail.
+import { createServer } from "node:http";
+import { webcrypto } from "node:crypto";
+import { x402Facilitator } from "@x402/core/facilitator";
+import { toFacilitatorEvmSigner } from "@x402/evm";
+import { registerExactEvmScheme } from "@x402/evm/exact/facilitator";
+import { createWalletClient, http, publicActions } from "viem";
+import { privateKeyToAccount } from "viem/accounts";
+import { baseSepolia } from "viem/chains";
+
+globalThis.crypto ??= webcrypto; // Node 18 keeps it to itself
+
+const gas = process.env.GAS && BigInt(process.env.GAS);
+// Without the chain the library also leaves a promise of its own unanswered, which would end the process.
+process.on("unhandledRejection", (error) => console.log("unhandled:", error.message.split("\n")[0]));
+
+const account = privateKeyToAccount(process.env.PRIVATE_KEY);
+const wallet = createWalletClient({
+  account,
+  chain: baseSepolia,
+  transport: http(process.env.RPC_URL, { retryCount: 0 }),
+  pollingInterval: 100,
+}).extend(publicActions);
+
+// One transaction after the other gets its number: two that are prepared at once would get the same.
+let last = Promise.resolve();
+const inTurn = (send) => (args) => (last = last.then(() => send(args), () => send(args)));
+const signer = toFacilitatorEvmSigner({
+  ...wallet,
+  address: account.address,
+  writeContract: inTurn((args) => wallet.writeContract({ gas, ...args })),
+  sendTransaction: inTurn((args) => wallet.sendTransaction(args)),
+});
+const facilitator = registerExactEvmScheme(new x402Facilitator(), { signer, networks: "eip155:84532" });
+
+async function answer(method, path, body) {
+  switch (`${method} ${path}`) {
+    case "GET /supported":
+      return [200, facilitator.getSupported()];
+    case "POST /verify":
+      return [200, await facilitator.verify(body.paymentPayload, body.paymentRequirements)];
+    case "POST /settle":
+      return [200, await facilitator.settle(body.paymentPayload, body.paymentRequirements)];
+    default:
+      return [404, { error: "no such path" }];
+  }
+}
+
+const server = createServer(async (request, response) => {
+  let text = "";
+  for await (const chunk of request) text += chunk;
+  let status, content;
+  try {
+    [status, content] = await answer(request.method, request.url, text && JSON.parse(text));
+  } catch (error) {
+    [status, content] = [500, { error: String(error) }];
+  }
+  const { isValid, invalidReason, success, errorReason } = content;
+  if (request.method === "POST") console.log(request.url, status, JSON.stringify({ isValid, invalidReason, success, errorReason }));
+  response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(content));
+});
+server.listen(Number(process.env.PORT), "127.0.0.1", () => console.log("ready", server.address().port));

@@ -1,0 +1,41 @@
+//go:build unix
+
+// Postgres lends the PostgreSQL of store/embedded to a program that is not Go: it prints the URL of an empty database, and
+// when its standard input ends it stops and leaves nothing behind, so that it never outlives who started it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/parley-chat/parley/store/embedded"
+)
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	folder, err := os.MkdirTemp("", "parley-chain-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	if err := os.Chmod(folder, 0o755); err != nil { // as root PostgreSQL runs as another user, who must be able to pass
+		return err
+	}
+	server, err := embedded.Start(ctx, embedded.Options{Folder: filepath.Join(folder, "postgres"), Volatile: true, Progress: os.Stderr})
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready", server.URL("postgres"))
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return errors.Join(err, server.Stop(), os.RemoveAll(server.Folder())) // which may be elsewhere
+}
