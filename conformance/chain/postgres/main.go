@@ -10,12 +10,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
 	"github.com/parley-chat/parley/store/embedded"
 )
 
 func main() {
+	// An interrupt on the terminal, or nobody left to read, is no reason to leave the folder behind.
+	signal.Ignore(os.Interrupt, syscall.SIGPIPE)
 	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
