@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -79,6 +80,36 @@ func TestRotateKey(t *testing.T) {
 	}
 	w.secret(next.JSON200.APIKey)
 	unauthorized("the key before the last", w.pay(alice.wallet, rotate, `{}`, "X-API-KEY", old))
+}
+
+// TestCopiesOfARotation: copies of one payment all get its answer, also one that was let in with the key that another
+// copy has replaced meanwhile.
+func TestCopiesOfARotation(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string][]setting{"settled first": nil, "deferred": {withDeferral(store.Caps{Call: 100_000, Payer: 100 * dollar, Total: 100 * dollar})}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, settings...)
+			alice := w.agent("alice")
+			for round := range 20 {
+				payment, key := w.sign(alice.wallet, rotate), alice.key
+				answers := make([]answer, 8)
+				var group sync.WaitGroup
+				for i := range answers {
+					group.Go(func() {
+						answers[i], _ = w.try(http.MethodPost, rotate, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment)
+					})
+				}
+				group.Wait()
+				alice.key = w.rotated(answers[0])
+				for _, a := range answers {
+					if a.status != http.StatusOK || !bytes.Equal(a.body, answers[0].body) {
+						t.Fatalf("round %d: a copy got %v, another %v", round, a, answers[0])
+					}
+				}
+			}
+		})
+	}
 }
 
 // TestRotationsThatRace: one key, many payments, one new key. A rotation that comes too late is refused, so that no key

@@ -51,6 +51,7 @@ func (s *Server) gate(next gen.StrictHandlerFunc, _ string) gen.StrictHandlerFun
 		handle := func(ctx context.Context, tx *store.Store) ([]byte, error) {
 			c.SetRequest(original.WithContext(context.WithValue(ctx, transactionKey, tx)))
 			response, err := next(c, request)
+			c.SetRequest(original) // with the payment that came, which payAgain may have exchanged for the stored one
 			if err != nil {
 				return nil, err
 			}
@@ -99,6 +100,9 @@ func (s *Server) pay(ctx context.Context, paid *payment, request any, handle han
 			return nil, errInvalidKey
 		case row == nil:
 			receipt, err = s.payFirst(ctx, paid, request, handle)
+			if s.overtaken(ctx, paid, err) {
+				continue
+			}
 		case !paid.owns(row):
 			return nil, errPaymentReused
 		case row.State == store.PaymentDelivered, row.State == store.PaymentOwed, row.State == store.PaymentDefaulted:
@@ -123,6 +127,19 @@ func (s *Server) pay(ctx context.Context, paid *payment, request any, handle han
 		}
 		return receipt, err
 	}
+}
+
+// overtaken tells whether a payment that was new a moment ago may have been refused for the effect of another copy of it,
+// as a key is no longer good that this very payment has replaced. Then what the other copy was told counts.
+func (s *Server) overtaken(ctx context.Context, paid *payment, err error) bool {
+	if err == nil {
+		return false
+	}
+	if p := problemOf(err); p.charged || p.status >= http.StatusInternalServerError {
+		return false
+	}
+	row, err := s.lookUp(ctx, paid)
+	return err == nil && row != nil
 }
 
 // lookUp finds the payment in the ledger, by its authorization or by the identifier that its payer gave it.

@@ -172,25 +172,28 @@ func (s *Store) PaymentTerms(ctx context.Context) ([]PaymentTerms, error) {
 	return terms, nil
 }
 
-// ResolveSettled records that a payment of unknown outcome was settled in this transaction, 0x and 64 hex digits, as
-// somebody has seen on the chain. It is free to be taken up at once: an open payment with a transaction is delivered
-// without settling again. ErrPaymentMoved if its outcome is not unknown.
+// ResolveSettled records that a payment of unknown outcome, or one that is owed, was settled in this transaction, 0x and
+// 64 hex digits, as somebody has seen on the chain. It is free to be taken up at once: an open payment with a transaction
+// is not settled again. ErrPaymentMoved if its outcome is not unknown, or a server is at it.
 func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction string) error {
 	return s.movePayment(ctx, `UPDATE payments SET transaction = @transaction, lease_until = now(), updated_at = now()
-		WHERE id = @id AND state = 'unknown' RETURNING id`, map[string]any{"id": id, "transaction": transaction})
+		WHERE id = @id AND state IN ('unknown', 'owed') AND owner IS NULL RETURNING id`, map[string]any{"id": id, "transaction": transaction})
 }
 
-// ResolveFailed closes a payment of unknown outcome that, as somebody has seen on the chain, was not settled and never
-// can be, and lets go of what was kept for it. ErrPaymentMoved if its outcome is not unknown, or known to be settled.
+// ResolveFailed closes a payment that, as somebody has seen on the chain, was not settled and never can be: one of
+// unknown outcome has failed, on one that is owed its payer has defaulted. ErrPaymentMoved if its outcome is not unknown,
+// or known to be settled, or a server is at it.
 func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) error {
 	return s.Transaction(ctx, func(tx *Store) error {
-		taken, err := gorm.G[Payment](tx.db).Raw(`UPDATE payments SET state = 'settling'
-			WHERE id = ? AND state = 'unknown' AND transaction = '' RETURNING id, attempts`, id).Find(ctx)
-		if err != nil {
+		taken, err := gorm.G[Payment](tx.db).Raw(`UPDATE payments SET state = CASE state WHEN 'unknown' THEN 'settling' ELSE state END
+			WHERE id = ? AND state IN ('unknown', 'owed') AND owner IS NULL AND transaction = '' RETURNING id, attempts, state`, id).Find(ctx)
+		switch {
+		case err != nil:
 			return fmt.Errorf("resolve payment: %w", err)
-		}
-		if len(taken) == 0 {
+		case len(taken) == 0:
 			return ErrPaymentMoved
+		case taken[0].State == PaymentOwed:
+			return tx.PaymentDefaulted(ctx, &taken[0], reason)
 		}
 		return tx.PaymentFailed(ctx, &taken[0], reason)
 	})

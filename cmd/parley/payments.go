@@ -27,7 +27,7 @@ type payments struct {
 	Export    paymentsExport    `cmd:"" help:"Write all payments that pass the filters, the oldest first, as CSV or as lines of JSON."`
 	Summary   paymentsSummary   `cmd:"" help:"Add payments up by day (UTC) and operation."`
 	Open      paymentsOpen      `cmd:"" help:"List payments whose story has not ended, the oldest first: settling, unknown, owed, undeliverable."`
-	Resolve   paymentsResolve   `cmd:"" help:"Say what became of a payment of unknown outcome, as seen on the chain."`
+	Resolve   paymentsResolve   `cmd:"" help:"Say what became of a payment of unknown outcome, or one that is owed, as seen on the chain."`
 	Reconcile paymentsReconcile `cmd:"" help:"Compare the ledger with the chain. Ends with status 1 if they contradict each other."`
 }
 
@@ -429,8 +429,8 @@ func (p *paymentsOpen) Run(ctx context.Context, to console) error {
 type paymentsResolve struct {
 	Ledger     ledger    `embed:""`
 	ID         uuid.UUID `arg:"" help:"The payment's id."`
-	Settled    string    `xor:"outcome" required:"" placeholder:"0x…" help:"The money came, in this transaction: the server delivers what was paid for."`
-	NotSettled bool      `xor:"outcome" required:"" help:"The money did not come, and the payment's time is over: it has failed."`
+	Settled    string    `xor:"outcome" required:"" placeholder:"0x…" help:"The money came, in this transaction: the server delivers what was paid for, if it has not yet."`
+	NotSettled bool      `xor:"outcome" required:"" help:"The money did not come, and the payment's time is over: it has failed, or its payer defaulted."`
 }
 
 var transactionHash = regexp.MustCompile(`^0x[0-9a-fA-F]{64}$`)
@@ -451,7 +451,7 @@ func (p *paymentsResolve) Run(ctx context.Context, to console) error {
 	if err != nil {
 		return err
 	}
-	done := "it has failed; nothing is kept of it but this record"
+	done := "closed as not settled"
 	if p.NotSettled {
 		// Until then somebody who has the payment could still settle it, after it was called failed.
 		if time.Now().Before(record.ValidBefore) {
@@ -459,14 +459,14 @@ func (p *paymentsResolve) Run(ctx context.Context, to console) error {
 		}
 		err = database.ResolveFailed(ctx, p.ID, notSettled)
 	} else {
-		done = "the server delivers it as soon as it looks again"
+		done = "the server closes it as soon as it looks again"
 		err = database.ResolveSettled(ctx, p.ID, strings.ToLower(p.Settled))
 	}
 	if errors.Is(err, store.ErrPaymentMoved) {
 		if record, err = findPayment(ctx, database, p.ID); err != nil {
 			return err
 		}
-		return fmt.Errorf("the payment is %s%s; only one of unknown outcome can be resolved", record.State, known(record))
+		return fmt.Errorf("the payment is %s%s; only one that is unknown or owed can be resolved", record.State, known(record))
 	}
 	if err != nil {
 		return err
@@ -475,10 +475,13 @@ func (p *paymentsResolve) Run(ctx context.Context, to console) error {
 	return err
 }
 
-// known tells of an open payment that is known to be settled.
+// known tells why an open payment cannot be resolved.
 func known(record *store.PaymentRecord) string {
-	if record.Transaction == "" || !slices.Contains(openStates, record.State) {
+	switch {
+	case !slices.Contains(openStates, record.State):
 		return ""
+	case record.Transaction != "":
+		return " and known to be settled in " + record.Transaction
 	}
-	return " and known to be settled in " + record.Transaction
+	return " and a server is at it"
 }

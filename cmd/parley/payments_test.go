@@ -325,6 +325,38 @@ func TestPaymentsResolve(t *testing.T) {
 	}
 }
 
+// TestPaymentsResolveOwed: what is owed and was not settled in time is a default, and out of the caps.
+func TestPaymentsResolveOwed(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	over := map[string]string{"valid_before": "now() - interval '1 minute'"}
+	settled, lost := b.enter(store.PaymentOwed, 0, nil), b.enter(store.PaymentOwed, 0, over)
+	busy := b.enter(store.PaymentOwed, 0, map[string]string{"valid_before": over["valid_before"], "owner": "7"})
+	for _, statement := range []string{
+		"INSERT INTO deferred_payers SELECT network, asset, payer, sum(amount) FROM payments GROUP BY 1, 2, 3",
+		"UPDATE deferred_totals SET owed = 15000 WHERE shard = 1",
+	} {
+		if _, err := b.connection.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.lines("resolve", settled.id, "--settled="+hash(0xab))
+	b.lines("resolve", lost.id, "--not-settled")
+	if out, err := b.run("resolve", busy.id, "--not-settled"); err == nil || !strings.Contains(err.Error(), "a server is at it") {
+		t.Errorf("resolve one that a server has taken up: %v\n%s", err, out)
+	}
+	if out := b.lines("show", "--json", lost.id)[0]; !strings.Contains(out, `"state":"defaulted"`) {
+		t.Errorf("resolved as not settled: %s", out)
+	}
+	var owed, defaulted, total int64
+	if err := b.connection.QueryRow(t.Context(), "SELECT p.owed, p.defaulted, t.owed FROM deferred_payers p, deferred_totals t WHERE t.shard = 1").Scan(&owed, &defaulted, &total); err != nil {
+		t.Fatal(err)
+	}
+	if owed != 10_000 || defaulted != 5_000 || total != 10_000 {
+		t.Errorf("the payer owes %d and has defaulted on %d, all owe %d; want 10000, 5000, 10000", owed, defaulted, total)
+	}
+}
+
 func TestPaymentsNeedADatabase(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"list"}, {"show", uuid.NewString()}, {"export"}, {"summary"}, {"open"}, {"resolve", uuid.NewString(), "--not-settled"}, {"reconcile", "--rpc-url=http://127.0.0.1:1"}} {
