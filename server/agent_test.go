@@ -83,7 +83,7 @@ func TestRotateKey(t *testing.T) {
 }
 
 // TestCopiesOfARotation: copies of one payment all get its answer, also one that was let in with the key that another
-// copy has replaced meanwhile.
+// copy has replaced meanwhile; and what the agent does beside it goes through or is refused, without a deadlock.
 func TestCopiesOfARotation(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string][]setting{"settled first": nil, "deferred": {withDeferral(store.Caps{Call: 100_000, Payer: 100 * dollar, Total: 100 * dollar})}} {
@@ -98,6 +98,13 @@ func TestCopiesOfARotation(t *testing.T) {
 				for i := range answers {
 					group.Go(func() {
 						answers[i], _ = w.try(http.MethodPost, rotate, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment)
+					})
+					beside := w.signFor(alice.wallet, http.MethodGet, "/agent/me")
+					group.Go(func() {
+						a, err := w.try(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, beside)
+						if err != nil || a.status != http.StatusOK && a.status != http.StatusUnauthorized {
+							t.Errorf("another call of the agent: %v (%v)", a, err)
+						}
 					})
 				}
 				group.Wait()

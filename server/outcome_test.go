@@ -320,7 +320,7 @@ func TestSmartWallet(t *testing.T) {
 			_, _ = io.WriteString(rw, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`)
 		case good && moved.CompareAndSwap(false, true):
 			w.exec(`INSERT INTO registrations VALUES ('wallet', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', 5, now() + interval '10 minutes')`)
-			_, _ = io.WriteString(rw, `{"success":true,"transaction":"0x12","network":"eip155:84532","payer":"0x1"}`)
+			_, _ = io.WriteString(rw, `{"success":true,"transaction":"0x`+strings.Repeat("12", 32)+`","network":"eip155:84532","payer":"0x1"}`)
 		default:
 			_, _ = io.WriteString(rw, `{"success":false,"errorReason":"invalid_exact_evm_nonce_already_used","transaction":"","network":"eip155:84532"}`)
 		}

@@ -33,6 +33,7 @@ func (s *Server) Recover(ctx context.Context) {
 	slots := make(chan struct{}, atATime)
 	var more atomic.Bool // the last look found as much as there were free slots
 	for tick := time.NewTicker(recoverEvery); ; {
+		s.writeUnclear(ctx)
 		if free := cap(slots) - len(slots); free > 0 && s.facilitator.ready() {
 			rows, err := s.store.ClaimOpenPayments(ctx, s.config.Network.ID, strings.ToLower(s.config.Network.Asset), free, maxAttempts, lease)
 			if err != nil && ctx.Err() == nil {
@@ -65,6 +66,43 @@ func (s *Server) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default: // it will
+	}
+}
+
+// unclearPayment is a payment whose outcome is not known, and what is.
+type unclearPayment struct {
+	row  *store.Payment
+	what store.Unclear
+}
+
+// unclearPayments are those that could not be written down, because the database was away. They are this server's until
+// their leases run out, so that nobody else would take them up before.
+type unclearPayments struct {
+	mu  sync.Mutex
+	all []unclearPayment
+}
+
+func (u *unclearPayments) add(payments ...unclearPayment) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.all = append(u.all, payments...)
+}
+
+func (u *unclearPayments) take() []unclearPayment {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all := u.all
+	u.all = nil
+	return all
+}
+
+// writeUnclear writes down what could not be written when it happened.
+func (s *Server) writeUnclear(ctx context.Context) {
+	for _, payment := range s.unwritten.take() {
+		err := s.store.PaymentUnclear(ctx, payment.row, payment.what)
+		if err != nil && !errors.Is(err, store.ErrPaymentMoved) && time.Now().Before(payment.row.LeaseUntil) {
+			s.unwritten.add(payment)
+		}
 	}
 }
 

@@ -53,6 +53,7 @@ type Server struct {
 	health      healthCache
 	echo        *echo.Echo
 	wake        chan struct{} // for the recovery worker: something is owed
+	unwritten   unclearPayments
 	metrics     *metrics
 }
 

@@ -303,10 +303,10 @@ func (s *Server) outcomeUnknown(ctx context.Context, row *store.Payment, cause e
 		unclear = &unclearSettlement{store.Unclear{Reason: "settlement outcome unknown", Sent: true}, cause}
 	}
 	if row.State != store.PaymentUndeliverable {
-		// If this fails too, the payment is taken up when its lease has run out.
 		err := s.store.PaymentUnclear(context.WithoutCancel(ctx), row, unclear.Unclear)
 		if err != nil && !errors.Is(err, store.ErrPaymentMoved) {
 			cause = errors.Join(cause, err)
+			s.unwritten.add(unclearPayment{row, unclear.Unclear})
 		}
 	}
 	s.metrics.payment(row, outcomeUnclear)

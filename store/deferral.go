@@ -38,6 +38,17 @@ func (s *Store) Owe(ctx context.Context, payment *Payment, caps Caps) error {
 		return ErrOverCap
 	}
 	shard := int16(rand.Uint64N(caps.shards())) //nolint:gosec // spreads load; 0 to 15
+	now := time.Now()
+	payment.State, payment.Shard, payment.LeaseUntil, payment.CreatedAt, payment.UpdatedAt = PaymentOwed, &shard, now, now, now
+	// The payment comes before the caps: its foreign key waits for whoever is replacing the caller's API key, who may
+	// want the payer's row next.
+	err := gorm.G[Payment](s.db).Create(ctx, payment)
+	if errors.Is(err, gorm.ErrDuplicatedKey) {
+		return ErrPaymentMoved
+	}
+	if err != nil {
+		return fmt.Errorf("write the payment as owed: %w", err)
+	}
 	// The second update waits for the first, so that all transactions lock in one order.
 	counted, err := gorm.G[int16](s.db).Raw(`
 		WITH payer AS (
@@ -55,15 +66,6 @@ func (s *Store) Owe(ctx context.Context, payment *Payment, caps Caps) error {
 	}
 	if len(counted) == 0 {
 		return ErrOverCap
-	}
-	now := time.Now()
-	payment.State, payment.Shard, payment.LeaseUntil, payment.CreatedAt, payment.UpdatedAt = PaymentOwed, &shard, now, now, now
-	err = gorm.G[Payment](s.db).Create(ctx, payment)
-	if errors.Is(err, gorm.ErrDuplicatedKey) {
-		return ErrPaymentMoved
-	}
-	if err != nil {
-		return fmt.Errorf("write the payment as owed: %w", err)
 	}
 	return nil
 }

@@ -90,8 +90,13 @@ func Unavailable(err error) bool {
 	case errors.As(err, &connecting), errors.As(err, &network):
 		return true
 	case errors.As(err, &answer):
-		// 08 connection, 53 out of resources, 57P the server is shutting down or starting.
-		return strings.HasPrefix(answer.Code, "08") || strings.HasPrefix(answer.Code, "53") || strings.HasPrefix(answer.Code, "57P")
+		// 08 connection, 40 rolled back (a deadlock), 53 out of resources, 57P the server is shutting down or starting.
+		for _, class := range []string{"08", "40", "53", "57P"} {
+			if strings.HasPrefix(answer.Code, class) {
+				return true
+			}
+		}
+		return false
 	}
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) ||
 		pgconn.Timeout(err) || (err != nil && strings.Contains(err.Error(), "conn closed"))

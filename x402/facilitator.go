@@ -154,21 +154,29 @@ func (f *Facilitator) verify(ctx context.Context, body []byte, attempt int) (*Ve
 // A definite refusal is an answer with Success false. invalid_exact_evm_nonce_already_used among them says that the
 // authorization was used, perhaps by an earlier call for the same payment, or cancelled: consult the ledger. Every
 // error is an [*UnknownOutcome]. The answer settlement_pending is followed up once by the identical request; because
-// the transfer is then under way, only success is final after it. A call that could not even connect is made once
+// the transfer is then under way, only success is final after it. A success must name its transaction's hash and the
+// network of the requirements. A call that could not even connect is made once
 // more after a moment; any other failure may leave open whether the money moved, so repeating is the caller's decision.
 func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requirements PaymentRequirements) (*SettleResponse, error) {
 	body, err := requestBody(payload, requirements)
 	if err != nil {
 		return nil, &UnknownOutcome{NotSent: true, Err: fmt.Errorf("facilitator settle: %w", err)}
 	}
-	first, err := f.settle(ctx, body)
+	settle := func() (*SettleResponse, error) {
+		verdict, err := f.settle(ctx, body)
+		if err == nil && verdict.Success && verdict.Network != requirements.Network && verdict.Network != payload.networkV1 {
+			return nil, &UnknownOutcome{Err: errors.New("facilitator settle: it says to have settled on another network")}
+		}
+		return verdict, err
+	}
+	first, err := settle()
 	if broken, ok := errors.AsType[*transportError](err); ok && broken.notSent && sleep(ctx, retryPause) {
-		first, err = f.settle(ctx, body)
+		first, err = settle()
 	}
 	if err != nil || first.Success || first.ErrorReason != ReasonSettlementPending {
 		return first, err
 	}
-	second, err := f.settle(ctx, body)
+	second, err := settle()
 	if err != nil {
 		return nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: first.Transaction, Err: errors.Unwrap(err)}
 	}

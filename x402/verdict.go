@@ -2,6 +2,7 @@ package x402
 
 import (
 	"net/http"
+	"regexp"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -28,14 +29,14 @@ func (a *answer) verifyVerdict() (*VerifyResponse, bool) {
 	}
 	return &VerifyResponse{
 		IsValid:        *wire.IsValid,
-		InvalidReason:  text(wire.InvalidReason),
+		InvalidReason:  reason(wire.InvalidReason),
 		InvalidMessage: text(wire.InvalidMessage),
 		Payer:          text(wire.Payer),
 	}, true
 }
 
 // settleVerdict reads the verdict of /settle; false if there is none. success, transaction and network must be there
-// with the right types, and a success must name its transaction. The optional members are taken where they are
+// with the right types, and a success must name its transaction by its hash. The optional members are taken where they are
 // strings and left out where not: a facilitator's oddity there must not turn a settled payment into an unknown one.
 func (a *answer) settleVerdict() (*SettleResponse, bool) {
 	var wire struct {
@@ -49,12 +50,15 @@ func (a *answer) settleVerdict() (*SettleResponse, bool) {
 		Extensions   jsontext.Value `json:"extensions"`
 	}
 	if a.isRedirect() || json.Unmarshal(a.body, &wire) != nil ||
-		wire.Success == nil || wire.Transaction == nil || wire.Network == nil || *wire.Success && *wire.Transaction == "" {
+		wire.Success == nil || wire.Transaction == nil || wire.Network == nil || *wire.Success && !isTransaction.MatchString(*wire.Transaction) {
 		return nil, false
+	}
+	if !isTransaction.MatchString(*wire.Transaction) {
+		*wire.Transaction = ""
 	}
 	response := &SettleResponse{
 		Success:      *wire.Success,
-		ErrorReason:  text(wire.ErrorReason),
+		ErrorReason:  reason(wire.ErrorReason),
 		ErrorMessage: text(wire.ErrorMessage),
 		Transaction:  *wire.Transaction,
 		Network:      *wire.Network,
@@ -71,6 +75,21 @@ func (a *answer) settleVerdict() (*SettleResponse, bool) {
 // isRedirect is true for answers that point elsewhere: whatever they carry, it is not this facilitator's verdict.
 func (a *answer) isRedirect() bool {
 	return a.status >= http.StatusMultipleChoices && a.status < http.StatusBadRequest
+}
+
+// What goes on to payers, ledgers and logs is held to its form: a facilitator's answer may repeat the payment, and that
+// can be spent.
+var (
+	isTransaction = regexp.MustCompile(`^0x[0-9a-fA-F]{64}$`)
+	isReason      = regexp.MustCompile(`^[0-9A-Za-z_.-]{1,100}$`)
+)
+
+// reason returns a reason code, and "" for a text that is none.
+func reason(value jsontext.Value) string {
+	if code := text(value); isReason.MatchString(code) {
+		return code
+	}
+	return ""
 }
 
 // text returns a JSON string's value, and "" for a missing member or another type.
