@@ -183,14 +183,15 @@ func (r *randomRun) checkAnswers(chain map[[2]string]spent) {
 				paid++
 			}
 		}
-		served := p.row.served() // or another one of its name is
+		served, charged := p.row.served(), p.row.paid() // or another one of its name is
 		for _, member := range p.family.payments {
 			served = served || member.row.served()
+			charged = charged || member.row.paid()
 		}
 		switch state := p.row; {
 		case p.accepted && !served:
 			r.wrong(p, chain, "answered 200, and not delivered")
-		case p.charged && !state.paid():
+		case p.charged && !charged:
 			r.wrong(p, chain, `answered "charged": true, and not paid`)
 		case p.refused && state.paid() && !p.doubleUsed:
 			r.wrong(p, chain, "answered 402, and the money moved")
@@ -234,7 +235,7 @@ func (r *randomRun) checkEffectsOfAll() {
 		}
 		var claimed, possible []string
 		for _, q := range p.requests {
-			if q.id == p.row.operation && q.effect != "" {
+			if q.id == p.row.operation && q.effect != "" && !slices.Contains(possible, q.effect) {
 				if possible = append(possible, q.effect); there[q.effect] > 0 {
 					claimed = append(claimed, q.effect)
 				}

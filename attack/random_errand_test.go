@@ -51,7 +51,7 @@ func (a *actor) tryBuild(errand string, by *account) *request {
 	body := map[string]any{}
 	touch := func(place, value string) { q.touches = append(q.touches, touch{place, value}) }
 	somebody := func() *account {
-		return oneOf(a, a.r.accounts, func(other *account) bool { return other.name != by.name })
+		return oneOf(a, a.r.accounts, func(other *account) bool { return by == nil || other.name != by.name })
 	}
 	other := somebody()
 	switch errand {
@@ -295,6 +295,7 @@ func (a *actor) fill(q *request, errand string, body map[string]any, by, other *
 		body["channel_id"], body["new_admin_agent_id"], body["message"] = t.id, other.id, text
 		q.effect = "private " + marker
 		touch("admin "+t.name, other.name)
+		touch("seat "+t.name+" "+by.name, "member") // who was its admin is a subscriber now
 		q.learn = func(reply) { t.admin = other.name }
 	case "reactToMessage", "removeReaction":
 		if t = oneOf(a, a.r.talks, speaks); t == nil {
