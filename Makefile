@@ -1,6 +1,7 @@
 # `make help` lists the targets. A fresh machine needs Go, git and make.
 
 BIN := bin
+TAGS := attack,crashpoints,plans
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
@@ -26,7 +27,9 @@ build: ## Build bin/parley
 lint: ## Formatting, vet, golangci-lint, go.mod
 	test -z "$$(gofmt -l . | tee /dev/stderr)"
 	go vet ./...
+	go vet -tags $(TAGS) ./...
 	go run $(GOLANGCI_LINT) run ./...
+	go run $(GOLANGCI_LINT) run --build-tags $(TAGS) ./...
 	go mod tidy -diff
 
 contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly

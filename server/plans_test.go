@@ -138,7 +138,7 @@ func explained(t *testing.T, path string, from int64) []explainedStatement {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	if _, err := file.Seek(from, io.SeekStart); err != nil {
 		t.Fatal(err)
 	}

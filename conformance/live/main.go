@@ -45,7 +45,7 @@ func run(ctx context.Context, parley, program string, arguments []string) (err e
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(data)
+	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
 	if err := os.Chmod(data, 0o755); err != nil { //nolint:gosec // as root, PostgreSQL runs as another user, who must be able to pass
 		return err
 	}
