@@ -241,7 +241,7 @@ func TestDeferredAndRestarted(t *testing.T) {
 			orders[i] = alice.says(bob, "answered first")
 		}
 		for _, r := range s.sendAll(orders...) {
-			if r.status != http.StatusOK {
+			if r.status != http.StatusOK && r.Code != "unavailable" { // once the facilitator is seen to be away nothing is deferred
 				t.Errorf("a deferred call: %v, want 200", r)
 			}
 		}

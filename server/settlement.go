@@ -258,11 +258,8 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 		if err != nil {
 			return err
 		}
-		if err := tx.PaymentDelivered(ctx, row.ID, paid.fingerprint[:], transaction, sealed); err != nil {
-			return err
-		}
 		crash("delivering")
-		return nil
+		return tx.PaymentDelivered(ctx, row.ID, paid.fingerprint[:], transaction, sealed)
 	}
 	var err error
 	if answer != nil {
