@@ -5,8 +5,8 @@ GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
 
-# $(call install,COMMAND,PACKAGES) installs packages of Debian if the command is missing.
-install = command -v $(1) >/dev/null || { apt-get update -qq \
+# $(call install,TEST,PACKAGES) installs packages of Debian if the test fails.
+install = $(1) >/dev/null 2>&1 || { apt-get update -qq \
   && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
 
 help: ## List the targets
@@ -59,8 +59,24 @@ sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate SDKs in Ty
 
 # The generator wants a newer Node than Debian 12 has, so a pinned one comes as a package (PATH, above).
 $(TYPESCRIPT)/node_modules: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-lock.json
-	@$(call install,npm,nodejs npm)
+	@$(call install,command -v npm,nodejs npm)
 	cd $(TYPESCRIPT) && npm ci --loglevel=error --no-audit --no-fund && touch node_modules
+
+PYTHON := $(BIN)/sdk/python
+sdk-python: build postgres $(PYTHON)/venv ## Generate an SDK in Python, check its types, and use it
+	rm -rf $(PYTHON)/parley
+	$(PYTHON)/venv/bin/openapi-python-client generate --fail-on-warning --path openapi.yaml --meta none \
+	  --config conformance/sdk/python/generator.yaml --output-path $(PYTHON)/parley
+	MYPYPATH=$(PYTHON) $(PYTHON)/venv/bin/mypy --strict --cache-dir $(PYTHON)/mypy $(PYTHON)/parley conformance/sdk/python/journey.py
+	PYTHONPATH=$(PYTHON) go run ./conformance/live $(BIN)/parley $(PYTHON)/venv/bin/python conformance/sdk/python/journey.py
+	@$(PYTHON)/venv/bin/python -c "from importlib.metadata import version as of; print('TABLE', 'openapi-python-client', \
+	  of('openapi-python-client'), f'the SDK: types by mypy --strict {of(\"mypy\")}; two agents pay with x402 {of(\"x402\")}', 0, sep='|')"
+
+$(PYTHON)/venv: conformance/sdk/python/requirements.txt
+	@$(call install,python3 -m ensurepip --version,python3-venv)
+	rm -rf $@ && python3 -m venv $@
+	$@/bin/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r $< || { rm -rf $@; exit 1; }
+	touch $@
 
 conformance/node_modules: conformance/package.json conformance/package-lock.json
 	cd conformance && npm ci --no-audit --no-fund && touch node_modules
@@ -100,4 +116,4 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript
+.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python
