@@ -37,7 +37,7 @@ contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocl
 	cd conformance && npm run --silent lint
 
 npm: build conformance/node_modules ## The official npm client pays its way through `parley dev`
-	cd conformance && PARLEY=../$(BIN)/parley node journey.mjs
+	go run ./conformance/live $(BIN)/parley node conformance/journey.mjs
 
 chain: build postgres conformance/chain/node_modules ## The official clients and facilitator, and a real EVM node, around `parley serve`
 	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
@@ -78,6 +78,20 @@ $(PYTHON)/venv: conformance/sdk/python/requirements.txt
 	$@/bin/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r $< || { rm -rf $@; exit 1; }
 	touch $@
 
+# What a stranger does: a module of its own that requires ours. Its generated package shows that the contract needs no
+# overlay of ours to be generated from.
+GO_SDK := $(BIN)/sdk/go
+OAPI_CODEGEN := github.com/oapi-codegen/oapi-codegen/v2
+sdk-go: build postgres ## Use the package client from a module of its own, and generate another from the bare contract
+	rm -rf $(GO_SDK) && mkdir -p $(GO_SDK)/generated
+	cp conformance/sdk/go/main.go go.sum $(GO_SDK)
+	cd $(GO_SDK) && go mod init agent && go mod edit -require github.com/parley-chat/parley@v0.0.0 \
+	  -replace github.com/parley-chat/parley=$(CURDIR)
+	go run $(OAPI_CODEGEN)/cmd/oapi-codegen -package generated -generate types,client -o $(GO_SDK)/generated/gen.go openapi.yaml
+	cd $(GO_SDK) && go mod tidy && go vet ./... && go build -o agent .
+	go run ./conformance/live $(BIN)/parley $(GO_SDK)/agent
+	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer|0' $(OAPI_CODEGEN)
+
 conformance/node_modules: conformance/package.json conformance/package-lock.json
 	cd conformance && npm ci --no-audit --no-fund && touch node_modules
 
@@ -116,4 +130,4 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python
+.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go
