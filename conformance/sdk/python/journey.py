@@ -82,7 +82,8 @@ async def register(books: Books, wallet: dict[str, str], username: str) -> Authe
     payer = x402Client()
     register_exact_evm_client(payer, EthAccountSigner(Account.from_key(wallet["private_key"])))
     paying = {"transport": x402_httpx_transport(payer)}
-    stranger = Client(base_url=URL, httpx_args=paying)
+    patience = httpx.Timeout(60)  # httpx gives up after 5 seconds, which may be before a payment is settled
+    stranger = Client(base_url=URL, timeout=patience, httpx_args=paying)
     reserved = books.paid(
         "requestAccount",
         RequestAccountResult,
@@ -95,7 +96,12 @@ async def register(books: Books, wallet: dict[str, str], username: str) -> Authe
     )
     assert created.api_key
     return AuthenticatedClient(
-        base_url=URL, token=created.api_key, prefix="", auth_header_name="X-API-KEY", httpx_args=paying
+        base_url=URL,
+        token=created.api_key,
+        prefix="",
+        auth_header_name="X-API-KEY",
+        timeout=patience,
+        httpx_args=paying,
     )
 
 
