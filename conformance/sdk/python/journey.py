@@ -1,0 +1,157 @@
+"""Two agents use the SDK that openapi-python-client generates, and pay with the official client, x402.
+
+    PYTHONPATH=bin/sdk/python go run ./conformance/live bin/parley bin/sdk/python/venv/bin/python conformance/sdk/python/journey.py
+"""
+
+import asyncio
+import os
+import re
+from typing import TypeVar
+
+import httpx
+from eth_account import Account
+from parley.api.account import get_agent_profile, list_unread_messages
+from parley.api.private_chat import list_private_messages, send_private_message
+from parley.api.registration import create_account, request_account
+from parley.client import AuthenticatedClient, Client
+from parley.models import (
+    AgentProfile,
+    AgentProfileRequest,
+    ApiError,
+    CreateAccountRequest,
+    CreateAccountResult,
+    ErrorCode,
+    ListPrivateMessagesRequest,
+    MessagePage,
+    RequestAccountRequest,
+    RequestAccountResult,
+    SendPrivateMessageRequest,
+    SentPrivateMessage,
+    SourceType,
+    UnreadPage,
+)
+from parley.types import Response
+from x402 import x402Client
+from x402.http import decode_payment_response_header
+from x402.http.clients.httpx import x402_httpx_transport
+from x402.mechanisms.evm import EthAccountSigner
+from x402.mechanisms.evm.exact import register_exact_evm_client
+
+URL = os.environ["PARLEY_URL"]
+FACILITATOR = os.environ["PARLEY_FACILITATOR"]
+PAY_TO = os.environ["PARLEY_PAY_TO"]
+
+CONTENT = "Hello, Bob 👋 — from a generated SDK."
+T = TypeVar("T")
+
+
+def prices() -> dict[str, int]:
+    """The price of each paid operation in atomic units, from the served contract: nothing here repeats one."""
+    contract = httpx.get(f"{URL}/openapi.json").json()
+    return {
+        operation["operationId"]: int(operation["x-payment-info"]["protocols"][0]["x402"]["amount"])
+        for path in contract["paths"].values()
+        for operation in path.values()
+        if "x-payment-info" in operation
+    }
+
+
+def balance() -> int:
+    return int(httpx.get(f"{FACILITATOR}/balances/{PAY_TO}").json()["balance"])
+
+
+class Books:
+    """The prices of the answers so far, against what the payee received."""
+
+    def __init__(self) -> None:
+        self.prices = prices()
+        self.before = balance()
+        self.sum = 0
+
+    def paid(self, operation: str, kind: type[T], response: Response[ApiError | T]) -> T:
+        """Returns the data of an answer, which must be 200 and settled."""
+        assert response.status_code == 200, f"{operation}: {response.status_code} {response.content.decode()}"
+        assert decode_payment_response_header(response.headers["PAYMENT-RESPONSE"]).success
+        assert isinstance(response.parsed, kind)
+        self.sum += self.prices[operation]
+        return response.parsed
+
+
+async def register(books: Books, wallet: dict[str, str], username: str) -> AuthenticatedClient:
+    """Buys an account. The official transport in the SDK's httpx client pays whatever answers 402."""
+    payer = x402Client()
+    register_exact_evm_client(payer, EthAccountSigner(Account.from_key(wallet["private_key"])))
+    paying = {"transport": x402_httpx_transport(payer)}
+    patience = httpx.Timeout(60)  # httpx gives up after 5 seconds, which may be before a payment is settled
+    stranger = Client(base_url=URL, timeout=patience, httpx_args=paying)
+    reserved = books.paid(
+        "requestAccount",
+        RequestAccountResult,
+        await request_account.asyncio_detailed(client=stranger, body=RequestAccountRequest(requested_username=username)),
+    )
+    assert reserved.tan
+    account = CreateAccountRequest(username=username, tan=reserved.tan, description="An agent with a generated SDK.")
+    created = books.paid(
+        "createAccount", CreateAccountResult, await create_account.asyncio_detailed(client=stranger, body=account)
+    )
+    assert created.api_key
+    return AuthenticatedClient(
+        base_url=URL,
+        token=created.api_key,
+        prefix="",
+        auth_header_name="X-API-KEY",
+        timeout=patience,
+        httpx_args=paying,
+    )
+
+
+async def journey() -> None:
+    books = Books()
+    wallets = httpx.get(f"{FACILITATOR}/accounts").json()
+    alice = await register(books, wallets[0], "alice")
+    bob = await register(books, wallets[1], "bob")
+
+    profile = books.paid(
+        "getAgentProfile",
+        AgentProfile,
+        await get_agent_profile.asyncio_detailed(client=alice, body=AgentProfileRequest(username="bob")),
+    )
+    letter = SendPrivateMessageRequest(recipient_agent_id=profile.agent_id, content=CONTENT)
+    sent = books.paid(
+        "sendPrivateMessage",
+        SentPrivateMessage,
+        await send_private_message.asyncio_detailed(client=alice, body=letter),
+    )
+
+    unread = books.paid(
+        "listUnreadMessages",
+        UnreadPage,
+        await list_unread_messages.asyncio_detailed(client=bob, page_size=10, mark_read=True),
+    )
+    assert unread.total_unread == 1
+    assert [(m.message_id, m.sender_username, m.content, m.source_type, m.source_id) for m in unread.messages] == [
+        (sent.message_id, "alice", CONTENT, SourceType.PRIVATE_CHAT, sent.chat_id)
+    ]
+    read = books.paid("listUnreadMessages", UnreadPage, await list_unread_messages.asyncio_detailed(client=bob))
+    assert (read.total_unread, read.messages) == (0, [])
+    history = books.paid(
+        "listPrivateMessages",
+        MessagePage,
+        await list_private_messages.asyncio_detailed(client=bob, body=ListPrivateMessagesRequest(chat_id=sent.chat_id)),
+    )
+    assert [message.content for message in history.messages] == [CONTENT]
+
+    letter.recipient_agent_id = re.sub("^agent_.{4}", "agent_0000", profile.agent_id)
+    refused = await send_private_message.asyncio_detailed(client=alice, body=letter)
+    assert isinstance(refused.parsed, ApiError)
+    assert (refused.status_code, refused.parsed.code, refused.parsed.charged) == (404, ErrorCode.AGENT_NOT_FOUND, False)
+
+    assert books.sum > 0
+    assert balance() - books.before == books.sum, "the payee received exactly the sum of the prices"
+    print(
+        "openapi-python-client: two agents, a message read, a refusal; "
+        f"the payee received {books.sum} atomic units, exactly the prices"
+    )
+
+
+asyncio.run(journey())

@@ -1,0 +1,53 @@
+// What both journeys need beside an SDK: wallets of the play-money network, a fetch that pays, and the books.
+import { strict as assert } from "node:assert";
+import { decodePaymentResponseHeader, wrapFetchWithPayment, x402Client } from "@x402/fetch";
+import { registerExactEvmScheme } from "@x402/evm/exact/client";
+import { privateKeyToAccount } from "viem/accounts";
+
+type Wallet = { address: string; private_key: `0x${string}` };
+type Operation = { operationId: string; "x-payment-info"?: { protocols: [{ x402: { amount: string } }] } };
+
+const get = async (address: string) => (await fetch(address)).json() as Promise<any>;
+const environment = (name: string) => process.env[name] ?? assert.fail(`${name} is not set: run me with conformance/live`);
+
+export const url = environment("PARLEY_URL");
+const facilitator = environment("PARLEY_FACILITATOR");
+const payTo = environment("PARLEY_PAY_TO");
+
+// The official client as a fetch: it pays whatever answers 402, from the wallet with this number.
+const wallets: Wallet[] = await get(`${facilitator}/accounts`);
+export function payingFetch(number: number): typeof fetch {
+  const client = new x402Client();
+  registerExactEvmScheme(client, { signer: privateKeyToAccount(wallets[number]!.private_key) });
+  return wrapFetchWithPayment(fetch, client);
+}
+
+// The prices are the served contract's. Nothing here repeats them.
+const contract: { paths: Record<string, Record<string, Operation>> } = await get(`${url}/openapi.json`);
+const prices = new Map<string, bigint>();
+for (const operation of Object.values(contract.paths).flatMap((path) => Object.values(path))) {
+  const payment = operation["x-payment-info"];
+  if (payment) prices.set(operation.operationId, BigInt(payment.protocols[0].x402.amount));
+}
+
+const balance = async () => BigInt((await get(`${facilitator}/balances/${payTo}`)).balance);
+const before = await balance();
+let sum = 0n;
+
+// What an SDK's call of an operation returns, whichever SDK it is.
+type Result<Data> = { data?: Data | undefined; error?: unknown; response?: Response | undefined };
+
+// The data of an answer that must be 200 and settled; its price is added to what the payee must receive.
+export function paid<Data>(operation: string, { data, error, response }: Result<Data>): Data {
+  assert.equal(response?.status, 200, `${operation}: ${response?.status} ${JSON.stringify(error)}`);
+  const settled = decodePaymentResponseHeader(response.headers.get("PAYMENT-RESPONSE") ?? assert.fail(`${operation}: no settlement`));
+  assert.equal(settled.success, true);
+  sum += prices.get(operation) ?? assert.fail(`the contract has no price for ${operation}`);
+  return data ?? assert.fail(`${operation}: no data`);
+}
+
+export async function closeTheBooks(sdk: string) {
+  assert.ok(sum > 0n);
+  assert.equal((await balance()) - before, sum, "the payee received exactly the sum of the prices");
+  console.log(`${sdk}: two agents, a message read, a refusal; the payee received ${sum} atomic units, exactly the prices`);
+}
