@@ -55,6 +55,13 @@ sdk-java: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Java SDK; two ag
 	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./conformance/live $(BIN)/parley \
 	  java -cp '$(BIN)/sdk/java/target/classes:$(BIN)/sdk/java/target/dependency/*' Journey
 
+# Debian 12's package cargo is too old, its cargo-web is not; later releases have a cargo that does.
+sdk-rust: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Rust SDK; two agents use it to talk and pay through `parley dev`
+	@$(call install,cargo,cargo-web) || { $(call install,cargo,cargo); }
+	$(call sdk,rust)
+	cargo build -q --locked --manifest-path conformance/sdk/rust/Cargo.toml --target-dir $(BIN)/sdk/rust-target
+	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./conformance/live $(BIN)/parley $(BIN)/sdk/rust-target/debug/journey
+
 $(OPENAPI_GENERATOR_JAR):
 	@$(call install,javac,default-jdk-headless)
 	@$(call install,mvn,maven)
@@ -64,7 +71,8 @@ $(OPENAPI_GENERATOR_JAR):
 # Maven writes escape sequences to stdout even when it has nothing to say; hence >&2 wherever it is called.
 MVN := -B -q
 
-# $(call sdk,LANGUAGE) generates bin/sdk/LANGUAGE. What the generator says is shown only if it fails.
+# $(call sdk,LANGUAGE) generates bin/sdk/LANGUAGE. What the generator says is shown only if it fails: it warns of every
+# header name, thousands of times, and then leaves it as it is.
 sdk = rm -rf $(BIN)/sdk/$(1) && mkdir -p $(BIN)/sdk \
 	&& java -jar $(OPENAPI_GENERATOR_JAR) generate -c conformance/sdk/$(1)/openapi-generator.yaml >$(BIN)/sdk/$(1).log 2>&1 \
 	|| { cat $(BIN)/sdk/$(1).log; exit 1; }
@@ -103,4 +111,4 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked sdk-java check postgres
+.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked sdk-java sdk-rust check postgres
