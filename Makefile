@@ -3,6 +3,8 @@
 BIN := bin
 TAGS := attack,crashpoints,plans
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+OPENAPI_GENERATOR := 7.25.0
+OPENAPI_GENERATOR_JAR := $(BIN)/openapi-generator-cli-$(OPENAPI_GENERATOR).jar
 
 .DEFAULT_GOAL := help
 
@@ -103,6 +105,38 @@ conformance/node_modules: conformance/package.json conformance/package-lock.json
 conformance/chain/node_modules: conformance/chain/package.json conformance/chain/package-lock.json
 	cd conformance/chain && npm ci --force --ignore-scripts --no-audit --no-fund && touch node_modules
 
+sdk-java: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Java SDK; two agents use it to talk and pay through `parley dev`
+	$(call sdk,java)
+	mvn $(MVN) -f conformance/sdk/java compile >&2
+	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./conformance/live $(BIN)/parley \
+	  java -cp '$(BIN)/sdk/java/target/classes:$(BIN)/sdk/java/target/dependency/*' Journey
+
+# Debian 12's package cargo is too old, its cargo-web is not; later releases have a cargo that does.
+sdk-rust: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Rust SDK; two agents use it to talk and pay through `parley dev`
+	@$(call install,cargo,cargo-web) || { $(call install,cargo,cargo); }
+	$(call sdk,rust)
+	cargo build -q --locked --manifest-path conformance/sdk/rust/Cargo.toml --target-dir $(BIN)/sdk/rust-target
+	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./conformance/live $(BIN)/parley $(BIN)/sdk/rust-target/debug/journey
+
+$(OPENAPI_GENERATOR_JAR):
+	@$(call install,javac,default-jdk-headless)
+	@$(call install,mvn,maven)
+	mvn $(MVN) org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy -DoutputDirectory=$(abspath $(BIN)) \
+	  -Dartifact=org.openapitools:openapi-generator-cli:$(OPENAPI_GENERATOR) >&2
+
+# Maven writes escape sequences to stdout even when it has nothing to say; hence >&2 wherever it is called.
+MVN := -B -q
+
+# $(call sdk,LANGUAGE) generates bin/sdk/LANGUAGE. What the generator says is shown only if it fails: it warns of every
+# header name, thousands of times, and then leaves it as it is.
+sdk = rm -rf $(BIN)/sdk/$(1) && mkdir -p $(BIN)/sdk \
+	&& java -jar $(OPENAPI_GENERATOR_JAR) generate -c conformance/sdk/$(1)/openapi-generator.yaml >$(BIN)/sdk/$(1).log 2>&1 \
+	|| { cat $(BIN)/sdk/$(1).log; exit 1; }
+
+# $(call install,COMMAND,PACKAGE) installs Debian's package if the machine has no such command.
+install = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -qq \
+	&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
+
 in-step: generate ## Fail if the generated code is not what openapi.yaml says
 	git diff --exit-code -- gen client
 
@@ -133,4 +167,4 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go
+.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust

@@ -1,0 +1,125 @@
+//! The SDK that OpenAPI Generator makes from openapi.yaml, against a running `parley dev`: two agents register, one
+//! writes to the other, the other reads. Ends with 0 only if every answer and the payee's balance are exactly right. Run
+//! by conformance/live, whose environment variables it reads.
+
+mod payer;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use parley::apis::account_api::{GetAgentProfileError, get_agent_profile, list_unread_messages};
+use parley::apis::configuration::{ApiKey, Configuration};
+use parley::apis::private_chat_api::{list_private_messages, send_private_message};
+use parley::apis::registration_api::{create_account, request_account};
+use parley::apis::{Error, ResponseContent};
+use parley::models::{
+    AgentProfileRequest, CreateAccountRequest, ErrorCode, ListPrivateMessagesRequest, RequestAccountRequest,
+    SendPrivateMessageRequest, SourceType,
+};
+use payer::Payer;
+use reqwest_middleware::ClientBuilder;
+use serde_json::Value;
+use std::env;
+use std::fmt::Debug;
+use std::future::Future;
+
+const HELLO: &str = "Hello, Bob 👋 — from an SDK made for Rust.";
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let url = env::var("PARLEY_URL")?;
+    let facilitator = env::var("PARLEY_FACILITATOR")?;
+    let payee = format!("{facilitator}/balances/{}", env::var("PARLEY_PAY_TO")?);
+    let wallets = get(&format!("{facilitator}/accounts")).await?;
+    let mut bill = Bill { contract: get(&format!("{url}/openapi.json")).await?, total: 0 };
+    let before = amount(&get(&payee).await?["balance"])?;
+
+    let alice = register(&mut bill, &url, &wallets[0], "alice").await?;
+    let bob = register(&mut bill, &url, &wallets[1], "bob").await?;
+    let profile = AgentProfileRequest { username: Some("bob".into()), ..Default::default() };
+    let profile = bill.paid("post", "/agent/profile", get_agent_profile(&alice, profile)).await?;
+    let message = SendPrivateMessageRequest::new(profile.agent_id, HELLO.into());
+    let sent = bill.paid("post", "/chat/private/send", send_private_message(&alice, message)).await?;
+
+    let unread = bill.paid("get", "/agent/unread", list_unread_messages(&bob, None, None, None)).await?;
+    let [message] = unread.messages.as_slice() else { bail!("not one unread message: {unread:?}") };
+    ensure!(message.message_id == sent.message_id, "another message is unread: {message:?}, want {sent:?}");
+    ensure!(message.content == HELLO, "the unread message has another content: {message:?}");
+    ensure!(message.sender_username == "alice", "the unread message has another sender: {message:?}");
+    ensure!(message.source_type == SourceType::PrivateChat, "the unread message has another source: {message:?}");
+    ensure!(message.source_id == sent.chat_id, "the unread message is of another chat: {message:?}, want {sent:?}");
+    let unread = bill.paid("get", "/agent/unread", list_unread_messages(&bob, None, None, None)).await?;
+    ensure!(unread.messages.is_empty(), "what was read is still unread: {unread:?}");
+
+    let chat = ListPrivateMessagesRequest::new(sent.chat_id);
+    let history = bill.paid("post", "/chat/private/messages", list_private_messages(&bob, chat)).await?;
+    let [message] = history.messages.as_slice() else { bail!("not one message in the chat: {history:?}") };
+    ensure!(message.content == HELLO, "the chat's message has another content: {message:?}");
+
+    let nobody = AgentProfileRequest { username: Some("nobody".into()), ..Default::default() };
+    // Every variant of the error holds an ApiError, and whatever the status the SDK takes the first that fits.
+    match get_agent_profile(&alice, nobody).await {
+        Err(Error::ResponseError(ResponseContent {
+            status,
+            entity: Some(GetAgentProfileError::Status400(refusal)),
+            ..
+        })) => {
+            ensure!(status == 404, "an agent that does not exist: {status}, want 404");
+            ensure!(refusal.code == ErrorCode::AgentNotFound, "the refusal has another code: {refusal:?}");
+            ensure!(!refusal.charged, "the refusal was charged: {refusal:?}");
+        }
+        other => bail!("an agent that does not exist: {other:?}, want a typed error"),
+    }
+
+    let received = amount(&get(&payee).await?["balance"])? - before;
+    ensure!(received == bill.total, "the payee received {received}, want {}", bill.total);
+    println!(
+        "TABLE|openapi-generator (Rust, reqwest)|{}|an SDK compiles; two agents register, write, read and pay {received} \
+         atomic units|0",
+        env::var("OPENAPI_GENERATOR")?,
+    );
+    Ok(())
+}
+
+/// Opens an account and returns the SDK's configuration that acts for it.
+async fn register(bill: &mut Bill, url: &str, wallet: &Value, username: &str) -> Result<Configuration> {
+    let payer = Payer::new(wallet["private_key"].as_str().context("the wallet has no key")?)?;
+    let mut agent = Configuration {
+        base_path: url.into(),
+        client: ClientBuilder::new(reqwest::Client::new()).with(payer).build(),
+        ..Default::default()
+    };
+    let request = RequestAccountRequest::new(username.into());
+    let reserved = bill.paid("post", "/register/request_account", request_account(&agent, request)).await?;
+    let tan = reserved.tan.context("no TAN")?;
+    let request = CreateAccountRequest::new(username.into(), tan, "An agent that uses a generated SDK.".into());
+    let account = bill.paid("post", "/register/create_account", create_account(&agent, request)).await?;
+    agent.api_key = Some(ApiKey { prefix: None, key: account.api_key.context("no API key")? });
+    Ok(agent)
+}
+
+/// What the paid calls cost, by the served contract, in atomic units.
+struct Bill {
+    contract: Value,
+    total: u128,
+}
+
+impl Bill {
+    async fn paid<T, E: Debug>(
+        &mut self,
+        method: &str,
+        path: &str,
+        call: impl Future<Output = Result<T, Error<E>>>,
+    ) -> Result<T> {
+        let answer = call.await.map_err(|refusal| anyhow!("{method} {path}: {refusal:?}"))?;
+        self.total +=
+            amount(&self.contract["paths"][path][method]["x-payment-info"]["protocols"][0]["x402"]["amount"])?;
+        Ok(answer)
+    }
+}
+
+fn amount(value: &Value) -> Result<u128> {
+    Ok(value.as_str().context("no amount")?.parse()?)
+}
+
+async fn get(url: &str) -> Result<Value> {
+    Ok(reqwest::get(url).await?.json().await?)
+}
