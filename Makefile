@@ -29,8 +29,12 @@ lint: ## Formatting, vet, golangci-lint, go.mod
 	go run $(GOLANGCI_LINT) run ./...
 	go mod tidy -diff
 
-contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly
+contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly, and see each rule of ours fire on a broken one
 	cd conformance && npm run --silent lint
+	cd conformance && node --test --test-reporter=spec spectral.test.mjs
+	@cd conformance && version() { node -p "require('./node_modules/$$1/package.json').version"; } && \
+	  echo "TABLE|spectral|$$(version @stoplight/spectral-cli)|openapi.yaml: all oas rules, $$(grep -c '^    given:' .spectral.yaml) of ours|0" && \
+	  echo "TABLE|redocly|$$(version @redocly/cli)|openapi.yaml: recommended-strict|0"
 
 npm: build conformance/node_modules ## The official npm client pays its way through `parley dev`
 	cd conformance && PARLEY=../$(BIN)/parley node journey.mjs
@@ -39,12 +43,12 @@ chain: build postgres conformance/chain/node_modules ## The official clients and
 	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
 	cd conformance/chain && PARLEY=../../$(BIN)/parley POSTGRES=../../$(BIN)/chain-postgres node chain.mjs
 
-conformance/node_modules: conformance/package.json conformance/package-lock.json
+conformance/node_modules: conformance/package.json conformance/package-lock.json | node
 	cd conformance && npm ci --no-audit --no-fund && touch node_modules
 
 # anvil's package is for Linux on amd64 and asks for Node 20, which its program does not use: hence --force. On other
 # machines set ANVIL to an anvil of their own. None of the packages needs its install scripts.
-conformance/chain/node_modules: conformance/chain/package.json conformance/chain/package-lock.json
+conformance/chain/node_modules: conformance/chain/package.json conformance/chain/package-lock.json | node
 	cd conformance/chain && npm ci --force --ignore-scripts --no-audit --no-fund && touch node_modules
 
 in-step: generate ## Fail if the generated code is not what openapi.yaml says
@@ -77,4 +81,11 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres
+# Node likewise.
+node:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v npm >/dev/null; then \
+	  echo "no Node here: installing Debian's packages nodejs and npm"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs npm >/dev/null; \
+	fi
+
+.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres node
