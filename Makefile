@@ -36,6 +36,17 @@ contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocl
 	  echo "TABLE|spectral|$$(version @stoplight/spectral-cli)|openapi.yaml: all oas rules, $$(grep -c '^    given:' .spectral.yaml) of ours|0" && \
 	  echo "TABLE|redocly|$$(version @redocly/cli)|openapi.yaml: recommended-strict|0"
 
+breaking: ## Fail if openapi.yaml breaks the contract that was released last, unless announced; and see breaks being caught
+	cd conformance/breaking && go mod tidy -diff && go vet . && go test -count=1 .
+	cd conformance/breaking && go build -o ../../$(BIN)/breaking .
+	$(BIN)/breaking conformance/released/openapi.yaml openapi.yaml CHANGELOG.md
+
+release-contract: breaking ## Make openapi.yaml the contract that later ones may not break
+	{ echo "# The contract as it was released last: what conformance/breaking holds openapi.yaml against. Not edited by hand; a"; \
+	  echo "# release puts the new contract here with \`make release-contract\`, after \`make breaking\` has passed."; \
+	  cat openapi.yaml; } >$(BIN)/released.yaml
+	mv $(BIN)/released.yaml conformance/released/openapi.yaml
+
 npm: build conformance/node_modules ## The official npm client pays its way through `parley dev`
 	cd conformance && PARLEY=../$(BIN)/parley node journey.mjs
 
@@ -88,4 +99,4 @@ node:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs npm >/dev/null; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres node
+.PHONY: help demo dev test generate build lint contract breaking release-contract npm chain in-step fuzz plans attack attacked check postgres node
