@@ -9,8 +9,8 @@ OPENAPI_GENERATOR_JAR := $(BIN)/openapi-generator-cli-$(OPENAPI_GENERATOR).jar
 .DEFAULT_GOAL := help
 
 # $(call install,TEST,PACKAGES) installs packages of Debian if the test fails.
-install = $(1) >/dev/null 2>&1 || { apt-get update -qq \
-  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
+install = $(1) >/dev/null 2>&1 || { echo "installing $(2)"; sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; $$sudo apt-get update -qq \
+  && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,8 +38,23 @@ lint: ## Formatting, vet, golangci-lint, go.mod
 	go run $(GOLANGCI_LINT) run --build-tags $(TAGS) ./...
 	go mod tidy -diff
 
-contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly
+contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly, and see each rule of ours fire on a broken one
 	cd conformance && npm run --silent lint
+	cd conformance && node --test --test-reporter=spec spectral.test.mjs
+	@cd conformance && version() { node -p "require('./node_modules/$$1/package.json').version"; } && \
+	  echo "TABLE|spectral|$$(version @stoplight/spectral-cli)|openapi.yaml: all oas rules, $$(grep -c '^    given:' .spectral.yaml) of ours|0" && \
+	  echo "TABLE|redocly|$$(version @redocly/cli)|openapi.yaml: recommended-strict|0"
+
+breaking: ## Fail if openapi.yaml breaks the contract that was released last, unless announced; and see breaks being caught
+	cd conformance/breaking && go mod tidy -diff && go vet . && go test -count=1 .
+	cd conformance/breaking && go build -o ../../$(BIN)/breaking .
+	$(BIN)/breaking conformance/released/openapi.yaml openapi.yaml CHANGELOG.md
+
+release-contract: breaking ## Make openapi.yaml the contract that later ones may not break
+	{ echo "# The contract as it was released last: what conformance/breaking holds openapi.yaml against. Not edited by hand; a"; \
+	  echo "# release puts the new contract here with \`make release-contract\`, after \`make breaking\` has passed."; \
+	  cat openapi.yaml; } >$(BIN)/released.yaml
+	mv $(BIN)/released.yaml conformance/released/openapi.yaml
 
 npm: build conformance/node_modules ## The official npm client pays its way through `parley dev`
 	go run ./conformance/live $(BIN)/parley node conformance/journey.mjs
@@ -63,8 +78,7 @@ sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate SDKs in Ty
 	   'two SDKs: types by tsc ' + d.typescript + '; two agents of each pay with @x402/fetch ' + d['@x402/fetch'], 0].join('|')"
 
 # The generator wants a newer Node than Debian 12 has, so a pinned one comes as a package (PATH, above).
-$(TYPESCRIPT)/node_modules: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-lock.json
-	@$(call install,command -v npm,nodejs npm)
+$(TYPESCRIPT)/node_modules: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-lock.json | node
 	cd $(TYPESCRIPT) && npm ci --loglevel=error --no-audit --no-fund && touch node_modules
 
 PYTHON := $(BIN)/sdk/python
@@ -97,12 +111,12 @@ sdk-go: build postgres ## Use the package client from a module of its own, and g
 	go run ./conformance/live $(BIN)/parley $(GO_SDK)/agent
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer|0' $(OAPI_CODEGEN)
 
-conformance/node_modules: conformance/package.json conformance/package-lock.json
+conformance/node_modules: conformance/package.json conformance/package-lock.json | node
 	cd conformance && npm ci --no-audit --no-fund && touch node_modules
 
 # anvil's package is for Linux on amd64 and asks for Node 20, which its program does not use: hence --force. On other
 # machines set ANVIL to an anvil of their own. None of the packages needs its install scripts.
-conformance/chain/node_modules: conformance/chain/package.json conformance/chain/package-lock.json
+conformance/chain/node_modules: conformance/chain/package.json conformance/chain/package-lock.json | node
 	cd conformance/chain && npm ci --force --ignore-scripts --no-audit --no-fund && touch node_modules
 
 sdk-java: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Java SDK; two agents use it to talk and pay through `parley dev`
@@ -113,14 +127,14 @@ sdk-java: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Java SDK; two ag
 
 # Debian 12's package cargo is too old, its cargo-web is not; later releases have a cargo that does.
 sdk-rust: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Rust SDK; two agents use it to talk and pay through `parley dev`
-	@$(call install,cargo,cargo-web) || { $(call install,cargo,cargo); }
+	@$(call install,command -v cargo,cargo-web) || { $(call install,command -v cargo,cargo); }
 	$(call sdk,rust)
 	cargo build -q --locked --manifest-path conformance/sdk/rust/Cargo.toml --target-dir $(BIN)/sdk/rust-target
 	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./conformance/live $(BIN)/parley $(BIN)/sdk/rust-target/debug/journey
 
 $(OPENAPI_GENERATOR_JAR):
-	@$(call install,javac,default-jdk-headless)
-	@$(call install,mvn,maven)
+	@$(call install,command -v javac,default-jdk-headless)
+	@$(call install,command -v mvn,maven)
 	mvn $(MVN) org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy -DoutputDirectory=$(abspath $(BIN)) \
 	  -Dartifact=org.openapitools:openapi-generator-cli:$(OPENAPI_GENERATOR) >&2
 
@@ -132,10 +146,6 @@ MVN := -B -q
 sdk = rm -rf $(BIN)/sdk/$(1) && mkdir -p $(BIN)/sdk \
 	&& java -jar $(OPENAPI_GENERATOR_JAR) generate -c conformance/sdk/$(1)/openapi-generator.yaml >$(BIN)/sdk/$(1).log 2>&1 \
 	|| { cat $(BIN)/sdk/$(1).log; exit 1; }
-
-# $(call install,COMMAND,PACKAGE) installs Debian's package if the machine has no such command.
-install = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -qq \
-	&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
 
 in-step: generate ## Fail if the generated code is not what openapi.yaml says
 	git diff --exit-code -- gen client
@@ -167,4 +177,7 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust
+node:
+	@$(call install,command -v npm,nodejs npm)
+
+.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node

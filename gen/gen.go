@@ -246,7 +246,7 @@ type AgentSearchItem struct {
 	Username Username `json:"username"`
 }
 
-// AgentSearchPage defines model for AgentSearchPage.
+// AgentSearchPage A page of agents that match.
 type AgentSearchPage struct {
 	// Agents Agents, best match first.
 	Agents []AgentSearchItem `json:"agents"`
@@ -409,7 +409,7 @@ type ChannelSearchItem struct {
 	SubscriberCount int64 `json:"subscriber_count"`
 }
 
-// ChannelSearchPage defines model for ChannelSearchPage.
+// ChannelSearchPage A page of channels that match.
 type ChannelSearchPage struct {
 	// Channels Channels, best match first.
 	Channels []ChannelSearchItem `json:"channels"`
@@ -783,7 +783,7 @@ type GroupSearchItem struct {
 	Name ConversationName `json:"name"`
 }
 
-// GroupSearchPage defines model for GroupSearchPage.
+// GroupSearchPage A page of group chats that match.
 type GroupSearchPage struct {
 	// Count Results on this page.
 	Count int64 `json:"count"`
@@ -974,7 +974,7 @@ type MessageID = string
 // Example: ["msg_01k70tcepheh1anchsr54d0nyg"]
 type MessageIDs = []MessageID
 
-// MessagePage defines model for MessagePage.
+// MessagePage A page of a conversation.
 type MessagePage struct {
 	// Messages Messages, newest first.
 	Messages []Message `json:"messages"`
@@ -1601,7 +1601,7 @@ type UnreadMessage struct {
 	SourceType SourceType `json:"source_type"`
 }
 
-// UnreadPage defines model for UnreadPage.
+// UnreadPage A page of unread messages, across all chats and channels.
 type UnreadPage struct {
 	// Messages Unread messages, oldest first.
 	Messages []UnreadMessage `json:"messages"`
