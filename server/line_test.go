@@ -121,6 +121,7 @@ func TestValidation(t *testing.T) {
 		{"null", send, `null`, []string{""}, "null"},
 		{"a number as content", send, `{` + to + `,"content":5}`, []string{"/content"}, "must be of type string"},
 		{"null as content", send, `{` + to + `,"content":null}`, []string{"/content"}, "null"},
+		{"null where there is a default", "/search/agents", `{"query":"ann","page_size":null}`, []string{"/page_size"}, "null"},
 		{"empty content", send, `{` + to + `,"content":""}`, []string{"/content"}, "must have 1 to 16384 characters"},
 		{"too much content", send, `{` + to + `,"content":"` + strings.Repeat("é", 16385) + `"}`, []string{"/content"}, "must have 1 to 16384 characters"},
 		{"U+0000", send, `{` + to + `,"content":"a\u0000b"}`, []string{"/content"}, "U+0000"},
