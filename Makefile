@@ -1,6 +1,10 @@
 # `make help` lists the targets. A fresh machine needs Go, git and make.
 
 BIN := bin
+# What a target needs and the machine lacks is installed where that is Debian's and allowed; elsewhere apt-get's error says
+# what is missing.
+APT := apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends >/dev/null
+need = @command -v $(1) >/dev/null || { $(APT) $(2); }
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
@@ -38,6 +42,23 @@ npm: build conformance/node_modules ## The official npm client pays its way thro
 chain: build postgres conformance/chain/node_modules ## The official clients and facilitator, and a real EVM node, around `parley serve`
 	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
 	cd conformance/chain && PARLEY=../../$(BIN)/parley POSTGRES=../../$(BIN)/chain-postgres node chain.mjs
+
+schemathesis: build postgres $(BIN)/schemathesis ## 10,000 generated, paid requests against every rule of the contract (docs/conformance.md)
+	go run ./conformance/live $(BIN)/parley $(BIN)/schemathesis/bin/python conformance/schemathesis/run.py
+
+$(BIN)/schemathesis: conformance/schemathesis/requirements.txt
+	$(call need,python3,python3 python3-venv)
+	@python3 -c 'import ensurepip' 2>/dev/null || { $(APT) python3-venv; }
+	rm -rf $@ && python3 -m venv $@ && $@/bin/pip install -q --disable-pip-version-check -r $<
+
+discovery: build postgres conformance/discovery/node_modules ## Crawlers, the bazaar validator and the skills CLI find their way on a running server
+	go run ./conformance/live $(BIN)/parley "$$(PATH="conformance/discovery/node_modules/.bin:$$PATH" command -v node)" conformance/discovery/discovery.mjs
+
+# The skills CLI wants Node 22 or later, which Debian 13 has not: on Linux it comes with the packages. The program `node`
+# of the machine serves only npm. None of the packages needs its install scripts.
+conformance/discovery/node_modules: conformance/discovery/package.json conformance/discovery/package-lock.json
+	$(call need,npm,nodejs npm)
+	cd conformance/discovery && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
 
 conformance/node_modules: conformance/package.json conformance/package-lock.json
 	cd conformance && npm ci --no-audit --no-fund && touch node_modules
@@ -77,4 +98,4 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres
+.PHONY: help demo dev test generate build lint contract npm chain in-step schemathesis discovery fuzz plans attack attacked check postgres
