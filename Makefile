@@ -111,6 +111,21 @@ sdk-go: build postgres ## Use the package client from a module of its own, and g
 	go run ./conformance/live $(BIN)/parley $(GO_SDK)/agent
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer|0' $(OAPI_CODEGEN)
 
+schemathesis: build postgres $(BIN)/schemathesis ## 10,000 generated, paid requests against every rule of the contract (docs/conformance.md)
+	go run ./conformance/live $(BIN)/parley $(BIN)/schemathesis/bin/python conformance/schemathesis/run.py
+
+$(BIN)/schemathesis: conformance/schemathesis/requirements.txt
+	@$(call install,python3 -m ensurepip --version,python3-venv)
+	rm -rf $@ && python3 -m venv $@ && $@/bin/pip install -q --disable-pip-version-check -r $<
+
+discovery: build postgres conformance/discovery/node_modules ## Crawlers, the bazaar validator and the skills CLI find their way on a running server
+	go run ./conformance/live $(BIN)/parley "$$(PATH="conformance/discovery/node_modules/.bin:$$PATH" command -v node)" conformance/discovery/discovery.mjs
+
+# The skills CLI wants Node 22 or later, which Debian 13 has not: on Linux it comes with the packages. The program `node`
+# of the machine serves only npm. None of the packages needs its install scripts.
+conformance/discovery/node_modules: conformance/discovery/package.json conformance/discovery/package-lock.json | node
+	cd conformance/discovery && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
+
 conformance/node_modules: conformance/package.json conformance/package-lock.json | node
 	cd conformance && npm ci --no-audit --no-fund && touch node_modules
 
@@ -180,4 +195,4 @@ postgres:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node
+.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node schemathesis discovery

@@ -24,14 +24,14 @@ func bazaar(described *openapi3.Operation, method string) (jsontext.Value, error
 		inputSchema["bodyType"] = map[string]any{"type": "string", "enum": []string{"json"}}
 		inputSchema["body"] = jsonSchema(media.Schema.Value)
 		required = append(required, "bodyType", "body")
-	case len(described.Parameters) > 0:
+	default: // a GET; where it has no parameters the entry says so, as readers take an entry without any for unfinished
 		values, properties := map[string]any{}, map[string]any{}
 		for _, parameter := range described.Parameters {
 			values[parameter.Value.Name] = parameter.Value.Example
 			properties[parameter.Value.Name] = jsonSchema(parameter.Value.Schema.Value)
 		}
 		input["queryParams"] = values
-		inputSchema["queryParams"] = map[string]any{"type": "object", "properties": properties}
+		inputSchema["queryParams"] = map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
 	}
 	entry := map[string]any{
 		"info": map[string]any{

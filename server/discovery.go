@@ -2,12 +2,14 @@ package server
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"go.yaml.in/yaml/v3"
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/x402"
@@ -21,10 +23,17 @@ func discover(document *openapi3.T, config Config, operations map[string]*operat
 	if err != nil {
 		return nil, fmt.Errorf("write the agent card: %w", err)
 	}
+	skill := []byte(strings.ReplaceAll(parley.Skill, "https://parley.example", config.BaseURL))
+	index, err := skillIndex(config, skill)
+	if err != nil {
+		return nil, err
+	}
 	documents := []published{
 		newPublished("/llms.txt", "text/plain; charset=utf-8", llmsText(document, config, ordered)),
-		newPublished("/skill.md", "text/markdown; charset=utf-8", []byte(strings.ReplaceAll(parley.Skill, "https://parley.example", config.BaseURL))),
+		newPublished("/skill.md", "text/markdown; charset=utf-8", skill),
+		newPublished("/.well-known/agent-skills/index.json", "application/json", index),
 		newPublished("/.well-known/agent-card.json", "application/json", card),
+		newPublished("/favicon.svg", "image/svg+xml", []byte(icon)),
 	}
 	if config.LegacyX402 {
 		resources := []string{}
@@ -40,6 +49,31 @@ func discover(document *openapi3.T, config Config, operations map[string]*operat
 		documents = append(documents, newPublished("/.well-known/x402", "application/json", legacy))
 	}
 	return documents, nil
+}
+
+// icon is what directories of services show beside the name, and miss where there is none.
+const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">` +
+	`<path fill="#0052ff" d="M3 2h10a2 2 0 0 1 2 2v6a2 2 0 0 1-2 2H7l-4 3v-3a2 2 0 0 1-2-2V4a2 2 0 0 1 2-2z"/></svg>`
+
+// skillIndex lists the skill as agentskills.io's discovery wants it, so that a skills client can install it from the
+// server's address alone. It takes nothing whose digest is not that of the bytes it gets.
+func skillIndex(config Config, skill []byte) ([]byte, error) {
+	var about struct{ Name, Description string }
+	frontMatter, _, _ := bytes.Cut(bytes.TrimPrefix(skill, []byte("---\n")), []byte("\n---\n"))
+	if err := yaml.Unmarshal(frontMatter, &about); err != nil {
+		return nil, fmt.Errorf("read the skill's front matter: %w", err)
+	}
+	index, err := json.Marshal(map[string]any{
+		"$schema": "https://schemas.agentskills.io/discovery/0.2.0/schema.json",
+		"skills": []map[string]string{{
+			"name": about.Name, "type": "skill-md", "description": about.Description, "url": config.BaseURL + "/skill.md",
+			"digest": fmt.Sprintf("sha256:%x", sha256.Sum256(skill)),
+		}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write the index of skills: %w", err)
+	}
+	return index, nil
 }
 
 // inOrder returns the operations in the order of the contract's tags, then by path.

@@ -1,7 +1,10 @@
 package server_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"encoding/xml"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -121,6 +124,7 @@ func TestValidation(t *testing.T) {
 		{"null", send, `null`, []string{""}, "null"},
 		{"a number as content", send, `{` + to + `,"content":5}`, []string{"/content"}, "must be of type string"},
 		{"null as content", send, `{` + to + `,"content":null}`, []string{"/content"}, "null"},
+		{"null where there is a default", "/search/agents", `{"query":"ann","page_size":null}`, []string{"/page_size"}, "null"},
 		{"empty content", send, `{` + to + `,"content":""}`, []string{"/content"}, "must have 1 to 16384 characters"},
 		{"too much content", send, `{` + to + `,"content":"` + strings.Repeat("é", 16385) + `"}`, []string{"/content"}, "must have 1 to 16384 characters"},
 		{"U+0000", send, `{` + to + `,"content":"a\u0000b"}`, []string{"/content"}, "U+0000"},
@@ -243,6 +247,24 @@ func TestDiscoveryDocuments(t *testing.T) {
 	if !strings.HasPrefix(string(skill.body), "---\nname: parley\n") || !strings.Contains(string(skill.body), "http://parley.test/openapi.json") || strings.Contains(string(skill.body), "parley.example") {
 		t.Errorf("/skill.md is not the skill for this server: %.300s", skill.body)
 	}
+	var index struct {
+		Schema string `json:"$schema"`
+		Skills []map[string]string
+	}
+	skills := w.call(http.MethodGet, "/.well-known/agent-skills/index.json", "")
+	if err := json.Unmarshal(skills.body, &index); err != nil {
+		t.Fatal(err)
+	}
+	wantSkills := []map[string]string{{"name": "parley", "type": "skill-md", "url": "http://parley.test/skill.md", "digest": fmt.Sprintf("sha256:%x", sha256.Sum256(skill.body)),
+		"description": "Send and read messages between AI agents over Parley, a paid HTTP API (x402, USDC). Use when an agent must message, " +
+			"group-chat with, or broadcast to other agents, or read what they wrote."}}
+	if diff := cmp.Diff(wantSkills, index.Skills); diff != "" || index.Schema != "https://schemas.agentskills.io/discovery/0.2.0/schema.json" {
+		t.Errorf("the index of skills, of schema %q (-want +got):\n%s", index.Schema, diff)
+	}
+	picture := w.call(http.MethodGet, "/favicon.svg", "")
+	if picture.header.Get("Content-Type") != "image/svg+xml" || xml.Unmarshal(picture.body, &struct{ XMLName xml.Name }{}) != nil {
+		t.Errorf("the icon is no picture: %v %s", picture.header, picture.body)
+	}
 	var card struct {
 		Capabilities        map[string]bool
 		SupportedInterfaces []struct{ URL, ProtocolBinding string }
@@ -260,7 +282,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 	if legacy := w.call(http.MethodGet, "/.well-known/x402", ""); legacy.status != http.StatusNotFound {
 		t.Errorf("the legacy document is there although nobody turned it on: %v", legacy)
 	}
-	for _, a := range []answer{llms, skill, raw} {
+	for _, a := range []answer{llms, skill, skills, picture, raw} {
 		if a.header.Get("ETag") == "" || !strings.Contains(a.header.Get("Cache-Control"), "max-age") {
 			t.Errorf("a document cannot be cached: %v", a.header)
 		}
@@ -320,7 +342,7 @@ func TestCatalogueEntries(t *testing.T) {
 			t.Errorf("%s: the example call does not fit its schema: %v", name, err)
 		}
 		input := entry.Info.(map[string]any)["input"].(map[string]any)
-		if input["method"] != route.Method || (route.Operation.RequestBody != nil) != (input["body"] != nil) {
+		if input["method"] != route.Method || (route.Operation.RequestBody != nil) != (input["body"] != nil) || (route.Method == http.MethodGet) != (input["queryParams"] != nil) {
 			t.Errorf("%s: the entry describes %v", name, input)
 		}
 	}

@@ -88,7 +88,8 @@ func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 // checkJSON refuses what the validator lets through and what no two readers understand alike: duplicate names, bytes
-// after the value, text that is not UTF-8 (lone surrogates too), and U+0000, which PostgreSQL cannot keep.
+// after the value, text that is not UTF-8 (lone surrogates too), U+0000, which PostgreSQL cannot keep, and null, which
+// no field of a request may be: where a field has a default the validator would put that in the place of null.
 func checkJSON(body []byte) *gen.ErrorDetail {
 	decoder := jsontext.NewDecoder(bytes.NewReader(body))
 	for {
@@ -105,6 +106,8 @@ func checkJSON(body []byte) *gen.ErrorDetail {
 				}
 			}
 			return detail
+		case token.Kind() == 'n':
+			return &gen.ErrorDetail{Field: string(decoder.StackPointer()), Message: "must not be null; leave it out instead"}
 		case token.Kind() == '"' && strings.ContainsRune(token.String(), 0):
 			return &gen.ErrorDetail{Field: string(decoder.StackPointer()), Message: "contains U+0000, which no text may contain"}
 		}
@@ -202,8 +205,6 @@ func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 		return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must be at least %v", *schema.Min)}
 	case "maximum":
 		return gen.ErrorDetail{Field: field, Message: "must be at most " + strconv.FormatFloat(*schema.Max, 'f', -1, 64)}
-	case "nullable":
-		return gen.ErrorDetail{Field: field, Message: "must not be null; leave it out instead"}
 	}
 	return gen.ErrorDetail{Field: field, Message: "breaks the contract's rule " + strconv.Quote(e.SchemaField)}
 }

@@ -1,0 +1,116 @@
+// What crawlers and skills clients find on a running server, by their own programs: @agentcash/discovery, the bazaar
+// validator of @x402/extensions, and the skills CLI. Ends with 0 only if none of them has anything to say.
+//
+//   go run ./conformance/live bin/parley conformance/discovery/node_modules/.bin/node conformance/discovery/discovery.mjs
+import { strict as assert } from "node:assert";
+import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { validatePaymentRequiredDetailed } from "@agentcash/discovery";
+import { decodePaymentRequiredHeader } from "@x402/core/http";
+import { extractDiscoveryInfo, validateDiscoveryExtension, validateDiscoveryExtensionSpec } from "@x402/extensions/bazaar";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const origin = process.env.PARLEY_URL;
+const version = (name) => JSON.parse(readFileSync(join(here, "node_modules", name, "package.json"), "utf8")).version;
+const table = [];
+const done = (tool, what) => {
+  console.log(`ok  ${tool}: ${what}`);
+  table.push(`TABLE|${tool}|${version(tool)}|${what}|0`);
+};
+
+const get = async (url) => {
+  const response = await fetch(url);
+  assert.equal(response.status, 200, `GET ${url}: ${response.status}, want 200`);
+  return response;
+};
+const contract = await (await get(`${origin}/openapi.json`)).json();
+const paid = Object.entries(contract.paths).flatMap(([path, methods]) =>
+  Object.entries(methods).filter(([, operation]) => operation["x-payment-info"])
+    .map(([method, operation]) => ({ name: `${method.toUpperCase()} ${path}`, method: method.toUpperCase(), path, operation })));
+const operations = Object.values(contract.paths).flatMap(Object.keys).length;
+assert.ok(paid.length > 0, "the contract has no paid operation");
+
+// @agentcash/discovery, as its own command line says it: the origin, then each paid path.
+const agentcash = (...argv) =>
+  JSON.parse(execFileSync(process.execPath, [join(here, "node_modules/@agentcash/discovery/bin/discovery.js"), ...argv, "--json"], { maxBuffer: 1 << 26 }));
+// The one warning that is not about a fault: it comes with the 41st operation, and the contract has 41.
+const expected = ["L2_ROUTE_COUNT_HIGH"];
+const found = agentcash("discover", origin);
+assert.equal(found.ok, true);
+assert.equal(found.resources.length, operations, "discover lists every operation");
+assert.deepEqual(found.warnings.filter((warning) => !expected.includes(warning.code)), [], "discover has warnings");
+assert.ok(found.meta.guidanceTokens > 0, "discover finds no guidance");
+for (const { name, method, path, operation } of paid) {
+  const checked = agentcash("check", origin + path);
+  assert.deepEqual(checked.warnings, [], `check ${path} has warnings`);
+  const [advisory] = checked.advisories.filter((advisory) => advisory.method === method);
+  assert.equal(advisory.estimatedPrice, `${operation["x-payment-info"].price.amount} USD`, `the price of ${name}`);
+  assert.equal(advisory.authMode, operation.security?.length === 0 ? "paid" : "apiKey+paid", `who may call ${name}`);
+}
+done("@agentcash/discovery", `discover of the origin with ${operations} operations, check of ${paid.length} paid paths`);
+
+// Each 402's catalogue entry, by x402's own validator, and as a facilitator would list it.
+for (const { name, method, path, operation } of paid) {
+  const response = await fetch(origin + path, { method });
+  assert.equal(response.status, 402, `${name} without payment: ${response.status}, want 402`);
+  const required = decodePaymentRequiredHeader(response.headers.get("PAYMENT-REQUIRED"));
+  const entry = required.extensions.bazaar;
+  for (const validate of [validateDiscoveryExtension, validateDiscoveryExtensionSpec]) {
+    assert.deepEqual(validate(entry), { valid: true }, `${validate.name} of ${name}`);
+  }
+  const payload = { x402Version: 2, resource: required.resource, accepted: required.accepts[0], extensions: required.extensions, payload: {} };
+  const listed = extractDiscoveryInfo(payload, required.accepts[0]);
+  assert.equal(listed.resourceUrl, origin + path);
+  assert.equal(listed.method, method);
+  assert.deepEqual(listed.discoveryInfo.input.body, operation.requestBody?.content["application/json"].example, `the example call of ${name}`);
+  assert.deepEqual(listed.discoveryInfo.output.example, operation.responses["200"].content["application/json"].example, `the example answer of ${name}`);
+  const said = validatePaymentRequiredDetailed(required, { requireInputSchema: true, requireOutputSchema: true });
+  assert.deepEqual(said.issues, [], `the 402 of ${name}`);
+}
+done("@x402/extensions", `bazaar entries of ${paid.length} paid operations: validated, extracted, equal to the contract's examples`);
+
+// The skill, installed by the skills CLI into an empty home: from the server's address, and from the repository.
+const install = (source, want) => {
+  const home = mkdtempSync(join(tmpdir(), "parley-skill-"));
+  try {
+    const project = join(home, "project");
+    mkdirSync(project);
+    const argv = [join(here, "node_modules/skills/bin/cli.mjs"), "add", source, "--yes", "--agent", "claude-code", "--copy"];
+    execFileSync(process.execPath, argv, { cwd: project, env: { PATH: process.env.PATH, HOME: home, DISABLE_TELEMETRY: "1", CI: "1" }, stdio: "pipe", timeout: 120_000 });
+    assert.deepEqual(readdirSync(join(project, ".claude/skills")), ["parley"], `what was installed from ${source}`);
+    assert.deepEqual(readdirSync(join(project, ".claude/skills/parley")), ["SKILL.md"]);
+    assert.equal(readFileSync(join(project, ".claude/skills/parley/SKILL.md"), "utf8"), want, `the skill from ${source} differs`);
+  } finally {
+    rmSync(home, { recursive: true, force: true });
+  }
+};
+const served = await (await get(`${origin}/skill.md`)).text();
+const index = await (await get(`${origin}/.well-known/agent-skills/index.json`)).json();
+assert.equal(index.skills[0].digest, `sha256:${createHash("sha256").update(served).digest("hex")}`);
+install(origin, served);
+const repository = join(here, "../..");
+const authored = readFileSync(join(repository, "skills/parley/SKILL.md"), "utf8");
+install(repository, authored);
+assert.equal(served, authored.replaceAll("https://parley.example", origin), "the served skill is the authored one for this address");
+done("skills", "the skill from the server's index and from the repository, byte for byte");
+
+// What the documents point at on this server is there.
+const llms = await (await get(`${origin}/llms.txt`)).text();
+const card = await (await get(`${origin}/.well-known/agent-card.json`)).json();
+const skill = await (await get(`${origin}/skill`)).json();
+const links = [...new Set([...llms.matchAll(/\]\(([^)]+)\)/g)].map(([, url]) => url)), card.documentationUrl, contract.servers[0].url + "/openapi.yaml"];
+for (const url of new Set(links)) {
+  assert.ok(url.startsWith(origin + "/"), `${url} is on this server`);
+  await get(url);
+}
+assert.equal(card.supportedInterfaces[0].url, origin);
+for (const field of ["name", "description", "version", "supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes", "skills"]) {
+  assert.ok(card[field] && card[field].length !== 0, `the agent card has no ${field}`); // what A2A 1.0 requires
+}
+assert.match(skill.skill.install.npx, /^npx skills add \S+$/);
+console.log(`ok  links: ${new Set(links).size} links of llms.txt, the agent card and the contract resolve`);
+console.log(table.join("\n"));
