@@ -58,6 +58,8 @@ release-contract: breaking ## Make openapi.yaml the contract that later ones may
 
 npm: build conformance/node_modules ## The official npm client pays its way through `parley dev`
 	go run ./conformance/live $(BIN)/parley node conformance/journey.mjs
+	@node -p "const d = require('./conformance/package.json').dependencies; \
+	  ['TABLE', '@x402/fetch, @x402/evm', d['@x402/fetch'], 'two agents pay with the official client, without an SDK', 0].join('|')"
 
 chain: build postgres conformance/chain/node_modules ## The official clients and facilitator, and a real EVM node, around `parley serve`
 	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
@@ -164,6 +166,10 @@ sdk = rm -rf $(BIN)/sdk/$(1) && mkdir -p $(BIN)/sdk \
 
 in-step: generate ## Fail if the generated code is not what openapi.yaml says
 	git diff --exit-code -- gen client
+	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|gen/ and client/ are what openapi.yaml says|0' $(OAPI_CODEGEN)
+
+product: ## Every check of the contract by tools that are not ours, and a table of what each found
+	@conformance/product.sh in-step contract breaking skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go discovery schemathesis
 
 fuzz: ## Send generated requests to every operation for 20 minutes
 	go test ./server -run '^$$' -fuzz '^FuzzOperations$$' -fuzztime 20m -timeout 30m
@@ -195,4 +201,4 @@ postgres:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node schemathesis discovery
+.PHONY: product help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node schemathesis discovery
