@@ -138,7 +138,7 @@ conformance/chain/node_modules: conformance/chain/package.json conformance/chain
 
 sdk-java: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Java SDK; two agents use it to talk and pay through `parley dev`
 	$(call sdk,java)
-	mvn $(MVN) -f conformance/sdk/java compile >&2
+	mvn -B -q -f conformance/sdk/java compile $(call log,java-mvn)
 	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./conformance/live $(BIN)/parley \
 	  java -cp '$(BIN)/sdk/java/target/classes:$(BIN)/sdk/java/target/dependency/*' Journey
 
@@ -149,20 +149,21 @@ sdk-rust: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Rust SDK; two ag
 	cargo build -q --locked --manifest-path conformance/sdk/rust/Cargo.toml --target-dir $(BIN)/sdk/rust-target
 	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./conformance/live $(BIN)/parley $(BIN)/sdk/rust-target/debug/journey
 
-$(OPENAPI_GENERATOR_JAR):
+$(OPENAPI_GENERATOR_JAR): | jdk
+	mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy -DoutputDirectory=$(abspath $(BIN)) \
+	  -Dartifact=org.openapitools:openapi-generator-cli:$(OPENAPI_GENERATOR) $(call log,openapi-generator)
+
+jdk:
 	@$(call install,command -v javac,default-jdk-headless)
 	@$(call install,command -v mvn,maven)
-	mvn $(MVN) org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy -DoutputDirectory=$(abspath $(BIN)) \
-	  -Dartifact=org.openapitools:openapi-generator-cli:$(OPENAPI_GENERATOR) >&2
 
-# Maven writes escape sequences to stdout even when it has nothing to say; hence >&2 wherever it is called.
-MVN := -B -q
+# $(call sdk,LANGUAGE) generates bin/sdk/LANGUAGE.
+sdk = rm -rf $(BIN)/sdk/$(1) \
+	&& java -jar $(OPENAPI_GENERATOR_JAR) generate -c conformance/sdk/$(1)/openapi-generator.yaml $(call log,$(1))
 
-# $(call sdk,LANGUAGE) generates bin/sdk/LANGUAGE. What the generator says is shown only if it fails: it warns of every
-# header name, thousands of times, and then leaves it as it is.
-sdk = rm -rf $(BIN)/sdk/$(1) && mkdir -p $(BIN)/sdk \
-	&& java -jar $(OPENAPI_GENERATOR_JAR) generate -c conformance/sdk/$(1)/openapi-generator.yaml >$(BIN)/sdk/$(1).log 2>&1 \
-	|| { cat $(BIN)/sdk/$(1).log; exit 1; }
+# $(call log,NAME), behind a command, keeps what it says in a file unless it fails. The generator warns of every header
+# name, thousands of times, and then leaves it as it is; Maven writes escape sequences even when it has nothing to say.
+log = >$(BIN)/sdk-$(1).log 2>&1 || { cat $(BIN)/sdk-$(1).log; exit 1; }
 
 in-step: generate ## Fail if the generated code is not what openapi.yaml says
 	git diff --exit-code -- gen client
@@ -201,4 +202,4 @@ postgres:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: product help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node schemathesis discovery
+.PHONY: product help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery
