@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -369,6 +372,50 @@ func TestExpiredMeanwhile(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestExpiredAfterItMoved: the money moved, the answer was lost, and when the facilitator can be asked again it only says
+// that the payment has expired. That is no refusal; without the chain's word the operator decides.
+func TestExpiredAfterItMoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.serve()
+	alice, bob := s.agent("alice"), s.agent("bob")
+	soon := time.Now().Add(x402.MinimumValidity + 3*time.Second)
+	o := alice.says(bob, "moved and expired", func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidBefore = fmt.Sprint(soon.Unix()) })
+	w.proxy.breakWith(onSettle(dropAfter))
+	if r := s.pay(o); r.status != http.StatusServiceUnavailable || !w.used(o) {
+		t.Fatalf("a lost answer: %v, money moved: %v, want 503 and true", r, w.used(o))
+	}
+	time.Sleep(time.Until(soon) + time.Second)
+	w.proxy.mend()
+	for range 3 {
+		if r := s.pay(o); r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress" {
+			t.Errorf("sent again after it expired: %v, want 503", r)
+		}
+		time.Sleep(time.Second)
+	}
+	var id uuid.UUID
+	if err := w.scan("SELECT id FROM payments WHERE state = 'unknown'", nil, &id); err != nil {
+		t.Fatalf("the payment is %q, want unknown (%v)", w.state(o), err)
+	}
+	database, err := store.Open(t.Context(), w.databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer database.Close()
+	if !eventually(recoveryTime, func() bool {
+		return database.ResolveSettled(t.Context(), id, "0x"+strings.Repeat("12", 32)) == nil // not while the worker is at it
+	}) {
+		t.Error("the payment cannot be resolved")
+	}
+	if r := s.insist(o); r.status != http.StatusOK {
+		t.Errorf("sent again after the operator's word: %v, want 200", r)
+	}
+	w.check()
+	if n := w.messages(o.content); n != 1 {
+		t.Errorf("the message is there %d times, want once", n)
 	}
 }
 
