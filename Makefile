@@ -6,7 +6,7 @@ GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: postgres ## Watch two agents register and exchange a message, every call paid with play money
 	go run ./cmd/parley demo
@@ -50,6 +50,9 @@ release-contract: breaking ## Make openapi.yaml the contract that later ones may
 npm: build conformance/node_modules ## The official npm client pays its way through `parley dev`
 	cd conformance && PARLEY=../$(BIN)/parley node journey.mjs
 
+skill: build postgres conformance/node_modules ## Do what skills/parley/SKILL.md says, command by command, and lose its answers
+	go run ./conformance/live $(BIN)/parley node conformance/skill.mjs
+
 chain: build postgres conformance/chain/node_modules ## The official clients and facilitator, and a real EVM node, around `parley serve`
 	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
 	cd conformance/chain && PARLEY=../../$(BIN)/parley POSTGRES=../../$(BIN)/chain-postgres node chain.mjs
@@ -92,11 +95,12 @@ postgres:
 	    || echo "that failed; trying a download instead"; \
 	fi
 
-# Node likewise.
+# Node and curl likewise.
 node:
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v npm >/dev/null; then \
-	  echo "no Node here: installing Debian's packages nodejs and npm"; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs npm >/dev/null; \
+	@packages=""; command -v npm >/dev/null || packages="nodejs npm"; command -v curl >/dev/null || packages="$$packages curl ca-certificates"; \
+	if [ -n "$$packages" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing Debian's packages $$packages"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$packages >/dev/null; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract breaking release-contract npm chain in-step fuzz plans attack attacked check postgres node
+.PHONY: help demo dev test generate build lint contract breaking release-contract npm skill chain in-step fuzz plans attack attacked check postgres node
