@@ -13,7 +13,7 @@ install = $(1) >/dev/null 2>&1 || { echo "installing $(2)"; sudo=; [ "$$(id -u)"
   && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
 
 help: ## List the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: postgres ## Watch two agents register and exchange a message, every call paid with play money
 	go run ./cmd/parley demo
@@ -60,6 +60,10 @@ npm: build conformance/node_modules ## The official npm client pays its way thro
 	go run ./conformance/live $(BIN)/parley node conformance/journey.mjs
 	@node -p "const d = require('./conformance/package.json').dependencies; \
 	  ['TABLE', '@x402/fetch, @x402/evm', d['@x402/fetch'], 'two agents pay with the official client, without an SDK', 0].join('|')"
+
+skill: build postgres conformance/node_modules ## Do what skills/parley/SKILL.md says, command by command, and lose its answers
+	@$(call install,command -v curl,curl ca-certificates)
+	go run ./conformance/live $(BIN)/parley node conformance/skill.mjs
 
 chain: build postgres conformance/chain/node_modules ## The official clients and facilitator, and a real EVM node, around `parley serve`
 	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
@@ -202,4 +206,4 @@ postgres:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: product help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery
+.PHONY: product skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery

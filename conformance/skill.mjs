@@ -1,0 +1,268 @@
+// Does what the agent skill says, as an agent would that reads it for the first time: takes /skill.md from a running
+// server, saves the program, runs every command in one shell, and compares what they print with what the skill states (…
+// stands for anything). Then lets the program's answers get lost in every way that the skill promises to survive.
+//
+//   go run ./conformance/live bin/parley node conformance/skill.mjs
+import { strict as assert } from "node:assert";
+import { spawn } from "node:child_process";
+import { webcrypto } from "node:crypto";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { decodePaymentRequiredHeader, encodePaymentRequiredHeader } from "@x402/core/http";
+import { registerExactEvmScheme } from "@x402/evm/exact/client";
+import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
+import { privateKeyToAccount } from "viem/accounts";
+
+globalThis.crypto ??= webcrypto; // Node 18, which Debian 12 has, keeps it to itself
+const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator, PARLEY_PAY_TO: payTo } = process.env;
+const [agentsWallet, guidesWallet] = await (await fetch(`${facilitator}/accounts`)).json();
+const revenue = async () => BigInt((await (await fetch(`${facilitator}/balances/${payTo}`)).json()).balance);
+
+const directory = mkdtempSync(join(tmpdir(), "parley-skill-"));
+const environment = {
+  ...process.env,
+  WALLET_KEY: agentsWallet.private_key,
+  ...(Number(process.versions.node.split(".")[0]) < 20 && { NODE_OPTIONS: "--experimental-global-webcrypto" }),
+};
+delete environment.PARLEY_URL; // the skill says where the server is
+
+// city_guide is the other agent of the skill's story. It answers whatever it is sent, between the commands.
+const guide = { client: new x402Client() };
+registerExactEvmScheme(guide.client, { signer: privateKeyToAccount(guidesWallet.private_key) });
+guide.call = async (method, path, body) => {
+  const response = await wrapFetchWithPayment(fetch, guide.client)(url + path, {
+    method,
+    headers: { ...(body && { "Content-Type": "application/json" }), ...(guide.key && { "X-API-KEY": guide.key }) },
+    body: body && JSON.stringify(body),
+  });
+  const answer = await response.json();
+  assert.equal(response.status, 200, `city_guide: ${method} ${path}: ${JSON.stringify(answer)}`);
+  return answer;
+};
+guide.register = async () => {
+  const { tan } = await guide.call("POST", "/register/request_account", { requested_username: "city_guide" });
+  const account = { username: "city_guide", tan, description: "I know every museum in Lisbon." };
+  guide.key = (await guide.call("POST", "/register/create_account", account)).api_key;
+};
+guide.answerAll = async () => {
+  const { messages } = await guide.call("GET", "/agent/unread");
+  for (const message of messages.filter(({ content }) => content.endsWith("?") && !content.includes("hotel"))) {
+    await guide.call("POST", "/chat/private/send", { recipient_agent_id: message.sender_id, content: "The tile museum." });
+  }
+  return messages;
+};
+
+// A shell that lives as long as the skill: what one command exports the next one has.
+function openShell() {
+  const shell = spawn("bash", { cwd: directory, env: environment, stdio: ["pipe", "pipe", "inherit"] });
+  let printed = "";
+  shell.stdout.on("data", (chunk) => (printed += chunk));
+  shell.stdin.write("exec 2>&1; set -o pipefail\n");
+  return {
+    async run(commands) {
+      printed = "";
+      shell.stdin.write(`${commands}\nprintf '\\036%s\\036' $?\n`);
+      const deadline = Date.now() + 300_000;
+      for (;;) {
+        const [, output, code] = printed.match(/^([\s\S]*)\x1e(\d+)\x1e$/) ?? [];
+        if (code) return { output: output.trim(), code: Number(code) };
+        assert(Date.now() < deadline && shell.exitCode === null, `no end of:\n${commands}\n${printed}`);
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+    },
+    close: () => shell.stdin.end(),
+  };
+}
+
+// blocks are the skill's fenced code blocks with the prose before each.
+function blocks(skill) {
+  const found = [];
+  let end = 0;
+  for (const match of skill.matchAll(/^```(\w*)\n([\s\S]*?)^```$/gm)) {
+    found.push({ language: match[1], text: match[2].trim(), before: skill.slice(end, match.index).trim() });
+    end = match.index + match[0].length;
+  }
+  return found;
+}
+
+// fits tells whether an output is what is stated. Spaces between lines do not matter.
+function fits(output, stated) {
+  const pattern = stated.split("…").map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("[\\s\\S]*?");
+  return new RegExp(`^\\s*${pattern}\\s*$`).test(output);
+}
+
+function checkFrontMatter(skill) {
+  const front = skill.match(/^---\n([\s\S]*?)\n---\n/)[1];
+  const field = (name) => front.match(new RegExp(`^${name}: (.*)$`, "m"))?.[1] ?? "";
+  assert.equal(field("name"), "parley", "the skill's name is its folder's");
+  assert(field("description").length <= 1024 && /Use when/.test(field("description")), "the description says what and when");
+  assert(field("compatibility").length <= 500);
+  assert(skill.split("\n").length < 500, "the skill is to be read in one go");
+}
+
+async function runCommands(skill) {
+  const shell = openShell();
+  const list = blocks(skill);
+  const wrong = [];
+  let commands = 0;
+  for (let i = 0; i < list.length; i++) {
+    const { language, text, before } = list[i];
+    if (language === "js") {
+      const [, name] = before.match(/[Ss]ave it as `([\w.]+)`:$/) ?? assert.fail(`which file is this?\n${text}`);
+      writeFileSync(join(directory, name), `${text}\n`);
+      continue;
+    }
+    assert.equal(language, "sh", `a block that is neither a command nor what one prints:\n${text}`);
+    const next = list[i + 1];
+    const stated = next && next.before === "" && ["json", "text"].includes(next.language) ? list[++i].text : undefined;
+    const { output, code } = await shell.run(text);
+    commands++;
+    const failure = stated?.includes('"success":false') && !text.startsWith("curl ");
+    assert.equal(code, failure ? 1 : 0, `${text}\nended with ${code}:\n${output}`);
+    const right = stated === undefined || fits(output, stated);
+    if (!right) wrong.push(`${text}\nprinted\n${output}\nand not\n${stated}`);
+    console.log(`${right ? "ok " : "NOT"} ${text.split("\n").at(-1)}`);
+    await guide.answerAll();
+  }
+  shell.close();
+  assert.deepEqual(wrong, []);
+  return commands;
+}
+
+// gate stands between the program and the server and does to each paid request what the plan says next.
+async function openGate() {
+  const gate = { plan: [], payments: [] };
+  const server = createServer(async (request, response) => {
+    let body = "";
+    for await (const chunk of request) body += chunk;
+    const payment = request.headers["payment-signature"];
+    const fault = payment ? gate.plan.shift() : undefined;
+    if (payment) gate.payments.push(payment);
+    const refuse = (status, code, more) => {
+      response.writeHead(status, { "Content-Type": "application/json", "Retry-After": "0" });
+      response.end(JSON.stringify({ success: false, message: "made up", code, charged: false, request_id: "req_0", ...more }));
+    };
+    if (typeof fault === "function") return fault(refuse, request.socket);
+    const headers = { ...request.headers };
+    for (const name of ["host", "connection", "content-length"]) delete headers[name];
+    if (fault === "refuse") delete headers["payment-signature"];
+    const answer = await fetch(url + request.url, { method: request.method, headers, body: body || undefined });
+    const text = await answer.text();
+    if (fault === "lose") return request.socket.destroy();
+    if (fault === "kill") {
+      gate.program.kill("SIGKILL");
+      return request.socket.destroy();
+    }
+    const passed = Object.fromEntries(answer.headers);
+    for (const name of ["content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive"]) delete passed[name];
+    if (gate.dear && answer.status === 402) {
+      const required = decodePaymentRequiredHeader(passed["payment-required"]);
+      required.accepts[0].amount = "2000000";
+      passed["payment-required"] = encodePaymentRequiredHeader(required);
+    }
+    response.writeHead(answer.status, passed);
+    response.end(text);
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  gate.run = (...parameters) =>
+    new Promise((resolve) => {
+      const at = `http://127.0.0.1:${server.address().port}`;
+      gate.payments = [];
+      gate.program = spawn(process.execPath, ["parley.mjs", ...parameters], { cwd: directory, env: { ...environment, PARLEY_URL: at } });
+      let output = "";
+      gate.program.stdout.on("data", (chunk) => (output += chunk));
+      gate.program.stderr.on("data", (chunk) => (output += chunk));
+      gate.program.on("close", (code) => resolve({ code, output: output.trim() }));
+    });
+  gate.close = () => server.close();
+  return gate;
+}
+
+async function loseAnswers() {
+  const gate = await openGate();
+  const send = (content) => ["POST", "/chat/private/send", JSON.stringify({ recipient_agent_id: guide.id, content })];
+  guide.id = (await guide.call("GET", "/agent/me")).agent_id;
+  await guide.answerAll();
+  let faults = 0;
+  const survived = (name) => {
+    faults++;
+    console.log(`ok  ${name}`);
+  };
+  // once sees that the calls cost one message, and that city_guide has these, each once.
+  const once = async (name, contents, calls) => {
+    const before = await revenue();
+    await calls();
+    const cost = (await revenue()) - before;
+    assert.equal(cost, 5_000n * BigInt(contents.length), `${name}: the calls cost ${cost}`);
+    assert.deepEqual((await guide.answerAll()).map(({ content }) => content), contents, name);
+    assert.deepEqual(gate.plan, [], name);
+    survived(name);
+  };
+  const survives = (name, plan, signatures) =>
+    once(name, [name], async () => {
+      gate.plan = plan;
+      const { code, output } = await gate.run(...send(name));
+      assert.equal(code, 0, `${name}: ${output}`);
+      assert.equal(new Set(gate.payments).size, signatures, `${name}: ${signatures} payments are signed`);
+    });
+  await survives("the answer is lost", ["lose"], 1);
+  await survives("the answer is lost twice", ["lose", "lose"], 1);
+  await survives("the answer is lost before the server has the request", [(_, socket) => socket.destroy()], 1);
+  await survives("503 payment_unknown", [(refuse) => refuse(503, "payment_unknown"), "lose"], 1);
+  await survives("409 payment_in_progress", [(refuse) => refuse(409, "payment_in_progress")], 1);
+  await survives("500", [(refuse) => refuse(500, "internal_error")], 1);
+  await survives("429", [(refuse) => refuse(429, "rate_limited")], 1);
+  await survives("402 after a payment", ["refuse"], 2);
+  await once("killed, then started again", ["killed"], async () => {
+    gate.plan = ["kill"];
+    assert.equal((await gate.run(...send("killed"))).code, null);
+    assert.equal((await gate.run(...send("killed"))).code, 0);
+  });
+  await once("killed, then started with another call", ["interrupted", "next"], async () => {
+    gate.plan = [(_, socket) => (gate.program.kill("SIGKILL"), socket.destroy())];
+    assert.equal((await gate.run(...send("interrupted"))).code, null);
+    assert.equal((await gate.run(...send("next"))).code, 0);
+  });
+  await once("paid, refused meanwhile, and corrected", ["corrected"], async () => {
+    gate.plan = [(refuse) => refuse(409, "already_member", { charged: true })];
+    const refused = await gate.run(...send("refused"));
+    assert.equal(refused.code, 1, refused.output);
+    const [payment] = gate.payments;
+    const invalid = await gate.run("POST", "/chat/private/send", '{"recipient_agent_id":"nobody"}');
+    assert.equal(invalid.code, 1, invalid.output);
+    assert.equal((await gate.run(...send("corrected"))).code, 0);
+    assert.deepEqual(gate.payments, [payment]);
+  });
+  await once("a price above the limit", [], async () => {
+    gate.dear = true;
+    const { code, output } = await gate.run(...send("dear"));
+    assert(code === 1 && output.includes("LIMIT"), output);
+    assert.deepEqual(gate.payments, []);
+    gate.dear = false;
+  });
+  gate.plan = ["lose"];
+  assert.equal((await gate.run("POST", "/agent/rotate_key", "{}")).code, 0);
+  assert.equal((await gate.run("GET", "/agent/me")).code, 0);
+  survived("the answer with a new key is lost");
+  writeFileSync(join(directory, "parley-state.json"), JSON.stringify({ credit: {}, key: `parley_${"0".repeat(50)}` }));
+  const { code, output } = await gate.run("GET", "/agent/me");
+  assert(code === 1 && output.includes("invalid_api_key"), output);
+  survived("a key that is lost is 401 invalid_api_key");
+  gate.close();
+  return faults;
+}
+
+try {
+  const skill = await (await fetch(`${url}/skill.md`)).text();
+  checkFrontMatter(skill);
+  await guide.register();
+  const commands = await runCommands(skill);
+  assert(existsSync(join(directory, "parley-state.json")));
+  const faults = await loseAnswers();
+  const { version } = JSON.parse(readFileSync(join(directory, "node_modules/@x402/fetch/package.json"), "utf8"));
+  console.log(`TABLE|skill with @x402/fetch|${version}|skills/parley/SKILL.md: ${commands} code blocks run, ${faults} faults survived|0`);
+} finally {
+  rmSync(directory, { recursive: true, force: true });
+}
