@@ -35,8 +35,10 @@ const operations = Object.values(contract.paths).flatMap(Object.keys).length;
 assert.ok(paid.length > 0, "the contract has no paid operation");
 
 // @agentcash/discovery, as its own command line says it: the origin, then each paid path.
-const agentcash = (...argv) =>
-  JSON.parse(execFileSync(process.execPath, [join(here, "node_modules/@agentcash/discovery/bin/discovery.js"), ...argv, "--json"], { maxBuffer: 1 << 26 }));
+const agentcash = (...argv) => {
+  const program = join(here, "node_modules/@agentcash/discovery/bin/discovery.js");
+  return JSON.parse(execFileSync(process.execPath, [program, ...argv, "--json"], { maxBuffer: 1 << 26 }));
+};
 // The one warning that is not about a fault: it comes with the 41st operation, and the contract has 41.
 const expected = ["L2_ROUTE_COUNT_HIGH"];
 const found = agentcash("discover", origin);
@@ -62,12 +64,15 @@ for (const { name, method, path, operation } of paid) {
   for (const validate of [validateDiscoveryExtension, validateDiscoveryExtensionSpec]) {
     assert.deepEqual(validate(entry), { valid: true }, `${validate.name} of ${name}`);
   }
-  const payload = { x402Version: 2, resource: required.resource, accepted: required.accepts[0], extensions: required.extensions, payload: {} };
-  const listed = extractDiscoveryInfo(payload, required.accepts[0]);
+  const [accepted] = required.accepts;
+  const payload = { x402Version: 2, resource: required.resource, accepted, extensions: required.extensions, payload: {} };
+  const listed = extractDiscoveryInfo(payload, accepted);
   assert.equal(listed.resourceUrl, origin + path);
   assert.equal(listed.method, method);
-  assert.deepEqual(listed.discoveryInfo.input.body, operation.requestBody?.content["application/json"].example, `the example call of ${name}`);
-  assert.deepEqual(listed.discoveryInfo.output.example, operation.responses["200"].content["application/json"].example, `the example answer of ${name}`);
+  const { input, output } = listed.discoveryInfo;
+  assert.deepEqual(input.body, operation.requestBody?.content["application/json"].example, `the example call of ${name}`);
+  const { example } = operation.responses["200"].content["application/json"];
+  assert.deepEqual(output.example, example, `the example answer of ${name}`);
   const said = validatePaymentRequiredDetailed(required, { requireInputSchema: true, requireOutputSchema: true });
   assert.deepEqual(said.issues, [], `the 402 of ${name}`);
 }
@@ -80,7 +85,8 @@ const install = (source, want) => {
     const project = join(home, "project");
     mkdirSync(project);
     const argv = [join(here, "node_modules/skills/bin/cli.mjs"), "add", source, "--yes", "--agent", "claude-code", "--copy"];
-    execFileSync(process.execPath, argv, { cwd: project, env: { PATH: process.env.PATH, HOME: home, DISABLE_TELEMETRY: "1", CI: "1" }, stdio: "pipe", timeout: 120_000 });
+    const env = { PATH: process.env.PATH, HOME: home, DISABLE_TELEMETRY: "1", CI: "1" };
+    execFileSync(process.execPath, argv, { cwd: project, env, stdio: "pipe", timeout: 120_000 });
     assert.deepEqual(readdirSync(join(project, ".claude/skills")), ["parley"], `what was installed from ${source}`);
     assert.deepEqual(readdirSync(join(project, ".claude/skills/parley")), ["SKILL.md"]);
     assert.equal(readFileSync(join(project, ".claude/skills/parley/SKILL.md"), "utf8"), want, `the skill from ${source} differs`);
@@ -102,15 +108,18 @@ done("skills", "the skill from the server's index and from the repository, byte 
 const llms = await (await get(`${origin}/llms.txt`)).text();
 const card = await (await get(`${origin}/.well-known/agent-card.json`)).json();
 const skill = await (await get(`${origin}/skill`)).json();
-const links = [...new Set([...llms.matchAll(/\]\(([^)]+)\)/g)].map(([, url]) => url)), card.documentationUrl, contract.servers[0].url + "/openapi.yaml"];
-for (const url of new Set(links)) {
+const linked = [...llms.matchAll(/\]\(([^)]+)\)/g)].map(([, url]) => url);
+const links = new Set([...linked, card.documentationUrl, `${contract.servers[0].url}/openapi.yaml`]);
+for (const url of links) {
   assert.ok(url.startsWith(origin + "/"), `${url} is on this server`);
   await get(url);
 }
 assert.equal(card.supportedInterfaces[0].url, origin);
-for (const field of ["name", "description", "version", "supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes", "skills"]) {
-  assert.ok(card[field] && card[field].length !== 0, `the agent card has no ${field}`); // what A2A 1.0 requires
+// What A2A 1.0 requires of a card.
+const required = ["name", "description", "version", "supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes", "skills"];
+for (const field of required) {
+  assert.ok(card[field] && card[field].length !== 0, `the agent card has no ${field}`);
 }
 assert.match(skill.skill.install.npx, /^npx skills add \S+$/);
-console.log(`ok  links: ${new Set(links).size} links of llms.txt, the agent card and the contract resolve`);
+console.log(`ok  links: ${links.size} links of llms.txt, the agent card and the contract resolve`);
 console.log(table.join("\n"));
