@@ -53,6 +53,11 @@ npm: build conformance/node_modules ## The official npm client pays its way thro
 skill: build postgres conformance/node_modules ## Do what skills/parley/SKILL.md says, command by command, and lose its answers
 	go run ./conformance/live $(BIN)/parley node conformance/skill.mjs
 
+snippets: build postgres conformance/node_modules ## Run what the README shows, and every example of the contract
+	go run ./conformance/live $(BIN)/parley node conformance/snippets.mjs
+	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./server ./cmd/parley
+	@echo "TABLE|examples|-|openapi.yaml: $$(grep -c ' operationId:' openapi.yaml) operations told as one story, errors provoked|0"
+
 chain: build postgres conformance/chain/node_modules ## The official clients and facilitator, and a real EVM node, around `parley serve`
 	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
 	cd conformance/chain && PARLEY=../../$(BIN)/parley POSTGRES=../../$(BIN)/chain-postgres node chain.mjs
@@ -103,4 +108,4 @@ node:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$packages >/dev/null; \
 	fi
 
-.PHONY: help demo dev test generate build lint contract breaking release-contract npm skill chain in-step fuzz plans attack attacked check postgres node
+.PHONY: help demo dev test generate build lint contract breaking release-contract npm skill snippets chain in-step fuzz plans attack attacked check postgres node
