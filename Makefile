@@ -65,6 +65,11 @@ skill: build postgres conformance/node_modules ## Do what skills/parley/SKILL.md
 	@$(call install,command -v curl,curl ca-certificates)
 	go run ./conformance/live $(BIN)/parley node conformance/skill.mjs
 
+snippets: build postgres conformance/node_modules ## Run what the README shows, and every example of the contract
+	go run ./conformance/live $(BIN)/parley node conformance/snippets.mjs
+	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./server ./cmd/parley
+	@echo "TABLE|examples|-|openapi.yaml: $$(grep -c ' operationId:' openapi.yaml) operations told as one story, errors provoked|0"
+
 chain: build postgres conformance/chain/node_modules ## The official clients and facilitator, and a real EVM node, around `parley serve`
 	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
 	cd conformance/chain && PARLEY=../../$(BIN)/parley POSTGRES=../../$(BIN)/chain-postgres node chain.mjs
@@ -174,7 +179,7 @@ in-step: generate ## Fail if the generated code is not what openapi.yaml says
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|gen/ and client/ are what openapi.yaml says|0' $(OAPI_CODEGEN)
 
 product: ## Every check of the contract by tools that are not ours, and a table of what each found
-	@conformance/product.sh in-step contract breaking skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go discovery schemathesis
+	@conformance/product.sh in-step contract breaking snippets skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go discovery schemathesis
 
 fuzz: ## Send generated requests to every operation for 20 minutes
 	go test ./server -run '^$$' -fuzz '^FuzzOperations$$' -fuzztime 20m -timeout 30m
@@ -206,4 +211,4 @@ postgres:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: product skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery
+.PHONY: product snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery

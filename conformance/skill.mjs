@@ -5,17 +5,13 @@
 //   go run ./conformance/live bin/parley node conformance/skill.mjs
 import { strict as assert } from "node:assert";
 import { spawn } from "node:child_process";
-import { webcrypto } from "node:crypto";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { decodePaymentRequiredHeader, encodePaymentRequiredHeader } from "@x402/core/http";
-import { registerExactEvmScheme } from "@x402/evm/exact/client";
-import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
-import { privateKeyToAccount } from "viem/accounts";
+import { Agent } from "./agent.mjs";
 
-globalThis.crypto ??= webcrypto; // Node 18, which Debian 12 has, keeps it to itself
 const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator, PARLEY_PAY_TO: payTo } = process.env;
 const [agentsWallet, guidesWallet] = await (await fetch(`${facilitator}/accounts`)).json();
 const revenue = async () => BigInt((await (await fetch(`${facilitator}/balances/${payTo}`)).json()).balance);
@@ -28,31 +24,15 @@ const environment = {
 };
 delete environment.PARLEY_URL; // the skill says where the server is
 
-// city_guide is the other agent of the skill's story. It answers whatever it is sent, between the commands.
-const guide = { client: new x402Client() };
-registerExactEvmScheme(guide.client, { signer: privateKeyToAccount(guidesWallet.private_key) });
-guide.call = async (method, path, body) => {
-  const response = await wrapFetchWithPayment(fetch, guide.client)(url + path, {
-    method,
-    headers: { ...(body && { "Content-Type": "application/json" }), ...(guide.key && { "X-API-KEY": guide.key }) },
-    body: body && JSON.stringify(body),
-  });
-  const answer = await response.json();
-  assert.equal(response.status, 200, `city_guide: ${method} ${path}: ${JSON.stringify(answer)}`);
-  return answer;
-};
-guide.register = async () => {
-  const { tan } = await guide.call("POST", "/register/request_account", { requested_username: "city_guide" });
-  const account = { username: "city_guide", tan, description: "I know every museum in Lisbon." };
-  guide.key = (await guide.call("POST", "/register/create_account", account)).api_key;
-};
-guide.answerAll = async () => {
+// city_guide is the other agent of the skill's story. It answers what it is asked about museums, between the commands.
+const guide = new Agent(url, guidesWallet);
+async function guideAnswers() {
   const { messages } = await guide.call("GET", "/agent/unread");
-  for (const message of messages.filter(({ content }) => content.endsWith("?") && !content.includes("hotel"))) {
+  for (const message of messages.filter(({ content }) => content.includes("museum"))) {
     await guide.call("POST", "/chat/private/send", { recipient_agent_id: message.sender_id, content: "The tile museum." });
   }
-  return messages;
-};
+  return messages.map(({ content }) => content);
+}
 
 // A shell that lives as long as the skill: what one command exports the next one has.
 function openShell() {
@@ -124,7 +104,7 @@ async function runCommands(skill) {
     const right = stated === undefined || fits(output, stated);
     if (!right) wrong.push(`${text}\nprinted\n${output}\nand not\n${stated}`);
     console.log(`${right ? "ok " : "NOT"} ${text.split("\n").at(-1)}`);
-    await guide.answerAll();
+    await guideAnswers();
   }
   shell.close();
   assert.deepEqual(wrong, []);
@@ -183,8 +163,7 @@ async function openGate() {
 async function loseAnswers() {
   const gate = await openGate();
   const send = (content) => ["POST", "/chat/private/send", JSON.stringify({ recipient_agent_id: guide.id, content })];
-  guide.id = (await guide.call("GET", "/agent/me")).agent_id;
-  await guide.answerAll();
+  await guideAnswers();
   let faults = 0;
   const survived = (name) => {
     faults++;
@@ -196,7 +175,7 @@ async function loseAnswers() {
     await calls();
     const cost = (await revenue()) - before;
     assert.equal(cost, 5_000n * BigInt(contents.length), `${name}: the calls cost ${cost}`);
-    assert.deepEqual((await guide.answerAll()).map(({ content }) => content), contents, name);
+    assert.deepEqual(await guideAnswers(), contents, name);
     assert.deepEqual(gate.plan, [], name);
     survived(name);
   };
@@ -257,7 +236,7 @@ async function loseAnswers() {
 try {
   const skill = await (await fetch(`${url}/skill.md`)).text();
   checkFrontMatter(skill);
-  await guide.register();
+  await guide.register("city_guide", "I know every museum in Lisbon.");
   const commands = await runCommands(skill);
   assert(existsSync(join(directory, "parley-state.json")));
   const faults = await loseAnswers();

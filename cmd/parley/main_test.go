@@ -18,6 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/go-cmp/cmp"
+
+	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/store/storetest"
@@ -349,5 +353,22 @@ func TestPortInUseIsToldFirst(t *testing.T) {
 	err = run(t.Context(), []string{"dev", "--listen", taken.Addr().String(), "--data", folder(t)}, console{&out, &errs})
 	if err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("dev on a port in use: %v", err)
+	}
+}
+
+// TestSkillExample: the contract shows what GET /skill tells where the operator says nothing else.
+func TestSkillExample(t *testing.T) {
+	t.Parallel()
+	contract, err := openapi3.NewLoader().LoadFromData(parley.Contract)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := skill{}.config()
+	example := contract.Paths.Value("/skill").Get.Responses.Value("200").Value.Content["application/json"].Example
+	want := map[string]any{"skill": map[string]any{
+		"summary": told.Summary, "hub_url": told.HubURL, "install": map[string]any{"npx": told.InstallNPX, "cli": told.InstallCLI},
+	}}
+	if diff := cmp.Diff(want, example); diff != "" {
+		t.Errorf("the example of /skill is not what is told (-told +example):\n%s", diff)
 	}
 }

@@ -1,0 +1,76 @@
+// Runs what the README shows: each line of its sh blocks in one shell, against a running server, and its Go block as a
+// program. A make target is only looked up: CI runs those by themselves. Where a line's comment begins with a status,
+// the line prints it.
+//
+//   go run ./conformance/live bin/parley node conformance/snippets.mjs
+import { strict as assert } from "node:assert";
+import { spawnSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { Agent } from "./agent.mjs";
+
+const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator } = process.env;
+const repository = fileURLToPath(new URL("..", import.meta.url));
+const readme = readFileSync(join(repository, "README.md"), "utf8");
+const here = (text) => text.replaceAll("http://127.0.0.1:8402", url).replaceAll("http://127.0.0.1:8403", facilitator);
+const blocks = (language) => [...readme.matchAll(new RegExp(`^\`\`\`${language}\\n([\\s\\S]*?)^\`\`\`$`, "gm"))].map((match) => match[1]);
+
+const run = (program, parameters, directory) => {
+  const { status, stdout, stderr } = spawnSync(program, parameters, { cwd: directory, encoding: "utf8", timeout: 300_000 });
+  assert.equal(status, 0, `${program} ${parameters.join(" ")}\n${stdout}${stderr}`);
+  return stdout;
+};
+
+const directory = mkdtempSync(join(tmpdir(), "parley-readme-"));
+const program = join(repository, "bin", "readme");
+let lines = 0;
+try {
+  for (const line of blocks("sh").join("").split("\n").filter(Boolean)) {
+    const [command, comment = ""] = line.split(/\s+# /);
+    const target = command.match(/^make ([\w-]+)$/)?.[1];
+    const output = target ? run("make", ["-n", target], repository) : run("bash", ["-c", here(command)], directory);
+    const status = comment.match(/^(\d{3})\b/)?.[1];
+    if (status) assert.match(output, new RegExp(`^HTTP/1.1 ${status} `), line);
+    lines++;
+    console.log(`ok  ${command.trim()}`);
+  }
+  const wallets = await (await fetch(`${facilitator}/accounts`)).json();
+  assert.equal(wallets.length, 10, "the README speaks of ten wallets");
+  const [alice, bob] = wallets.map((wallet) => new Agent(url, wallet));
+  await alice.register("alice", "An agent of the README.");
+  await bob.register("bob", "Another one.");
+  const snippets = blocks("go");
+  mkdirSync(program, { recursive: true });
+  for (const snippet of snippets) {
+    writeFileSync(
+      join(program, "main.go"),
+      `package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/parley-chat/parley/client"
+)
+
+func main() {
+	ctx, walletKey, apiKey, to := context.Background(), os.Args[1], os.Args[2], os.Args[3]
+	${here(snippet)}
+	if err != nil || sent.JSON200 == nil {
+		panic(string(sent.Body))
+	}
+}
+`,
+    );
+    run("go", ["run", "./bin/readme", wallets[0].private_key, alice.key, bob.id], repository);
+    console.log(`ok  ${snippet.trim().split("\n").at(-1)}`);
+  }
+  const { messages } = await bob.call("GET", "/agent/unread");
+  assert.equal(messages.length, snippets.length);
+  console.log(`TABLE|README|-|${lines} commands, ${snippets.length} Go programs|0`);
+} finally {
+  rmSync(directory, { recursive: true, force: true });
+  rmSync(program, { recursive: true, force: true });
+}

@@ -1,0 +1,284 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/x402"
+)
+
+// story plays the contract's examples on a real server. What a server makes up (ids, TANs, keys) is another thing each
+// time, but the same thing throughout the examples: so an id that stands for a message in one of them must not stand
+// for another message elsewhere.
+type story struct {
+	t            *testing.T
+	w            *world
+	real         map[string]string // what stands in the examples -> what it is here
+	inTheExample map[string]string // and back
+	told         map[string]bool   // operationIds
+}
+
+// calls are the names that the examples give to what the test made.
+func (s *story) calls(example, real string) {
+	s.real[example], s.inTheExample[real] = real, example
+}
+
+// madeUp is what a server makes up.
+var madeUp = regexp.MustCompile(`^(agent|chat|channel|msg)_[0-9a-z]{26}$|^(parley)_[0-9A-Za-z]{49}$|^(req)_[0-9a-f]{16}$|^[0-9A-Z]{8}$`)
+
+// translate puts the examples' words for what the server made up into its answer, and the examples' times.
+func (s *story) translate(example, real any, name string) any {
+	switch real := real.(type) {
+	case map[string]any:
+		fields, _ := example.(map[string]any)
+		for key, value := range real {
+			real[key] = s.translate(fields[key], value, key)
+		}
+	case []any:
+		list, _ := example.([]any)
+		for i, value := range real {
+			if i < len(list) {
+				real[i] = s.translate(list[i], value, name)
+			} else {
+				real[i] = s.translate(nil, value, name)
+			}
+		}
+	case string:
+		word, _ := example.(string)
+		if known, ok := s.inTheExample[real]; ok {
+			return known
+		}
+		has, wants := madeUp.FindStringSubmatch(real), madeUp.FindStringSubmatch(word)
+		if has == nil || wants == nil || cmp.Diff(has[1:], wants[1:]) != "" || s.real[word] != "" {
+			return real
+		}
+		if name != "request_id" { // each call has another, and the examples have one
+			s.calls(word, real)
+		}
+		return word
+	case float64:
+		if _, ok := example.(float64); ok && (strings.HasSuffix(name, "_at") || name == "timestamp") {
+			return example
+		}
+	}
+	return real
+}
+
+// holds compares an answer with the contract's example of it.
+func (s *story) holds(name string, operation *openapi3.Operation, a answer) {
+	s.t.Helper()
+	example := operation.Responses.Value(fmt.Sprint(a.status)).Value.Content["application/json"].Example
+	var real any
+	if err := json.Unmarshal(a.body, &real); err != nil {
+		s.t.Fatalf("%s: %v", name, err)
+	}
+	if diff := cmp.Diff(example, s.translate(example, real, "")); diff != "" {
+		s.t.Errorf("%s: the example is not what a server answers (-example +answer):\n%s", name, diff)
+	}
+}
+
+// tell sends the example of an operation's request and holds the answer against the example of its response.
+func (s *story) tell(who *agent, operationID string) {
+	s.t.Helper()
+	s.told[operationID] = true
+	for _, route := range contractRoutes {
+		if route.Operation.OperationID != operationID {
+			continue
+		}
+		path, body := route.Path, ""
+		for i, parameter := range route.Operation.Parameters {
+			path += fmt.Sprintf("%c%s=%v", "?&"[min(i, 1)], parameter.Value.Name, parameter.Value.Example)
+		}
+		if route.Operation.RequestBody != nil {
+			raw, err := json.Marshal(route.Operation.RequestBody.Value.Content["application/json"].Example)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			var pairs []string
+			for example, real := range s.real {
+				pairs = append(pairs, example, real)
+			}
+			body = strings.NewReplacer(pairs...).Replace(string(raw))
+		}
+		var headers []string
+		if route.Operation.Extensions["x-payment-info"] != nil {
+			headers = append(headers, "X-API-KEY", who.key, x402.HeaderPaymentSignature, s.w.signFor(who.wallet, route.Method, route.Path))
+		}
+		a := s.w.call(route.Method, path, body, headers...)
+		if a.status != http.StatusOK {
+			s.t.Fatalf("the example of %s is refused: %v", operationID, a)
+		}
+		if key := a.field(s.t, "api_key"); key != "" {
+			who.key = key
+			s.w.secret(key)
+		}
+		s.holds(operationID, route.Operation, a)
+		return
+	}
+	s.t.Fatalf("the contract has no %s", operationID)
+}
+
+// TestExamples: what the contract shows is what happens. Each operation's example is sent, in an order in which the
+// examples make one story, and answered with its example, but for times and what the server makes up.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := &story{t: t, w: w, real: map[string]string{}, inTheExample: map[string]string{}, told: map[string]bool{}}
+	oracle := &agent{w: w, name: "weather_oracle", wallet: w.wallet(1000 * dollar)}
+	s.tell(oracle, "requestAccount")
+	s.tell(oracle, "createAccount")
+	guide, booker, finder := w.agent("city_guide"), w.agent("train_booker"), w.agent("hotel_finder")
+	guide.must("/agent/edit", fields{"description": "I know every museum in Lisbon."})
+	finder.must("/agent/edit", fields{"description": "I find quiet hotels."})
+	s.calls("agent_01k70t995eeeqsqssjfq4h8qx8", guide.id)
+	s.calls("agent_01k70t9e05eevbp5bfs8j7xp9g", booker.id)
+	s.calls("agent_01k70t9jtweeysmgxd2szyjmnr", finder.id)
+
+	s.tell(oracle, "getAgentProfile")
+	s.tell(oracle, "searchAgents")
+	oracle.id = w.pay(guide.wallet, "/agent/profile", `{"username":"weather_oracle"}`, "X-API-KEY", guide.key).field(t, "agent_id")
+	guide.send(oracle, "Will it rain in Lisbon tomorrow?")
+	s.tell(oracle, "listUnreadMessages")
+	s.tell(oracle, "reactToMessage")
+	s.tell(oracle, "listPrivateMessages")
+	s.tell(oracle, "searchPrivateMessages")
+	s.tell(oracle, "sendPrivateMessage")
+	s.tell(oracle, "getPrivateChat")
+	s.tell(oracle, "removeReaction")
+
+	s.tell(oracle, "createGroupChat")
+	s.tell(oracle, "searchGroups")
+	s.tell(oracle, "sendGroupMessage")
+	guide.react(s.real["msg_01k70tcepheh1anchsr54d0nyg"], "👍")
+	s.tell(oracle, "listGroupMessages")
+	s.tell(guide, "searchGroupMessages")
+	s.tell(oracle, "pinGroupMessage")
+	s.tell(oracle, "editGroupChat")
+	s.tell(oracle, "getGroupChat")
+
+	s.tell(oracle, "createChannel")
+	s.tell(guide, "subscribeChannel")
+	for _, subscriber := range []*agent{booker, oracle} {
+		subscriber.must("/channel/subscribe", fields{"channel_id": s.real["channel_01k70taybbefyb5rymrpvaf640"]})
+	}
+	s.tell(oracle, "sendChannelMessage")
+	s.tell(guide, "listChannelMessages")
+	s.tell(booker, "searchChannelMessages")
+	s.tell(finder, "searchChannels")
+	s.tell(oracle, "getChannel")
+	s.tell(oracle, "getOwnAgent")
+	s.tell(oracle, "editChannel")
+	s.tell(booker, "unsubscribeChannel")
+	s.tell(oracle, "transferChannel")
+	s.tell(guide, "deleteChannel")
+
+	s.tell(booker, "requestGroupAccess")
+	s.tell(oracle, "transferGroupChat")
+	guide.must("/chat/group/transfer", fields{"chat_id": s.real["chat_01k70tasgmefts7dcqf5dkt7qr"], "new_admin_agent_id": oracle})
+	s.tell(oracle, "leaveGroupChat")
+	s.tell(guide, "deleteGroupChat")
+
+	s.tell(oracle, "editAgent")
+	s.tell(oracle, "blockAgent")
+	s.tell(oracle, "unblockAgent")
+	s.tell(oracle, "rotateKey")
+
+	s.told["getHealth"], s.told["getSkill"] = true, true // TestHealthExample, and cmd/parley's TestSkillExample
+	for name, route := range contractRoutes {
+		if !s.told[route.Operation.OperationID] {
+			t.Errorf("the example of %s is not part of the story", name)
+		}
+	}
+}
+
+// TestHealthExample: the sentences are those of the example; its numbers are of a busier server.
+func TestHealthExample(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	route := contractRoutes["GET /health"]
+	compare := func(a answer) {
+		t.Helper()
+		numbers := regexp.MustCompile(`\b[0-9.]+\b`)
+		example, err := json.Marshal(route.Operation.Responses.Value(fmt.Sprint(a.status)).Value.Content["application/json"].Example)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, got map[string]any
+		if json.Unmarshal(numbers.ReplaceAll(example, []byte("7")), &want) != nil || json.Unmarshal(numbers.ReplaceAll(a.body, []byte("7")), &got) != nil {
+			t.Fatalf("neither %s nor %s may be anything but an object", example, a.body)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the example of %d is not what a server answers (-example +answer):\n%s", a.status, diff)
+		}
+	}
+	compare(w.call(http.MethodGet, "/health", ""))
+	w.disconnect()
+	compare(w.call(http.MethodGet, "/health", ""))
+}
+
+// TestErrorExamples: the errors that the contract shows are those that are answered. Two are not provoked here: nothing
+// in this server limits rates, which is left to what stands before it, and internal_error is our fault.
+func TestErrorExamples(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	private, _ := alice.send(bob, "hello")
+	group := alice.founds("the planners")
+	alice.must("/chat/group/delete", fields{"chat_id": group})
+	const send = "/chat/private/send"
+	message := fields{"recipient_agent_id": bob, "content": "hello"}.json(t)
+	reused := w.sign(alice.wallet, send)
+	if a := w.call(http.MethodPost, send, message, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, reused); a.status != http.StatusOK {
+		t.Fatal(a)
+	}
+	base, _ := x402.LookupNetwork("eip155:8453")
+	forSale := newWorld(t, func(config *server.Config, _ *server.Chain, _ string) {
+		config.BaseURL, config.Network, config.PayTo = "https://parley.example", base, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+	})
+	for _, c := range []struct {
+		status  int
+		path    string
+		provoke func() answer
+	}{
+		{400, send, func() answer { return alice.ask(send, fields{"recipient_agent_id": bob}) }},
+		{401, send, func() answer { return w.pay(alice.wallet, send, message) }},
+		{402, send, func() answer { return forSale.call(http.MethodPost, send, message) }},
+		{403, "/chat/private/info", func() answer { return carol.ask("/chat/private/info", fields{"chat_id": private}) }},
+		{404, "/agent/block", func() answer {
+			return alice.ask("/agent/block", fields{"agent_id": "agent_01k70t995eeeqsqssjfq4h8qx8"})
+		}},
+		{405, send, func() answer { return w.call(http.MethodGet, send, "") }},
+		{409, send, func() answer {
+			other := fields{"recipient_agent_id": bob, "content": "goodbye"}.json(t)
+			return w.call(http.MethodPost, send, other, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, reused)
+		}},
+		{410, "/chat/group/info", func() answer { return alice.ask("/chat/group/info", fields{"chat_id": group}) }},
+		{413, send, func() answer {
+			return alice.ask(send, fields{"recipient_agent_id": bob, "content": strings.Repeat("a", 300_000)})
+		}},
+		{415, send, func() answer { return w.call(http.MethodPost, send, message, "Content-Type", "text/plain") }},
+		{503, send, func() answer {
+			defer w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+				rw.WriteHeader(http.StatusInternalServerError)
+				return true
+			})()
+			return alice.ask(send, fields{"recipient_agent_id": bob, "content": "hello?"})
+		}},
+	} {
+		s := &story{t: t, real: map[string]string{}, inTheExample: map[string]string{}}
+		a := c.provoke()
+		if a.status != c.status {
+			t.Errorf("an answer with %d was to be provoked: %v", c.status, a)
+			continue
+		}
+		s.holds(fmt.Sprint(c.status), contractRoutes["POST "+c.path].Operation, a)
+	}
+}
