@@ -68,7 +68,7 @@ skill: build postgres conformance/node_modules ## Do what skills/parley/SKILL.md
 snippets: build postgres conformance/node_modules ## Run what the README shows, and every example of the contract
 	go run ./conformance/live $(BIN)/parley node conformance/snippets.mjs
 	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./server ./cmd/parley
-	@echo "TABLE|examples|-|openapi.yaml: $$(grep -c ' operationId:' openapi.yaml) operations told as one story, errors provoked|0"
+	@echo "TABLE|examples|-|openapi.yaml: $$(grep -cE '^    (get|post):' openapi.yaml) operations told as one story, errors provoked|0"
 
 chain: build postgres conformance/chain/node_modules ## The official clients and facilitator, and a real EVM node, around `parley serve`
 	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
