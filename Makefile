@@ -66,6 +66,7 @@ skill: build postgres conformance/node_modules ## Do what skills/parley/SKILL.md
 	go run ./conformance/live $(BIN)/parley node conformance/skill.mjs
 
 snippets: build postgres conformance/node_modules ## Run what the README shows, and every example of the contract
+	@$(call install,command -v curl,curl ca-certificates)
 	go run ./conformance/live $(BIN)/parley node conformance/snippets.mjs
 	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./server ./cmd/parley
 	@echo "TABLE|examples|-|openapi.yaml: $$(grep -cE '^    (get|post):' openapi.yaml) operations told as one story, errors provoked|0"
