@@ -12,6 +12,9 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import urllib.request
+
+import yaml
 
 SEED, CASES = 20261121, 10_000
 # Two runs against one server. The first has a fixed number of cases. In the second, Hypothesis ends a walk through the
@@ -23,13 +26,28 @@ RUNS = [
 ]
 
 here = pathlib.Path(__file__).parent
+
+
+def contract():
+    """Returns the served contract with the links of links.yaml."""
+    with urllib.request.urlopen(os.environ["PARLEY_URL"] + "/openapi.json") as answer:
+        document = json.load(answer)
+    operations = {operation["operationId"]: operation for path in document["paths"].values() for operation in path.values()}
+    for source, links in yaml.safe_load((here / "links.yaml").read_text()).items():
+        operations[source]["responses"]["200"]["links"] = {
+            target: {"operationId": target, "requestBody": body} for target, body in links.items()
+        }
+    return document
+
+
 program = pathlib.Path(sys.executable).with_name("schemathesis")
 cases, failed, reached, operations = 0, False, {}, 0
 for options in RUNS:
     with tempfile.TemporaryDirectory() as reports:
-        report = pathlib.Path(reports, "report.json")
+        report, document = pathlib.Path(reports, "report.json"), pathlib.Path(reports, "openapi.json")
+        document.write_text(json.dumps(contract()))
         arguments = [
-            "--config-file=schemathesis.toml", "run", os.environ["PARLEY_URL"] + "/openapi.json", "--checks=all",
+            "--config-file=schemathesis.toml", "run", str(document), f"--url={os.environ['PARLEY_URL']}", "--checks=all",
             f"--seed={SEED}", "--workers=1", "--no-color", f"--report-json-path={report}", *options,
         ]
         print("schemathesis", shlex.join(arguments), flush=True)
