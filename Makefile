@@ -180,7 +180,7 @@ in-step: generate ## Fail if the generated code is not what openapi.yaml says
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|gen/ and client/ are what openapi.yaml says|0' $(OAPI_CODEGEN)
 
 product: ## Every check of the contract by tools that are not ours, and a table of what each found
-	@conformance/product.sh in-step contract breaking snippets skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go discovery schemathesis
+	@conformance/product.sh schemathesis in-step contract breaking snippets skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go discovery
 
 fuzz: ## Send generated requests to every operation for 20 minutes
 	go test ./server -run '^$$' -fuzz '^FuzzOperations$$' -fuzztime 20m -timeout 30m
