@@ -696,18 +696,27 @@ func (a *actor) repeats(by *account, errand string) {
 	a.mustRepeat(a.done[a.chance.IntN(len(a.done))])
 }
 
-// comeBack sends half of the payments that have no final answer yet once more, now that all is calm, and all rotations
-// of keys, since an agent that gave up on one would not know its key.
+// comeBack sends half of the payments that have no final answer yet once more, now that all is calm. All rotations of
+// keys come before: an agent that gave up on one does not know its key.
 func (r *randomRun) comeBack() {
 	r.mu.Lock()
-	var open []sample
+	var rotations, others []sample
 	for i, p := range r.payments {
-		if q := len(p.requests); p.unfinished && q == 1 && !p.never && (i%2 == 0 || p.operation.id == "rotateKey") {
-			open = append(open, sample{p, p.requests[0]})
+		switch open := p.unfinished && len(p.requests) == 1 && !p.never; {
+		case open && p.operation.id == "rotateKey":
+			rotations = append(rotations, sample{p, p.requests[0]})
+		case open && i%2 == 0:
+			others = append(others, sample{p, p.requests[0]})
 		}
 	}
 	r.mu.Unlock()
-	r.t.Logf("%d payments without a final answer are sent once more", len(open))
+	r.t.Logf("%d payments without a final answer are sent once more", len(rotations)+len(others))
+	r.sendAgain(rotations)
+	r.sendAgain(others)
+}
+
+// sendAgain sends each until its answer is final, some at a time.
+func (r *randomRun) sendAgain(open []sample) {
 	work := make(chan sample)
 	var workers sync.WaitGroup
 	for range 8 {
