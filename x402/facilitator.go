@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -162,21 +163,15 @@ func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requi
 	if err != nil {
 		return nil, &UnknownOutcome{NotSent: true, Err: fmt.Errorf("facilitator settle: %w", err)}
 	}
-	settle := func() (*SettleResponse, error) {
-		verdict, err := f.settle(ctx, body)
-		if err == nil && verdict.Success && verdict.Network != requirements.Network && verdict.Network != payload.networkV1 {
-			return nil, &UnknownOutcome{Err: errors.New("facilitator settle: it says to have settled on another network")}
-		}
-		return verdict, err
-	}
-	first, err := settle()
+	networks := []string{requirements.Network, payload.networkV1}
+	first, err := f.settle(ctx, body, networks)
 	if broken, ok := errors.AsType[*transportError](err); ok && broken.notSent && sleep(ctx, retryPause) {
-		first, err = settle()
+		first, err = f.settle(ctx, body, networks)
 	}
 	if err != nil || first.Success || first.ErrorReason != ReasonSettlementPending {
 		return first, err
 	}
-	second, err := settle()
+	second, err := f.settle(ctx, body, networks)
 	if err != nil {
 		return nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: first.Transaction, Err: errors.Unwrap(err)}
 	}
@@ -187,8 +182,9 @@ func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requi
 	return second, nil
 }
 
-// settle calls /settle once. The error is an *UnknownOutcome.
-func (f *Facilitator) settle(ctx context.Context, body []byte) (*SettleResponse, error) {
+// settle calls /settle once. networks are the names under which a success may speak of the payment's network. The error
+// is an *UnknownOutcome.
+func (f *Facilitator) settle(ctx context.Context, body []byte, networks []string) (*SettleResponse, error) {
 	answer, err := f.call(ctx, http.MethodPost, "settle", body)
 	if err != nil {
 		broken, isBroken := errors.AsType[*transportError](err)
@@ -199,6 +195,9 @@ func (f *Facilitator) settle(ctx context.Context, body []byte) (*SettleResponse,
 	verdict, ok := answer.settleVerdict()
 	if !ok {
 		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: %w", &StatusError{answer.status})}
+	}
+	if verdict.Success && !slices.Contains(networks, verdict.Network) {
+		return nil, &UnknownOutcome{Err: errors.New("facilitator settle: it says to have settled on another network")}
 	}
 	return verdict, nil
 }
