@@ -197,6 +197,17 @@ attack: postgres attacked ## Kill, cheat and cut off real servers, and check the
 attacked: ## Build bin/parley-attacked, the server with crash points that the attack suite starts
 	go build -tags crashpoints -o $(BIN)/parley-attacked ./cmd/parley
 
+# bin/bench -quick, once that is built, tries it out in about two minutes and writes nothing.
+bench: build postgres ## Measure Parley against pgbench with the same statements (bench/README.md), in 20 minutes
+	go build -o $(BIN)/bench ./bench
+	$(BIN)/bench -parley $(BIN)/parley -report bench
+
+allocs: postgres ## Fail if a micro-benchmark allocates more than bench/allocs.txt says
+	go run ./bench/allocs
+
+allocs-update: postgres ## Write bench/allocs.txt
+	go run ./bench/allocs -update
+
 check: ## Everything that CI runs
 	.ci/run
 
@@ -215,4 +226,4 @@ postgres:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: product snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery
+.PHONY: product snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery

@@ -1,0 +1,432 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/devnet"
+)
+
+// row compares Parley with its limit.
+type row struct {
+	operation string
+	clients   int
+	limit     result
+	ours      result
+	trips     trips
+}
+
+// parts are the parts of the report, in the order in which they are measured.
+func (p plan) parts() []part {
+	return []part{
+		{"operations", p.table}, {"floor", p.floor}, {"payments", p.payments}, {"ledger", p.ledger}, {"search", p.search}, {"processes", p.processes},
+		{"disk", p.disk}, {"growth", p.growthFrom}, {"index", p.searchIndex}, // the last drops the index
+		{"change", p.change},
+	}
+}
+
+type part struct {
+	name    string
+	measure func(context.Context, *house, *report) error
+}
+
+// everything is `make bench`, or the parts of it that are wanted.
+func (p plan) everything(ctx context.Context, m *machine, r *report) error {
+	h, err := furnish(ctx, m, "parley", p.scale)
+	if err != nil {
+		return err
+	}
+	defer h.pool.Close()
+	if r.machine, err = h.describe(ctx); err != nil {
+		return err
+	}
+	for _, part := range p.parts() {
+		if !p.part.MatchString(part.name) || (part.name == "change") != (p.before != "") {
+			continue
+		}
+		note("%s", part.name)
+		if err := part.measure(ctx, h, r); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return checkBooks(ctx, m, r)
+}
+
+// table measures every operation and its limit by turns.
+func (p plan) table(ctx context.Context, h *house, r *report) error {
+	operations := slices.DeleteFunc(h.operations(), func(o operation) bool { return !p.only.MatchString(o.name) })
+	// Counted while no server runs, which would collect what is owed by ways that are not counted.
+	for _, o := range operations {
+		var counted trips
+		for i, clients := range p.clients {
+			if i == 0 || o.name == sendOne || o.name == sendMany {
+				var err error
+				if counted, err = h.trips(ctx, o, clients); err != nil {
+					return fmt.Errorf("count the statements of %s at %d clients: %w", o.name, clients, err)
+				}
+			}
+			r.rows = append(r.rows, row{operation: o.name, clients: clients, trips: counted})
+		}
+	}
+	note("statements and round trips are counted")
+	server, err := h.serve(ctx, deferred...)
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	for i, o := range operations {
+		scripts, err := h.scripts(ctx, o, false)
+		if err != nil {
+			return err
+		}
+		for k, clients := range p.clients {
+			all, err := byTurns(p.rounds,
+				func() (result, error) { return h.limit(ctx, scripts, clients, p.seconds) },
+				func() (result, error) { return h.drive(ctx, []*process{server}, o, p.load(clients)) })
+			if err != nil {
+				return fmt.Errorf("%s at %d clients: %w", o.name, clients, err)
+			}
+			row := &r.rows[i*len(p.clients)+k]
+			row.limit, row.ours = all[0], all[1]
+			note("%-30s %2d clients: pgbench %6.0f/s, Parley %6.0f/s, %.1f %%", o.name, clients, row.limit.perSecond, row.ours.perSecond, 100*row.ours.perSecond/row.limit.perSecond)
+		}
+	}
+	r.memory, r.memoryMost, err = server.memory()
+	return err
+}
+
+func (p plan) load(clients int) load {
+	return load{clients: clients, time: time.Duration(p.seconds) * time.Second, status: http.StatusOK}
+}
+
+// byTurns measures things one after the other, several times, so that what changes meanwhile changes all of them. It
+// returns the median of each.
+func byTurns(rounds int, measure ...func() (result, error)) ([]result, error) {
+	all := make([][]result, len(measure))
+	for range rounds {
+		for i, measure := range measure {
+			seen, err := measure()
+			if err != nil {
+				return nil, err
+			}
+			all[i] = append(all[i], seen)
+		}
+	}
+	medians := make([]result, len(measure))
+	for i, seen := range all {
+		medians[i] = median(seen)
+	}
+	return medians, nil
+}
+
+// median is the median of each number.
+func median(all []result) result {
+	return result{
+		perSecond: middle(all, func(r result) float64 { return r.perSecond }),
+		p50:       middle(all, func(r result) time.Duration { return r.p50 }),
+		p99:       middle(all, func(r result) time.Duration { return r.p99 }),
+		serverCPU: middle(all, func(r result) time.Duration { return r.serverCPU }),
+		pgCPU:     middle(all, func(r result) time.Duration { return r.pgCPU }),
+		wal:       middle(all, func(r result) float64 { return r.wal }),
+		settling:  middle(all, func(r result) time.Duration { return r.settling }),
+	}
+}
+
+func middle[T float64 | time.Duration](all []result, of func(result) T) T {
+	values := make([]T, len(all))
+	for i, r := range all {
+		values[i] = of(r)
+	}
+	slices.Sort(values)
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+}
+
+// named returns some of the operations.
+func (h *house) named(names ...string) (some []operation) {
+	for _, o := range h.operations() {
+		if slices.Contains(names, o.name) {
+			some = append(some, o)
+		}
+	}
+	return some
+}
+
+// floorRow is what an empty handler of the same framework does, and Parley's answer to a request without payment.
+type floorRow struct {
+	clients         int
+	echo, challenge result
+}
+
+func (p plan) floor(ctx context.Context, h *house, r *report) error {
+	echo, err := h.serveHere(ctx, standInEcho)
+	if err != nil {
+		return err
+	}
+	defer echo.stop()
+	parley, err := h.serve(ctx, deferred...)
+	if err != nil {
+		return err
+	}
+	defer parley.stop()
+	anybody := []request{{caller: h.writers[0], target: "/"}}
+	price := []request{{caller: h.writers[0], target: sendPath}}
+	for _, clients := range p.clients {
+		paid := p.load(clients)
+		paid.status = http.StatusPaymentRequired
+		all, err := byTurns(p.rounds,
+			func() (result, error) {
+				return h.drive(ctx, []*process{echo}, operation{method: http.MethodPost, path: "/", requests: anybody}, p.load(clients))
+			},
+			func() (result, error) {
+				return h.drive(ctx, []*process{parley}, operation{method: http.MethodPost, path: sendPath, requests: price, unpaid: true}, paid)
+			})
+		if err != nil {
+			return err
+		}
+		r.floor = append(r.floor, floorRow{clients, all[0], all[1]})
+	}
+	return nil
+}
+
+// paymentRow is one operation in the three ways to be paid, or not.
+type paymentRow struct {
+	operation               string
+	clients                 int
+	deferred, first, unpaid result
+}
+
+// payments compares the settings. Only one server runs at a time: each would collect what the others are owed.
+func (p plan) payments(ctx context.Context, h *house, r *report) error {
+	ways := []func() (*process, error){
+		func() (*process, error) { return h.serve(ctx, deferred...) },
+		func() (*process, error) { return h.serve(ctx) },
+		func() (*process, error) { return h.serveHere(ctx, standInUnpaid, "-database", h.url()) },
+	}
+	for _, o := range h.named(sendMany, newest, nothingNew) {
+		seen := map[int][][]result{} // by clients, then by way
+		for range p.rounds {
+			for i, way := range ways {
+				if err := p.payOneWay(ctx, h, o, way, i, seen); err != nil {
+					return fmt.Errorf("%s: %w", o.name, err)
+				}
+			}
+		}
+		for _, clients := range p.clients {
+			of := seen[clients]
+			r.payments = append(r.payments, paymentRow{o.name, clients, median(of[0]), median(of[1]), median(of[2])})
+		}
+	}
+	return nil
+}
+
+func (p plan) payOneWay(ctx context.Context, h *house, o operation, way func() (*process, error), i int, seen map[int][][]result) error {
+	server, err := way()
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	for _, clients := range p.clients {
+		measured, err := h.drive(ctx, []*process{server}, o, p.load(clients))
+		if err != nil {
+			return err
+		}
+		if seen[clients] == nil {
+			seen[clients] = make([][]result, 3)
+		}
+		seen[clients][i] = append(seen[clients][i], measured)
+	}
+	return nil
+}
+
+// ledgerRow compares an operation's own statements with all that a paid call takes, both by pgbench.
+type ledgerRow struct {
+	operation string
+	own, all  result
+}
+
+// ledger runs while no server does: a server would try to collect the payments that pgbench writes.
+func (p plan) ledger(ctx context.Context, h *house, r *report) error {
+	for _, o := range h.named(sendOne, sendMany, newest, nothingNew) {
+		own, err := h.scripts(ctx, o, false)
+		if err != nil {
+			return err
+		}
+		all, err := h.scripts(ctx, o, true)
+		if err != nil {
+			return err
+		}
+		seen, err := byTurns(p.rounds,
+			func() (result, error) { return h.limit(ctx, own, 16, p.seconds) },
+			func() (result, error) { return h.limit(ctx, all, 16, p.seconds) })
+		if err != nil {
+			return err
+		}
+		r.ledger = append(r.ledger, ledgerRow{o.name, seen[0], seen[1]})
+	}
+	// Nobody will ever settle these.
+	for _, statement := range []string{`DELETE FROM payments WHERE state = 'owed'`, `UPDATE deferred_payers SET owed = 0`, `UPDATE deferred_totals SET owed = 0`} {
+		if _, err := h.pool.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// growthRow is one operation in one surrounding.
+type growthRow struct {
+	operation, surrounding string
+	clients                int
+	result                 result
+}
+
+// growthFrom compares the house with one of a tenth of its size.
+func (p plan) growthFrom(ctx context.Context, h *house, r *report) error {
+	small, err := furnish(ctx, h.machine, "small", p.scale/10)
+	if err != nil {
+		return err
+	}
+	defer small.pool.Close()
+	return p.compareSizes(ctx, r, small, h)
+}
+
+// grow compares the house with one of ten times its size.
+func (p plan) grow(ctx context.Context, m *machine, r *report) error {
+	var houses []*house
+	for _, name := range []string{"parley", "large"} {
+		h, err := furnish(ctx, m, name, p.scale)
+		if err != nil {
+			return err
+		}
+		defer h.pool.Close()
+		houses = append(houses, h)
+		p.scale *= 10
+	}
+	var err error
+	if r.machine, err = houses[1].describe(ctx); err != nil {
+		return err
+	}
+	if err := p.compareSizes(ctx, r, houses...); err != nil {
+		return err
+	}
+	return checkBooks(ctx, m, r)
+}
+
+func (p plan) compareSizes(ctx context.Context, r *report, houses ...*house) error {
+	servers := make([]*process, len(houses))
+	for i, h := range houses {
+		var err error
+		if servers[i], err = h.serve(ctx, deferred...); err != nil {
+			return err
+		}
+		defer servers[i].stop()
+	}
+	for _, name := range []string{sendMany, newest, nothingNew} {
+		for _, clients := range []int{1, 16} {
+			var measures []func() (result, error)
+			for i, h := range houses {
+				measures = append(measures, func() (result, error) {
+					return h.drive(ctx, []*process{servers[i]}, h.named(name)[0], p.load(clients))
+				})
+			}
+			all, err := byTurns(p.rounds+1, measures...)
+			if err != nil {
+				return err
+			}
+			for i, h := range houses {
+				r.growth = append(r.growth, growthRow{name, thousands(float64(h.size.Messages)) + " messages", clients, all[i]})
+			}
+		}
+	}
+	return nil
+}
+
+// change compares two builds of Parley, by turns. Only one runs at a time: each would collect what the other is owed.
+func (p plan) change(ctx context.Context, h *house, r *report) error {
+	programs := []struct{ name, path string }{{"before", p.before}, {"after", p.program}}
+	for _, o := range h.operations() {
+		if !p.only.MatchString(o.name) {
+			continue
+		}
+		var measures []func() (result, error)
+		for _, program := range programs {
+			measures = append(measures, func() (result, error) {
+				server, err := h.serveBuild(ctx, program.path, deferred...)
+				if err != nil {
+					return result{}, err
+				}
+				defer server.stop()
+				return h.drive(ctx, []*process{server}, o, p.load(16))
+			})
+		}
+		all, err := byTurns(p.rounds, measures...)
+		if err != nil {
+			return fmt.Errorf("%s: %w", o.name, err)
+		}
+		for i, program := range programs {
+			r.change = append(r.change, growthRow{o.name, program.name, 16, all[i]})
+		}
+	}
+	return nil
+}
+
+// processes spreads 16 clients over servers on one database.
+func (p plan) processes(ctx context.Context, h *house, r *report) error {
+	var servers []*process
+	for range 4 {
+		server, err := h.serve(ctx, deferred...)
+		if err != nil {
+			return err
+		}
+		defer server.stop()
+		servers = append(servers, server)
+	}
+	for _, o := range h.named(sendMany, newest, nothingNew) {
+		counts := []int{1, 2, 4}
+		var measures []func() (result, error)
+		for _, n := range counts {
+			measures = append(measures, func() (result, error) { return h.drive(ctx, servers[:n], o, p.load(16)) })
+		}
+		all, err := byTurns(p.rounds, measures...)
+		if err != nil {
+			return err
+		}
+		for i, n := range counts {
+			r.processes = append(r.processes, growthRow{o.name, fmt.Sprint(n), 16, all[i]})
+		}
+	}
+	return nil
+}
+
+// checkBooks holds what all ledgers say against the payee's balance, to the unit.
+func checkBooks(ctx context.Context, m *machine, r *report) error {
+	var sum uint64
+	for _, h := range m.houses {
+		books, err := pgx.Connect(ctx, h.url())
+		if err != nil {
+			return err
+		}
+		var paid, other, earned int64
+		err = errors.Join(books.QueryRow(ctx, `
+			SELECT count(*), count(*) FILTER (WHERE state <> 'delivered'), CAST(coalesce(sum(amount), 0) AS bigint) FROM payments`).Scan(&paid, &other, &earned), books.Close(ctx))
+		if err != nil {
+			return err
+		}
+		if other > 0 {
+			return fmt.Errorf("%d payments of %s were not delivered", other, h.name)
+		}
+		r.paidCalls += paid
+		sum += uint64(earned) //nolint:gosec // positive
+	}
+	if balance := m.ledger.Balance(devnet.Payee); balance != sum {
+		return fmt.Errorf("the payee has %d, the ledgers say %d", balance, sum)
+	}
+	return nil
+}
