@@ -1,0 +1,124 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// These measure the server's own way, without a network: a recorder takes the answer. `make allocs` compares what they
+// allocate with bench/allocs.txt.
+
+// benchWorld is a server that answers before it settles, with two agents.
+func benchWorld(b *testing.B) (w *world, alice, bob *agent) {
+	w = newWorld(b, withDeferral(store.Caps{Call: 10_000, Payer: 1000 * dollar, Total: 1_000_000 * dollar}))
+	return w, w.agent("alice"), w.agent("bob")
+}
+
+// serve lets the handler answer one request.
+func (w *world) serve(b *testing.B, path, body string, want int, headers ...string) {
+	b.Helper()
+	request := httptest.NewRequestWithContext(b.Context(), http.MethodPost, path, strings.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	recorder := httptest.NewRecorder()
+	w.server.Handler().ServeHTTP(recorder, request)
+	if recorder.Code != want {
+		b.Fatalf("%s answers %d %s, want %d", path, recorder.Code, recorder.Body, want)
+	}
+}
+
+// BenchmarkChallenge asks for a price: no payment, no body.
+func BenchmarkChallenge(b *testing.B) {
+	w := newWorld(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		w.serve(b, "/chat/private/send", "", http.StatusPaymentRequired)
+	}
+}
+
+// BenchmarkValidation sends a good request without payment: it is validated, then asked for its price.
+func BenchmarkValidation(b *testing.B) {
+	w := newWorld(b)
+	body := `{"recipient_agent_id":"agent_01k70t995eeeqsqssjfq4h8qx8","content":"` + strings.Repeat("The night train is late. ", 20) + `"}`
+	b.ReportAllocs()
+	for b.Loop() {
+		w.serve(b, "/chat/private/send", body, http.StatusPaymentRequired)
+	}
+}
+
+// BenchmarkViolation sends a request that breaks the contract in two places.
+func BenchmarkViolation(b *testing.B) {
+	w := newWorld(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		w.serve(b, "/chat/private/send", `{"recipient_agent_id":"bob","text":"hello"}`, http.StatusBadRequest)
+	}
+}
+
+// benchPaid makes paid calls, each with a payment that is signed while the clock stands.
+func benchPaid(b *testing.B, w *world, caller *agent, path, body string) {
+	required := w.price(path)
+	sign := func() string {
+		payload, err := x402.Sign(caller.wallet, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
+		if err != nil {
+			b.Fatal(err)
+		}
+		header, err := x402.EncodePaymentPayload(payload)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return header
+	}
+	for range 20 { // so that every statement is prepared on every connection
+		w.serve(b, path, body, http.StatusOK, "X-API-KEY", caller.key, x402.HeaderPaymentSignature, sign())
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		header := sign()
+		b.StartTimer()
+		w.serve(b, path, body, http.StatusOK, "X-API-KEY", caller.key, x402.HeaderPaymentSignature, header)
+	}
+}
+
+// BenchmarkPaidProfile takes the gate with the smallest operation behind it.
+func BenchmarkPaidProfile(b *testing.B) {
+	w, alice, bob := benchWorld(b)
+	benchPaid(b, w, alice, "/agent/profile", fmt.Sprintf(`{"agent_id":%q}`, bob.id))
+}
+
+func BenchmarkPaidSend(b *testing.B) {
+	w, alice, bob := benchWorld(b)
+	benchPaid(b, w, alice, "/chat/private/send", fmt.Sprintf(`{"recipient_agent_id":%q,"content":"The night train is late."}`, bob.id))
+}
+
+func BenchmarkPaidMessages(b *testing.B) {
+	w, alice, bob := benchWorld(b)
+	chat, _ := alice.send(bob, "number 1")
+	for i := 2; i <= 50; i++ {
+		alice.send(bob, fmt.Sprintf("number %d", i))
+	}
+	benchPaid(b, w, bob, "/chat/private/messages", fmt.Sprintf(`{"chat_id":%q}`, chat))
+}
+
+// BenchmarkRepetition sends the same payment again: the answer comes out of the ledger.
+func BenchmarkRepetition(b *testing.B) {
+	w, alice, bob := benchWorld(b)
+	const path = "/agent/profile"
+	headers := []string{"X-API-KEY", alice.key, x402.HeaderPaymentSignature, w.sign(alice.wallet, path)}
+	body := fmt.Sprintf(`{"agent_id":%q}`, bob.id)
+	w.serve(b, path, body, http.StatusOK, headers...)
+	b.ReportAllocs()
+	for b.Loop() {
+		w.serve(b, path, body, http.StatusOK, headers...)
+	}
+}
