@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -41,7 +42,14 @@ func oneAgent(agent Agent, err error) (*Agent, error) {
 
 // AgentByKey returns the agent with this API key, or ErrAgentNotFound.
 func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
-	return oneAgent(gorm.G[Agent](s.db).Where("key_hash = ?", HashKey(key)).Take(ctx))
+	agent, err := findOne[Agent](ctx, s, `SELECT * FROM agents WHERE key_hash = @key`, pgx.NamedArgs{"key": HashKey(key)})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("load agent: %w", err)
+	case agent == nil:
+		return nil, ErrAgentNotFound
+	}
+	return agent, nil
 }
 
 // AgentByPreviousKey returns the agent whose last rotation replaced this API key, or ErrAgentNotFound.
@@ -95,16 +103,16 @@ func (s *Store) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, us
 	if username != nil {
 		condition += " AND a.username = @username"
 	}
-	profile, err := gorm.G[Profile](s.db).Raw(`
+	profile, err := findOne[Profile](ctx, s, `
 		SELECT a.*, EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
-		FROM agents a WHERE `+condition, map[string]any{"viewer": viewer, "id": id, "username": username}).Take(ctx)
-	if errors.Is(err, gorm.ErrRecordNotFound) {
+		FROM agents a WHERE `+condition, pgx.NamedArgs{"viewer": viewer, "id": id, "username": username})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("load profile: %w", err)
+	case profile == nil:
 		return nil, ErrAgentNotFound
 	}
-	if err != nil {
-		return nil, fmt.Errorf("load profile: %w", err)
-	}
-	return &profile, nil
+	return profile, nil
 }
 
 // AgentByUsername returns the agent, or ErrAgentNotFound.

@@ -2,11 +2,11 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -47,20 +47,21 @@ var notFound = map[string]*Refusal{KindPrivate: ErrChatNotFound, KindGroup: ErrC
 // Seat loads the conversation of that kind and the agent's place in it, in one round trip. ErrChatNotFound,
 // ErrChannelNotFound, ErrDeleted.
 func (s *Store) Seat(ctx context.Context, kind string, id, agent uuid.UUID) (*Seat, error) {
-	seat, err := gorm.G[Seat](s.db).Raw(`
-		SELECT c.*, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number
-		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = ?
-		WHERE c.id = ? AND c.kind = ?`, agent, id, kind).Take(ctx)
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, notFound[kind]
-	}
-	if err != nil {
+	seat, err := findOne[Seat](ctx, s, `
+		SELECT c.id, c.kind, c.name, c.description, c.admin_id, c.is_discoverable, c.last_number, c.last_message_at, c.member_count,
+			CAST(c.pinned AS text) AS pinned, c.created_at, c.deleted_at,
+			coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number
+		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent
+		WHERE c.id = @id AND c.kind = @kind`, pgx.NamedArgs{"agent": agent, "id": id, "kind": kind})
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("load conversation: %w", err)
-	}
-	if seat.DeletedAt != nil {
+	case seat == nil:
+		return nil, notFound[kind]
+	case seat.DeletedAt != nil:
 		return nil, ErrDeleted
 	}
-	return &seat, nil
+	return seat, nil
 }
 
 // Hold locks a conversation until the transaction ends. Whatever changes members, admin, bans, pins or deletion holds the

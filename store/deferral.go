@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"gorm.io/gorm"
+	"github.com/jackc/pgx/v5"
 )
 
 // Caps bound what deferred settlement may lose, in atomic units.
@@ -31,8 +31,8 @@ func (c Caps) shards() uint64 {
 var ErrOverCap = errors.New("the payment may not be deferred")
 
 // Owe writes a payment as owed with the answer that its repetition gets. Called last in the transaction that makes the
-// effect, since the caps' rows stay locked until its end. ErrOverCap, or ErrPaymentMoved if the authorization or its
-// payment identifier is in the ledger already.
+// effect, since the caps' rows stay locked until its end. It ends with ErrOverCap, or with ErrPaymentMoved if the
+// authorization or its payment identifier is in the ledger already.
 func (s *Store) Owe(ctx context.Context, payment *Payment, caps Caps) error {
 	if uint64(payment.Amount) > min(caps.Call, caps.Payer) { //nolint:gosec // an amount is not negative
 		return ErrOverCap
@@ -42,32 +42,28 @@ func (s *Store) Owe(ctx context.Context, payment *Payment, caps Caps) error {
 	payment.State, payment.Shard, payment.LeaseUntil, payment.CreatedAt, payment.UpdatedAt = PaymentOwed, &shard, now, now, now
 	// The payment comes before the caps: its foreign key waits for whoever is replacing the caller's API key, who may
 	// want the payer's row next.
-	err := gorm.G[Payment](s.db).Create(ctx, payment)
-	if errors.Is(err, gorm.ErrDuplicatedKey) {
-		return ErrPaymentMoved
-	}
-	if err != nil {
-		return fmt.Errorf("write the payment as owed: %w", err)
+	if err := s.last(ctx, insertPayment, payment.values(), inserted); err != nil {
+		return err
 	}
 	// The second update waits for the first, so that all transactions lock in one order.
-	counted, err := gorm.G[int16](s.db).Raw(`
+	return s.last(ctx, `
 		WITH payer AS (
 			INSERT INTO deferred_payers AS p (network, asset, payer, owed) VALUES (@network, @asset, @payer, @amount)
 			ON CONFLICT (network, asset, payer) DO UPDATE SET owed = p.owed + excluded.owed
 			WHERE p.defaulted = 0 AND p.owed + excluded.owed <= @cap RETURNING p.owed
+		), counted AS (
+			UPDATE deferred_totals t SET owed = t.owed + @amount FROM payer
+			WHERE t.shard = @shard AND t.owed + @amount <= @total RETURNING t.shard
 		)
-		UPDATE deferred_totals t SET owed = t.owed + @amount FROM payer
-		WHERE t.shard = @shard AND t.owed + @amount <= @total RETURNING t.shard`, map[string]any{
+		SELECT 1 / count(*) FROM counted`, pgx.NamedArgs{
 		"network": payment.Network, "asset": payment.Asset, "payer": payment.Payer, "amount": payment.Amount, "cap": caps.Payer,
 		"shard": shard, "total": caps.Total / caps.shards(),
-	}).Find(ctx)
-	if err != nil {
+	}, func(err error) error {
+		if hasCode(err, divisionByZero) {
+			return ErrOverCap
+		}
 		return fmt.Errorf("hold the caps: %w", err)
-	}
-	if len(counted) == 0 {
-		return ErrOverCap
-	}
-	return nil
+	})
 }
 
 // closeOwed takes an owed payment out of the caps, in the order in which Owe locks. The arguments are what it becomes,

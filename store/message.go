@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -39,8 +40,8 @@ type Sent struct {
 // The row lock on the conversation makes number order commit order; the time is taken under it and never goes back, so
 // that within a conversation the order by time is the order by number. Own messages are never unread: where nothing
 // else is unread the sender's marker moves along, otherwise the message is counted as own.
-func (s *Store) send(ctx context.Context, condition string, values map[string]any) (*Sent, error) {
-	sent, err := gorm.G[Sent](s.db).Raw(`
+func (s *Store) send(ctx context.Context, condition string, values pgx.NamedArgs) (*Sent, error) {
+	sent, err := findOne[Sent](ctx, s, `
 		WITH bumped AS (
 			UPDATE conversations c SET last_number = c.last_number + 1, last_message_at = greatest(clock_timestamp(), c.last_message_at)
 			`+condition+`
@@ -53,14 +54,11 @@ func (s *Store) send(ctx context.Context, condition string, values map[string]an
 		)
 		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
 		SELECT id, last_number, @message, @sender, @content, last_message_at FROM bumped
-		RETURNING conversation_id, number, created_at`, values).Find(ctx)
+		RETURNING conversation_id, number, created_at`, values)
 	if err != nil {
 		return nil, fmt.Errorf("send message: %w", err)
 	}
-	if len(sent) == 0 {
-		return nil, nil
-	}
-	return &sent[0], nil
+	return sent, nil
 }
 
 // Messages returns page (from 1) of n messages of the conversation, newest first. Numbers have no gaps, so a page is a
@@ -75,10 +73,10 @@ func (s *Store) Messages(ctx context.Context, seat *Seat, n, page int64, before 
 		return nil, nil
 	}
 	newest -= (page - 1) * n
-	messages, err := gorm.G[SentMessage](s.db).Raw(`
+	messages, err := find[SentMessage](ctx, s, `
 		SELECT m.*, a.username AS sender_username FROM messages m JOIN agents a ON a.id = m.sender_id
-		WHERE m.conversation_id = ? AND m.number <= ? AND m.number > ? ORDER BY m.number DESC`,
-		seat.ID, newest, newest-n).Find(ctx)
+		WHERE m.conversation_id = @conversation AND m.number <= @newest AND m.number > @oldest ORDER BY m.number DESC`,
+		pgx.NamedArgs{"conversation": seat.ID, "newest": newest, "oldest": newest - n})
 	if err != nil {
 		return nil, fmt.Errorf("list messages: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -158,9 +159,9 @@ func (s *Store) indexedMessages(ctx context.Context, conversation uuid.UUID, new
 	if likes == nil {
 		return nil, false, nil
 	}
-	numbers, err := gorm.G[int64](s.db).Raw(lookUp, map[string]any{
-		"conversation": conversation, "newest": newest, "likes": texts(likes), "most": within.indexed + 1,
-	}).Find(ctx)
+	numbers, err := plannedAnew[int64](ctx, s, lookUp, pgx.NamedArgs{
+		"conversation": conversation, "newest": newest, "likes": likes, "most": within.indexed + 1,
+	})
 	if err != nil {
 		return nil, false, fmt.Errorf("look up literals: %w", err)
 	}

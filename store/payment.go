@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -63,8 +64,12 @@ var ErrPaymentMoved = errors.New("the payment is in another state by now")
 
 // Payment returns the ledger's row of an authorization, or nil. Asset, payer and nonce are lower-case.
 func (s *Store) Payment(ctx context.Context, network, asset, payer, nonce string) (*Payment, error) {
-	return onePayment(gorm.G[Payment](s.db).
-		Where("network = ? AND asset = ? AND payer = ? AND nonce = ?", network, asset, payer, nonce).Take(ctx))
+	payment, err := findOne[Payment](ctx, s, `SELECT * FROM payments WHERE network = @network AND asset = @asset AND payer = @payer AND nonce = @nonce`,
+		pgx.NamedArgs{"network": network, "asset": asset, "payer": payer, "nonce": nonce})
+	if err != nil {
+		return nil, fmt.Errorf("look payment up: %w", err)
+	}
+	return payment, nil
 }
 
 // PaymentByIdentifier returns the row that an account made for an operation under this (hashed) payment identifier, or
@@ -94,14 +99,35 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 	now := time.Now()
 	payment.State, payment.Attempts, payment.LeaseUntil, payment.CreatedAt, payment.UpdatedAt = PaymentSettling, 1, now.Add(lease), now, now
 	payment.Owner = &s.owner
-	err := gorm.G[Payment](s.db).Create(ctx, payment)
-	if errors.Is(err, gorm.ErrDuplicatedKey) {
-		return ErrPaymentMoved
-	}
-	if err != nil {
-		return fmt.Errorf("begin settlement: %w", err)
+	if _, err := find[int](ctx, s, insertPayment, payment.values()); err != nil {
+		return inserted(err)
 	}
 	return nil
+}
+
+// insertPayment writes a payment as it begins, from its values.
+const insertPayment = `
+	INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
+		fingerprint, signature_hash, payment_identifier, request, payload, state, attempts, lease_until, owner, shard, answer, created_at, updated_at)
+	VALUES (@id, @x402_version, @scheme, @network, @asset, @payer, @nonce, @pay_to, @amount, @valid_before, @operation, @agent_id, @key_hash,
+		@fingerprint, @signature_hash, @payment_identifier, @request, @payload, @state, @attempts, @lease_until, @owner, @shard, @answer, @created_at, @updated_at)`
+
+func (p *Payment) values() pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"id": p.ID, "x402_version": p.X402Version, "scheme": p.Scheme, "network": p.Network, "asset": p.Asset, "payer": p.Payer, "nonce": p.Nonce,
+		"pay_to": p.PayTo, "amount": p.Amount, "valid_before": p.ValidBefore, "operation": p.Operation, "agent_id": p.AgentID, "key_hash": p.KeyHash,
+		"fingerprint": p.Fingerprint, "signature_hash": p.SignatureHash, "payment_identifier": p.PaymentIdentifier, "request": p.Request,
+		"payload": p.Payload, "state": p.State, "attempts": p.Attempts, "lease_until": p.LeaseUntil, "owner": p.Owner, "shard": p.Shard,
+		"answer": p.Answer, "created_at": p.CreatedAt, "updated_at": p.UpdatedAt,
+	}
+}
+
+// inserted says what an error of insertPayment means.
+func inserted(err error) error {
+	if hasCode(err, uniqueViolation) {
+		return ErrPaymentMoved
+	}
+	return fmt.Errorf("write payment: %w", err)
 }
 
 // takeUp is how an open payment comes into the hands of this server for another attempt. Where the one before it died
@@ -211,11 +237,11 @@ func (s *Store) PaymentFailed(ctx context.Context, payment *Payment, reason stri
 // forget erases what a closed payment needs no more.
 const forget = `request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()`
 
-// PaymentDelivered closes the payment with the answer that its repetition gets. Called in the transaction that makes
-// the effect: both become visible, or neither. ErrPaymentMoved if it was delivered meanwhile; then roll back. What a
-// payer of deferred calls had failed to pay counts as made up for by as much as it pays now.
+// PaymentDelivered closes the payment with the answer that its repetition gets. Called last in the transaction that makes
+// the effect: both become visible, or neither, and the transaction ends with ErrPaymentMoved if it was delivered
+// meanwhile. What a payer of deferred calls had failed to pay counts as made up for by as much as it pays now.
 func (s *Store) PaymentDelivered(ctx context.Context, id uuid.UUID, fingerprint []byte, transaction string, answer []byte) error {
-	return s.movePayment(ctx, `
+	return s.last(ctx, `
 		WITH moved AS (
 			UPDATE payments SET state = 'delivered', fingerprint = @fingerprint, transaction = @transaction, answer = @answer,
 				failure_reason = '', `+forget+`
@@ -224,8 +250,13 @@ func (s *Store) PaymentDelivered(ctx context.Context, id uuid.UUID, fingerprint 
 			UPDATE deferred_payers p SET defaulted = greatest(p.defaulted - moved.amount, 0) FROM moved
 			WHERE p.network = moved.network AND p.asset = moved.asset AND p.payer = moved.payer AND p.defaulted > 0
 		)
-		SELECT id FROM moved`,
-		map[string]any{"id": id, "fingerprint": fingerprint, "transaction": transaction, "answer": answer})
+		SELECT 1 / count(*) FROM moved`,
+		pgx.NamedArgs{"id": id, "fingerprint": fingerprint, "transaction": transaction, "answer": answer}, func(err error) error {
+			if hasCode(err, divisionByZero) {
+				return ErrPaymentMoved
+			}
+			return fmt.Errorf("move payment: %w", err)
+		})
 }
 
 // PaymentUndeliverable records that the money was taken but the operation was refused after all.
@@ -236,8 +267,8 @@ func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transact
 		map[string]any{"id": id, "transaction": transaction, "reason": reason})
 }
 
-func (s *Store) movePayment(ctx context.Context, statement string, values map[string]any) error {
-	moved, err := gorm.G[uuid.UUID](s.db).Raw(statement, values).Find(ctx)
+func (s *Store) movePayment(ctx context.Context, statement string, values pgx.NamedArgs) error {
+	moved, err := find[uuid.UUID](ctx, s, statement, values)
 	if err != nil {
 		return fmt.Errorf("move payment: %w", err)
 	}

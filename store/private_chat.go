@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -30,7 +31,7 @@ func (s *Store) SendPrivateMessage(ctx context.Context, sender, recipient, messa
 		sent, err := s.send(ctx, `FROM private_pairs p WHERE p.low_agent = @low AND p.high_agent = @high AND c.id = p.conversation_id
 			AND NOT EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = p.low_agent AND b.blocked_id = p.high_agent)
 			AND NOT EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = p.high_agent AND b.blocked_id = p.low_agent)`,
-			map[string]any{"low": low, "high": high, "message": message, "sender": sender, "content": content})
+			pgx.NamedArgs{"low": low, "high": high, "message": message, "sender": sender, "content": content})
 		if sent != nil || err != nil {
 			return sent, err
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -92,18 +93,18 @@ func (s *Store) Reactions(ctx context.Context, conversation uuid.UUID, messages 
 		wanted[i] = message.Number
 	}
 	// Kept are the newest ones and the newest of each emoji, which carries that emoji's count.
-	rows, err := gorm.G[struct {
+	rows, err := find[struct {
 		NamedReaction
 		Position, Count int64
-	}](s.db).Raw(`
-		SELECT kept.*, a.username FROM (
+	}](ctx, s, `
+		SELECT kept.conversation_id, kept.number, kept.agent_id, kept.emoji, kept.created_at, kept.position, kept.count, a.username FROM (
 			SELECT r.*, row_number() OVER (PARTITION BY number ORDER BY created_at DESC, agent_id DESC) AS position,
 				row_number() OVER same AS same_position, count(*) OVER (PARTITION BY number, emoji) AS count
 			FROM reactions r WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[]))
 			WINDOW same AS (PARTITION BY number, emoji ORDER BY created_at DESC, agent_id DESC)
 		) kept JOIN agents a ON a.id = kept.agent_id
 		WHERE kept.position <= @limit OR kept.same_position = 1 ORDER BY kept.number, kept.position`,
-		map[string]any{"conversation": conversation, "numbers": wanted, "limit": ReactionLimit}).Find(ctx)
+		pgx.NamedArgs{"conversation": conversation, "numbers": wanted, "limit": ReactionLimit})
 	if err != nil {
 		return nil, fmt.Errorf("list reactions: %w", err)
 	}

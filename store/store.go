@@ -25,7 +25,8 @@ var migrations embed.FS
 type Store struct {
 	pool  *pgxpool.Pool
 	db    *gorm.DB
-	owner int32 // whose work on payments this is
+	owner int32        // whose work on payments this is
+	tx    *transaction // nil for the database itself
 }
 
 // Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them). It does
@@ -104,27 +105,4 @@ func (s *Store) PendingMigrations(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("look at the schema: %w", err)
 	}
 	return pending, nil
-}
-
-// Transaction runs fn in one database transaction and commits it, unless fn returns an error.
-func (s *Store) Transaction(ctx context.Context, fn func(tx *Store) error) error {
-	return s.db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
-		return fn(&Store{pool: s.pool, db: db, owner: s.owner})
-	})
-}
-
-var errRollback = errors.New("roll back")
-
-// Rehearse runs fn in a transaction that is always rolled back, and returns fn's error: what would happen, without it happening.
-func (s *Store) Rehearse(ctx context.Context, fn func(tx *Store) error) error {
-	err := s.Transaction(ctx, func(tx *Store) error {
-		if err := fn(tx); err != nil {
-			return err
-		}
-		return errRollback
-	})
-	if errors.Is(err, errRollback) {
-		return nil
-	}
-	return err
 }

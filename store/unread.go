@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -28,10 +29,13 @@ func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (
 	// and those before it can hold, and never more than are unread there: the scan ends with the last unread message,
 	// however many own ones follow. Only the page itself is read whole. One statement, so one snapshot: total and
 	// messages agree.
-	rows, err := gorm.G[struct {
-		UnreadMessage
-		Total int64
-	}](s.db).Raw(`
+	rows, err := find[struct { // an empty page is one row with the total alone
+		Total                         int64
+		ConversationID, ID, SenderID  *uuid.UUID
+		Number                        *int64
+		Content, Kind, SenderUsername *string
+		CreatedAt                     *time.Time
+	}](ctx, s, `
 		WITH news AS (
 			SELECT m.conversation_id, c.kind, m.read_number, c.last_number - m.read_number - m.unread_own AS unread
 			FROM memberships m JOIN conversations c ON c.id = m.conversation_id
@@ -50,15 +54,17 @@ func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (
 		SELECT t.total, p.kind, o.*, a.username AS sender_username
 		FROM total t LEFT JOIN (page p JOIN messages o ON o.conversation_id = p.conversation_id AND o.number = p.number JOIN agents a ON a.id = o.sender_id) ON true
 		ORDER BY o.created_at, o.conversation_id, o.number`,
-		map[string]any{"agent": agent, "skip": (page - 1) * size, "size": size}).Find(ctx)
+		pgx.NamedArgs{"agent": agent, "skip": (page - 1) * size, "size": size})
 	if err != nil {
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
 	unread := &Unread{}
 	for _, row := range rows {
 		unread.Total = row.Total
-		if row.Number > 0 { // an empty page is one row with the total alone
-			unread.Messages = append(unread.Messages, row.UnreadMessage)
+		if row.Number != nil {
+			unread.Messages = append(unread.Messages, UnreadMessage{Kind: *row.Kind, SentMessage: SentMessage{SenderUsername: *row.SenderUsername, Message: Message{
+				ConversationID: *row.ConversationID, Number: *row.Number, ID: *row.ID, SenderID: *row.SenderID, Content: *row.Content, CreatedAt: *row.CreatedAt,
+			}}})
 		}
 	}
 	return unread, nil
