@@ -42,13 +42,19 @@ func oneAgent(agent Agent, err error) (*Agent, error) {
 
 // AgentByKey returns the agent with this API key, or ErrAgentNotFound.
 func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
-	agent, err := findOne[Agent](ctx, s, `SELECT * FROM agents WHERE key_hash = @key`, pgx.NamedArgs{"key": HashKey(key)})
+	hash := sha256.Sum256([]byte(key))
+	agent, changes := s.agents.get(hash)
+	if agent != nil {
+		return agent, nil
+	}
+	agent, err := findOne[Agent](ctx, s, `SELECT * FROM agents WHERE key_hash = @key`, pgx.NamedArgs{"key": hash[:]})
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("load agent: %w", err)
 	case agent == nil:
 		return nil, ErrAgentNotFound
 	}
+	s.agents.put(hash, *agent, changes)
 	return agent, nil
 }
 
@@ -74,7 +80,17 @@ func (s *Store) RotateKey(ctx context.Context, agent *Agent, newHash []byte) err
 	if len(rotated) == 0 {
 		return ErrKeyReplaced
 	}
+	s.forgetAgent(agent.ID)
 	return nil
+}
+
+// forgetAgent ends what this server remembers of an agent that has changed: when the transaction is over.
+func (s *Store) forgetAgent(id uuid.UUID) {
+	if s.tx != nil {
+		s.tx.changed = append(s.tx.changed, id)
+		return
+	}
+	s.agents.forget(id)
 }
 
 // ForgetPreviousKey ends what the agent's previous key was still good for.
@@ -84,6 +100,7 @@ func (s *Store) ForgetPreviousKey(ctx context.Context, agent *Agent) error {
 	if err != nil {
 		return fmt.Errorf("forget previous key: %w", err)
 	}
+	s.forgetAgent(agent.ID)
 	return nil
 }
 
@@ -128,6 +145,7 @@ func (s *Store) EditAgent(ctx context.Context, id uuid.UUID, description *string
 	if err != nil {
 		return fmt.Errorf("edit agent: %w", err)
 	}
+	s.forgetAgent(id)
 	return nil
 }
 

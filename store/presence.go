@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -17,7 +18,7 @@ func newOwner() int32 { return rand.Int32N(1<<31-1) + 1 } //nolint:gosec // a na
 
 // BePresent shows the other servers on this database that the present one lives, until ctx ends: it holds an advisory
 // lock on a connection of its own, which PostgreSQL gives back the moment the process is gone. A lost connection is
-// made anew. ready is called when the lock is held for the first time, or could not be had at once.
+// made anew. On the same connection it hears which agents have changed, for the cache. ready is called when the lock is held for the first time, or could not be had at once.
 func (s *Store) BePresent(ctx context.Context, ready func()) {
 	for first := true; ctx.Err() == nil; first = false {
 		connection, err := s.holdPresence(ctx)
@@ -28,10 +29,31 @@ func (s *Store) BePresent(ctx context.Context, ready func()) {
 			pause(ctx, time.Second)
 			continue
 		}
-		// Nothing is ever notified here: it waits until the connection breaks or ctx ends.
-		_, _ = connection.WaitForNotification(ctx)
+		s.agents.hears(true)
+		for listens(ctx, connection, s.agents.forget) {
+		}
+		s.agents.hears(false)
 		_ = connection.Close(context.WithoutCancel(ctx))
 	}
+}
+
+// heartbeat is how long a connection may be silent before it is asked whether it still stands.
+const heartbeat = 5 * time.Second
+
+// listens waits for the next agent that has changed, and returns false when the connection is broken or ctx has ended.
+func listens(ctx context.Context, connection *pgx.Conn, changed func(uuid.UUID)) bool {
+	waiting, cancel := context.WithTimeout(ctx, heartbeat)
+	notification, err := connection.WaitForNotification(waiting)
+	cancel()
+	if err != nil {
+		asking, cancel := context.WithTimeout(ctx, heartbeat)
+		defer cancel()
+		return ctx.Err() == nil && connection.Ping(asking) == nil
+	}
+	if id, err := uuid.Parse(notification.Payload); err == nil {
+		changed(id)
+	}
+	return true
 }
 
 func (s *Store) holdPresence(ctx context.Context) (*pgx.Conn, error) {
@@ -41,7 +63,11 @@ func (s *Store) holdPresence(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := connection.Exec(ctx, "SELECT pg_advisory_lock($1, $2)", presenceClass, s.owner); err != nil {
+	_, err = connection.Exec(ctx, "SELECT pg_advisory_lock($1, $2)", presenceClass, s.owner)
+	if err == nil {
+		_, err = connection.Exec(ctx, "LISTEN "+agentChannel)
+	}
+	if err != nil {
 		_ = connection.Close(context.WithoutCancel(ctx))
 		return nil, err
 	}

@@ -23,10 +23,11 @@ var migrations embed.FS
 
 // Store is the database, or one transaction on it: the methods are the same.
 type Store struct {
-	pool  *pgxpool.Pool
-	db    *gorm.DB
-	owner int32        // whose work on payments this is
-	tx    *transaction // nil for the database itself
+	pool   *pgxpool.Pool
+	db     *gorm.DB
+	owner  int32 // whose work on payments this is
+	agents *agentCache
+	tx     *transaction // nil for the database itself
 }
 
 // Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them). It does
@@ -54,7 +55,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		pool.Close()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	return &Store{pool: pool, db: db, owner: newOwner()}, nil
+	return &Store{pool: pool, db: db, owner: newOwner(), agents: &agentCache{}}, nil
 }
 
 // Close gives all connections back.

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -20,6 +21,8 @@ type transaction struct {
 	driver *pgx.Conn
 	begun  bool
 	last   []lastStatement
+	// changed are the agents that this server must forget.
+	changed []uuid.UUID
 }
 
 // lastStatement is sent together with COMMIT. Where one fails, all is rolled back.
@@ -66,7 +69,12 @@ func (s *Store) transact(ctx context.Context, fn func(tx *Store) error) error {
 	defer tx.rollback(ctx)
 	db := s.db.Session(&gorm.Session{Context: ctx, NewDB: true})
 	db.Statement.ConnPool = tx
-	return fn(&Store{pool: s.pool, db: db, owner: s.owner, tx: tx})
+	defer func() { // also when it is not known whether COMMIT came through
+		for _, id := range tx.changed {
+			s.agents.forget(id)
+		}
+	}()
+	return fn(&Store{pool: s.pool, db: db, owner: s.owner, agents: s.agents, tx: tx})
 }
 
 // commit sends what is to be sent with COMMIT, and COMMIT.
