@@ -89,8 +89,15 @@ func (s *Server) setPaymentResponse(c echo.Context, settled *x402.SettleResponse
 // pay brings the payment from wherever it stands in the ledger to its answer.
 func (s *Server) pay(ctx context.Context, paid *payment, request any, handle handler) (*receipt, error) {
 	crash("matched")
+	// Most payments are new. One that is delivered first is looked up only where it turns out that it is not.
+	presumedNew := s.mayDefer(paid) && !paid.replaced
 	for joined := time.Now(); ; {
-		row, err := s.lookUp(ctx, paid)
+		var row *store.Payment
+		var err error
+		if !presumedNew {
+			row, err = s.lookUp(ctx, paid)
+		}
+		presumedNew = false
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -192,7 +193,7 @@ func (s *Server) collect(ctx context.Context, row *store.Payment) error {
 	}
 	transaction, err := s.attempt(ctx, row, paid)
 	if err == nil {
-		if err := s.store.PaymentCollected(ctx, row, transaction); err != nil {
+		if err := s.closeCollected(ctx, row, transaction); err != nil {
 			return err
 		}
 		s.metrics.payment(row, outcomeCollected)
@@ -207,6 +208,56 @@ func (s *Server) collect(ctx context.Context, row *store.Payment) error {
 	}
 	s.metrics.payment(row, outcomeDefaulted)
 	return err
+}
+
+// closing is a payment that was collected and waits for its turn to be written down.
+type closing struct {
+	store.Collected
+	done chan error
+}
+
+// closings are written down together: while one commit is under way the next ones gather.
+type closings struct {
+	mu      sync.Mutex
+	waiting []closing
+	busy    bool
+}
+
+// closeCollected writes down that an owed payment has settled, together with others. store.ErrPaymentMoved if somebody
+// else has taken it up meanwhile.
+func (s *Server) closeCollected(ctx context.Context, row *store.Payment, transaction string) error {
+	mine := closing{store.Collected{ID: row.ID, Attempts: row.Attempts, Transaction: transaction}, make(chan error, 1)}
+	c := &s.closings
+	c.mu.Lock()
+	c.waiting = append(c.waiting, mine)
+	for !c.busy && len(c.waiting) > 0 { // nobody is writing, so that it is this one's turn
+		batch := c.waiting
+		c.waiting, c.busy = nil, true
+		c.mu.Unlock()
+		s.writeClosings(ctx, batch)
+		c.mu.Lock()
+		c.busy = false
+	}
+	c.mu.Unlock()
+	return <-mine.done
+}
+
+func (s *Server) writeClosings(ctx context.Context, batch []closing) {
+	collected := make([]store.Collected, len(batch))
+	for i, one := range batch {
+		collected[i] = one.Collected
+	}
+	closed, err := s.store.PaymentsCollected(ctx, collected)
+	for _, one := range batch {
+		switch {
+		case err != nil:
+			one.done <- err
+		case slices.Contains(closed, one.ID):
+			one.done <- nil
+		default:
+			one.done <- store.ErrPaymentMoved
+		}
+	}
 }
 
 // stored is the payment of a row of the ledger, as it was when it came.

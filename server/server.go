@@ -54,6 +54,7 @@ type Server struct {
 	echo        *echo.Echo
 	wake        chan struct{} // for the recovery worker: something is owed
 	unwritten   unclearPayments
+	closings    closings
 	metrics     *metrics
 }
 

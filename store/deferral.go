@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -66,30 +67,64 @@ func (s *Store) Owe(ctx context.Context, payment *Payment, caps Caps) error {
 	})
 }
 
-// closeOwed takes an owed payment out of the caps, in the order in which Owe locks. The arguments are what it becomes,
-// and by how much that changes what the payer has defaulted on.
-func closeOwed(becomes, defaulted string) string {
-	return `
+// Collected is an owed payment that has settled in a transaction, at the attempt that its row was claimed for.
+type Collected struct {
+	ID          uuid.UUID
+	Attempts    int
+	Transaction string
+}
+
+// PaymentsCollected closes owed payments that have settled and takes them out of the caps, many in one commit. It returns
+// those that it closed; the others somebody else has taken up meanwhile. Rows are locked as in Owe, payers before totals,
+// and each kind in one order, so that several servers may do so at once.
+func (s *Store) PaymentsCollected(ctx context.Context, all []Collected) ([]uuid.UUID, error) {
+	ids, attempts, transactions := make([]uuid.UUID, len(all)), make([]int32, len(all)), make([]string, len(all))
+	for i, one := range all {
+		ids[i], attempts[i], transactions[i] = one.ID, int32(one.Attempts), one.Transaction //nolint:gosec // few
+	}
+	closed, err := find[uuid.UUID](ctx, s, `
+		WITH was AS (
+			SELECT p.*, c.transaction AS settled
+			FROM unnest(CAST(@ids AS uuid[]), CAST(@attempts AS integer[]), CAST(@transactions AS text[])) AS c (id, attempts, transaction)
+			JOIN payments p ON p.id = c.id AND p.attempts = c.attempts
+			WHERE p.state = 'owed' ORDER BY p.id FOR UPDATE OF p
+		), moved AS (
+			UPDATE payments p SET state = 'delivered', transaction = was.settled, failure_reason = '', shard = NULL, `+forget+`
+			FROM was WHERE p.id = was.id RETURNING was.*
+		), payers AS (
+			SELECT p.network, p.asset, p.payer, m.amount
+			FROM (SELECT network, asset, payer, sum(amount) AS amount FROM moved GROUP BY network, asset, payer) m JOIN deferred_payers p USING (network, asset, payer)
+			ORDER BY p.payer FOR UPDATE OF p
+		), paid AS (
+			UPDATE deferred_payers p SET owed = p.owed - m.amount, defaulted = greatest(p.defaulted - m.amount, 0) FROM payers m
+			WHERE p.network = m.network AND p.asset = m.asset AND p.payer = m.payer RETURNING p.payer
+		), shards AS (
+			SELECT t.shard, m.amount
+			FROM (SELECT shard, sum(amount) AS amount FROM moved WHERE (SELECT count(*) FROM paid) > 0 GROUP BY shard) m JOIN deferred_totals t USING (shard)
+			ORDER BY t.shard FOR UPDATE OF t
+		), counted AS (
+			UPDATE deferred_totals t SET owed = t.owed - m.amount FROM shards m WHERE t.shard = m.shard
+		)
+		SELECT id FROM moved`, pgx.NamedArgs{"ids": ids, "attempts": attempts, "transactions": transactions})
+	if err != nil {
+		return nil, fmt.Errorf("close collected payments: %w", err)
+	}
+	return closed, nil
+}
+
+// PaymentDefaulted closes an owed payment that was refused for good, and takes it out of the caps. From now on the payer
+// is served only after settlement, until it has paid as much again. ErrPaymentMoved if somebody else has taken it up
+// meanwhile.
+func (s *Store) PaymentDefaulted(ctx context.Context, payment *Payment, reason string) error {
+	return s.movePayment(ctx, `
 		WITH was AS (
 			SELECT * FROM payments WHERE id = @id AND state = 'owed' AND attempts = @attempts FOR UPDATE
 		), moved AS (
-			UPDATE payments p SET ` + becomes + `, shard = NULL, ` + forget + ` FROM was WHERE p.id = was.id RETURNING was.*
+			UPDATE payments p SET state = 'defaulted', failure_reason = @reason, shard = NULL, `+forget+` FROM was WHERE p.id = was.id RETURNING was.*
 		), payer AS (
-			UPDATE deferred_payers p SET owed = p.owed - moved.amount, defaulted = ` + defaulted + ` FROM moved
+			UPDATE deferred_payers p SET owed = p.owed - moved.amount, defaulted = p.defaulted + moved.amount FROM moved
 			WHERE p.network = moved.network AND p.asset = moved.asset AND p.payer = moved.payer RETURNING moved.id, moved.shard, moved.amount
 		)
-		UPDATE deferred_totals t SET owed = t.owed - payer.amount FROM payer WHERE t.shard = payer.shard RETURNING payer.id`
-}
-
-// PaymentCollected closes an owed payment that has settled. ErrPaymentMoved if somebody else has taken it up meanwhile.
-func (s *Store) PaymentCollected(ctx context.Context, payment *Payment, transaction string) error {
-	return s.movePayment(ctx, closeOwed("state = 'delivered', transaction = @transaction, failure_reason = ''", "greatest(p.defaulted - moved.amount, 0)"),
-		map[string]any{"id": payment.ID, "attempts": payment.Attempts, "transaction": transaction})
-}
-
-// PaymentDefaulted closes an owed payment that was refused for good. From now on the payer is served only after
-// settlement, until it has paid as much again. ErrPaymentMoved if somebody else has taken it up meanwhile.
-func (s *Store) PaymentDefaulted(ctx context.Context, payment *Payment, reason string) error {
-	return s.movePayment(ctx, closeOwed("state = 'defaulted', failure_reason = @reason", "p.defaulted + moved.amount"),
+		UPDATE deferred_totals t SET owed = t.owed - payer.amount FROM payer WHERE t.shard = payer.shard RETURNING payer.id`,
 		map[string]any{"id": payment.ID, "attempts": payment.Attempts, "reason": reason})
 }
