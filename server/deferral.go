@@ -20,14 +20,18 @@ func (s *Server) deliverFirst(ctx context.Context, paid *payment, handle handler
 	defer cancel()
 	row := paid.row()
 	var answer []byte
-	err := s.store.Transaction(ctx, func(tx *store.Store) (err error) {
-		if answer, err = handle(ctx, tx); err != nil {
+	err := s.store.Together(ctx, func(tx *store.Store) (err error) {
+		within := tx
+		if paid.operation.readOnly { // a read needs no transaction
+			within = s.store
+		}
+		if answer, err = handle(ctx, within); err != nil {
 			return err
 		}
 		if row.Answer, err = sealAnswer(paid.secret(), paid.request, answer); err != nil {
 			return err
 		}
-		if err := tx.Owe(ctx, row, s.config.Deferred); err != nil {
+		if err := tx.Owe(row, s.config.Deferred); err != nil {
 			return err
 		}
 		crash("owing")

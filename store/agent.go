@@ -47,7 +47,7 @@ func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 	if agent != nil {
 		return agent, nil
 	}
-	agent, err := findOne[Agent](ctx, s, `SELECT * FROM agents WHERE key_hash = @key`, pgx.NamedArgs{"key": hash[:]})
+	agent, err := lookOne[Agent](ctx, s, `SELECT * FROM agents WHERE key_hash = @key`, pgx.NamedArgs{"key": hash[:]})
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("load agent: %w", err)
@@ -120,7 +120,7 @@ func (s *Store) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, us
 	if username != nil {
 		condition += " AND a.username = @username"
 	}
-	profile, err := findOne[Profile](ctx, s, `
+	profile, err := lookOne[Profile](ctx, s, `
 		SELECT a.*, EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
 		FROM agents a WHERE `+condition, pgx.NamedArgs{"viewer": viewer, "id": id, "username": username})
 	switch {

@@ -9,8 +9,7 @@ import (
 // SendChannelMessage appends a message of the channel's admin in one round trip, whatever the number of subscribers:
 // what is unread for them follows from the channel's counter. ErrChannelNotFound, ErrDeleted, ErrNotAdmin.
 func (s *Store) SendChannelMessage(ctx context.Context, channel, sender, message uuid.UUID, content string) (*Sent, error) {
-	sent, err := s.send(ctx, `WHERE c.id = @channel AND c.kind = 'channel' AND c.deleted_at IS NULL AND c.admin_id = @sender`,
-		map[string]any{"channel": channel, "sender": sender, "message": message, "content": content})
+	sent, err := s.send(ctx, outgoing{KindChannel, channel, sender, message, content})
 	if sent != nil || err != nil {
 		return sent, err
 	}

@@ -47,7 +47,7 @@ var notFound = map[string]*Refusal{KindPrivate: ErrChatNotFound, KindGroup: ErrC
 // Seat loads the conversation of that kind and the agent's place in it, in one round trip. ErrChatNotFound,
 // ErrChannelNotFound, ErrDeleted.
 func (s *Store) Seat(ctx context.Context, kind string, id, agent uuid.UUID) (*Seat, error) {
-	seat, err := findOne[Seat](ctx, s, `
+	seat, err := lookOne[Seat](ctx, s, `
 		SELECT c.id, c.kind, c.name, c.description, c.admin_id, c.is_discoverable, c.last_number, c.last_message_at, c.member_count,
 			CAST(c.pinned AS text) AS pinned, c.created_at, c.deleted_at,
 			coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number

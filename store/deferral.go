@@ -31,40 +31,64 @@ func (c Caps) shards() uint64 {
 // must be rolled back.
 var ErrOverCap = errors.New("the payment may not be deferred")
 
-// Owe writes a payment as owed with the answer that its repetition gets. Called last in the transaction that makes the
-// effect, since the caps' rows stay locked until its end. It ends with ErrOverCap, or with ErrPaymentMoved if the
-// authorization or its payment identifier is in the ledger already.
-func (s *Store) Owe(ctx context.Context, payment *Payment, caps Caps) error {
+// debt is a payment that is to be written as owed.
+type debt struct {
+	payment *Payment
+	caps    Caps
+}
+
+// like tells whether both can be written by one statement.
+func (d *debt) like(other *debt) bool {
+	return d.caps == other.caps && d.payment.Network == other.payment.Network && d.payment.Asset == other.payment.Asset
+}
+
+// Owe writes a payment as owed with the answer that its repetition gets, when the transaction ends, which ends with
+// ErrOverCap, or with ErrPaymentMoved if the authorization or its payment identifier is in the ledger already. Called last
+// in the transaction that makes the effect.
+func (s *Store) Owe(payment *Payment, caps Caps) error {
 	if uint64(payment.Amount) > min(caps.Call, caps.Payer) { //nolint:gosec // an amount is not negative
 		return ErrOverCap
 	}
-	shard := int16(rand.Uint64N(caps.shards())) //nolint:gosec // spreads load; 0 to 15
 	now := time.Now()
-	payment.State, payment.Shard, payment.LeaseUntil, payment.CreatedAt, payment.UpdatedAt = PaymentOwed, &shard, now, now, now
-	// The payment comes before the caps: its foreign key waits for whoever is replacing the caller's API key, who may
-	// want the payer's row next.
-	if err := s.last(ctx, insertPayment, payment.values(), inserted); err != nil {
-		return err
+	payment.State, payment.LeaseUntil, payment.CreatedAt, payment.UpdatedAt = PaymentOwed, now, now, now
+	s.tx.debt = &debt{payment, caps}
+	return nil
+}
+
+// debtStatements write payments as owed and hold the caps, which are the same for all. They are the last of a
+// transaction, since the caps' rows stay locked until its end. The payments come before the caps: their foreign key
+// waits for whoever is replacing a caller's API key, who may want the payer's row next.
+func debtStatements(debts []*debt) []lastStatement {
+	caps := debts[0].caps
+	shard := int16(rand.Uint64N(caps.shards())) //nolint:gosec // spreads load; 0 to 15
+	payments, payers, amounts := make([]*Payment, len(debts)), make([]string, len(debts)), make([]int64, len(debts))
+	for i, debt := range debts {
+		debt.payment.Shard = &shard
+		payments[i], payers[i], amounts[i] = debt.payment, debt.payment.Payer, debt.payment.Amount
 	}
-	// The second update waits for the first, so that all transactions lock in one order.
-	return s.last(ctx, `
-		WITH payer AS (
-			INSERT INTO deferred_payers AS p (network, asset, payer, owed) VALUES (@network, @asset, @payer, @amount)
+	return []lastStatement{
+		{insertPayments, paymentValues(payments), inserted},
+		// The second update waits for the first, so that all transactions lock in one order.
+		{`WITH due AS (
+			SELECT payer, CAST(sum(amount) AS bigint) AS amount FROM unnest(CAST($3 AS text[]), CAST($4 AS bigint[])) AS d (payer, amount) GROUP BY payer
+		), payer AS (
+			INSERT INTO deferred_payers AS p (network, asset, payer, owed) SELECT $1, $2, payer, amount FROM due WHERE amount <= $5 ORDER BY payer
 			ON CONFLICT (network, asset, payer) DO UPDATE SET owed = p.owed + excluded.owed
-			WHERE p.defaulted = 0 AND p.owed + excluded.owed <= @cap RETURNING p.owed
+			WHERE p.defaulted = 0 AND p.owed + excluded.owed <= $5 RETURNING p.payer
 		), counted AS (
-			UPDATE deferred_totals t SET owed = t.owed + @amount FROM payer
-			WHERE t.shard = @shard AND t.owed + @amount <= @total RETURNING t.shard
+			UPDATE deferred_totals t SET owed = t.owed + due.amount
+			FROM (SELECT CAST(sum(amount) AS bigint) AS amount FROM due HAVING count(*) = (SELECT count(*) FROM payer)) due
+			WHERE t.shard = $6 AND t.owed + due.amount <= $7 RETURNING t.shard
 		)
-		SELECT 1 / count(*) FROM counted`, pgx.NamedArgs{
-		"network": payment.Network, "asset": payment.Asset, "payer": payment.Payer, "amount": payment.Amount, "cap": caps.Payer,
-		"shard": shard, "total": caps.Total / caps.shards(),
-	}, func(err error) error {
-		if hasCode(err, divisionByZero) {
-			return ErrOverCap
-		}
-		return fmt.Errorf("hold the caps: %w", err)
-	})
+		SELECT 1 / count(*) FROM counted`,
+			[]any{payments[0].Network, payments[0].Asset, payers, amounts, int64(caps.Payer), shard, int64(caps.Total / caps.shards())}, //nolint:gosec // far below
+			func(err error) error {
+				if hasCode(err, divisionByZero) {
+					return ErrOverCap
+				}
+				return fmt.Errorf("hold the caps: %w", err)
+			}},
+	}
 }
 
 // Collected is an owed payment that has settled in a transaction, at the attempt that its row was claimed for.

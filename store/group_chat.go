@@ -93,16 +93,7 @@ func (s *Store) Unpin(ctx context.Context, group uuid.UUID, messages []uuid.UUID
 // SendGroupMessage appends a message of a member in one round trip; nil if the sender is none, or there is no such group
 // any more.
 func (s *Store) SendGroupMessage(ctx context.Context, group, sender, message uuid.UUID, content string) (*Sent, error) {
-	// A statement sees the memberships of the moment it began, and may then wait for the lock behind a ban. So it takes
-	// the lock first and then locks the membership, which fails for one that has ended: locking looks at what is, not at
-	// what was. Whoever ends memberships holds the conversation before, so the two never wait for each other.
-	return s.send(ctx, `
-		FROM (
-			SELECT id FROM conversations WHERE id = @group AND kind = 'group' AND deleted_at IS NULL FOR NO KEY UPDATE
-		) held, LATERAL (
-			SELECT FROM memberships m WHERE m.conversation_id = held.id AND m.agent_id = @sender AND m.status = 'member' FOR KEY SHARE
-		) seat
-		WHERE c.id = held.id`, map[string]any{"group": group, "sender": sender, "message": message, "content": content})
+	return s.send(ctx, outgoing{KindGroup, group, sender, message, content})
 }
 
 // PinMessage pins a message of the group, the newest pin last, and returns all pins. A pinned one stays where it is.

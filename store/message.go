@@ -34,31 +34,112 @@ type Sent struct {
 	CreatedAt      time.Time
 }
 
-// send appends a message to the conversation c that the condition (FROM … WHERE …, trusted text) selects, in one round
-// trip; nil if it selects none. values holds message, sender, content and what the condition names.
-//
-// The row lock on the conversation makes number order commit order; the time is taken under it and never goes back, so
-// that within a conversation the order by time is the order by number. Own messages are never unread: where nothing
-// else is unread the sender's marker moves along, otherwise the message is counted as own.
-func (s *Store) send(ctx context.Context, condition string, values pgx.NamedArgs) (*Sent, error) {
-	sent, err := findOne[Sent](ctx, s, `
-		WITH bumped AS (
-			UPDATE conversations c SET last_number = c.last_number + 1, last_message_at = greatest(clock_timestamp(), c.last_message_at)
-			`+condition+`
-			RETURNING c.id, c.last_number, c.last_message_at
-		), own AS (
-			UPDATE memberships m
-			SET read_number = CASE WHEN m.read_number + m.unread_own = b.last_number - 1 THEN b.last_number ELSE m.read_number END,
-				unread_own = CASE WHEN m.read_number + m.unread_own = b.last_number - 1 THEN 0 ELSE m.unread_own + 1 END
-			FROM bumped b WHERE m.conversation_id = b.id AND m.agent_id = @sender AND m.status = 'member'
-		)
-		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
-		SELECT id, last_number, @message, @sender, @content, last_message_at FROM bumped
-		RETURNING conversation_id, number, created_at`, values)
+// outgoing is a message that is about to be sent: to an agent, if kind is KindPrivate, else to that group chat or channel.
+type outgoing struct {
+	kind    string
+	to      uuid.UUID
+	sender  uuid.UUID
+	message uuid.UUID
+	content string
+}
+
+// send appends a message, in one round trip; nil if it may not be sent. Where the transaction may be shared it is.
+func (s *Store) send(ctx context.Context, out outgoing) (*Sent, error) {
+	if sent, alone := s.sendTogether(out); !alone {
+		return sent, nil
+	}
+	sent, err := find[placed](ctx, s, sendWaiting, sendValues([]outgoing{out}))
 	if err != nil {
 		return nil, fmt.Errorf("send message: %w", err)
 	}
-	return sent, nil
+	if sent[0].Number == 0 {
+		return nil, nil
+	}
+	return &sent[0].Sent, nil
+}
+
+// placed is a message that was sent, or was not: then its number is 0, and Busy tells that its conversation was held.
+type placed struct {
+	Sent
+	Busy bool
+}
+
+func sendValues(all []outgoing) pgx.NamedArgs {
+	kinds, contents := make([]string, len(all)), make([]string, len(all))
+	to, senders, messages := make([]uuid.UUID, len(all)), make([]uuid.UUID, len(all)), make([]uuid.UUID, len(all))
+	for i, out := range all {
+		kinds[i], to[i], senders[i], messages[i], contents[i] = out.kind, out.to, out.sender, out.message, out.content
+	}
+	return pgx.NamedArgs{"kinds": kinds, "to": to, "senders": senders, "messages": messages, "contents": contents}
+}
+
+// The ways to send. Who waits for one conversation while it holds another could wait for ever, so messages to several
+// conversations go only to those that nobody else holds.
+var (
+	sendWaiting = sendMessages("")
+	sendUnheld  = sendMessages("SKIP LOCKED")
+)
+
+// sendMessages appends messages to conversations, any number in one statement, and returns a row for each, in their order. A
+// private chat takes one unless either agent has blocked the other, a group chat from its members, a channel from its
+// admin.
+//
+// The row lock on the conversation makes number order commit order; the time is taken under it and never goes back, so
+// that within a conversation the order by time is the order by number. Own messages are never unread: where nothing
+// else is unread the sender's marker moves along, up to the next message of somebody else; the others count as own.
+//
+// A statement sees the memberships of the moment it began, and may then wait for the lock behind a ban. So it takes the
+// lock first and then locks the membership, which fails for one that has ended: locking looks at what is, not at what
+// was. Whoever ends memberships holds the conversation before, so the two never wait for each other.
+func sendMessages(lock string) string {
+	return `
+		WITH item AS (
+			SELECT * FROM unnest(CAST(@kinds AS text[]), CAST(@to AS uuid[]), CAST(@senders AS uuid[]), CAST(@messages AS uuid[]), CAST(@contents AS text[]))
+				WITH ORDINALITY AS i (kind, target, sender, message, content, n)
+		), place AS (
+			SELECT i.*, CASE WHEN i.kind <> 'private' THEN i.target ELSE (
+				SELECT p.conversation_id FROM private_pairs p WHERE p.low_agent = least(i.sender, i.target) AND p.high_agent = greatest(i.sender, i.target)
+					AND NOT EXISTS (SELECT FROM blocks b WHERE b.blocker_id = i.sender AND b.blocked_id = i.target)
+					AND NOT EXISTS (SELECT FROM blocks b WHERE b.blocker_id = i.target AND b.blocked_id = i.sender)
+			) END AS conversation_id
+			FROM item i
+		), held AS (
+			SELECT c.id, c.kind, c.admin_id FROM conversations c
+			WHERE c.id = ANY (ARRAY(SELECT conversation_id FROM place)) AND c.deleted_at IS NULL FOR NO KEY UPDATE ` + lock + `
+		), allowed AS (
+			SELECT p.* FROM place p JOIN held h ON h.id = p.conversation_id AND h.kind = p.kind WHERE p.kind = 'private' OR (p.kind = 'channel' AND h.admin_id = p.sender)
+			UNION ALL
+			SELECT p.* FROM place p JOIN held h ON h.id = p.conversation_id AND h.kind = p.kind CROSS JOIN LATERAL (
+				SELECT FROM memberships m WHERE m.conversation_id = h.id AND m.agent_id = p.sender AND m.status = 'member' FOR KEY SHARE
+			) seat WHERE p.kind = 'group'
+		), bumped AS (
+			UPDATE conversations c SET last_number = c.last_number + a.count, last_message_at = greatest(clock_timestamp(), c.last_message_at)
+			FROM (SELECT conversation_id, count(*) AS count FROM allowed GROUP BY conversation_id) a
+			WHERE c.id = a.conversation_id
+			RETURNING c.id, c.last_number - a.count AS last_number, c.last_message_at
+		), numbered AS (
+			SELECT a.*, b.last_number + row_number() OVER (PARTITION BY a.conversation_id ORDER BY a.n) AS number, b.last_message_at
+			FROM allowed a JOIN bumped b ON b.id = a.conversation_id
+		), own AS (
+			UPDATE memberships m
+			SET read_number = CASE WHEN m.read_number + m.unread_own = o.first - 1 THEN o.first + o.run - 1 ELSE m.read_number END,
+				unread_own = CASE WHEN m.read_number + m.unread_own = o.first - 1 THEN o.count - o.run ELSE m.unread_own + o.count END
+			FROM (
+				SELECT conversation_id, sender, min(number) AS first, count(*) AS count, count(*) FILTER (WHERE number = start + rank - 1) AS run
+				FROM (
+					SELECT conversation_id, sender, number, min(number) OVER sent AS start, row_number() OVER (sent ORDER BY number) AS rank
+					FROM numbered WINDOW sent AS (PARTITION BY conversation_id, sender)
+				) ranked GROUP BY conversation_id, sender
+			) o
+			WHERE m.conversation_id = o.conversation_id AND m.agent_id = o.sender AND m.status = 'member'
+		), written AS (
+			INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
+			SELECT conversation_id, number, message, sender, content, last_message_at FROM numbered
+		)
+		SELECT coalesce(p.conversation_id, '00000000-0000-0000-0000-000000000000') AS conversation_id, coalesce(n.number, 0) AS number,
+			coalesce(n.last_message_at, 'epoch') AS created_at,
+			p.conversation_id IS NOT NULL AND NOT EXISTS (SELECT FROM held h WHERE h.id = p.conversation_id) AS busy
+		FROM place p LEFT JOIN numbered n USING (n) ORDER BY p.n`
 }
 
 // Messages returns page (from 1) of n messages of the conversation, newest first. Numbers have no gaps, so a page is a
@@ -73,7 +154,7 @@ func (s *Store) Messages(ctx context.Context, seat *Seat, n, page int64, before 
 		return nil, nil
 	}
 	newest -= (page - 1) * n
-	messages, err := find[SentMessage](ctx, s, `
+	messages, err := look[SentMessage](ctx, s, `
 		SELECT m.*, a.username AS sender_username FROM messages m JOIN agents a ON a.id = m.sender_id
 		WHERE m.conversation_id = @conversation AND m.number <= @newest AND m.number > @oldest ORDER BY m.number DESC`,
 		pgx.NamedArgs{"conversation": seat.ID, "newest": newest, "oldest": newest - n})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -64,7 +65,7 @@ var ErrPaymentMoved = errors.New("the payment is in another state by now")
 
 // Payment returns the ledger's row of an authorization, or nil. Asset, payer and nonce are lower-case.
 func (s *Store) Payment(ctx context.Context, network, asset, payer, nonce string) (*Payment, error) {
-	payment, err := findOne[Payment](ctx, s, `SELECT * FROM payments WHERE network = @network AND asset = @asset AND payer = @payer AND nonce = @nonce`,
+	payment, err := lookOne[Payment](ctx, s, `SELECT * FROM payments WHERE network = @network AND asset = @asset AND payer = @payer AND nonce = @nonce`,
 		pgx.NamedArgs{"network": network, "asset": asset, "payer": payer, "nonce": nonce})
 	if err != nil {
 		return nil, fmt.Errorf("look payment up: %w", err)
@@ -99,30 +100,61 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 	now := time.Now()
 	payment.State, payment.Attempts, payment.LeaseUntil, payment.CreatedAt, payment.UpdatedAt = PaymentSettling, 1, now.Add(lease), now, now
 	payment.Owner = &s.owner
-	if _, err := find[int](ctx, s, insertPayment, payment.values()); err != nil {
+	if _, err := find[int](ctx, s, insertPayments, paymentValues([]*Payment{payment})...); err != nil {
 		return inserted(err)
 	}
 	return nil
 }
 
-// insertPayment writes a payment as it begins, from its values.
-const insertPayment = `
-	INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
-		fingerprint, signature_hash, payment_identifier, request, payload, state, attempts, lease_until, owner, shard, answer, created_at, updated_at)
-	VALUES (@id, @x402_version, @scheme, @network, @asset, @payer, @nonce, @pay_to, @amount, @valid_before, @operation, @agent_id, @key_hash,
-		@fingerprint, @signature_hash, @payment_identifier, @request, @payload, @state, @attempts, @lease_until, @owner, @shard, @answer, @created_at, @updated_at)`
+// paymentColumns are what is known of a payment as it begins, with their types.
+var paymentColumns = [][2]string{
+	{"id", "uuid"}, {"x402_version", "smallint"}, {"scheme", "text"}, {"network", "text"}, {"asset", "text"}, {"payer", "text"}, {"nonce", "text"},
+	{"pay_to", "text"}, {"amount", "bigint"}, {"valid_before", "timestamptz"}, {"operation", "text"}, {"agent_id", "uuid"}, {"key_hash", "bytea"},
+	{"fingerprint", "bytea"}, {"signature_hash", "bytea"}, {"payment_identifier", "text"}, {"request", "bytea"}, {"payload", "bytea"}, {"state", "text"},
+	{"attempts", "integer"}, {"lease_until", "timestamptz"}, {"owner", "integer"}, {"shard", "smallint"}, {"answer", "bytea"}, {"created_at", "timestamptz"},
+	{"updated_at", "timestamptz"},
+}
 
-func (p *Payment) values() pgx.NamedArgs {
-	return pgx.NamedArgs{
-		"id": p.ID, "x402_version": p.X402Version, "scheme": p.Scheme, "network": p.Network, "asset": p.Asset, "payer": p.Payer, "nonce": p.Nonce,
-		"pay_to": p.PayTo, "amount": p.Amount, "valid_before": p.ValidBefore, "operation": p.Operation, "agent_id": p.AgentID, "key_hash": p.KeyHash,
-		"fingerprint": p.Fingerprint, "signature_hash": p.SignatureHash, "payment_identifier": p.PaymentIdentifier, "request": p.Request,
-		"payload": p.Payload, "state": p.State, "attempts": p.Attempts, "lease_until": p.LeaseUntil, "owner": p.Owner, "shard": p.Shard,
-		"answer": p.Answer, "created_at": p.CreatedAt, "updated_at": p.UpdatedAt,
+// insertPayments writes payments as they begin, always in the same order: two that write the same ones must not wait for
+// each other.
+var insertPayments = func() string {
+	var names, values []string
+	for i, column := range paymentColumns {
+		names = append(names, column[0])
+		values = append(values, fmt.Sprintf("CAST($%d AS %s[])", i+1, column[1]))
+	}
+	columns := strings.Join(names, ", ")
+	return "INSERT INTO payments (" + columns + ") SELECT * FROM unnest(" + strings.Join(values, ", ") + ") AS p (" + columns + ") ORDER BY p.payer, p.nonce"
+}()
+
+// paymentValues are the values of paymentColumns, each of all payments.
+func paymentValues(all []*Payment) []any {
+	return []any{
+		column(all, func(p *Payment) [16]byte { return p.ID }), column(all, func(p *Payment) int16 { return p.X402Version }),
+		column(all, func(p *Payment) string { return p.Scheme }), column(all, func(p *Payment) string { return p.Network }),
+		column(all, func(p *Payment) string { return p.Asset }), column(all, func(p *Payment) string { return p.Payer }),
+		column(all, func(p *Payment) string { return p.Nonce }), column(all, func(p *Payment) string { return p.PayTo }),
+		column(all, func(p *Payment) int64 { return p.Amount }), column(all, func(p *Payment) time.Time { return p.ValidBefore }),
+		column(all, func(p *Payment) string { return p.Operation }), column(all, func(p *Payment) *[16]byte { return (*[16]byte)(p.AgentID) }),
+		column(all, func(p *Payment) []byte { return p.KeyHash }), column(all, func(p *Payment) []byte { return p.Fingerprint }),
+		column(all, func(p *Payment) []byte { return p.SignatureHash }), column(all, func(p *Payment) *string { return p.PaymentIdentifier }),
+		column(all, func(p *Payment) []byte { return p.Request }), column(all, func(p *Payment) []byte { return p.Payload }),
+		column(all, func(p *Payment) string { return p.State }), column(all, func(p *Payment) int32 { return int32(p.Attempts) }), //nolint:gosec // few
+		column(all, func(p *Payment) time.Time { return p.LeaseUntil }), column(all, func(p *Payment) *int32 { return p.Owner }),
+		column(all, func(p *Payment) *int16 { return p.Shard }), column(all, func(p *Payment) []byte { return p.Answer }),
+		column(all, func(p *Payment) time.Time { return p.CreatedAt }), column(all, func(p *Payment) time.Time { return p.UpdatedAt }),
 	}
 }
 
-// inserted says what an error of insertPayment means.
+func column[T any](all []*Payment, of func(*Payment) T) []T {
+	values := make([]T, len(all))
+	for i, payment := range all {
+		values[i] = of(payment)
+	}
+	return values
+}
+
+// inserted says what an error of insertPayments means.
 func inserted(err error) error {
 	if hasCode(err, uniqueViolation) {
 		return ErrPaymentMoved
@@ -250,13 +282,12 @@ func (s *Store) PaymentDelivered(ctx context.Context, id uuid.UUID, fingerprint 
 			UPDATE deferred_payers p SET defaulted = greatest(p.defaulted - moved.amount, 0) FROM moved
 			WHERE p.network = moved.network AND p.asset = moved.asset AND p.payer = moved.payer AND p.defaulted > 0
 		)
-		SELECT 1 / count(*) FROM moved`,
-		pgx.NamedArgs{"id": id, "fingerprint": fingerprint, "transaction": transaction, "answer": answer}, func(err error) error {
-			if hasCode(err, divisionByZero) {
-				return ErrPaymentMoved
-			}
-			return fmt.Errorf("move payment: %w", err)
-		})
+		SELECT 1 / count(*) FROM moved`, func(err error) error {
+		if hasCode(err, divisionByZero) {
+			return ErrPaymentMoved
+		}
+		return fmt.Errorf("move payment: %w", err)
+	}, pgx.NamedArgs{"id": id, "fingerprint": fingerprint, "transaction": transaction, "answer": answer})
 }
 
 // PaymentUndeliverable records that the money was taken but the operation was refused after all.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -23,15 +22,9 @@ func (s *Store) SendPrivateMessage(ctx context.Context, sender, recipient, messa
 	if sender == recipient {
 		return nil, ErrNothingToSelf
 	}
-	low, high := sender, recipient
-	if bytes.Compare(low[:], high[:]) > 0 {
-		low, high = high, low
-	}
+	low, high := pair(sender, recipient)
 	for range 2 {
-		sent, err := s.send(ctx, `FROM private_pairs p WHERE p.low_agent = @low AND p.high_agent = @high AND c.id = p.conversation_id
-			AND NOT EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = p.low_agent AND b.blocked_id = p.high_agent)
-			AND NOT EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = p.high_agent AND b.blocked_id = p.low_agent)`,
-			pgx.NamedArgs{"low": low, "high": high, "message": message, "sender": sender, "content": content})
+		sent, err := s.send(ctx, outgoing{KindPrivate, recipient, sender, message, content})
 		if sent != nil || err != nil {
 			return sent, err
 		}
@@ -44,6 +37,14 @@ func (s *Store) SendPrivateMessage(ctx context.Context, sender, recipient, messa
 		}
 	}
 	return nil, ErrAgentNotFound
+}
+
+// pair sorts two agents as a private_pairs row has them.
+func pair(a, b uuid.UUID) (low, high uuid.UUID) {
+	if bytes.Compare(a[:], b[:]) > 0 {
+		return b, a
+	}
+	return a, b
 }
 
 // createPrivateChat creates the pair's chat unless there is one already, or one of the agents does not exist.

@@ -93,7 +93,7 @@ func (s *Store) Reactions(ctx context.Context, conversation uuid.UUID, messages 
 		wanted[i] = message.Number
 	}
 	// Kept are the newest ones and the newest of each emoji, which carries that emoji's count.
-	rows, err := find[struct {
+	rows, err := look[struct {
 		NamedReaction
 		Position, Count int64
 	}](ctx, s, `

@@ -27,6 +27,8 @@ type Store struct {
 	db     *gorm.DB
 	owner  int32 // whose work on payments this is
 	agents *agentCache
+	sends  *combiner
+	debts  *combiner
 	tx     *transaction // nil for the database itself
 }
 
@@ -55,7 +57,10 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		pool.Close()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	return &Store{pool: pool, db: db, owner: newOwner(), agents: &agentCache{}}, nil
+	s := &Store{pool: pool, db: db, owner: newOwner(), agents: &agentCache{}}
+	s.sends = &combiner{do: func(all []*errand) { s.sendAll(all, sendUnheld) }}
+	s.debts = &combiner{do: s.writeDebts}
+	return s, nil
 }
 
 // Close gives all connections back.

@@ -17,10 +17,15 @@ import (
 // transaction is a database transaction that costs no round trips of its own where that can be: BEGIN travels with the
 // first of our statements, COMMIT with the last. GORM's statements run on the same connection.
 type transaction struct {
-	conn   *sql.Conn
+	store  *Store
+	conn   *sql.Conn // nil until it has begun
 	driver *pgx.Conn
 	begun  bool
 	last   []lastStatement
+	debt   *debt
+	// share tells that all this transaction writes may be written in one that it shares with others (together.go).
+	share  bool
+	errand *errand
 	// changed are the agents that this server must forget.
 	changed []uuid.UUID
 }
@@ -28,71 +33,93 @@ type transaction struct {
 // lastStatement is sent together with COMMIT. Where one fails, all is rolled back.
 type lastStatement struct {
 	text    string
-	values  pgx.NamedArgs
+	values  []any
 	failure func(error) error
 }
 
 // Transaction runs fn in one database transaction and commits it, unless fn returns an error.
 func (s *Store) Transaction(ctx context.Context, fn func(tx *Store) error) error {
-	return s.transact(ctx, func(tx *Store) error {
-		if err := fn(tx); err != nil {
-			return err
-		}
-		return tx.tx.commit(ctx)
-	})
+	return s.transact(ctx, &transaction{store: s}, fn, (*transaction).commit)
 }
 
 // Rehearse runs fn in a transaction that is always rolled back, and returns fn's error: what would happen, without it happening.
 func (s *Store) Rehearse(ctx context.Context, fn func(tx *Store) error) error {
-	return s.transact(ctx, fn)
+	return s.transact(ctx, &transaction{store: s}, fn, func(*transaction, context.Context) error { return nil })
 }
 
-// transact runs fn in a transaction, which is rolled back if fn has not committed it.
-func (s *Store) transact(ctx context.Context, fn func(tx *Store) error) error {
-	database, err := s.db.DB()
-	if err != nil {
-		return err
-	}
-	conn, err := database.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }() // back into the pool
-	tx := &transaction{conn: conn}
-	err = conn.Raw(func(driver any) error {
-		tx.driver = driver.(*stdlib.Conn).Conn() //nolint:forcetypeassert // the pool's; see Open
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	defer tx.rollback(ctx)
+// transact runs fn in a transaction and ends it; unless that commits, it is rolled back.
+func (s *Store) transact(ctx context.Context, tx *transaction, fn func(tx *Store) error, end func(*transaction, context.Context) error) error {
 	db := s.db.Session(&gorm.Session{Context: ctx, NewDB: true})
 	db.Statement.ConnPool = tx
+	inside := *s
+	inside.db, inside.tx = db, tx
 	defer func() { // also when it is not known whether COMMIT came through
 		for _, id := range tx.changed {
 			s.agents.forget(id)
 		}
 	}()
-	return fn(&Store{pool: s.pool, db: db, owner: s.owner, agents: s.agents, tx: tx})
+	defer tx.close(ctx)
+	if err := fn(&inside); err != nil {
+		return err
+	}
+	return end(tx, ctx)
+}
+
+// open takes a connection.
+func (t *transaction) open(ctx context.Context) error {
+	if t.errand != nil { // what it sent is in the shared transaction
+		return errAlone
+	}
+	if t.conn != nil {
+		return nil
+	}
+	database, err := t.store.db.DB()
+	if err != nil {
+		return err
+	}
+	if t.conn, err = database.Conn(ctx); err != nil {
+		return err
+	}
+	return t.conn.Raw(func(driver any) error {
+		t.driver = driver.(*stdlib.Conn).Conn() //nolint:forcetypeassert // the pool's; see Open
+		return nil
+	})
 }
 
 // commit sends what is to be sent with COMMIT, and COMMIT.
 func (t *transaction) commit(ctx context.Context) error {
-	if !t.begun && len(t.last) == 0 {
+	if t.share && !t.begun && t.debt != nil && len(t.last) == 0 {
+		return t.commitTogether()
+	}
+	if t.errand != nil {
+		return errAlone
+	}
+	if !t.begun && len(t.last) == 0 && t.debt == nil {
 		return nil
+	}
+	if err := t.open(ctx); err != nil {
+		return err
 	}
 	batch := t.batch()
 	for _, last := range t.last {
-		batch.Queue(last.text, last.values).Fn = func(results pgx.BatchResults) error {
-			if _, err := results.Exec(); err != nil {
-				return last.failure(err)
-			}
-			return nil
+		queue(batch, last)
+	}
+	if t.debt != nil {
+		for _, last := range debtStatements([]*debt{t.debt}) {
+			queue(batch, last)
 		}
 	}
 	batch.Queue("COMMIT")
 	return t.driver.SendBatch(ctx, batch).Close()
+}
+
+func queue(batch *pgx.Batch, last lastStatement) {
+	batch.Queue(last.text, last.values...).Fn = func(results pgx.BatchResults) error {
+		if _, err := results.Exec(); err != nil {
+			return last.failure(err)
+		}
+		return nil
+	}
 }
 
 // batch begins with BEGIN, if that is still to be said.
@@ -105,15 +132,28 @@ func (t *transaction) batch() *pgx.Batch {
 	return batch
 }
 
+// close rolls back what was not committed, and gives the connection back.
+func (t *transaction) close(ctx context.Context) {
+	if t.errand != nil {
+		t.errand.leave()
+	}
+	if t.conn != nil {
+		if t.driver != nil {
+			rollback(ctx, t.driver)
+		}
+		_ = t.conn.Close()
+	}
+}
+
 // rollback ends what was not committed. A connection on which that fails is not used again.
-func (t *transaction) rollback(ctx context.Context) {
-	if t.driver.IsClosed() || t.driver.PgConn().TxStatus() == 'I' {
+func rollback(ctx context.Context, driver *pgx.Conn) {
+	if driver.IsClosed() || driver.PgConn().TxStatus() == 'I' {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if _, err := t.driver.Exec(ctx, "ROLLBACK"); err != nil {
-		_ = t.driver.Close(ctx)
+	if _, err := driver.Exec(ctx, "ROLLBACK"); err != nil {
+		_ = driver.Close(ctx)
 	}
 }
 
@@ -121,6 +161,9 @@ func (t *transaction) rollback(ctx context.Context) {
 func (t *transaction) begin(ctx context.Context) error {
 	if t.begun {
 		return nil
+	}
+	if err := t.open(ctx); err != nil {
+		return err
 	}
 	t.begun = true
 	_, err := t.driver.Exec(ctx, "BEGIN")
@@ -153,38 +196,64 @@ func (t *transaction) QueryContext(ctx context.Context, query string, arguments 
 
 // QueryRowContext see PrepareContext.
 func (t *transaction) QueryRowContext(ctx context.Context, query string, arguments ...any) *sql.Row {
-	_ = t.begin(ctx) // where that fails the statement does, too
+	if err := t.begin(ctx); err != nil {
+		ended, cancel := context.WithCancel(ctx) // only so can a *sql.Row hold an error
+		cancel()
+		database, _ := t.store.db.DB()
+		return database.QueryRowContext(ended, query)
+	}
 	return t.conn.QueryRowContext(ctx, query, arguments...)
 }
 
 // plannedAnew finds rows by a statement whose best plan depends on its values. PostgreSQL would keep to one plan for all
 // values from the sixth execution of a prepared statement on.
 func plannedAnew[T any](ctx context.Context, s *Store, text string, values pgx.NamedArgs) ([]T, error) {
-	if s.tx == nil {
-		rows, _ := s.pool.Query(ctx, text, pgx.QueryExecModeCacheDescribe, values)
-		return pgx.CollectRows(rows, scan[T])
-	}
-	if err := s.tx.begin(ctx); err != nil {
+	return collect[T](ctx, s, text, pgx.QueryExecModeCacheDescribe, values)
+}
+
+// look finds rows by a statement that changes and locks nothing: it needs no transaction, and begins none.
+func look[T any](ctx context.Context, s *Store, text string, values pgx.NamedArgs) ([]T, error) {
+	return collect[T](ctx, s, text, values)
+}
+
+// lookOne is look for at most one row; nil if there is none.
+func lookOne[T any](ctx context.Context, s *Store, text string, values pgx.NamedArgs) (*T, error) {
+	return first(look[T](ctx, s, text, values))
+}
+
+func first[T any](found []T, err error) (*T, error) {
+	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	rows, _ := s.tx.driver.Query(ctx, text, pgx.QueryExecModeCacheDescribe, values)
+	return &found[0], nil
+}
+
+// collect runs a statement where s is: on the transaction, if that has begun.
+func collect[T any](ctx context.Context, s *Store, text string, arguments ...any) ([]T, error) {
+	var rows pgx.Rows
+	switch {
+	case s.tx == nil || (!s.tx.begun && s.tx.errand == nil):
+		rows, _ = s.pool.Query(ctx, text, arguments...) // CollectRows returns the error
+	case s.tx.errand != nil:
+		return nil, errAlone
+	default:
+		rows, _ = s.tx.driver.Query(ctx, text, arguments...)
+	}
 	return pgx.CollectRows(rows, scan[T])
 }
 
 // find runs a statement of ours without GORM, in one round trip: on the transaction if s is one. The columns of a struct
 // are matched by name.
-func find[T any](ctx context.Context, s *Store, text string, values pgx.NamedArgs) ([]T, error) {
-	switch {
-	case s.tx == nil:
-		rows, _ := s.pool.Query(ctx, text, values) // CollectRows returns the error
-		return pgx.CollectRows(rows, scan[T])
-	case s.tx.begun:
-		rows, _ := s.tx.driver.Query(ctx, text, values)
-		return pgx.CollectRows(rows, scan[T])
+func find[T any](ctx context.Context, s *Store, text string, values ...any) ([]T, error) {
+	if s.tx == nil || s.tx.begun {
+		return collect[T](ctx, s, text, values...)
+	}
+	if err := s.tx.open(ctx); err != nil {
+		return nil, err
 	}
 	var found []T
 	batch := s.tx.batch()
-	batch.Queue(text, values).Fn = func(results pgx.BatchResults) error {
+	batch.Queue(text, values...).Fn = func(results pgx.BatchResults) error {
 		rows, _ := results.Query()
 		var err error
 		found, err = pgx.CollectRows(rows, scan[T])
@@ -196,15 +265,6 @@ func find[T any](ctx context.Context, s *Store, text string, values pgx.NamedArg
 	return found, nil
 }
 
-// findOne is find for at most one row; nil if there is none.
-func findOne[T any](ctx context.Context, s *Store, text string, values pgx.NamedArgs) (*T, error) {
-	found, err := find[T](ctx, s, text, values)
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return &found[0], nil
-}
-
 func scan[T any](row pgx.CollectableRow) (T, error) {
 	if kind := reflect.TypeFor[T](); kind.Kind() == reflect.Struct && kind != reflect.TypeFor[time.Time]() {
 		return pgx.RowToStructByName[T](row)
@@ -214,12 +274,12 @@ func scan[T any](row pgx.CollectableRow) (T, error) {
 
 // last runs a statement that is the transaction's last together with its COMMIT, so that failure speaks when the
 // transaction ends; it says what a database error means. Without a transaction the statement runs at once.
-func (s *Store) last(ctx context.Context, text string, values pgx.NamedArgs, failure func(error) error) error {
+func (s *Store) last(ctx context.Context, text string, failure func(error) error, values ...any) error {
 	if s.tx != nil {
 		s.tx.last = append(s.tx.last, lastStatement{text, values, failure})
 		return nil
 	}
-	if _, err := s.pool.Exec(ctx, text, values); err != nil {
+	if _, err := s.pool.Exec(ctx, text, values...); err != nil {
 		return failure(err)
 	}
 	return nil

@@ -29,7 +29,7 @@ func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (
 	// and those before it can hold, and never more than are unread there: the scan ends with the last unread message,
 	// however many own ones follow. Only the page itself is read whole. One statement, so one snapshot: total and
 	// messages agree.
-	rows, err := find[struct { // an empty page is one row with the total alone
+	rows, err := look[struct { // an empty page is one row with the total alone
 		Total                         int64
 		ConversationID, ID, SenderID  *uuid.UUID
 		Number                        *int64
