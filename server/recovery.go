@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,39 +17,77 @@ import (
 )
 
 const (
-	// recoverEvery is how often the worker looks for open payments; what is newly owed wakes it at once.
+	// recoverEvery is how often the worker looks for open payments.
 	recoverEvery = time.Second
 	// atATime is how many payments the worker settles at once: a facilitator waits for a block with each.
 	atATime = 64
+	// mostClaimed is how many payments wait for that in this server; more wait in the database.
+	mostClaimed = 4 * atATime
 	// maxAttempts is after how many attempts a payment is left to the operator: some hours, since the pauses grow.
 	maxAttempts = 50
 )
 
+// claimed is an open payment that is leased to this server. paid is what came with the call; nil if that was long ago.
+type claimed struct {
+	row  *store.Payment
+	paid *payment
+}
+
+// claims are the payments that the worker of this server takes up next.
+type claims struct {
+	queue    chan claimed
+	reserved atomic.Int64 // places in the queue that are taken, or spoken for
+	open     atomic.Bool  // the worker runs
+}
+
+// reserve takes n places in the queue, if there are so many, and a worker.
+func (c *claims) reserve(n int64) bool {
+	if !c.open.Load() {
+		return false
+	}
+	if c.reserved.Add(n) > int64(cap(c.queue)) {
+		c.reserved.Add(-n)
+		return false
+	}
+	return true
+}
+
 // Recover finishes what a crash, a lost answer or a facilitator that was away has left open, and collects what is owed,
 // until ctx ends. Any number of servers may do so on one database.
 func (s *Server) Recover(ctx context.Context) {
+	s.claims.open.Store(true)
+	defer s.claims.open.Store(false)
 	var running sync.WaitGroup
 	defer running.Wait()
-	slots := make(chan struct{}, atATime)
-	var more atomic.Bool // the last look found as much as there were free slots
+	var more atomic.Bool // the last look found as much as it asked for
+	for range atATime {
+		running.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case next := <-s.claims.queue:
+					s.claims.reserved.Add(-1)
+					crash("claimed")
+					s.takeUp(context.WithoutCancel(ctx), next)
+					if more.Load() && len(s.claims.queue) == 0 {
+						s.wakeUp()
+					}
+				}
+			}
+		})
+	}
 	for tick := time.NewTicker(recoverEvery); ; {
 		s.writeUnclear(ctx)
-		if free := cap(slots) - len(slots); free > 0 && s.facilitator.ready() {
-			rows, err := s.store.ClaimOpenPayments(ctx, s.config.Network.ID, strings.ToLower(s.config.Network.Asset), free, maxAttempts, lease)
+		if s.facilitator.ready() && s.claims.reserve(atATime) {
+			rows, err := s.store.ClaimOpenPayments(ctx, s.config.Network.ID, strings.ToLower(s.config.Network.Asset), atATime, maxAttempts, lease)
 			if err != nil && ctx.Err() == nil {
 				s.log.WarnContext(ctx, "look for open payments", "error", err)
 			}
-			more.Store(len(rows) == free)
-			for _, row := range rows {
-				crash("claimed")
-				slots <- struct{}{}
-				running.Go(func() {
-					s.takeUp(context.WithoutCancel(ctx), &row)
-					<-slots
-					if more.Load() {
-						s.wakeUp()
-					}
-				})
+			s.claims.reserved.Add(int64(len(rows)) - atATime)
+			more.Store(len(rows) == atATime)
+			for i := range rows {
+				s.claims.queue <- claimed{&rows[i], nil}
 			}
 		}
 		select {
@@ -108,7 +145,8 @@ func (s *Server) writeUnclear(ctx context.Context) {
 }
 
 // takeUp makes one attempt at a payment that was claimed, and logs what came of it.
-func (s *Server) takeUp(ctx context.Context, row *store.Payment) {
+func (s *Server) takeUp(ctx context.Context, next claimed) {
+	row := next.row
 	ctx, cancel := context.WithTimeout(ctx, lease)
 	defer cancel()
 	was, err := row.State, error(nil)
@@ -118,13 +156,18 @@ func (s *Server) takeUp(ctx context.Context, row *store.Payment) {
 				err = fmt.Errorf("panic: %v", value)
 			}
 		}()
-		if row.State == store.PaymentOwed {
-			err = s.collect(ctx, row)
+		if time.Until(row.LeaseUntil) < settleTimeout { // it has waited for too long: an attempt could outlast the lease
+			err = s.outcomeUnknown(ctx, row, &unclearSettlement{store.Unclear{Reason: "waits for the facilitator", Sent: false}, nil})
+		} else if row.State == store.PaymentOwed {
+			err = s.collect(ctx, next)
 		} else {
 			was = store.PaymentUnknown
 			err = s.redeliver(ctx, row)
 		}
 	}()
+	if err == nil && was == store.PaymentOwed && row.Attempts == 1 {
+		return // as it should be: the call that owes it has its own line
+	}
 	attributes := []slog.Attr{
 		slog.String("payment_id", row.ID.String()), slog.String("operation", row.Operation), slog.String("payer", row.Payer),
 		slog.String("was", was), slog.Int("attempts", row.Attempts), slog.Float64("age_s", time.Since(row.CreatedAt).Seconds()),
@@ -186,14 +229,16 @@ func (s *Server) redeliver(ctx context.Context, row *store.Payment) error {
 }
 
 // collect settles a payment whose effect is there already.
-func (s *Server) collect(ctx context.Context, row *store.Payment) error {
-	paid, err := s.stored(row)
-	if err != nil {
-		return err
+func (s *Server) collect(ctx context.Context, next claimed) (err error) {
+	row, paid := next.row, next.paid
+	if paid == nil {
+		if paid, err = s.stored(row); err != nil {
+			return err
+		}
 	}
 	transaction, err := s.attempt(ctx, row, paid)
 	if err == nil {
-		if err := s.closeCollected(ctx, row, transaction); err != nil {
+		if err := s.store.PaymentCollected(row, transaction); err != nil {
 			return err
 		}
 		s.metrics.payment(row, outcomeCollected)
@@ -208,56 +253,6 @@ func (s *Server) collect(ctx context.Context, row *store.Payment) error {
 	}
 	s.metrics.payment(row, outcomeDefaulted)
 	return err
-}
-
-// closing is a payment that was collected and waits for its turn to be written down.
-type closing struct {
-	store.Collected
-	done chan error
-}
-
-// closings are written down together: while one commit is under way the next ones gather.
-type closings struct {
-	mu      sync.Mutex
-	waiting []closing
-	busy    bool
-}
-
-// closeCollected writes down that an owed payment has settled, together with others. store.ErrPaymentMoved if somebody
-// else has taken it up meanwhile.
-func (s *Server) closeCollected(ctx context.Context, row *store.Payment, transaction string) error {
-	mine := closing{store.Collected{ID: row.ID, Attempts: row.Attempts, Transaction: transaction}, make(chan error, 1)}
-	c := &s.closings
-	c.mu.Lock()
-	c.waiting = append(c.waiting, mine)
-	for !c.busy && len(c.waiting) > 0 { // nobody is writing, so that it is this one's turn
-		batch := c.waiting
-		c.waiting, c.busy = nil, true
-		c.mu.Unlock()
-		s.writeClosings(ctx, batch)
-		c.mu.Lock()
-		c.busy = false
-	}
-	c.mu.Unlock()
-	return <-mine.done
-}
-
-func (s *Server) writeClosings(ctx context.Context, batch []closing) {
-	collected := make([]store.Collected, len(batch))
-	for i, one := range batch {
-		collected[i] = one.Collected
-	}
-	closed, err := s.store.PaymentsCollected(ctx, collected)
-	for _, one := range batch {
-		switch {
-		case err != nil:
-			one.done <- err
-		case slices.Contains(closed, one.ID):
-			one.done <- nil
-		default:
-			one.done <- store.ErrPaymentMoved
-		}
-	}
 }
 
 // stored is the payment of a row of the ledger, as it was when it came.

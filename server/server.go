@@ -52,9 +52,9 @@ type Server struct {
 	documents   []published
 	health      healthCache
 	echo        *echo.Echo
-	wake        chan struct{} // for the recovery worker: something is owed
+	wake        chan struct{} // for the recovery worker: there is more to be done
+	claims      claims
 	unwritten   unclearPayments
-	closings    closings
 	metrics     *metrics
 }
 
@@ -73,7 +73,7 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 	}
 	s := &Server{
 		config: config, store: database, facilitator: newGuard(facilitator, log), chain: chain, log: log, checker: checker,
-		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1),
+		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1), claims: claims{queue: make(chan claimed, mostClaimed)},
 	}
 	s.metrics = newMetrics(database, s.facilitator)
 	for _, operation := range operations {

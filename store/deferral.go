@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -44,13 +45,16 @@ func (d *debt) like(other *debt) bool {
 
 // Owe writes a payment as owed with the answer that its repetition gets, when the transaction ends, which ends with
 // ErrOverCap, or with ErrPaymentMoved if the authorization or its payment identifier is in the ledger already. Called last
-// in the transaction that makes the effect.
-func (s *Store) Owe(payment *Payment, caps Caps) error {
+// in the transaction that makes the effect. With a lease the caller settles it itself; without, whoever claims it.
+func (s *Store) Owe(payment *Payment, caps Caps, lease time.Duration) error {
 	if uint64(payment.Amount) > min(caps.Call, caps.Payer) { //nolint:gosec // an amount is not negative
 		return ErrOverCap
 	}
 	now := time.Now()
-	payment.State, payment.LeaseUntil, payment.CreatedAt, payment.UpdatedAt = PaymentOwed, now, now, now
+	payment.State, payment.LeaseUntil, payment.CreatedAt, payment.UpdatedAt = PaymentOwed, now.Add(lease), now, now
+	if lease > 0 {
+		payment.Attempts, payment.Owner = 1, &s.owner
+	}
 	s.tx.debt = &debt{payment, caps}
 	return nil
 }
@@ -91,20 +95,41 @@ func debtStatements(debts []*debt) []lastStatement {
 	}
 }
 
-// Collected is an owed payment that has settled in a transaction, at the attempt that its row was claimed for.
-type Collected struct {
-	ID          uuid.UUID
-	Attempts    int
-	Transaction string
+// collected is an owed payment that has settled in a transaction, at the attempt that its row was claimed for.
+type collected struct {
+	id          uuid.UUID
+	attempts    int
+	transaction string
+	done        chan error
 }
 
-// PaymentsCollected closes owed payments that have settled and takes them out of the caps, many in one commit. It returns
-// those that it closed; the others somebody else has taken up meanwhile. Rows are locked as in Owe, payers before totals,
-// and each kind in one order, so that several servers may do so at once.
-func (s *Store) PaymentsCollected(ctx context.Context, all []Collected) ([]uuid.UUID, error) {
+// PaymentCollected closes an owed payment that has settled, and takes it out of the caps: together with others that have,
+// while one such commit is under way. ErrPaymentMoved if somebody else has taken it up meanwhile.
+func (s *Store) PaymentCollected(payment *Payment, transaction string) error {
+	one := &collected{payment.ID, payment.Attempts, transaction, make(chan error, 1)}
+	s.closings.add(one)
+	return <-one.done
+}
+
+func (s *Store) closeCollected(all []*collected) {
+	ctx, cancel := context.WithTimeout(context.Background(), sharedTimeout)
+	defer cancel()
+	closed, err := s.paymentsCollected(ctx, all)
+	for _, one := range all {
+		if err == nil && !slices.Contains(closed, one.id) {
+			one.done <- ErrPaymentMoved
+			continue
+		}
+		one.done <- err
+	}
+}
+
+// paymentsCollected returns those that it closed. Rows are locked as in Owe, payers before totals, and each kind in one
+// order, so that several servers may do so at once.
+func (s *Store) paymentsCollected(ctx context.Context, all []*collected) ([]uuid.UUID, error) {
 	ids, attempts, transactions := make([]uuid.UUID, len(all)), make([]int32, len(all)), make([]string, len(all))
 	for i, one := range all {
-		ids[i], attempts[i], transactions[i] = one.ID, int32(one.Attempts), one.Transaction //nolint:gosec // few
+		ids[i], attempts[i], transactions[i] = one.id, int32(one.attempts), one.transaction //nolint:gosec // few
 	}
 	closed, err := find[uuid.UUID](ctx, s, `
 		WITH was AS (

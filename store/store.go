@@ -27,9 +27,11 @@ type Store struct {
 	db     *gorm.DB
 	owner  int32 // whose work on payments this is
 	agents *agentCache
-	sends  *combiner
-	debts  *combiner
-	tx     *transaction // nil for the database itself
+	// What comes at the same time is done together (together.go).
+	sends    *combiner[*errand]
+	debts    *combiner[*errand]
+	closings *combiner[*collected]
+	tx       *transaction // nil for the database itself
 }
 
 // Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them). It does
@@ -58,8 +60,9 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{pool: pool, db: db, owner: newOwner(), agents: &agentCache{}}
-	s.sends = &combiner{do: func(all []*errand) { s.sendAll(all, sendUnheld) }}
-	s.debts = &combiner{do: s.writeDebts}
+	s.sends = &combiner[*errand]{do: func(all []*errand) { s.sendAll(all, sendUnheld) }}
+	s.debts = &combiner[*errand]{do: s.writeDebts}
+	s.closings = &combiner[*collected]{do: s.closeCollected}
 	return s, nil
 }
 

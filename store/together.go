@@ -206,24 +206,24 @@ func (o outgoing) place() [2]uuid.UUID {
 }
 
 // combiner gathers what comes while a batch of it is under way.
-type combiner struct {
+type combiner[T any] struct {
 	mu      sync.Mutex
-	waiting []*errand
+	waiting []T
 	running int
-	do      func([]*errand)
+	do      func([]T)
 }
 
-func (c *combiner) add(e *errand) {
+func (c *combiner[T]) add(one T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting = append(c.waiting, e)
+	c.waiting = append(c.waiting, one)
 	if c.running < lanes {
 		c.running++
 		go c.work()
 	}
 }
 
-func (c *combiner) work() {
+func (c *combiner[T]) work() {
 	for {
 		c.mu.Lock()
 		n := min(len(c.waiting), mostTogether)
