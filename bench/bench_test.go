@@ -63,6 +63,8 @@ func TestValue(t *testing.T) {
 		{"an array for each", "bigint[]", []*string{text("{1}"), text("{2,3}")}, text("{1}"), `CAST((CAST(E'{"{1}","{2,3}"}' AS text[]))[:i] AS bigint[])`},
 		{"a new time", "timestamp with time zone", []*string{one}, two, `clock_timestamp()`},
 		{"new, and opaque", "bytea", []*string{text(`\x01`)}, text(`\x02`), `CAST(E'\\x01' AS bytea)`},
+		{"an array of one for each", "text[]", []*string{text(`{one}`), text(`{"a \"b\", \\c"}`)}, text(`{one}`), `CAST(ARRAY[(CAST(E'{"one","a \\"b\\", \\\\c"}' AS text[]))[:i]] AS text[])`},
+		{"an array of one new time", "timestamp with time zone[]", []*string{text(`{2026-01-01}`)}, text(`{"2026-01-02"}`), `CAST(ARRAY[clock_timestamp()] AS timestamp with time zone[])`},
 		{"a new nonce", "text", []*string{nonce}, text("0x" + strings.Repeat("cd", 32)), `('0x' || replace(CAST(gen_random_uuid() AS text) || CAST(gen_random_uuid() AS text), '-', ''))`},
 	} {
 		if got := value(row.kind, row.column, row.repeated); got != row.want {

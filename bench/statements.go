@@ -285,6 +285,12 @@ func parameterTypes(ctx context.Context, server *pgx.Conn, s statement) ([]strin
 // unique is made anew (ids, nonces), and times; the rest is opaque to the database.
 func value(kind string, column []*string, repeated *string) string {
 	same := !slices.ContainsFunc(column, func(v *string) bool { return !equal(v, column[0]) })
+	if element, isArray := strings.CutSuffix(kind, "[]"); isArray && !(same && equal(column[0], repeated)) {
+		if inner, ok := onlyElements(append(slices.Clone(column), repeated)); ok {
+			last := len(inner) - 1
+			return fmt.Sprintf("CAST(ARRAY[%s] AS %s)", value(element, inner[:last], inner[last]), kind)
+		}
+	}
 	switch {
 	case !equal(column[0], repeated):
 		switch {
@@ -304,6 +310,34 @@ func value(kind string, column []*string, repeated *string) string {
 	}
 	return fmt.Sprintf("(%s)[:i]", literal(kind+"[]", arrayOf(column)))
 }
+
+// onlyElements returns the elements of PostgreSQL's array texts, if each has exactly one: calls that can be made together
+// with others have arrays of one when they come alone.
+func onlyElements(arrays []*string) (elements []*string, ok bool) {
+	for _, array := range arrays {
+		if array == nil {
+			return nil, false
+		}
+		match := oneElement.FindStringSubmatch(*array)
+		switch {
+		case match == nil:
+			return nil, false
+		case match[1] != "":
+			text := escaped.ReplaceAllString(match[1][1:len(match[1])-1], "$1")
+			elements = append(elements, &text)
+		case match[2] == "NULL":
+			elements = append(elements, nil)
+		default:
+			elements = append(elements, &match[2])
+		}
+	}
+	return elements, true
+}
+
+var (
+	oneElement = regexp.MustCompile(`(?s)^\{(?:("(?:[^"\\]|\\.)*")|([^{},"\\]+))\}$`)
+	escaped    = regexp.MustCompile(`(?s)\\(.)`)
+)
 
 func equal(a, b *string) bool { return a == b || (a != nil && b != nil && *a == *b) }
 
