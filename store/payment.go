@@ -188,6 +188,7 @@ func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.D
 // leases them to the caller. Several servers may claim at once; none gets what another has. Payments with more than
 // maxAttempts attempts are left to the operator, unless it is known that they have settled.
 func (s *Store) ClaimOpenPayments(ctx context.Context, network, asset string, limit, maxAttempts int, lease time.Duration) ([]Payment, error) {
+	// An array is looked up in the index, however small the table was when this was planned.
 	payments, err := gorm.G[Payment](s.db).Raw(`
 		WITH alive AS (
 			SELECT objid::bigint AS owner FROM pg_locks
@@ -195,13 +196,13 @@ func (s *Store) ClaimOpenPayments(ctx context.Context, network, asset string, li
 				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		)
 		UPDATE payments`+takeUp+`
-		WHERE id IN (
+		WHERE id = ANY (ARRAY(
 			SELECT id FROM payments
 			WHERE state IN ('settling', 'unknown', 'owed') AND network = @network AND asset = @asset
 				AND (attempts < @most OR transaction <> '')
 				AND (lease_until < now() OR (owner <> @owner AND owner NOT IN (SELECT owner FROM alive)))
 			ORDER BY lease_until LIMIT @limit FOR UPDATE SKIP LOCKED
-		) RETURNING *`, map[string]any{
+		)) RETURNING *`, map[string]any{
 		"class": presenceClass, "owner": s.owner, "seconds": lease.Seconds(), "network": network, "asset": asset, "limit": limit, "most": maxAttempts,
 	}).Find(ctx)
 	if err != nil {

@@ -62,7 +62,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	s := &Store{pool: pool, db: db, owner: newOwner(), agents: &agentCache{}}
 	s.sends = &combiner[*errand]{do: func(all []*errand) { s.sendAll(all, sendUnheld) }}
 	s.debts = &combiner[*errand]{do: s.writeDebts}
-	s.closings = &combiner[*collected]{do: s.closeCollected}
+	s.closings = &combiner[*collected]{do: s.closeCollected, pause: closingPause}
 	return s, nil
 }
 

@@ -24,8 +24,8 @@ var errAlone = errors.New("this cannot be done together with others")
 const (
 	// sharedTimeout bounds a shared transaction.
 	sharedTimeout = 30 * time.Second
-	// lanes is how many shared transactions of a kind are under way at most: fewer hold more calls.
-	lanes = 1
+	// closingPause is how long what has settled waits for more of it: no caller does.
+	closingPause = 10 * time.Millisecond
 	// mostTogether is how many calls share a transaction at most.
 	mostTogether = 64
 )
@@ -209,7 +209,8 @@ func (o outgoing) place() [2]uuid.UUID {
 type combiner[T any] struct {
 	mu      sync.Mutex
 	waiting []T
-	running int
+	busy    bool
+	pause   time.Duration // for which a batch waits before it begins
 	do      func([]T)
 }
 
@@ -217,18 +218,19 @@ func (c *combiner[T]) add(one T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, one)
-	if c.running < lanes {
-		c.running++
+	if !c.busy {
+		c.busy = true
 		go c.work()
 	}
 }
 
 func (c *combiner[T]) work() {
 	for {
+		time.Sleep(c.pause)
 		c.mu.Lock()
 		n := min(len(c.waiting), mostTogether)
 		if n == 0 {
-			c.running--
+			c.busy = false
 			c.mu.Unlock()
 			return
 		}
