@@ -127,7 +127,7 @@ func (s *Store) closeCollected(all []*collected) {
 // paymentsCollected returns those that it closed. Rows are locked as in Owe, payers before totals, and each kind in one
 // order, so that several servers may do so at once.
 func (s *Store) paymentsCollected(ctx context.Context, all []*collected) ([]uuid.UUID, error) {
-	ids, attempts, transactions := make([]uuid.UUID, len(all)), make([]int32, len(all)), make([]string, len(all))
+	ids, attempts, transactions := make([][16]byte, len(all)), make([]int32, len(all)), make([]string, len(all))
 	for i, one := range all {
 		ids[i], attempts[i], transactions[i] = one.id, int32(one.attempts), one.transaction //nolint:gosec // few
 	}

@@ -66,7 +66,7 @@ type placed struct {
 
 func sendValues(all []outgoing) pgx.NamedArgs {
 	kinds, contents := make([]string, len(all)), make([]string, len(all))
-	to, senders, messages := make([]uuid.UUID, len(all)), make([]uuid.UUID, len(all)), make([]uuid.UUID, len(all))
+	to, senders, messages := make([][16]byte, len(all)), make([][16]byte, len(all)), make([][16]byte, len(all)) // which pgx encodes directly
 	for i, out := range all {
 		kinds[i], to[i], senders[i], messages[i], contents[i] = out.kind, out.to, out.sender, out.message, out.content
 	}
