@@ -183,6 +183,9 @@ func (p *payment) owns(row *store.Payment) bool {
 
 // repeat answers a payment that was delivered with what it was answered then.
 func (s *Server) repeat(row *store.Payment, paid *payment) (*receipt, error) {
+	if row.Answer == nil {
+		return nil, errAnswerErased
+	}
 	answer, err := openAnswer(paid.secret(), paid.request, row.Answer)
 	if err != nil {
 		return nil, errPaymentReused
@@ -198,6 +201,8 @@ func settledAs(row *store.Payment, transaction string) *x402.SettleResponse {
 var (
 	errPaymentReused = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentReused,
 		message: "this payment, or its payment identifier, was used for another request: sign a new payment, with a new identifier if it has one"}
+	errAnswerErased = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentReused,
+		message: "this payment was used for this very request long ago: what it did is done, but its answer is kept no longer; sign a new payment to ask again"}
 	errPaymentInProgress = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentInProgress, retryAfter: 2,
 		message: "this payment is being settled: send the same request with the same payment again"}
 )

@@ -25,6 +25,12 @@ const (
 	mostClaimed = 4 * atATime
 	// maxAttempts is after how many attempts a payment is left to the operator: some hours, since the pauses grow.
 	maxAttempts = 50
+	// keepAnswers is how long a long answer is kept after the end of its payment, as the contract says.
+	keepAnswers = time.Hour
+	// eraseEvery is how often the worker looks for answers that are kept no longer, and eraseAtOnce how many it erases in
+	// one transaction.
+	eraseEvery  = time.Minute
+	eraseAtOnce = 500
 )
 
 // claimed is an open payment that is leased to this server. paid is what came with the call; nil if that was long ago.
@@ -77,6 +83,7 @@ func (s *Server) Recover(ctx context.Context) {
 			}
 		})
 	}
+	running.Go(func() { s.eraseAnswers(ctx) })
 	for tick := time.NewTicker(recoverEvery); ; {
 		s.writeUnclear(ctx)
 		if s.facilitator.ready() && s.claims.reserve(atATime) {
@@ -95,6 +102,23 @@ func (s *Server) Recover(ctx context.Context) {
 			return
 		case <-tick.C:
 		case <-s.wake:
+		}
+	}
+}
+
+// eraseAnswers keeps the ledger's answers from growing without end, until ctx ends.
+func (s *Server) eraseAnswers(ctx context.Context) {
+	for tick := time.NewTicker(eraseEvery); ; {
+		for n := eraseAtOnce; n == eraseAtOnce && ctx.Err() == nil; {
+			var err error
+			if n, err = s.store.EraseAnswers(ctx, time.Now().Add(-keepAnswers), eraseAtOnce); err != nil && ctx.Err() == nil {
+				s.log.WarnContext(ctx, "erase answers", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
 }

@@ -3,12 +3,15 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -238,5 +241,60 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 			t.Fatal("the payment of a dead server was not taken up")
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestLongAnswersAreErased: a page of messages is answered again for an hour after its payment's end, and not for ever; a
+// short answer is.
+func TestLongAnswersAreErased(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	for range 5 {
+		alice.send(bob, rand.Text()+rand.Text()+rand.Text()+rand.Text()) // that cannot be compressed much
+	}
+	type call struct{ path, body, payment string }
+	calls := []call{{"/agent/unread", "", ""}, {"/chat/private/send", `{"recipient_agent_id":` + quote(alice.id) + `,"content":"read"}`, ""}}
+	methods := []string{http.MethodGet, http.MethodPost}
+	again := func(i int) answer {
+		return w.call(methods[i], calls[i].path, calls[i].body, "X-API-KEY", bob.key, x402.HeaderPaymentSignature, calls[i].payment)
+	}
+	var first []answer
+	for i := range calls {
+		calls[i].payment = w.signFor(bob.wallet, methods[i], calls[i].path)
+		first = append(first, again(i))
+	}
+	if len(first[0].body) < 1000 {
+		t.Fatalf("the page is %s: too short for this test", first[0].body)
+	}
+	ends := func(ago time.Duration) {
+		t.Helper()
+		w.query(func(c *pgx.Conn) error {
+			_, err := c.Exec(t.Context(), `UPDATE payments SET valid_before = now() - $1::interval`, ago)
+			return err
+		})
+		w.recover()
+	}
+	ends(50 * time.Minute)
+	for i := range calls {
+		if a := again(i); a.status != http.StatusOK || !bytes.Equal(a.body, first[i].body) {
+			t.Errorf("%s, sent again within the hour: %v, want the stored answer", calls[i].path, a)
+		}
+	}
+	ends(70 * time.Minute)
+	revenue := w.revenue()
+	for deadline := time.Now().Add(10 * time.Second); w.count(`SELECT count(*) FROM payments WHERE octet_length(answer) > 512`) > 0; w.recover() {
+		if time.Now().After(deadline) {
+			t.Fatal("the page's answer is still there")
+		}
+	}
+	if a := again(0); a.status != http.StatusConflict || !bytes.Contains(a.body, []byte(`"payment_reused"`)) || !bytes.Contains(a.body, []byte("kept no longer")) {
+		t.Errorf("%s, sent again after the hour: %v, want a 409 that says why", calls[0].path, a)
+	}
+	if a := again(1); a.status != http.StatusOK || !bytes.Equal(a.body, first[1].body) {
+		t.Errorf("%s, sent again after the hour: %v, want the stored answer", calls[1].path, a)
+	}
+	if w.revenue() != revenue {
+		t.Error("a repetition was charged")
 	}
 }

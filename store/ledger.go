@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -197,4 +198,18 @@ func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) 
 		}
 		return tx.PaymentFailed(ctx, &taken[0], reason)
 	})
+}
+
+// EraseAnswers erases long answers whose payments could not be used any more before a moment: at most limit of them, and
+// returns how many. Short ones stay: they cost no more than the row, and may hold a key or a TAN. A row that somebody else
+// holds waits for the next time.
+func (s *Store) EraseAnswers(ctx context.Context, before time.Time, limit int) (int, error) {
+	erased, err := find[uuid.UUID](ctx, s, `
+		UPDATE payments SET answer = NULL WHERE id = ANY (ARRAY(
+			SELECT id FROM payments WHERE octet_length(answer) > 512 AND valid_before < @before ORDER BY valid_before LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
+		)) RETURNING id`, pgx.NamedArgs{"before": before, "limit": limit})
+	if err != nil {
+		return 0, fmt.Errorf("erase answers: %w", err)
+	}
+	return len(erased), nil
 }
