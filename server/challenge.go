@@ -1,11 +1,14 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,9 +30,9 @@ func (c Config) maxTimeoutSeconds() int {
 
 // challenge is the answer to a paid operation's request without payment, made once per operation.
 type challenge struct {
-	header   string // PAYMENT-REQUIRED
-	required *x402.PaymentRequired
-	problem  *problem
+	header  string    // PAYMENT-REQUIRED
+	body    [2][]byte // before and after the request's id
+	problem *problem
 }
 
 func (s *Server) newChallenge(operation *operation) (*challenge, error) {
@@ -38,10 +41,22 @@ func (s *Server) newChallenge(operation *operation) (*challenge, error) {
 	if err != nil {
 		return nil, err
 	}
-	prepared := &challenge{header: header, required: required}
+	prepared := &challenge{header: header}
 	prepared.problem = &problem{status: http.StatusPaymentRequired, code: gen.ErrorCodePaymentRequired, prepared: prepared,
 		message: fmt.Sprintf("this call costs %s USD: pay what the PAYMENT-REQUIRED header offers and send the same request again with PAYMENT-SIGNATURE",
 			x402.FormatUSD(operation.price))}
+	body := prepared.problem.body("")
+	body.require(required, s.config.Network.V1Name)
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	const id = `"request_id":"`
+	before, after, ok := bytes.Cut(raw, []byte(id+`"`))
+	if !ok {
+		return nil, errors.New("an error's body names no request")
+	}
+	prepared.body = [2][]byte{slices.Concat(before, []byte(id)), slices.Concat([]byte(`"`), after)}
 	return prepared, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
@@ -84,6 +85,10 @@ type errorBody struct {
 	Accepts     any                `json:"accepts,omitempty"`
 }
 
+func (p *problem) body(requestID string) errorBody {
+	return errorBody{Success: false, Message: p.message, Code: p.code, Charged: p.charged, RequestID: requestID, Details: p.details}
+}
+
 func (b *errorBody) require(required *x402.PaymentRequired, nameV1 string) {
 	b.X402Version, b.Error = required.X402Version, required.Error
 	if nameV1 == "" {
@@ -111,12 +116,13 @@ func (s *Server) answerError(err error, c echo.Context) {
 	if p.retryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
-	body := errorBody{Success: false, Message: p.message, Code: p.code, Charged: p.charged, RequestID: record.requestID, Details: p.details}
-	switch {
-	case p.prepared != nil:
+	if p.prepared != nil {
 		header.Set(x402.HeaderPaymentRequired, p.prepared.header)
-		body.require(p.prepared.required, s.config.Network.V1Name)
-	case p.required != nil:
+		_ = c.JSONBlob(p.status, slices.Concat(p.prepared.body[0], []byte(record.requestID), p.prepared.body[1]))
+		return
+	}
+	body := p.body(record.requestID)
+	if p.required != nil {
 		encoded, err := x402.EncodePaymentRequired(p.required)
 		if err == nil {
 			header.Set(x402.HeaderPaymentRequired, encoded)
