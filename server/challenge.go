@@ -146,6 +146,7 @@ type payment struct {
 	fingerprint [sha256.Size]byte
 	replaced    bool     // the caller came with a replaced key: only a repetition may be answered
 	outOfTime   *problem // why it cannot begin any more; a payment that the ledger knows may still be repeated
+	isNew       bool     // presumably
 	identifier  string   // the payer's own name for it (x402's payment-identifier); "" without one
 
 	recovered *store.Payment // set where the recovery worker, not a caller, goes on with it

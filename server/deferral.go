@@ -2,6 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
+	"hash/maphash"
+	"sync"
 	"time"
 
 	"github.com/parley-chat/parley/store"
@@ -11,6 +14,59 @@ import (
 // calls of an account whose payment we could check ourselves. Whether the caps have room is seen when it is written.
 func (s *Server) mayDefer(paid *payment) bool {
 	return paid.operation.price <= s.config.Deferred.Call && paid.caller != nil && paid.checked.Conclusive
+}
+
+// recent remembers for a while what was there: at least as long as it takes for maxRecent others to come.
+type recent struct {
+	seed     maphash.Seed
+	mu       sync.Mutex
+	new, old map[uint64]struct{}
+}
+
+// maxRecent bounds each half of it, some megabytes.
+const maxRecent = 1 << 16
+
+func newRecent() *recent {
+	return &recent{seed: maphash.MakeSeed(), new: map[uint64]struct{}{}}
+}
+
+// add tells whether something was there before. Rarely it says so of what was not.
+func (r *recent) add(something string) (before bool) {
+	key := maphash.String(r.seed, something)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, before = r.new[key]; before {
+		return true
+	}
+	_, before = r.old[key]
+	if len(r.new) >= maxRecent {
+		r.new, r.old = map[uint64]struct{}{}, r.new
+	}
+	r.new[key] = struct{}{}
+	return before
+}
+
+func (r *recent) has(something string) bool {
+	key := maphash.String(r.seed, something)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, now := r.new[key]
+	_, before := r.old[key]
+	return now || before
+}
+
+// presumedNew tells whether a payment is most probably not in the ledger: it can still begin, and neither it nor another of
+// its name was seen here. Only those are written without a look, and together with others: whoever sends one payment over
+// and over would spoil that for the others.
+func (s *Server) presumedNew(paid *payment) bool {
+	if !s.mayDefer(paid) || paid.replaced || paid.outOfTime != nil {
+		return false
+	}
+	seen := s.recent.add(paid.checked.Payer + paid.checked.Nonce)
+	if paid.identifier != "" {
+		seen = s.recent.add(paid.caller.String()+paid.identifier) || seen
+	}
+	return !seen
 }
 
 // deliverFirst makes the effect and writes the payment as owed in one transaction; the recovery worker settles it soon
@@ -26,7 +82,11 @@ func (s *Server) deliverFirst(ctx context.Context, paid *payment, handle handler
 	if s.claims.reserve(1) {
 		ours = lease
 	}
-	err := s.store.Together(ctx, func(tx *store.Store) (err error) {
+	transaction := s.store.Transaction
+	if paid.isNew && !s.recent.has(paid.checked.Payer) {
+		transaction = s.store.Together
+	}
+	err := transaction(ctx, func(tx *store.Store) (err error) {
 		within := tx
 		if paid.operation.readOnly { // a read needs no transaction
 			within = s.store
@@ -43,6 +103,9 @@ func (s *Server) deliverFirst(ctx context.Context, paid *payment, handle handler
 		crash("owing")
 		return nil
 	})
+	if errors.Is(err, store.ErrOverCap) {
+		s.recent.add(paid.checked.Payer)
+	}
 	if err != nil {
 		if ours > 0 {
 			s.claims.reserved.Add(-1)

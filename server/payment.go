@@ -89,18 +89,16 @@ func (s *Server) setPaymentResponse(c echo.Context, settled *x402.SettleResponse
 // pay brings the payment from wherever it stands in the ledger to its answer.
 func (s *Server) pay(ctx context.Context, paid *payment, request any, handle handler) (*receipt, error) {
 	crash("matched")
-	// Most payments are new. One that is delivered first is looked up only where it turns out that it is not.
-	presumedNew := s.mayDefer(paid) && !paid.replaced
-	for joined := time.Now(); ; {
+	paid.isNew = s.presumedNew(paid)
+	for joined := time.Now(); ; paid.isNew = false {
 		var row *store.Payment
+		if !paid.isNew {
+			var err error
+			if row, err = s.lookUp(ctx, paid); err != nil {
+				return nil, err
+			}
+		}
 		var err error
-		if !presumedNew {
-			row, err = s.lookUp(ctx, paid)
-		}
-		presumedNew = false
-		if err != nil {
-			return nil, err
-		}
 		var receipt *receipt
 		switch {
 		case paid.replaced && (row == nil || row.Answer == nil):

@@ -54,6 +54,7 @@ type Server struct {
 	echo        *echo.Echo
 	wake        chan struct{} // for the recovery worker: there is more to be done
 	claims      claims
+	recent      *recent
 	unwritten   unclearPayments
 	metrics     *metrics
 }
@@ -73,7 +74,7 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 	}
 	s := &Server{
 		config: config, store: database, facilitator: newGuard(facilitator, log), chain: chain, log: log, checker: checker,
-		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1), claims: claims{queue: make(chan claimed, mostClaimed)},
+		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1), claims: claims{queue: make(chan claimed, mostClaimed)}, recent: newRecent(),
 	}
 	s.metrics = newMetrics(database, s.facilitator)
 	for _, operation := range operations {

@@ -52,3 +52,10 @@ func (s *Store) explain(ctx context.Context, statement string, values map[string
 	lines, err := gorm.G[string](s.db).Raw("EXPLAIN (ANALYZE, BUFFERS) "+statement, values).Find(ctx)
 	return strings.Join(lines, "\n"), err
 }
+
+// CachedAgents is how many agents this server remembers.
+func (s *Store) CachedAgents() int {
+	s.agents.mu.Lock()
+	defer s.agents.mu.Unlock()
+	return len(s.agents.byKey)
+}

@@ -75,6 +75,10 @@ func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (
 //
 // It cannot take part in a deadlock: it waits for the agent's turn while it holds nothing, and for no lock after that.
 func (s *Store) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
+	// Most polls find nothing: they need neither turn nor transaction.
+	if unread, err := s.Unread(ctx, agent, page, size); err != nil || len(unread.Messages) == 0 {
+		return unread, err
+	}
 	err := gorm.G[Membership](s.db).Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(? AS uuid) AS text), 0))`, agent)
 	if err != nil {
 		return nil, fmt.Errorf("wait for turn: %w", err)

@@ -151,6 +151,14 @@ func TestUnreadIsWhatRecountingFinds(t *testing.T) {
 		default:
 			when, who = "a message", pick(g.members[where])
 			_, err = g.SendAnywhere(ctx, where, who, uuid.Must(uuid.NewV7()), "text")
+		case 5:
+			var places, senders []uuid.UUID
+			for range random.IntN(8) + 1 {
+				places = append(places, pick(g.conversations))
+				senders = append(senders, pick(g.members[places[len(places)-1]]))
+			}
+			when = fmt.Sprintf("%d messages at once", len(places))
+			err = g.SendAtOnce(ctx, places, senders)
 		case 6:
 			number := random.Int64N(40)
 			when = fmt.Sprintf("reading up to %d", number)

@@ -1,0 +1,148 @@
+package store_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/store"
+)
+
+var roomy = store.Caps{Call: 1000, Payer: 1 << 40, Total: 1 << 50}
+
+func owed(payer string, agent uuid.UUID) *store.Payment {
+	hash := sha256.Sum256([]byte("x"))
+	return &store.Payment{
+		ID: uuid.Must(uuid.NewV7()), X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: payer, Nonce: "0x" + uuid.NewString(), PayTo: "0xd",
+		Amount: 7, ValidBefore: time.Now().Add(time.Hour), Operation: "send", AgentID: &agent, Fingerprint: hash[:], SignatureHash: hash[:],
+		Payload: []byte("{}"), Answer: []byte("sealed"),
+	}
+}
+
+// TestTogether lets many calls share transactions while some of them fail in every way there is. Each gets what it would
+// have got alone, and what is in the database is what the calls were told.
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	ctx := t.Context()
+	stranger, blocked := agent(t, g.Store, "stranger"), agent(t, g.Store, "blocked")
+	if err := g.BlockAgent(ctx, g.agents[0], blocked); err != nil {
+		t.Fatal(err)
+	}
+	used := owed("0xused", g.agents[0])
+	if err := g.Together(ctx, func(tx *store.Store) error { return tx.Owe(used, roomy, 0) }); err != nil {
+		t.Fatal(err)
+	}
+	g.query(func(c *pgx.Conn) error {
+		_, err := c.Exec(ctx, `INSERT INTO deferred_payers (network, asset, payer, owed, defaulted) VALUES ('eip155:84532', '0xa', '0xpoor', 0, 1)`)
+		return err
+	})
+	count := func(what string) (n int64) {
+		g.query(func(c *pgx.Conn) error { return c.QueryRow(ctx, what).Scan(&n) })
+		return n
+	}
+	const messages, payments = `SELECT count(*) FROM messages`, `SELECT count(*) FROM payments`
+	messagesBefore, paymentsBefore := count(messages), count(payments)
+	newcomers := make(chan uuid.UUID, 150) // more than will be wanted
+	for i := range cap(newcomers) {
+		newcomers <- agent(t, g.Store, fmt.Sprintf("newcomer_%d", i))
+	}
+	giveUp := errors.New("give up")
+	var mu sync.Mutex
+	var sent, paid int64
+	var calls sync.WaitGroup
+	for i := range 24 {
+		calls.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 0)) //nolint:gosec // small
+			for range 40 {
+				from := g.agents[random.IntN(4)]
+				payment := owed(fmt.Sprintf("0x%d", i), from)
+				where := g.conversations[random.IntN(len(g.conversations))]
+				writer := g.members[where][random.IntN(len(g.members[where]))]
+				send := func(ctx context.Context, tx *store.Store) error {
+					_, err := tx.SendAnywhere(ctx, where, writer, uuid.Must(uuid.NewV7()), "text")
+					return err
+				}
+				wrote := int64(1)
+				var want, after error
+				switch random.IntN(12) {
+				case 0:
+					payment.Payer, want = "0xpoor", store.ErrOverCap
+				case 1:
+					payment.Payer, payment.Nonce, want = used.Payer, used.Nonce, store.ErrPaymentMoved
+				case 2:
+					after, want = giveUp, giveUp
+				case 3:
+					want = store.ErrBlocked
+					send = func(ctx context.Context, tx *store.Store) error {
+						_, err := tx.SendPrivateMessage(ctx, blocked, g.agents[0], uuid.Must(uuid.NewV7()), "hello?")
+						return err
+					}
+				case 4: // not a member: no error, but no message either
+					wrote = 0
+					send = func(ctx context.Context, tx *store.Store) error {
+						if sent, err := tx.SendGroupMessage(ctx, g.group, stranger, uuid.Must(uuid.NewV7()), "hello?"); sent != nil || err != nil {
+							return fmt.Errorf("a stranger's message: %v, %w", sent, err)
+						}
+						return nil
+					}
+				case 5: // a chat that is not there yet
+					other := <-newcomers
+					send = func(ctx context.Context, tx *store.Store) error {
+						_, err := tx.SendPrivateMessage(ctx, from, other, uuid.Must(uuid.NewV7()), "hello")
+						return err
+					}
+				case 6: // more than one thing, which cannot be shared
+					first := send
+					wrote, send = 2, func(ctx context.Context, tx *store.Store) error { return errors.Join(first(ctx, tx), first(ctx, tx)) }
+				case 7: // the payment alone
+					wrote, send = 0, func(context.Context, *store.Store) error { return nil }
+				}
+				err := g.Together(ctx, func(tx *store.Store) error {
+					if err := send(ctx, tx); err != nil {
+						return err
+					}
+					if after != nil {
+						return after
+					}
+					return tx.Owe(payment, roomy, 0)
+				})
+				if !errors.Is(err, want) || (want == nil && err != nil) {
+					t.Errorf("got %v, want %v", err, want)
+				}
+				if err == nil {
+					mu.Lock()
+					sent, paid = sent+wrote, paid+1
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	calls.Wait()
+	if got := count(messages) - messagesBefore; got != sent {
+		t.Errorf("%d messages are there, %d were sent", got, sent)
+	}
+	if got := count(payments) - paymentsBefore; got != paid {
+		t.Errorf("%d payments are there, %d were made", got, paid)
+	}
+	for name, sum := range map[string]string{
+		"payers": `SELECT sum(owed) FROM deferred_payers`, "totals": `SELECT sum(owed) FROM deferred_totals`, "payments": `SELECT sum(amount) FROM payments WHERE state = 'owed'`,
+	} {
+		if got := count("SELECT CAST((" + sum + ") AS bigint)"); got != 7*(paid+1) {
+			t.Errorf("by the %s %d is owed, want %d", name, got, 7*(paid+1))
+		}
+	}
+	if n := count(`SELECT count(*) FROM conversations c WHERE last_number <> (SELECT count(*) FROM messages m WHERE m.conversation_id = c.id)
+		OR last_number <> coalesce((SELECT max(number) FROM messages m WHERE m.conversation_id = c.id), 0)`); n != 0 {
+		t.Errorf("%d conversations count their messages wrongly", n)
+	}
+	g.checkCounters("all of this")
+}
