@@ -285,7 +285,7 @@ func parameterTypes(ctx context.Context, server *pgx.Conn, s statement) ([]strin
 // unique is made anew (ids, nonces), and times; the rest is opaque to the database.
 func value(kind string, column []*string, repeated *string) string {
 	same := !slices.ContainsFunc(column, func(v *string) bool { return !equal(v, column[0]) })
-	if element, isArray := strings.CutSuffix(kind, "[]"); isArray && !(same && equal(column[0], repeated)) {
+	if element, isArray := strings.CutSuffix(kind, "[]"); isArray && (!same || !equal(column[0], repeated)) {
 		if inner, ok := onlyElements(append(slices.Clone(column), repeated)); ok {
 			last := len(inner) - 1
 			return fmt.Sprintf("CAST(ARRAY[%s] AS %s)", value(element, inner[:last], inner[last]), kind)

@@ -180,11 +180,12 @@ func (s *Server) takeUp(ctx context.Context, next claimed) {
 				err = fmt.Errorf("panic: %v", value)
 			}
 		}()
-		if time.Until(row.LeaseUntil) < settleTimeout { // it has waited for too long: an attempt could outlast the lease
+		switch {
+		case time.Until(row.LeaseUntil) < settleTimeout: // it has waited for too long: an attempt could outlast the lease
 			err = s.outcomeUnknown(ctx, row, &unclearSettlement{store.Unclear{Reason: "waits for the facilitator", Sent: false}, nil})
-		} else if row.State == store.PaymentOwed {
+		case row.State == store.PaymentOwed:
 			err = s.collect(ctx, next)
-		} else {
+		default:
 			was = store.PaymentUnknown
 			err = s.redeliver(ctx, row)
 		}

@@ -60,7 +60,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{pool: pool, db: db, owner: newOwner(), agents: &agentCache{}}
-	s.sends = &combiner[*errand]{do: func(all []*errand) { s.sendAll(all, sendUnheld) }}
+	s.sends = &combiner[*errand]{do: s.sendGathered}
 	s.debts = &combiner[*errand]{do: s.writeDebts}
 	s.closings = &combiner[*collected]{do: s.closeCollected, pause: closingPause}
 	return s, nil

@@ -85,6 +85,8 @@ func (t *transaction) commitTogether() error {
 // leave tells that the call has failed after its message was sent.
 func (e *errand) leave() { e.debt <- nil }
 
+func (s *Store) sendGathered(all []*errand) { s.sendAll(all, sendUnheld) }
+
 // sendAll sends messages, and commits them with what is owed for them.
 func (s *Store) sendAll(all []*errand, statement string) {
 	ctx, cancel := context.WithTimeout(context.Background(), sharedTimeout)
