@@ -59,40 +59,43 @@ func (s *Store) Owe(payment *Payment, caps Caps, lease time.Duration) error {
 	return nil
 }
 
-// debtStatements write payments as owed and hold the caps, which are the same for all. They are the last of a
-// transaction, since the caps' rows stay locked until its end. The payments come before the caps: their foreign key
-// waits for whoever is replacing a caller's API key, who may want the payer's row next.
-func debtStatements(debts []*debt) []lastStatement {
-	caps := debts[0].caps
-	shard := int16(rand.Uint64N(caps.shards())) //nolint:gosec // spreads load; 0 to 15
-	payments, payers, amounts := make([]*Payment, len(debts)), make([]string, len(debts)), make([]int64, len(debts))
+// shard puts what is owed into one part of the total, and returns the payments. All have the same caps.
+func shard(debts []*debt) []*Payment {
+	number := int16(rand.Uint64N(debts[0].caps.shards())) //nolint:gosec // spreads load; 0 to 15
+	payments := make([]*Payment, len(debts))
 	for i, debt := range debts {
-		debt.payment.Shard = &shard
-		payments[i], payers[i], amounts[i] = debt.payment, debt.payment.Payer, debt.payment.Amount
+		debt.payment.Shard = &number
+		payments[i] = debt.payment
 	}
-	return []lastStatement{
-		{insertPayments, paymentValues(payments), inserted},
-		// The second update waits for the first, so that all transactions lock in one order.
-		{`WITH due AS (
-			SELECT payer, CAST(sum(amount) AS bigint) AS amount FROM unnest(CAST($3 AS text[]), CAST($4 AS bigint[])) AS d (payer, amount) GROUP BY payer
+	return payments
+}
+
+// holdCaps counts payments that were just written as owed, or fails. It is the last of a transaction, since the caps' rows
+// stay locked until its end. The payments come before it: their foreign key waits for whoever is replacing a caller's API
+// key, who may want the payer's row next.
+func holdCaps(caps Caps, payments []*Payment) lastStatement {
+	one := payments[0]
+	// The second update waits for the first, so that all transactions lock in one order.
+	return lastStatement{`
+		WITH due AS (
+			SELECT payer, CAST(sum(amount) AS bigint) AS amount FROM payments WHERE id = ANY ($3) GROUP BY payer
 		), payer AS (
-			INSERT INTO deferred_payers AS p (network, asset, payer, owed) SELECT $1, $2, payer, amount FROM due WHERE amount <= $5 ORDER BY payer
+			INSERT INTO deferred_payers AS p (network, asset, payer, owed) SELECT $1, $2, payer, amount FROM due WHERE amount <= $4 ORDER BY payer
 			ON CONFLICT (network, asset, payer) DO UPDATE SET owed = p.owed + excluded.owed
-			WHERE p.defaulted = 0 AND p.owed + excluded.owed <= $5 RETURNING p.payer
+			WHERE p.defaulted = 0 AND p.owed + excluded.owed <= $4 RETURNING p.payer
 		), counted AS (
 			UPDATE deferred_totals t SET owed = t.owed + due.amount
 			FROM (SELECT CAST(sum(amount) AS bigint) AS amount FROM due HAVING count(*) = (SELECT count(*) FROM payer)) due
-			WHERE t.shard = $6 AND t.owed + due.amount <= $7 RETURNING t.shard
+			WHERE t.shard = $5 AND t.owed + due.amount <= $6 RETURNING t.shard
 		)
 		SELECT 1 / count(*) FROM counted`,
-			[]any{payments[0].Network, payments[0].Asset, payers, amounts, int64(caps.Payer), shard, int64(caps.Total / caps.shards())}, //nolint:gosec // far below
-			func(err error) error {
-				if hasCode(err, divisionByZero) {
-					return ErrOverCap
-				}
-				return fmt.Errorf("hold the caps: %w", err)
-			}},
-	}
+		[]any{one.Network, one.Asset, column(payments, func(p *Payment) [16]byte { return p.ID }), int64(caps.Payer), *one.Shard, int64(caps.Total / caps.shards())}, //nolint:gosec // far below
+		func(err error) error {
+			if hasCode(err, divisionByZero) {
+				return ErrOverCap
+			}
+			return fmt.Errorf("hold the caps: %w", err)
+		}}
 }
 
 // collected is an owed payment that has settled in a transaction, at the attempt that its row was claimed for.

@@ -43,12 +43,13 @@ type outgoing struct {
 	content string
 }
 
-// send appends a message, in one round trip; nil if it may not be sent. Where the transaction may be shared it is.
+// send appends a message, in one round trip; nil if it may not be sent. Where the transaction may be shared it is sent when
+// that ends, and Sent tells the conversation alone.
 func (s *Store) send(ctx context.Context, out outgoing) (*Sent, error) {
-	if sent, alone := s.sendTogether(out); !alone {
-		return sent, nil
+	if conversation, err := s.sendTogether(ctx, out); err != nil || conversation != uuid.Nil {
+		return &Sent{ConversationID: conversation}, err
 	}
-	sent, err := find[placed](ctx, s, sendWaiting, sendValues([]outgoing{out}))
+	sent, err := find[placed](ctx, s, sendAlone, sendValues([]outgoing{out})...)
 	if err != nil {
 		return nil, fmt.Errorf("send message: %w", err)
 	}
@@ -64,21 +65,29 @@ type placed struct {
 	Busy bool
 }
 
-func sendValues(all []outgoing) pgx.NamedArgs {
+func sendValues(all []outgoing) []any {
 	kinds, contents := make([]string, len(all)), make([]string, len(all))
 	to, senders, messages := make([][16]byte, len(all)), make([][16]byte, len(all)), make([][16]byte, len(all)) // which pgx encodes directly
 	for i, out := range all {
 		kinds[i], to[i], senders[i], messages[i], contents[i] = out.kind, out.to, out.sender, out.message, out.content
 	}
-	return pgx.NamedArgs{"kinds": kinds, "to": to, "senders": senders, "messages": messages, "contents": contents}
+	return []any{kinds, to, senders, messages, contents}
 }
 
-// The ways to send. Who waits for one conversation while it holds another could wait for ever, so messages to several
-// conversations go only to those that nobody else holds.
+// The ways to send: in a transaction of one's own, or together with what is owed for the messages. Who waits for one
+// conversation while it holds another could wait for ever, so messages to several conversations go only to those that
+// nobody else holds.
 var (
-	sendWaiting = sendMessages("")
-	sendUnheld  = sendMessages("SKIP LOCKED")
+	sendAlone   = sendMessages("", "")
+	sendWaiting = sendMessages("", payForSent)
+	sendUnheld  = sendMessages("SKIP LOCKED", payForSent)
 )
+
+// payForSent writes the payments of the messages that were sent.
+var payForSent = `, paid AS (
+			INSERT INTO payments (` + paymentNames + `)
+			SELECT ` + paymentNames + ` FROM unnest(` + paymentArrays(6) + `) WITH ORDINALITY AS p (` + paymentNames + `, n) JOIN numbered USING (n) ORDER BY p.payer, p.nonce
+		)`
 
 // sendMessages appends messages to conversations, any number in one statement, and returns a row for each, in their order. A
 // private chat takes one unless either agent has blocked the other, a group chat from its members, a channel from its
@@ -91,10 +100,10 @@ var (
 // A statement sees the memberships of the moment it began, and may then wait for the lock behind a ban. So it takes the
 // lock first and then locks the membership, which fails for one that has ended: locking looks at what is, not at what
 // was. Whoever ends memberships holds the conversation before, so the two never wait for each other.
-func sendMessages(lock string) string {
+func sendMessages(lock, and string) string {
 	return `
 		WITH item AS (
-			SELECT * FROM unnest(CAST(@kinds AS text[]), CAST(@to AS uuid[]), CAST(@senders AS uuid[]), CAST(@messages AS uuid[]), CAST(@contents AS text[]))
+			SELECT * FROM unnest(CAST($1 AS text[]), CAST($2 AS uuid[]), CAST($3 AS uuid[]), CAST($4 AS uuid[]), CAST($5 AS text[]))
 				WITH ORDINALITY AS i (kind, target, sender, message, content, n)
 		), place AS (
 			SELECT i.*, CASE WHEN i.kind <> 'private' THEN i.target ELSE (
@@ -135,7 +144,7 @@ func sendMessages(lock string) string {
 		), written AS (
 			INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
 			SELECT conversation_id, number, message, sender, content, last_message_at FROM numbered
-		)
+		)` + and + `
 		SELECT coalesce(p.conversation_id, '00000000-0000-0000-0000-000000000000') AS conversation_id, coalesce(n.number, 0) AS number,
 			coalesce(n.last_message_at, 'epoch') AS created_at,
 			p.conversation_id IS NOT NULL AND NOT EXISTS (SELECT FROM held h WHERE h.id = p.conversation_id) AS busy

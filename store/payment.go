@@ -115,17 +115,26 @@ var paymentColumns = [][2]string{
 	{"updated_at", "timestamptz"},
 }
 
+var paymentNames = func() string {
+	var names []string
+	for _, column := range paymentColumns {
+		names = append(names, column[0])
+	}
+	return strings.Join(names, ", ")
+}()
+
+// paymentArrays are the parameters of paymentValues, from $first on.
+func paymentArrays(first int) string {
+	var values []string
+	for i, column := range paymentColumns {
+		values = append(values, fmt.Sprintf("CAST($%d AS %s[])", first+i, column[1]))
+	}
+	return strings.Join(values, ", ")
+}
+
 // insertPayments writes payments as they begin, always in the same order: two that write the same ones must not wait for
 // each other.
-var insertPayments = func() string {
-	var names, values []string
-	for i, column := range paymentColumns {
-		names = append(names, column[0])
-		values = append(values, fmt.Sprintf("CAST($%d AS %s[])", i+1, column[1]))
-	}
-	columns := strings.Join(names, ", ")
-	return "INSERT INTO payments (" + columns + ") SELECT * FROM unnest(" + strings.Join(values, ", ") + ") AS p (" + columns + ") ORDER BY p.payer, p.nonce"
-}()
+var insertPayments = "INSERT INTO payments (" + paymentNames + ") SELECT * FROM unnest(" + paymentArrays(1) + ") AS p (" + paymentNames + ") ORDER BY p.payer, p.nonce"
 
 // paymentValues are the values of paymentColumns, each of all payments.
 func paymentValues(all []*Payment) []any {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -37,6 +39,38 @@ func (s *Store) SendPrivateMessage(ctx context.Context, sender, recipient, messa
 		}
 	}
 	return nil, ErrAgentNotFound
+}
+
+// maxCachedChats bounds what this server remembers of private chats: some ten MB.
+const maxCachedChats = 1 << 16
+
+// chatCache keeps the private chats of pairs of agents. A pair keeps its chat for ever.
+type chatCache struct {
+	mu  sync.Mutex
+	all map[[2]uuid.UUID]uuid.UUID
+}
+
+// privateChat returns the private chat of two agents, uuid.Nil if there is none yet.
+func (s *Store) privateChat(ctx context.Context, a, b uuid.UUID) (uuid.UUID, error) {
+	low, high := pair(a, b)
+	c := s.chats
+	c.mu.Lock()
+	chat := c.all[[2]uuid.UUID{low, high}]
+	c.mu.Unlock()
+	if chat != uuid.Nil {
+		return chat, nil
+	}
+	found, err := look[uuid.UUID](ctx, s, `SELECT conversation_id FROM private_pairs WHERE low_agent = @low AND high_agent = @high`, pgx.NamedArgs{"low": low, "high": high})
+	if err != nil || len(found) == 0 {
+		return uuid.Nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil || len(c.all) >= maxCachedChats {
+		c.all = map[[2]uuid.UUID]uuid.UUID{}
+	}
+	c.all[[2]uuid.UUID{low, high}] = found[0]
+	return found[0], nil
 }
 
 // pair sorts two agents as a private_pairs row has them.

@@ -27,6 +27,7 @@ type Store struct {
 	db     *gorm.DB
 	owner  int32 // whose work on payments this is
 	agents *agentCache
+	chats  *chatCache
 	// What comes at the same time is done together (together.go).
 	sends    *combiner[*errand]
 	debts    *combiner[*errand]
@@ -59,7 +60,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		pool.Close()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	s := &Store{pool: pool, db: db, owner: newOwner(), agents: &agentCache{}}
+	s := &Store{pool: pool, db: db, owner: newOwner(), agents: &agentCache{}, chats: &chatCache{}}
 	s.sends = &combiner[*errand]{do: s.sendGathered}
 	s.debts = &combiner[*errand]{do: s.writeDebts}
 	s.closings = &combiner[*collected]{do: s.closeCollected, pause: closingPause}

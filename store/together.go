@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Calls that come at the same time share a transaction where all that they write is one message and one owed payment, or
@@ -30,20 +29,15 @@ const (
 	mostTogether = 64
 )
 
-// errand is one call's part in a shared transaction. Its channels have room for what comes: nobody waits to speak.
+// errand is one call's part in a shared transaction.
 type errand struct {
-	out  outgoing
-	sent chan placed // from the transaction: what became of the message, Number is 0 if the call must see to it alone
-	debt chan *debt  // to it: what is owed for the message; nil if the call has failed
-	done chan error  // from it, in the end
+	out  *outgoing // nil: nothing but the debt
+	debt *debt
+	done chan error // has room: nobody waits to speak
 }
 
-func newErrand() *errand {
-	return &errand{sent: make(chan placed, 1), debt: make(chan *debt, 1), done: make(chan error, 1)}
-}
-
-// Together is Transaction, shared with others if all that fn does is to look, to send one message, and to owe. If others
-// spoil it fn runs again.
+// Together is Transaction, shared with others if all that fn does is to look, to send one message, and to owe. Where that
+// comes to nothing fn runs again.
 func (s *Store) Together(ctx context.Context, fn func(tx *Store) error) error {
 	err := s.transact(ctx, &transaction{store: s, share: true}, fn, (*transaction).commit)
 	if errors.Is(err, errAlone) {
@@ -52,150 +46,109 @@ func (s *Store) Together(ctx context.Context, fn func(tx *Store) error) error {
 	return err
 }
 
-// sendTogether sends a message in a shared transaction, if it can be: if not, the call is alone.
-func (s *Store) sendTogether(out outgoing) (sent *Sent, alone bool) {
-	if s.tx == nil || !s.tx.share || s.tx.begun || s.tx.errand != nil {
-		return nil, true
+// sendTogether sends a message when the transaction ends, if that can be shared, and returns the conversation; uuid.Nil if
+// the call is alone.
+func (s *Store) sendTogether(ctx context.Context, out outgoing) (uuid.UUID, error) {
+	if s.tx == nil || !s.tx.share || s.tx.begun || s.tx.out != nil {
+		return uuid.Nil, nil
 	}
-	e := newErrand()
-	e.out = out
-	s.sends.add(e)
-	placed := <-e.sent
-	if placed.Number == 0 {
-		return nil, true
+	conversation := out.to
+	if out.kind == KindPrivate {
+		var err error
+		if conversation, err = s.privateChat(ctx, out.sender, out.to); err != nil || conversation == uuid.Nil {
+			return uuid.Nil, err
+		}
 	}
-	s.tx.errand = e
-	return &placed.Sent, false
+	s.tx.out = &out
+	return conversation, nil
 }
 
 // commitTogether ends a call's part in a shared transaction.
 func (t *transaction) commitTogether() error {
-	e := t.errand
-	if e == nil { // there is nothing but the debt
-		e = newErrand()
-		e.debt <- t.debt
+	e := &errand{t.out, t.debt, make(chan error, 1)}
+	if e.out == nil {
 		t.store.debts.add(e)
 	} else {
-		t.errand = nil
-		e.debt <- t.debt
+		t.store.sends.add(e)
 	}
 	return <-e.done
 }
 
-// leave tells that the call has failed after its message was sent.
-func (e *errand) leave() { e.debt <- nil }
+// writeDebts writes payments for which nothing else is to be written.
+func (s *Store) writeDebts(all []*errand) {
+	alike, err := s.share(all, func(batch *pgx.Batch, _ []*errand, payments []*Payment) {
+		queue(batch, lastStatement{insertPayments, paymentValues(payments), inserted})
+	})
+	for _, e := range alike {
+		e.done <- err
+	}
+}
 
+// sendGathered sends messages to wherever nobody is in the way.
 func (s *Store) sendGathered(all []*errand) { s.sendAll(all, sendUnheld) }
 
-// sendAll sends messages, and commits them with what is owed for them.
+// sendAll sends messages and writes what is owed for those that were sent.
 func (s *Store) sendAll(all []*errand, statement string) {
-	ctx, cancel := context.WithTimeout(context.Background(), sharedTimeout)
-	defer cancel()
-	connection, rows, err := s.sendUncommitted(ctx, all, statement)
-	if err != nil { // each will see for itself
-		for _, e := range all {
-			e.sent <- placed{}
+	var rows []placed
+	alike, err := s.share(all, func(batch *pgx.Batch, alike []*errand, payments []*Payment) {
+		messages := make([]outgoing, len(alike))
+		for i, e := range alike {
+			messages[i] = *e.out
 		}
-		return
-	}
-	defer connection.Release()
-	defer rollback(ctx, connection.Conn()) // unless it is committed
-	var members []*errand
+		batch.Queue(statement, append(sendValues(messages), paymentValues(payments)...)...).Query(func(found pgx.Rows) (err error) {
+			rows, err = pgx.CollectRows(found, scan[placed])
+			return err
+		})
+	})
 	busy := map[[2]uuid.UUID][]*errand{}
-	for i, e := range all {
+	for i, e := range alike {
 		switch {
+		case err != nil:
+			e.done <- err
 		case rows[i].Number > 0:
-			members = append(members, e)
-			e.sent <- rows[i]
+			e.done <- nil
 		case rows[i].Busy && statement == sendUnheld:
 			busy[e.out.place()] = append(busy[e.out.place()], e)
-		default:
-			e.sent <- placed{}
+		default: // alone it will see why
+			e.done <- errAlone
 		}
 	}
 	for _, waiting := range busy {
 		go s.sendAll(waiting, sendWaiting)
 	}
-	var debts []*debt
-	for _, e := range members {
-		debts = append(debts, <-e.debt)
-	}
-	if len(debts) == 0 {
-		return
-	}
-	err = commitDebts(ctx, connection.Conn(), debts, &pgx.Batch{})
-	for _, e := range members {
-		e.done <- err
-	}
 }
 
-// sendUncommitted begins a transaction with messages, and returns the row of each.
-func (s *Store) sendUncommitted(ctx context.Context, all []*errand, statement string) (*pgxpool.Conn, []placed, error) {
-	connection, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	messages := make([]outgoing, len(all))
-	for i, e := range all {
-		messages[i] = e.out
-	}
-	var rows []placed
-	batch := &pgx.Batch{}
-	batch.Queue("BEGIN")
-	batch.Queue(statement, sendValues(messages)).Query(func(found pgx.Rows) (err error) {
-		rows, err = pgx.CollectRows(found, scan[placed])
-		return err
-	})
-	if err := connection.SendBatch(ctx, batch).Close(); err != nil {
-		rollback(ctx, connection.Conn())
-		connection.Release()
-		return nil, nil, err
-	}
-	return connection, rows, nil
-}
-
-// writeDebts writes payments for which nothing else is to be written.
-func (s *Store) writeDebts(all []*errand) {
+// share runs one statement, which write queues for all that can go together, and holds the caps, in one transaction and one
+// round trip. It returns those that took part; the others it sends away. The error is errAlone if nothing has become true.
+func (s *Store) share(all []*errand, write func(*pgx.Batch, []*errand, []*Payment)) (alike []*errand, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), sharedTimeout)
 	defer cancel()
-	debts := make([]*debt, len(all))
-	for i, e := range all {
-		debts[i] = <-e.debt
+	var debts []*debt
+	for _, e := range all {
+		if !e.debt.like(all[0].debt) {
+			e.done <- errAlone
+			continue
+		}
+		alike, debts = append(alike, e), append(debts, e.debt)
 	}
 	connection, err := s.pool.Acquire(ctx)
-	if err == nil {
-		defer connection.Release()
-		defer rollback(ctx, connection.Conn())
-		batch := &pgx.Batch{}
-		batch.Queue("BEGIN")
-		err = commitDebts(ctx, connection.Conn(), debts, batch)
+	if err != nil {
+		return alike, err
 	}
-	for _, e := range all {
-		e.done <- err
-	}
-}
-
-// commitDebts ends a transaction with what is owed. errAlone if nothing of it has become true, because of one of several.
-func commitDebts(ctx context.Context, connection *pgx.Conn, debts []*debt, batch *pgx.Batch) error {
-	for _, debt := range debts {
-		if debt == nil || !debt.like(debts[0]) {
-			return errAlone
-		}
-	}
-	for _, last := range debtStatements(debts) {
-		queue(batch, last)
-	}
+	defer connection.Release()
+	defer rollback(ctx, connection.Conn()) // unless it is committed
+	payments := shard(debts)
+	batch := &pgx.Batch{}
+	batch.Queue("BEGIN")
+	write(batch, alike, payments)
+	queue(batch, holdCaps(debts[0].caps, payments))
 	batch.Queue("COMMIT")
-	err := connection.SendBatch(ctx, batch).Close()
-	if err == nil || len(debts) == 1 {
-		return err
-	}
+	err = connection.SendBatch(ctx, batch).Close()
 	// Only what PostgreSQL itself says tells that nothing was committed.
-	_, refused := errors.AsType[*pgconn.PgError](err)
-	if refused || errors.Is(err, ErrPaymentMoved) || errors.Is(err, ErrOverCap) {
-		return errAlone
+	if _, refused := errors.AsType[*pgconn.PgError](err); refused || errors.Is(err, ErrOverCap) || errors.Is(err, ErrPaymentMoved) {
+		return alike, errAlone
 	}
-	return err
+	return alike, err
 }
 
 // place is where a message goes, as far as that tells apart what conversations are held.

@@ -86,13 +86,13 @@ func TestTogether(t *testing.T) {
 						_, err := tx.SendPrivateMessage(ctx, blocked, g.agents[0], uuid.Must(uuid.NewV7()), "hello?")
 						return err
 					}
-				case 4: // not a member: no error, but no message either
-					wrote = 0
+				case 4:
+					want = store.ErrNotMember
 					send = func(ctx context.Context, tx *store.Store) error {
 						if sent, err := tx.SendGroupMessage(ctx, g.group, stranger, uuid.Must(uuid.NewV7()), "hello?"); sent != nil || err != nil {
-							return fmt.Errorf("a stranger's message: %v, %w", sent, err)
+							return err
 						}
-						return nil
+						return store.ErrNotMember
 					}
 				case 5: // a chat that is not there yet
 					other := <-newcomers
@@ -126,7 +126,28 @@ func TestTogether(t *testing.T) {
 			}
 		})
 	}
+	written := make(chan struct{})
+	var holders sync.WaitGroup
+	holders.Go(func() { // as somebody who leaves one conversation and writes to another
+		for n := 0; ; n++ {
+			select {
+			case <-written:
+				return
+			default:
+			}
+			err := g.Transaction(ctx, func(tx *store.Store) error {
+				err := tx.Hold(ctx, g.conversations[n%len(g.conversations)])
+				time.Sleep(time.Millisecond)
+				return errors.Join(err, tx.Hold(ctx, g.conversations[(n*5+3)%len(g.conversations)]))
+			})
+			if err != nil {
+				t.Errorf("hold two conversations: %v", err)
+			}
+		}
+	})
 	calls.Wait()
+	close(written)
+	holders.Wait()
 	if got := count(messages) - messagesBefore; got != sent {
 		t.Errorf("%d messages are there, %d were sent", got, sent)
 	}

@@ -24,8 +24,8 @@ type transaction struct {
 	last   []lastStatement
 	debt   *debt
 	// share tells that all this transaction writes may be written in one that it shares with others (together.go).
-	share  bool
-	errand *errand
+	share bool
+	out   *outgoing // the message that is then to be sent
 	// changed are the agents that this server must forget.
 	changed []uuid.UUID
 }
@@ -67,7 +67,7 @@ func (s *Store) transact(ctx context.Context, tx *transaction, fn func(tx *Store
 
 // open takes a connection.
 func (t *transaction) open(ctx context.Context) error {
-	if t.errand != nil { // what it sent is in the shared transaction
+	if t.out != nil { // this comes after the message, which is not sent yet
 		return errAlone
 	}
 	if t.conn != nil {
@@ -91,10 +91,7 @@ func (t *transaction) commit(ctx context.Context) error {
 	if t.share && !t.begun && t.debt != nil && len(t.last) == 0 {
 		return t.commitTogether()
 	}
-	if t.errand != nil {
-		return errAlone
-	}
-	if !t.begun && len(t.last) == 0 && t.debt == nil {
+	if !t.begun && len(t.last) == 0 && t.debt == nil && t.out == nil {
 		return nil
 	}
 	if err := t.open(ctx); err != nil {
@@ -105,9 +102,9 @@ func (t *transaction) commit(ctx context.Context) error {
 		queue(batch, last)
 	}
 	if t.debt != nil {
-		for _, last := range debtStatements([]*debt{t.debt}) {
-			queue(batch, last)
-		}
+		payments := shard([]*debt{t.debt})
+		queue(batch, lastStatement{insertPayments, paymentValues(payments), inserted})
+		queue(batch, holdCaps(t.debt.caps, payments))
 	}
 	batch.Queue("COMMIT")
 	return t.driver.SendBatch(ctx, batch).Close()
@@ -134,9 +131,6 @@ func (t *transaction) batch() *pgx.Batch {
 
 // close rolls back what was not committed, and gives the connection back.
 func (t *transaction) close(ctx context.Context) {
-	if t.errand != nil {
-		t.errand.leave()
-	}
 	if t.conn != nil {
 		if t.driver != nil {
 			rollback(ctx, t.driver)
@@ -232,10 +226,10 @@ func first[T any](found []T, err error) (*T, error) {
 func collect[T any](ctx context.Context, s *Store, text string, arguments ...any) ([]T, error) {
 	var rows pgx.Rows
 	switch {
-	case s.tx == nil || (!s.tx.begun && s.tx.errand == nil):
-		rows, _ = s.pool.Query(ctx, text, arguments...) // CollectRows returns the error
-	case s.tx.errand != nil:
+	case s.tx != nil && s.tx.out != nil: // this comes after the message, which is not sent yet
 		return nil, errAlone
+	case s.tx == nil || !s.tx.begun:
+		rows, _ = s.pool.Query(ctx, text, arguments...) // CollectRows returns the error
 	default:
 		rows, _ = s.tx.driver.Query(ctx, text, arguments...)
 	}
