@@ -388,7 +388,7 @@ func (p plan) processes(ctx context.Context, h *house, r *report) error {
 		defer server.stop()
 		servers = append(servers, server)
 	}
-	for _, o := range h.named(sendMany, newest, nothingNew) {
+	for _, o := range h.named(sendOne, sendMany, newest, nothingNew) {
 		counts := []int{1, 2, 4}
 		var measures []func() (result, error)
 		for _, n := range counts {

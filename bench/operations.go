@@ -66,7 +66,7 @@ func (h *house) operations() []operation {
 		h.post(newest, "/chat/group/messages", 1, h.readers, func(i int) any {
 			return map[string]any{"chat_id": typeID("chat_", h.rooms[i%perRole][i/perRole])}
 		}),
-		h.get(nothingNew, "/agent/unread", "?mark_read=false", h.readers),
+		h.get(nothingNew, "/agent/unread", "", h.readers),
 		h.get("unread, a page of 50", "/agent/unread", "?mark_read=false", h.behind),
 		h.post("agent search", "/search/agents", len(searched), h.readers, func(i int) any {
 			return map[string]any{"query": searched[i%len(searched)]}
