@@ -68,7 +68,7 @@ func TestPlans(t *testing.T) {
 	var report bytes.Buffer
 	bad := 0
 	var from int64
-	for _, call := range callsForPlans(t, w) {
+	for _, call := range append(callsForPlans(t, w), deferredCallsForPlans(t, newWorldOn(t, w.databaseURL, withDeferral(store.Caps{Call: 10_000, Payer: 1000 * dollar, Total: 1_000_000 * dollar})))...) {
 		from = size(t, log)
 		call.make()
 		statements := explained(t, log, from)
@@ -85,7 +85,7 @@ func TestPlans(t *testing.T) {
 				} else if node.Relation != "" {
 					text += " on " + node.Relation
 				}
-				if node.NodeType == "Seq Scan" {
+				if node.NodeType == "Seq Scan" && node.Relation != "deferred_totals" { // that has sixteen rows for ever
 					bad++
 					text = "!! " + text
 					t.Errorf("%s scans %s: %s", call.name, node.Relation, statement.text())
@@ -275,6 +275,22 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 	post(alice, "/search/groups", `{"query":"renamed"}`)
 	post(alice, "/search/channels", `{"query":"storm warnings"}`)
 	return calls
+}
+
+// deferredCallsForPlans are the calls whose statements differ where payments settle later.
+func deferredCallsForPlans(t *testing.T, w *world) []planCall {
+	t.Helper()
+	carol, dave := w.agent("plans_carl"), w.agent("plans_dave")
+	carol.send(dave, "a first message")
+	return []planCall{
+		{"deferred: POST /chat/private/send", func() { carol.send(dave, "another message") }},
+		{"deferred: GET /agent/unread", func() {
+			a := w.call(http.MethodGet, "/agent/unread", "", "X-API-KEY", dave.key, "PAYMENT-SIGNATURE", w.signFor(dave.wallet, http.MethodGet, "/agent/unread"))
+			if a.status != http.StatusOK {
+				t.Errorf("deferred GET /agent/unread: %v", a)
+			}
+		}},
+	}
 }
 
 func (a *agent) pay(t *testing.T, path, body string) answer {
