@@ -67,12 +67,14 @@ func TestValue(t *testing.T) {
 		{"an array of one new time", "timestamp with time zone[]", []*string{text(`{2026-01-01}`)}, text(`{"2026-01-02"}`), `CAST(ARRAY[clock_timestamp()] AS timestamp with time zone[])`},
 		{"a new nonce", "text", []*string{nonce}, text("0x" + strings.Repeat("cd", 32)), `('0x' || replace(CAST(gen_random_uuid() AS text) || CAST(gen_random_uuid() AS text), '-', ''))`},
 	} {
-		if got := value(row.kind, row.column, row.repeated); got != row.want {
+		if got := value(row.kind, row.column, row.repeated, map[string]string{}); got != row.want {
 			t.Errorf("%s: %s, want %s", row.name, got, row.want)
 		}
 	}
-	if got := value("uuid", []*string{one}, two); !strings.Contains(got, "gen_random_uuid()") {
-		t.Errorf("a new id is %s", got)
+	made := map[string]string{}
+	first, second, again := value("uuid", []*string{one}, two, made), value("uuid", []*string{two}, one, made), value("uuid", []*string{one}, two, made)
+	if !strings.Contains(first, ":new0 ") || !strings.Contains(second, ":new1 ") || again != first {
+		t.Errorf("new ids are %s, %s, and the first again %s", first, second, again)
 	}
 }
 

@@ -225,12 +225,18 @@ func (r *report) paid(w io.Writer) {
 		fmt.Fprintf(w, "\nThe same by pgbench at 16 clients: an operation's own statements, and all that a paid call takes.\n")
 		var rows [][]string
 		for _, row := range r.ledger {
+			parley := "–"
+			for _, other := range r.rows {
+				if other.operation == row.operation && other.clients == 16 {
+					parley = thousands(other.ours.perSecond) + " (" + percent(other.ours.perSecond, row.all.perSecond) + " of all)"
+				}
+			}
 			rows = append(rows, []string{
-				row.operation, thousands(row.own.perSecond), thousands(row.all.perSecond), percent(row.all.perSecond, row.own.perSecond), ms(row.own.p50), ms(row.all.p50),
-				thousands(row.own.wal), thousands(row.all.wal),
+				row.operation, thousands(row.own.perSecond), thousands(row.all.perSecond), percent(row.all.perSecond, row.own.perSecond), parley,
+				ms(row.own.p50), ms(row.all.p50), thousands(row.own.wal), thousands(row.all.wal),
 			})
 		}
-		table(w, []string{"Operation", "Own/s", "All/s", "Of own", "p50 own", "p50 all", "WAL own", "WAL all"}, rows)
+		table(w, []string{"Operation", "Own/s", "All/s", "Of own", "Parley/s, as above", "p50 own", "p50 all", "WAL own", "WAL all"}, rows)
 	}
 	if len(r.floor) > 0 {
 		fmt.Fprintf(w, "\n### The floor\n")

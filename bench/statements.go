@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -80,8 +82,8 @@ func (r *recorder) close() {
 	_ = r.counter.listener.Close()
 }
 
-// recordings makes each request once and returns the statements of each. The first request comes first once more, so that
-// nothing has to be prepared or looked up for the first time, and once again at the end: see fresh.
+// recordings returns the statements of each request. All were made once before, so that nothing has to be prepared or looked
+// up for the first time. The first one comes once more at the end: see writeScript.
 func (r *recorder) recordings(ctx context.Context, o operation, requests []request) ([][]statement, error) {
 	t, err := ask(ctx, r.front.URL, o)
 	if err != nil {
@@ -100,7 +102,7 @@ func (r *recorder) recordings(ctx context.Context, o operation, requests []reque
 	defer log.Close() //nolint:errcheck // only read
 	answers := bufio.NewReader(connection)
 	var recorded [][]statement
-	for _, request := range slices.Concat(requests[:1], requests, requests[:1]) {
+	for _, request := range slices.Concat(requests, requests, requests[:1]) {
 		wire, err := t.write(host, o, request)
 		if err != nil {
 			return nil, err
@@ -130,7 +132,7 @@ func (r *recorder) recordings(ctx context.Context, o operation, requests []reque
 		}
 		recorded = append(recorded, statements)
 	}
-	return recorded[1:], nil
+	return recorded[len(requests):], nil
 }
 
 var (
@@ -225,7 +227,7 @@ func writeScript(ctx context.Context, server *pgx.Conn, recorded [][]statement) 
 	repeated, requests := recorded[len(recorded)-1], recorded[:len(recorded)-1]
 	first := requests[0]
 	var text strings.Builder
-	fmt.Fprintf(&text, "\\set i random(1, %d)\n", len(requests))
+	made := map[string]string{}
 	for k, statement := range first {
 		for _, other := range recorded {
 			if len(other) != len(first) || other[k].sql != statement.sql {
@@ -242,7 +244,7 @@ func writeScript(ctx context.Context, server *pgx.Conn, recorded [][]statement) 
 			for i, request := range requests {
 				column[i] = request[k].values[p]
 			}
-			values[p] = value(kind, column, repeated[k].values[p])
+			values[p] = value(kind, column, repeated[k].values[p], made)
 		}
 		sql := quoted.ReplaceAllStringFunc(statement.sql, func(text string) string {
 			if !strings.Contains(text, ":") {
@@ -257,7 +259,11 @@ func writeScript(ctx context.Context, server *pgx.Conn, recorded [][]statement) 
 		})
 		fmt.Fprintf(&text, "%s;\n", blank.ReplaceAllString(sql, " "))
 	}
-	return text.String(), nil
+	head := fmt.Sprintf("\\set i random(1, %d)\n", len(requests))
+	for _, name := range slices.Sorted(maps.Values(made)) {
+		head += fmt.Sprintf("\\set %s random(0, %d)\n", name, math.MaxInt64/2)
+	}
+	return head + text.String(), nil
 }
 
 var (
@@ -282,21 +288,27 @@ func parameterTypes(ctx context.Context, server *pgx.Conn, s statement) ([]strin
 
 // value is the expression that stands for a parameter: the value itself where all requests have the same, one of the
 // array of all values where they differ, and a new one where each request has one of its own. Of those only what must be
-// unique is made anew (ids, nonces), and times; the rest is opaque to the database.
-func value(kind string, column []*string, repeated *string) string {
+// unique is made anew (ids, nonces), and times; the rest is opaque to the database. Where several statements of a request
+// have the same new id they get the same one, out of one random variable of the script, which made names.
+func value(kind string, column []*string, repeated *string, made map[string]string) string {
 	same := !slices.ContainsFunc(column, func(v *string) bool { return !equal(v, column[0]) })
 	if element, isArray := strings.CutSuffix(kind, "[]"); isArray && (!same || !equal(column[0], repeated)) {
 		if inner, ok := onlyElements(append(slices.Clone(column), repeated)); ok {
 			last := len(inner) - 1
-			return fmt.Sprintf("CAST(ARRAY[%s] AS %s)", value(element, inner[:last], inner[last]), kind)
+			return fmt.Sprintf("CAST(ARRAY[%s] AS %s)", value(element, inner[:last], inner[last], made), kind)
 		}
 	}
 	switch {
 	case !equal(column[0], repeated):
 		switch {
 		case kind == "uuid":
+			name, ok := made[*repeated]
+			if !ok {
+				name = fmt.Sprintf("new%d", len(made))
+				made[*repeated] = name
+			}
 			// Of version 7, as Parley's own: their order in the index is a part of what a message costs.
-			return `CAST(lpad(to_hex(CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)), 12, '0') || '7' || substr(CAST(gen_random_uuid() AS text), 16) AS uuid)`
+			return `CAST(lpad(to_hex(CAST(extract(epoch FROM now()) * 1000 AS bigint)), 12, '0') || '7' || substr(md5(CAST(:` + name + ` AS text)), 1, 19) AS uuid)`
 		case strings.HasPrefix(kind, "timestamp"):
 			return "clock_timestamp()"
 		case isNonce(*repeated):

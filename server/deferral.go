@@ -71,7 +71,7 @@ func (s *Server) presumedNew(paid *payment) bool {
 
 // deliverFirst makes the effect and writes the payment as owed in one transaction; the recovery worker settles it soon
 // after. store.ErrOverCap if it must settle first.
-func (s *Server) deliverFirst(ctx context.Context, paid *payment, handle handler) (*receipt, error) {
+func (s *Server) deliverFirst(ctx context.Context, paid *payment, handle handler) (delivered *receipt, err error) {
 	// What was begun is finished, as with a settlement: a caller that hangs up must not leave it open what happened.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
 	defer cancel()
@@ -81,12 +81,17 @@ func (s *Server) deliverFirst(ctx context.Context, paid *payment, handle handler
 	var ours time.Duration
 	if s.claims.reserve(1) {
 		ours = lease
+		defer func() {
+			if delivered == nil { // also after a panic
+				s.claims.reserved.Add(-1)
+			}
+		}()
 	}
 	transaction := s.store.Transaction
 	if paid.isNew && !s.recent.has(paid.checked.Payer) {
 		transaction = s.store.Together
 	}
-	err := transaction(ctx, func(tx *store.Store) (err error) {
+	err = transaction(ctx, func(tx *store.Store) (err error) {
 		within := tx
 		if paid.operation.readOnly { // a read needs no transaction
 			within = s.store
@@ -107,9 +112,6 @@ func (s *Server) deliverFirst(ctx context.Context, paid *payment, handle handler
 		s.recent.add(paid.checked.Payer)
 	}
 	if err != nil {
-		if ours > 0 {
-			s.claims.reserved.Add(-1)
-		}
 		return nil, err
 	}
 	crash("owed")

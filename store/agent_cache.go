@@ -27,8 +27,10 @@ type agentCache struct {
 func (c *agentCache) hears(live bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.live = live
-	c.clear()
+	if c.live != live {
+		c.live = live
+		c.clear()
+	}
 }
 
 func (c *agentCache) clear() {

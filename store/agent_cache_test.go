@@ -88,3 +88,42 @@ func TestReplacedKeysAreForgotten(t *testing.T) {
 	within("a change that could not be heard of goes unnoticed", func() bool { return unknown("key_2") })
 	remember("key_3")
 }
+
+// TestPresenceStays: a server that nothing happens to keeps its connection over several heartbeats, and goes on hearing.
+func TestPresenceStays(t *testing.T) {
+	t.Parallel()
+	ctx, url := t.Context(), storetest.URL(t)
+	s, err := store.Open(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	living, end := context.WithCancel(ctx)
+	ready, gone := make(chan struct{}), make(chan struct{})
+	go func() { s.BePresent(living, func() { close(ready) }); close(gone) }()
+	t.Cleanup(func() { end(); <-gone; s.Close() })
+	<-ready
+	connection, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	holder := func() (pid int) {
+		t.Helper()
+		if err := connection.QueryRow(ctx, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&pid); err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	first := holder()
+	agent(t, s, "alice")
+	time.Sleep(12 * time.Second)
+	for range 2 {
+		if _, err := s.AgentByKey(ctx, "alice"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.CachedAgents() != 1 || holder() != first {
+		t.Errorf("after two heartbeats %d agents are remembered, and the lock is held by connection %d, want 1 and %d", s.CachedAgents(), holder(), first)
+	}
+}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -18,7 +19,8 @@ func newOwner() int32 { return rand.Int32N(1<<31-1) + 1 } //nolint:gosec // a na
 
 // BePresent shows the other servers on this database that the present one lives, until ctx ends: it holds an advisory
 // lock on a connection of its own, which PostgreSQL gives back the moment the process is gone. A lost connection is
-// made anew. On the same connection it hears which agents have changed, for the cache. ready is called when the lock is held for the first time, or could not be had at once.
+// made anew. On the same connection it hears which agents have changed, for the cache. ready is called when the lock is
+// held for the first time, or could not be had at once.
 func (s *Store) BePresent(ctx context.Context, ready func()) {
 	for first := true; ctx.Err() == nil; first = false {
 		connection, err := s.holdPresence(ctx)
@@ -29,31 +31,51 @@ func (s *Store) BePresent(ctx context.Context, ready func()) {
 			pause(ctx, time.Second)
 			continue
 		}
-		s.agents.hears(true)
-		for listens(ctx, connection, s.agents.forget) {
-		}
+		s.listen(ctx, connection)
 		s.agents.hears(false)
 		_ = connection.Close(context.WithoutCancel(ctx))
 	}
 }
 
-// heartbeat is how long a connection may be silent before it is asked whether it still stands.
+// heartbeat is how often the server calls itself, and how long it waits to hear that.
 const heartbeat = 5 * time.Second
 
-// listens waits for the next agent that has changed, and returns false when the connection is broken or ctx has ended.
-func listens(ctx context.Context, connection *pgx.Conn, changed func(uuid.UUID)) bool {
-	waiting, cancel := context.WithTimeout(ctx, heartbeat)
-	notification, err := connection.WaitForNotification(waiting)
-	cancel()
-	if err != nil {
+// listen hears which agents have changed until the connection is broken or ctx ends. Agents are remembered only while the
+// server hears its own calls, which it makes over another connection: a connection can be deaf and look well, behind a
+// pooler in transaction mode for instance.
+func (s *Store) listen(ctx context.Context, connection *pgx.Conn) {
+	for ctx.Err() == nil {
+		if s.hear(ctx, connection) {
+			continue
+		}
+		s.agents.hears(false)
 		asking, cancel := context.WithTimeout(ctx, heartbeat)
-		defer cancel()
-		return ctx.Err() == nil && connection.Ping(asking) == nil
+		err := connection.Ping(asking)
+		cancel()
+		if err != nil {
+			return
+		}
 	}
-	if id, err := uuid.Parse(notification.Payload); err == nil {
-		changed(id)
+}
+
+// hear listens for one heartbeat, and tells whether the server heard itself.
+func (s *Store) hear(ctx context.Context, connection *pgx.Conn) (heard bool) {
+	ctx, cancel := context.WithTimeout(ctx, heartbeat)
+	defer cancel()
+	call := fmt.Sprintf("server %d", s.owner)
+	_, _ = s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", agentChannel, call) // what was not called is not heard
+	for {
+		notification, err := connection.WaitForNotification(ctx)
+		if err != nil {
+			return heard
+		}
+		if id, err := uuid.Parse(notification.Payload); err == nil {
+			s.agents.forget(id)
+		} else if notification.Payload == call {
+			heard = true
+			s.agents.hears(true)
+		}
 	}
-	return true
 }
 
 func (s *Store) holdPresence(ctx context.Context) (*pgx.Conn, error) {
