@@ -12,6 +12,21 @@ import (
 	"github.com/parley-chat/parley/store/storetest"
 )
 
+// present opens a store that hears of changes until the test ends.
+func present(t *testing.T, url string) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	living, end := context.WithCancel(t.Context())
+	ready, gone := make(chan struct{}), make(chan struct{})
+	go func() { s.BePresent(living, func() { close(ready) }); close(gone) }()
+	<-ready
+	t.Cleanup(func() { end(); <-gone; s.Close() })
+	return s
+}
+
 // TestReplacedKeysAreForgotten: a server that remembers an agent by its key stops doing so when another server replaces
 // the key, also if it could not hear of it, and its own changes count before they are answered.
 func TestReplacedKeysAreForgotten(t *testing.T) {
@@ -22,19 +37,7 @@ func TestReplacedKeysAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = connection.Close(context.Background()) })
-	open := func() *store.Store {
-		s, err := store.Open(ctx, url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		living, end := context.WithCancel(ctx)
-		ready, gone := make(chan struct{}), make(chan struct{})
-		go func() { s.BePresent(living, func() { close(ready) }); close(gone) }()
-		<-ready
-		t.Cleanup(func() { end(); <-gone; s.Close() })
-		return s
-	}
-	here, there := open(), open()
+	here, there := present(t, url), present(t, url)
 	agent(t, here, "key_0")
 	within := func(what string, is func() bool) {
 		t.Helper()
@@ -93,15 +96,7 @@ func TestReplacedKeysAreForgotten(t *testing.T) {
 func TestPresenceStays(t *testing.T) {
 	t.Parallel()
 	ctx, url := t.Context(), storetest.URL(t)
-	s, err := store.Open(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	living, end := context.WithCancel(ctx)
-	ready, gone := make(chan struct{}), make(chan struct{})
-	go func() { s.BePresent(living, func() { close(ready) }); close(gone) }()
-	t.Cleanup(func() { end(); <-gone; s.Close() })
-	<-ready
+	s := present(t, url)
 	connection, err := pgx.Connect(ctx, url)
 	if err != nil {
 		t.Fatal(err)
