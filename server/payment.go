@@ -92,13 +92,13 @@ func (s *Server) pay(ctx context.Context, paid *payment, request any, handle han
 	paid.isNew = s.presumedNew(paid)
 	for joined := time.Now(); ; paid.isNew = false {
 		var row *store.Payment
-		if !paid.isNew {
-			var err error
-			if row, err = s.lookUp(ctx, paid); err != nil {
-				return nil, err
-			}
-		}
 		var err error
+		if !paid.isNew {
+			row, err = s.lookUp(ctx, paid)
+		}
+		if err != nil {
+			return nil, err
+		}
 		var receipt *receipt
 		switch {
 		case paid.replaced && (row == nil || row.Answer == nil):

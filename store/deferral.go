@@ -98,18 +98,24 @@ func holdCaps(caps Caps, payments []*Payment) lastStatement {
 		}}
 }
 
-// collected is an owed payment that has settled in a transaction, at the attempt that its row was claimed for.
+// collected is an owed payment that has settled in a transaction.
 type collected struct {
-	id          uuid.UUID
-	attempts    int
-	transaction string
-	done        chan error
+	owedClosing
+	done chan error
+}
+
+// owedClosing is the end of an owed payment at the attempt that its row was claimed for. word is the transaction in which it
+// has settled, or why it never will.
+type owedClosing struct {
+	id       uuid.UUID
+	attempts int
+	word     string
 }
 
 // PaymentCollected closes an owed payment that has settled, and takes it out of the caps: together with others that have,
 // while one such commit is under way. ErrPaymentMoved if somebody else has taken it up meanwhile.
 func (s *Store) PaymentCollected(payment *Payment, transaction string) error {
-	one := &collected{payment.ID, payment.Attempts, transaction, make(chan error, 1)}
+	one := &collected{owedClosing{payment.ID, payment.Attempts, transaction}, make(chan error, 1)}
 	s.closings.add(one)
 	return <-one.done
 }
@@ -117,7 +123,11 @@ func (s *Store) PaymentCollected(payment *Payment, transaction string) error {
 func (s *Store) closeCollected(all []*collected) {
 	ctx, cancel := context.WithTimeout(context.Background(), sharedTimeout)
 	defer cancel()
-	closed, err := s.paymentsCollected(ctx, all)
+	endings := make([]owedClosing, len(all))
+	for i, one := range all {
+		endings[i] = one.owedClosing
+	}
+	closed, err := s.closeOwed(ctx, "state = 'delivered', transaction = was.word, failure_reason = ''", "greatest(p.defaulted - m.amount, 0)", endings)
 	for _, one := range all {
 		if err == nil && !slices.Contains(closed, one.id) {
 			one.done <- ErrPaymentMoved
@@ -127,28 +137,39 @@ func (s *Store) closeCollected(all []*collected) {
 	}
 }
 
-// paymentsCollected returns those that it closed. Rows are locked as in Owe, payers before totals, and each kind in one
+// PaymentDefaulted closes an owed payment that was refused for good, and takes it out of the caps. From now on the payer
+// is served only after settlement, until it has paid as much again. ErrPaymentMoved if somebody else has taken it up
+// meanwhile.
+func (s *Store) PaymentDefaulted(ctx context.Context, payment *Payment, reason string) error {
+	closed, err := s.closeOwed(ctx, "state = 'defaulted', failure_reason = was.word", "p.defaulted + m.amount", []owedClosing{{payment.ID, payment.Attempts, reason}})
+	if err == nil && len(closed) == 0 {
+		return ErrPaymentMoved
+	}
+	return err
+}
+
+// closeOwed closes owed payments, takes them out of the caps, and returns those that it closed: becomes is what a payment
+// is then, defaulted what that makes of its payer. Rows are locked as in Owe, payers before totals, and each kind in one
 // order, so that several servers may do so at once.
-func (s *Store) paymentsCollected(ctx context.Context, all []*collected) ([]uuid.UUID, error) {
-	ids, attempts, transactions := make([][16]byte, len(all)), make([]int32, len(all)), make([]string, len(all))
+func (s *Store) closeOwed(ctx context.Context, becomes, defaulted string, all []owedClosing) ([]uuid.UUID, error) {
+	ids, attempts, words := make([][16]byte, len(all)), make([]int32, len(all)), make([]string, len(all))
 	for i, one := range all {
-		ids[i], attempts[i], transactions[i] = one.id, int32(one.attempts), one.transaction //nolint:gosec // few
+		ids[i], attempts[i], words[i] = one.id, int32(one.attempts), one.word //nolint:gosec // few
 	}
 	closed, err := find[uuid.UUID](ctx, s, `
 		WITH was AS (
-			SELECT p.*, c.transaction AS settled
-			FROM unnest(CAST(@ids AS uuid[]), CAST(@attempts AS integer[]), CAST(@transactions AS text[])) AS c (id, attempts, transaction)
+			SELECT p.*, c.word
+			FROM unnest(CAST(@ids AS uuid[]), CAST(@attempts AS integer[]), CAST(@words AS text[])) AS c (id, attempts, word)
 			JOIN payments p ON p.id = c.id AND p.attempts = c.attempts
 			WHERE p.state = 'owed' ORDER BY p.id FOR UPDATE OF p
 		), moved AS (
-			UPDATE payments p SET state = 'delivered', transaction = was.settled, failure_reason = '', shard = NULL, `+forget+`
-			FROM was WHERE p.id = was.id RETURNING was.*
+			UPDATE payments p SET `+becomes+`, shard = NULL, `+forget+` FROM was WHERE p.id = was.id RETURNING was.*
 		), payers AS (
 			SELECT p.network, p.asset, p.payer, m.amount
 			FROM (SELECT network, asset, payer, sum(amount) AS amount FROM moved GROUP BY network, asset, payer) m JOIN deferred_payers p USING (network, asset, payer)
 			ORDER BY p.payer FOR UPDATE OF p
 		), paid AS (
-			UPDATE deferred_payers p SET owed = p.owed - m.amount, defaulted = greatest(p.defaulted - m.amount, 0) FROM payers m
+			UPDATE deferred_payers p SET owed = p.owed - m.amount, defaulted = `+defaulted+` FROM payers m
 			WHERE p.network = m.network AND p.asset = m.asset AND p.payer = m.payer RETURNING p.payer
 		), shards AS (
 			SELECT t.shard, m.amount
@@ -157,26 +178,9 @@ func (s *Store) paymentsCollected(ctx context.Context, all []*collected) ([]uuid
 		), counted AS (
 			UPDATE deferred_totals t SET owed = t.owed - m.amount FROM shards m WHERE t.shard = m.shard
 		)
-		SELECT id FROM moved`, pgx.NamedArgs{"ids": ids, "attempts": attempts, "transactions": transactions})
+		SELECT id FROM moved`, pgx.NamedArgs{"ids": ids, "attempts": attempts, "words": words})
 	if err != nil {
-		return nil, fmt.Errorf("close collected payments: %w", err)
+		return nil, fmt.Errorf("close owed payments: %w", err)
 	}
 	return closed, nil
-}
-
-// PaymentDefaulted closes an owed payment that was refused for good, and takes it out of the caps. From now on the payer
-// is served only after settlement, until it has paid as much again. ErrPaymentMoved if somebody else has taken it up
-// meanwhile.
-func (s *Store) PaymentDefaulted(ctx context.Context, payment *Payment, reason string) error {
-	return s.movePayment(ctx, `
-		WITH was AS (
-			SELECT * FROM payments WHERE id = @id AND state = 'owed' AND attempts = @attempts FOR UPDATE
-		), moved AS (
-			UPDATE payments p SET state = 'defaulted', failure_reason = @reason, shard = NULL, `+forget+` FROM was WHERE p.id = was.id RETURNING was.*
-		), payer AS (
-			UPDATE deferred_payers p SET owed = p.owed - moved.amount, defaulted = p.defaulted + moved.amount FROM moved
-			WHERE p.network = moved.network AND p.asset = moved.asset AND p.payer = moved.payer RETURNING moved.id, moved.shard, moved.amount
-		)
-		UPDATE deferred_totals t SET owed = t.owed - payer.amount FROM payer WHERE t.shard = payer.shard RETURNING payer.id`,
-		map[string]any{"id": payment.ID, "attempts": payment.Attempts, "reason": reason})
 }

@@ -13,10 +13,10 @@ import (
 )
 
 // Calls that come at the same time share a transaction where all that they write is one message and one owed payment, or
-// the payment alone: one statement sends all the messages, one writes all the payments, one commit makes all of it
-// durable. While one such transaction is under way the next calls gather for the one after it, so that nobody waits
-// for company. If anything goes wrong for one of them the whole comes to nothing, and each does its part again alone,
-// which says what is wrong for whom.
+// the payment alone: one statement writes all messages with their payments, one counts what is owed, one commit makes all
+// of it durable. While one such transaction is under way the next calls gather for the one after it, so that nobody waits
+// for company. A message that cannot be sent is left out with its payment; anything else that goes wrong for one of them
+// undoes the whole. Whoever is left with nothing does its part again alone, which says what is wrong for whom.
 
 // errAlone means that the shared transaction has come to nothing, or cannot do what is asked: to be done again alone.
 var errAlone = errors.New("this cannot be done together with others")

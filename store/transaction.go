@@ -212,10 +212,7 @@ func look[T any](ctx context.Context, s *Store, text string, values pgx.NamedArg
 
 // lookOne is look for at most one row; nil if there is none.
 func lookOne[T any](ctx context.Context, s *Store, text string, values pgx.NamedArgs) (*T, error) {
-	return first(look[T](ctx, s, text, values))
-}
-
-func first[T any](found []T, err error) (*T, error) {
+	found, err := look[T](ctx, s, text, values)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
