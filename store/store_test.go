@@ -152,6 +152,77 @@ func TestNumbersHaveNoGaps(t *testing.T) {
 	}
 }
 
+// TestCallersThatLeave: some callers leave before or between the statements of their transactions, while others write. Nobody
+// who leaves touches a connection that another has by then, so that all that was written is there.
+func TestCallersThatLeave(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
+	const leavers, writers, each = 4, 4, 100
+	var group sync.WaitGroup
+	for range leavers {
+		group.Go(func() {
+			for n := range each {
+				ctx, leave := context.WithCancel(t.Context())
+				err := s.Transaction(ctx, func(tx *store.Store) error {
+					if n%2 == 0 {
+						if err := tx.Hold(ctx, uuid.New()); err != nil {
+							return err
+						}
+					}
+					leave()
+					return tx.Hold(ctx, uuid.New())
+				})
+				if err == nil {
+					t.Error("a transaction was committed for a caller that had left")
+				}
+			}
+		})
+	}
+	for range writers {
+		group.Go(func() {
+			for range each {
+				err := s.Transaction(t.Context(), func(tx *store.Store) error {
+					if err := tx.Hold(t.Context(), uuid.New()); err != nil {
+						return err
+					}
+					_, err := tx.SendPrivateMessage(t.Context(), alice, bob, uuid.Must(uuid.NewV7()), "still here")
+					return err
+				})
+				if err != nil {
+					t.Errorf("send: %v", err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	unread, err := s.Unread(t.Context(), bob, 1, 1)
+	if err != nil || unread.Total != writers*each {
+		t.Errorf("%v messages are there (%v), want %d", unread, err, writers*each)
+	}
+}
+
+// TestFailedStatementIsNotCommitted: who overlooks that a statement has failed hears of it when the transaction ends.
+func TestFailedStatementIsNotCommitted(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
+	if err := s.Transaction(t.Context(), func(tx *store.Store) error {
+		if _, err := tx.SendPrivateMessage(t.Context(), alice, bob, uuid.New(), "one"); err != nil {
+			return err
+		}
+		if err := tx.CreateConversation(t.Context(), store.KindGroup, uuid.New(), uuid.New(), "a group of nobody", nil, false); err == nil {
+			t.Error("a group of nobody was created")
+		}
+		return nil
+	}); err == nil {
+		t.Error("the transaction claims to be committed")
+	}
+	if conversations, err := s.AgentConversations(t.Context(), alice); err != nil || len(conversations) != 0 {
+		t.Errorf("alice has %d chats (%v), want none", len(conversations), err)
+	}
+}
+
 func TestMarkerNeverMovesBack(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)

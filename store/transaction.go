@@ -14,15 +14,17 @@ import (
 	"gorm.io/gorm"
 )
 
+// errRolledBack is PostgreSQL's answer to the COMMIT of a transaction in which a statement has failed.
+var errRolledBack = errors.New("the transaction was rolled back, because one of its statements had failed")
+
 // transaction is a database transaction that costs no round trips of its own where that can be: BEGIN travels with the
 // first of our statements, COMMIT with the last. GORM's statements run on the same connection.
 type transaction struct {
-	store  *Store
-	conn   *sql.Conn // nil until it has begun
-	driver *pgx.Conn
-	begun  bool
-	last   []lastStatement
-	debt   *debt
+	store *Store
+	conn  *sql.Conn // nil until it has begun
+	begun bool
+	last  []lastStatement
+	debt  *debt
 	// share tells that all this transaction writes may be written in one that it shares with others (together.go).
 	share bool
 	out   *outgoing // the message that is then to be sent
@@ -77,12 +79,24 @@ func (t *transaction) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if t.conn, err = database.Conn(ctx); err != nil {
-		return err
-	}
+	t.conn, err = database.Conn(ctx)
+	return err
+}
+
+// with runs fn with pgx's connection, which is nobody's to keep: database/sql gives it back to the pool as soon as a
+// statement of GORM's fails before it was sent, for a caller that has left for instance. It is an error from then on.
+func (t *transaction) with(fn func(driver *pgx.Conn) error) error {
 	return t.conn.Raw(func(driver any) error {
-		t.driver = driver.(*stdlib.Conn).Conn() //nolint:forcetypeassert // the pool's; see Open
-		return nil
+		return fn(driver.(*stdlib.Conn).Conn()) //nolint:forcetypeassert // the pool's; see Open
+	})
+}
+
+// send sends a batch on the transaction's connection.
+func (t *transaction) send(ctx context.Context, batch *pgx.Batch) error {
+	return t.with(func(driver *pgx.Conn) error {
+		err := driver.SendBatch(ctx, batch).Close()
+		t.begun = driver.PgConn().TxStatus() != 'I' // BEGIN itself can fail
+		return err
 	})
 }
 
@@ -106,8 +120,13 @@ func (t *transaction) commit(ctx context.Context) error {
 		queue(batch, lastStatement{insertPayments, paymentValues(payments), inserted})
 		queue(batch, holdCaps(t.debt.caps, payments))
 	}
-	batch.Queue("COMMIT")
-	return t.driver.SendBatch(ctx, batch).Close()
+	batch.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
+		if tag.String() != "COMMIT" {
+			return errRolledBack
+		}
+		return nil
+	})
+	return t.send(ctx, batch)
 }
 
 func queue(batch *pgx.Batch, last lastStatement) {
@@ -124,7 +143,6 @@ func (t *transaction) batch() *pgx.Batch {
 	batch := &pgx.Batch{}
 	if !t.begun {
 		batch.Queue("BEGIN")
-		t.begun = true
 	}
 	return batch
 }
@@ -132,9 +150,10 @@ func (t *transaction) batch() *pgx.Batch {
 // close rolls back what was not committed, and gives the connection back.
 func (t *transaction) close(ctx context.Context) {
 	if t.conn != nil {
-		if t.driver != nil {
-			rollback(ctx, t.driver)
-		}
+		_ = t.with(func(driver *pgx.Conn) error {
+			rollback(ctx, driver)
+			return nil
+		})
 		_ = t.conn.Close()
 	}
 }
@@ -159,9 +178,7 @@ func (t *transaction) begin(ctx context.Context) error {
 	if err := t.open(ctx); err != nil {
 		return err
 	}
-	t.begun = true
-	_, err := t.driver.Exec(ctx, "BEGIN")
-	return err
+	return t.send(ctx, t.batch())
 }
 
 // PrepareContext, ExecContext, QueryContext and QueryRowContext are GORM's way to the database.
@@ -220,17 +237,21 @@ func lookOne[T any](ctx context.Context, s *Store, text string, values pgx.Named
 }
 
 // collect runs a statement where s is: on the transaction, if that has begun.
-func collect[T any](ctx context.Context, s *Store, text string, arguments ...any) ([]T, error) {
-	var rows pgx.Rows
+func collect[T any](ctx context.Context, s *Store, text string, arguments ...any) (found []T, err error) {
 	switch {
 	case s.tx != nil && s.tx.out != nil: // this comes after the message, which is not sent yet
 		return nil, errAlone
 	case s.tx == nil || !s.tx.begun:
-		rows, _ = s.pool.Query(ctx, text, arguments...) // CollectRows returns the error
+		rows, _ := s.pool.Query(ctx, text, arguments...) // CollectRows returns the error
+		return pgx.CollectRows(rows, scan[T])
 	default:
-		rows, _ = s.tx.driver.Query(ctx, text, arguments...)
+		err = s.tx.with(func(driver *pgx.Conn) error {
+			rows, _ := driver.Query(ctx, text, arguments...)
+			found, err = pgx.CollectRows(rows, scan[T])
+			return err
+		})
+		return found, err
 	}
-	return pgx.CollectRows(rows, scan[T])
 }
 
 // find runs a statement of ours without GORM, in one round trip: on the transaction if s is one. The columns of a struct
@@ -250,7 +271,7 @@ func find[T any](ctx context.Context, s *Store, text string, values ...any) ([]T
 		found, err = pgx.CollectRows(rows, scan[T])
 		return err
 	}
-	if err := s.tx.driver.SendBatch(ctx, batch).Close(); err != nil {
+	if err := s.tx.send(ctx, batch); err != nil {
 		return nil, err
 	}
 	return found, nil
