@@ -49,7 +49,7 @@ func run(ctx context.Context, arguments []string) error {
 	quick := flags.Bool("quick", false, "the part operations alone, at 16 clients, one round, with a tenth of the data: two minutes")
 	part := flags.String("part", "", "the parts that match this regular expression: operations, floor, payments, ledger, search, processes, disk, growth, index")
 	only := flags.String("only", "", "the operations whose names match this regular expression; alone, unless -part says otherwise")
-	huge := flags.Bool("huge", false, "the growth alone, from two to twenty million messages: an hour")
+	huge := flags.Bool("huge", false, "the growth alone, from two to twenty million messages: forty minutes")
 	output := flags.String("report", "", "the folder whose README.md and result.svg get the report")
 	kind := flags.String("stand-in", "", "serve one of the benchmark's own servers (for itself)")
 	listen := flags.String("listen", "", "where a stand-in listens")
