@@ -146,25 +146,33 @@ func (w *world) secret(texts ...string) {
 func (w *world) recover() {
 	w.t.Helper()
 	const states = `'settling', 'unknown', 'owed'`
+	if w.recoverUntil(func() bool { return w.count("SELECT count(*) FROM payments WHERE state IN ("+states+")") == 0 }) {
+		return
+	}
+	w.query(func(c *pgx.Conn) error {
+		rows, err := c.Query(w.t.Context(), "SELECT concat_ws(' ', operation, state, failure_reason, attempts) FROM payments WHERE state IN ("+states+")")
+		if err != nil {
+			return err
+		}
+		left, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		w.t.Errorf("payments are left: %v", left)
+		return err
+	})
+}
+
+// recoverUntil runs the recovery worker until it has done something, and tells whether it did within twenty seconds.
+func (w *world) recoverUntil(done func() bool) bool {
+	w.t.Helper()
 	ctx, stop := context.WithCancel(w.t.Context())
 	ended := make(chan struct{})
 	go func() { w.server.Recover(ctx); close(ended) }()
 	defer func() { stop(); <-ended }()
-	for deadline := time.Now().Add(20 * time.Second); w.count("SELECT count(*) FROM payments WHERE state IN ("+states+")") > 0; {
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			w.query(func(c *pgx.Conn) error {
-				rows, err := c.Query(w.t.Context(), "SELECT concat_ws(' ', operation, state, failure_reason, attempts) FROM payments WHERE state IN ("+states+")")
-				if err != nil {
-					return err
-				}
-				left, err := pgx.CollectRows(rows, pgx.RowTo[string])
-				w.t.Errorf("payments are left: %v", left)
-				return err
-			})
-			return
+			return false
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
+	return true
 }
 
 // revenue is what the payee has, in atomic units.
