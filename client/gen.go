@@ -46,6 +46,7 @@ const (
 	ErrorCodePaymentReused        ErrorCode = "payment_reused"
 	ErrorCodePaymentUnknown       ErrorCode = "payment_unknown"
 	ErrorCodePinLimit             ErrorCode = "pin_limit"
+	ErrorCodeProofRequired        ErrorCode = "proof_required"
 	ErrorCodeRateLimited          ErrorCode = "rate_limited"
 	ErrorCodeSuccessorRequired    ErrorCode = "successor_required"
 	ErrorCodeUnavailable          ErrorCode = "unavailable"
@@ -112,6 +113,8 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodePaymentUnknown:
 		return true
 	case ErrorCodePinLimit:
+		return true
+	case ErrorCodeProofRequired:
 		return true
 	case ErrorCodeRateLimited:
 		return true
@@ -297,6 +300,7 @@ type APIError struct {
 	// - `admin_alone`: 409: the admin is the only member and must delete the group instead
 	// - `payment_in_progress`: 409: this payment is being settled; send the same request again after Retry-After
 	// - `payment_reused`: 409: this payment was made for another request; sign a new one
+	// - `proof_required`: 409: this payment was delivered, and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment of the same wallet: it is verified, not charged
 	// - `deleted`: 410: the group chat or channel was deleted
 	// - `body_too_large`: 413: a body may have at most 256 KiB
 	// - `unsupported_media_type`: 415: the body must be application/json
@@ -665,6 +669,7 @@ type Emoji = string
 // - `admin_alone`: 409: the admin is the only member and must delete the group instead
 // - `payment_in_progress`: 409: this payment is being settled; send the same request again after Retry-After
 // - `payment_reused`: 409: this payment was made for another request; sign a new one
+// - `proof_required`: 409: this payment was delivered, and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment of the same wallet: it is verified, not charged
 // - `deleted`: 410: the group chat or channel was deleted
 // - `body_too_large`: 413: a body may have at most 256 KiB
 // - `unsupported_media_type`: 415: the body must be application/json
