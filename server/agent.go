@@ -50,7 +50,7 @@ func (s *Server) EditAgent(ctx context.Context, req gen.EditAgentRequestObject) 
 // RotateKey gives the caller a new API key and shows it, once.
 func (s *Server) RotateKey(ctx context.Context, _ gen.RotateKeyRequestObject) (gen.RotateKeyResponseObject, error) {
 	key := newKey()
-	if err := s.transaction(ctx).RotateKey(ctx, callerFrom(ctx), store.HashKey(key)); err != nil {
+	if err := s.transaction(ctx).RotateKey(ctx, callerFrom(ctx), store.HashKey(key), paymentFrom(ctx).id); err != nil {
 		return nil, err
 	}
 	return gen.RotateKey200JSONResponse{Success: true, APIKey: key, Message: "key replaced; the old key no longer works"}, nil

@@ -11,14 +11,13 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// The ledger keeps each paid answer so that a repetition gets it again. Some answers hold secrets (an API key, a TAN,
-// messages), so they are sealed: the key is made of the request and of the payment's signature, or its identifier if it has
-// one: the ledger has none of them in the open when it stores the answer, and only the payer can bring them again.
-// Whoever reads the table alone reads nothing.
-func answerCipher(secret string, request []byte) (cipher.AEAD, error) {
+// The ledger keeps each paid response so that a repetition gets it again. It is sealed with a key made of the request, which
+// the ledger forgets when it stores the response: whoever reads the table alone has to know what was asked, with the TAN if
+// the response is an API key. Who may have a response again is decided in payment.go, not here.
+func answerCipher(request []byte) (cipher.AEAD, error) {
 	mixed := sha256.New()
-	fmt.Fprintf(mixed, "parley answer\x00%s\x00", secret)
-	mixed.Write(request)
+	_, _ = mixed.Write([]byte("parley answer\x00"))
+	_, _ = mixed.Write(request)
 	block, err := aes.NewCipher(mixed.Sum(nil))
 	if err != nil {
 		return nil, err
@@ -32,8 +31,11 @@ const compressFrom = 512
 // compressed begins an answer that is; JSON never begins so.
 const compressed = 0
 
-func sealAnswer(secret string, request, answer []byte) ([]byte, error) {
-	seal, err := answerCipher(secret, request)
+// maxStoredRead is how long the response of a read may be to be stored. A longer one is read again.
+const maxStoredRead = 64 << 10
+
+func sealAnswer(request, answer []byte) ([]byte, error) {
+	seal, err := answerCipher(request)
 	if err != nil {
 		return nil, fmt.Errorf("seal answer: %w", err)
 	}
@@ -47,8 +49,8 @@ func sealAnswer(secret string, request, answer []byte) ([]byte, error) {
 	return seal.Seal(sealed, sealed, answer, nil), nil
 }
 
-func openAnswer(secret string, request, sealed []byte) ([]byte, error) {
-	seal, err := answerCipher(secret, request)
+func openAnswer(request, sealed []byte) ([]byte, error) {
+	seal, err := answerCipher(request)
 	if err != nil {
 		return nil, fmt.Errorf("open answer: %w", err)
 	}

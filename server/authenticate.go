@@ -56,10 +56,9 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		switch {
 		case errors.Is(err, store.ErrAgentNotFound):
 			return errInvalidKey
-		case err == nil && !replaced && agent.PreviousKeyHash != nil:
-			// The new key is in use, so its answer arrived. From here on the previous one must be worth nothing: with it and
-			// the payment's signature, which can be read on the chain, somebody could ask for the new key.
-			err = s.store.ForgetPreviousKey(ctx, agent)
+		case err == nil && !replaced && agent.KeyPayment != nil:
+			// The key is in use, so its response arrived: nobody needs that again, nor the key before it.
+			err = s.store.KeyUsed(ctx, agent)
 		}
 		if err != nil {
 			return err

@@ -8,16 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
 
 // These measure the server's own way, without a network: a recorder takes the answer. `make allocs` compares what they
 // allocate with bench/allocs.txt.
 
-// benchWorld is a server that answers before it settles, with two agents.
+// benchWorld is a server with two agents. Its facilitator answers at once, over HTTP.
 func benchWorld(b *testing.B) (w *world, alice, bob *agent) {
-	w = newWorld(b, withDeferral(store.Caps{Call: 10_000, Payer: 1000 * dollar, Total: 1_000_000 * dollar}))
+	w = newWorld(b)
 	return w, w.agent("alice"), w.agent("bob")
 }
 

@@ -19,14 +19,8 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// maxTimeoutSeconds tells clients how long an authorization should live; 60 is x402's usual value. Where settlement is
-// deferred it must outlive a facilitator that is away for some minutes, or honest payers would default.
-func (c Config) maxTimeoutSeconds() int {
-	if c.Deferred.Call > 0 {
-		return 600
-	}
-	return 60
-}
+// maxTimeoutSeconds tells clients how long an authorization should live: x402's usual value.
+const maxTimeoutSeconds = 60
 
 // challenge is the answer to a paid operation's request without payment, made once per operation.
 type challenge struct {
@@ -146,7 +140,7 @@ type payment struct {
 	fingerprint [sha256.Size]byte
 	replaced    bool     // the caller came with a replaced key: only a repetition may be answered
 	outOfTime   *problem // why it cannot begin any more; a payment that the ledger knows may still be repeated
-	isNew       bool     // presumably
+	begun       bool     // its row was written by this call
 	identifier  string   // the payer's own name for it (x402's payment-identifier); "" without one
 
 	recovered *store.Payment // set where the recovery worker, not a caller, goes on with it

@@ -139,5 +139,5 @@ func writeJSON(to *bytes.Buffer, node *yaml.Node) error {
 
 // offersFor makes the ways to pay for an operation: today one, scheme exact in USDC on the operator's network.
 func offersFor(config Config, price uint64) []x402.PaymentRequirements {
-	return []x402.PaymentRequirements{config.Network.Requirements(price, config.PayTo, config.maxTimeoutSeconds())}
+	return []x402.PaymentRequirements{config.Network.Requirements(price, config.PayTo, maxTimeoutSeconds)}
 }

@@ -35,6 +35,9 @@ const (
 // errAway means that the facilitator is not there.
 var errAway = errors.New("the facilitator is away")
 
+// errBackOff means that the facilitator has asked to be left alone for a while.
+var errBackOff = errors.New("the facilitator answers 429")
+
 // guard stands before the facilitator. It notices when nobody is there, so that callers are answered soon instead of
 // after a settlement's whole patience, and asks less often then.
 type guard struct {
@@ -43,7 +46,8 @@ type guard struct {
 
 	mu     sync.Mutex
 	probed time.Time
-	away   error // what the last probe found
+	away   error     // what the last probe found
+	quiet  time.Time // until when the facilitator wants to be left alone (429)
 }
 
 func newGuard(facilitator Facilitator, log *slog.Logger) *guard {
@@ -60,10 +64,20 @@ func newGuard(facilitator Facilitator, log *slog.Logger) *guard {
 }
 
 // ready tells whether it makes sense to ask now.
-func (g *guard) ready() bool { return g.breaker.State() != gobreaker.StateOpen }
+func (g *guard) ready() bool { return g.breaker.State() != gobreaker.StateOpen && g.backOff() == 0 }
+
+// backOff is how long the facilitator still wants to be left alone.
+func (g *guard) backOff() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(time.Until(g.quiet), 0)
+}
 
 // Settle asks the facilitator to settle. Every error is an *x402.UnknownOutcome.
 func (g *guard) Settle(ctx context.Context, payload *x402.PaymentPayload, offer x402.PaymentRequirements) (*x402.SettleResponse, error) {
+	if wait := g.backOff(); wait > 0 {
+		return nil, &x402.UnknownOutcome{NotSent: true, RetryAfter: wait, Err: errBackOff}
+	}
 	settled, err := guarded(ctx, g, func(ctx context.Context) (*x402.SettleResponse, error) {
 		return g.Facilitator.Settle(ctx, payload, offer)
 	})
@@ -71,6 +85,11 @@ func (g *guard) Settle(ctx context.Context, payload *x402.PaymentPayload, offer 
 	if err != nil && !errors.As(err, &unknown) {
 		refused := errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)
 		err = &x402.UnknownOutcome{NotSent: refused, Err: err}
+	}
+	if unknown != nil && unknown.RetryAfter > 0 {
+		g.mu.Lock()
+		g.quiet = time.Now().Add(unknown.RetryAfter)
+		g.mu.Unlock()
 	}
 	return settled, err
 }

@@ -21,9 +21,7 @@ const (
 	outcomeRefused       = "refused"       // by the facilitator; nothing was taken
 	outcomeUnclear       = "unclear"       // an attempt without a clear answer; it will be made again
 	outcomeUndeliverable = "undeliverable" // settled, but refused by the operation's rules meanwhile
-	outcomeOwed          = "owed"          // delivered, to be settled
-	outcomeCollected     = "collected"     // owed, and settled
-	outcomeDefaulted     = "defaulted"     // owed, and refused
+	outcomeNotSent       = "not_sent"      // the facilitator was not reached, or did not listen; nothing was taken
 )
 
 // metrics are what an operator watches. Labels are operations and outcomes, never who paid or what was said.
@@ -74,7 +72,7 @@ func (m *metrics) request(operation string, status int, took time.Duration) {
 func (m *metrics) payment(row *store.Payment, outcome string) {
 	m.payments.WithLabelValues(row.Operation, outcome).Inc()
 	switch outcome {
-	case outcomeDelivered, outcomeUndeliverable, outcomeCollected:
+	case outcomeDelivered, outcomeUndeliverable:
 		if row.State != store.PaymentUndeliverable { // redeemed: the money was counted then
 			m.revenue.WithLabelValues(row.Operation).Add(float64(row.Amount))
 		}

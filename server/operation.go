@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"regexp"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -19,7 +20,9 @@ type operation struct {
 	route    *routers.Route
 	price    uint64 // atomic units of USDC; 0: free
 	secured  bool   // needs X-API-KEY
-	readOnly bool   // changes nothing, so the gate need not rehearse it
+	readOnly bool   // changes nothing, so its dry run is the real one
+	secret   bool   // its response holds a TAN or an API key
+	paged    bool   // its response is a page of messages
 
 	offers     []x402.PaymentRequirements // the ways to pay, as we offer them
 	extensions map[string]jsontext.Value  // x402's, for the offer
@@ -59,10 +62,22 @@ func readContract(contract []byte) (*openapi3.T, map[string]*operation, error) {
 			}
 			operation.secured = len(security) > 0
 			operation.readOnly, _ = described.Extensions["x-read-only"].(bool)
+			operation.secret, _ = described.Extensions["x-secret-response"].(bool)
+			operation.paged = returnsMessages(described)
 			operations[method+" "+path] = operation
 		}
 	}
 	return document, operations, nil
+}
+
+// returnsMessages tells whether the response is a page of messages.
+func returnsMessages(described *openapi3.Operation) bool {
+	success := described.Responses.Status(http.StatusOK)
+	if success == nil || success.Value.Content.Get("application/json") == nil {
+		return false
+	}
+	_, ok := success.Value.Content.Get("application/json").Schema.Value.Properties["messages"]
+	return ok
 }
 
 func priceOf(described *openapi3.Operation) (uint64, error) {

@@ -26,8 +26,9 @@ type handler func(ctx context.Context, tx *store.Store) ([]byte, error)
 
 // receipt is a paid answer.
 type receipt struct {
-	body    []byte
-	settled *x402.SettleResponse
+	body     []byte
+	settled  *x402.SettleResponse
+	repeated bool // it was delivered before
 }
 
 // transaction returns what a handler works on: the gate's transaction, or for free operations the database.
@@ -89,78 +90,110 @@ func (s *Server) setPaymentResponse(c echo.Context, settled *x402.SettleResponse
 // pay brings the payment from wherever it stands in the ledger to its answer.
 func (s *Server) pay(ctx context.Context, paid *payment, request any, handle handler) (*receipt, error) {
 	crash("matched")
-	paid.isNew = s.presumedNew(paid)
-	for joined := time.Now(); ; paid.isNew = false {
+	// Most payments are new: the ledger says so when they are written. It is looked up before only where something depends on it.
+	look := paid.operation.secret || paid.replaced || paid.outOfTime != nil || !s.facilitator.ready()
+	for joined := time.Now(); ; look = true {
 		var row *store.Payment
 		var err error
-		if !paid.isNew {
-			row, err = s.lookUp(ctx, paid)
-		}
-		if err != nil {
-			return nil, err
+		if look {
+			if row, err = s.lookUp(ctx, paid); err != nil {
+				return nil, err
+			}
 		}
 		var receipt *receipt
 		switch {
-		case paid.replaced && (row == nil || row.Answer == nil):
+		case row == nil && paid.replaced:
 			return nil, errInvalidKey
 		case row == nil:
 			receipt, err = s.payFirst(ctx, paid, request, handle)
-			if s.overtaken(ctx, paid, err) {
-				continue
+			// A payment that was refused before it began may be in the ledger: as one that has done already what the refusal is about.
+			if err != nil && !paid.begun && !look {
+				if known, lookErr := s.lookUp(ctx, paid); lookErr == nil && known != nil {
+					continue
+				}
 			}
 		case !paid.owns(row):
 			return nil, errPaymentReused
-		case row.State == store.PaymentDelivered, row.State == store.PaymentOwed, row.State == store.PaymentDefaulted:
-			return s.repeat(row, paid)
-		case row.State == store.PaymentFailed:
-			return nil, s.settlementFailed(paid, row.FailureReason)
-		case row.State == store.PaymentUndeliverable:
-			receipt, err = s.deliver(ctx, row, paid, row.Transaction, nil, handle)
-		case row.State == store.PaymentUnknown, row.LeaseUntil.Before(time.Now()):
-			receipt, err = s.payAgain(ctx, row, handle)
 		default:
-			if time.Since(joined) > joinTime {
-				return nil, errPaymentInProgress
-			}
-			if err := sleep(ctx, 50*time.Millisecond); err != nil {
-				return nil, err
-			}
-			continue
+			receipt, err = s.payKnown(ctx, paid, row, handle)
 		}
-		if errors.Is(err, store.ErrPaymentMoved) { // another copy was faster: see what it made of it
-			continue
+		if !errors.Is(err, store.ErrPaymentMoved) {
+			return receipt, err
+		}
+		// Another copy was faster, or is at it: what becomes of that counts.
+		if time.Since(joined) > joinTime {
+			return nil, errPaymentInProgress
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// payKnown goes on with a payment that is in the ledger. store.ErrPaymentMoved if somebody else is at it.
+func (s *Server) payKnown(ctx context.Context, paid *payment, row *store.Payment, handle handler) (*receipt, error) {
+	proven := !paid.operation.secret
+	if !proven {
+		var err error
+		if proven, err = s.proven(ctx, paid, row); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case row.State == store.PaymentDelivered && !proven, row.State == store.PaymentUndeliverable && row.AgentID == nil && !proven:
+		return nil, errProofRequired
+	case row.State == store.PaymentDelivered:
+		return s.repeat(ctx, row, paid, handle)
+	case paid.replaced: // a key that was replaced opens a stored response and nothing else
+		return nil, errInvalidKey
+	case row.State == store.PaymentFailed:
+		return nil, s.settlementFailed(paid, row.FailureReason)
+	case row.State == store.PaymentUndeliverable:
+		return s.deliver(ctx, row, paid, row.Transaction, nil, handle)
+	case row.State == store.PaymentUnknown, row.LeaseOver():
+		receipt, err := s.payAgain(ctx, row, handle)
+		if err == nil && !proven { // finished, but not for whoever only has what stands on the chain
+			return nil, errProofRequired
 		}
 		return receipt, err
 	}
+	return nil, store.ErrPaymentMoved
 }
 
-// overtaken tells whether a payment that was new a moment ago may have been refused for the effect of another copy of it,
-// as a key is no longer good that this very payment has replaced. Then what the other copy was told counts.
-func (s *Server) overtaken(ctx context.Context, paid *payment, err error) bool {
-	if err == nil {
-		return false
-	}
-	if p := problemOf(err); p.charged || p.status >= http.StatusInternalServerError {
-		return false
-	}
-	row, err := s.lookUp(ctx, paid)
-	return err == nil && row != nil
-}
-
-// lookUp finds the payment in the ledger, by its authorization or by the identifier that its payer gave it.
+// lookUp finds the payment in the ledger: by its authorization, by the identifier that its payer gave it, or, where the
+// response holds a secret, as one that the same wallet has made before.
 func (s *Server) lookUp(ctx context.Context, paid *payment) (*store.Payment, error) {
-	row, err := s.store.Payment(ctx, paid.offer.Network, strings.ToLower(paid.offer.Asset), paid.checked.Payer, paid.checked.Nonce)
-	if err != nil || row != nil || paid.identifier == "" {
+	network, asset, payer := paid.offer.Network, strings.ToLower(paid.offer.Asset), paid.checked.Payer
+	row, err := s.store.Payment(ctx, network, asset, payer, paid.checked.Nonce)
+	if err != nil || row != nil {
 		return row, err
 	}
-	return s.store.PaymentByIdentifier(ctx, paid.caller, paid.checked.Payer, paid.operation.id, *paid.identifierHash())
+	if paid.identifier != "" {
+		row, err = s.store.PaymentByIdentifier(ctx, paid.caller, payer, paid.operation.id, *paid.identifierHash())
+		if err != nil || row != nil {
+			return row, err
+		}
+	}
+	if !paid.operation.secret || paid.outOfTime != nil {
+		return nil, nil
+	}
+	return s.store.PaymentOfWallet(ctx, network, asset, payer, paid.operation.id, paid.caller, paid.fingerprint[:])
+}
+
+// same tells whether the row is the authorization itself, and not another payment that it stands for.
+func (p *payment) same(row *store.Payment) bool {
+	return row.Payer == p.checked.Payer && row.Nonce == p.checked.Nonce
 }
 
 // owns tells whether the payment was made for this request. What settled but could not be delivered may be redeemed
 // with another request of the same operation and account.
 func (p *payment) owns(row *store.Payment) bool {
 	sameRequest := bytes.Equal(row.Fingerprint, p.fingerprint[:])
-	if row.Payer != p.checked.Payer || row.Nonce != p.checked.Nonce { // found by its identifier: signed anew
+	if row.State == store.PaymentUndeliverable {
+		sameAccount := row.AgentID == p.caller || (row.AgentID != nil && p.caller != nil && *row.AgentID == *p.caller)
+		sameRequest = row.Operation == p.operation.id && sameAccount
+	}
+	if !p.same(row) {
 		return sameRequest
 	}
 	hash := p.identifierHash()
@@ -172,25 +205,48 @@ func (p *payment) owns(row *store.Payment) bool {
 	if hash := p.signatureHash(); !p.checked.Conclusive && !bytes.Equal(row.SignatureHash, hash[:]) {
 		return false
 	}
-	if row.State == store.PaymentUndeliverable {
-		sameAccount := row.AgentID == p.caller || (row.AgentID != nil && p.caller != nil && *row.AgentID == *p.caller)
-		return row.Operation == p.operation.id && sameAccount
-	}
 	return sameRequest
 }
 
-// repeat answers a payment that was delivered with what it was answered then.
-func (s *Server) repeat(row *store.Payment, paid *payment) (*receipt, error) {
-	if row.Answer == nil {
-		return nil, errAnswerErased
+// proven tells whether the caller has shown more than what stands on the chain: the payment's identifier, which only its
+// payer knows, or another authorization by the same wallet, which was never sent to be settled.
+func (s *Server) proven(ctx context.Context, paid *payment, row *store.Payment) (bool, error) {
+	if row.PaymentIdentifier != nil && paid.identifier != "" && *row.PaymentIdentifier == *paid.identifierHash() {
+		return true, nil
 	}
-	answer, err := openAnswer(paid.secret(), paid.request, row.Answer)
-	if err != nil {
-		return nil, errPaymentReused
+	if paid.same(row) || row.Payer != paid.checked.Payer {
+		return false, nil
+	}
+	if paid.checked.Conclusive {
+		return true, nil
+	}
+	return true, s.verify(ctx, paid) // a smart wallet's signature
+}
+
+// repeat answers a payment that was delivered with what it was answered then. A read whose response was too long to be kept is
+// made again while the payment is valid.
+func (s *Server) repeat(ctx context.Context, row *store.Payment, paid *payment, handle handler) (*receipt, error) {
+	answer, err := []byte(nil), error(nil)
+	switch {
+	case row.Answer != nil && paid.operation.secret && row.Now.Sub(row.UpdatedAt) > secretLifetime:
+		return nil, errResponseGone
+	case row.Answer != nil:
+		if answer, err = openAnswer(paid.request, row.Answer); err != nil {
+			return nil, err
+		}
+	case !paid.operation.readOnly || row.Now.After(row.ValidBefore):
+		return nil, errResponseGone
+	default:
+		if answer, err = handle(ctx, s.store); err != nil {
+			return nil, err
+		}
 	}
 	s.metrics.payment(row, outcomeRepeated)
-	return &receipt{body: answer, settled: settledAs(row, row.Transaction)}, nil
+	return &receipt{body: answer, settled: settledAs(row, row.Transaction), repeated: true}, nil
 }
+
+// secretLifetime is how long a response with a TAN or an API key is repeated at most, as the contract says.
+const secretLifetime = 10 * time.Minute
 
 func settledAs(row *store.Payment, transaction string) *x402.SettleResponse {
 	return &x402.SettleResponse{Success: true, Transaction: transaction, Network: row.Network, Payer: row.Payer}
@@ -199,8 +255,10 @@ func settledAs(row *store.Payment, transaction string) *x402.SettleResponse {
 var (
 	errPaymentReused = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentReused,
 		message: "this payment, or its payment identifier, was used for another request: sign a new payment, with a new identifier if it has one"}
-	errAnswerErased = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentReused,
-		message: "this payment was used for this very request long ago: what it did is done, but its answer is kept no longer; sign a new payment to ask again"}
+	errResponseGone = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentReused,
+		message: "this payment was used for this very request before: what it did is done, but its response is no longer stored; sign a new payment to ask again"}
+	errProofRequired = &problem{status: http.StatusConflict, code: gen.ErrorCodeProofRequired,
+		message: "this payment was delivered, and its response holds a secret that a settled payment alone does not open, because it is public: send the same request with a newly signed payment by the same wallet (it is only verified, nothing is charged), or with the payment identifier of the first one"}
 	errPaymentInProgress = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentInProgress, retryAfter: 2,
 		message: "this payment is being settled: send the same request with the same payment again"}
 )
@@ -210,16 +268,7 @@ func (p *payment) signature() string { return strings.ToLower(p.payload.Payload.
 
 func (p *payment) signatureHash() [sha256.Size]byte { return sha256.Sum256([]byte(p.signature())) }
 
-// secret is what only the payer has: the stored answer is sealed with it. A payment with an identifier may be signed
-// anew, so that the identifier takes the signature's place.
-func (p *payment) secret() string {
-	if p.identifier != "" {
-		return p.identifier
-	}
-	return p.signature()
-}
-
-// identifierHash is how the ledger knows the payment's identifier, which opens the stored answer; nil without one.
+// identifierHash is how the ledger knows the payment's identifier; nil without one.
 func (p *payment) identifierHash() *string {
 	if p.identifier == "" {
 		return nil
@@ -235,7 +284,8 @@ func (p *payment) row() *store.Payment {
 		ID: p.id, X402Version: int16(p.payload.X402Version), Scheme: p.offer.Scheme, Network: p.offer.Network,
 		Asset: strings.ToLower(p.offer.Asset), Payer: p.checked.Payer, Nonce: p.checked.Nonce, PayTo: strings.ToLower(p.offer.PayTo),
 		Amount: int64(p.operation.price), ValidBefore: p.checked.ValidBefore, Operation: p.operation.id, AgentID: p.caller,
-		Fingerprint: p.fingerprint[:], SignatureHash: signatureHash[:], PaymentIdentifier: p.identifierHash(), Payload: p.payload.Raw(),
+		Fingerprint: p.fingerprint[:], SignatureHash: signatureHash[:], PaymentIdentifier: p.identifierHash(),
+		Secret: p.operation.secret, Request: p.request, Payload: p.payload.Raw(),
 	}
 }
 

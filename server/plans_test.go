@@ -68,7 +68,7 @@ func TestPlans(t *testing.T) {
 	var report bytes.Buffer
 	bad := 0
 	var from int64
-	for _, call := range append(callsForPlans(t, w), deferredCallsForPlans(t, newWorldOn(t, w.databaseURL, withDeferral(store.Caps{Call: 10_000, Payer: 1000 * dollar, Total: 1_000_000 * dollar})))...) {
+	for _, call := range callsForPlans(t, w) {
 		from = size(t, log)
 		call.make()
 		statements := explained(t, log, from)
@@ -85,7 +85,7 @@ func TestPlans(t *testing.T) {
 				} else if node.Relation != "" {
 					text += " on " + node.Relation
 				}
-				if node.NodeType == "Seq Scan" && node.Relation != "deferred_totals" { // that has sixteen rows for ever
+				if node.NodeType == "Seq Scan" {
 					bad++
 					text = "!! " + text
 					t.Errorf("%s scans %s: %s", call.name, node.Relation, statement.text())
@@ -186,7 +186,6 @@ func seedForPlans(t *testing.T, databaseURL string) {
 			state, lease_until, created_at, updated_at, answer)
 		 SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa', '0xb' || n % 1000, '0xc' || n, '0xd', 1000, now(), 'getOwnAgent', NULL, sha256(n::text::bytea), sha256(n::text::bytea),
 			'delivered', now(), now(), now(), 'x' FROM generate_series(1, 200000) n`,
-		`INSERT INTO deferred_payers SELECT 'eip155:84532', '0xa', '0xb' || n, 0 FROM generate_series(1, 100000) n`,
 		`INSERT INTO registrations SELECT 'reserved_' || n, sha256('x'), '0xb', 5, now() FROM generate_series(1, 20000) n`,
 		`INSERT INTO blocks SELECT a.id, b.id, now() FROM (SELECT id, row_number() OVER () n FROM agents LIMIT 20000) a JOIN (SELECT id, row_number() OVER () n FROM agents LIMIT 20001) b ON b.n = a.n + 1`,
 		`INSERT INTO reactions SELECT conversation_id, number, sender_id, '👍', now() FROM messages LIMIT 100000`,
@@ -275,22 +274,6 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 	post(alice, "/search/groups", `{"query":"renamed"}`)
 	post(alice, "/search/channels", `{"query":"storm warnings"}`)
 	return calls
-}
-
-// deferredCallsForPlans are the calls whose statements differ where payments settle later.
-func deferredCallsForPlans(t *testing.T, w *world) []planCall {
-	t.Helper()
-	carol, dave := w.agent("plans_carl"), w.agent("plans_dave")
-	carol.send(dave, "a first message")
-	return []planCall{
-		{"deferred: POST /chat/private/send", func() { carol.send(dave, "another message") }},
-		{"deferred: GET /agent/unread", func() {
-			a := w.call(http.MethodGet, "/agent/unread", "", "X-API-KEY", dave.key, "PAYMENT-SIGNATURE", w.signFor(dave.wallet, http.MethodGet, "/agent/unread"))
-			if a.status != http.StatusOK {
-				t.Errorf("deferred GET /agent/unread: %v", a)
-			}
-		}},
-	}
 }
 
 func (a *agent) pay(t *testing.T, path, body string) answer {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/parley-chat/parley/store"
@@ -21,80 +20,26 @@ const (
 	recoverEvery = time.Second
 	// atATime is how many payments the worker settles at once: a facilitator waits for a block with each.
 	atATime = 64
-	// mostClaimed is how many payments wait for that in this server; more wait in the database.
-	mostClaimed = 4 * atATime
 	// maxAttempts is after how many attempts a payment is left to the operator: some hours, since the pauses grow.
 	maxAttempts = 50
-	// keepAnswers is how long a long answer is kept after the end of its payment, as the contract says.
-	keepAnswers = time.Hour
-	// eraseEvery is how often the worker looks for answers that are kept no longer, and eraseAtOnce how many it erases in
-	// one transaction.
-	eraseEvery  = time.Minute
-	eraseAtOnce = 500
+	// cleanUpEvery is how often the worker looks for what is kept no longer, and cleanUpAtOnce how many rows it takes in one
+	// statement.
+	cleanUpEvery  = time.Minute
+	cleanUpAtOnce = 500
 )
 
-// claimed is an open payment that is leased to this server. paid is what came with the call; nil if that was long ago.
-type claimed struct {
-	row  *store.Payment
-	paid *payment
-}
-
-// claims are the payments that the worker of this server takes up next.
-type claims struct {
-	queue    chan claimed
-	reserved atomic.Int64 // places in the queue that are taken, or spoken for
-	open     atomic.Bool  // the worker runs
-}
-
-// reserve takes n places in the queue, if there are so many, and a worker.
-func (c *claims) reserve(n int64) bool {
-	if !c.open.Load() {
-		return false
-	}
-	if c.reserved.Add(n) > int64(cap(c.queue)) {
-		c.reserved.Add(-n)
-		return false
-	}
-	return true
-}
-
-// Recover finishes what a crash, a lost answer or a facilitator that was away has left open, and collects what is owed,
-// until ctx ends. Any number of servers may do so on one database.
+// Recover finishes what a crash, a lost answer or an unavailable facilitator has left open, until ctx ends. Any number of
+// servers may do so on one database.
 func (s *Server) Recover(ctx context.Context) {
-	s.claims.open.Store(true)
-	defer s.claims.open.Store(false)
 	var running sync.WaitGroup
 	defer running.Wait()
-	var more atomic.Bool // the last look found as much as it asked for
-	for range atATime {
-		running.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case next := <-s.claims.queue:
-					s.claims.reserved.Add(-1)
-					crash("claimed")
-					s.takeUp(context.WithoutCancel(ctx), next)
-					if more.Load() && len(s.claims.queue) == 0 {
-						s.wakeUp()
-					}
-				}
-			}
-		})
-	}
-	running.Go(func() { s.eraseAnswers(ctx) })
+	running.Go(func() { s.cleanUp(ctx) })
+	places := make(chan struct{}, atATime)
 	for tick := time.NewTicker(recoverEvery); ; {
 		s.writeUnclear(ctx)
-		if s.facilitator.ready() && s.claims.reserve(atATime) {
-			rows, err := s.store.ClaimOpenPayments(ctx, s.config.Network.ID, strings.ToLower(s.config.Network.Asset), atATime, maxAttempts, lease)
-			if err != nil && ctx.Err() == nil {
-				s.log.WarnContext(ctx, "look for open payments", "error", err)
-			}
-			s.claims.reserved.Add(int64(len(rows)) - atATime)
-			more.Store(len(rows) == atATime)
-			for i := range rows {
-				s.claims.queue <- claimed{&rows[i], nil}
+		for s.facilitator.ready() && ctx.Err() == nil {
+			if free := cap(places) - len(places); free == 0 || s.claim(ctx, free, places, &running) < free {
+				break
 			}
 		}
 		select {
@@ -106,13 +51,33 @@ func (s *Server) Recover(ctx context.Context) {
 	}
 }
 
-// eraseAnswers keeps the ledger's answers from growing without end, until ctx ends.
-func (s *Server) eraseAnswers(ctx context.Context) {
-	for tick := time.NewTicker(eraseEvery); ; {
-		for n := eraseAtOnce; n == eraseAtOnce && ctx.Err() == nil; {
+// claim takes up to free open payments, makes an attempt at each in a goroutine of its own, and returns how many there were.
+func (s *Server) claim(ctx context.Context, free int, places chan struct{}, running *sync.WaitGroup) int {
+	rows, err := s.store.ClaimOpenPayments(ctx, s.config.Network.ID, strings.ToLower(s.config.Network.Asset), free, maxAttempts, lease)
+	if err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "look for open payments", "error", err)
+	}
+	for i := range rows {
+		places <- struct{}{}
+		running.Go(func() {
+			crash("claimed")
+			s.takeUp(context.WithoutCancel(ctx), &rows[i])
+			<-places
+			if len(rows) == free { // there may be more
+				s.wakeUp()
+			}
+		})
+	}
+	return len(rows)
+}
+
+// cleanUp keeps the ledger from growing with what nobody may ask for any more, until ctx ends.
+func (s *Server) cleanUp(ctx context.Context) {
+	for tick := time.NewTicker(cleanUpEvery); ; {
+		for n := cleanUpAtOnce; n == cleanUpAtOnce && ctx.Err() == nil; {
 			var err error
-			if n, err = s.store.EraseAnswers(ctx, time.Now().Add(-keepAnswers), eraseAtOnce); err != nil && ctx.Err() == nil {
-				s.log.WarnContext(ctx, "erase answers", "error", err)
+			if n, err = s.store.CleanUp(ctx, cleanUpAtOnce); err != nil && ctx.Err() == nil {
+				s.log.WarnContext(ctx, "clean the ledger up", "error", err)
 			}
 		}
 		select {
@@ -133,8 +98,9 @@ func (s *Server) wakeUp() {
 
 // unclearPayment is a payment whose outcome is not known, and what is.
 type unclearPayment struct {
-	row  *store.Payment
-	what store.Unclear
+	row   *store.Payment
+	what  store.Unclear
+	until time.Time // somebody else has taken it up by then
 }
 
 // unclearPayments are those that could not be written down, because the database was away. They are this server's until
@@ -162,40 +128,28 @@ func (u *unclearPayments) take() []unclearPayment {
 func (s *Server) writeUnclear(ctx context.Context) {
 	for _, payment := range s.unwritten.take() {
 		err := s.store.PaymentUnclear(ctx, payment.row, payment.what)
-		if err != nil && !errors.Is(err, store.ErrPaymentMoved) && time.Now().Before(payment.row.LeaseUntil) {
+		if err != nil && !errors.Is(err, store.ErrPaymentMoved) && time.Now().Before(payment.until) {
 			s.unwritten.add(payment)
 		}
 	}
 }
 
 // takeUp makes one attempt at a payment that was claimed, and logs what came of it.
-func (s *Server) takeUp(ctx context.Context, next claimed) {
-	row := next.row
+func (s *Server) takeUp(ctx context.Context, row *store.Payment) {
 	ctx, cancel := context.WithTimeout(ctx, lease)
 	defer cancel()
-	was, err := row.State, error(nil)
+	var err error
 	func() {
 		defer func() {
 			if value := recover(); value != nil { // one broken payment must not end the server
 				err = fmt.Errorf("panic: %v", value)
 			}
 		}()
-		switch {
-		case time.Until(row.LeaseUntil) < settleTimeout: // it has waited for too long: an attempt could outlast the lease
-			err = s.outcomeUnknown(ctx, row, &unclearSettlement{store.Unclear{Reason: "waits for the facilitator", Sent: false}, nil})
-		case row.State == store.PaymentOwed:
-			err = s.collect(ctx, next)
-		default:
-			was = store.PaymentUnknown
-			err = s.redeliver(ctx, row)
-		}
+		err = s.redeliver(ctx, row)
 	}()
-	if err == nil && was == store.PaymentOwed && row.Attempts == 1 {
-		return // as it should be: the call that owes it has its own line
-	}
 	attributes := []slog.Attr{
 		slog.String("payment_id", row.ID.String()), slog.String("operation", row.Operation), slog.String("payer", row.Payer),
-		slog.String("was", was), slog.Int("attempts", row.Attempts), slog.Float64("age_s", time.Since(row.CreatedAt).Seconds()),
+		slog.Int("attempts", row.Attempts), slog.Float64("age_s", row.Now.Sub(row.CreatedAt).Seconds()),
 	}
 	level := slog.LevelInfo
 	if p, ok := errors.AsType[*problem](err); ok {
@@ -253,33 +207,6 @@ func (s *Server) redeliver(ctx context.Context, row *store.Payment) error {
 	return c.Handler()(c)
 }
 
-// collect settles a payment whose effect is there already.
-func (s *Server) collect(ctx context.Context, next claimed) (err error) {
-	row, paid := next.row, next.paid
-	if paid == nil {
-		if paid, err = s.stored(row); err != nil {
-			return err
-		}
-	}
-	transaction, err := s.attempt(ctx, row, paid)
-	if err == nil {
-		if err := s.store.PaymentCollected(row, transaction); err != nil {
-			return err
-		}
-		s.metrics.payment(row, outcomeCollected)
-		return nil
-	}
-	no, refused := errors.AsType[*refusedSettlement](err)
-	if !refused {
-		return s.outcomeUnknown(ctx, row, err)
-	}
-	if failed := s.store.PaymentDefaulted(ctx, row, no.reason); failed != nil {
-		return failed
-	}
-	s.metrics.payment(row, outcomeDefaulted)
-	return err
-}
-
 // stored is the payment of a row of the ledger, as it was when it came.
 func (s *Server) stored(row *store.Payment) (*payment, error) {
 	operation := s.byID[row.Operation]
@@ -299,7 +226,7 @@ func (s *Server) stored(row *store.Payment) (*payment, error) {
 	s.completeV1(payload, operation)
 	paid := &payment{
 		id: row.ID, operation: operation, payload: payload, request: row.Request, caller: row.AgentID,
-		offer:   s.config.Network.Requirements(uint64(row.Amount), row.PayTo, s.config.maxTimeoutSeconds()), //nolint:gosec // positive
+		offer:   s.config.Network.Requirements(uint64(row.Amount), row.PayTo, maxTimeoutSeconds), //nolint:gosec // positive
 		checked: x402.Checked{Payer: row.Payer, Nonce: row.Nonce, ValidBefore: row.ValidBefore},
 	}
 	copy(paid.fingerprint[:], row.Fingerprint)

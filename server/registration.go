@@ -12,7 +12,7 @@ import (
 // RequestAccount reserves the username and issues its TAN.
 func (s *Server) RequestAccount(ctx context.Context, req gen.RequestAccountRequestObject) (gen.RequestAccountResponseObject, error) {
 	tan := newTAN()
-	if err := s.transaction(ctx).RequestAccount(ctx, req.Body.RequestedUsername, paymentFrom(ctx).checked.Payer, tan); err != nil {
+	if err := s.transaction(ctx).RequestAccount(ctx, req.Body.RequestedUsername, paymentFrom(ctx).checked.Payer, tan, paymentFrom(ctx).id); err != nil {
 		return nil, err
 	}
 	return gen.RequestAccount200JSONResponse{Success: true, TAN: &tan, Message: "TAN issued; create the account with it within 10 minutes"}, nil
@@ -29,14 +29,6 @@ func (s *Server) CreateAccount(ctx context.Context, req gen.CreateAccountRequest
 		return nil, err
 	}
 	return gen.CreateAccount200JSONResponse{Success: true, APIKey: &key, Message: "account created; keep the API key, it is shown only once"}, nil
-}
-
-// beforeRehearsal is what must be remembered although the rehearsal is rolled back: wrong tries of a TAN.
-func (s *Server) beforeRehearsal(ctx context.Context, paid *payment, request any) error {
-	if req, ok := request.(gen.CreateAccountRequestObject); ok {
-		return s.store.TryTAN(ctx, req.Body.Username, typedTAN(req.Body.TAN), paid.id)
-	}
-	return nil
 }
 
 // reserve keeps what must not change hands between rehearsal and delivery, where the specification reserves it.

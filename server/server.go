@@ -30,8 +30,6 @@ type Config struct {
 	FacilitatorURL string       // for the contract; calls go through the Facilitator
 	Skill          Skill
 	LegacyX402     bool // also publish /.well-known/x402, which only old crawlers read and new ones warn about
-	// Deferred lets cheap calls be answered before they settle, within these bounds; zero turns it off.
-	Deferred store.Caps
 }
 
 // Skill is where and how the operator publishes the agent skill (GET /skill).
@@ -53,8 +51,8 @@ type Server struct {
 	health      healthCache
 	echo        *echo.Echo
 	wake        chan struct{} // for the recovery worker: there is more to be done
-	claims      claims
-	recent      *recent
+	wallets     wallets
+	slots       *slots
 	unwritten   unclearPayments
 	metrics     *metrics
 }
@@ -74,7 +72,7 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 	}
 	s := &Server{
 		config: config, store: database, facilitator: newGuard(facilitator, log), chain: chain, log: log, checker: checker,
-		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1), claims: claims{queue: make(chan claimed, mostClaimed)}, recent: newRecent(),
+		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1), slots: newSlots(),
 	}
 	s.metrics = newMetrics(database, s.facilitator)
 	for _, operation := range operations {

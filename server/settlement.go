@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -19,6 +20,8 @@ const (
 	settleTimeout = 90 * time.Second
 	// lease is how long a payment belongs to the server that settles it; after that another may take it up.
 	lease = settleTimeout + 15*time.Second
+	// usedBefore is how long before its row an authorization may have been used on the chain and still count as this payment.
+	usedBefore = time.Minute
 	// underWay is how long an attempt may still move money after its answer was lost. Only after that does a later refusal
 	// say anything about it, unless the chain itself can be asked.
 	underWay = 30 * time.Second
@@ -26,6 +29,7 @@ const (
 
 // Chain tells what became of an authorization: x402.Chain, over JSON-RPC.
 type Chain interface {
+	Balance(ctx context.Context, asset, holder string) (uint64, error)
 	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)
 	HasCode(ctx context.Context, address string) (bool, error)
 }
@@ -38,33 +42,10 @@ func (s *Server) payFirst(ctx context.Context, paid *payment, request any, handl
 	if !s.facilitator.ready() {
 		return nil, s.away(errAway)
 	}
-	if s.mayDefer(paid) {
-		receipt, err := s.deliverFirst(ctx, paid, handle)
-		if !errors.Is(err, store.ErrOverCap) {
-			return receipt, err
-		}
-	}
-	if !paid.checked.Conclusive {
-		if err := s.verify(ctx, paid); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.beforeRehearsal(ctx, paid, request); err != nil {
+	if err := s.checkFunds(ctx, paid); err != nil {
 		return nil, err
 	}
-	// The rules speak before any money moves: their refusal is free.
-	var rehearsed []byte
-	rehearse := func(tx *store.Store) (err error) {
-		rehearsed, err = handle(ctx, tx)
-		return err
-	}
-	var err error
-	if paid.operation.readOnly {
-		err = rehearse(s.store)
-	} else {
-		err = s.store.Rehearse(ctx, rehearse)
-		rehearsed = nil // its ids were rolled back
-	}
+	read, err := s.dryRun(ctx, paid, handle)
 	if err != nil {
 		return nil, err
 	}
@@ -73,21 +54,45 @@ func (s *Server) payFirst(ctx context.Context, paid *payment, request any, handl
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
 	defer cancel()
 	row := paid.row()
-	row.Request = paid.request
 	if caller := callerFrom(ctx); caller != nil {
 		row.KeyHash = caller.KeyHash
 	}
-	err = s.store.Transaction(ctx, func(tx *store.Store) error {
+	if err := s.begin(ctx, row, paid, request); err != nil {
+		return nil, err
+	}
+	paid.begun = true
+	crash("begun")
+	return s.settle(ctx, row, paid, read, handle)
+}
+
+// dryRun finds out whether the operation's rules allow the call, before any money moves: their refusal is free. The response
+// of a read is returned; it is the one that will be paid for.
+func (s *Server) dryRun(ctx context.Context, paid *payment, handle handler) (read []byte, err error) {
+	release, err := s.slots.acquire(ctx, paid, s.wallets.settledLately(paid.checked.Payer))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if paid.operation.readOnly {
+		return handle(ctx, s.store)
+	}
+	return nil, s.store.DryRun(ctx, func(tx *store.Store) error {
+		_, err := handle(ctx, tx)
+		return err
+	})
+}
+
+// begin writes the payment as settling, with what the operation reserves.
+func (s *Server) begin(ctx context.Context, row *store.Payment, paid *payment, request any) error {
+	if paid.operation.secured {
+		return s.store.BeginSettlement(ctx, row, lease)
+	}
+	return s.store.Transaction(ctx, func(tx *store.Store) error {
 		if err := tx.BeginSettlement(ctx, row, lease); err != nil {
 			return err
 		}
 		return s.reserve(ctx, tx, paid, request)
 	})
-	if err != nil {
-		return nil, err
-	}
-	crash("begun")
-	return s.settle(ctx, row, paid, rehearsed, handle)
 }
 
 // payAgain takes up a payment whose outcome nobody knows yet. It goes on with the payment as it is in the ledger: what
@@ -119,8 +124,9 @@ func (s *Server) verify(ctx context.Context, paid *payment) error {
 }
 
 func (s *Server) away(cause error) *problem {
-	return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2, cause: cause,
-		message: "the payment facilitator is away and nothing was taken; send the same request with the same payment again"}
+	wait := max(2, int(math.Ceil(s.facilitator.backOff().Seconds())))
+	return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: wait, cause: cause,
+		message: "the payment facilitator is unavailable and nothing was taken; send the same request with the same payment again"}
 }
 
 // settle moves the money, then delivers.
@@ -131,7 +137,7 @@ func (s *Server) settle(ctx context.Context, row *store.Payment, paid *payment, 
 	}
 	no, refused := errors.AsType[*refusedSettlement](err)
 	if !refused {
-		return nil, s.outcomeUnknown(ctx, row, err)
+		return nil, s.notSettled(ctx, row, err)
 	}
 	switch err := s.store.PaymentFailed(ctx, row, no.reason); {
 	case errors.Is(err, store.ErrPaymentMoved):
@@ -141,6 +147,17 @@ func (s *Server) settle(ctx context.Context, row *store.Payment, paid *payment, 
 	}
 	s.metrics.payment(row, outcomeRefused)
 	return nil, s.settlementFailed(paid, no.reason)
+}
+
+// notSettled answers an attempt without a clear outcome. A first one that the facilitator certainly never heard of leaves no
+// trace: nothing was taken, and nothing is open.
+func (s *Server) notSettled(ctx context.Context, row *store.Payment, cause error) error {
+	unclear, ok := errors.AsType[*unclearSettlement](cause)
+	if !ok || unclear.Sent || row.Attempts > 1 || row.UnclearAt != nil || s.store.AbandonSettlement(ctx, row) != nil {
+		return s.outcomeUnknown(ctx, row, cause)
+	}
+	s.metrics.payment(row, outcomeNotSent)
+	return s.away(cause)
 }
 
 // refusedSettlement says that the money did not move and will not.
@@ -181,7 +198,7 @@ func (s *Server) attempt(ctx context.Context, row *store.Payment, paid *payment)
 	asked := time.Now()
 	settled, err := s.facilitator.Settle(settling, paid.payload, paid.offer)
 	s.metrics.settling.WithLabelValues(strconv.FormatBool(err == nil)).Observe(time.Since(asked).Seconds())
-	if row.Attempts > 1 || row.State == store.PaymentOwed {
+	if row.Attempts > 1 {
 		crash("resettled")
 	}
 	if err != nil {
@@ -207,6 +224,10 @@ func (s *Server) attempt(ctx context.Context, row *store.Payment, paid *payment)
 			return "", unclear
 		}
 		return transaction, err
+	case row.Attempts == 1 && reason == x402.ReasonNonceAlreadyUsed, row.FailureReason == x402.ReasonNonceAlreadyUsed:
+		// Somebody else has used it, perhaps to pay us: only the chain can tell, and nobody can ask it.
+		unclear.Reason = x402.ReasonNonceAlreadyUsed
+		return "", unclear
 	case row.Attempts == 1:
 		return "", &refusedSettlement{reason}
 	case reason == x402.ReasonNonceAlreadyUsed:
@@ -216,7 +237,7 @@ func (s *Server) attempt(ctx context.Context, row *store.Payment, paid *payment)
 		// The window is looked at before the nonce, so this does not say whether an earlier attempt moved the money.
 		unclear.Reason = "expired before its outcome was known"
 		return "", unclear
-	case row.UnclearAt == nil || time.Since(*row.UnclearAt) > underWay:
+	case row.UnclearAt == nil || row.Now.Sub(*row.UnclearAt) > underWay:
 		return "", &refusedSettlement{reason}
 	}
 	return "", unclear
@@ -231,6 +252,9 @@ func (s *Server) lookAtChain(ctx context.Context, row *store.Payment) (string, e
 	switch {
 	case err != nil:
 		return "", &unclearSettlement{store.Unclear{Reason: "the chain does not say", Sent: true, Refused: true}, err}
+	case state.Used && row.Attempts == 1 && !state.At.IsZero() && state.At.Before(row.CreatedAt.Add(-usedBefore)):
+		// It stood on the chain for everybody to read before it came here, so whoever sends it need not be its payer.
+		return "", &refusedSettlement{"the authorization was used before it was sent here"}
 	case state.Used && strings.EqualFold(state.To, row.PayTo) && state.Amount == uint64(row.Amount): //nolint:gosec // positive
 		return state.Transaction, nil
 	case state.Used:
@@ -254,18 +278,20 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 				return err
 			}
 		}
-		sealed, err := sealAnswer(paid.secret(), paid.request, answer)
-		if err != nil {
-			return err
+		delivery := store.Delivery{Payment: row.ID, Fingerprint: paid.fingerprint[:], Transaction: transaction}
+		if !paid.operation.readOnly || len(answer) <= maxStoredRead {
+			if delivery.Answer, err = sealAnswer(paid.request, answer); err != nil {
+				return err
+			}
 		}
 		crash("delivering")
-		return tx.PaymentDelivered(ctx, row.ID, paid.fingerprint[:], transaction, sealed)
+		return tx.PaymentDelivered(delivery)
 	}
 	var err error
 	if answer != nil {
 		err = finish(s.store)
 	} else {
-		err = s.store.Transaction(ctx, finish)
+		err = s.store.BatchedTransaction(ctx, finish)
 	}
 	unclear := &unclearSettlement{store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction}, err}
 	refusal, refused := errors.AsType[*store.Refusal](err)
@@ -273,6 +299,7 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 	case err == nil:
 		crash("delivered")
 		s.metrics.payment(row, outcomeDelivered)
+		s.wallets.settled(row.Payer)
 		return &receipt{body: answer, settled: settled}, nil
 	case errors.Is(err, store.ErrPaymentMoved):
 		return nil, err
@@ -303,7 +330,7 @@ func (s *Server) outcomeUnknown(ctx context.Context, row *store.Payment, cause e
 		err := s.store.PaymentUnclear(context.WithoutCancel(ctx), row, unclear.Unclear)
 		if err != nil && !errors.Is(err, store.ErrPaymentMoved) {
 			cause = errors.Join(cause, err)
-			s.unwritten.add(unclearPayment{row, unclear.Unclear})
+			s.unwritten.add(unclearPayment{row, unclear.Unclear, time.Now().Add(lease)})
 		}
 	}
 	s.metrics.payment(row, outcomeUnclear)

@@ -74,11 +74,6 @@ func withChain(_ *server.Config, chain *server.Chain, facilitatorURL string) {
 	*chain = &x402.Chain{URL: facilitatorURL + "/rpc"}
 }
 
-// withDeferral lets the server answer cheap calls before they settle.
-func withDeferral(caps store.Caps) setting {
-	return func(config *server.Config, _ *server.Chain, _ string) { config.Deferred = caps }
-}
-
 func newWorldOn(t testing.TB, databaseURL string, settings ...setting) *world {
 	t.Helper()
 	w := (&place{log: &safeBuffer{}, databaseURL: databaseURL}).seenBy(t)
@@ -145,7 +140,7 @@ func (w *world) secret(texts ...string) {
 // recover runs the recovery worker until no payment is open.
 func (w *world) recover() {
 	w.t.Helper()
-	const states = `'settling', 'unknown', 'owed'`
+	const states = `'settling', 'unknown'`
 	if w.recoverUntil(func() bool { return w.count("SELECT count(*) FROM payments WHERE state IN ("+states+")") == 0 }) {
 		return
 	}

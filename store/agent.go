@@ -13,7 +13,8 @@ import (
 )
 
 // Agent is an account. KeyHash is the SHA-256 of its API key; the key itself is stored nowhere. PreviousKeyHash is that
-// of the key before the last rotation, until the new key is used.
+// of the key before the last rotation, and KeyPayment the payment whose stored response holds the key: both until the key is
+// used for the first time.
 type Agent struct {
 	ID              uuid.UUID
 	Username        string
@@ -21,6 +22,7 @@ type Agent struct {
 	IsDiscoverable  bool
 	KeyHash         []byte
 	PreviousKeyHash []byte
+	KeyPayment      *uuid.UUID
 	CreatedAt       time.Time
 }
 
@@ -68,12 +70,12 @@ func (s *Store) AgentByID(ctx context.Context, id uuid.UUID) (*Agent, error) {
 	return oneAgent(gorm.G[Agent](s.db).Where("id = ?", id).Take(ctx))
 }
 
-// RotateKey gives the agent a new key. ErrKeyReplaced if the key that the caller came with is not the agent's any more:
+// RotateKey gives the agent a new key, which the response to the payment holds. ErrKeyReplaced if the key that the caller came with is not the agent's any more:
 // of two rotations that race, the second must not replace a key that its caller has never seen.
-func (s *Store) RotateKey(ctx context.Context, agent *Agent, newHash []byte) error {
+func (s *Store) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payment uuid.UUID) error {
 	rotated, err := gorm.G[uuid.UUID](s.db).Raw(`
-		UPDATE agents SET key_hash = @new, previous_key_hash = key_hash WHERE id = @id AND key_hash = @old RETURNING id`,
-		map[string]any{"id": agent.ID, "old": agent.KeyHash, "new": newHash}).Find(ctx)
+		UPDATE agents SET key_hash = @new, previous_key_hash = key_hash, key_payment = @payment WHERE id = @id AND key_hash = @old RETURNING id`,
+		map[string]any{"id": agent.ID, "old": agent.KeyHash, "new": newHash, "payment": payment}).Find(ctx)
 	if err != nil {
 		return fmt.Errorf("rotate key: %w", err)
 	}
@@ -93,12 +95,17 @@ func (s *Store) forgetAgent(id uuid.UUID) {
 	s.agents.forget(id)
 }
 
-// ForgetPreviousKey ends what the agent's previous key was still good for.
-func (s *Store) ForgetPreviousKey(ctx context.Context, agent *Agent) error {
-	err := gorm.G[Agent](s.db).Exec(ctx, `UPDATE agents SET previous_key_hash = NULL WHERE id = ? AND previous_key_hash = ?`,
-		agent.ID, agent.PreviousKeyHash)
+// KeyUsed ends what was kept until the agent's key was used for the first time: the response that holds it, and the key
+// before it.
+func (s *Store) KeyUsed(ctx context.Context, agent *Agent) error {
+	_, err := find[uuid.UUID](ctx, s, `
+		WITH used AS (
+			UPDATE agents SET previous_key_hash = NULL, key_payment = NULL WHERE id = @id AND key_hash = @key RETURNING id
+		)
+		UPDATE payments SET answer = NULL WHERE id = @payment AND answer IS NOT NULL AND EXISTS (SELECT FROM used) RETURNING id`,
+		pgx.NamedArgs{"id": agent.ID, "key": agent.KeyHash, "payment": agent.KeyPayment})
 	if err != nil {
-		return fmt.Errorf("forget previous key: %w", err)
+		return fmt.Errorf("note the use of a key: %w", err)
 	}
 	s.forgetAgent(agent.ID)
 	return nil

@@ -49,12 +49,12 @@ func (c *agentCache) get(key [sha256.Size]byte) (*Agent, int) {
 	return nil, c.changes
 }
 
-// put remembers an agent that was loaded after get, unless something has changed meanwhile. One with a previous key is
-// between two keys, and not remembered.
+// put remembers an agent that was loaded after get, unless something has changed meanwhile. One whose key was not used yet is
+// not remembered.
 func (c *agentCache) put(key [sha256.Size]byte, agent Agent, changes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.live || changes != c.changes || agent.PreviousKeyHash != nil {
+	if !c.live || changes != c.changes || agent.KeyPayment != nil {
 		return
 	}
 	if len(c.byKey) >= maxCachedAgents {

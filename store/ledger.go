@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -129,14 +128,13 @@ type PaymentSum struct {
 }
 
 // PaymentSums are the payments of one operation that were begun on one day (UTC), by what became of them. Open are
-// those in the states settling, unknown and owed.
+// those in the states settling and unknown.
 type PaymentSums struct {
 	Day           time.Time
 	Operation     string
 	Delivered     PaymentSum `gorm:"embedded;embeddedPrefix:delivered_"`
 	Undeliverable PaymentSum `gorm:"embedded;embeddedPrefix:undeliverable_"`
 	Failed        PaymentSum `gorm:"embedded;embeddedPrefix:failed_"`
-	Defaulted     PaymentSum `gorm:"embedded;embeddedPrefix:defaulted_"`
 	Open          PaymentSum `gorm:"embedded;embeddedPrefix:open_"`
 }
 
@@ -151,7 +149,7 @@ func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) ([]Paymen
 	sums, err := gorm.G[PaymentSums](s.db).Raw(`
 		SELECT date_trunc('day', created_at, @zone) AS day, operation, `+strings.Join([]string{
 		sum("delivered", `'delivered'`), sum("undeliverable", `'undeliverable'`), sum("failed", `'failed'`),
-		sum("defaulted", `'defaulted'`), sum("open", `'settling', 'unknown', 'owed'`),
+		sum("open", `'settling', 'unknown'`),
 	}, ", ")+` FROM payments WHERE `+where+` GROUP BY day, operation ORDER BY day, operation`, values).Find(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("add payments up: %w", err)
@@ -173,43 +171,19 @@ func (s *Store) PaymentTerms(ctx context.Context) ([]PaymentTerms, error) {
 	return terms, nil
 }
 
-// ResolveSettled records that a payment of unknown outcome, or one that is owed, was settled in this transaction, 0x and
-// 64 hex digits, as somebody has seen on the chain. It is free to be taken up at once: an open payment with a transaction
-// is not settled again. ErrPaymentMoved if its outcome is not unknown, or a server is at it.
+// ResolveSettled records that a payment of unknown outcome was settled in this transaction, 0x and 64 hex digits, as somebody
+// has seen on the chain. It is free to be taken up at once: an open payment with a transaction is not settled again.
+// ErrPaymentMoved if its outcome is not unknown, or a server is at it.
 func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction string) error {
 	return s.movePayment(ctx, `UPDATE payments SET transaction = @transaction, lease_until = now(), updated_at = now()
-		WHERE id = @id AND state IN ('unknown', 'owed') AND owner IS NULL RETURNING id`, map[string]any{"id": id, "transaction": transaction})
+		WHERE id = @id AND state = 'unknown' AND owner IS NULL RETURNING id`, map[string]any{"id": id, "transaction": transaction})
 }
 
-// ResolveFailed closes a payment that, as somebody has seen on the chain, was not settled and never can be: one of
-// unknown outcome has failed, on one that is owed its payer has defaulted. ErrPaymentMoved if its outcome is not unknown,
-// or known to be settled, or a server is at it.
+// ResolveFailed closes a payment of unknown outcome that, as somebody has seen on the chain, was not settled and never can
+// be. ErrPaymentMoved if its outcome is not unknown, or known to be settled, or a server is at it.
 func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) error {
-	return s.Transaction(ctx, func(tx *Store) error {
-		taken, err := gorm.G[Payment](tx.db).Raw(`UPDATE payments SET state = CASE state WHEN 'unknown' THEN 'settling' ELSE state END
-			WHERE id = ? AND state IN ('unknown', 'owed') AND owner IS NULL AND transaction = '' RETURNING id, attempts, state`, id).Find(ctx)
-		switch {
-		case err != nil:
-			return fmt.Errorf("resolve payment: %w", err)
-		case len(taken) == 0:
-			return ErrPaymentMoved
-		case taken[0].State == PaymentOwed:
-			return tx.PaymentDefaulted(ctx, &taken[0], reason)
-		}
-		return tx.PaymentFailed(ctx, &taken[0], reason)
-	})
-}
-
-// EraseAnswers erases long answers whose payments could not be used any more before a moment: at most limit of them, and
-// returns how many. Short ones stay: they cost no more than the row, and may hold a key or a TAN. A row that somebody else
-// holds waits for the next time.
-func (s *Store) EraseAnswers(ctx context.Context, before time.Time, limit int) (int, error) {
-	erased, err := find[uuid.UUID](ctx, s, `
-		UPDATE payments SET answer = NULL WHERE id = ANY (ARRAY(
-			SELECT id FROM payments WHERE octet_length(answer) > 512 AND valid_before < @before ORDER BY valid_before LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
-		)) RETURNING id`, pgx.NamedArgs{"before": before, "limit": limit})
-	if err != nil {
-		return 0, fmt.Errorf("erase answers: %w", err)
-	}
-	return len(erased), nil
+	return s.movePayment(ctx, `
+		WITH released AS (UPDATE registrations SET claimed_by = NULL WHERE claimed_by = @id)
+		UPDATE payments SET state = 'failed', failure_reason = @reason, payment_identifier = NULL, `+forget+`
+		WHERE id = @id AND state = 'unknown' AND owner IS NULL AND transaction = '' RETURNING id`, map[string]any{"id": id, "reason": reason})
 }

@@ -21,15 +21,14 @@ func fillLedger(t *testing.T, connection *pgx.Conn, n int, agent uuid.UUID) {
 	t.Helper()
 	_, err := connection.Exec(t.Context(), `
 		INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint,
-			signature_hash, payment_identifier, request, payload, shard, state, transaction, failure_reason, attempts, lease_until, answer, created_at, updated_at)
+			signature_hash, payment_identifier, request, payload, state, transaction, failure_reason, attempts, lease_until, answer, created_at, updated_at)
 		SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa', CASE WHEN i % 2 = 0 THEN '0xaa' ELSE '0xbb' END, '0x' || i, '0xd', i, at + interval '1 hour',
 			(ARRAY['send', 'create', 'search'])[1 + i % 3], CASE WHEN i % 5 = 0 THEN CAST($2 AS uuid) END, sha256('x'), sha256('x'), 'identifier-' || i,
-			CASE WHEN state IN ('settling', 'unknown') THEN CAST('secret' AS bytea) END, CASE WHEN state IN ('settling', 'unknown', 'owed') THEN CAST('secret' AS bytea) END,
-			CASE WHEN state = 'owed' THEN 3 END,
+			CASE WHEN state IN ('settling', 'unknown') THEN CAST('secret' AS bytea) END, CASE WHEN state IN ('settling', 'unknown') THEN CAST('secret' AS bytea) END,
 			state, CASE WHEN state = 'delivered' THEN '0xf' || i ELSE '' END, CASE WHEN state = 'failed' THEN 'too poor' ELSE '' END, 1, at + interval '1 minute',
 			CASE WHEN state = 'delivered' THEN CAST('secret' AS bytea) END, at, at + interval '1 second'
 		FROM (
-			SELECT i, (ARRAY['settling', 'unknown', 'delivered', 'failed', 'undeliverable', 'owed', 'defaulted'])[1 + i % 7] AS state,
+			SELECT i, (ARRAY['settling', 'unknown', 'delivered', 'failed', 'undeliverable'])[1 + i % 5] AS state,
 				TIMESTAMPTZ '2026-05-01 00:00:00Z' + (i - 1) / 3 * interval '5 minutes' AS at
 			FROM generate_series(1, $1) AS i
 		) AS made`, n, agent)
@@ -80,8 +79,8 @@ func TestPaymentRecords(t *testing.T) {
 		filter store.PaymentFilter
 		passes func(r store.PaymentRecord) bool
 	}{
-		"a state":       {store.PaymentFilter{States: []string{"owed"}}, func(r store.PaymentRecord) bool { return r.State == "owed" }},
-		"two states":    {store.PaymentFilter{States: []string{"owed", "unknown"}}, func(r store.PaymentRecord) bool { return r.State == "owed" || r.State == "unknown" }},
+		"a state":       {store.PaymentFilter{States: []string{"failed"}}, func(r store.PaymentRecord) bool { return r.State == "failed" }},
+		"two states":    {store.PaymentFilter{States: []string{"failed", "unknown"}}, func(r store.PaymentRecord) bool { return r.State == "failed" || r.State == "unknown" }},
 		"no state":      {store.PaymentFilter{States: []string{}}, func(store.PaymentRecord) bool { return false }},
 		"an operation":  {store.PaymentFilter{Operation: "send"}, func(r store.PaymentRecord) bool { return r.Operation == "send" }},
 		"a payer":       {store.PaymentFilter{Payer: "0xaa"}, func(r store.PaymentRecord) bool { return r.Amount%2 == 0 }},
@@ -139,7 +138,7 @@ func TestPaymentRecords(t *testing.T) {
 			wantSums[k] = &store.PaymentSums{Day: k.day, Operation: k.operation}
 		}
 		sum := map[string]*store.PaymentSum{"delivered": &wantSums[k].Delivered, "undeliverable": &wantSums[k].Undeliverable,
-			"failed": &wantSums[k].Failed, "defaulted": &wantSums[k].Defaulted}[record.State]
+			"failed": &wantSums[k].Failed}[record.State]
 		if sum == nil {
 			sum = &wantSums[k].Open
 		}
@@ -167,21 +166,18 @@ func TestPaymentRecords(t *testing.T) {
 	}
 }
 
-// TestResolve: an operator's word counts only while the outcome is unknown, or the payment owed.
+// TestResolve: an operator's word counts only while the outcome is unknown.
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	s, connection := openBeside(t)
-	fillLedger(t, connection, 14, agent(t, s, "alice"))
+	fillLedger(t, connection, 10, agent(t, s, "alice"))
 	const transaction = "0xabc"
 	settled := func(id uuid.UUID) error { return s.ResolveSettled(t.Context(), id, transaction) }
 	failed := func(id uuid.UUID) error { return s.ResolveFailed(t.Context(), id, "not on the chain") }
 	var unknown []store.PaymentRecord
 	for _, before := range records(t, s, store.PaymentFilter{}) {
-		switch before.State {
-		case store.PaymentUnknown:
+		if before.State == store.PaymentUnknown {
 			unknown = append(unknown, before)
-			continue
-		case store.PaymentOwed: // see TestPaymentsResolveOwed
 			continue
 		}
 		for _, resolve := range []func(uuid.UUID) error{settled, failed} {
@@ -198,7 +194,7 @@ func TestResolve(t *testing.T) {
 	}
 
 	// The username that the failed payment held is free again.
-	if err := s.RequestAccount(t.Context(), "bob", "0xpayer", "TAN"); err != nil {
+	if err := s.RequestAccount(t.Context(), "bob", "0xpayer", "TAN", uuid.New()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := connection.Exec(t.Context(), `UPDATE registrations SET claimed_by = $1`, unknown[0].ID); err != nil {

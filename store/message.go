@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -43,11 +44,18 @@ type outgoing struct {
 	content string
 }
 
-// send appends a message, in one round trip; nil if it may not be sent. Where the transaction may be shared it is sent when
-// that ends, and Sent tells the conversation alone.
+// send appends a message, in one round trip; nil if it may not be sent. In a dry run the rules are checked and nothing is
+// locked. Where the transaction may become part of a batch the message is sent when that commits, and Sent tells the
+// conversation alone.
 func (s *Store) send(ctx context.Context, out outgoing) (*Sent, error) {
-	if conversation, err := s.sendTogether(ctx, out); err != nil || conversation != uuid.Nil {
-		return &Sent{ConversationID: conversation}, err
+	switch {
+	case s.tx == nil || s.tx.begun || s.tx.out != nil:
+	case s.tx.dryRun:
+		return s.mayBeSent(ctx, out)
+	case s.tx.batched:
+		if conversation, err := s.sendBatched(ctx, out); err != nil || conversation != uuid.Nil {
+			return &Sent{ConversationID: conversation}, err
+		}
 	}
 	sent, err := find[placed](ctx, s, sendAlone, sendValues([]outgoing{out})...)
 	if err != nil {
@@ -57,6 +65,42 @@ func (s *Store) send(ctx context.Context, out outgoing) (*Sent, error) {
 		return nil, nil
 	}
 	return &sent[0].Sent, nil
+}
+
+// sendBatched sends a message when the transaction commits, as part of a batch, and returns the conversation; uuid.Nil if
+// the private chat has to be created first.
+func (s *Store) sendBatched(ctx context.Context, out outgoing) (uuid.UUID, error) {
+	conversation := out.to
+	if out.kind == KindPrivate {
+		var err error
+		if conversation, err = s.privateChat(ctx, out.sender, out.to); err != nil || conversation == uuid.Nil {
+			return uuid.Nil, err
+		}
+	}
+	s.tx.out = &out
+	return conversation, nil
+}
+
+// mayBeSent returns the conversation to which a message may be sent, by the rules of sendMessages; nil if there is none.
+func (s *Store) mayBeSent(ctx context.Context, out outgoing) (*Sent, error) {
+	conversation, err := lookOne[uuid.UUID](ctx, s, `
+		SELECT c.id FROM conversations c
+		WHERE c.id = CASE WHEN @kind <> 'private' THEN @target ELSE (`+pairOf("@sender", "@target")+`) END
+			AND c.kind = @kind AND c.deleted_at IS NULL AND (c.kind = 'private' OR (c.kind = 'channel' AND c.admin_id = @sender)
+				OR (c.kind = 'group' AND EXISTS (SELECT FROM memberships m WHERE m.conversation_id = c.id AND m.agent_id = @sender AND m.status = 'member')))`,
+		pgx.NamedArgs{"kind": out.kind, "target": out.to, "sender": out.sender})
+	if err != nil || conversation == nil {
+		return nil, err
+	}
+	return &Sent{ConversationID: *conversation}, nil
+}
+
+// pairOf selects the private chat of two agents of whom neither has blocked the other.
+func pairOf(sender, target string) string {
+	return strings.NewReplacer("@a", "CAST("+sender+" AS uuid)", "@b", "CAST("+target+" AS uuid)").Replace(`
+		SELECT p.conversation_id FROM private_pairs p WHERE p.low_agent = least(@a, @b) AND p.high_agent = greatest(@a, @b)
+			AND NOT EXISTS (SELECT FROM blocks b WHERE b.blocker_id = @a AND b.blocked_id = @b)
+			AND NOT EXISTS (SELECT FROM blocks b WHERE b.blocker_id = @b AND b.blocked_id = @a)`)
 }
 
 // placed is a message that was sent, or was not: then its number is 0, and Busy tells that its conversation was held.
@@ -74,20 +118,14 @@ func sendValues(all []outgoing) []any {
 	return []any{kinds, to, senders, messages, contents}
 }
 
-// The ways to send: in a transaction of one's own, or together with what is owed for the messages. Who waits for one
-// conversation while it holds another could wait for ever, so messages to several conversations go only to those that
-// nobody else holds.
+// The ways to send: in a transaction of one's own, or together with the delivery of the messages' payments. Who waits for
+// one conversation while it holds another could wait for ever, so a batch for several conversations goes only to those that
+// nobody else has locked.
 var (
-	sendAlone   = sendMessages("", "")
-	sendWaiting = sendMessages("", payForSent)
-	sendUnheld  = sendMessages("SKIP LOCKED", payForSent)
+	sendAlone            = sendMessages("", false)
+	sendDeliveredWaiting = sendMessages("", true)
+	sendDelivered        = sendMessages("SKIP LOCKED", true)
 )
-
-// payForSent writes the payments of the messages that were sent.
-var payForSent = `, paid AS (
-			INSERT INTO payments (` + paymentNames + `)
-			SELECT ` + paymentNames + ` FROM unnest(` + paymentArrays(6) + `) WITH ORDINALITY AS p (` + paymentNames + `, n) JOIN numbered USING (n) ORDER BY p.payer, p.nonce
-		)`
 
 // sendMessages appends messages to conversations, any number in one statement, and returns a row for each, in their order. A
 // private chat takes one unless either agent has blocked the other, a group chat from its members, a channel from its
@@ -100,27 +138,36 @@ var payForSent = `, paid AS (
 // A statement sees the memberships of the moment it began, and may then wait for the lock behind a ban. So it takes the
 // lock first and then locks the membership, which fails for one that has ended: locking looks at what is, not at what
 // was. Whoever ends memberships holds the conversation before, so the two never wait for each other.
-func sendMessages(lock, and string) string {
+//
+// With delivering, the items' payments ($6 to $9, deliveryValues) are closed for the messages that were sent; a message whose
+// payment is closed already, or that somebody else works on, is not sent.
+func sendMessages(lock string, delivering bool) string {
+	arrays, names, due, isDue, closed := "", "", "", "", ""
+	if delivering {
+		arrays, names = ", CAST($6 AS uuid[])", ", payment"
+		due = `due AS MATERIALIZED (
+			SELECT id FROM payments WHERE id = ANY ($6) AND state IN ('settling', 'undeliverable') FOR NO KEY UPDATE SKIP LOCKED
+		), `
+		isDue = "AND EXISTS (SELECT FROM due d WHERE d.id = p.payment)"
+		closed = `, closed AS (` + closePayments(6) + ` JOIN numbered n ON n.payment = d.id WHERE p.id = d.id
+		)`
+	}
 	return `
-		WITH item AS (
-			SELECT * FROM unnest(CAST($1 AS text[]), CAST($2 AS uuid[]), CAST($3 AS uuid[]), CAST($4 AS uuid[]), CAST($5 AS text[]))
-				WITH ORDINALITY AS i (kind, target, sender, message, content, n)
+		WITH ` + due + `item AS (
+			SELECT * FROM unnest(CAST($1 AS text[]), CAST($2 AS uuid[]), CAST($3 AS uuid[]), CAST($4 AS uuid[]), CAST($5 AS text[])` + arrays + `)
+				WITH ORDINALITY AS i (kind, target, sender, message, content` + names + `, n)
 		), place AS (
-			SELECT i.*, CASE WHEN i.kind <> 'private' THEN i.target ELSE (
-				SELECT p.conversation_id FROM private_pairs p WHERE p.low_agent = least(i.sender, i.target) AND p.high_agent = greatest(i.sender, i.target)
-					AND NOT EXISTS (SELECT FROM blocks b WHERE b.blocker_id = i.sender AND b.blocked_id = i.target)
-					AND NOT EXISTS (SELECT FROM blocks b WHERE b.blocker_id = i.target AND b.blocked_id = i.sender)
-			) END AS conversation_id
+			SELECT i.*, CASE WHEN i.kind <> 'private' THEN i.target ELSE (` + pairOf("i.sender", "i.target") + `) END AS conversation_id
 			FROM item i
 		), held AS (
 			SELECT c.id, c.kind, c.admin_id FROM conversations c
 			WHERE c.id = ANY (ARRAY(SELECT conversation_id FROM place)) AND c.deleted_at IS NULL FOR NO KEY UPDATE ` + lock + `
 		), allowed AS (
-			SELECT p.* FROM place p JOIN held h ON h.id = p.conversation_id AND h.kind = p.kind WHERE p.kind = 'private' OR (p.kind = 'channel' AND h.admin_id = p.sender)
+			SELECT p.* FROM place p JOIN held h ON h.id = p.conversation_id AND h.kind = p.kind WHERE (p.kind = 'private' OR (p.kind = 'channel' AND h.admin_id = p.sender)) ` + isDue + `
 			UNION ALL
 			SELECT p.* FROM place p JOIN held h ON h.id = p.conversation_id AND h.kind = p.kind CROSS JOIN LATERAL (
 				SELECT FROM memberships m WHERE m.conversation_id = h.id AND m.agent_id = p.sender AND m.status = 'member' FOR KEY SHARE
-			) seat WHERE p.kind = 'group'
+			) seat WHERE p.kind = 'group' ` + isDue + `
 		), bumped AS (
 			UPDATE conversations c SET last_number = c.last_number + a.count, last_message_at = greatest(clock_timestamp(), c.last_message_at)
 			FROM (SELECT conversation_id, count(*) AS count FROM allowed GROUP BY conversation_id) a
@@ -144,7 +191,7 @@ func sendMessages(lock, and string) string {
 		), written AS (
 			INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
 			SELECT conversation_id, number, message, sender, content, last_message_at FROM numbered
-		)` + and + `
+		)` + closed + `
 		SELECT coalesce(p.conversation_id, '00000000-0000-0000-0000-000000000000') AS conversation_id, coalesce(n.number, 0) AS number,
 			coalesce(n.last_message_at, 'epoch') AS created_at,
 			p.conversation_id IS NOT NULL AND NOT EXISTS (SELECT FROM held h WHERE h.id = p.conversation_id) AS busy

@@ -13,21 +13,20 @@ import (
 )
 
 // The states of a payment. settling and unknown are open: the facilitator may or may not have moved the money, and the
-// row holds what is needed to find out and to deliver. owed and defaulted belong to deferred settlement.
+// row holds what is needed to find out and to deliver.
 const (
 	PaymentSettling      = "settling"      // being settled, or settled and being delivered
 	PaymentUnknown       = "unknown"       // the facilitator gave no clear answer
 	PaymentDelivered     = "delivered"     // settled, and its effect is in the database
 	PaymentFailed        = "failed"        // refused for good; nothing was taken
 	PaymentUndeliverable = "undeliverable" // settled, but the operation was refused meanwhile; may be redeemed
-	PaymentOwed          = "owed"          // delivered, to be settled soon
-	PaymentDefaulted     = "defaulted"     // delivered, and settlement failed
 )
 
 // Payment is one row of the ledger: one x402 authorization. Amount is in atomic units of the asset. Fingerprint is the
 // SHA-256 of the request that it pays for, SignatureHash that of the signature, KeyHash that of the caller's API key,
-// PaymentIdentifier that of the payer's own identifier. Transaction, in an open payment, says that it has settled.
-// Payload can be spent: it never reaches a log.
+// PaymentIdentifier that of the payer's own identifier. Secret marks a response that holds a TAN or an API key. Transaction,
+// in an open payment, says that it has settled. Payload can be spent: it never reaches a log. Now is the database's time at
+// which the row was read: leases and ages are measured with that clock alone.
 type Payment struct {
 	ID                uuid.UUID
 	X402Version       int16 `gorm:"column:x402_version"`
@@ -54,23 +53,29 @@ type Payment struct {
 	LeaseUntil        time.Time
 	Owner             *int32
 	UnclearAt         *time.Time
-	Shard             *int16
+	Secret            bool
 	Answer            []byte
 	CreatedAt         time.Time
 	UpdatedAt         time.Time
+	Now               time.Time     `gorm:"-"`
+	Lease             time.Duration `gorm:"-" db:"-"` // of a payment that begins
 }
+
+// LeaseOver tells whether the server that worked on the payment has given it up.
+func (p *Payment) LeaseOver() bool { return p.LeaseUntil.Before(p.Now) }
+
+// paymentFields are the columns of Payment, and the time.
+const paymentFields = `id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
+	fingerprint, signature_hash, payment_identifier, request, payload, state, transaction, failure_reason, attempts, lease_until, owner,
+	unclear_at, secret, answer, created_at, updated_at, clock_timestamp() AS now`
 
 // ErrPaymentMoved means that somebody else has moved the payment on; look it up again.
 var ErrPaymentMoved = errors.New("the payment is in another state by now")
 
 // Payment returns the ledger's row of an authorization, or nil. Asset, payer and nonce are lower-case.
 func (s *Store) Payment(ctx context.Context, network, asset, payer, nonce string) (*Payment, error) {
-	payment, err := lookOne[Payment](ctx, s, `SELECT * FROM payments WHERE network = @network AND asset = @asset AND payer = @payer AND nonce = @nonce`,
+	return s.onePayment(ctx, `network = @network AND asset = @asset AND payer = @payer AND nonce = @nonce`,
 		pgx.NamedArgs{"network": network, "asset": asset, "payer": payer, "nonce": nonce})
-	if err != nil {
-		return nil, fmt.Errorf("look payment up: %w", err)
-	}
-	return payment, nil
 }
 
 // PaymentByIdentifier returns the row that an account made for an operation under this (hashed) payment identifier, or
@@ -80,30 +85,53 @@ func (s *Store) PaymentByIdentifier(ctx context.Context, agent *uuid.UUID, payer
 	if agent != nil {
 		account = agent.String()
 	}
-	return onePayment(gorm.G[Payment](s.db).
-		Where("coalesce(agent_id::text, payer) = ? AND operation = ? AND payment_identifier = ?", account, operation, identifier).Take(ctx))
+	return s.onePayment(ctx, `coalesce(agent_id::text, payer) = @account AND operation = @operation AND payment_identifier = @identifier`,
+		pgx.NamedArgs{"account": account, "operation": operation, "identifier": identifier})
 }
 
-func onePayment(payment Payment, err error) (*Payment, error) {
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, nil
-	}
+// PaymentOfWallet returns what a wallet has paid for an operation whose response holds a secret, and what a fresh
+// authorization by that wallet gives it access to: the payment of the same request while it is open or its response is kept,
+// or a payment of that operation and account that could not be delivered. nil if there is none.
+func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprint []byte) (*Payment, error) {
+	return s.onePayment(ctx, `secret AND network = @network AND asset = @asset AND payer = @payer AND operation = @operation AND (
+			(state = 'delivered' AND fingerprint = @fingerprint AND answer IS NOT NULL AND updated_at > now() - `+secretLifetime+`)
+			OR (state IN ('settling', 'unknown') AND fingerprint = @fingerprint)
+			OR (state = 'undeliverable' AND agent_id IS NOT DISTINCT FROM @agent)
+		) ORDER BY fingerprint = @fingerprint DESC, created_at DESC LIMIT 1`,
+		pgx.NamedArgs{"network": network, "asset": asset, "payer": payer, "operation": operation, "agent": agent, "fingerprint": fingerprint})
+}
+
+func (s *Store) onePayment(ctx context.Context, condition string, values pgx.NamedArgs) (*Payment, error) {
+	payment, err := lookOne[Payment](ctx, s, `SELECT `+paymentFields+` FROM payments WHERE `+condition, values)
 	if err != nil {
 		return nil, fmt.Errorf("look payment up: %w", err)
 	}
-	return &payment, nil
+	return payment, nil
 }
 
-// BeginSettlement writes the payment as settling, leased to the caller until lease has passed. ErrPaymentMoved if
-// another copy of the same authorization, or another payment with the same identifier, came first.
+// BeginSettlement writes the payment as settling, leased to the caller until lease has passed: in this transaction, or
+// else together with other payments. ErrPaymentMoved if another copy of the same authorization, or another payment with the
+// same identifier, came first.
 func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration) error {
-	now := time.Now()
-	payment.State, payment.Attempts, payment.LeaseUntil, payment.CreatedAt, payment.UpdatedAt = PaymentSettling, 1, now.Add(lease), now, now
-	payment.Owner = &s.owner
-	if _, err := find[int](ctx, s, insertPayments, paymentValues([]*Payment{payment})...); err != nil {
-		return inserted(err)
+	payment.State, payment.Attempts, payment.Lease, payment.Owner = PaymentSettling, 1, lease, &s.owner
+	if s.tx == nil {
+		return s.begins.do(&batchItem{payment: payment})
 	}
+	written, err := find[begunPayment](ctx, s, insertPayments, paymentValues([]*Payment{payment})...)
+	switch {
+	case err != nil:
+		return fmt.Errorf("write payment: %w", err)
+	case len(written) == 0:
+		return ErrPaymentMoved
+	}
+	payment.CreatedAt = written[0].CreatedAt
 	return nil
+}
+
+// begunPayment is what the database says of a payment that was written.
+type begunPayment struct {
+	ID        uuid.UUID
+	CreatedAt time.Time
 }
 
 // paymentColumns are what is known of a payment as it begins, with their types.
@@ -111,30 +139,24 @@ var paymentColumns = [][2]string{
 	{"id", "uuid"}, {"x402_version", "smallint"}, {"scheme", "text"}, {"network", "text"}, {"asset", "text"}, {"payer", "text"}, {"nonce", "text"},
 	{"pay_to", "text"}, {"amount", "bigint"}, {"valid_before", "timestamptz"}, {"operation", "text"}, {"agent_id", "uuid"}, {"key_hash", "bytea"},
 	{"fingerprint", "bytea"}, {"signature_hash", "bytea"}, {"payment_identifier", "text"}, {"request", "bytea"}, {"payload", "bytea"}, {"state", "text"},
-	{"attempts", "integer"}, {"lease_until", "timestamptz"}, {"owner", "integer"}, {"shard", "smallint"}, {"answer", "bytea"}, {"created_at", "timestamptz"},
-	{"updated_at", "timestamptz"},
+	{"attempts", "integer"}, {"owner", "integer"}, {"secret", "boolean"}, {"lease", "interval"},
 }
 
-var paymentNames = func() string {
-	var names []string
-	for _, column := range paymentColumns {
-		names = append(names, column[0])
-	}
-	return strings.Join(names, ", ")
-}()
-
-// paymentArrays are the parameters of paymentValues, from $first on.
-func paymentArrays(first int) string {
-	var values []string
+// insertPayments writes payments as they begin, in one order: two statements that write the same ones must not wait for each
+// other. It returns those that were not in the ledger yet. The database's clock says when they begin and how long they are
+// leased.
+var insertPayments = func() string {
+	var names, arrays []string
 	for i, column := range paymentColumns {
-		values = append(values, fmt.Sprintf("CAST($%d AS %s[])", first+i, column[1]))
+		names = append(names, column[0])
+		arrays = append(arrays, fmt.Sprintf("CAST($%d AS %s[])", i+1, column[1]))
 	}
-	return strings.Join(values, ", ")
-}
-
-// insertPayments writes payments as they begin, always in the same order: two that write the same ones must not wait for
-// each other.
-var insertPayments = "INSERT INTO payments (" + paymentNames + ") SELECT * FROM unnest(" + paymentArrays(1) + ") AS p (" + paymentNames + ") ORDER BY p.payer, p.nonce"
+	own := strings.Join(names[:len(names)-1], ", ") // without lease
+	return `INSERT INTO payments (` + own + `, lease_until, created_at, updated_at)
+		SELECT ` + own + `, clock_timestamp() + p.lease, clock_timestamp(), clock_timestamp()
+		FROM unnest(` + strings.Join(arrays, ", ") + `) AS p (` + strings.Join(names, ", ") + `) ORDER BY p.payer, p.nonce
+		ON CONFLICT DO NOTHING RETURNING id, created_at`
+}()
 
 // paymentValues are the values of paymentColumns, each of all payments.
 func paymentValues(all []*Payment) []any {
@@ -149,9 +171,8 @@ func paymentValues(all []*Payment) []any {
 		column(all, func(p *Payment) []byte { return p.SignatureHash }), column(all, func(p *Payment) *string { return p.PaymentIdentifier }),
 		column(all, func(p *Payment) []byte { return p.Request }), column(all, func(p *Payment) []byte { return p.Payload }),
 		column(all, func(p *Payment) string { return p.State }), column(all, func(p *Payment) int32 { return int32(p.Attempts) }), //nolint:gosec // few
-		column(all, func(p *Payment) time.Time { return p.LeaseUntil }), column(all, func(p *Payment) *int32 { return p.Owner }),
-		column(all, func(p *Payment) *int16 { return p.Shard }), column(all, func(p *Payment) []byte { return p.Answer }),
-		column(all, func(p *Payment) time.Time { return p.CreatedAt }), column(all, func(p *Payment) time.Time { return p.UpdatedAt }),
+		column(all, func(p *Payment) *int32 { return p.Owner }), column(all, func(p *Payment) bool { return p.Secret }),
+		column(all, func(p *Payment) time.Duration { return p.Lease }),
 	}
 }
 
@@ -163,27 +184,19 @@ func column[T any](all []*Payment, of func(*Payment) T) []T {
 	return values
 }
 
-// inserted says what an error of insertPayments means.
-func inserted(err error) error {
-	if hasCode(err, uniqueViolation) {
-		return ErrPaymentMoved
-	}
-	return fmt.Errorf("write payment: %w", err)
-}
-
 // takeUp is how an open payment comes into the hands of this server for another attempt. Where the one before it died
 // during its own, the outcome of that is unclear as of now.
 const takeUp = `
-	SET state = CASE state WHEN 'owed' THEN 'owed' ELSE 'settling' END, attempts = attempts + 1, owner = @owner,
+	SET state = 'settling', attempts = attempts + 1, owner = @owner,
 		lease_until = now() + @seconds * interval '1 second', updated_at = now(),
 		unclear_at = CASE WHEN owner IS NULL THEN unclear_at ELSE now() END`
 
 // ResumeSettlement takes an open payment that nobody works on (its outcome is unknown, or the server that settled it
 // died) and leases it to the caller. ErrPaymentMoved if there is nothing to take.
 func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.Duration) (*Payment, error) {
-	payment, err := gorm.G[Payment](s.db).Raw(`UPDATE payments`+takeUp+`
-		WHERE id = @id AND (state = 'unknown' OR (state = 'settling' AND lease_until < now())) RETURNING *`,
-		map[string]any{"id": id, "owner": s.owner, "seconds": lease.Seconds()}).Find(ctx)
+	payment, err := find[Payment](ctx, s, `UPDATE payments`+takeUp+`
+		WHERE id = @id AND (state = 'unknown' OR (state = 'settling' AND lease_until < now())) RETURNING `+paymentFields,
+		pgx.NamedArgs{"id": id, "owner": s.owner, "seconds": lease.Seconds()})
 	if err != nil {
 		return nil, fmt.Errorf("resume settlement: %w", err)
 	}
@@ -198,7 +211,7 @@ func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.D
 // maxAttempts attempts are left to the operator, unless it is known that they have settled.
 func (s *Store) ClaimOpenPayments(ctx context.Context, network, asset string, limit, maxAttempts int, lease time.Duration) ([]Payment, error) {
 	// An array is looked up in the index, however small the table was when this was planned.
-	payments, err := gorm.G[Payment](s.db).Raw(`
+	payments, err := find[Payment](ctx, s, `
 		WITH alive AS (
 			SELECT objid::bigint AS owner FROM pg_locks
 			WHERE locktype = 'advisory' AND classid::bigint = @class AND objsubid = 2 AND granted
@@ -207,13 +220,13 @@ func (s *Store) ClaimOpenPayments(ctx context.Context, network, asset string, li
 		UPDATE payments`+takeUp+`
 		WHERE id = ANY (ARRAY(
 			SELECT id FROM payments
-			WHERE state IN ('settling', 'unknown', 'owed') AND network = @network AND asset = @asset
+			WHERE state IN ('settling', 'unknown') AND network = @network AND asset = @asset
 				AND (attempts < @most OR transaction <> '')
 				AND (lease_until < now() OR (owner <> @owner AND owner NOT IN (SELECT owner FROM alive)))
 			ORDER BY lease_until LIMIT @limit FOR UPDATE SKIP LOCKED
-		)) RETURNING *`, map[string]any{
+		)) RETURNING `+paymentFields, pgx.NamedArgs{
 		"class": presenceClass, "owner": s.owner, "seconds": lease.Seconds(), "network": network, "asset": asset, "limit": limit, "most": maxAttempts,
-	}).Find(ctx)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("claim open payments: %w", err)
 	}
@@ -226,12 +239,12 @@ func (s *Store) CountOpenPayments(ctx context.Context) (map[string]int64, error)
 		State string
 		Count int64
 	}](s.db).Raw(`
-		SELECT state, count(*) AS count FROM payments WHERE state IN ('settling', 'unknown', 'owed') GROUP BY state
+		SELECT state, count(*) AS count FROM payments WHERE state IN ('settling', 'unknown') GROUP BY state
 		UNION ALL SELECT 'undeliverable', count(*) FROM payments WHERE state = 'undeliverable'`).Find(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("count open payments: %w", err)
 	}
-	counts := map[string]int64{PaymentSettling: 0, PaymentUnknown: 0, PaymentOwed: 0}
+	counts := map[string]int64{PaymentSettling: 0, PaymentUnknown: 0}
 	for _, row := range rows {
 		counts[row.State] = row.Count
 	}
@@ -250,17 +263,17 @@ type Unclear struct {
 	Transaction string
 }
 
-// PaymentUnclear gives a payment back for a later attempt: unknown, or still owed. The pause grows with its age, from a
+// PaymentUnclear gives a payment back for a later attempt. The pause grows with its age, from a
 // second to five minutes. ErrPaymentMoved if somebody else has taken it up meanwhile.
 func (s *Store) PaymentUnclear(ctx context.Context, payment *Payment, what Unclear) error {
 	return s.movePayment(ctx, `
-		UPDATE payments SET state = CASE state WHEN 'owed' THEN 'owed' ELSE 'unknown' END, failure_reason = @reason, owner = NULL,
+		UPDATE payments SET state = 'unknown', failure_reason = @reason, owner = NULL,
 			attempts = attempts - CASE WHEN @sent THEN 0 ELSE 1 END,
 			unclear_at = CASE WHEN @unclear THEN now() ELSE unclear_at END,
 			transaction = CASE WHEN @transaction = '' THEN transaction ELSE @transaction END,
 			lease_until = now() + least(greatest((now() - created_at) / 2, interval '1 second'), interval '5 minutes'),
 			updated_at = now()
-		WHERE id = @id AND state IN ('settling', 'owed') AND attempts = @attempts RETURNING id`, map[string]any{
+		WHERE id = @id AND state = 'settling' AND attempts = @attempts RETURNING id`, map[string]any{
 		"id": payment.ID, "attempts": payment.Attempts, "reason": what.Reason, "sent": what.Sent,
 		"unclear": what.Sent && !what.Refused, "transaction": what.Transaction,
 	})
@@ -279,25 +292,67 @@ func (s *Store) PaymentFailed(ctx context.Context, payment *Payment, reason stri
 // forget erases what a closed payment needs no more.
 const forget = `request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()`
 
-// PaymentDelivered closes the payment with the answer that its repetition gets. Called last in the transaction that makes
-// the effect: both become visible, or neither, and the transaction ends with ErrPaymentMoved if it was delivered
-// meanwhile. What a payer of deferred calls had failed to pay counts as made up for by as much as it pays now.
-func (s *Store) PaymentDelivered(ctx context.Context, id uuid.UUID, fingerprint []byte, transaction string, answer []byte) error {
-	return s.last(ctx, `
-		WITH moved AS (
-			UPDATE payments SET state = 'delivered', fingerprint = @fingerprint, transaction = @transaction, answer = @answer,
-				failure_reason = '', `+forget+`
-			WHERE id = @id AND state IN ('settling', 'undeliverable') RETURNING id, network, asset, payer, amount
-		), paid AS (
-			UPDATE deferred_payers p SET defaulted = greatest(p.defaulted - moved.amount, 0) FROM moved
-			WHERE p.network = moved.network AND p.asset = moved.asset AND p.payer = moved.payer AND p.defaulted > 0
-		)
-		SELECT 1 / count(*) FROM moved`, func(err error) error {
-		if hasCode(err, divisionByZero) {
-			return ErrPaymentMoved
-		}
-		return fmt.Errorf("move payment: %w", err)
-	}, pgx.NamedArgs{"id": id, "fingerprint": fingerprint, "transaction": transaction, "answer": answer})
+// Delivery is what closes a payment that was delivered: Answer is the response that its repetition gets, nil if none is
+// kept. Fingerprint is that of the request that was delivered.
+type Delivery struct {
+	Payment     uuid.UUID
+	Fingerprint []byte
+	Transaction string
+	Answer      []byte
+}
+
+// closePayments closes payments that were delivered: deliveryValues, from parameter first on.
+func closePayments(first int) string {
+	return fmt.Sprintf(`
+		UPDATE payments p SET state = 'delivered', fingerprint = d.fingerprint, transaction = d.transaction, answer = d.answer, failure_reason = '', %s
+		FROM unnest(CAST($%d AS uuid[]), CAST($%d AS bytea[]), CAST($%d AS text[]), CAST($%d AS bytea[])) AS d (id, fingerprint, transaction, answer)`,
+		forget, first, first+1, first+2, first+3)
+}
+
+var deliverPayments = closePayments(1) + ` WHERE p.id = d.id AND p.state IN ('settling', 'undeliverable') RETURNING p.id`
+
+func deliveryValues(all []*batchItem) []any {
+	ids, fingerprints, answers := make([][16]byte, len(all)), make([][]byte, len(all)), make([][]byte, len(all))
+	transactions := make([]string, len(all))
+	for i, item := range all {
+		d := item.delivery
+		ids[i], fingerprints[i], transactions[i], answers[i] = d.Payment, d.Fingerprint, d.Transaction, d.Answer
+	}
+	return []any{ids, fingerprints, transactions, answers}
+}
+
+// statement closes the payment as the last statement of a transaction, which fails with ErrPaymentMoved if it is closed
+// already.
+func (d *Delivery) statement() lastStatement {
+	return lastStatement{
+		`WITH moved AS (` + deliverPayments + `) SELECT 1 / count(*) FROM moved`, deliveryValues([]*batchItem{{delivery: d}}),
+		func(err error) error {
+			if hasCode(err, divisionByZero) {
+				return ErrPaymentMoved
+			}
+			return fmt.Errorf("move payment: %w", err)
+		},
+	}
+}
+
+// PaymentDelivered closes the payment. Called last in the transaction that makes the effect: both become visible, or neither,
+// and the transaction ends with ErrPaymentMoved if the payment was delivered meanwhile. Without a transaction, for what has no
+// effect, it is closed together with others.
+func (s *Store) PaymentDelivered(delivery Delivery) error {
+	if s.tx == nil {
+		return s.deliveries.do(&batchItem{delivery: &delivery})
+	}
+	s.tx.delivery = &delivery
+	return nil
+}
+
+// AbandonSettlement takes back a payment that was begun and certainly not sent to be settled: it leaves no trace.
+// ErrPaymentMoved if somebody else has taken it up meanwhile.
+func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
+	return s.movePayment(ctx, `
+		WITH released AS (UPDATE registrations SET claimed_by = NULL WHERE claimed_by = @id)
+		DELETE FROM payments WHERE id = @id AND state = 'settling' AND attempts = 1 AND owner = @owner RETURNING id`,
+		pgx.NamedArgs{"id": payment.ID, "owner": s.owner})
 }
 
 // PaymentUndeliverable records that the money was taken but the operation was refused after all.

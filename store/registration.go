@@ -16,16 +16,13 @@ type Registration struct {
 	Username  string
 	TANHash   []byte `gorm:"column:tan_hash"`
 	Payer     string
-	TriesLeft int16
 	ExpiresAt time.Time
 	ClaimedBy *uuid.UUID
+	PaymentID *uuid.UUID // whose response holds the TAN
 }
 
-// A TAN lives this long, and this many wrong tries end it.
-const (
-	TANLifetime = 10 * time.Minute
-	TANTries    = 5
-)
+// TANLifetime is how long a TAN is valid.
+const TANLifetime = 10 * time.Minute
 
 // hashTAN mixes in the username, so that equal TANs of two usernames do not look alike.
 func hashTAN(username, tan string) []byte {
@@ -33,9 +30,9 @@ func hashTAN(username, tan string) []byte {
 	return sum[:]
 }
 
-// RequestAccount reserves the username for the payer and stores the TAN. A new request by the same payer replaces the
-// TAN. ErrUsernameTaken, ErrUsernameReserved.
-func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string) error {
+// RequestAccount reserves the username for the payer and stores the TAN, which the response to the payment holds. A new
+// request by the same payer replaces the TAN. ErrUsernameTaken, ErrUsernameReserved.
+func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string, payment uuid.UUID) error {
 	switch _, err := s.AgentByUsername(ctx, username); {
 	case err == nil:
 		return ErrUsernameTaken
@@ -43,34 +40,18 @@ func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string)
 		return err
 	}
 	reserved, err := gorm.G[string](s.db).Raw(`
-		INSERT INTO registrations AS r (username, tan_hash, payer, tries_left, expires_at)
-		VALUES (@username, @hash, @payer, @tries, now() + @seconds * interval '1 second')
+		INSERT INTO registrations AS r (username, tan_hash, payer, expires_at, payment_id)
+		VALUES (@username, @hash, @payer, now() + @seconds * interval '1 second', @payment)
 		ON CONFLICT (username) DO UPDATE
-		SET tan_hash = excluded.tan_hash, payer = excluded.payer, tries_left = excluded.tries_left, expires_at = excluded.expires_at
-		WHERE r.claimed_by IS NULL AND (r.expires_at <= now() OR r.tries_left = 0 OR r.payer = excluded.payer)
+		SET tan_hash = excluded.tan_hash, payer = excluded.payer, expires_at = excluded.expires_at, payment_id = excluded.payment_id
+		WHERE r.claimed_by IS NULL AND (r.expires_at <= now() OR r.payer = excluded.payer)
 		RETURNING username`, map[string]any{"username": username, "hash": hashTAN(username, tan), "payer": payer,
-		"tries": TANTries, "seconds": TANLifetime.Seconds()}).Find(ctx)
+		"seconds": TANLifetime.Seconds(), "payment": payment}).Find(ctx)
 	if err != nil {
 		return fmt.Errorf("reserve username: %w", err)
 	}
 	if len(reserved) == 0 {
 		return ErrUsernameReserved
-	}
-	return nil
-}
-
-// TryTAN counts a wrong try. It stands outside the transaction that creates the account: that one is rehearsed and
-// rolled back, and a wrong try must be remembered. ErrInvalidTAN, also when the TAN is right but expired or used up.
-func (s *Store) TryTAN(ctx context.Context, username, tan string, payment uuid.UUID) error {
-	right, err := gorm.G[bool](s.db).Raw(`
-		UPDATE registrations SET tries_left = tries_left - CASE WHEN tan_hash = @hash THEN 0 ELSE 1 END
-		WHERE username = @username AND tries_left > 0 AND (expires_at > now() OR claimed_by = @payment)
-		RETURNING tan_hash = @hash`, map[string]any{"username": username, "hash": hashTAN(username, tan), "payment": payment}).Find(ctx)
-	if err != nil {
-		return fmt.Errorf("try TAN: %w", err)
-	}
-	if len(right) == 0 || !right[0] {
-		return ErrInvalidTAN
 	}
 	return nil
 }
@@ -94,8 +75,8 @@ func (s *Store) ClaimRegistration(ctx context.Context, username string, payment 
 func (s *Store) CreateAccount(ctx context.Context, agent Agent, tan string, payment uuid.UUID) error {
 	registration, err := gorm.G[Registration](s.db).Raw(`
 		DELETE FROM registrations
-		WHERE username = @username AND tan_hash = @hash AND (claimed_by = @payment OR (claimed_by IS NULL AND expires_at > now() AND tries_left > 0))
-		RETURNING *`, map[string]any{"username": agent.Username, "hash": hashTAN(agent.Username, tan), "payment": payment}).Find(ctx)
+		WHERE username = @username AND tan_hash = @hash AND (claimed_by = @payment OR (claimed_by IS NULL AND expires_at > now()))
+		RETURNING username, payment_id`, map[string]any{"username": agent.Username, "hash": hashTAN(agent.Username, tan), "payment": payment}).Find(ctx)
 	if err != nil {
 		return fmt.Errorf("use TAN: %w", err)
 	}
@@ -109,11 +90,12 @@ func (s *Store) CreateAccount(ctx context.Context, agent Agent, tan string, paym
 		}
 		return ErrInvalidTAN
 	}
+	agent.KeyPayment = &payment
 	switch err := gorm.G[Agent](s.db).Create(ctx, &agent); {
 	case errors.Is(err, gorm.ErrDuplicatedKey):
 		return ErrUsernameTaken
 	case err != nil:
 		return fmt.Errorf("create agent: %w", err)
 	}
-	return nil
+	return s.eraseResponse(ctx, registration[0].PaymentID) // the TAN has served
 }

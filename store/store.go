@@ -28,11 +28,9 @@ type Store struct {
 	owner  int32 // whose work on payments this is
 	agents *agentCache
 	chats  *chatCache
-	// What comes at the same time is done together (together.go).
-	sends    *combiner[*errand]
-	debts    *combiner[*errand]
-	closings *combiner[*collected]
-	tx       *transaction // nil for the database itself
+	// Group commit (batch.go).
+	begins, deliveries, sends *batcher
+	tx                        *transaction // nil for the database itself
 }
 
 // Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them). It does
@@ -61,9 +59,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{pool: pool, db: db, owner: newOwner(), agents: &agentCache{}, chats: &chatCache{}}
-	s.sends = &combiner[*errand]{do: s.sendGathered}
-	s.debts = &combiner[*errand]{do: s.writeDebts}
-	s.closings = &combiner[*collected]{do: s.closeCollected, pause: closingPause}
+	s.begins, s.deliveries, s.sends = &batcher{run: s.beginAll}, &batcher{run: s.deliverAll}, &batcher{run: s.sendUnheld}
 	return s, nil
 }
 

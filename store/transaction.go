@@ -24,10 +24,13 @@ type transaction struct {
 	conn  *sql.Conn // nil until it has begun
 	begun bool
 	last  []lastStatement
-	debt  *debt
-	// share tells that all this transaction writes may be written in one that it shares with others (together.go).
-	share bool
-	out   *outgoing // the message that is then to be sent
+	// delivery is the payment that is closed when the transaction commits.
+	delivery *Delivery
+	// batched tells that all this transaction writes may become part of a batch (batch.go).
+	batched bool
+	out     *outgoing // the message that is sent with the batch
+	// dryRun tells that nothing is to be written in the end, so that rules may be checked without locks.
+	dryRun bool
 	// changed are the agents that this server must forget.
 	changed []uuid.UUID
 }
@@ -44,9 +47,19 @@ func (s *Store) Transaction(ctx context.Context, fn func(tx *Store) error) error
 	return s.transact(ctx, &transaction{store: s}, fn, (*transaction).commit)
 }
 
-// Rehearse runs fn in a transaction that is always rolled back, and returns fn's error: what would happen, without it happening.
-func (s *Store) Rehearse(ctx context.Context, fn func(tx *Store) error) error {
-	return s.transact(ctx, &transaction{store: s}, fn, func(*transaction, context.Context) error { return nil })
+// BatchedTransaction is Transaction, as part of a batch if all that fn writes is one message, or nothing, and the delivery of
+// a payment. Where that comes to nothing fn runs again.
+func (s *Store) BatchedTransaction(ctx context.Context, fn func(tx *Store) error) error {
+	err := s.transact(ctx, &transaction{store: s, batched: true}, fn, (*transaction).commit)
+	if errors.Is(err, errAlone) {
+		return s.Transaction(ctx, fn)
+	}
+	return err
+}
+
+// DryRun runs fn in a transaction that is always rolled back, and returns fn's error: what would happen, without it happening.
+func (s *Store) DryRun(ctx context.Context, fn func(tx *Store) error) error {
+	return s.transact(ctx, &transaction{store: s, dryRun: true}, fn, func(*transaction, context.Context) error { return nil })
 }
 
 // transact runs fn in a transaction and ends it; unless that commits, it is rolled back.
@@ -102,10 +115,17 @@ func (t *transaction) send(ctx context.Context, batch *pgx.Batch) error {
 
 // commit sends what is to be sent with COMMIT, and COMMIT.
 func (t *transaction) commit(ctx context.Context) error {
-	if t.share && !t.begun && t.debt != nil && len(t.last) == 0 {
-		return t.commitTogether()
+	if t.batched && !t.begun && t.delivery != nil && len(t.last) == 0 {
+		item := &batchItem{delivery: t.delivery, out: t.out}
+		if t.out == nil {
+			return t.store.deliveries.do(item)
+		}
+		return t.store.sends.do(item)
 	}
-	if !t.begun && len(t.last) == 0 && t.debt == nil && t.out == nil {
+	if t.out != nil { // a message without a payment: only tests send one
+		return errAlone
+	}
+	if !t.begun && len(t.last) == 0 && t.delivery == nil {
 		return nil
 	}
 	if err := t.open(ctx); err != nil {
@@ -115,10 +135,8 @@ func (t *transaction) commit(ctx context.Context) error {
 	for _, last := range t.last {
 		queue(batch, last)
 	}
-	if t.debt != nil {
-		payments := shard([]*debt{t.debt})
-		queue(batch, lastStatement{insertPayments, paymentValues(payments), inserted})
-		queue(batch, holdCaps(t.debt.caps, payments))
+	if t.delivery != nil {
+		queue(batch, t.delivery.statement())
 	}
 	batch.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
 		if tag.String() != "COMMIT" {

@@ -27,7 +27,7 @@ func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UU
 		}
 		all = append(all, out)
 	}
-	rows, err := find[placed](ctx, s, sendMessages("SKIP LOCKED", ""), sendValues(all)...)
+	rows, err := find[placed](ctx, s, sendMessages("SKIP LOCKED", false), sendValues(all)...)
 	for i, row := range rows {
 		if row.Number == 0 || row.ConversationID != conversations[i] {
 			err = errors.Join(err, errors.New("a message was not sent, or elsewhere"))

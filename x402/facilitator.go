@@ -50,8 +50,10 @@ type Facilitator struct {
 // UnknownOutcome says that /settle gave no clear answer: the money may or may not have moved. The payer must not be
 // asked to pay again (no 402); settle the same payment again later.
 type UnknownOutcome struct {
-	// NotSent is true if no connection came about, so that the facilitator cannot have acted in this call.
+	// NotSent is true if the facilitator cannot have acted in this call: no connection came about, or it refused to listen (429).
 	NotSent bool
+	// RetryAfter is how long a facilitator that refused to listen (429) wants to be left alone; otherwise zero.
+	RetryAfter time.Duration
 	// Reason is the facilitator's last errorReason, "settlement_pending" for instance; "" if it gave none.
 	Reason string
 	// Transaction is the hash of a transfer that was sent to the chain and is not confirmed; "" if none is known.
@@ -172,7 +174,7 @@ func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requi
 		return first, err
 	}
 	second, err := f.settle(ctx, body, networks)
-	if err != nil {
+	if err != nil { // whether or not it was heard: the first request was
 		return nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: first.Transaction, Err: errors.Unwrap(err)}
 	}
 	if !second.Success {
@@ -193,6 +195,9 @@ func (f *Facilitator) settle(ctx context.Context, body []byte, networks []string
 		return nil, &UnknownOutcome{NotSent: notSent, Err: fmt.Errorf("facilitator settle: %w", err)}
 	}
 	verdict, ok := answer.settleVerdict()
+	if !ok && answer.status == http.StatusTooManyRequests {
+		return nil, &UnknownOutcome{NotSent: true, RetryAfter: pause(answer.retryAfter, 1), Err: fmt.Errorf("facilitator settle: %w", &StatusError{answer.status})}
+	}
 	if !ok {
 		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: %w", &StatusError{answer.status})}
 	}

@@ -26,8 +26,8 @@ type payments struct {
 	Show      paymentsShow      `cmd:"" help:"Show one payment."`
 	Export    paymentsExport    `cmd:"" help:"Write all payments that pass the filters, the oldest first, as CSV or as lines of JSON."`
 	Summary   paymentsSummary   `cmd:"" help:"Add payments up by day (UTC) and operation."`
-	Open      paymentsOpen      `cmd:"" help:"List payments whose story has not ended, the oldest first: settling, unknown, owed, undeliverable."`
-	Resolve   paymentsResolve   `cmd:"" help:"Say what became of a payment of unknown outcome, or one that is owed, as seen on the chain."`
+	Open      paymentsOpen      `cmd:"" help:"List payments whose story has not ended, the oldest first: settling, unknown, undeliverable."`
+	Resolve   paymentsResolve   `cmd:"" help:"Say what became of a payment of unknown outcome, as seen on the chain."`
 	Reconcile paymentsReconcile `cmd:"" help:"Compare the ledger with the chain. Ends with status 1 if they contradict each other."`
 }
 
@@ -57,7 +57,7 @@ func (l ledger) open(ctx context.Context) (*store.Store, error) {
 
 // filters choose payments; all that are given must hold.
 type filters struct {
-	State     []paymentState `placeholder:"STATE" help:"settling, unknown, delivered, failed, undeliverable, owed or defaulted; several with commas."`
+	State     []paymentState `placeholder:"STATE" help:"settling, unknown, delivered, failed or undeliverable; several with commas."`
 	Operation string         `placeholder:"NAME" help:"The operation paid for, as in the contract: sendPrivateMessage."`
 	Payer     string         `placeholder:"0x…" help:"The address that pays."`
 	Agent     *uuid.UUID     `placeholder:"UUID" help:"The agent that calls, as in the output."`
@@ -76,7 +76,7 @@ func (f filters) filter() store.PaymentFilter {
 type paymentState string
 
 var paymentStates = []string{store.PaymentSettling, store.PaymentUnknown, store.PaymentDelivered, store.PaymentFailed,
-	store.PaymentUndeliverable, store.PaymentOwed, store.PaymentDefaulted}
+	store.PaymentUndeliverable}
 
 // UnmarshalText refuses a misspelt state: it would quietly match nothing.
 func (s *paymentState) UnmarshalText(text []byte) error {
@@ -327,7 +327,6 @@ type sums struct {
 	Delivered     sum    `json:"delivered"`
 	Undeliverable sum    `json:"undeliverable"`
 	Refused       sum    `json:"refused"`
-	Defaulted     sum    `json:"defaulted"`
 	Open          sum    `json:"open"`
 }
 
@@ -347,7 +346,6 @@ func (s *sums) add(other store.PaymentSums) {
 	s.Delivered.add(other.Delivered)
 	s.Undeliverable.add(other.Undeliverable)
 	s.Refused.add(other.Failed)
-	s.Defaulted.add(other.Defaulted)
 	s.Open.add(other.Open)
 }
 
@@ -376,12 +374,12 @@ func (p *paymentsSummary) Run(ctx context.Context, to console) error {
 		return json.NewEncoder(to.out).Encode(summary)
 	}
 	out := table(to.out)
-	fmt.Fprintln(out, "DAY\tOPERATION\tDELIVERED\tUSD\tUNDELIVERABLE\tUSD\tREFUSED\tUSD\tDEFAULTED\tUSD\tOPEN\tUSD")
+	fmt.Fprintln(out, "DAY\tOPERATION\tDELIVERED\tUSD\tUNDELIVERABLE\tUSD\tREFUSED\tUSD\tOPEN\tUSD")
 	total := summary.Total
 	total.Day = "total"
 	for _, line := range append(summary.Days, total) {
 		fmt.Fprintf(out, "%s\t%s", line.Day, line.Operation)
-		for _, one := range []sum{line.Delivered, line.Undeliverable, line.Refused, line.Defaulted, line.Open} {
+		for _, one := range []sum{line.Delivered, line.Undeliverable, line.Refused, line.Open} {
 			fmt.Fprintf(out, "\t%d\t%s", one.Calls, one.AmountUSD)
 		}
 		fmt.Fprintln(out)
@@ -395,7 +393,7 @@ type paymentsOpen struct {
 }
 
 // openStates are those in which a payment waits for something.
-var openStates = []string{store.PaymentSettling, store.PaymentUnknown, store.PaymentOwed, store.PaymentUndeliverable}
+var openStates = []string{store.PaymentSettling, store.PaymentUnknown, store.PaymentUndeliverable}
 
 func (p *paymentsOpen) Run(ctx context.Context, to console) error {
 	database, err := p.Ledger.open(ctx)
@@ -430,7 +428,7 @@ type paymentsResolve struct {
 	Ledger     ledger    `embed:""`
 	ID         uuid.UUID `arg:"" help:"The payment's id."`
 	Settled    string    `xor:"outcome" required:"" placeholder:"0x…" help:"The money came, in this transaction: the server delivers what was paid for, if it has not yet."`
-	NotSettled bool      `xor:"outcome" required:"" help:"The money did not come, and the payment's time is over: it has failed, or its payer defaulted."`
+	NotSettled bool      `xor:"outcome" required:"" help:"The money did not come, and the payment's time is over: it has failed."`
 }
 
 var transactionHash = regexp.MustCompile(`^0x[0-9a-fA-F]{64}$`)
@@ -466,7 +464,7 @@ func (p *paymentsResolve) Run(ctx context.Context, to console) error {
 		if record, err = findPayment(ctx, database, p.ID); err != nil {
 			return err
 		}
-		return fmt.Errorf("the payment is %s%s; only one that is unknown or owed can be resolved", record.State, known(record))
+		return fmt.Errorf("the payment is %s%s; only one that is unknown can be resolved", record.State, known(record))
 	}
 	if err != nil {
 		return err

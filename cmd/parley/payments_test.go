@@ -86,8 +86,6 @@ func (b *books) enter(state string, account int, change map[string]string) entry
 	switch state {
 	case store.PaymentSettling, store.PaymentUnknown:
 		columns["request"], columns["payload"] = "'secret request'", "'secret payload'"
-	case store.PaymentOwed:
-		columns["payload"], columns["shard"] = "'secret payload'", "1"
 	case store.PaymentDelivered:
 		columns["answer"] = "'secret answer'"
 	}
@@ -198,7 +196,7 @@ func TestPaymentsLists(t *testing.T) {
 	}
 
 	b.enter(store.PaymentSettling, 3, nil)
-	b.enter(store.PaymentOwed, 3, nil)
+	b.enter(store.PaymentSettling, 3, nil)
 	b.enter(store.PaymentUndeliverable, 3, map[string]string{"failure_reason": "'pin_limit'"})
 	open := b.lines("open")
 	if len(open) != 5 || !strings.Contains(open[1], unknown.id) || !strings.Contains(open[1], " 7 ") || !strings.Contains(open[1], "who knows") || !strings.Contains(open[4], "pin_limit") {
@@ -260,15 +258,14 @@ func TestPaymentsSummary(t *testing.T) {
 	b.enter(store.PaymentDelivered, 0, on("2026-05-01 00:00:00Z", "send"))
 	b.enter(store.PaymentDelivered, 0, on("2026-05-01 23:59:59Z", "send"))
 	b.enter(store.PaymentFailed, 0, on("2026-05-01 12:00:00Z", "send"))
-	b.enter(store.PaymentOwed, 0, on("2026-05-01 12:00:00Z", "search"))
+	b.enter(store.PaymentUnknown, 0, on("2026-05-01 12:00:00Z", "search"))
 	b.enter(store.PaymentUndeliverable, 0, on("2026-05-02 00:00:00Z", "send"))
-	b.enter(store.PaymentDefaulted, 0, on("2026-05-02 00:00:00Z", "send"))
 	want := [][]string{
-		{"DAY", "OPERATION", "DELIVERED", "USD", "UNDELIVERABLE", "USD", "REFUSED", "USD", "DEFAULTED", "USD", "OPEN", "USD"},
-		{"2026-05-01", "search", "0", "0.000000", "0", "0.000000", "0", "0.000000", "0", "0.000000", "1", "0.005000"},
-		{"2026-05-01", "send", "2", "0.010000", "0", "0.000000", "1", "0.005000", "0", "0.000000", "0", "0.000000"},
-		{"2026-05-02", "send", "0", "0.000000", "1", "0.005000", "0", "0.000000", "1", "0.005000", "0", "0.000000"},
-		{"total", "2", "0.010000", "1", "0.005000", "1", "0.005000", "1", "0.005000", "1", "0.005000"},
+		{"DAY", "OPERATION", "DELIVERED", "USD", "UNDELIVERABLE", "USD", "REFUSED", "USD", "OPEN", "USD"},
+		{"2026-05-01", "search", "0", "0.000000", "0", "0.000000", "0", "0.000000", "1", "0.005000"},
+		{"2026-05-01", "send", "2", "0.010000", "0", "0.000000", "1", "0.005000", "0", "0.000000"},
+		{"2026-05-02", "send", "0", "0.000000", "1", "0.005000", "0", "0.000000", "0", "0.000000"},
+		{"total", "2", "0.010000", "1", "0.005000", "1", "0.005000", "1", "0.005000"},
 	}
 	var got [][]string
 	for _, line := range b.lines("summary") {
@@ -280,9 +277,9 @@ func TestPaymentsSummary(t *testing.T) {
 	if out := strings.Join(b.lines("summary", "--json", "--since=2026-05-02"), ""); out !=
 		`{"days":[{"day":"2026-05-02","operation":"send","delivered":{"calls":0,"amount":0,"amount_usd":"0.000000"},`+
 			`"undeliverable":{"calls":1,"amount":5000,"amount_usd":"0.005000"},"refused":{"calls":0,"amount":0,"amount_usd":"0.000000"},`+
-			`"defaulted":{"calls":1,"amount":5000,"amount_usd":"0.005000"},"open":{"calls":0,"amount":0,"amount_usd":"0.000000"}}],`+
+			`"open":{"calls":0,"amount":0,"amount_usd":"0.000000"}}],`+
 			`"total":{"delivered":{"calls":0,"amount":0,"amount_usd":"0.000000"},"undeliverable":{"calls":1,"amount":5000,"amount_usd":"0.005000"},`+
-			`"refused":{"calls":0,"amount":0,"amount_usd":"0.000000"},"defaulted":{"calls":1,"amount":5000,"amount_usd":"0.005000"},`+
+			`"refused":{"calls":0,"amount":0,"amount_usd":"0.000000"},`+
 			`"open":{"calls":0,"amount":0,"amount_usd":"0.000000"}}}`+"\n" {
 		t.Errorf("the second day as JSON:\n%s", out)
 	}
@@ -292,6 +289,7 @@ func TestPaymentsResolve(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	over := map[string]string{"valid_before": "now() - interval '1 minute'"}
+	busy := b.enter(store.PaymentUnknown, 0, map[string]string{"valid_before": over["valid_before"], "owner": "7"})
 	settled, failed, young, delivered := b.enter(store.PaymentUnknown, 0, nil), b.enter(store.PaymentUnknown, 0, over), b.enter(store.PaymentUnknown, 0, nil), b.enter(store.PaymentDelivered, 0, over)
 	for name, test := range map[string]struct {
 		args []string
@@ -301,6 +299,7 @@ func TestPaymentsResolve(t *testing.T) {
 		"two outcomes":         {[]string{settled.id, "--not-settled", "--settled=" + hash(1)}, "can't be used together"},
 		"half a hash":          {[]string{settled.id, "--settled=0xabc"}, "64 hex digits"},
 		"nothing":              {[]string{uuid.NewString(), "--not-settled"}, "no payment"},
+		"one at work":          {[]string{busy.id, "--not-settled"}, "a server is at it"},
 		"one still in time":    {[]string{young.id, "--not-settled"}, "can still be settled until"},
 		"a delivered one":      {[]string{delivered.id, "--not-settled"}, "is delivered; only"},
 		"a delivered one, too": {[]string{delivered.id, "--settled=" + hash(1)}, "is delivered; only"},
@@ -322,38 +321,6 @@ func TestPaymentsResolve(t *testing.T) {
 	}
 	if _, err := b.run("resolve", settled.id, "--not-settled"); err == nil || !strings.Contains(err.Error(), "known to be settled in "+hash(0xab)) {
 		t.Errorf("resolve a settled one as not settled: %v", err)
-	}
-}
-
-// TestPaymentsResolveOwed: what is owed and was not settled in time is a default, and out of the caps.
-func TestPaymentsResolveOwed(t *testing.T) {
-	t.Parallel()
-	b := newBooks(t)
-	over := map[string]string{"valid_before": "now() - interval '1 minute'"}
-	settled, lost := b.enter(store.PaymentOwed, 0, nil), b.enter(store.PaymentOwed, 0, over)
-	busy := b.enter(store.PaymentOwed, 0, map[string]string{"valid_before": over["valid_before"], "owner": "7"})
-	for _, statement := range []string{
-		"INSERT INTO deferred_payers SELECT network, asset, payer, sum(amount) FROM payments GROUP BY 1, 2, 3",
-		"UPDATE deferred_totals SET owed = 15000 WHERE shard = 1",
-	} {
-		if _, err := b.connection.Exec(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.lines("resolve", settled.id, "--settled="+hash(0xab))
-	b.lines("resolve", lost.id, "--not-settled")
-	if out, err := b.run("resolve", busy.id, "--not-settled"); err == nil || !strings.Contains(err.Error(), "a server is at it") {
-		t.Errorf("resolve one that a server has taken up: %v\n%s", err, out)
-	}
-	if out := b.lines("show", "--json", lost.id)[0]; !strings.Contains(out, `"state":"defaulted"`) {
-		t.Errorf("resolved as not settled: %s", out)
-	}
-	var owed, defaulted, total int64
-	if err := b.connection.QueryRow(t.Context(), "SELECT p.owed, p.defaulted, t.owed FROM deferred_payers p, deferred_totals t WHERE t.shard = 1").Scan(&owed, &defaulted, &total); err != nil {
-		t.Fatal(err)
-	}
-	if owed != 10_000 || defaulted != 5_000 || total != 10_000 {
-		t.Errorf("the payer owes %d and has defaulted on %d, all owe %d; want 10000, 5000, 10000", owed, defaulted, total)
 	}
 }
 

@@ -71,7 +71,7 @@ type comparison struct {
 	BeforeKnown bool  `json:"before_known"`
 	Other       int64 `json:"other"`   // came, and no payment explains it
 	Open        int64 `json:"open"`    // came for payments that are still open
-	Unpaid      int64 `json:"unpaid"`  // came for payments that count as failed or defaulted
+	Unpaid      int64 `json:"unpaid"`  // came for payments that count as failed
 	Beyond      int64 `json:"beyond"`  // came for payments begun before or after the compared ones
 	Left        int64 `json:"left"`    // went out
 	Missing     int64 `json:"missing"` // of payments in Ledger, not come by the last block
@@ -86,7 +86,7 @@ type comparison struct {
 	came         map[parcel][]x402.Transfer        // and is not explained yet
 	matched      map[uuid.UUID]bool                // settled, and its transfer has come
 	unmatched    map[uuid.UUID]store.PaymentRecord // settled, and its transfer is not found yet
-	open         map[uuid.UUID]store.PaymentRecord // settling, unknown or owed
+	open         map[uuid.UUID]store.PaymentRecord // settling or unknown
 }
 
 // parcel is what a payment with a transaction is recognised by. A facilitator may put several payments into one
@@ -257,7 +257,7 @@ func (c *comparison) match(record store.PaymentRecord) {
 		} else {
 			c.unmatched[record.ID] = record
 		}
-	case store.PaymentSettling, store.PaymentUnknown, store.PaymentOwed:
+	case store.PaymentSettling, store.PaymentUnknown:
 		c.open[record.ID] = record
 	}
 }
@@ -342,7 +342,7 @@ func (c *comparison) settle(record *store.PaymentRecord, transfer x402.Transfer)
 		c.findOf(notice, open, transfer.Transaction, "settled on the chain, and to be delivered")
 		return
 	}
-	if record.State == store.PaymentFailed || record.State == store.PaymentDefaulted {
+	if record.State == store.PaymentFailed {
 		c.Unpaid += amount
 		c.findOf(contradiction, *record, transfer.Transaction, "counts as not paid, but the money came")
 		return
@@ -428,7 +428,7 @@ func (c *comparison) print(to io.Writer) error {
 		amount int64
 	}{
 		{before, c.Before}, {"came otherwise", c.Other}, {"came for payments that are open", c.Open},
-		{"came for payments that failed or defaulted", c.Unpaid}, {"came for payments begun earlier or later", c.Beyond},
+		{"came for payments that failed", c.Unpaid}, {"came for payments begun earlier or later", c.Beyond},
 		{"went out", -c.Left}, {fmt.Sprintf("has not come by block %d", c.Block), -c.Missing},
 	} {
 		if part.amount != 0 {

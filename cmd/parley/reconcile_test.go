@@ -72,7 +72,6 @@ func TestReconcileAgrees(t *testing.T) {
 		b.mine(e, devnet.Payee, 5000, hash(77))
 	}
 	b.enter(store.PaymentFailed, 0, nil)
-	b.enter(store.PaymentDefaulted, 0, nil)
 
 	c, failed := b.reconcile()
 	wantFindings(t, c)
@@ -100,7 +99,7 @@ func TestReconcileExplains(t *testing.T) {
 	}
 	settled := b.enter(store.PaymentUnknown, 1, nil)
 	b.mine(settled, devnet.Payee, 5000, hash(1003))
-	waiting := b.enter(store.PaymentOwed, 1, nil)
+	waiting := b.enter(store.PaymentUnknown, 1, nil)
 	over := b.enter(store.PaymentUnknown, 1, map[string]string{"valid_before": "now() - interval '1 minute'"})
 	cancelled := b.enter(store.PaymentSettling, 1, nil)
 	if err := b.chain.Cancel(devnet.Accounts()[1].Address, cancelled.nonce); err != nil {
@@ -167,8 +166,8 @@ func TestReconcileContradicts(t *testing.T) {
 			b.mine(e, devnet.Payee, 5000, hash(2001))
 			return e, "counts as not paid, but the money came"
 		}, func(c comparison) bool { return c.Unpaid == 5000 && c.Other == 0 }},
-		"defaulted and paid, in a batch with an equal one that was delivered": {func(b *books) (entry, string) {
-			e := b.enter(store.PaymentDefaulted, 1, nil)
+		"failed and paid, in a batch with an equal one that was delivered": {func(b *books) (entry, string) {
+			e := b.enter(store.PaymentFailed, 1, nil)
 			b.mine(e, devnet.Payee, 5000, hash(2001))
 			b.mine(b.enter(store.PaymentDelivered, 1, tx(2001)), devnet.Payee, 5000, hash(2001))
 			return e, "counts as not paid, but the money came"

@@ -23,44 +23,19 @@ import (
 
 // serve is production: everything that concerns money is said by the operator, nothing is guessed.
 type serve struct {
-	DatabaseURL    string   `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
-	Payee          string   `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that is paid."`
-	FacilitatorURL string   `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles."`
-	Network        string   `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
-	Asset          string   `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
-	AssetName      string   `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
-	AssetVersion   string   `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
-	Listen         string   `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Where to listen."`
-	BaseURL        string   `env:"PARLEY_BASE_URL" placeholder:"URL" help:"How callers reach the server; in the contract and in every price. Needed unless it listens on loopback."`
-	RPCURL         string   `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain. With it a payment whose settlement was not answered is looked up on the chain, and smart wallets with 65-byte signatures can pay."`
-	AdminListen    string   `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Where to serve /metrics, /livez and /readyz; nowhere by default."`
-	Deferred       deferred `embed:"" prefix:"deferred-" envprefix:"PARLEY_DEFERRED_"`
-	LegacyX402     bool     `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read and new ones warn about."`
-	Skill          skill    `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
-}
-
-// deferred is settlement after the answer, in USD.
-type deferred struct {
-	UpTo     string `env:"UP_TO" default:"0" placeholder:"USD" help:"Answer calls up to this price before they settle, such as 0.01; 0 settles all first (${default})."`
-	PayerCap string `env:"PAYER_CAP" default:"1" placeholder:"USD" help:"What one payer may owe at a time (${default})."`
-	TotalCap string `env:"TOTAL_CAP" default:"100" placeholder:"USD" help:"What all payers together may owe at a time (${default})."`
-}
-
-// caps reads the amounts, or names the settings that are none.
-func (d deferred) caps(need func(ok bool, text string)) (caps store.Caps) {
-	for _, setting := range []struct {
-		text, name string
-		amount     *uint64
-	}{
-		{d.UpTo, "--deferred-up-to (PARLEY_DEFERRED_UP_TO)", &caps.Call}, {d.PayerCap, "--deferred-payer-cap (PARLEY_DEFERRED_PAYER_CAP)", &caps.Payer},
-		{d.TotalCap, "--deferred-total-cap (PARLEY_DEFERRED_TOTAL_CAP)", &caps.Total},
-	} {
-		var err error
-		dollars, cents, _ := strings.Cut(setting.text, ".")
-		*setting.amount, err = x402.AtomicAmount(dollars + "." + cents + strings.Repeat("0", max(6-len(cents), 0)))
-		need(err == nil && *setting.amount <= 1e15, setting.name+" as an amount in USD such as 0.01")
-	}
-	return caps
+	DatabaseURL    string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
+	Payee          string `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that is paid."`
+	FacilitatorURL string `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles."`
+	Network        string `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
+	Asset          string `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
+	AssetName      string `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
+	AssetVersion   string `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
+	Listen         string `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Where to listen."`
+	BaseURL        string `env:"PARLEY_BASE_URL" placeholder:"URL" help:"How callers reach the server; in the contract and in every price. Needed unless it listens on loopback."`
+	RPCURL         string `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain: it says what a wallet holds, and what became of a payment whose settlement was not answered. The play-money network has one at its path /rpc."`
+	AdminListen    string `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Where to serve /metrics, /livez and /readyz; nowhere by default."`
+	LegacyX402     bool   `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read and new ones warn about."`
+	Skill          skill  `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
 }
 
 // skill is what GET /skill tells.
@@ -108,13 +83,12 @@ func (s *serve) config() (server.Config, error) {
 		base = "http://" + s.Listen
 	}
 	need(isHTTP(base), "--base-url (PARLEY_BASE_URL), the http(s) address that callers use")
-	need(s.RPCURL == "" || isHTTP(s.RPCURL), "--rpc-url (PARLEY_RPC_URL) as an http(s) address")
-	caps := s.Deferred.caps(need)
+	need(isHTTP(s.RPCURL), "--rpc-url (PARLEY_RPC_URL), the http(s) address of a JSON-RPC endpoint of the chain")
 	if missing != nil {
 		return server.Config{}, errors.New("cannot serve without " + strings.Join(missing, "; "))
 	}
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.FacilitatorURL, "/"),
-		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Deferred: caps}, nil
+		Skill: s.Skill.config(), LegacyX402: s.LegacyX402}, nil
 }
 
 func isHTTP(text string) bool {
@@ -166,14 +140,10 @@ func (s *serve) Run(ctx context.Context, to console) error {
 
 func newLog(to io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(to, nil)) }
 
-// serveOn runs the server on a listener until ctx ends, then lets running requests finish. admin may be nil, rpcURL empty.
+// serveOn runs the server on a listener until ctx ends, then lets running requests finish. admin may be nil.
 func serveOn(ctx context.Context, listener, admin net.Listener, config server.Config, rpcURL string, database *store.Store, log *slog.Logger, ready func()) error {
 	facilitator := &x402.Facilitator{BaseURL: config.FacilitatorURL, HTTPClient: &http.Client{Transport: facilitatorTransport()}, Logger: log}
-	var chain server.Chain
-	if rpcURL != "" {
-		chain = &x402.Chain{URL: rpcURL}
-	}
-	parley, err := server.New(config, database, facilitator, chain, log)
+	parley, err := server.New(config, database, facilitator, &x402.Chain{URL: rpcURL}, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -16,20 +16,22 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-var roomy = store.Caps{Call: 1000, Payer: 1 << 40, Total: 1 << 50}
-
-func owed(payer string, agent uuid.UUID) *store.Payment {
+func beginning(payer string, agent uuid.UUID) *store.Payment {
 	hash := sha256.Sum256([]byte("x"))
 	return &store.Payment{
 		ID: uuid.Must(uuid.NewV7()), X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: payer, Nonce: "0x" + uuid.NewString(), PayTo: "0xd",
 		Amount: 7, ValidBefore: time.Now().Add(time.Hour), Operation: "send", AgentID: &agent, Fingerprint: hash[:], SignatureHash: hash[:],
-		Payload: []byte("{}"), Answer: []byte("sealed"),
+		Payload: []byte("{}"), Request: []byte("{}"),
 	}
 }
 
-// TestTogether lets many calls share transactions while some of them fail in every way there is. Each gets what it would
-// have got alone, and what is in the database is what the calls were told.
-func TestTogether(t *testing.T) {
+func deliveryOf(payment *store.Payment) store.Delivery {
+	return store.Delivery{Payment: payment.ID, Fingerprint: payment.Fingerprint, Transaction: "0xf", Answer: []byte("sealed")}
+}
+
+// TestBatches lets many calls share statements while some of them fail in every way there is. Each gets what it would have
+// got alone, and what is in the database is what the calls were told.
+func TestBatches(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
 	ctx := t.Context()
@@ -37,19 +39,15 @@ func TestTogether(t *testing.T) {
 	if err := g.BlockAgent(ctx, g.agents[0], blocked); err != nil {
 		t.Fatal(err)
 	}
-	used := owed("0xused", g.agents[0])
-	if err := g.Together(ctx, func(tx *store.Store) error { return tx.Owe(used, roomy, 0) }); err != nil {
+	used := beginning("0xused", g.agents[0])
+	if err := errors.Join(g.BeginSettlement(ctx, used, time.Minute), g.PaymentDelivered(deliveryOf(used))); err != nil {
 		t.Fatal(err)
 	}
-	g.query(func(c *pgx.Conn) error {
-		_, err := c.Exec(ctx, `INSERT INTO deferred_payers (network, asset, payer, owed, defaulted) VALUES ('eip155:84532', '0xa', '0xpoor', 0, 1)`)
-		return err
-	})
 	count := func(what string) (n int64) {
 		g.query(func(c *pgx.Conn) error { return c.QueryRow(ctx, what).Scan(&n) })
 		return n
 	}
-	const messages, payments = `SELECT count(*) FROM messages`, `SELECT count(*) FROM payments`
+	const messages, payments = `SELECT count(*) FROM messages`, `SELECT count(*) FROM payments WHERE state = 'delivered'`
 	messagesBefore, paymentsBefore := count(messages), count(payments)
 	newcomers := make(chan uuid.UUID, 150) // more than will be wanted
 	for i := range cap(newcomers) {
@@ -64,7 +62,7 @@ func TestTogether(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(i), 0)) //nolint:gosec // small
 			for range 40 {
 				from := g.agents[random.IntN(4)]
-				payment := owed(fmt.Sprintf("0x%d", i), from)
+				payment := beginning(fmt.Sprintf("0x%d", i), from)
 				where := g.conversations[random.IntN(len(g.conversations))]
 				writer := g.members[where][random.IntN(len(g.members[where]))]
 				send := func(ctx context.Context, tx *store.Store) error {
@@ -74,9 +72,9 @@ func TestTogether(t *testing.T) {
 				wrote := int64(1)
 				var want, after error
 				switch random.IntN(12) {
-				case 0:
-					payment.Payer, want = "0xpoor", store.ErrOverCap
-				case 1:
+				case 0: // delivered before
+					payment, want = used, store.ErrPaymentMoved
+				case 1: // in the ledger under another id
 					payment.Payer, payment.Nonce, want = used.Payer, used.Nonce, store.ErrPaymentMoved
 				case 2:
 					after, want = giveUp, giveUp
@@ -106,14 +104,17 @@ func TestTogether(t *testing.T) {
 				case 7: // the payment alone
 					wrote, send = 0, func(context.Context, *store.Store) error { return nil }
 				}
-				err := g.Together(ctx, func(tx *store.Store) error {
+				if err := g.BeginSettlement(ctx, payment, time.Minute); err != nil && !errors.Is(err, store.ErrPaymentMoved) {
+					t.Errorf("begin: %v", err)
+				}
+				err := g.BatchedTransaction(ctx, func(tx *store.Store) error {
 					if err := send(ctx, tx); err != nil {
 						return err
 					}
 					if after != nil {
 						return after
 					}
-					return tx.Owe(payment, roomy, 0)
+					return tx.PaymentDelivered(deliveryOf(payment))
 				})
 				if !errors.Is(err, want) || (want == nil && err != nil) {
 					t.Errorf("got %v, want %v", err, want)
@@ -153,13 +154,6 @@ func TestTogether(t *testing.T) {
 	}
 	if got := count(payments) - paymentsBefore; got != paid {
 		t.Errorf("%d payments are there, %d were made", got, paid)
-	}
-	for name, sum := range map[string]string{
-		"payers": `SELECT sum(owed) FROM deferred_payers`, "totals": `SELECT sum(owed) FROM deferred_totals`, "payments": `SELECT sum(amount) FROM payments WHERE state = 'owed'`,
-	} {
-		if got := count("SELECT CAST((" + sum + ") AS bigint)"); got != 7*(paid+1) {
-			t.Errorf("by the %s %d is owed, want %d", name, got, 7*(paid+1))
-		}
 	}
 	if n := count(`SELECT count(*) FROM conversations c WHERE last_number <> (SELECT count(*) FROM messages m WHERE m.conversation_id = c.id)
 		OR last_number <> coalesce((SELECT max(number) FROM messages m WHERE m.conversation_id = c.id), 0)`); n != 0 {
