@@ -126,7 +126,7 @@ func TestRotationsThatRace(t *testing.T) {
 	old, revenue := alice.key, w.revenue()
 	payments := make([]string, 6)
 	for i := range payments {
-		payments[i] = w.sign(alice.wallet, rotate)
+		payments[i] = w.sign(w.wallet(dollar), rotate) // one wallet's would be one rotation
 	}
 	// All rotations are rehearsed before one of them is settled.
 	var rehearsed sync.WaitGroup

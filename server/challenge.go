@@ -210,7 +210,7 @@ func (s *Server) match(next echo.HandlerFunc) echo.HandlerFunc {
 func (s *Server) check(ctx context.Context, offer x402.PaymentRequirements, payload *x402.PaymentPayload) (x402.Checked, error) {
 	checked, err := s.checker.Check(offer, payload, time.Now())
 	bad, isBad := errors.AsType[*x402.Invalid](err)
-	if !isBad || bad.Reason != x402.ReasonSignature || s.chain == nil {
+	if !isBad || bad.Reason != x402.ReasonSignature {
 		return checked, err
 	}
 	asking, cancel := context.WithTimeout(ctx, 2*time.Second)

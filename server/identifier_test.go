@@ -111,7 +111,7 @@ func TestPaymentIdentifier(t *testing.T) {
 // ledger, so that one authorization buys one thing.
 func TestVersionOne(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withChain)
+	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	const send = "/chat/private/send"
 	revenue := w.revenue()

@@ -123,11 +123,9 @@ func TestRefusedSettlement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	poor := w.wallet(1)
-	payment := w.sign(poor, "/chat/private/send")
-	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"on credit"}`
+	_, send := w.sendOnCredit(alice, bob)
 	for range 2 {
-		a := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+		a := send()
 		settled, err := x402.DecodeSettleResponse(a.header.Get(x402.HeaderPaymentResponse))
 		if a.status != http.StatusPaymentRequired || err != nil || settled.Success || settled.ErrorReason != x402.ReasonInsufficientBalance {
 			t.Errorf("a payment without money: %v, PAYMENT-RESPONSE %+v (%v)", a, settled, err)
@@ -254,7 +252,7 @@ func TestRefusedAfterSettlement(t *testing.T) {
 	payer := w.wallet(dollar)
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
-			w.exec(`INSERT INTO registrations VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', 5, now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
+			w.exec(`INSERT INTO registrations VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
 		}
 		return false
 	})
@@ -268,15 +266,21 @@ func TestRefusedAfterSettlement(t *testing.T) {
 		t.Errorf("a charged refusal names its settlement: %+v (%v)", settled, err)
 	}
 	mend()
-	if again := w.call(http.MethodPost, path, `{"requested_username":"wanted"}`, x402.HeaderPaymentSignature, payment); again.status != http.StatusConflict || !again.Charged {
+	if again := w.pay(payer, path, `{"requested_username":"wanted"}`); again.status != http.StatusConflict || !again.Charged {
 		t.Errorf("the same request once more: %v, want the same refusal", again)
 	}
 	if other := w.call(http.MethodPost, "/register/create_account", `{"username":"wanted","tan":"00000000","description":""}`, x402.HeaderPaymentSignature, payment); other.status == http.StatusOK {
 		t.Errorf("the payment bought another operation: %v", other)
 	}
-	redeemed := w.call(http.MethodPost, path, `{"requested_username":"free"}`, x402.HeaderPaymentSignature, payment)
+	if theft := w.call(http.MethodPost, path, `{"requested_username":"stolen"}`, x402.HeaderPaymentSignature, payment); theft.status != http.StatusConflict || theft.Code != "proof_required" {
+		t.Errorf("somebody who has read the payment on the chain: %v, want 409 proof_required", theft)
+	}
+	if other := w.pay(w.wallet(0), path, `{"requested_username":"stolen"}`); other.status != http.StatusPaymentRequired {
+		t.Errorf("another wallet: %v, want 402", other)
+	}
+	redeemed := w.pay(payer, path, `{"requested_username":"free"}`)
 	if redeemed.status != http.StatusOK {
-		t.Errorf("a mended request with the same payment: %v, want 200", redeemed)
+		t.Errorf("a mended request with a fresh payment by the wallet: %v, want 200", redeemed)
 	}
 	if second := w.call(http.MethodPost, path, `{"requested_username":"another"}`, x402.HeaderPaymentSignature, payment); second.status != http.StatusConflict || second.Code != "payment_reused" {
 		t.Errorf("redeemed a second time: %v, want 409 payment_reused", second)
@@ -319,7 +323,7 @@ func TestSmartWallet(t *testing.T) {
 		case r.URL.Path == "/verify":
 			_, _ = io.WriteString(rw, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`)
 		case good && moved.CompareAndSwap(false, true):
-			w.exec(`INSERT INTO registrations VALUES ('wallet', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', 5, now() + interval '10 minutes')`)
+			w.exec(`INSERT INTO registrations VALUES ('wallet', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes')`)
 			_, _ = io.WriteString(rw, `{"success":true,"transaction":"0x`+strings.Repeat("12", 32)+`","network":"eip155:84532","payer":"0x1"}`)
 		default:
 			_, _ = io.WriteString(rw, `{"success":false,"errorReason":"invalid_exact_evm_nonce_already_used","transaction":"","network":"eip155:84532"}`)
@@ -339,15 +343,26 @@ func TestSmartWallet(t *testing.T) {
 	if a := call(junk, `{"requested_username":"thief"}`); a.status != http.StatusConflict || a.Code != "payment_reused" {
 		t.Errorf("somebody else redeems the payment: %v, want 409 payment_reused", a)
 	}
+	if a := call(genuine, `{"requested_username":"thief"}`); a.status != http.StatusConflict || a.Code != "proof_required" {
+		t.Errorf("somebody who has read the payment on the chain: %v, want 409 proof_required", a)
+	}
+	settled := payload.Payload.Authorization.Nonce
+	payload.Payload.Authorization.Nonce = "0x" + strings.Repeat("77", 32)
 	redeemed := call(genuine, `{"requested_username":"wallet_2"}`)
 	if redeemed.status != http.StatusOK {
 		t.Fatalf("the payer redeems it: %v, want 200", redeemed)
 	}
-	if a := call(junk, `{"requested_username":"wallet_2"}`); a.status != http.StatusConflict || a.Code != "payment_reused" {
-		t.Errorf("somebody else asks for the stored answer: %v, want 409 payment_reused", a)
+	if a := call(junk, `{"requested_username":"wallet_2"}`); a.status != http.StatusPaymentRequired {
+		t.Errorf("somebody else asks for the stored response: %v, want 402", a)
 	}
 	if a := call(genuine, `{"requested_username":"wallet_2"}`); !bytes.Equal(a.body, redeemed.body) {
-		t.Errorf("the payer asks for the stored answer: %v, want %v", a, redeemed)
+		t.Errorf("the payer asks for the stored response: %v, want %v", a, redeemed)
+	}
+	payload.Payload.Authorization.Nonce = settled
+	for signature, code := range map[string]string{genuine: "proof_required", junk: "payment_reused"} {
+		if a := call(signature, `{"requested_username":"wallet_2"}`); a.status != http.StatusConflict || a.Code != code {
+			t.Errorf("the settled payment itself: %v, want 409 %s", a, code)
+		}
 	}
 }
 

@@ -107,7 +107,7 @@ func (s *Server) pay(ctx context.Context, paid *payment, request any, handle han
 		case row == nil:
 			receipt, err = s.payFirst(ctx, paid, request, handle)
 			// A payment that was refused before it began may be in the ledger: as one that has done already what the refusal is about.
-			if err != nil && !paid.begun && !look {
+			if err != nil && !paid.begun && !errors.Is(err, store.ErrPaymentMoved) {
 				if known, lookErr := s.lookUp(ctx, paid); lookErr == nil && known != nil {
 					continue
 				}

@@ -48,7 +48,7 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 			wallet, headers = test.by.wallet, []string{"X-API-KEY", test.by.key}
 		}
 		path, _, _ := bytes.Cut([]byte(test.path), []byte("?"))
-		headers = append(headers, x402.HeaderPaymentSignature, w.signFor(wallet, test.method, string(path)))
+		headers = append(headers, x402.HeaderPaymentSignature, w.signFor(wallet, test.method, string(path), named(rand.Text()+rand.Text())))
 		revenue, before := w.revenue(), w.count(test.effect)
 		mend := w.breakFacilitator(w.settleAndThen(hangUp))
 		if a := w.call(test.method, test.path, test.body, headers...); a.status != http.StatusServiceUnavailable {
@@ -77,7 +77,8 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 	}
 }
 
-// TestRecoveredRotationReplacesOnlyItsKey: an agent that gave up on a rotation and made another one keeps that key.
+// TestRecoveredRotationReplacesOnlyItsKey: an agent that gave up on a rotation and paid for another one by another wallet keeps
+// that key.
 func TestRecoveredRotationReplacesOnlyItsKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -87,7 +88,7 @@ func TestRecoveredRotationReplacesOnlyItsKey(t *testing.T) {
 		t.Fatalf("the settlement's answer lost: %v, want 503", a)
 	}
 	mend()
-	rotated := w.rotated(w.pay(alice.wallet, "/agent/rotate_key", `{}`, "X-API-KEY", alice.key))
+	rotated := w.rotated(w.pay(w.wallet(dollar), "/agent/rotate_key", `{}`, "X-API-KEY", alice.key))
 	w.recover()
 	if w.count(`SELECT count(*) FROM payments WHERE state = 'undeliverable'`) != 1 {
 		t.Error("the first rotation was delivered, or is lost")
@@ -97,28 +98,36 @@ func TestRecoveredRotationReplacesOnlyItsKey(t *testing.T) {
 	}
 }
 
-// TestRefusalAfterALostAnswer: after an attempt whose answer was lost, a refusal is not the last word until that attempt
-// cannot be under way any more.
+// TestRefusalAfterALostAnswer: after an attempt whose answer was lost, a refusal is not the last word until the chain says
+// that the payment can never be settled.
 func TestRefusalAfterALostAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	poor := w.wallet(1)
-	payment := w.sign(poor, "/chat/private/send")
+	payer := w.wallet(dollar)
+	payment := w.sign(payer, "/chat/private/send")
 	send := func() answer {
 		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"for nothing"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 	}
-	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { hangUp(rw); return true })
+	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" {
+			hangUp(rw)
+		}
+		return r.URL.Path == "/settle"
+	})
 	if a := send(); a.status != http.StatusServiceUnavailable {
 		t.Errorf("the facilitator hangs up: %v, want 503", a)
 	}
 	mend()
+	if err := w.ledger.Transfer(address(payer), address(alice.wallet), dollar, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
+		t.Fatal(err)
+	}
 	if a := send(); a.status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
 		t.Errorf("refused while the first attempt may be under way: %v, want 503 payment_unknown", a)
 	}
-	w.exec(`UPDATE payments SET unclear_at = unclear_at - interval '31 seconds' WHERE state = 'unknown'`)
+	w.exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown'`)
 	if a := send(); a.status != http.StatusPaymentRequired || a.Code != "payment_refused" {
-		t.Errorf("refused when nothing is under way any more: %v, want 402", a)
+		t.Errorf("refused when it can never be settled any more: %v, want 402", a)
 	}
 	if w.count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 || w.count(`SELECT count(*) FROM messages`) != 0 {
 		t.Error("the payment is not failed, or there is a message")
@@ -148,7 +157,7 @@ func TestInconclusiveRefusals(t *testing.T) {
 // TestChainDecides: with an endpoint of the chain it is found out for certain what became of a payment.
 func TestChainDecides(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withChain)
+	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	var signed x402.Authorization
 	pay := func(name string, fault func(http.ResponseWriter, *http.Request) bool) answer {
@@ -244,8 +253,8 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	}
 }
 
-// TestLongAnswersAreErased: a page of messages is answered again for an hour after its payment's end, and not for ever; a
-// short answer is.
+// TestLongAnswersAreErased: a page of messages is answered again for an hour after its delivery, and not for ever; a short
+// answer is.
 func TestLongAnswersAreErased(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -270,12 +279,12 @@ func TestLongAnswersAreErased(t *testing.T) {
 	if len(first[0].body) < 1000 {
 		t.Fatalf("the page is %s: too short for this test", first[0].body)
 	}
-	// erase lets all payments have ended so long ago, but for the oldest, which ended earlier, and the worker work until
-	// so many long answers are left.
+	// erase lets all payments have been delivered so long ago, but for the oldest, which was delivered earlier, and the worker
+	// work until so many long answers are left.
 	erase := func(ago time.Duration, left int64) {
 		t.Helper()
 		w.query(func(c *pgx.Conn) error {
-			_, err := c.Exec(t.Context(), `UPDATE payments SET valid_before = now() - $1::interval
+			_, err := c.Exec(t.Context(), `UPDATE payments SET updated_at = now() - $1::interval
 				- CASE WHEN id = (SELECT id FROM payments WHERE operation = 'listUnreadMessages' ORDER BY created_at LIMIT 1) THEN interval '1 hour' ELSE interval '0' END`, ago)
 			return err
 		})
@@ -292,7 +301,7 @@ func TestLongAnswersAreErased(t *testing.T) {
 	erase(70*time.Minute, 0)
 	revenue := w.revenue()
 	for i := range 2 {
-		if a := again(i); a.status != http.StatusConflict || !bytes.Contains(a.body, []byte(`"payment_reused"`)) || !bytes.Contains(a.body, []byte("kept no longer")) {
+		if a := again(i); a.status != http.StatusConflict || !bytes.Contains(a.body, []byte(`"payment_reused"`)) || !bytes.Contains(a.body, []byte("no longer stored")) {
 			t.Errorf("%s, sent again after the hour: %v, want a 409 that says why", calls[i].path, a)
 		}
 	}

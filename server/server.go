@@ -42,7 +42,7 @@ type Server struct {
 	config      Config
 	store       *store.Store
 	facilitator *guard
-	chain       Chain // nil if the operator names no endpoint
+	chain       Chain
 	log         *slog.Logger
 	checker     x402.Checker
 	operations  map[string]*operation // by "METHOD /path"
@@ -59,8 +59,7 @@ type Server struct {
 
 var _ gen.StrictServerInterface = (*Server)(nil)
 
-// New reads the contract and prepares what does not change from request to request. chain may be nil: then what became
-// of a payment whose settlement was not answered is found out from the facilitator alone.
+// New reads the contract and prepares what does not change from request to request.
 func New(config Config, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) (*Server, error) {
 	document, operations, err := readContract(parley.Contract)
 	if err != nil {

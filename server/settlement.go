@@ -22,12 +22,9 @@ const (
 	lease = settleTimeout + 15*time.Second
 	// usedBefore is how long before its row an authorization may have been used on the chain and still count as this payment.
 	usedBefore = time.Minute
-	// underWay is how long an attempt may still move money after its answer was lost. Only after that does a later refusal
-	// say anything about it, unless the chain itself can be asked.
-	underWay = 30 * time.Second
 )
 
-// Chain tells what became of an authorization: x402.Chain, over JSON-RPC.
+// Chain tells what a wallet holds and what became of an authorization: x402.Chain, over JSON-RPC.
 type Chain interface {
 	Balance(ctx context.Context, asset, holder string) (uint64, error)
 	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)
@@ -143,7 +140,7 @@ func (s *Server) settle(ctx context.Context, row *store.Payment, paid *payment, 
 	case errors.Is(err, store.ErrPaymentMoved):
 		return nil, err
 	case err != nil:
-		return nil, s.outcomeUnknown(ctx, row, &unclearSettlement{Unclear: store.Unclear{Reason: no.reason, Sent: true, Refused: true}, cause: err})
+		return nil, s.outcomeUnknown(ctx, row, &unclearSettlement{Unclear: store.Unclear{Reason: no.reason, Sent: true}, cause: err})
 	}
 	s.metrics.payment(row, outcomeRefused)
 	return nil, s.settlementFailed(paid, no.reason)
@@ -153,7 +150,7 @@ func (s *Server) settle(ctx context.Context, row *store.Payment, paid *payment, 
 // trace: nothing was taken, and nothing is open.
 func (s *Server) notSettled(ctx context.Context, row *store.Payment, cause error) error {
 	unclear, ok := errors.AsType[*unclearSettlement](cause)
-	if !ok || unclear.Sent || row.Attempts > 1 || row.UnclearAt != nil || s.store.AbandonSettlement(ctx, row) != nil {
+	if !ok || unclear.Sent || row.Attempts > 1 || s.store.AbandonSettlement(ctx, row) != nil {
 		return s.outcomeUnknown(ctx, row, cause)
 	}
 	s.metrics.payment(row, outcomeNotSent)
@@ -180,14 +177,13 @@ func (e *unclearSettlement) Error() string {
 
 func (e *unclearSettlement) Unwrap() error { return e.cause }
 
-// attempt settles a payment once and says what came of it: the transaction (empty if an earlier attempt settled it and
-// its answer was lost), a *refusedSettlement or an *unclearSettlement. Before it asks again it looks at the chain, if
-// it can: that is where the truth is.
+// attempt settles a payment once and says what came of it: the transaction, a *refusedSettlement or an *unclearSettlement.
+// Before it asks again it looks at the chain: that is where the truth is.
 func (s *Server) attempt(ctx context.Context, row *store.Payment, paid *payment) (string, error) {
 	if row.Transaction != "" {
 		return row.Transaction, nil
 	}
-	if row.Attempts > 1 && s.chain != nil {
+	if row.Attempts > 1 {
 		transaction, err := s.lookAtChain(ctx, row)
 		if err == nil || !errors.Is(err, errNotClosed) {
 			return transaction, err
@@ -208,38 +204,18 @@ func (s *Server) attempt(ctx context.Context, row *store.Payment, paid *payment)
 	if settled.Success {
 		return settled.Transaction, nil
 	}
-	reason := settled.ErrorReason
-	unclear := &unclearSettlement{Unclear: store.Unclear{Reason: reason, Sent: true, Refused: row.Attempts > 1}}
+	unclear := &unclearSettlement{Unclear: store.Unclear{Reason: settled.ErrorReason, Sent: true}}
 	switch {
-	case x402.Inconclusive(reason):
-		unclear.Refused = false
-		return "", unclear
-	case s.chain != nil && (row.Attempts > 1 || reason == x402.ReasonNonceAlreadyUsed):
-		// The chain said a moment ago that the authorization was open, or nobody has asked it yet.
-		if reason != x402.ReasonNonceAlreadyUsed {
-			return "", unclear
-		}
+	case settled.ErrorReason == x402.ReasonNonceAlreadyUsed: // by whom, and for what?
 		transaction, err := s.lookAtChain(ctx, row)
 		if errors.Is(err, errNotClosed) { // our endpoint is behind the facilitator's
 			return "", unclear
 		}
 		return transaction, err
-	case row.Attempts == 1 && reason == x402.ReasonNonceAlreadyUsed, row.FailureReason == x402.ReasonNonceAlreadyUsed:
-		// Somebody else has used it, perhaps to pay us: only the chain can tell, and nobody can ask it.
-		unclear.Reason = x402.ReasonNonceAlreadyUsed
-		return "", unclear
-	case row.Attempts == 1:
-		return "", &refusedSettlement{reason}
-	case reason == x402.ReasonNonceAlreadyUsed:
-		// We sent this authorization to be settled before, and now it is used: it was settled then.
-		return "", nil
-	case reason == x402.ReasonValidBefore:
-		// The window is looked at before the nonce, so this does not say whether an earlier attempt moved the money.
-		unclear.Reason = "expired before its outcome was known"
-		return "", unclear
-	case row.UnclearAt == nil || row.Now.Sub(*row.UnclearAt) > underWay:
-		return "", &refusedSettlement{reason}
+	case row.Attempts == 1 && !x402.Inconclusive(settled.ErrorReason):
+		return "", &refusedSettlement{settled.ErrorReason}
 	}
+	// An earlier attempt may still move the money: only the chain will say that it did not.
 	return "", unclear
 }
 
@@ -251,7 +227,7 @@ func (s *Server) lookAtChain(ctx context.Context, row *store.Payment) (string, e
 	state, err := s.chain.Authorization(ctx, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
 	switch {
 	case err != nil:
-		return "", &unclearSettlement{store.Unclear{Reason: "the chain does not say", Sent: true, Refused: true}, err}
+		return "", &unclearSettlement{store.Unclear{Reason: "the chain does not say", Sent: true}, err}
 	case state.Used && row.Attempts == 1 && !state.At.IsZero() && state.At.Before(row.CreatedAt.Add(-usedBefore)):
 		// It stood on the chain for everybody to read before it came here, so whoever sends it need not be its payer.
 		return "", &refusedSettlement{"the authorization was used before it was sent here"}
@@ -272,8 +248,9 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 	crash("settled")
 	paid.id = row.ID
 	settled := settledAs(row, transaction)
-	finish := func(tx *store.Store) (err error) {
-		if answer == nil {
+	read := answer != nil
+	finish := func(tx *store.Store) (err error) { // may run twice: see BatchedTransaction
+		if !read {
 			if answer, err = handle(ctx, tx); err != nil {
 				return err
 			}
@@ -288,7 +265,7 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 		return tx.PaymentDelivered(delivery)
 	}
 	var err error
-	if answer != nil {
+	if read {
 		err = finish(s.store)
 	} else {
 		err = s.store.BatchedTransaction(ctx, finish)

@@ -69,11 +69,6 @@ func newWorld(t testing.TB, settings ...setting) *world {
 // setting changes how a world's server is run.
 type setting func(config *server.Config, chain *server.Chain, facilitatorURL string)
 
-// withChain lets the server look at the chain.
-func withChain(_ *server.Config, chain *server.Chain, facilitatorURL string) {
-	*chain = &x402.Chain{URL: facilitatorURL + "/rpc"}
-}
-
 func newWorldOn(t testing.TB, databaseURL string, settings ...setting) *world {
 	t.Helper()
 	w := (&place{log: &safeBuffer{}, databaseURL: databaseURL}).seenBy(t)
@@ -96,7 +91,7 @@ func newWorldOn(t testing.TB, databaseURL string, settings ...setting) *world {
 	}))
 	config := server.Config{BaseURL: "http://parley.test", Network: playMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL}
 	log := slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	var chain server.Chain
+	var chain server.Chain = &x402.Chain{URL: facilitator.URL + "/rpc"}
 	for _, set := range settings {
 		set(&config, &chain, facilitator.URL)
 	}
@@ -168,6 +163,28 @@ func (w *world) recoverUntil(done func() bool) bool {
 		}
 	}
 	return true
+}
+
+// sendOnCredit is a message whose payer's money is gone when the payment is to be settled; the payer was good for it before.
+func (w *world) sendOnCredit(from, to *agent) (payment string, send func() answer) {
+	w.t.Helper()
+	payer := w.wallet(dollar)
+	payment = w.sign(payer, "/chat/private/send")
+	body := `{"recipient_agent_id":` + quote(to.id) + `,"content":"on credit"}`
+	spend := sync.OnceFunc(func() {
+		if err := w.ledger.Transfer(address(payer), address(from.wallet), dollar, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return payment, func() answer {
+		defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path == "/settle" {
+				spend()
+			}
+			return false
+		})()
+		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", from.key, x402.HeaderPaymentSignature, payment)
+	}
 }
 
 // revenue is what the payee has, in atomic units.

@@ -52,7 +52,6 @@ type Payment struct {
 	Attempts          int
 	LeaseUntil        time.Time
 	Owner             *int32
-	UnclearAt         *time.Time
 	Secret            bool
 	Answer            []byte
 	CreatedAt         time.Time
@@ -67,7 +66,7 @@ func (p *Payment) LeaseOver() bool { return p.LeaseUntil.Before(p.Now) }
 // paymentFields are the columns of Payment, and the time.
 const paymentFields = `id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
 	fingerprint, signature_hash, payment_identifier, request, payload, state, transaction, failure_reason, attempts, lease_until, owner,
-	unclear_at, secret, answer, created_at, updated_at, clock_timestamp() AS now`
+	secret, answer, created_at, updated_at, clock_timestamp() AS now`
 
 // ErrPaymentMoved means that somebody else has moved the payment on; look it up again.
 var ErrPaymentMoved = errors.New("the payment is in another state by now")
@@ -184,12 +183,10 @@ func column[T any](all []*Payment, of func(*Payment) T) []T {
 	return values
 }
 
-// takeUp is how an open payment comes into the hands of this server for another attempt. Where the one before it died
-// during its own, the outcome of that is unclear as of now.
+// takeUp is how an open payment comes into the hands of this server for another attempt.
 const takeUp = `
 	SET state = 'settling', attempts = attempts + 1, owner = @owner,
-		lease_until = now() + @seconds * interval '1 second', updated_at = now(),
-		unclear_at = CASE WHEN owner IS NULL THEN unclear_at ELSE now() END`
+		lease_until = now() + @seconds * interval '1 second', updated_at = now()`
 
 // ResumeSettlement takes an open payment that nobody works on (its outcome is unknown, or the server that settled it
 // died) and leases it to the caller. ErrPaymentMoved if there is nothing to take.
@@ -257,8 +254,6 @@ type Unclear struct {
 	// Sent tells whether the facilitator can have received it: only then may a nonce that turns out to be used count as
 	// used by us.
 	Sent bool
-	// Refused tells that the facilitator said no, and only an attempt before this one is unclear.
-	Refused bool
 	// Transaction, if not empty, says that the money has moved; only the delivery is missing.
 	Transaction string
 }
@@ -269,13 +264,12 @@ func (s *Store) PaymentUnclear(ctx context.Context, payment *Payment, what Uncle
 	return s.movePayment(ctx, `
 		UPDATE payments SET state = 'unknown', failure_reason = @reason, owner = NULL,
 			attempts = attempts - CASE WHEN @sent THEN 0 ELSE 1 END,
-			unclear_at = CASE WHEN @unclear THEN now() ELSE unclear_at END,
 			transaction = CASE WHEN @transaction = '' THEN transaction ELSE @transaction END,
 			lease_until = now() + least(greatest((now() - created_at) / 2, interval '1 second'), interval '5 minutes'),
 			updated_at = now()
 		WHERE id = @id AND state = 'settling' AND attempts = @attempts RETURNING id`, map[string]any{
 		"id": payment.ID, "attempts": payment.Attempts, "reason": what.Reason, "sent": what.Sent,
-		"unclear": what.Sent && !what.Refused, "transaction": what.Transaction,
+		"transaction": what.Transaction,
 	})
 }
 

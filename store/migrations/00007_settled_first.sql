@@ -6,6 +6,7 @@ DROP TABLE deferred_payers, deferred_totals;
 ALTER TABLE payments
     DROP CONSTRAINT payments_shard,
     DROP COLUMN shard,
+    DROP COLUMN unclear_at, -- only the chain says now whether an earlier attempt has moved the money
     DROP CONSTRAINT payments_state_check,
     ADD CONSTRAINT payments_state_check CHECK (state IN ('settling', 'unknown', 'delivered', 'failed', 'undeliverable')),
     DROP CONSTRAINT payments_request,
