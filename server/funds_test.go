@@ -1,0 +1,232 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/store/storetest"
+	"github.com/parley-chat/parley/x402"
+)
+
+// TestEmptyWalletsGetNoWork: a wallet that cannot pay gets neither a dry run nor a row, and the facilitator no call.
+func TestEmptyWalletsGetNoWork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	var asked atomic.Int64
+	defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/rpc" {
+			asked.Add(1)
+		}
+		return false
+	})()
+	rows, registrations := w.count(`SELECT count(*) FROM payments`), w.count(`SELECT count(*) FROM registrations`)
+	for range 5 {
+		empty := w.wallet(0)
+		for _, a := range []answer{
+			w.pay(empty, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"for nothing"}`, "X-API-KEY", alice.key),
+			// The rules would refuse this with 409: whoever cannot pay does not learn it.
+			w.pay(empty, "/register/request_account", `{"requested_username":"alice"}`),
+		} {
+			if a.status != http.StatusPaymentRequired || a.Charged {
+				t.Errorf("a wallet without money: %v, want 402", a)
+			}
+		}
+	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the facilitator was called %d times", n)
+	}
+	if w.count(`SELECT count(*) FROM payments`) != rows || w.count(`SELECT count(*) FROM registrations`) != registrations {
+		t.Error("wallets without money have left rows")
+	}
+}
+
+// TestFailedPaymentsAreForgotten: a payment that was refused leaves no row for good.
+func TestFailedPaymentsAreForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	_, send := w.sendOnCredit(alice, bob)
+	if a := send(); a.status != http.StatusPaymentRequired {
+		t.Fatalf("on credit: %v, want 402", a)
+	}
+	const failed = `SELECT count(*) FROM payments WHERE state = 'failed'`
+	if w.count(failed) != 1 {
+		t.Fatal("the refusal is not in the ledger")
+	}
+	w.exec(`UPDATE payments SET updated_at = now() - interval '61 minutes' WHERE state = 'failed'`)
+	if !w.recoverUntil(func() bool { return w.count(failed) == 0 }) {
+		t.Error("a failed payment stays in the ledger")
+	}
+}
+
+// TestFacilitatorQuota: a facilitator that answers 429 has not settled: the caller comes again, nothing is left open, and the
+// facilitator is left alone for as long as it wants.
+func TestFacilitatorQuota(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	rows := w.count(`SELECT count(*) FROM payments`)
+	var asked atomic.Int64
+	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/settle" {
+			return false
+		}
+		asked.Add(1)
+		rw.Header().Set("Retry-After", "2")
+		rw.WriteHeader(http.StatusTooManyRequests)
+		return true
+	})
+	payment := w.sign(alice.wallet, "/chat/private/send")
+	send := func() answer {
+		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"a little later"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	}
+	for range 5 {
+		if a := send(); a.status != http.StatusServiceUnavailable || a.Code != "unavailable" || a.header.Get("Retry-After") != "2" || a.Charged {
+			t.Errorf("the facilitator's quota is used up: %v with Retry-After %q, want 503 unavailable", a, a.header.Get("Retry-After"))
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("/settle was called %d times while the facilitator wanted to be left alone, want once", n)
+	}
+	if w.count(`SELECT count(*) FROM payments`) != rows {
+		t.Error("a payment that was not sent is in the ledger")
+	}
+	mend()
+	time.Sleep(2 * time.Second)
+	if a := send(); a.status != http.StatusOK {
+		t.Errorf("when the facilitator listens again: %v, want 200", a)
+	}
+}
+
+// TestAuthorizationReadFromTheChain: one that stood on the chain before it came here buys nothing, whoever sends it; one that
+// somebody else settles while it is on its way here is delivered.
+func TestAuthorizationReadFromTheChain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	transfer := func(number int) (payment string) {
+		t.Helper()
+		var signed x402.Authorization
+		payment = w.sign(alice.wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
+		if err := w.ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, fmt.Sprintf("0x%064x", number)); err != nil {
+			t.Fatal(err)
+		}
+		return payment
+	}
+	send := func(payment, content string) answer {
+		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	}
+	revenue := w.revenue()
+	if a := send(transfer(1), "front-run"); a.status != http.StatusOK {
+		t.Errorf("settled by somebody else a moment ago: %v, want 200", a)
+	}
+	if w.revenue() != revenue+5000 {
+		t.Errorf("charged %d, want 5000", w.revenue()-revenue)
+	}
+	public := transfer(2)
+	old := newWorldOn(t, w.databaseURL, func(_ *server.Config, chain *server.Chain, _ string) { *chain = earlier{*chain} })
+	old.ledger, old.network = w.ledger, w.network
+	if a := old.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.id)+`,"content":"stolen"}`, "X-API-KEY", bob.key, x402.HeaderPaymentSignature, public); a.status != http.StatusPaymentRequired {
+		t.Errorf("read on the chain two minutes ago: %v, want 402", a)
+	}
+	if w.count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 {
+		t.Error("a stranger has sent a message with somebody else's money")
+	}
+}
+
+// earlier is a chain on which everything happened two minutes earlier.
+type earlier struct{ server.Chain }
+
+func (e earlier) Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error) {
+	state, err := e.Chain.Authorization(ctx, asset, authorizer, nonce, since)
+	state.At = state.At.Add(-2 * time.Minute)
+	return state, err
+}
+
+// TestClocks: only the database's clock decides leases. A server whose clock is ten minutes ahead waits for the end of another
+// server's lease like any other, without a busy loop.
+func TestClocks(t *testing.T) {
+	t.Parallel()
+	databaseURL := storetest.URL(t)
+	behind, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer behind.Close(t.Context())
+	if _, err := behind.Exec(t.Context(), `
+		CREATE SCHEMA behind;
+		CREATE FUNCTION behind.now() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT pg_catalog.now() - interval '10 minutes' $$;
+		CREATE FUNCTION behind.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$ SELECT pg_catalog.clock_timestamp() - interval '10 minutes' $$`); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldOn(t, databaseURL+"&search_path=behind,public,pg_catalog")
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payment := w.sign(alice.wallet, "/chat/private/send")
+	mend := w.breakFacilitator(w.settleAndThen(hangUp))
+	send := func() answer {
+		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"once"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	}
+	if a := send(); a.status != http.StatusServiceUnavailable {
+		t.Fatalf("the settlement's answer lost: %v, want 503", a)
+	}
+	mend()
+	w.exec(`UPDATE payments SET state = 'settling', owner = 1, lease_until = now() + interval '3 seconds' WHERE state = 'unknown'`)
+	const transactions = `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`
+	before := w.count(transactions)
+	if a := send(); a.status != http.StatusOK {
+		t.Errorf("sent again while another server works on it: %v, want 200 when that server's lease is over", a)
+	}
+	time.Sleep(2 * time.Second) // PostgreSQL counts with a delay
+	if n := w.count(transactions) - before; n > 500 {
+		t.Errorf("the server made %d transactions while it waited for three seconds", n)
+	}
+	if w.count(`SELECT count(*) FROM messages WHERE content = 'once'`) != 1 {
+		t.Error("the message is not there once")
+	}
+}
+
+// TestLongReadsAreReadAgain: the response of a read that is too long to be stored is read again for the same payment.
+func TestLongReadsAreReadAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	var members []*agent
+	for i := range 3 {
+		members = append(members, w.agent(fmt.Sprintf("member_%d", i)))
+	}
+	group := alice.founds("a group", members...)
+	w.exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
+		SELECT gen_random_uuid(), 'filler_' || i, repeat('x', 1000), false, sha256(('filler' || i)::bytea), now() FROM generate_series(1, 100) i`)
+	w.exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
+		SELECT c.id, a.id, 'member', 0, 0, now() FROM conversations c, agents a WHERE c.kind = 'group' AND a.username LIKE 'filler%'`)
+	payment := w.sign(alice.wallet, "/chat/group/info")
+	info := func() answer {
+		return w.call(http.MethodPost, "/chat/group/info", `{"chat_id":`+quote(group)+`}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	}
+	revenue := w.revenue()
+	first := info()
+	if first.status != http.StatusOK || len(first.body) < 64<<10 {
+		t.Fatalf("the group's information has %d bytes, want more than is stored: %.300v", len(first.body), first)
+	}
+	if n := w.count(`SELECT count(*) FROM payments WHERE octet_length(answer) > 10000`); n != 0 {
+		t.Error("the ledger keeps a response of more than 64 KiB")
+	}
+	if again := info(); again.status != http.StatusOK || len(again.body) != len(first.body) {
+		t.Errorf("the same payment again: %d with %d bytes, want the information once more", again.status, len(again.body))
+	}
+	w.exec(`UPDATE payments SET valid_before = now() - interval '1 second'`)
+	if late := info(); late.status != http.StatusConflict {
+		t.Errorf("the same payment after its validity: %d, want 409", late.status)
+	}
+	if w.revenue() == revenue {
+		t.Error("the read was not charged")
+	}
+}

@@ -1,0 +1,132 @@
+package server_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/x402"
+)
+
+// TestSettledPaymentOpensNoSecret: after settlement a payment is public. Replayed by somebody else it returns no TAN and no
+// API key, for none of the operations that return one.
+func TestSettledPaymentOpensNoSecret(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const request, create = "/register/request_account", "/register/create_account"
+	victim, thief := w.wallet(10*dollar), w.wallet(10*dollar)
+	body := `{"requested_username":"victim"}`
+	payment := w.sign(victim, request)
+	tan := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment).field(t, "tan")
+	w.secret(tan)
+	w.wantNoSecret("the TAN", w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment), tan)
+
+	payment = w.sign(victim, create)
+	body = account("victim", tan)
+	key := w.call(http.MethodPost, create, body, x402.HeaderPaymentSignature, payment).field(t, "api_key")
+	w.secret(key)
+	w.wantNoSecret("the API key", w.call(http.MethodPost, create, body, x402.HeaderPaymentSignature, payment), key)
+
+	payment = w.sign(victim, rotate)
+	rotated := w.rotated(w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment))
+	w.wantNoSecret("the rotated key", w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment), rotated)
+	if a := w.pay(thief, rotate, `{}`, "X-API-KEY", key); a.status != http.StatusUnauthorized {
+		t.Errorf("somebody with the leaked old key and another wallet: %v, want 401", a)
+	}
+}
+
+func (w *world) wantNoSecret(what string, a answer, secret string) {
+	w.t.Helper()
+	if a.status != http.StatusConflict || a.Code != string(client.ErrorCodeProofRequired) || a.Charged || bytes.Contains(a.body, []byte(secret)) {
+		w.t.Errorf("%s, for the settled payment alone: %v, want 409 proof_required", what, a)
+	}
+}
+
+// TestOwnerGetsItsSecretAgain: the payment identifier or another authorization by the same wallet returns the response that was
+// lost, uncharged, until the secret has served or ten minutes have passed.
+func TestOwnerGetsItsSecretAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const request, create = "/register/request_account", "/register/create_account"
+	owner, stranger := w.wallet(50*dollar), w.wallet(50*dollar)
+	identifier := named("the-owner-keeps-this-name")
+	again := func(path, body string, want answer, headers ...string) {
+		t.Helper()
+		revenue, settles := w.revenue(), w.settles.Load()
+		for how, payment := range map[string]string{"identifier": w.sign(owner, path, identifier), "fresh authorization": w.sign(owner, path)} {
+			a := w.call(http.MethodPost, path, body, append(headers, x402.HeaderPaymentSignature, payment)...)
+			if a.status != http.StatusOK || !bytes.Equal(a.body, want.body) || a.header.Get(x402.HeaderPaymentResponse) == "" {
+				t.Errorf("%s, by %s: %v, want %v", path, how, a, want)
+			}
+		}
+		if w.revenue() != revenue || w.settles.Load() != settles {
+			t.Errorf("%s: repetitions were charged %d, and settled %d times", path, w.revenue()-revenue, w.settles.Load()-settles)
+		}
+	}
+	lost := func(wallet *ecdsa.PrivateKey, path, body string, headers ...string) answer {
+		return w.pay(wallet, path, body, headers...)
+	}
+	body := `{"requested_username":"owner"}`
+	first := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, w.sign(owner, request, identifier))
+	tan := first.field(t, "tan")
+	w.secret(tan)
+	again(request, body, first)
+	if a := lost(stranger, request, body); a.status != http.StatusConflict || a.Code != "username_reserved" {
+		t.Errorf("another wallet asks for the TAN: %v, want 409 username_reserved", a)
+	}
+
+	account := account("owner", tan)
+	created := w.call(http.MethodPost, create, account, x402.HeaderPaymentSignature, w.sign(owner, create, identifier))
+	key := created.field(t, "api_key")
+	w.secret(key)
+	again(create, account, created)
+	if a := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, w.sign(owner, request, identifier)); a.status == http.StatusOK {
+		t.Errorf("the TAN, after it has served: %v", a)
+	}
+
+	old := key
+	rotated := w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", old, x402.HeaderPaymentSignature, w.sign(owner, rotate, identifier))
+	key = w.rotated(rotated)
+	again(rotate, `{}`, rotated, "X-API-KEY", old)
+	if a := w.call(http.MethodPost, create, account, x402.HeaderPaymentSignature, w.sign(owner, create, identifier)); a.status == http.StatusOK {
+		t.Errorf("the first key, after it has served: %v", a)
+	}
+
+	w.exec(`UPDATE payments SET updated_at = now() - interval '11 minutes'`)
+	for how, payment := range map[string]string{"identifier": w.sign(owner, rotate, identifier), "fresh authorization": w.sign(owner, rotate)} {
+		if a := w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", old, x402.HeaderPaymentSignature, payment); a.status == http.StatusOK || bytes.Contains(a.body, []byte(key)) {
+			t.Errorf("after ten minutes, by %s: %v, want no key", how, a)
+		}
+	}
+	if !w.recoverUntil(func() bool { return w.count(`SELECT count(*) FROM payments WHERE secret AND answer IS NOT NULL`) == 0 }) {
+		t.Error("responses with secrets are kept for longer than ten minutes")
+	}
+}
+
+// TestLostSettlementOfASecret: where the settlement's answer was lost, too, the fresh authorization finishes that payment
+// and is not settled itself.
+func TestLostSettlementOfASecret(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const request = "/register/request_account"
+	owner := w.wallet(dollar)
+	body := `{"requested_username":"owner"}`
+	payment := w.sign(owner, request)
+	mend := w.breakFacilitator(w.settleAndThen(hangUp))
+	if a := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment); a.status != http.StatusServiceUnavailable {
+		t.Fatalf("the settlement's answer lost: %v, want 503", a)
+	}
+	mend()
+	bare := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment)
+	if bare.status != http.StatusConflict || bare.Code != "proof_required" || strings.Contains(string(bare.body), `"tan"`) {
+		t.Errorf("the payment alone: %v, want 409 proof_required", bare)
+	}
+	tan := w.pay(owner, request, body).field(t, "tan")
+	w.secret(tan)
+	if w.revenue() != 10_000 || w.count(`SELECT count(*) FROM payments`) != 1 {
+		t.Errorf("charged %d in %d payments, want 10000 in one", w.revenue(), w.count(`SELECT count(*) FROM payments`))
+	}
+}
