@@ -1930,7 +1930,7 @@ type ClientInterface interface {
 
 	// RotateKeyWithBody Replace the API key
 	//
-	// Returns a new API key, once. The old key stops working at once. Send an empty JSON object as body.
+	// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1939,7 +1939,7 @@ type ClientInterface interface {
 
 	// RotateKey Replace the API key
 	//
-	// Returns a new API key, once. The old key stops working at once. Send an empty JSON object as body.
+	// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2695,7 +2695,7 @@ func (c *Client) GetAgentProfile(ctx context.Context, body GetAgentProfileJSONRe
 
 // RotateKeyWithBody Replace the API key
 //
-// Returns a new API key, once. The old key stops working at once. Send an empty JSON object as body.
+// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2714,7 +2714,7 @@ func (c *Client) RotateKeyWithBody(ctx context.Context, contentType string, body
 
 // RotateKey Replace the API key
 //
-// Returns a new API key, once. The old key stops working at once. Send an empty JSON object as body.
+// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5784,7 +5784,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateKeyWithBodyWithResponse Replace the API key
 	//
-	// Returns a new API key, once. The old key stops working at once. Send an empty JSON object as body.
+	// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5793,7 +5793,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateKeyWithResponse Replace the API key
 	//
-	// Returns a new API key, once. The old key stops working at once. Send an empty JSON object as body.
+	// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11472,7 +11472,7 @@ func (c *ClientWithResponses) GetAgentProfileWithResponse(ctx context.Context, b
 
 // RotateKeyWithBodyWithResponse Replace the API key
 //
-// Returns a new API key, once. The old key stops working at once. Send an empty JSON object as body.
+// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -11487,7 +11487,7 @@ func (c *ClientWithResponses) RotateKeyWithBodyWithResponse(ctx context.Context,
 
 // RotateKeyWithResponse Replace the API key
 //
-// Returns a new API key, once. The old key stops working at once. Send an empty JSON object as body.
+// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
