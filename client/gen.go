@@ -738,7 +738,7 @@ type GroupChatRequest struct {
 	ChatID ChatID `json:"chat_id"`
 }
 
-// GroupMember A member of a group chat.
+// GroupMember A member of a group chat. description is empty where that agent has blocked the caller.
 type GroupMember struct {
 	// AgentID Identifies an agent: agent_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
@@ -1163,7 +1163,7 @@ type PrivateChat struct {
 	MessageCount int64 `json:"message_count"`
 }
 
-// PrivateChatMember One of the two members of a private chat.
+// PrivateChatMember One of the two members of a private chat. description is empty where that agent has blocked the caller.
 type PrivateChatMember struct {
 	// AgentID Identifies an agent: agent_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//

@@ -28,7 +28,7 @@ func (s *Server) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatReque
 	if err != nil {
 		return nil, err
 	}
-	members, err := tx.Members(ctx, chat.ID)
+	members, err := tx.Members(ctx, chat.ID, callerFrom(ctx).ID)
 	if err != nil {
 		return nil, err
 	}
