@@ -44,7 +44,8 @@ type Server struct {
 	config      Config
 	store       *store.Store
 	facilitator *guard
-	chain       Chain // nil if the operator names no endpoint
+	chain       Chain         // nil if the operator names no endpoint
+	wallets     *smartWallets // nil without a chain
 	log         *slog.Logger
 	checker     x402.Checker
 	operations  map[string]*operation // by "METHOD /path"
@@ -75,6 +76,9 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 	s := &Server{
 		config: config, store: database, facilitator: newGuard(facilitator, log), chain: chain, log: log, checker: checker,
 		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1), claims: claims{queue: make(chan claimed, mostClaimed)}, recent: newRecent(),
+	}
+	if chain != nil {
+		s.wallets = newSmartWallets(chain, time.Now)
 	}
 	s.metrics = newMetrics(database, s.facilitator)
 	for _, operation := range operations {
