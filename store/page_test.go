@@ -17,10 +17,10 @@ const (
 	mostJSON  = `repeat(E'\x01', 16384)`
 )
 
-// weigh checks that content fits on a page, and returns its bytes.
-func weigh(t *testing.T, messages []store.SentMessage) (bytes int) {
+// weigh checks that content fits on a page.
+func weigh(t *testing.T, messages []store.SentMessage) {
 	t.Helper()
-	escaped := 0
+	bytes, escaped := 0, 0
 	for _, message := range messages {
 		bytes += len(message.Content)
 		raw, err := json.Marshal(message.Content)
@@ -32,7 +32,6 @@ func weigh(t *testing.T, messages []store.SentMessage) (bytes int) {
 	if bytes > 1<<20 || escaped > 2<<20+2*len(messages) {
 		t.Errorf("a page has %d bytes of content, %d as JSON, want at most 1 MiB, 2 MiB", bytes, escaped)
 	}
-	return bytes
 }
 
 // down counts from one number to another.
