@@ -219,14 +219,14 @@ func (s *Server) check(ctx context.Context, offer x402.PaymentRequirements, payl
 	now := time.Now()
 	checked, err := s.checker.Check(offer, payload, now)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
-	if !isBad || bad.Reason != x402.ReasonSignature || s.wallets == nil {
+	if !isBad || bad.Reason != x402.ReasonSignature || s.contracts == nil {
 		return checked, err
 	}
 	unsigned, termsErr := s.checker.CheckTerms(offer, payload, now)
 	if termsErr != nil {
 		return unsigned, termsErr
 	}
-	switch isContract, lookupErr := s.wallets.isContract(ctx, payload.Payload.Authorization.From); {
+	switch isContract, lookupErr := s.contracts.isContract(ctx, payload.Payload.Authorization.From); {
 	case lookupErr != nil:
 		return x402.Checked{}, lookupErr
 	case !isContract:

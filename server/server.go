@@ -45,7 +45,7 @@ type Server struct {
 	store       *store.Store
 	facilitator *guard
 	chain       Chain         // nil if the operator names no endpoint
-	wallets     *smartWallets // nil without a chain
+	contracts   *smartWallets // nil without a chain
 	log         *slog.Logger
 	checker     x402.Checker
 	operations  map[string]*operation // by "METHOD /path"
@@ -78,7 +78,7 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1), claims: claims{queue: make(chan claimed, mostClaimed)}, recent: newRecent(),
 	}
 	if chain != nil {
-		s.wallets = newSmartWallets(chain, time.Now)
+		s.contracts = newSmartWallets(chain, time.Now)
 	}
 	s.metrics = newMetrics(database, s.facilitator)
 	for _, operation := range operations {
