@@ -206,19 +206,27 @@ func (s *Server) match(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 // check makes the checks that need no facilitator. A signature of 65 bytes that is not the payer's own is junk, unless
-// the payer is a contract, which may judge signatures as it likes; only the chain knows whether it is one.
+// the payer is a contract, which may judge signatures as it likes; only the chain knows whether it is one. It is asked
+// last, and not for a payment that is out of time: that one cannot begin, and is repeated only with the signature that
+// was verified then.
 func (s *Server) check(ctx context.Context, offer x402.PaymentRequirements, payload *x402.PaymentPayload) (x402.Checked, error) {
-	checked, err := s.checker.Check(offer, payload, time.Now())
+	now := time.Now()
+	checked, err := s.checker.Check(offer, payload, now)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
 	if !isBad || bad.Reason != x402.ReasonSignature {
 		return checked, err
 	}
-	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if wallet, askErr := s.chain.HasCode(asking, payload.Payload.Authorization.From); askErr != nil || !wallet {
+	unsigned, termsErr := s.checker.CheckTerms(offer, payload, now)
+	if termsErr != nil {
+		return unsigned, termsErr
+	}
+	switch isContract, lookupErr := s.contracts.isContract(ctx, payload.Payload.Authorization.From); {
+	case lookupErr != nil:
+		return x402.Checked{}, lookupErr
+	case !isContract:
 		return checked, err
 	}
-	return s.checker.CheckTerms(offer, payload, time.Now())
+	return unsigned, nil
 }
 
 func (s *Server) malformed(operation *operation, header, message string) *problem {

@@ -43,6 +43,7 @@ type Server struct {
 	store       *store.Store
 	facilitator *guard
 	chain       Chain
+	contracts   *smartWallets
 	log         *slog.Logger
 	checker     x402.Checker
 	operations  map[string]*operation // by "METHOD /path"
@@ -72,6 +73,7 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 	s := &Server{
 		config: config, store: database, facilitator: newGuard(facilitator, log), chain: chain, log: log, checker: checker,
 		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1), slots: newSlots(),
+		contracts: newSmartWallets(chain, time.Now),
 	}
 	s.metrics = newMetrics(database, s.facilitator)
 	for _, operation := range operations {
