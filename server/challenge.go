@@ -56,6 +56,9 @@ func (s *Server) newChallenge(operation *operation) (*challenge, error) {
 	if !ok {
 		return nil, errors.New("an error's body names no request")
 	}
+	if len(raw) > maxErrorBody-len(newRequestID()) || len(header) > maxErrorBody {
+		return nil, fmt.Errorf("the offer has %d bytes and its header %d, more than %d", len(raw), len(header), maxErrorBody)
+	}
 	prepared.body = [2][]byte{slices.Concat(before, []byte(id)), slices.Concat([]byte(`"`), after)}
 	return prepared, nil
 }
@@ -64,7 +67,7 @@ func (s *Server) newChallenge(operation *operation) (*challenge, error) {
 func (s *Server) required(operation *operation, reason string) *x402.PaymentRequired {
 	return &x402.PaymentRequired{
 		X402Version: x402.Version,
-		Error:       reason,
+		Error:       shorten(reason, maxReason),
 		Resource: x402.ResourceInfo{
 			URL:         s.config.BaseURL + operation.route.Path,
 			Description: operation.route.Operation.Summary,

@@ -138,9 +138,24 @@ func (s *Server) answerError(err error, c echo.Context) {
 		_ = c.NoContent(p.status)
 		return
 	}
-	raw, err := json.Marshal(body)
-	if err != nil {
-		raw = fmt.Appendf(nil, `{"success":false,"message":"internal error","code":"internal_error","charged":false,"request_id":%q}`, record.requestID)
+	_ = c.JSONBlob(p.status, body.encode())
+}
+
+// encode returns the body as JSON of at most maxErrorBody bytes: the message is cut, then details are left out from the
+// end. Names and reasons in them come from callers and from the facilitator.
+func (b *errorBody) encode() []byte {
+	b.Message = shorten(b.Message, maxMessage)
+	for {
+		raw, err := json.Marshal(b)
+		switch {
+		case err == nil && len(raw) <= maxErrorBody:
+			return raw
+		case err == nil && len(b.Details) > 1:
+			b.Details = b.Details[:len(b.Details)/2]
+		case err == nil && len(b.Details) == 1:
+			b.Details = nil
+		default:
+			return fmt.Appendf(nil, `{"success":false,"message":"internal error","code":"internal_error","charged":%t,"request_id":%q}`, b.Charged, b.RequestID)
+		}
 	}
-	_ = c.JSONBlob(p.status, raw)
 }

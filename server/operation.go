@@ -20,6 +20,7 @@ type operation struct {
 	price    uint64 // atomic units of USDC; 0: free
 	secured  bool   // needs X-API-KEY
 	readOnly bool   // changes nothing, so the gate need not rehearse it
+	bounds   bodyBounds
 
 	offers     []x402.PaymentRequirements // the ways to pay, as we offer them
 	extensions map[string]jsontext.Value  // x402's, for the offer
@@ -47,8 +48,9 @@ func readContract(contract []byte) (*openapi3.T, map[string]*operation, error) {
 	for path, item := range document.Paths.Map() {
 		for method, described := range item.Operations() {
 			operation := &operation{
-				id:    described.OperationID,
-				route: &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
+				id:     described.OperationID,
+				bounds: boundsOf(described),
+				route:  &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
 			}
 			if operation.price, err = priceOf(described); err != nil {
 				return nil, nil, fmt.Errorf("%s %s: %w", method, path, err)

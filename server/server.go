@@ -183,7 +183,10 @@ func (s *Server) find(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		recordFrom(c).operation = operation
 		c.Set(operationKey, operation)
-		body, err := readBody(c.Request())
+		if operation.route.Operation.RequestBody == nil { // what comes with a GET means nothing and is not read
+			return next(c)
+		}
+		body, err := readBody(c.Request(), operation.bounds.bytes)
 		if err != nil {
 			return err
 		}
