@@ -24,6 +24,7 @@ type problem struct {
 	details    []gen.ErrorDetail
 	charged    bool
 	retryAfter int                   // seconds; 0: no header
+	limit      *policy               // the limit that is reached
 	required   *x402.PaymentRequired // the payment that is asked for
 	settled    *x402.SettleResponse  // what became of the payment
 	prepared   *challenge            // the unpaid 402, made once per operation
@@ -112,9 +113,11 @@ func (s *Server) answerError(err error, c echo.Context) {
 	record := recordFrom(c)
 	record.code, record.cause = p.code, p.cause
 	header := c.Response().Header()
-	header.Set("Cache-Control", "no-store")
 	if p.retryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(p.retryAfter))
+	}
+	if p.limit != nil {
+		p.limit.tell(header, p.retryAfter)
 	}
 	if p.prepared != nil {
 		header.Set(x402.HeaderPaymentRequired, p.prepared.header)

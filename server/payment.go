@@ -26,8 +26,9 @@ type handler func(ctx context.Context, tx *store.Store) ([]byte, error)
 
 // receipt is a paid answer.
 type receipt struct {
-	body    []byte
-	settled *x402.SettleResponse
+	body     []byte
+	settled  *x402.SettleResponse
+	repeated bool // out of the ledger
 }
 
 // transaction returns what a handler works on: the gate's transaction, or for free operations the database.
@@ -65,9 +66,9 @@ func (s *Server) gate(next gen.StrictHandlerFunc, _ string) gen.StrictHandlerFun
 		if err != nil {
 			return nil, err
 		}
-		recordFrom(c).transaction = receipt.settled.Transaction
+		recordFrom(c).transaction, recordFrom(c).paid = receipt.settled.Transaction, !receipt.repeated
 		s.setPaymentResponse(c, receipt.settled)
-		c.Response().Header().Set("Cache-Control", "private")
+		c.Response().Header().Set("Cache-Control", "private, no-store")
 		return nil, c.JSONBlob(http.StatusOK, receipt.body) // nil: already answered
 	}
 }
@@ -189,7 +190,7 @@ func (s *Server) repeat(row *store.Payment, paid *payment) (*receipt, error) {
 		return nil, errPaymentReused
 	}
 	s.metrics.payment(row, outcomeRepeated)
-	return &receipt{body: answer, settled: settledAs(row, row.Transaction)}, nil
+	return &receipt{body: answer, settled: settledAs(row, row.Transaction), repeated: true}, nil
 }
 
 func settledAs(row *store.Payment, transaction string) *x402.SettleResponse {

@@ -273,6 +273,7 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 	case err == nil:
 		crash("delivered")
 		s.metrics.payment(row, outcomeDelivered)
+		s.wallets.settled(row.Payer)
 		return &receipt{body: answer, settled: settled}, nil
 	case errors.Is(err, store.ErrPaymentMoved):
 		return nil, err

@@ -33,9 +33,9 @@ func invalid(details ...gen.ErrorDetail) *problem {
 		message: "the request does not fit the contract: " + strings.Join(parts, "; ")}
 }
 
-// readBody reads the body once, up to the limit, and leaves it readable for those after. A body that says that it is
+// bodyOf reads the body once, up to the limit, and leaves it readable for those after. A body that says that it is
 // larger is not read at all.
-func readBody(r *http.Request, most int) ([]byte, error) {
+func bodyOf(r *http.Request, most int) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}

@@ -35,6 +35,8 @@ type serve struct {
 	RPCURL         string   `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain. With it a payment whose settlement was not answered is looked up on the chain, and smart wallets with 65-byte signatures can pay."`
 	AdminListen    string   `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Where to serve /metrics, /livez and /readyz; nowhere by default."`
 	Deferred       deferred `embed:"" prefix:"deferred-" envprefix:"PARLEY_DEFERRED_"`
+	TrustedProxies []string `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"The networks of the proxies in front of the server. X-Forwarded-For is read only behind them; without this setting all callers behind a proxy share one limit."`
+	Limits         limits   `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
 	LegacyX402     bool     `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read and new ones warn about."`
 	Skill          skill    `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
 }
@@ -110,11 +112,12 @@ func (s *serve) config() (server.Config, error) {
 	need(isHTTP(base), "--base-url (PARLEY_BASE_URL), the http(s) address that callers use")
 	need(s.RPCURL == "" || isHTTP(s.RPCURL), "--rpc-url (PARLEY_RPC_URL) as an http(s) address")
 	caps := s.Deferred.caps(need)
+	limits := s.Limits.config(s.TrustedProxies, need)
 	if missing != nil {
 		return server.Config{}, errors.New("cannot serve without " + strings.Join(missing, "; "))
 	}
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.FacilitatorURL, "/"),
-		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Deferred: caps}, nil
+		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Deferred: caps, Limits: limits}, nil
 }
 
 func isHTTP(text string) bool {
