@@ -17,6 +17,9 @@ import (
 
 const (
 	maxHeaderBytes = 64 << 10         // of all headers of a request; net/http answers 431 above it
+	maxHeaderLines = 200              // of them; a short line takes a hundred times its bytes in memory
+	maxHeldBytes   = 16 << 20         // of all headers that are not complete, beside the first of each connection's
+	freeBytes      = 4 << 10          // first ones: net/http has a buffer of this size for each anyway
 	headerTimeout  = 5 * time.Second  // to send them
 	requestTimeout = 10 * time.Second // to send the body as well
 	idleTimeout    = 30 * time.Second // between requests
@@ -32,6 +35,7 @@ type connections struct {
 
 	mu        sync.Mutex
 	open      int
+	held      int       // bytes of headers that are not complete
 	waiting   list.List // of *connection: without a complete request, longest first
 	addresses map[netip.Prefix]*addressConnections
 
@@ -71,8 +75,86 @@ type connection struct {
 	address netip.Prefix
 	of      *addressConnections
 	closed  bool
+	held    int // counted in all.held
 
 	inAll, inAddress *list.Element // nil while it has a request
+
+	headers headerCount // of the reading goroutine
+}
+
+// headerCount follows the headers of a request while they come in.
+type headerCount struct {
+	complete         bool
+	bytes, lines, at int // at: the bytes of the last line
+}
+
+// count takes further bytes of the request, up to the empty line that ends its headers.
+func (h *headerCount) count(read []byte) {
+	for _, b := range read {
+		switch {
+		case h.complete:
+			return
+		case b == '\n':
+			h.complete = h.at == 0
+			h.lines++
+			h.at = 0
+		case b != '\r':
+			h.at++
+		}
+		h.bytes++
+	}
+}
+
+// errTooManyHeaders ends the connection after the answer was written; net/http takes it for the caller's hanging up.
+var errTooManyHeaders = fmt.Errorf("too many headers: %w", io.EOF)
+
+// Read counts the headers as they come in: net/http bounds their bytes, not their lines, and not those of all connections.
+func (c *connection) Read(to []byte) (int, error) {
+	n, err := c.Conn.Read(to)
+	if c.headers.complete {
+		return n, err
+	}
+	c.headers.count(to[:n])
+	switch {
+	case c.headers.complete:
+	case c.headers.lines > maxHeaderLines:
+		c.all.refused.Inc()
+		writeRefusal(c.Conn, http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, fmt.Sprintf("a request may have at most %d headers", maxHeaderLines))
+		_ = c.CloseWrite()
+		return 0, errTooManyHeaders
+	case c.headers.bytes > freeBytes:
+		c.all.hold(c, c.headers.bytes-freeBytes)
+	}
+	return n, err
+}
+
+// hold notes how many bytes of headers the connection holds. Where all together hold too many, the one that has waited
+// longest with some is closed.
+func (l *connections) hold(c *connection, bytes int) {
+	l.mu.Lock()
+	if !c.closed {
+		l.held += bytes - c.held
+		c.held = bytes
+	}
+	var displaced *connection
+	for e := l.waiting.Front(); e != nil && l.held > maxHeldBytes; e = e.Next() {
+		if longest := e.Value.(*connection); longest.held > 0 {
+			longest.forget()
+			displaced = longest
+			break
+		}
+	}
+	l.mu.Unlock()
+	if displaced != nil {
+		l.displaced.Inc()
+		_ = displaced.Conn.Close()
+	}
+}
+
+// release frees what hold noted. The lock is held.
+func (c *connection) release() {
+	c.all.held -= c.held
+	c.held = 0
 }
 
 // listener accepts connections for which there is room.
@@ -153,6 +235,7 @@ func (c *connection) forget() {
 		return
 	}
 	c.work()
+	c.release()
 	c.closed = true
 	c.all.open--
 	if c.of.open--; c.of.open == 0 {
@@ -186,7 +269,9 @@ func (l *connections) observe(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateActive: // its headers are complete
 		c.work()
+		c.release()
 	case http.StateIdle:
+		c.headers = headerCount{}
 		c.wait()
 	}
 }
@@ -203,14 +288,20 @@ func (l *connections) refuse(conn net.Conn) {
 	go func() {
 		defer func() { _ = conn.Close(); <-l.refusing }()
 		_ = conn.SetDeadline(time.Now().Add(refusalTimeout))
-		body := errorBody{Message: "too many connections are open: wait as long as Retry-After says, then send the same request",
-			Code: gen.ErrorCodeUnavailable, RequestID: newRequestID()}
-		raw := body.encode()
-		_, err := fmt.Fprintf(conn, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"+
-			"X-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s", len(raw), body.RequestID, raw)
-		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+		writeRefusal(conn, http.StatusServiceUnavailable, gen.ErrorCodeUnavailable,
+			"too many connections are open: wait as long as Retry-After says, then send the same request")
+		if tcp, ok := conn.(*net.TCPConn); ok {
 			_ = tcp.CloseWrite() // what the caller sends meanwhile must not make the system throw the answer away
 			_, _ = io.CopyN(io.Discard, conn, maxHeaderBytes)
 		}
 	}()
+}
+
+// writeRefusal answers without net/http. Nobody is left to tell where that fails.
+func writeRefusal(to io.Writer, status int, code gen.ErrorCode, message string) {
+	body := errorBody{Message: message, Code: code, RequestID: newRequestID()}
+	raw := body.encode()
+	fmt.Fprintf(to, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"+
+		"X-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
+		status, http.StatusText(status), len(raw), body.RequestID, raw)
 }
