@@ -47,7 +47,7 @@ func (w *world) dial(address, text string) net.Conn {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { conn.Close() })
+	w.t.Cleanup(func() { _ = conn.Close() })
 	_, _ = io.WriteString(conn, text) // the server may refuse it before the end
 	return conn
 }

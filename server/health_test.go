@@ -54,15 +54,15 @@ func newSlowDatabase(t *testing.T) *slowDatabase {
 			}
 			back, err := net.Dial(network, to)
 			if err != nil {
-				front.Close()
+				_ = front.Close()
 				continue
 			}
 			go func() {
-				defer front.Close()
+				defer func() { _ = front.Close() }()
 				_, _ = io.Copy(front, back)
 			}()
 			go func() {
-				defer back.Close()
+				defer func() { _ = back.Close() }()
 				packet := make([]byte, 64<<10)
 				for {
 					n, err := front.Read(packet)
@@ -82,13 +82,13 @@ func newSlowDatabase(t *testing.T) *slowDatabase {
 	return d
 }
 
-// health asks n times at once and counts the statuses; the slowest answer took so long.
-func (w *world) health(n int) (statuses map[int]int, slowest time.Duration) {
+// health asks 20 times at once and counts the statuses; the slowest answer took so long.
+func (w *world) health() (statuses map[int]int, slowest time.Duration) {
 	w.t.Helper()
 	statuses = map[int]int{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for range n {
+	for range 20 {
 		asking.Go(func() {
 			started := time.Now()
 			a, err := w.try(http.MethodGet, "/health", "")
@@ -112,13 +112,13 @@ func TestHealthAsksTheDatabaseOnce(t *testing.T) {
 	database := newSlowDatabase(t)
 	w := newWorldOn(t, database.url)
 	t.Cleanup(func() { database.delay.Store(0) })
-	if statuses, _ := w.health(20); statuses[http.StatusOK] != 20 { // nothing is known yet: they wait for the first
+	if statuses, _ := w.health(); statuses[http.StatusOK] != 20 { // nothing is known yet: they wait for the first
 		t.Fatalf("20 calls of /health end as %v, want 200", statuses)
 	}
 
 	// The database answers within its two seconds, but not for two calls after each other.
 	database.delay.Store(int64(1200 * time.Millisecond))
-	if statuses, slowest := w.health(20); statuses[http.StatusOK] != 20 || slowest > 2*time.Second {
+	if statuses, slowest := w.health(); statuses[http.StatusOK] != 20 || slowest > 2*time.Second {
 		t.Errorf("with a slow database 20 calls of /health end as %v after %v, want 200 within 2 s", statuses, slowest)
 	}
 
@@ -130,7 +130,7 @@ func TestHealthAsksTheDatabaseOnce(t *testing.T) {
 		asked <- a
 	}()
 	time.Sleep(100 * time.Millisecond)
-	if statuses, slowest := w.health(20); statuses[http.StatusOK] != 20 || slowest > time.Second {
+	if statuses, slowest := w.health(); statuses[http.StatusOK] != 20 || slowest > time.Second {
 		t.Errorf("while one call asks the database, 20 others end as %v after %v, want the last result at once", statuses, slowest)
 	}
 	if a := <-asked; a.status != http.StatusServiceUnavailable || !strings.Contains(string(a.body), "DEGRADED") {
@@ -138,7 +138,7 @@ func TestHealthAsksTheDatabaseOnce(t *testing.T) {
 	}
 	go func() { _, _ = w.try(http.MethodGet, "/health", "") }()
 	time.Sleep(100 * time.Millisecond)
-	if statuses, slowest := w.health(20); statuses[http.StatusServiceUnavailable] != 20 || slowest > time.Second {
+	if statuses, slowest := w.health(); statuses[http.StatusServiceUnavailable] != 20 || slowest > time.Second {
 		t.Errorf("after that 20 calls end as %v after %v, want 503 at once", statuses, slowest)
 	}
 }

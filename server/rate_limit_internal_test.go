@@ -111,6 +111,18 @@ func TestTANTries(t *testing.T) {
 	})
 }
 
+// TestTooManyTANs: the 429 tells when to come again, and which limit it is.
+func TestTooManyTANs(t *testing.T) {
+	t.Parallel()
+	s := &Server{metrics: newMetrics(nil, nil)}
+	header := http.Header{}
+	p := s.tooManyTANs(90 * time.Second)
+	p.limit.tell(header, p.retryAfter)
+	if p.status != http.StatusTooManyRequests || p.retryAfter != 90 || header.Get("RateLimit-Policy") != `"tan";q=5;w=600` || header.Get("RateLimit") != `"tan";r=0;t=90` {
+		t.Errorf("too many wrong TANs: %+v %v", p, header)
+	}
+}
+
 // TestClientAddress: X-Forwarded-For is believed as far as trusted proxies wrote it, and no further.
 func TestClientAddress(t *testing.T) {
 	t.Parallel()

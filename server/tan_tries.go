@@ -12,9 +12,6 @@ const (
 	wrongTANsFor = 10 * time.Minute
 )
 
-// tanPolicy is the limit of wrong TANs, for limited.
-var tanPolicy = policy{name: "tan", quota: wrongTANs, window: wrongTANsFor, whose: "with a wrong TAN"}
-
 // tanTries counts the wrong TANs of whoever makes them, a wallet or an address, never those of the TAN that is guessed:
 // nobody can use up another's.
 type tanTries struct {
@@ -42,6 +39,11 @@ func (t *tanTries) allowed(key string) (retryAfter time.Duration, ok bool) {
 	}
 	left := time.Until(tries.until)
 	return left, left <= 0 || tries.count < wrongTANs
+}
+
+// tooManyTANs is the 429 of a key that is not allowed another try.
+func (s *Server) tooManyTANs(retryAfter time.Duration) *problem {
+	return s.limited(policy{name: "tan", quota: wrongTANs, window: wrongTANsFor, whose: "with a wrong TAN"}, retryAfter)
 }
 
 // wrong notes that the key tried a wrong TAN.

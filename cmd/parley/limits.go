@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
+	"strings"
 
 	"github.com/parley-chat/parley/server"
 )
@@ -22,7 +24,13 @@ type limits struct {
 }
 
 // config reads the limits and the trusted proxies, or names the settings that are none.
-func (l limits) config(trusted []string, need func(ok bool, text string)) server.Limits {
+func (l limits) config(trusted []string) (server.Limits, error) {
+	var wrong []string
+	need := func(ok bool, text string) {
+		if !ok {
+			wrong = append(wrong, text)
+		}
+	}
 	config := server.Limits{
 		Address:     server.Rate{PerSecond: l.AddressRate, Burst: l.AddressBurst},
 		Account:     server.Rate{PerSecond: l.AccountRate, Burst: l.AccountBurst},
@@ -45,5 +53,8 @@ func (l limits) config(trusted []string, need func(ok bool, text string)) server
 		need(err == nil, "--trusted-proxies (PARLEY_TRUSTED_PROXIES) as addresses or networks such as 10.0.0.0/8, not "+text)
 		config.TrustedProxies = append(config.TrustedProxies, proxy.Masked())
 	}
-	return config
+	if wrong != nil {
+		return server.Limits{}, errors.New(strings.Join(wrong, "; "))
+	}
+	return config, nil
 }

@@ -112,7 +112,10 @@ func (s *serve) config() (server.Config, error) {
 	need(isHTTP(base), "--base-url (PARLEY_BASE_URL), the http(s) address that callers use")
 	need(s.RPCURL == "" || isHTTP(s.RPCURL), "--rpc-url (PARLEY_RPC_URL) as an http(s) address")
 	caps := s.Deferred.caps(need)
-	limits := s.Limits.config(s.TrustedProxies, need)
+	limits, err := s.Limits.config(s.TrustedProxies)
+	if err != nil {
+		missing = append(missing, err.Error())
+	}
 	if missing != nil {
 		return server.Config{}, errors.New("cannot serve without " + strings.Join(missing, "; "))
 	}
