@@ -17,7 +17,7 @@ import (
 
 // benchWorld is a server that answers before it settles, with two agents.
 func benchWorld(b *testing.B) (w *world, alice, bob *agent) {
-	w = newWorld(b, withDeferral(store.Caps{Call: 10_000, Payer: 1000 * dollar, Total: 1_000_000 * dollar}))
+	w = newWorld(b, withDeferral(store.Caps{Call: 10_000, Payer: 1000 * dollar, Total: 1_000_000 * dollar}), withoutLimits)
 	return w, w.agent("alice"), w.agent("bob")
 }
 
@@ -38,7 +38,7 @@ func (w *world) serve(b *testing.B, path, body string, want int, headers ...stri
 
 // BenchmarkChallenge asks for a price: no payment, no body.
 func BenchmarkChallenge(b *testing.B) {
-	w := newWorld(b)
+	w := newWorld(b, withoutLimits)
 	b.ReportAllocs()
 	for b.Loop() {
 		w.serve(b, "/chat/private/send", "", http.StatusPaymentRequired)
@@ -47,7 +47,7 @@ func BenchmarkChallenge(b *testing.B) {
 
 // BenchmarkValidation sends a good request without payment: it is validated, then asked for its price.
 func BenchmarkValidation(b *testing.B) {
-	w := newWorld(b)
+	w := newWorld(b, withoutLimits)
 	body := `{"recipient_agent_id":"agent_01k70t995eeeqsqssjfq4h8qx8","content":"` + strings.Repeat("The night train is late. ", 20) + `"}`
 	b.ReportAllocs()
 	for b.Loop() {
@@ -57,7 +57,7 @@ func BenchmarkValidation(b *testing.B) {
 
 // BenchmarkViolation sends a request that breaks the contract in two places.
 func BenchmarkViolation(b *testing.B) {
-	w := newWorld(b)
+	w := newWorld(b, withoutLimits)
 	b.ReportAllocs()
 	for b.Loop() {
 		w.serve(b, "/chat/private/send", `{"recipient_agent_id":"bob","text":"hello"}`, http.StatusBadRequest)

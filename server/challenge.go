@@ -83,9 +83,16 @@ func (s *Server) refused(operation *operation, reason, message string) *problem 
 	return &problem{status: http.StatusPaymentRequired, code: gen.ErrorCodePaymentRefused, message: message, required: s.required(operation, reason)}
 }
 
+// paymentHeaders are the headers of a payment as net/http keeps them: every request is asked for them, several times.
+var paymentHeaders = []string{http.CanonicalHeaderKey(x402.HeaderPaymentSignature), http.CanonicalHeaderKey(x402.HeaderPaymentV1)}
+
 func hasPayment(c echo.Context) bool {
-	header := c.Request().Header
-	return header.Get(x402.HeaderPaymentSignature) != "" || header.Get(x402.HeaderPaymentV1) != ""
+	for _, name := range paymentHeaders {
+		if values := c.Request().Header[name]; len(values) > 0 && values[0] != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // read decodes the payment of a request, in whichever version it came. The newer one counts if both did.

@@ -22,6 +22,11 @@ func withLimits(limits server.Limits) setting {
 	return func(config *server.Config, _ *server.Chain, _ string) { config.Limits = limits }
 }
 
+// withoutLimits lets one address send as many unpaid calls as a benchmark or a fuzzer makes.
+var withoutLimits = withLimits(server.Limits{Address: plenty, Account: plenty, Wallet: plenty})
+
+var plenty = server.Rate{PerSecond: 1_000_000, Burst: 1_000_000}
+
 // few is a rate that a test uses up and that does not come back while it runs.
 func few(burst int) server.Rate { return server.Rate{PerSecond: 0.001, Burst: burst} }
 
