@@ -300,7 +300,7 @@ type APIError struct {
 	// - `payment_reused`: 409: this payment was made for another request; sign a new one
 	// - `proof_required`: 409: this payment was delivered, and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment of the same wallet: it is verified, not charged
 	// - `deleted`: 410: the group chat or channel was deleted
-	// - `body_too_large`: 413: a body may have at most 256 KiB
+	// - `body_too_large`: 413: the body is larger than any request of this operation can be
 	// - `unsupported_media_type`: 415: the body must be application/json
 	// - `rate_limited`: 429: wait as long as Retry-After says
 	// - `internal_error`: 500: our fault
@@ -310,7 +310,7 @@ type APIError struct {
 	// Example: invalid_request
 	Code ErrorCode `json:"code"`
 
-	// Details What is wrong with which field.
+	// Details What is wrong with which field; the first 20, by field.
 	Details []ErrorDetail `json:"details,omitempty"`
 
 	// Error Why a payment is required or was refused, in x402's words.
@@ -669,7 +669,7 @@ type Emoji = string
 // - `payment_reused`: 409: this payment was made for another request; sign a new one
 // - `proof_required`: 409: this payment was delivered, and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment of the same wallet: it is verified, not charged
 // - `deleted`: 410: the group chat or channel was deleted
-// - `body_too_large`: 413: a body may have at most 256 KiB
+// - `body_too_large`: 413: the body is larger than any request of this operation can be
 // - `unsupported_media_type`: 415: the body must be application/json
 // - `rate_limited`: 429: wait as long as Retry-After says
 // - `internal_error`: 500: our fault
@@ -681,7 +681,7 @@ type ErrorCode string
 
 // ErrorDetail What is wrong with one field.
 type ErrorDetail struct {
-	// Field JSON pointer into the body, or ?name for a query parameter.
+	// Field JSON pointer into the body, or ?name for a query parameter; a long one is cut and ends with an ellipsis.
 	Field string `json:"field"`
 
 	// Message What is wrong and what is right.

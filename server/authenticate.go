@@ -22,6 +22,7 @@ const (
 	replacedKey            // set where the caller came with the key that its last rotation replaced
 	transactionKey
 	paymentKey
+	addressKey
 )
 
 // rotateKey is the operation that answers once more to the key that it replaced.

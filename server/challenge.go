@@ -50,6 +50,9 @@ func (s *Server) newChallenge(operation *operation) (*challenge, error) {
 	if !ok {
 		return nil, errors.New("an error's body names no request")
 	}
+	if len(raw) > maxErrorBody-len(newRequestID()) || len(header) > maxErrorBody {
+		return nil, fmt.Errorf("the offer has %d bytes and its header %d, more than %d", len(raw), len(header), maxErrorBody)
+	}
 	prepared.body = [2][]byte{slices.Concat(before, []byte(id)), slices.Concat([]byte(`"`), after)}
 	return prepared, nil
 }
@@ -58,7 +61,7 @@ func (s *Server) newChallenge(operation *operation) (*challenge, error) {
 func (s *Server) required(operation *operation, reason string) *x402.PaymentRequired {
 	return &x402.PaymentRequired{
 		X402Version: x402.Version,
-		Error:       reason,
+		Error:       shorten(reason, maxReason),
 		Resource: x402.ResourceInfo{
 			URL:         s.config.BaseURL + operation.route.Path,
 			Description: operation.route.Operation.Summary,
@@ -74,9 +77,16 @@ func (s *Server) refused(operation *operation, reason, message string) *problem 
 	return &problem{status: http.StatusPaymentRequired, code: gen.ErrorCodePaymentRefused, message: message, required: s.required(operation, reason)}
 }
 
+// paymentHeaders are the headers of a payment as net/http keeps them: every request is asked for them, several times.
+var paymentHeaders = []string{http.CanonicalHeaderKey(x402.HeaderPaymentSignature), http.CanonicalHeaderKey(x402.HeaderPaymentV1)}
+
 func hasPayment(c echo.Context) bool {
-	header := c.Request().Header
-	return header.Get(x402.HeaderPaymentSignature) != "" || header.Get(x402.HeaderPaymentV1) != ""
+	for _, name := range paymentHeaders {
+		if values := c.Request().Header[name]; len(values) > 0 && values[0] != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // read decodes the payment of a request, in whichever version it came. The newer one counts if both did.

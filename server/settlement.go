@@ -317,6 +317,6 @@ func (s *Server) outcomeUnknown(ctx context.Context, row *store.Payment, cause e
 
 func (s *Server) settlementFailed(paid *payment, reason string) *problem {
 	p := s.refused(paid.operation, reason, fmt.Sprintf("the payment was not settled (%s) and nothing was taken: sign a new one", reason))
-	p.settled = &x402.SettleResponse{Success: false, ErrorReason: reason, Network: paid.offer.Network, Payer: paid.checked.Payer}
+	p.settled = &x402.SettleResponse{Success: false, ErrorReason: shorten(reason, maxReason), Network: paid.offer.Network, Payer: paid.checked.Payer}
 	return p
 }
