@@ -47,8 +47,11 @@ func newWalletChain() *walletChain {
 	return c
 }
 
-// on lets a world's server ask this chain.
-func (c *walletChain) on(_ *server.Config, chain *server.Chain, _ string) { *chain = c }
+// on lets a world's server ask this chain, and the payment network's for all else.
+func (c *walletChain) on(_ *server.Config, chain *server.Chain, facilitatorURL string) {
+	c.Chain = &x402.Chain{URL: facilitatorURL + "/rpc"}
+	*chain = c
+}
 
 // junk is a payment from an address with 65 bytes that nobody signed.
 func (w *world) junk(path, from string, changes ...func(*x402.Authorization)) string {
