@@ -282,7 +282,7 @@ func TestServe(t *testing.T) {
 	_ = listener.Close()
 	began := time.Now()
 	server := start(t, []string{"PARLEY_DATABASE_URL=" + url, "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" + x402.NetworkBaseSepolia},
-		"serve", "--facilitator-url", play.url+"/", "--listen", address)
+		"serve", "--facilitator-url", play.url+"/", "--rpc-url", play.url+"/rpc", "--listen", address)
 	t.Logf("ready after %v", time.Since(began))
 	server.register(t, 2, "carol")
 	if got := server.balance(t, devnet.Payee); got != "1000000" {
