@@ -14,9 +14,10 @@ import (
 )
 
 // databaseGate is a way to the database that can hold back what it tells of its own accord: connections that said LISTEN
-// get nothing more while they are frozen.
+// get nothing more while they are frozen. It can also be slow.
 type databaseGate struct {
-	url string
+	url   string
+	delay time.Duration // of everything that is asked; set before it is used
 
 	mu    sync.Mutex
 	moved *sync.Cond
@@ -81,6 +82,7 @@ func (g *databaseGate) join(network, target string, client net.Conn) {
 					g.mu.Unlock()
 				})
 			}
+			time.Sleep(g.delay)
 			if _, failed := database.Write(buffer[:n]); err != nil || failed != nil {
 				return
 			}
