@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -142,12 +143,13 @@ func TestHostileEmptyWalletSends(t *testing.T) {
 	x.withHonest()
 	attacker, made, before := x.attacker(), &wallets{}, x.count("SELECT count(*) FROM registrations")
 	body := fmt.Sprintf(`{"recipient_agent_id":%q,"content":%q}`, to.id, wide(0))
+	orders := prepared(5_000, func(int) order { return made.add(forged(newKey(), sender.key, sendPath, body)) })
 	began := time.Now()
 	x.measure("empty wallets send 16,384 characters of four bytes", func(ctx context.Context) {
-		flood(ctx, 8, 20_000, func(ctx context.Context, _, _ int) {
-			r, err := attacker.send(ctx, x.s, made.add(forged(newKey(), sender.key, sendPath, body)))
+		flood(ctx, 8, 20_000, func(ctx context.Context, worker, round int) {
+			r, err := attacker.send(ctx, x.s, orders[(worker+8*round)%len(orders)])
 			if err == nil && r.status == http.StatusOK {
-				t.Errorf("an empty wallet sent a message: %v", r)
+				x.complain("an empty wallet sent a message", "%v", r)
 			}
 		})
 	})
@@ -161,12 +163,14 @@ func TestHostileUnpaidReads(t *testing.T) {
 	reader, _, chat := x.largeChat(250)
 	x.withHonest()
 	attacker, made, before := x.attacker(), &wallets{}, x.count("SELECT count(*) FROM registrations")
+	body := fmt.Sprintf(`{"chat_id":%q,"n":250}`, chat)
+	orders := prepared(5_000, func(int) order { return made.add(forged(newKey(), reader.key, "/chat/private/messages", body)) })
 	began := time.Now()
 	x.measure("24 unpaid reads of a page of 16 MB", func(ctx context.Context) {
-		flood(ctx, 24, 2_000, func(ctx context.Context, _, _ int) {
-			r, err := attacker.send(ctx, x.s, made.add(forged(newKey(), reader.key, "/chat/private/messages", fmt.Sprintf(`{"chat_id":%q,"n":250}`, chat))))
+		flood(ctx, 24, 2_000, func(ctx context.Context, worker, round int) {
+			r, err := attacker.send(ctx, x.s, orders[(worker+24*round)%len(orders)])
 			if err == nil && r.status == http.StatusOK {
-				t.Errorf("an empty wallet read %d bytes", len(r.body))
+				x.complain("an empty wallet read", "%d bytes", len(r.body))
 			}
 		})
 	})
@@ -202,13 +206,15 @@ func TestHostileUnpaidRegistrations(t *testing.T) {
 	x := newTrial(t)
 	x.withHonest()
 	attacker, made, before := x.attacker(), &wallets{}, x.count("SELECT count(*) FROM registrations")
+	orders := prepared(10_000, func(i int) order {
+		return made.add(forged(newKey(), "", requestPath, fmt.Sprintf(`{"requested_username":"flood_%d"}`, i)))
+	})
 	began := time.Now()
 	x.measure("empty wallets ask for usernames", func(ctx context.Context) {
 		flood(ctx, 8, 20_000, func(ctx context.Context, worker, round int) {
-			body := fmt.Sprintf(`{"requested_username":"flood_%d_%d"}`, worker, round)
-			r, err := attacker.send(ctx, x.s, made.add(forged(newKey(), "", requestPath, body)))
+			r, err := attacker.send(ctx, x.s, orders[(worker+8*round)%len(orders)])
 			if err == nil && r.status == http.StatusOK {
-				t.Errorf("an empty wallet got a TAN: %v", r)
+				x.complain("an empty wallet got a TAN", "%v", r)
 			}
 		})
 	})
@@ -229,7 +235,7 @@ func TestHostileManyEmptyWallets(t *testing.T) {
 			body := fmt.Sprintf(`{"recipient_agent_id":%q,"content":%q}`, to.id, content)
 			r, err := attacker.send(ctx, x.s, made.add(forged(newKey(), sender.key, sendPath, body)))
 			if err == nil && r.status == http.StatusOK {
-				t.Errorf("a free call: %v", r)
+				x.complain("a free call", "%v", r)
 			}
 		})
 		<-ctx.Done()
@@ -335,7 +341,7 @@ func TestHostilePayingClients(t *testing.T) {
 		sender, to := senders[worker%16], senders[(worker+1)%16]
 		if worker%2 == 0 {
 			if r, err := attacker.do(t.Context(), http.MethodPost, x.s.url+sendPath, ""); err != nil || r.status != http.StatusPaymentRequired {
-				t.Errorf("the price: %v %v, want 402", r, err)
+				x.complain("the price", "%v %v, want 402", r, err)
 			}
 		}
 		content := fmt.Sprintf("paid, %d of %d", round, worker)
@@ -344,7 +350,7 @@ func TestHostilePayingClients(t *testing.T) {
 		x.mu.Unlock()
 		r, err := attacker.send(t.Context(), x.s, forged(sender.wallet, sender.key, sendPath, fmt.Sprintf(`{"recipient_agent_id":%q,"content":%q}`, to.id, content)))
 		if err != nil || r.status != http.StatusOK {
-			t.Errorf("a paid call: %v %v, want 200", r, err)
+			x.complain("a paid call", "%v %v, want 200", r, err)
 		}
 	})
 	t.Logf("64 paying clients: %s in %s", x.tally, time.Since(began))
@@ -383,7 +389,7 @@ func TestHostilePriceInquiries(t *testing.T) {
 				return
 			}
 			if r.status != http.StatusPaymentRequired && r.status != http.StatusTooManyRequests {
-				t.Errorf("a price inquiry: %v, want 402 or 429", r)
+				x.complain("a price inquiry", "%v, want 402 or 429", r)
 			}
 			x.limited(&once, r)
 		})
@@ -425,18 +431,17 @@ func TestHostileWrongKeys(t *testing.T) {
 	real := x.agent("keyed")
 	attacker := x.attacker()
 	var once sync.Once
+	orders := prepared(5_000, func(i int) order {
+		return forged(newKey(), wrongKey(real.key, i), "/agent/me", "")
+	})
 	x.measure("wrong API keys", func(ctx context.Context) {
 		flood(ctx, 8, 20_000, func(ctx context.Context, worker, round int) {
-			key := "parley_" + strings.Repeat("0", 49)
-			if worker%2 == 0 { // the form is right up to the checksum
-				key = real.key[:20] + string(rune('A'+round%26)) + real.key[21:]
-			}
-			r, err := attacker.send(ctx, x.s, forged(newKey(), key, "/agent/me", ""))
+			r, err := attacker.send(ctx, x.s, orders[(worker+8*round)%len(orders)])
 			if err != nil || ctx.Err() != nil {
 				return
 			}
 			if r.status == http.StatusOK {
-				t.Errorf("a wrong key opens: %v", r)
+				x.complain("a wrong key opens", "%v", r)
 			}
 			x.limited(&once, r)
 		})
@@ -445,6 +450,20 @@ func TestHostileWrongKeys(t *testing.T) {
 		t.Errorf("nobody limited %s", x.tally)
 	}
 	x.check()
+}
+
+// wrongKey is a key of the right form, checksum included, or one with a letter changed.
+func wrongKey(real string, i int) string {
+	if i%2 == 0 {
+		return real[:20] + string(rune('A'+i%26)) + real[21:]
+	}
+	const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	key := fmt.Sprintf("parley_%043d", i)
+	check := make([]byte, 6)
+	for n, at := uint64(crc32.ChecksumIEEE([]byte(key))), 5; at >= 0; n, at = n/62, at-1 {
+		check[at] = base62[n%62]
+	}
+	return key + string(check)
 }
 
 // TestHostileJunkSignatures: a signature of 65 bytes that no key made may be a smart wallet's, which only the chain knows.
@@ -478,18 +497,17 @@ func TestHostileJunkSignatures(t *testing.T) {
 	before = x.watch.method("eth_getCode")
 	_, settles, _ := x.watch.asked()
 	began := time.Now()
-	honest := 0
+	orders := prepared(10_000, func(i int) order { return junk(rand.New(rand.NewPCG(11, uint64(i))), addressOf(newKey())) })
 	x.measure("junk signatures of 65 bytes", func(ctx context.Context) {
 		flood(ctx, 8, 20_000, func(ctx context.Context, worker, round int) {
-			random := rand.New(rand.NewPCG(uint64(worker), uint64(round)))
-			_, _ = attacker.send(ctx, x.s, junk(random, addressOf(newKey())))
+			_, _ = attacker.send(ctx, x.s, orders[(worker+8*round)%len(orders)])
 		})
 	})
 	if n, most := x.watch.method("eth_getCode")-before, x.bound(time.Since(began)); n > most {
 		t.Errorf("%d calls of eth_getCode, want at most %d", n, most)
 	}
 	_, after, _ := x.watch.asked()
-	if honest = x.count("SELECT count(*) FROM payments WHERE operation = 'sendPrivateMessage'"); after-settles > honest {
+	if honest := x.count("SELECT count(*) FROM payments WHERE operation = 'sendPrivateMessage'"); after-settles > honest {
 		t.Errorf("%d calls of /settle for %d honest calls", after-settles, honest)
 	}
 	x.check()
@@ -510,7 +528,7 @@ func TestHostileHealth(t *testing.T) {
 		flood(ctx, len(callers), 5_000, func(ctx context.Context, worker, _ int) {
 			r, err := callers[worker].do(ctx, http.MethodGet, x.s.url+"/health", "")
 			if err == nil && r.status != http.StatusOK && r.status != http.StatusTooManyRequests {
-				t.Errorf("/health: %v, want 200 or 429", r)
+				x.complain("/health", "%v, want 200 or 429", r)
 			}
 		})
 	})

@@ -256,8 +256,9 @@ type trial struct {
 	tally  *tally
 	honest []*honest
 
-	addresses atomic.Int32
-	wallets   sync.Map // private keys with money, by address
+	addresses  atomic.Int32
+	complaints sync.Map // how often, by kind
+	wallets    sync.Map // private keys with money, by address
 }
 
 // newTrial starts a server. Trials run one after another: they measure.
@@ -352,6 +353,16 @@ func (x *trial) persist(make func() order) reply {
 	return last
 }
 
+// complain fails the test, with words only for the first of each kind.
+func (x *trial) complain(kind, format string, arguments ...any) {
+	x.t.Helper()
+	if _, before := x.complaints.LoadOrStore(kind, true); before {
+		x.t.Fail()
+		return
+	}
+	x.t.Errorf(kind+": "+format, arguments...)
+}
+
 func (x *trial) never500(r reply, what string) {
 	x.t.Helper()
 	if r.status == http.StatusInternalServerError {
@@ -359,10 +370,12 @@ func (x *trial) never500(r reply, what string) {
 	}
 }
 
-// forged is an order signed by a wallet that nobody notes as a secret: attacks make thousands.
+// forged is an order, good for six minutes, that is not noted as a secret: attacks make thousands.
 func forged(wallet *ecdsa.PrivateKey, key, path, body string, changes ...func(*x402.PaymentPayload)) order {
-	o := order{operation: operations[path], body: body}
-	payload, err := x402.Sign(wallet, playMoney.Requirements(o.price, devnet.Payee, 60), nil, nil, time.Now())
+	bare, _, _ := strings.Cut(path, "?")
+	o := order{operation: operations[bare], body: body}
+	o.path = path
+	payload, err := x402.Sign(wallet, playMoney.Requirements(o.price, devnet.Payee, 60), nil, nil, time.Now().Add(5*time.Minute))
 	if err != nil {
 		panic(err)
 	}
@@ -578,17 +591,38 @@ func sortedKeys(of map[int]int) []int {
 	return keys
 }
 
-// flood calls from n goroutines, without a pause, until ctx ends or each has called limit times.
+// floodRate bounds all calls of a flood, in a second: attacker, server, database and honest callers share one machine.
+const floodRate = 2000
+
+// flood calls from n goroutines, each as soon as its call before has ended, until ctx ends or each has called limit times.
 func flood(ctx context.Context, n, limit int, call func(ctx context.Context, worker, round int)) {
 	var group sync.WaitGroup
+	began := time.Now()
 	for worker := range n {
 		group.Go(func() {
 			for round := 0; ctx.Err() == nil && round < limit; round++ {
+				time.Sleep(time.Until(began.Add(time.Duration(round*n) * time.Second / floodRate)))
 				call(ctx, worker, round)
 			}
 		})
 	}
 	group.Wait()
+}
+
+// prepared signs n orders before an attack begins: making keys would take the time of those who are measured.
+func prepared(n int, make func(i int) order) []order {
+	orders := slices.Repeat([]order{{}}, n)
+	flood := min(n, 4)
+	var group sync.WaitGroup
+	for worker := range flood {
+		group.Go(func() {
+			for i := worker; i < n; i += flood {
+				orders[i] = make(i)
+			}
+		})
+	}
+	group.Wait()
+	return orders
 }
 
 // paced calls n times a second until ctx ends, each call in a goroutine of its own.
