@@ -62,7 +62,7 @@ func TestHostileHeaders(t *testing.T) {
 				t.Errorf("20,000 headers: %d, want 431", response.StatusCode)
 			}
 		}
-		connection.Close()
+		hangUp(connection)
 	}
 	long := strings.Repeat("a", 1900<<10)
 	x.measure("150 unfinished headers of 1.9 MiB", func(ctx context.Context) {
@@ -72,7 +72,7 @@ func TestHostileHeaders(t *testing.T) {
 				time.Sleep(50 * time.Millisecond)
 				return
 			}
-			defer connection.Close()
+			defer hangUp(connection)
 			_ = connection.SetWriteDeadline(time.Now().Add(5 * time.Second))
 			if _, err := fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: parley\r\nX-Long: %s", sendPath, long); err == nil {
 				stop := context.AfterFunc(ctx, func() { _ = connection.SetReadDeadline(time.Now()) })
@@ -119,7 +119,7 @@ func TestHostileConnections(t *testing.T) {
 		t.Errorf("%d idle connections of one address are held, want at most %d", held, mostConnections)
 	}
 	for _, connection := range open {
-		connection.Close()
+		hangUp(connection)
 	}
 	x.check()
 }
@@ -146,7 +146,7 @@ func TestHostileSlowBodies(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				return
 			}
-			defer connection.Close()
+			defer hangUp(connection)
 			fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: parley\r\nContent-Type: application/json\r\nContent-Length: 200000\r\n\r\n{", sendPath)
 			for ctx.Err() == nil {
 				if _, err := io.WriteString(connection, " "); err != nil {

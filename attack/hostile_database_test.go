@@ -61,16 +61,16 @@ func newDatabaseGate(t testing.TB, databaseURL string) *databaseGate {
 }
 
 func (g *databaseGate) join(network, target string, client net.Conn) {
-	defer client.Close()
+	defer hangUp(client)
 	database, err := net.Dial(network, target)
 	if err != nil {
 		return
 	}
-	defer database.Close()
+	defer hangUp(database)
 	var once sync.Once
 	listens := make(chan struct{})
 	go func() {
-		defer database.Close()
+		defer hangUp(database)
 		buffer := make([]byte, 64<<10)
 		for {
 			n, err := client.Read(buffer)
@@ -105,6 +105,8 @@ func (g *databaseGate) join(network, target string, client net.Conn) {
 		}
 	}
 }
+
+func hangUp(connection net.Conn) { _ = connection.Close() }
 
 func (g *databaseGate) set(ice bool) {
 	g.mu.Lock()

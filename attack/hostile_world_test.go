@@ -32,7 +32,6 @@ const (
 	maxMemory   = 400 << 20              // peak RSS of the server under any attack
 	maxResponse = 64 << 10               // to a caller that did not pay, headers included
 	noiseFloor  = 250 * time.Millisecond // a p99 below it passes: the machine is shared
-	honestRate  = 20                     // calls a second of each honest caller
 
 	attackerAddress = "127.0.0.66"
 	otherAddress    = "127.0.0.2"
@@ -111,11 +110,11 @@ func (o *watch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// method counts the calls of a method of the chain.
-func (o *watch) method(name string) int {
+// codeLookups counts the calls of eth_getCode.
+func (o *watch) codeLookups() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.chain[name]
+	return o.chain["eth_getCode"]
 }
 
 // asked counts what the server asked the facilitator and the chain so far.
@@ -255,6 +254,7 @@ type trial struct {
 	watch  *watch
 	tally  *tally
 	honest []*honest
+	rate   int // calls a second of each honest caller
 
 	addresses  atomic.Int32
 	complaints sync.Map // how often, by kind
@@ -264,7 +264,7 @@ type trial struct {
 // newTrial starts a server. Trials run one after another: they measure.
 func newTrial(t *testing.T) *trial {
 	t.Helper()
-	x := &trial{world: newWorld(t), t: t, tally: &tally{statuses: map[int]int{}, codes: map[string]int{}}}
+	x := &trial{world: newWorld(t), t: t, rate: 20, tally: &tally{statuses: map[int]int{}, codes: map[string]int{}}}
 	x.watch = newWatch(t, x.world)
 	x.s = x.another()
 	return x
@@ -318,9 +318,9 @@ func (x *trial) attacker() *caller {
 }
 
 // ask sends a request from a fresh address and must get a response.
-func (x *trial) ask(method, path, body string, headers ...string) reply {
+func (x *trial) ask(method, path, body string) reply {
 	x.t.Helper()
-	r, err := x.fresh().do(x.t.Context(), method, x.s.url+path, body, headers...)
+	r, err := x.fresh().do(x.t.Context(), method, x.s.url+path, body)
 	if err != nil {
 		x.t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -329,9 +329,9 @@ func (x *trial) ask(method, path, body string, headers ...string) reply {
 }
 
 // tell sends an order from a fresh address and must get a response.
-func (x *trial) tell(o order, headers ...string) reply {
+func (x *trial) tell(o order) reply {
 	x.t.Helper()
-	r, err := x.fresh().send(x.t.Context(), x.s, o, headers...)
+	r, err := x.fresh().send(x.t.Context(), x.s, o)
 	if err != nil {
 		x.t.Fatalf("%s: %v", o.id, err)
 	}
@@ -429,9 +429,9 @@ type honest struct {
 }
 
 // work sends until ctx ends, without waiting for the responses before. Every fourth call opens a connection.
-func (h *honest) work(ctx context.Context, s *server) {
+func (h *honest) work(ctx context.Context, s *server, rate int) {
 	var group sync.WaitGroup
-	tick := time.NewTicker(time.Second / honestRate)
+	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {
@@ -510,7 +510,7 @@ func (x *trial) measure(attack string, run func(ctx context.Context)) {
 	work := func(ctx context.Context) func() {
 		var group sync.WaitGroup
 		for _, h := range x.honest {
-			group.Go(func() { h.work(ctx, x.s) })
+			group.Go(func() { h.work(ctx, x.s, x.rate) })
 		}
 		return group.Wait
 	}

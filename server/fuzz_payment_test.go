@@ -96,7 +96,7 @@ func FuzzHeaders(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer connection.Close()
+		defer func() { _ = connection.Close() }()
 		_ = connection.SetDeadline(time.Now().Add(10 * time.Second))
 		if _, err := fmt.Fprintf(connection, "%s HTTP/1.1\r\nHost: parley.test\r\n%s\r\n%s", send, fixed, body); err != nil {
 			t.Skip("the server hung up before it had everything")
