@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -390,6 +391,27 @@ func TestHostileRotatedKey(t *testing.T) {
 		last := refusedWithin(t, use, time.Now())
 		t.Logf("round %d: the old key worked for %s (listening connections held back: %d)", round, last, gate.frozen())
 		gate.thaw()
+	}
+
+	// At the server that rotates, the old key ends with the response, although others use it at that moment.
+	owner := x.agent("rotating_often")
+	for round := range 60 {
+		old := owner.key
+		var users sync.WaitGroup
+		for range 4 {
+			o := x.order(owner.wallet, old, "/agent/me", nil)
+			users.Go(func() { _, _ = newCaller("127.0.0.3", nil).send(t.Context(), x.s, o, "Connection", "close") })
+		}
+		late := x.order(owner.wallet, old, "/agent/me", nil)
+		rotated := x.tell(x.order(owner.wallet, old, rotatePath, map[string]any{}))
+		if r := x.tell(late); r.status != http.StatusUnauthorized {
+			t.Errorf("round %d: the old key right after its rotation: %v, want 401", round, r)
+		}
+		users.Wait()
+		if owner.key = rotated.text("api_key"); owner.key == "" {
+			t.Fatalf("rotate: %v, want 200", rotated)
+		}
+		x.keep(owner.key)
 	}
 	x.check()
 }
