@@ -74,7 +74,7 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		// A replaced key opens nothing. But an agent that lost the answer with its new key would have lost its account,
 		// so the payment of that rotation, sent again, is answered out of the ledger; all else ends as for an unknown key.
 		c.SetRequest(c.Request().WithContext(context.WithValue(ctx, replacedKey, true)))
-		if err := next(c); err != nil && problemOf(err).status >= http.StatusInternalServerError {
+		if err := next(c); err != nil && (problemOf(err).status >= http.StatusInternalServerError || problemOf(err).status == http.StatusTooManyRequests) {
 			return err
 		} else if err != nil {
 			return errInvalidKey
