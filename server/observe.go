@@ -24,7 +24,7 @@ type record struct {
 	payer       string
 	transaction string
 	paid        bool  // by this call: not a repetition
-	taken       taken // of the limits of unpaid calls
+	payment     payer // whom the limits of unpaid calls charge
 	code        gen.ErrorCode
 	cause       error
 }

@@ -123,11 +123,14 @@ func (b *buckets[K]) wait(bucket *rate.Limiter) time.Duration {
 	return time.Duration((1 - bucket.Tokens()) / b.rate.PerSecond * float64(time.Second))
 }
 
+// charge takes a token for what is done already, even if there is none: then the bucket owes it.
+func (b *buckets[K]) charge(key K) { b.of(key).ReserveN(time.Now(), 1) }
+
 // give puts a token back. The limiter has no method for that: it takes a negative number, and the bucket holds no more
 // than its burst at the next look (TestTokensAreGivenBack).
 func (b *buckets[K]) give(key K) {
 	if bucket, ok := b.all.Peek(key); ok {
-		bucket.AllowN(time.Now(), -1)
+		bucket.ReserveN(time.Now(), -1)
 	}
 }
 
@@ -153,15 +156,16 @@ func newRateLimits(limits Limits) *rateLimits {
 	}
 }
 
-// taken is what a call has taken, until it is known whether it is paid.
-type taken struct {
-	address netip.Prefix
-	account uuid.UUID
-	keyHash [sha256.Size]byte // of the account
-	wallet  walletAt
-
-	fromAddress, fromAccount, fromWallet bool
-	checked                              bool // the payment's form, key and signature are in order
+// payer is who a call with a payment is charged to if it is not paid. While it is under way it takes nothing, so that an
+// agent may have any number of payments under way.
+type payer struct {
+	address   netip.Prefix
+	account   uuid.UUID
+	keyHash   [sha256.Size]byte // of the account
+	wallet    walletAt
+	checked   bool // the payment's form, key and signature are in order
+	byAddress bool // the address is charged
+	byAccount bool
 }
 
 // limited is the 429 of a limit.
@@ -185,16 +189,16 @@ func (p *policy) tell(header http.Header, wait int) {
 func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		record := recordFrom(c)
-		record.taken.address = s.clientAddress(c.Request())
-		c.SetRequest(c.Request().WithContext(withAddress(c.Request().Context(), record.taken.address)))
+		record.payment.address = s.clientAddress(c.Request())
+		c.SetRequest(c.Request().WithContext(withAddress(c.Request().Context(), record.payment.address)))
 		operation := operationFrom(c)
 		if operation == nil || operation.price == 0 || !hasPayment(c) {
-			if err := s.takeForInquiry(c.Request(), &record.taken); err != nil {
+			if err := s.takeForInquiry(c.Request(), record.payment.address); err != nil {
 				return err
 			}
 			return next(c)
 		}
-		if wait, empty := s.rates.addresses.empty(record.taken.address); empty && !s.claimsToSettle(c, operation) {
+		if wait, empty := s.rates.addresses.empty(record.payment.address); empty && !s.claimsToSettle(c, operation) {
 			return s.limited(s.rates.addresses.policy, wait)
 		}
 		return s.countPayment(record, next(c))
@@ -207,8 +211,10 @@ func (s *Server) claimsToSettle(c echo.Context, operation *operation) bool {
 	return err == nil && s.wallets.settledLately(payload.Payload.Authorization.From)
 }
 
-func (s *Server) takeForInquiry(r *http.Request, taken *taken) error {
-	if _, ok := s.rates.addresses.take(taken.address); ok {
+// takeForInquiry takes the token of a call without a payment, of its address or, where that has none left, of its account
+// if that paid lately.
+func (s *Server) takeForInquiry(r *http.Request, address netip.Prefix) error {
+	if _, ok := s.rates.addresses.take(address); ok {
 		return nil
 	}
 	if account, ok := s.payingKeys.account(r.Header.Get("X-API-KEY")); ok {
@@ -217,94 +223,80 @@ func (s *Server) takeForInquiry(r *http.Request, taken *taken) error {
 		}
 		return nil
 	}
-	wait, _ := s.rates.addresses.empty(taken.address)
+	wait, _ := s.rates.addresses.empty(address)
 	return s.limited(s.rates.addresses.policy, wait)
 }
 
-func (s *Server) takeFromAddress(taken *taken) error {
-	if wait, ok := s.rates.addresses.take(taken.address); !ok {
-		return s.limited(s.rates.addresses.policy, wait)
-	}
-	taken.fromAddress = true
-	return nil
-}
-
-// limitPayments takes the tokens of a payment that is in order as far as the server can see by itself. The address is not
-// asked where the wallet settled lately: the tokens of an address can be used up by anybody who shares it.
+// limitPayments refuses a payment that is in order as far as the server can see by itself, where its account or wallet has
+// no token left. The address is not asked where the wallet settled lately: anybody who shares it can use up its tokens.
 func (s *Server) limitPayments(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		paid := paymentFrom(c.Request().Context())
 		if paid == nil {
 			return next(c)
 		}
-		taken := &recordFrom(c).taken
-		taken.checked = true
+		payer := &recordFrom(c).payment
+		payer.checked = true
+		payer.wallet = walletAt{common.HexToAddress(paid.checked.Payer), payer.address}
 		if !paid.checked.Conclusive || paid.outOfTime != nil || !s.wallets.settledLately(paid.checked.Payer) {
-			if err := s.takeFromAddress(taken); err != nil {
-				return err
+			payer.byAddress = true
+			if wait, empty := s.rates.addresses.empty(payer.address); empty {
+				return s.limited(s.rates.addresses.policy, wait)
 			}
 		}
 		if paid.caller != nil {
-			wait, ok := s.rates.accounts.take(*paid.caller)
-			if !ok {
+			payer.account, payer.byAccount = *paid.caller, true
+			copy(payer.keyHash[:], callerFrom(c.Request().Context()).KeyHash)
+			if wait, empty := s.rates.accounts.empty(payer.account); empty {
 				return s.limited(s.rates.accounts.policy, wait)
 			}
-			taken.account, taken.fromAccount = *paid.caller, true
-			copy(taken.keyHash[:], callerFrom(c.Request().Context()).KeyHash)
 		}
-		taken.wallet = walletAt{common.HexToAddress(paid.checked.Payer), taken.address}
-		wait, ok := s.rates.wallets.take(taken.wallet)
-		if !ok {
+		if wait, empty := s.rates.wallets.empty(payer.wallet); empty {
 			return s.limited(s.rates.wallets.policy, wait)
 		}
-		taken.fromWallet = true
 		return next(c)
 	}
 }
 
-// countPayment settles the tokens of a call with a payment, which ended with err. A paid one gets all of its tokens back,
-// and the one that its price inquiry took.
+// countPayment charges a call with a payment that ended with err, unless it was paid. One that was paid gives back the
+// token that its price inquiry took, of the address or of the account.
 func (s *Server) countPayment(record *record, err error) error {
-	taken := &record.taken
+	payer := &record.payment
 	var p *problem
 	if err != nil {
 		p = problemOf(err)
 	}
 	switch {
 	case record.paid || (p != nil && p.charged):
-		// One token more than this call took, where the address or the account was asked for one by the price inquiry.
-		s.rates.addresses.give(taken.address)
-		if taken.fromAddress {
-			s.rates.addresses.give(taken.address)
-		}
-		if taken.fromAccount {
-			s.payingKeys.paid(taken.keyHash, taken.account)
-			s.rates.accounts.give(taken.account)
-			s.rates.accounts.give(taken.account)
-		}
-		if taken.fromWallet {
-			s.rates.wallets.give(taken.wallet)
+		s.rates.addresses.give(payer.address)
+		if payer.byAccount {
+			s.payingKeys.paid(payer.keyHash, payer.account)
+			s.rates.accounts.give(payer.account)
 		}
 		return err
-	case p == nil || p.status == http.StatusTooManyRequests:
+	case p != nil && p.status == http.StatusTooManyRequests:
 		return err
-	case taken.checked && !spentElsewhere(p.code):
+	case !payer.checked:
+		if wait, ok := s.rates.addresses.take(payer.address); !ok {
+			return s.limited(s.rates.addresses.policy, wait)
+		}
 		return err
 	}
-	// The payment is not in order, or it was sent before, perhaps by somebody else: that is no fault of its wallet. Where
-	// an account has a token less already, that is enough.
-	if taken.fromWallet {
-		s.rates.wallets.give(taken.wallet)
+	if payer.byAccount {
+		s.rates.accounts.charge(payer.account)
 	}
-	if !taken.fromAddress && !taken.fromAccount {
-		if limited := s.takeFromAddress(taken); limited != nil {
-			return limited
-		}
+	// A payment that the ledger knows already was perhaps sent by somebody else than its wallet.
+	sentBefore := p != nil && knownToLedger(p.code)
+	if !sentBefore {
+		s.rates.wallets.charge(payer.wallet)
+	}
+	if payer.byAddress || (sentBefore && !payer.byAccount) {
+		s.rates.addresses.charge(payer.address)
 	}
 	return err
 }
 
-// spentElsewhere tells whether the code says that the ledger knows the payment already.
-func spentElsewhere(code gen.ErrorCode) bool {
+// knownToLedger tells whether the code says that the ledger knows the payment already.
+func knownToLedger(code gen.ErrorCode) bool {
 	return code == gen.ErrorCodePaymentReused || code == gen.ErrorCodePaymentInProgress || code == gen.ErrorCodeProofRequired
 }

@@ -39,6 +39,10 @@ func TestTokensAreGivenBack(t *testing.T) {
 		if got := left(); got != 3 {
 			t.Errorf("after ten were given back there are %d, want the burst of 3", got)
 		}
+		limit.charge("a")
+		limit.charge("a")
+		limit.give("a")
+		limit.give("a") // what it owed
 		if wait, ok := limit.take("a"); ok || wait <= 0 || wait > time.Second {
 			t.Errorf("the next token comes in %v, want within a second", wait)
 		}

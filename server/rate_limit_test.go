@@ -124,6 +124,46 @@ func TestPayersAreNotLimited(t *testing.T) {
 	}
 }
 
+// TestPaymentsUnderWayTakeNothing: one agent has more payments under way than it has tokens.
+func TestPaymentsUnderWayTakeNothing(t *testing.T) {
+	t.Parallel()
+	const calls = 20
+	w := newWorld(t, withLimits(server.Limits{Address: few(5), Account: few(2), Wallet: few(1)}))
+	alice := w.agent("alice")
+	const profile, body = "/agent/profile", `{"username":"alice"}`
+	required := w.price(profile)
+	here, all := make(chan struct{}, calls), make(chan struct{})
+	go func() {
+		defer close(all)
+		for late := time.After(20 * time.Second); len(here) < calls; time.Sleep(time.Millisecond) {
+			select {
+			case <-late:
+				t.Errorf("%d payments are under way at the same time, want %d", len(here), calls)
+				return
+			default:
+			}
+		}
+	}()
+	defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" {
+			here <- struct{}{}
+			<-all
+		}
+		return false
+	})()
+	var running sync.WaitGroup
+	for i := range calls {
+		payment := w.signedBy(alice.wallet, alice.wallet, required)
+		running.Go(func() {
+			a, err := w.try(http.MethodPost, profile, body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+			if err != nil || a.status != http.StatusOK {
+				t.Errorf("payment %d of %d at the same time: %v %v, want 200", i+1, calls, a, err)
+			}
+		})
+	}
+	running.Wait()
+}
+
 // TestPayersAreServedBesideAnAttacker: who uses up the tokens of an address keeps nobody from paying there who paid
 // before, nor from asking for prices with its key.
 func TestPayersAreServedBesideAnAttacker(t *testing.T) {
