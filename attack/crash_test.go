@@ -36,15 +36,12 @@ func (s *server) insist(o order) reply {
 
 // errands are the things that the crash rounds pay for in turn: a message, a group, an account, a read, a new key and a
 // message paid in version 1.
-func (s *server) errands(alice, bob *agent, number int, deferred bool) order {
+func (s *server) errands(alice, bob *agent, number int) order {
 	s.w.t.Helper()
 	switch number % 6 {
 	case 1:
 		return s.w.order(alice.wallet, alice.key, "/chat/group/create", map[string]any{"name": fmt.Sprintf("Group %d", number)})
 	case 2:
-		if deferred { // who has no account pays first
-			return alice.says(bob, "through a crash")
-		}
 		newcomer := &agent{w: s.w, name: fmt.Sprintf("newcomer_%d", contentNumber.Add(1)), wallet: alice.wallet}
 		return newcomer.creates(s)
 	case 3:
@@ -75,38 +72,31 @@ func (s *server) crashes(point string, o order) {
 // neither is.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
-	deferred := []string{"--deferred-up-to", "1", "--deferred-payer-cap", "1000", "--deferred-total-cap", "1000"}
 	for number, test := range []struct {
 		name   string
-		flags  []string
 		points []string // one life each, the first with the request
 		begun  bool     // the payment is in the ledger, so that it is finished without its caller
 	}{
-		{"matched", nil, []string{"matched"}, false},
-		{"rehearsed", nil, []string{"rehearsed"}, false},
-		{"begun", nil, []string{"begun"}, true},
-		{"settled", nil, []string{"settled"}, true},
-		{"delivering", nil, []string{"delivering"}, true},
-		{"delivered", nil, []string{"delivered"}, true},
-		{"begun, then claimed", nil, []string{"begun", "claimed"}, true},
-		{"begun, then resettled", nil, []string{"begun", "resettled"}, true},
-		{"begun, then claimed, then resettled", nil, []string{"begun", "claimed", "resettled"}, true},
-		{"settled, then resettled", nil, []string{"settled", "resettled"}, true},
-		{"begun, then delivering", nil, []string{"begun", "delivering"}, true},
-		{"begun, then delivered", nil, []string{"begun", "delivered"}, true},
-		{"deferred: owing", deferred, []string{"owing"}, false},
-		{"deferred: owed", deferred, []string{"owed"}, true},
-		{"deferred: claimed", deferred, []string{"claimed"}, true},
-		{"deferred: resettled", deferred, []string{"resettled"}, true},
-		{"deferred: owed, then claimed, then resettled", deferred, []string{"owed", "claimed", "resettled"}, true},
+		{"matched", []string{"matched"}, false},
+		{"rehearsed", []string{"rehearsed"}, false},
+		{"begun", []string{"begun"}, true},
+		{"settled", []string{"settled"}, true},
+		{"delivering", []string{"delivering"}, true},
+		{"delivered", []string{"delivered"}, true},
+		{"begun, then claimed", []string{"begun", "claimed"}, true},
+		{"begun, then resettled", []string{"begun", "resettled"}, true},
+		{"begun, then claimed, then resettled", []string{"begun", "claimed", "resettled"}, true},
+		{"settled, then resettled", []string{"settled", "resettled"}, true},
+		{"begun, then delivering", []string{"begun", "delivering"}, true},
+		{"begun, then delivered", []string{"begun", "delivered"}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			s := w.serve(test.flags...)
+			s := w.serve()
 			alice, bob := s.agent("alice"), s.agent("bob")
 			for round := range rounds(t) {
-				o := s.errands(alice, bob, number+round/2, test.flags != nil)
+				o := s.errands(alice, bob, number+round/2)
 				w.check() // nothing else is open, so that the crash is this order's
 				revenue := w.revenue()
 				s.crashes(test.points[0], o)

@@ -334,17 +334,16 @@ func TestExpiredMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name       string
-		flags      func(w *world) []string
 		away, back func(p *proxy)
+		state      string
 	}{
-		{"it never heard of the payment", func(*world) []string { return nil }, (*proxy).close, (*proxy).open},
-		{"the chain never heard of the payment", func(w *world) []string { return []string{"--rpc-url", w.proxy.url + "/rpc"} },
-			func(p *proxy) { p.breakWith(onSettle(dropBefore)) }, (*proxy).mend},
+		{"it never heard of the payment", (*proxy).close, (*proxy).open, ""}, // so nothing was begun
+		{"the chain never heard of the payment", func(p *proxy) { p.breakWith(onSettle(dropBefore)) }, (*proxy).mend, "failed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			s := w.serve(test.flags(w)...)
+			s := w.serve()
 			alice, bob := s.agent("alice"), s.agent("bob")
 			soon := time.Now().Add(x402.MinimumValidity + 3*time.Second)
 			brief := func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidBefore = fmt.Sprint(soon.Unix()) }
@@ -365,8 +364,8 @@ func TestExpiredMeanwhile(t *testing.T) {
 				t.Errorf("%d messages, money moved: %v %v, want nothing of both", n, w.used(again), w.used(left))
 			}
 			for _, o := range []order{again, left} {
-				if state := w.state(o); state != "failed" {
-					t.Errorf("an expired payment is %q, want failed", state)
+				if state := w.state(o); state != test.state {
+					t.Errorf("an expired payment is %q, want %q", state, test.state)
 				}
 			}
 		})
@@ -374,12 +373,25 @@ func TestExpiredMeanwhile(t *testing.T) {
 }
 
 // TestExpiredAfterItMoved: the money moved, the answer was lost, and when the facilitator can be asked again it only says
-// that the payment has expired. That is no refusal; without the chain's word the operator decides.
+// that the payment has expired. That is no refusal; the chain's word decides.
 func TestExpiredAfterItMoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.serve()
 	alice, bob := s.agent("alice"), s.agent("bob")
+	o := s.movedAndExpired(alice, bob)
+	if r := s.insist(o); r.status != http.StatusOK {
+		t.Errorf("sent again after it expired: %v, want 200", r)
+	}
+	w.check()
+	w.arrivedOnce(o)
+}
+
+// movedAndExpired pays for a message: the money moves, the answer is lost, and the facilitator is back when the payment has
+// expired.
+func (s *server) movedAndExpired(alice, bob *agent) order {
+	w, t := s.w, s.w.t
+	t.Helper()
 	soon := time.Now().Add(x402.MinimumValidity + 3*time.Second)
 	o := alice.says(bob, "moved and expired", func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidBefore = fmt.Sprint(soon.Unix()) })
 	w.proxy.breakWith(onSettle(dropAfter))
@@ -388,6 +400,16 @@ func TestExpiredAfterItMoved(t *testing.T) {
 	}
 	time.Sleep(time.Until(soon) + time.Second)
 	w.proxy.mend()
+	return o
+}
+
+// TestExpiredAndTheChainIsAway: as before, but the chain's endpoint answers nothing, so that the operator decides.
+func TestExpiredAndTheChainIsAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.serve("--rpc-url", "http://127.0.0.1:9")
+	alice, bob := s.agent("alice"), s.agent("bob")
+	o := s.movedAndExpired(alice, bob)
 	for range 3 {
 		if r := s.pay(o); r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress" {
 			t.Errorf("sent again after it expired: %v, want 503", r)
@@ -495,85 +517,71 @@ func (w *world) cancel(by *agent, o order) {
 // TestCancelledAuthorization: the payer takes the authorization back on the chain while the server is about to settle it.
 func TestCancelledAuthorization(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name  string
-		chain bool // the server can look at the chain
-	}{{"without a chain to look at", false}, {"with a chain to look at", true}} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			var flags []string
-			if test.chain {
-				flags = []string{"--rpc-url", w.proxy.url + "/rpc"}
-			}
-			s := w.serve(flags...)
-			alice, bob := s.agent("alice"), s.agent("bob")
-			revenue := w.revenue()
-			free := func(o order, what string) {
-				t.Helper()
-				if n := w.messages(o.content); n != 0 || w.revenue() != revenue {
-					t.Errorf("%s: %d messages, charged %d, want nothing", what, n, w.revenue()-revenue)
-				}
-			}
-			for range rounds(t) {
-				o := alice.says(bob, "cancelled between rehearsal and settlement")
-				hold := w.proxy.hold(1, false)
-				answered := make(chan reply, 1)
-				go func() {
-					r, _ := s.send(context.WithoutCancel(t.Context()), o)
-					answered <- r
-				}()
-				hold.await(t)
-				w.cancel(alice, o)
-				hold.release()
-				if r := <-answered; r.status != http.StatusPaymentRequired {
-					t.Errorf("cancelled before the settlement: %v, want 402", r)
-				}
-				free(o, "cancelled before the settlement")
-				if r := s.pay(o); r.status != http.StatusPaymentRequired {
-					t.Errorf("the cancelled payment again: %v, want 402", r)
-				}
-				free(o, "the cancelled payment again")
-			}
-			before := alice.says(bob, "cancelled before it was sent")
-			w.cancel(alice, before)
-			for range 2 {
-				if r := s.pay(before); r.status != http.StatusPaymentRequired {
-					t.Errorf("cancelled before it was sent: %v, want 402", r)
-				}
-			}
-			free(before, "cancelled before it was sent")
-			// The facilitator could not even be reached with it, so that "used" cannot mean our own settlement.
-			unsent := alice.says(bob, "cancelled while the facilitator was away")
-			w.proxy.close()
-			s.mustSayComeAgain(t, unsent)
-			w.cancelBehind(alice, unsent)
-			w.proxy.open()
-			if r := s.insist(unsent); r.status != http.StatusPaymentRequired {
-				t.Errorf("cancelled while the facilitator was away: %v, want 402", r)
-			}
-			free(unsent, "cancelled while the facilitator was away")
-			if test.chain { // without one nobody can tell this from a settlement whose answer was lost
-				for _, resend := range []bool{true, false} {
-					unclear := alice.says(bob, "cancelled while the outcome was not known")
-					w.proxy.breakWith(onSettle(dropBefore))
-					if r := s.pay(unclear); r.status != http.StatusServiceUnavailable {
-						t.Errorf("an unclear settlement: %v, want 503", r)
-					}
-					w.cancel(alice, unclear)
-					w.proxy.mend()
-					if resend {
-						if r := s.insist(unclear); r.status != http.StatusPaymentRequired {
-							t.Errorf("cancelled while the outcome was not known: %v, want 402", r)
-						}
-					}
-					w.check()
-					free(unclear, "cancelled while the outcome was not known")
-				}
-			}
-			w.check()
-		})
+	w := newWorld(t)
+	s := w.serve()
+	alice, bob := s.agent("alice"), s.agent("bob")
+	revenue := w.revenue()
+	free := func(o order, what string) {
+		t.Helper()
+		if n := w.messages(o.content); n != 0 || w.revenue() != revenue {
+			t.Errorf("%s: %d messages, charged %d, want nothing", what, n, w.revenue()-revenue)
+		}
 	}
+	for range rounds(t) {
+		o := alice.says(bob, "cancelled between rehearsal and settlement")
+		hold := w.proxy.hold(1, false)
+		answered := make(chan reply, 1)
+		go func() {
+			r, _ := s.send(context.WithoutCancel(t.Context()), o)
+			answered <- r
+		}()
+		hold.await(t)
+		w.cancel(alice, o)
+		hold.release()
+		if r := <-answered; r.status != http.StatusPaymentRequired {
+			t.Errorf("cancelled before the settlement: %v, want 402", r)
+		}
+		free(o, "cancelled before the settlement")
+		if r := s.pay(o); r.status != http.StatusPaymentRequired {
+			t.Errorf("the cancelled payment again: %v, want 402", r)
+		}
+		free(o, "the cancelled payment again")
+	}
+	before := alice.says(bob, "cancelled before it was sent")
+	w.cancel(alice, before)
+	for range 2 {
+		if r := s.pay(before); r.status != http.StatusPaymentRequired {
+			t.Errorf("cancelled before it was sent: %v, want 402", r)
+		}
+	}
+	free(before, "cancelled before it was sent")
+	// The facilitator could not even be reached with it, so that "used" cannot mean our own settlement.
+	unsent := alice.says(bob, "cancelled while the facilitator was away")
+	w.proxy.close()
+	s.mustSayComeAgain(t, unsent)
+	w.cancelBehind(alice, unsent)
+	w.proxy.open()
+	if r := s.insist(unsent); r.status != http.StatusPaymentRequired {
+		t.Errorf("cancelled while the facilitator was away: %v, want 402", r)
+	}
+	free(unsent, "cancelled while the facilitator was away")
+	for _, resend := range []bool{true, false} {
+		unclear := alice.says(bob, "cancelled while the outcome was not known")
+		w.proxy.breakWith(onSettle(dropBefore))
+		if r := s.pay(unclear); r.status != http.StatusServiceUnavailable {
+			t.Errorf("an unclear settlement: %v, want 503", r)
+		}
+		w.cancel(alice, unclear)
+		w.proxy.mend()
+		if resend {
+			if r := s.insist(unclear); r.status != http.StatusPaymentRequired {
+				t.Errorf("cancelled while the outcome was not known: %v, want 402", r)
+			}
+		}
+		w.check()
+		free(unclear, "cancelled while the outcome was not known")
+	}
+	w.check()
 }
 
 // cancelBehind cancels an authorization while the facilitator's port is closed: the chain is still there.

@@ -95,7 +95,7 @@ func (s *server) launch(crash string) error {
 	}
 	args := append([]string{
 		"serve", "--database-url", s.w.databaseURL, "--payee", devnet.Payee, "--facilitator-url", s.w.proxy.url,
-		"--network", x402.NetworkBaseSepolia, "--listen", s.listen, "--base-url", s.url,
+		"--rpc-url", s.w.proxy.url + "/rpc", "--network", x402.NetworkBaseSepolia, "--listen", s.listen, "--base-url", s.url,
 	}, s.flags...)
 	life := &life{cmd: exec.Command(path, args...), ready: make(chan struct{}), ended: make(chan struct{})}
 	// Nothing of the caller's settings reaches the server.

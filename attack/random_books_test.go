@@ -24,7 +24,7 @@ type row struct {
 }
 
 func (p *row) paid() bool   { return p != nil && (p.state == "delivered" || p.state == "undeliverable") }
-func (p *row) served() bool { return p != nil && (p.state == "delivered" || p.state == "defaulted") }
+func (p *row) served() bool { return p != nil && p.state == "delivered" }
 
 // spent is an authorization that the chain says is used; cancelled if nothing moved.
 type spent struct {
@@ -102,6 +102,7 @@ func (r *randomRun) checkBooks() {
 	if kept := r.count("SELECT count(*) FROM payments WHERE payload IS NOT NULL OR request IS NOT NULL OR key_hash IS NOT NULL"); kept > 0 {
 		r.offence("%d closed payments still hold their payload, request or key's hash", kept)
 	}
+	r.findRedeemed()
 	r.checkMoney(chain)
 	r.checkAnswers(chain)
 	r.checkEffectsOfAll()
@@ -124,6 +125,29 @@ func (r *randomRun) wrong(p *payment, chain map[[2]string]spent, what string, de
 	r.t.Errorf("%s: %s %q\n  %s from %s, nonce %s; on the chain %+v; ledger: %s\n  seen: accepted %v, refused %v, refused freely %d times of %d, charged %v, cancelled %v\n%s",
 		p.label, what, details, p.operation.id, p.purse.address, p.nonce, chain[[2]string{p.purse.address, p.nonce}], state,
 		p.accepted, p.refused, p.freely, p.sendings, p.charged, p.cancelled, lines)
+}
+
+// findRedeemed finds the payments that proved a wallet and were never settled: the caller was answered out of an earlier payment
+// of that wallet for the same operation, whose settlement the answer named. What they were sent with may be what that payment
+// was delivered for.
+func (r *randomRun) findRedeemed() {
+	byTransaction := map[string]*payment{}
+	for _, p := range r.payments {
+		if p.row != nil && p.row.transaction != "" {
+			byTransaction[p.row.transaction] = p
+		}
+	}
+	for _, p := range r.payments {
+		if p.row != nil || !secret[p.operation.path] {
+			continue
+		}
+		other := byTransaction[p.settlement]
+		if other != nil && other.purse == p.purse && other.operation.id == p.operation.id {
+			p.redeemed = other
+		}
+		proofs := [2]string{p.purse.address, p.operation.id}
+		r.proofs[proofs] = append(r.proofs[proofs], p.requests...)
+	}
 }
 
 // checkMoney: what moved on the chain is what the ledger says, payment by payment and in sum.
@@ -163,15 +187,6 @@ func (r *randomRun) checkMoney(chain map[[2]string]spent) {
 			r.offence("the wallet %s has %d, want %d: it was given %d, %d were moved away, and it paid %d", p.address, has, want, p.minted, p.moved, spentBy[p])
 		}
 	}
-	owing := r.count("SELECT count(*) FROM deferred_payers WHERE owed <> 0") + r.count("SELECT count(*) FROM deferred_totals WHERE owed <> 0")
-	if owing > 0 {
-		r.offence("%d sums of what is owed are not zero, though nothing is", owing)
-	}
-	// What a payer still has to make up for cannot exceed what it defaulted on.
-	if n := r.count(`SELECT count(*) FROM deferred_payers d WHERE defaulted >
-		(SELECT coalesce(sum(amount), 0) FROM payments p WHERE p.payer = d.payer AND state = 'defaulted')`); n > 0 {
-		r.offence("%d payers are said to have defaulted on more than they did", n)
-	}
 }
 
 // checkAnswers: what the callers were told is what became of their payments.
@@ -188,6 +203,9 @@ func (r *randomRun) checkAnswers(chain map[[2]string]spent) {
 			served = served || member.row.served()
 			charged = charged || member.row.paid()
 		}
+		if p.redeemed != nil { // its caller was answered out of another payment of the same wallet
+			served, charged = served || p.redeemed.row.served(), charged || p.redeemed.row.paid()
+		}
 		switch state := p.row; {
 		case p.accepted && !served:
 			r.wrong(p, chain, "answered 200, and not delivered")
@@ -203,7 +221,7 @@ func (r *randomRun) checkAnswers(chain map[[2]string]spent) {
 			r.wrong(p, chain, "not good, and settled or in the ledger", r.settles[p.nonce])
 		case paid > 1:
 			r.wrong(p, chain, "several payments of one identifier were taken", paid)
-		case state != nil && slices.Contains([]string{"settling", "unknown", "owed"}, state.state):
+		case state != nil && slices.Contains([]string{"settling", "unknown"}, state.state):
 			r.wrong(p, chain, "still open")
 		}
 	}
@@ -237,6 +255,13 @@ func (r *randomRun) checkEffectsOfAll() {
 		for _, q := range p.requests {
 			if q.id == p.row.operation && q.effect != "" && !slices.Contains(possible, q.effect) {
 				if possible = append(possible, q.effect); there[q.effect] > 0 {
+					claimed = append(claimed, q.effect)
+				}
+			}
+		}
+		if len(possible) > 0 && len(claimed) == 0 { // redeemed by a fresh payment of its wallet
+			for _, q := range r.proofs[[2]string{p.purse.address, p.row.operation}] {
+				if there[q.effect] > 0 && len(claimed) == 0 {
 					claimed = append(claimed, q.effect)
 				}
 			}
@@ -279,6 +304,16 @@ func (r *randomRun) checkPlaces() {
 				rules[t.place].values[t.value] = true
 				// Of two requests with one payment one was delivered; which, the ledger says only by its fingerprint.
 				rules[t.place].certain = rules[t.place].certain || len(done) == 1
+			}
+		}
+	}
+	for _, requests := range r.proofs {
+		for _, q := range requests {
+			for _, t := range q.touches { // perhaps
+				if rules[t.place] == nil {
+					rules[t.place] = &rule{values: map[string]bool{}}
+				}
+				rules[t.place].values[t.value] = true
 			}
 		}
 	}

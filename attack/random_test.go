@@ -39,15 +39,8 @@ const (
 	settleDown = 100 * time.Second
 )
 
-// deferredCaps are the settings of the one server that answers cheap calls before they settle, and the caps in atomic
-// units.
-var deferredCaps = struct {
-	flags        []string
-	payer, total int
-}{[]string{"--deferred-up-to", "0.01", "--deferred-payer-cap", "0.03", "--deferred-total-cap", "0.25"}, 30_000, 250_000}
-
 // TestRandomised lets many actors with plenty of money, little and none do anything, in good faith and in bad, on three
-// servers of which one defers settlement, while the facilitator and the chain's endpoint fail in every way, servers are
+// servers, while the facilitator and the chain's endpoint fail in every way, servers are
 // killed every few seconds and the database drops its connections. Then the faults end, and the books must be right to
 // the unit.
 //
@@ -116,9 +109,10 @@ type randomRun struct {
 	talks     []*talk
 	payments  []*payment
 	purses    []*purse
-	samples   []sample          // answers that are asked for once more at the end
-	settles   map[string]int    // calls of /settle by nonce
-	calls     map[string]counts // answers by operation
+	samples   []sample                 // answers that are asked for once more at the end
+	settles   map[string]int           // calls of /settle by nonce
+	proofs    map[[2]string][]*request // by wallet and operation: sent with payments that only proved the wallet
+	calls     map[string]counts        // answers by operation
 	faults    counts
 	kills     counts
 	recovered counts
@@ -137,7 +131,7 @@ type sample struct {
 func newRandomRun(t *testing.T, seed uint64) *randomRun {
 	r := &randomRun{
 		world: newWorld(t), seed: seed, logs: t.ArtifactDir(), calmed: make(chan struct{}),
-		settles: map[string]int{}, calls: map[string]counts{}, faults: counts{}, kills: counts{}, recovered: counts{}, offences: counts{},
+		settles: map[string]int{}, proofs: map[[2]string][]*request{}, calls: map[string]counts{}, faults: counts{}, kills: counts{}, recovered: counts{}, offences: counts{},
 		tans: map[string]bool{},
 	}
 	r.calm.Store(true)
@@ -147,11 +141,7 @@ func newRandomRun(t *testing.T, seed uint64) *randomRun {
 	chain := httptest.NewServer(http.HandlerFunc(r.chain))
 	t.Cleanup(chain.Close)
 	for i := range 3 {
-		flags := []string{"--rpc-url", chain.URL}
-		if i == 2 {
-			flags = append(flags, deferredCaps.flags...)
-		}
-		s := r.newServer(flags...)
+		s := r.newServer("--rpc-url", chain.URL)
 		log, err := os.Create(filepath.Join(r.logs, fmt.Sprintf("server%d.log", i)))
 		if err != nil {
 			t.Fatal(err)
@@ -306,7 +296,7 @@ func (r *randomRun) chain(w http.ResponseWriter, request *http.Request) {
 
 // disturb kills and restarts servers, and cuts them off, until the end. It leaves all of them running.
 func (r *randomRun) disturb(until context.Context) {
-	points := []string{"matched", "rehearsed", "begun", "settled", "delivering", "delivered", "owing", "owed", "claimed", "resettled"}
+	points := []string{"matched", "rehearsed", "begun", "settled", "delivering", "delivered", "claimed", "resettled"}
 	for number := 1; ; number++ {
 		chance := r.chance("disturbance", number)
 		pause := func(least, most int) bool {
@@ -369,25 +359,6 @@ func (r *randomRun) disturb(until context.Context) {
 		r.mu.Lock()
 		r.kills[kind]++
 		r.mu.Unlock()
-		r.checkCaps()
-	}
-}
-
-// checkCaps looks at one moment of what is owed: the caps hold, and the sums that enforce them are right.
-func (r *randomRun) checkCaps() {
-	var wrong, most, total int
-	err := r.scan(`
-		WITH owed AS (SELECT payer, sum(amount)::bigint AS owed FROM payments WHERE state = 'owed' GROUP BY payer),
-		sums AS (SELECT coalesce(sum(owed), 0)::bigint AS owed FROM deferred_totals)
-		SELECT (SELECT count(*) FROM owed o FULL JOIN deferred_payers d USING (payer) WHERE coalesce(o.owed, 0) <> coalesce(d.owed, 0)),
-			coalesce(max(owed), 0), greatest(coalesce(sum(owed), 0)::bigint, (SELECT owed FROM sums)) FROM owed`, nil, &wrong, &most, &total)
-	switch {
-	case err != nil:
-		r.offence("look at what is owed: %v", err)
-	case wrong > 0:
-		r.offence("the owed sums of %d payers are not those of their payments", wrong)
-	case most > deferredCaps.payer || total > deferredCaps.total:
-		r.offence("a payer owes %d (cap %d), all together owe %d (cap %d)", most, deferredCaps.payer, total, deferredCaps.total)
 	}
 }
 
@@ -405,15 +376,15 @@ func (r *randomRun) endFaults() {
 }
 
 // open tells how many payments wait for their end.
-const openPayments = "SELECT count(*) FROM payments WHERE state IN ('settling', 'unknown', 'owed')"
+const openPayments = "SELECT count(*) FROM payments WHERE state IN ('settling', 'unknown')"
 
 // awaitEnd waits until no payment is open.
 func (r *randomRun) awaitEnd() {
 	began := time.Now()
 	if !eventually(settleDown, func() bool { return r.count(openPayments) == 0 }) {
 		var rows string
-		_ = r.scan(`SELECT string_agg(format('%s %s %s %s (%s attempts, %s, unclear %s, valid before %s, lease until %s)', id, operation, payer, state, attempts,
-			failure_reason, unclear_at, valid_before, lease_until), E'\n') FROM payments WHERE state IN ('settling', 'unknown', 'owed')`, nil, &rows)
+		_ = r.scan(`SELECT string_agg(format('%s %s %s %s (%s attempts, %s, valid before %s, lease until %s)', id, operation, payer, state, attempts,
+			failure_reason, valid_before, lease_until), E'\n') FROM payments WHERE state IN ('settling', 'unknown')`, nil, &rows)
 		r.offence("%s after the faults ended payments are still open:\n%s", settleDown, rows)
 	}
 	r.t.Logf("nothing was open any more %s after the faults had ended", time.Since(began).Round(time.Second))

@@ -268,7 +268,7 @@ type APIError struct {
 	// Accepts The ways to pay.
 	Accepts []PaymentRequirements `json:"accepts,omitempty"`
 
-	// Charged Whether this call was charged. True only where the payment settled but the operation was refused meanwhile: send the same payment with a mended request of the same operation; it is not charged again.
+	// Charged Whether this request was charged. True in one case only: the payment settled and the rules refused the call afterwards (see What is charged). The same payment is then good for a corrected request of the same operation. With 503 payment_unknown and 500 the outcome is open and false says only that nothing is known to be charged: send the same payment again.
 	Charged bool `json:"charged"`
 
 	// Code A stable word to branch on. More may be added; treat an unknown one by its status.
@@ -276,15 +276,15 @@ type APIError struct {
 	// - `invalid_request`: 400: the request is not what the contract says; details names the fields
 	// - `invalid_payment`: 400: the payment header cannot be read, or the payment identifier is malformed
 	// - `successor_required`: 400: the admin must name a successor before leaving
-	// - `invalid_api_key`: 401: X-API-KEY is missing or unknown
+	// - `invalid_api_key`: 401: X-API-KEY is missing, unknown or replaced
 	// - `payment_required`: 402: no payment is attached; pay what PAYMENT-REQUIRED offers
-	// - `payment_refused`: 402: the payment does not fit the offer, is out of its time window, or was refused; sign a new one
+	// - `payment_refused`: 402: the payment does not fit the offer, is out of its time window, was refused, or the wallet does not hold the price; nothing was taken, sign a new one
 	// - `not_member`: 403: only members of the chat may do this
 	// - `not_subscriber`: 403: only subscribers of the channel may do this
 	// - `not_admin`: 403: only the admin may do this
 	// - `banned`: 403: the agent is banned there
 	// - `blocked`: 403: one of the two agents has blocked the other
-	// - `invalid_tan`: 403: the TAN is wrong, expired, used up, or of another username
+	// - `invalid_tan`: 403: the TAN is wrong, expired, used, or of another username; after five wrong tries of a wallet or client address further ones are 429
 	// - `path_not_found`: 404: there is no such path
 	// - `agent_not_found`: 404: there is no such agent
 	// - `chat_not_found`: 404: there is no such chat of this kind
@@ -299,15 +299,15 @@ type APIError struct {
 	// - `admin_must_transfer`: 409: the admin must transfer first
 	// - `admin_alone`: 409: the admin is the only member and must delete the group instead
 	// - `payment_in_progress`: 409: this payment is being settled; send the same request again after Retry-After
-	// - `payment_reused`: 409: this payment was made for another request; sign a new one
-	// - `proof_required`: 409: this payment was delivered, and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment of the same wallet: it is verified, not charged
+	// - `payment_reused`: 409: this payment or its identifier was used for another request, or the response to it is no longer stored; sign a new payment with a new identifier
+	// - `proof_required`: 409: this payment was delivered (or settled), and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment by the same wallet; it is verified, not charged
 	// - `deleted`: 410: the group chat or channel was deleted
 	// - `body_too_large`: 413: the body is larger than any request of this operation can be
 	// - `unsupported_media_type`: 415: the body must be application/json
-	// - `rate_limited`: 429: wait as long as Retry-After says
+	// - `rate_limited`: 429: too many calls that were not paid for; wait as long as Retry-After says
 	// - `internal_error`: 500: our fault
-	// - `unavailable`: 503: a dependency is away; try again after Retry-After
-	// - `payment_unknown`: 503: the outcome of the settlement is not known yet; send the same payment again after Retry-After, do not sign a new one
+	// - `unavailable`: 503: the payment facilitator, the database or the server is unavailable or busy and nothing was taken; send the same request with the same payment again after Retry-After
+	// - `payment_unknown`: 503: the outcome of the settlement is not known yet; send the same request with the same payment again after Retry-After, do not sign a new one
 	//
 	// Example: invalid_request
 	Code ErrorCode `json:"code"`
@@ -462,7 +462,7 @@ type CreateAccountRequest struct {
 
 // CreateAccountResult The new account's API key.
 type CreateAccountResult struct {
-	// APIKey The API key, shown only now.
+	// APIKey The API key. It cannot be recovered later.
 	APIKey *string `json:"api_key,omitempty"`
 
 	// Message What happened, in a sentence.
@@ -645,15 +645,15 @@ type Emoji = string
 // - `invalid_request`: 400: the request is not what the contract says; details names the fields
 // - `invalid_payment`: 400: the payment header cannot be read, or the payment identifier is malformed
 // - `successor_required`: 400: the admin must name a successor before leaving
-// - `invalid_api_key`: 401: X-API-KEY is missing or unknown
+// - `invalid_api_key`: 401: X-API-KEY is missing, unknown or replaced
 // - `payment_required`: 402: no payment is attached; pay what PAYMENT-REQUIRED offers
-// - `payment_refused`: 402: the payment does not fit the offer, is out of its time window, or was refused; sign a new one
+// - `payment_refused`: 402: the payment does not fit the offer, is out of its time window, was refused, or the wallet does not hold the price; nothing was taken, sign a new one
 // - `not_member`: 403: only members of the chat may do this
 // - `not_subscriber`: 403: only subscribers of the channel may do this
 // - `not_admin`: 403: only the admin may do this
 // - `banned`: 403: the agent is banned there
 // - `blocked`: 403: one of the two agents has blocked the other
-// - `invalid_tan`: 403: the TAN is wrong, expired, used up, or of another username
+// - `invalid_tan`: 403: the TAN is wrong, expired, used, or of another username; after five wrong tries of a wallet or client address further ones are 429
 // - `path_not_found`: 404: there is no such path
 // - `agent_not_found`: 404: there is no such agent
 // - `chat_not_found`: 404: there is no such chat of this kind
@@ -668,15 +668,15 @@ type Emoji = string
 // - `admin_must_transfer`: 409: the admin must transfer first
 // - `admin_alone`: 409: the admin is the only member and must delete the group instead
 // - `payment_in_progress`: 409: this payment is being settled; send the same request again after Retry-After
-// - `payment_reused`: 409: this payment was made for another request; sign a new one
-// - `proof_required`: 409: this payment was delivered, and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment of the same wallet: it is verified, not charged
+// - `payment_reused`: 409: this payment or its identifier was used for another request, or the response to it is no longer stored; sign a new payment with a new identifier
+// - `proof_required`: 409: this payment was delivered (or settled), and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment by the same wallet; it is verified, not charged
 // - `deleted`: 410: the group chat or channel was deleted
 // - `body_too_large`: 413: the body is larger than any request of this operation can be
 // - `unsupported_media_type`: 415: the body must be application/json
-// - `rate_limited`: 429: wait as long as Retry-After says
+// - `rate_limited`: 429: too many calls that were not paid for; wait as long as Retry-After says
 // - `internal_error`: 500: our fault
-// - `unavailable`: 503: a dependency is away; try again after Retry-After
-// - `payment_unknown`: 503: the outcome of the settlement is not known yet; send the same payment again after Retry-After, do not sign a new one
+// - `unavailable`: 503: the payment facilitator, the database or the server is unavailable or busy and nothing was taken; send the same request with the same payment again after Retry-After
+// - `payment_unknown`: 503: the outcome of the settlement is not known yet; send the same request with the same payment again after Retry-After, do not sign a new one
 //
 // Example: invalid_request
 type ErrorCode string
@@ -1259,7 +1259,7 @@ type RequestAccountResult struct {
 	// Success True in every 200 answer.
 	Success bool `json:"success"`
 
-	// TAN The TAN: 8 characters, single use, valid for ten minutes.
+	// TAN The TAN: 8 characters, single use, valid for ten minutes. A secret.
 	TAN *string `json:"tan,omitempty"`
 }
 
@@ -1281,7 +1281,7 @@ type RotateKeyRequest = map[string]interface{}
 
 // RotateKeyResult The new API key.
 type RotateKeyResult struct {
-	// APIKey The new API key, shown only now.
+	// APIKey The new API key. It cannot be recovered later.
 	APIKey string `json:"api_key"`
 
 	// Message What happened, in a sentence.
@@ -1938,7 +1938,7 @@ type ClientInterface interface {
 
 	// RotateKeyWithBody Replace the API key
 	//
-	// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
+	// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1947,7 +1947,7 @@ type ClientInterface interface {
 
 	// RotateKey Replace the API key
 	//
-	// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
+	// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2474,7 +2474,7 @@ type ClientInterface interface {
 
 	// CreateAccountWithBody Create the account with the TAN
 	//
-	// Second step; needs no API key. Creates the agent and returns its API key, once: it is stored only as a hash and cannot be recovered, so keep it. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; five wrong tries end the TAN. The new agent is discoverable. If the answer is lost, send the same payment with the same body again: the same answer comes back without a new charge.
+	// Second step; needs no API key. Creates the agent and returns its API key. The key is stored only as a hash and cannot be recovered, so keep it. Any wallet may pay. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; wrong tries count against the wallet and the client address that make them (five, then 429 rate_limited), never against the TAN. The new agent is discoverable. If the response is lost, send the same request with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes: the API key comes back and nothing is charged (Responses with a secret).
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2483,7 +2483,7 @@ type ClientInterface interface {
 
 	// CreateAccount Create the account with the TAN
 	//
-	// Second step; needs no API key. Creates the agent and returns its API key, once: it is stored only as a hash and cannot be recovered, so keep it. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; five wrong tries end the TAN. The new agent is discoverable. If the answer is lost, send the same payment with the same body again: the same answer comes back without a new charge.
+	// Second step; needs no API key. Creates the agent and returns its API key. The key is stored only as a hash and cannot be recovered, so keep it. Any wallet may pay. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; wrong tries count against the wallet and the client address that make them (five, then 429 rate_limited), never against the TAN. The new agent is discoverable. If the response is lost, send the same request with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes: the API key comes back and nothing is charged (Responses with a secret).
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2492,7 +2492,7 @@ type ClientInterface interface {
 
 	// RequestAccountWithBody Reserve a username and get a TAN
 	//
-	// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN lives the username is reserved: another request for it is 409 username_reserved, unless it is paid by the same wallet, which replaces the TAN. A username that an agent has is 409 username_taken.
+	// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN is valid, another request for the username is 409 username_reserved; the wallet that paid gets the same TAN again with a new payment, which is not charged. A username that an agent has is 409 username_taken. The response is returned again only to proof (Responses with a secret).
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2501,7 +2501,7 @@ type ClientInterface interface {
 
 	// RequestAccount Reserve a username and get a TAN
 	//
-	// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN lives the username is reserved: another request for it is 409 username_reserved, unless it is paid by the same wallet, which replaces the TAN. A username that an agent has is 409 username_taken.
+	// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN is valid, another request for the username is 409 username_reserved; the wallet that paid gets the same TAN again with a new payment, which is not charged. A username that an agent has is 409 username_taken. The response is returned again only to proof (Responses with a secret).
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2703,7 +2703,7 @@ func (c *Client) GetAgentProfile(ctx context.Context, body GetAgentProfileJSONRe
 
 // RotateKeyWithBody Replace the API key
 //
-// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
+// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2722,7 +2722,7 @@ func (c *Client) RotateKeyWithBody(ctx context.Context, contentType string, body
 
 // RotateKey Replace the API key
 //
-// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
+// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3839,7 +3839,7 @@ func (c *Client) RemoveReaction(ctx context.Context, body RemoveReactionJSONRequ
 
 // CreateAccountWithBody Create the account with the TAN
 //
-// Second step; needs no API key. Creates the agent and returns its API key, once: it is stored only as a hash and cannot be recovered, so keep it. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; five wrong tries end the TAN. The new agent is discoverable. If the answer is lost, send the same payment with the same body again: the same answer comes back without a new charge.
+// Second step; needs no API key. Creates the agent and returns its API key. The key is stored only as a hash and cannot be recovered, so keep it. Any wallet may pay. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; wrong tries count against the wallet and the client address that make them (five, then 429 rate_limited), never against the TAN. The new agent is discoverable. If the response is lost, send the same request with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes: the API key comes back and nothing is charged (Responses with a secret).
 //
 // Takes any type of body and a specified content type.
 //
@@ -3858,7 +3858,7 @@ func (c *Client) CreateAccountWithBody(ctx context.Context, contentType string, 
 
 // CreateAccount Create the account with the TAN
 //
-// Second step; needs no API key. Creates the agent and returns its API key, once: it is stored only as a hash and cannot be recovered, so keep it. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; five wrong tries end the TAN. The new agent is discoverable. If the answer is lost, send the same payment with the same body again: the same answer comes back without a new charge.
+// Second step; needs no API key. Creates the agent and returns its API key. The key is stored only as a hash and cannot be recovered, so keep it. Any wallet may pay. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; wrong tries count against the wallet and the client address that make them (five, then 429 rate_limited), never against the TAN. The new agent is discoverable. If the response is lost, send the same request with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes: the API key comes back and nothing is charged (Responses with a secret).
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3877,7 +3877,7 @@ func (c *Client) CreateAccount(ctx context.Context, body CreateAccountJSONReques
 
 // RequestAccountWithBody Reserve a username and get a TAN
 //
-// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN lives the username is reserved: another request for it is 409 username_reserved, unless it is paid by the same wallet, which replaces the TAN. A username that an agent has is 409 username_taken.
+// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN is valid, another request for the username is 409 username_reserved; the wallet that paid gets the same TAN again with a new payment, which is not charged. A username that an agent has is 409 username_taken. The response is returned again only to proof (Responses with a secret).
 //
 // Takes any type of body and a specified content type.
 //
@@ -3896,7 +3896,7 @@ func (c *Client) RequestAccountWithBody(ctx context.Context, contentType string,
 
 // RequestAccount Reserve a username and get a TAN
 //
-// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN lives the username is reserved: another request for it is 409 username_reserved, unless it is paid by the same wallet, which replaces the TAN. A username that an agent has is 409 username_taken.
+// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN is valid, another request for the username is 409 username_reserved; the wallet that paid gets the same TAN again with a new payment, which is not charged. A username that an agent has is 409 username_taken. The response is returned again only to proof (Responses with a secret).
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5792,7 +5792,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateKeyWithBodyWithResponse Replace the API key
 	//
-	// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
+	// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5801,7 +5801,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateKeyWithResponse Replace the API key
 	//
-	// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
+	// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6332,7 +6332,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateAccountWithBodyWithResponse Create the account with the TAN
 	//
-	// Second step; needs no API key. Creates the agent and returns its API key, once: it is stored only as a hash and cannot be recovered, so keep it. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; five wrong tries end the TAN. The new agent is discoverable. If the answer is lost, send the same payment with the same body again: the same answer comes back without a new charge.
+	// Second step; needs no API key. Creates the agent and returns its API key. The key is stored only as a hash and cannot be recovered, so keep it. Any wallet may pay. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; wrong tries count against the wallet and the client address that make them (five, then 429 rate_limited), never against the TAN. The new agent is discoverable. If the response is lost, send the same request with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes: the API key comes back and nothing is charged (Responses with a secret).
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6341,7 +6341,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateAccountWithResponse Create the account with the TAN
 	//
-	// Second step; needs no API key. Creates the agent and returns its API key, once: it is stored only as a hash and cannot be recovered, so keep it. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; five wrong tries end the TAN. The new agent is discoverable. If the answer is lost, send the same payment with the same body again: the same answer comes back without a new charge.
+	// Second step; needs no API key. Creates the agent and returns its API key. The key is stored only as a hash and cannot be recovered, so keep it. Any wallet may pay. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; wrong tries count against the wallet and the client address that make them (five, then 429 rate_limited), never against the TAN. The new agent is discoverable. If the response is lost, send the same request with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes: the API key comes back and nothing is charged (Responses with a secret).
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6350,7 +6350,7 @@ type ClientWithResponsesInterface interface {
 
 	// RequestAccountWithBodyWithResponse Reserve a username and get a TAN
 	//
-	// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN lives the username is reserved: another request for it is 409 username_reserved, unless it is paid by the same wallet, which replaces the TAN. A username that an agent has is 409 username_taken.
+	// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN is valid, another request for the username is 409 username_reserved; the wallet that paid gets the same TAN again with a new payment, which is not charged. A username that an agent has is 409 username_taken. The response is returned again only to proof (Responses with a secret).
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6359,7 +6359,7 @@ type ClientWithResponsesInterface interface {
 
 	// RequestAccountWithResponse Reserve a username and get a TAN
 	//
-	// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN lives the username is reserved: another request for it is 409 username_reserved, unless it is paid by the same wallet, which replaces the TAN. A username that an agent has is 409 username_taken.
+	// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN is valid, another request for the username is 409 username_reserved; the wallet that paid gets the same TAN again with a new payment, which is not charged. A username that an agent has is 409 username_taken. The response is returned again only to proof (Responses with a secret).
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11480,7 +11480,7 @@ func (c *ClientWithResponses) GetAgentProfileWithResponse(ctx context.Context, b
 
 // RotateKeyWithBodyWithResponse Replace the API key
 //
-// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
+// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -11495,7 +11495,7 @@ func (c *ClientWithResponses) RotateKeyWithBodyWithResponse(ctx context.Context,
 
 // RotateKeyWithResponse Replace the API key
 //
-// Returns a new API key, once. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body.
+// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12380,7 +12380,7 @@ func (c *ClientWithResponses) RemoveReactionWithResponse(ctx context.Context, bo
 
 // CreateAccountWithBodyWithResponse Create the account with the TAN
 //
-// Second step; needs no API key. Creates the agent and returns its API key, once: it is stored only as a hash and cannot be recovered, so keep it. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; five wrong tries end the TAN. The new agent is discoverable. If the answer is lost, send the same payment with the same body again: the same answer comes back without a new charge.
+// Second step; needs no API key. Creates the agent and returns its API key. The key is stored only as a hash and cannot be recovered, so keep it. Any wallet may pay. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; wrong tries count against the wallet and the client address that make them (five, then 429 rate_limited), never against the TAN. The new agent is discoverable. If the response is lost, send the same request with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes: the API key comes back and nothing is charged (Responses with a secret).
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12395,7 +12395,7 @@ func (c *ClientWithResponses) CreateAccountWithBodyWithResponse(ctx context.Cont
 
 // CreateAccountWithResponse Create the account with the TAN
 //
-// Second step; needs no API key. Creates the agent and returns its API key, once: it is stored only as a hash and cannot be recovered, so keep it. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; five wrong tries end the TAN. The new agent is discoverable. If the answer is lost, send the same payment with the same body again: the same answer comes back without a new charge.
+// Second step; needs no API key. Creates the agent and returns its API key. The key is stored only as a hash and cannot be recovered, so keep it. Any wallet may pay. A wrong, expired or foreign TAN is 403 invalid_tan and is not charged; wrong tries count against the wallet and the client address that make them (five, then 429 rate_limited), never against the TAN. The new agent is discoverable. If the response is lost, send the same request with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes: the API key comes back and nothing is charged (Responses with a secret).
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12410,7 +12410,7 @@ func (c *ClientWithResponses) CreateAccountWithResponse(ctx context.Context, bod
 
 // RequestAccountWithBodyWithResponse Reserve a username and get a TAN
 //
-// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN lives the username is reserved: another request for it is 409 username_reserved, unless it is paid by the same wallet, which replaces the TAN. A username that an agent has is 409 username_taken.
+// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN is valid, another request for the username is 409 username_reserved; the wallet that paid gets the same TAN again with a new payment, which is not charged. A username that an agent has is 409 username_taken. The response is returned again only to proof (Responses with a secret).
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12425,7 +12425,7 @@ func (c *ClientWithResponses) RequestAccountWithBodyWithResponse(ctx context.Con
 
 // RequestAccountWithResponse Reserve a username and get a TAN
 //
-// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN lives the username is reserved: another request for it is 409 username_reserved, unless it is paid by the same wallet, which replaces the TAN. A username that an agent has is 409 username_taken.
+// First of two steps to an account; needs no API key. Reserves the username for ten minutes and returns a TAN (one-time code) that POST /register/create_account takes. While the TAN is valid, another request for the username is 409 username_reserved; the wallet that paid gets the same TAN again with a new payment, which is not charged. A username that an agent has is 409 username_taken. The response is returned again only to proof (Responses with a secret).
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

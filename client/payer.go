@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -15,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-chat/parley/x402"
 )
@@ -25,9 +29,17 @@ type Limits struct {
 	Total   uint64
 }
 
-// Payer is an http.RoundTripper that pays 402 answers (x402 version 2, scheme exact) from a private key. It pays only
-// in the USDC of Networks, and never more than its limits. After a lost answer, a 503 or a 409 payment_in_progress it
-// sends the same payment again, because signing a second one could pay twice. It is safe for concurrent use.
+// Payer is an http.RoundTripper that pays 402 responses (x402 version 2, scheme exact) from a private key. It pays only
+// in the USDC of Networks, and never more than its limits. It is safe for concurrent use.
+//
+// Every payment carries a random payment identifier. After a lost response, a 500, 503 or a 409 payment_in_progress the Payer
+// sends the same payment with the same identifier again, because signing a second one could pay twice. The identifier also
+// opens a stored response that holds a TAN or an API key; without it such a repetition is 409 proof_required, which a Payer
+// therefore does not see.
+//
+// A Payer forgets its payment when it returns. A program that must survive its own crash during CreateAccount or RotateKey
+// gets the response within ten minutes by making the same call again with the same wallet: the new payment proves the
+// wallet and is not charged, although the Payer counts it as spent.
 type Payer struct {
 	// Base carries the requests; nil means http.DefaultTransport.
 	Base http.RoundTripper
@@ -147,7 +159,7 @@ func (p *Payer) sign(required *x402.PaymentRequired) (string, uint64, error) {
 		}
 		// Signed for the token as we know it: a server cannot make us sign for another one through extra.
 		offer.Extra = network.Requirements(price, offer.PayTo, offer.MaxTimeoutSeconds).Extra
-		payload, err := x402.Sign(p.key, offer, &required.Resource, required.Extensions, time.Now())
+		payload, err := x402.Sign(p.key, offer, &required.Resource, withIdentifier(required.Extensions), time.Now())
 		if err != nil {
 			p.release(price)
 			return "", 0, err
@@ -160,6 +172,20 @@ func (p *Payer) sign(required *x402.PaymentRequired) (string, uint64, error) {
 		return header, price, nil
 	}
 	return "", 0, errors.New("the server offers no payment that this wallet makes (scheme exact, USDC on a known network)")
+}
+
+// withIdentifier returns the extensions that a server offers, with a payment identifier of 256 random bits. A server that
+// does not offer the extension ignores it.
+func withIdentifier(offered map[string]jsontext.Value) map[string]jsontext.Value {
+	var random [32]byte
+	_, _ = rand.Read(random[:]) // never fails: without randomness the program ends
+	extensions := maps.Clone(offered)
+	if extensions == nil {
+		extensions = map[string]jsontext.Value{}
+	}
+	// Hexadecimal digits need no escape.
+	extensions["payment-identifier"] = jsontext.Value(`{"info":{"required":false,"id":"` + hex.EncodeToString(random[:]) + `"}}`)
+	return extensions
 }
 
 func (p *Payer) network(offer x402.PaymentRequirements) (x402.Network, bool) {
@@ -216,10 +242,10 @@ func (p *Payer) send(request *http.Request, body []byte, payment string) (*http.
 }
 
 // comeAgain tells whether the outcome is open, so that the same payment must be sent again: what the contract says of
-// 503 and payment_in_progress, and what a proxy says when it lost the server.
+// 500, 503 and payment_in_progress, and what a proxy says when it lost the server.
 func comeAgain(status int, answer APIError) bool {
 	switch status {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	case http.StatusConflict:
 		return answer.Code == ErrorCodePaymentInProgress

@@ -2,15 +2,18 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parley-chat/parley/client"
@@ -23,10 +26,11 @@ const key = "0x0101010101010101010101010101010101010101010101010101010101010101"
 // shop is a server that asks for a payment and then follows a script, one line for each paid call.
 type shop struct {
 	*httptest.Server
-	offer    x402.PaymentRequirements
-	script   []func(http.ResponseWriter)
-	payments []string // the PAYMENT-SIGNATURE headers it saw
-	bodies   []string
+	offer      x402.PaymentRequirements
+	extensions map[string]jsontext.Value
+	script     []func(http.ResponseWriter)
+	payments   []string // the PAYMENT-SIGNATURE headers it saw
+	bodies     []string
 }
 
 func answerWith(status int, body string) func(http.ResponseWriter) {
@@ -51,7 +55,7 @@ func open(t *testing.T, script ...func(http.ResponseWriter)) *shop {
 		s.bodies = append(s.bodies, string(body))
 		payment := r.Header.Get(x402.HeaderPaymentSignature)
 		if payment == "" {
-			required := &x402.PaymentRequired{X402Version: 2, Resource: x402.ResourceInfo{URL: "http://" + r.Host + r.URL.Path}, Accepts: []x402.PaymentRequirements{s.offer}}
+			required := &x402.PaymentRequired{X402Version: 2, Resource: x402.ResourceInfo{URL: "http://" + r.Host + r.URL.Path}, Accepts: []x402.PaymentRequirements{s.offer}, Extensions: s.extensions}
 			header, err := x402.EncodePaymentRequired(required)
 			if err != nil {
 				t.Error(err)
@@ -112,6 +116,7 @@ func TestPayerPays(t *testing.T) {
 		{"503, then the answer", []func(http.ResponseWriter){unavailable, unavailable, answerWith(200, `{}`)}, 200, 3, 5000},
 		{"in progress, then the answer", []func(http.ResponseWriter){inProgress, answerWith(200, `{}`)}, 200, 2, 5000},
 		{"a proxy without its server, then the answer", []func(http.ResponseWriter){answerWith(502, "<html>"), answerWith(200, `{}`)}, 200, 2, 5000},
+		{"500, then the answer", []func(http.ResponseWriter){answerWith(500, `{"code":"internal_error"}`), answerWith(200, `{}`)}, 200, 2, 5000},
 		{"refused", []func(http.ResponseWriter){answerWith(402, `{"code":"payment_refused"}`)}, 402, 1, 0},
 		{"not allowed, not charged", []func(http.ResponseWriter){answerWith(403, `{"code":"not_member","charged":false}`)}, 403, 1, 0},
 		{"not possible any more, charged", []func(http.ResponseWriter){answerWith(409, `{"code":"username_reserved","charged":true}`)}, 409, 1, 5000},
@@ -134,6 +139,61 @@ func TestPayerPays(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// identifiers returns the payment identifier of each payment that the shop saw.
+func (s *shop) identifiers(t *testing.T) (all []string) {
+	t.Helper()
+	for _, header := range s.payments {
+		payment, err := x402.DecodePaymentPayload(header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var extension struct {
+			Info struct{ ID string } `json:"info"`
+		}
+		if err := json.Unmarshal(payment.Extensions["payment-identifier"], &extension); err != nil {
+			t.Fatalf("the extension is %s: %v", payment.Extensions["payment-identifier"], err)
+		}
+		all = append(all, extension.Info.ID)
+	}
+	return all
+}
+
+// TestPayerNamesItsPayments: each call has a random payment identifier of its own, in a form that servers take, and every
+// repetition of a call has the same one.
+func TestPayerNamesItsPayments(t *testing.T) {
+	t.Parallel()
+	form := regexp.MustCompile(`^[a-zA-Z0-9_-]{32,128}$`)
+	seen := map[string]bool{}
+	for range 10 {
+		s, p := open(t, hangUp, answerWith(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
+		if status, err := s.buy(t, p); status != 200 {
+			t.Fatalf("answered %d (%v), want 200", status, err)
+		}
+		identifiers := s.identifiers(t)
+		if len(identifiers) != 2 || identifiers[0] != identifiers[1] || !form.MatchString(identifiers[0]) {
+			t.Errorf("the repetitions of a call are named %q, want one identifier of at least 128 random bits", identifiers)
+		}
+		if seen[identifiers[0]] {
+			t.Errorf("the identifier %s names two calls", identifiers[0])
+		}
+		seen[identifiers[0]] = true
+	}
+}
+
+// TestPayerKeepsOfferedExtensions: what a server offers comes back to it beside the identifier.
+func TestPayerKeepsOfferedExtensions(t *testing.T) {
+	t.Parallel()
+	s, p := open(t, answerWith(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
+	s.extensions = map[string]jsontext.Value{"bazaar": jsontext.Value(`{"info":{"a":1}}`)}
+	if status, err := s.buy(t, p); status != 200 {
+		t.Fatalf("answered %d (%v), want 200", status, err)
+	}
+	payment, err := x402.DecodePaymentPayload(s.payments[0])
+	if err != nil || string(payment.Extensions["bazaar"]) != `{"info":{"a":1}}` || len(payment.Extensions) != 2 {
+		t.Errorf("the payment has the extensions %s (%v), want what was offered and the identifier", payment.Extensions, err)
 	}
 }
 

@@ -7,12 +7,54 @@ import { privateKeyToAccount } from "viem/accounts";
 
 globalThis.crypto ??= webcrypto; // Node 18, which Debian 12 has, keeps it to itself
 
+// payerOf is the official client around a wallet. It puts a payment identifier into every payment: a random one, or what
+// identify returns, or none where that is undefined.
+export function payerOf(wallet, identify = () => crypto.randomUUID()) {
+  const client = new x402Client();
+  registerExactEvmScheme(client, { signer: privateKeyToAccount(wallet.private_key) });
+  client.registerExtension({
+    key: "payment-identifier",
+    enrichPaymentPayload: async (payload) => {
+      const id = identify();
+      if (!id) return payload;
+      return { ...payload, extensions: { ...payload.extensions, "payment-identifier": { info: { required: false, id } } } };
+    },
+  });
+  return client;
+}
+
+// insisting is a fetch that sends a paid request again, with the same payment, while its outcome is open.
+export const insisting = (send) => async (request) => {
+  const paid = request.headers.has("PAYMENT-SIGNATURE");
+  for (let tries = 1; ; tries++) {
+    let response;
+    try {
+      response = await send(request.clone());
+      const open = response.status >= 500 || (response.status === 409 && (await response.clone().json()).code === "payment_in_progress");
+      if (!paid || !open || tries === 10) return response;
+    } catch (error) {
+      if (!paid || tries === 10) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1000 * (response?.headers.get("Retry-After") ?? 0.2)));
+  }
+};
+
+// losing is a fetch that loses the first response with status 200 to a path. lost tells how many it has lost.
+export function losing(path) {
+  const send = async (request) => {
+    const response = await fetch(request);
+    if (send.lost || response.status !== 200 || new URL(request.url).pathname !== path) return response;
+    send.lost++;
+    throw new TypeError("the response was lost");
+  };
+  send.lost = 0;
+  return send;
+}
+
 export class Agent {
   constructor(url, wallet) {
-    const client = new x402Client();
-    registerExactEvmScheme(client, { signer: privateKeyToAccount(wallet.private_key) });
     this.url = url;
-    this.pay = wrapFetchWithPayment(fetch, client);
+    this.pay = wrapFetchWithPayment(insisting(fetch), payerOf(wallet));
   }
 
   // call returns the answer of a call that has to succeed.

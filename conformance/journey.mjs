@@ -1,15 +1,12 @@
 // The official x402 client (@x402/fetch, @x402/evm, unmodified) pays its way through `parley dev`: two agents register,
-// one writes to the other, the other reads. Ends with 0 only if every answer and every balance is exactly right.
+// one writes to the other, the other reads. The response with the API key is lost once, and comes back in each way that the
+// contract names. Ends with 0 only if every answer and every balance is exactly right.
 //
 //   go run ./conformance/live bin/parley node conformance/journey.mjs
 import { strict as assert } from "node:assert";
-import { webcrypto } from "node:crypto";
-import { x402Client, wrapFetchWithPayment } from "@x402/fetch";
-import { registerExactEvmScheme } from "@x402/evm/exact/client";
+import { wrapFetchWithPayment, x402HTTPClient } from "@x402/fetch";
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
-import { privateKeyToAccount } from "viem/accounts";
-
-globalThis.crypto ??= webcrypto; // Node 18, which Debian 12 has, keeps it to itself
+import { insisting, losing, payerOf } from "./agent.mjs";
 
 const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator, PARLEY_PAY_TO: payTo } = process.env;
 const contract = await (await fetch(`${url}/openapi.json`)).json();
@@ -20,10 +17,8 @@ const balance = async (of) => BigInt((await (await fetch(`${facilitator}/balance
 const price = (method, path) => BigInt(contract.paths[path][method]["x-payment-info"].protocols[0].x402.amount);
 let expected = 0n;
 
-const agent = (wallet) => {
-  const client = new x402Client();
-  registerExactEvmScheme(client, { signer: privateKeyToAccount(wallet.private_key) });
-  const pay = wrapFetchWithPayment(fetch, client);
+const agent = (wallet, send = fetch) => {
+  const pay = wrapFetchWithPayment(insisting(send), payerOf(wallet));
   return async (path, body, key) => {
     const response = await pay(url + path, {
       method: "POST",
@@ -47,17 +42,74 @@ const register = async (call, username) => {
   return api_key;
 };
 
+// lostResponses registers an account, and each of the two responses with a secret is asked for again: by strangers who read the
+// chain, and by the wallet.
+async function lostResponses(username, wallet) {
+  let identifier;
+  const client = payerOf(wallet, () => identifier);
+  const codec = new x402HTTPClient(client);
+  // sign makes a payment for a call; its send can be repeated.
+  const sign = async (path, body) => {
+    const request = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+    const unpaid = await fetch(url + path, request);
+    const payload = await client.createPaymentPayload(codec.getPaymentRequiredResponse((name) => unpaid.headers.get(name)));
+    const headers = { ...request.headers, ...codec.encodePaymentSignatureHeader(payload) };
+    return async () => {
+      const response = await fetch(url + path, { ...request, headers });
+      return { status: response.status, header: response.headers.get("PAYMENT-RESPONSE"), ...(await response.json()) };
+    };
+  };
+  const revenue = async () => (await balance(payTo)) - before;
+  // repeated sees that a call gives the first response again, of the first settlement, and that nothing is paid.
+  const repeated = async (how, first, send) => {
+    const paid = await revenue();
+    assert.deepEqual(await send(), first, how);
+    assert.equal(await revenue(), paid, `${how}: nothing is charged`);
+    console.log(`ok  ${how}`);
+  };
+  const proofRequired = async (how, send) => {
+    const paid = await revenue();
+    const { status, code, charged } = await send();
+    assert.deepEqual({ status, code, charged }, { status: 409, code: "proof_required", charged: false }, how);
+    assert.equal(await revenue(), paid, `${how}: nothing is charged`);
+    console.log(`ok  ${how}: 409 proof_required`);
+  };
+
+  const path = "/register/request_account";
+  const bare = await sign(path, { requested_username: username }); // without an identifier
+  const reserved = await bare();
+  assert.equal(reserved.status, 200, JSON.stringify(reserved));
+  expected += price("post", path);
+  await proofRequired("a payment without identifier, sent again", bare);
+  await repeated("the TAN, by a fresh authorization of the same wallet", reserved, await sign(path, { requested_username: username }));
+
+  const create = "/register/create_account";
+  const account = { username, tan: reserved.tan, description: "An agent that loses responses." };
+  identifier = crypto.randomUUID();
+  const named = await sign(create, account);
+  const created = await named();
+  assert.equal(created.status, 200, JSON.stringify(created));
+  expected += price("post", create);
+  await repeated("the API key, by the same payment with its identifier", created, named);
+  await repeated("the API key, by another payment with that identifier", created, await sign(create, account));
+  identifier = undefined;
+  await repeated("the API key, by a fresh authorization of the same wallet", created, await sign(create, account));
+  return created.api_key;
+}
+
 const bare = await fetch(`${url}/chat/private/send`, { method: "POST" });
 assert.equal(bare.status, 402);
 assert.equal(decodePaymentRequiredHeader(bare.headers.get("PAYMENT-REQUIRED")).accepts[0].payTo, payTo);
 
 const before = await balance(payTo);
-const alice = agent(wallets[0]);
+const lossy = losing("/register/create_account");
+const alice = agent(wallets[0], lossy);
 const bob = agent(wallets[1]);
 const aliceKey = await register(alice, "alice");
 const one = expected;
+assert.equal(lossy.lost, 1, "the response with alice's API key is lost once, and comes back to the same payment with its identifier");
 assert.equal(one, 10_000n + 990_000n, "the specification's price of an account");
-const bobKey = await register(bob, "bob");
+const bobKey = await lostResponses("bob", wallets[1]);
 const { agent_id } = await alice("/agent/profile", { username: "bob" }, aliceKey);
 const sent = await alice("/chat/private/send", { recipient_agent_id: agent_id, content: "Hello, Bob 👋 — from the official client." }, aliceKey);
 const read = await bob("/chat/private/messages", { chat_id: sent.chat_id }, bobKey);

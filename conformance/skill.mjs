@@ -9,7 +9,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "no
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { decodePaymentRequiredHeader, encodePaymentRequiredHeader } from "@x402/core/http";
+import { decodePaymentRequiredHeader, decodePaymentSignatureHeader, encodePaymentRequiredHeader } from "@x402/core/http";
 import { Agent } from "./agent.mjs";
 
 const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator, PARLEY_PAY_TO: payTo } = process.env;
@@ -111,6 +111,15 @@ async function runCommands(skill) {
   return commands;
 }
 
+// identified sees that a payment has an identifier that nobody can guess, and that no other payment has.
+const identifiers = new Map();
+function identified(payment) {
+  const id = decodePaymentSignatureHeader(payment).extensions["payment-identifier"]?.info.id;
+  assert.match(id ?? "none", /^[a-zA-Z0-9_-]{32,128}$/, "every payment has a payment identifier");
+  assert.equal(identifiers.get(id) ?? payment, payment, "no two payments have one identifier");
+  identifiers.set(id, payment);
+}
+
 // gate stands between the program and the server and does to each paid request what the plan says next.
 async function openGate() {
   const gate = { plan: [], payments: [] };
@@ -120,6 +129,7 @@ async function openGate() {
     const payment = request.headers["payment-signature"];
     const fault = payment ? gate.plan.shift() : undefined;
     if (payment) gate.payments.push(payment);
+    if (payment) identified(payment);
     const refuse = (status, code, more) => {
       response.writeHead(status, { "Content-Type": "application/json", "Retry-After": "0" });
       response.end(JSON.stringify({ success: false, message: "made up", code, charged: false, request_id: "req_0", ...more }));
@@ -191,6 +201,7 @@ async function loseAnswers() {
   await survives("the answer is lost before the server has the request", [(_, socket) => socket.destroy()], 1);
   await survives("503 payment_unknown", [(refuse) => refuse(503, "payment_unknown"), "lose"], 1);
   await survives("409 payment_in_progress", [(refuse) => refuse(409, "payment_in_progress")], 1);
+  await survives("409 proof_required", [(refuse) => refuse(409, "proof_required")], 2);
   await survives("500", [(refuse) => refuse(500, "internal_error")], 1);
   await survives("429", [(refuse) => refuse(429, "rate_limited")], 1);
   await survives("402 after a payment", ["refuse"], 2);
@@ -221,11 +232,54 @@ async function loseAnswers() {
     assert.deepEqual(gate.payments, []);
     gate.dear = false;
   });
-  gate.plan = ["lose"];
-  assert.equal((await gate.run("POST", "/agent/rotate_key", "{}")).code, 0);
-  assert.equal((await gate.run("GET", "/agent/me")).code, 0);
-  survived("the answer with a new key is lost");
-  writeFileSync(join(directory, "parley-state.json"), JSON.stringify({ credit: {}, key: `parley_${"0".repeat(50)}` }));
+  // spends sees that calls cost so many atomic units in all, and that nothing of the plan is left.
+  const spends = async (name, cost, calls) => {
+    const before = await revenue();
+    await calls();
+    assert.equal((await revenue()) - before, cost, `${name}: what it cost`);
+    assert.deepEqual(gate.plan, [], name);
+    survived(name);
+  };
+  const succeeds = async (plan, ...parameters) => {
+    gate.plan = plan;
+    const { code, output } = await gate.run(...parameters);
+    assert.equal(code, 0, `${parameters.join(" ")}: ${output}`);
+    return output;
+  };
+  await spends("the response with a new key is lost", 3_000n, async () => {
+    await succeeds(["lose"], "POST", "/agent/rotate_key", "{}");
+    assert.equal(new Set(gate.payments).size, 1);
+    await succeeds([], "GET", "/agent/me");
+  });
+  await spends("killed before it has the new key, then started again", 3_000n, async () => {
+    gate.plan = ["kill"];
+    assert.equal((await gate.run("POST", "/agent/rotate_key", "{}")).code, null);
+    await succeeds([], "POST", "/agent/rotate_key", "{}");
+    await succeeds([], "GET", "/agent/me");
+  });
+  const state = join(directory, "parley-state.json");
+  const register = ["POST", "/register/request_account", '{"requested_username":"forgetful"}'];
+  const create = (tan) => ["POST", "/register/create_account", JSON.stringify({ username: "forgetful", tan, description: "I lose things." })];
+  await spends("both responses of a registration are lost", 1_001_000n, async () => {
+    rmSync(state);
+    const tan = await succeeds(["lose"], ...register, "tan");
+    await succeeds(["lose"], ...create(tan));
+    await succeeds([], "GET", "/agent/me");
+  });
+  await spends("the responses of a registration are lost, and the stored payments too", 1_001_000n, async () => {
+    const other = (parameters) => parameters.map((parameter) => parameter.replace("forgetful", "careless"));
+    for (const gone of [1, 2]) {
+      rmSync(state);
+      assert.match(await succeeds([], ...other(register), "tan"), /^[0-9A-Z]{8}$/, `the TAN, time ${gone}`);
+    }
+    const tan = await succeeds([], ...other(register), "tan");
+    for (const gone of [1, 2]) {
+      rmSync(state);
+      assert.match(await succeeds([], ...other(create(tan)), "api_key"), /^parley_/, `the API key, time ${gone}`);
+    }
+    await succeeds([], "GET", "/agent/me");
+  });
+  writeFileSync(state, JSON.stringify({ credit: {}, key: `parley_${"0".repeat(50)}` }));
   const { code, output } = await gate.run("GET", "/agent/me");
   assert(code === 1 && output.includes("invalid_api_key"), output);
   survived("a key that is lost is 401 invalid_api_key");

@@ -266,7 +266,7 @@ type APIError struct {
 	// Accepts The ways to pay.
 	Accepts []PaymentRequirements `json:"accepts,omitempty"`
 
-	// Charged Whether this call was charged. True only where the payment settled but the operation was refused meanwhile: send the same payment with a mended request of the same operation; it is not charged again.
+	// Charged Whether this request was charged. True in one case only: the payment settled and the rules refused the call afterwards (see What is charged). The same payment is then good for a corrected request of the same operation. With 503 payment_unknown and 500 the outcome is open and false says only that nothing is known to be charged: send the same payment again.
 	Charged bool `json:"charged"`
 
 	// Code A stable word to branch on. More may be added; treat an unknown one by its status.
@@ -274,15 +274,15 @@ type APIError struct {
 	// - `invalid_request`: 400: the request is not what the contract says; details names the fields
 	// - `invalid_payment`: 400: the payment header cannot be read, or the payment identifier is malformed
 	// - `successor_required`: 400: the admin must name a successor before leaving
-	// - `invalid_api_key`: 401: X-API-KEY is missing or unknown
+	// - `invalid_api_key`: 401: X-API-KEY is missing, unknown or replaced
 	// - `payment_required`: 402: no payment is attached; pay what PAYMENT-REQUIRED offers
-	// - `payment_refused`: 402: the payment does not fit the offer, is out of its time window, or was refused; sign a new one
+	// - `payment_refused`: 402: the payment does not fit the offer, is out of its time window, was refused, or the wallet does not hold the price; nothing was taken, sign a new one
 	// - `not_member`: 403: only members of the chat may do this
 	// - `not_subscriber`: 403: only subscribers of the channel may do this
 	// - `not_admin`: 403: only the admin may do this
 	// - `banned`: 403: the agent is banned there
 	// - `blocked`: 403: one of the two agents has blocked the other
-	// - `invalid_tan`: 403: the TAN is wrong, expired, used up, or of another username
+	// - `invalid_tan`: 403: the TAN is wrong, expired, used, or of another username; after five wrong tries of a wallet or client address further ones are 429
 	// - `path_not_found`: 404: there is no such path
 	// - `agent_not_found`: 404: there is no such agent
 	// - `chat_not_found`: 404: there is no such chat of this kind
@@ -297,15 +297,15 @@ type APIError struct {
 	// - `admin_must_transfer`: 409: the admin must transfer first
 	// - `admin_alone`: 409: the admin is the only member and must delete the group instead
 	// - `payment_in_progress`: 409: this payment is being settled; send the same request again after Retry-After
-	// - `payment_reused`: 409: this payment was made for another request; sign a new one
-	// - `proof_required`: 409: this payment was delivered, and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment of the same wallet: it is verified, not charged
+	// - `payment_reused`: 409: this payment or its identifier was used for another request, or the response to it is no longer stored; sign a new payment with a new identifier
+	// - `proof_required`: 409: this payment was delivered (or settled), and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment by the same wallet; it is verified, not charged
 	// - `deleted`: 410: the group chat or channel was deleted
 	// - `body_too_large`: 413: the body is larger than any request of this operation can be
 	// - `unsupported_media_type`: 415: the body must be application/json
-	// - `rate_limited`: 429: wait as long as Retry-After says
+	// - `rate_limited`: 429: too many calls that were not paid for; wait as long as Retry-After says
 	// - `internal_error`: 500: our fault
-	// - `unavailable`: 503: a dependency is away; try again after Retry-After
-	// - `payment_unknown`: 503: the outcome of the settlement is not known yet; send the same payment again after Retry-After, do not sign a new one
+	// - `unavailable`: 503: the payment facilitator, the database or the server is unavailable or busy and nothing was taken; send the same request with the same payment again after Retry-After
+	// - `payment_unknown`: 503: the outcome of the settlement is not known yet; send the same request with the same payment again after Retry-After, do not sign a new one
 	//
 	// Example: invalid_request
 	Code ErrorCode `json:"code"`
@@ -460,7 +460,7 @@ type CreateAccountRequest struct {
 
 // CreateAccountResult The new account's API key.
 type CreateAccountResult struct {
-	// APIKey The API key, shown only now.
+	// APIKey The API key. It cannot be recovered later.
 	APIKey *string `json:"api_key,omitempty"`
 
 	// Message What happened, in a sentence.
@@ -643,15 +643,15 @@ type Emoji = string
 // - `invalid_request`: 400: the request is not what the contract says; details names the fields
 // - `invalid_payment`: 400: the payment header cannot be read, or the payment identifier is malformed
 // - `successor_required`: 400: the admin must name a successor before leaving
-// - `invalid_api_key`: 401: X-API-KEY is missing or unknown
+// - `invalid_api_key`: 401: X-API-KEY is missing, unknown or replaced
 // - `payment_required`: 402: no payment is attached; pay what PAYMENT-REQUIRED offers
-// - `payment_refused`: 402: the payment does not fit the offer, is out of its time window, or was refused; sign a new one
+// - `payment_refused`: 402: the payment does not fit the offer, is out of its time window, was refused, or the wallet does not hold the price; nothing was taken, sign a new one
 // - `not_member`: 403: only members of the chat may do this
 // - `not_subscriber`: 403: only subscribers of the channel may do this
 // - `not_admin`: 403: only the admin may do this
 // - `banned`: 403: the agent is banned there
 // - `blocked`: 403: one of the two agents has blocked the other
-// - `invalid_tan`: 403: the TAN is wrong, expired, used up, or of another username
+// - `invalid_tan`: 403: the TAN is wrong, expired, used, or of another username; after five wrong tries of a wallet or client address further ones are 429
 // - `path_not_found`: 404: there is no such path
 // - `agent_not_found`: 404: there is no such agent
 // - `chat_not_found`: 404: there is no such chat of this kind
@@ -666,15 +666,15 @@ type Emoji = string
 // - `admin_must_transfer`: 409: the admin must transfer first
 // - `admin_alone`: 409: the admin is the only member and must delete the group instead
 // - `payment_in_progress`: 409: this payment is being settled; send the same request again after Retry-After
-// - `payment_reused`: 409: this payment was made for another request; sign a new one
-// - `proof_required`: 409: this payment was delivered, and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment of the same wallet: it is verified, not charged
+// - `payment_reused`: 409: this payment or its identifier was used for another request, or the response to it is no longer stored; sign a new payment with a new identifier
+// - `proof_required`: 409: this payment was delivered (or settled), and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment by the same wallet; it is verified, not charged
 // - `deleted`: 410: the group chat or channel was deleted
 // - `body_too_large`: 413: the body is larger than any request of this operation can be
 // - `unsupported_media_type`: 415: the body must be application/json
-// - `rate_limited`: 429: wait as long as Retry-After says
+// - `rate_limited`: 429: too many calls that were not paid for; wait as long as Retry-After says
 // - `internal_error`: 500: our fault
-// - `unavailable`: 503: a dependency is away; try again after Retry-After
-// - `payment_unknown`: 503: the outcome of the settlement is not known yet; send the same payment again after Retry-After, do not sign a new one
+// - `unavailable`: 503: the payment facilitator, the database or the server is unavailable or busy and nothing was taken; send the same request with the same payment again after Retry-After
+// - `payment_unknown`: 503: the outcome of the settlement is not known yet; send the same request with the same payment again after Retry-After, do not sign a new one
 //
 // Example: invalid_request
 type ErrorCode string
@@ -1257,7 +1257,7 @@ type RequestAccountResult struct {
 	// Success True in every 200 answer.
 	Success bool `json:"success"`
 
-	// TAN The TAN: 8 characters, single use, valid for ten minutes.
+	// TAN The TAN: 8 characters, single use, valid for ten minutes. A secret.
 	TAN *string `json:"tan,omitempty"`
 }
 
@@ -1279,7 +1279,7 @@ type RotateKeyRequest = map[string]interface{}
 
 // RotateKeyResult The new API key.
 type RotateKeyResult struct {
-	// APIKey The new API key, shown only now.
+	// APIKey The new API key. It cannot be recovered later.
 	APIKey string `json:"api_key"`
 
 	// Message What happened, in a sentence.

@@ -1,5 +1,6 @@
 // Command go is a stranger's program: `make sdk-go` builds it in a module of its own, which knows of Parley only the
-// public package client. Two agents register, exchange a message and read it, paying with client.Payer.
+// public package client. Two agents register, exchange a message and read it, paying with client.Payer. The first response with
+// an API key is lost, and the Payer gets it again.
 //
 //	go run ./conformance/live bin/parley go run ./conformance/sdk/go
 package main
@@ -153,6 +154,7 @@ type books struct {
 	prices map[string]uint64 // by method and path, in atomic units: nothing here repeats them
 	sum    uint64
 	before uint64
+	lost   int // responses with an API key
 }
 
 func openBooks(ctx context.Context) (*books, error) {
@@ -188,10 +190,13 @@ func (b *books) close(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if b.lost != 1 {
+		return fmt.Errorf("%d responses with an API key were lost, want 1", b.lost)
+	}
 	if b.sum == 0 || after-b.before != b.sum {
 		return fmt.Errorf("the payee received %d, want %d, the sum of the prices", after-b.before, b.sum)
 	}
-	fmt.Printf("client: two agents, a message read, a refusal; the payee received %d atomic units, exactly the prices\n", b.sum)
+	fmt.Printf("client: two agents, a lost API key back, a message read, a refusal; the payee received %d atomic units, exactly the prices\n", b.sum)
 	return nil
 }
 
@@ -199,6 +204,10 @@ func (b *books) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := http.DefaultTransport.RoundTrip(request)
 	if err != nil || response.StatusCode != http.StatusOK {
 		return response, err
+	}
+	if b.lost == 0 && request.URL.Path == "/register/create_account" {
+		b.lost++
+		return nil, errors.Join(errors.New("the response was lost"), response.Body.Close())
 	}
 	price, ok := b.prices[strings.ToLower(request.Method)+" "+request.URL.Path]
 	if !ok {

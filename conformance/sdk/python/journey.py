@@ -1,12 +1,14 @@
 """Two agents use the SDK that openapi-python-client generates, and pay with the official client, x402.
 
+The first response with an API key is lost, and comes again to the same payment with its identifier.
+
     PYTHONPATH=bin/sdk/python go run ./conformance/live bin/parley bin/sdk/python/venv/bin/python conformance/sdk/python/journey.py
 """
 
 import asyncio
 import os
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from eth_account import Account
@@ -32,6 +34,7 @@ from parley.models import (
 )
 from parley.types import Response
 from x402 import x402Client
+from x402.extensions.payment_identifier import PAYMENT_IDENTIFIER, append_payment_identifier_to_extensions
 from x402.http import decode_payment_response_header
 from x402.http.clients.httpx import x402_httpx_transport
 from x402.mechanisms.evm import EthAccountSigner
@@ -77,11 +80,61 @@ class Books:
         return response.parsed
 
 
+class PaymentIdentifier:
+    """Puts a random payment identifier into each payment: a client extension of x402."""
+
+    key = PAYMENT_IDENTIFIER
+    hooks = None
+    transport_hooks = None
+
+    def enrich_payment_payload(self, payload: Any, _: Any) -> Any:
+        named = append_payment_identifier_to_extensions({**(payload.extensions or {})})
+        return payload.model_copy(update={"extensions": named})
+
+
+class Insisting(httpx.AsyncBaseTransport):
+    """Sends a paid request again, with the same payment, when its response is lost or its outcome is open."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+        self.transport = transport
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        for _ in range(30):
+            try:
+                response = await self.transport.handle_async_request(request)
+            except httpx.TransportError:
+                if "PAYMENT-SIGNATURE" not in request.headers:
+                    raise
+            else:
+                # Of the 409 only payment_in_progress has Retry-After.
+                in_progress = response.status_code == 409 and "Retry-After" in response.headers
+                if "PAYMENT-SIGNATURE" not in request.headers or not (response.status_code >= 500 or in_progress):
+                    return response
+                await response.aclose()
+            await asyncio.sleep(1)
+        return await self.transport.handle_async_request(request)
+
+
+class Losing(httpx.AsyncHTTPTransport):
+    """Loses the first response with an API key."""
+
+    lost = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await super().handle_async_request(request)
+        if Losing.lost or response.status_code != 200 or request.url.path != "/register/create_account":
+            return response
+        Losing.lost += 1
+        await response.aclose()
+        raise httpx.ReadError("the response was lost", request=request)
+
+
 async def register(books: Books, wallet: dict[str, str], username: str) -> AuthenticatedClient:
     """Buys an account. The official transport in the SDK's httpx client pays whatever answers 402."""
     payer = x402Client()
     register_exact_evm_client(payer, EthAccountSigner(Account.from_key(wallet["private_key"])))
-    paying = {"transport": x402_httpx_transport(payer)}
+    payer.register_extension(PaymentIdentifier())
+    paying = {"transport": x402_httpx_transport(payer, Insisting(Losing()))}
     patience = httpx.Timeout(60)  # httpx gives up after 5 seconds, which may be before a payment is settled
     stranger = Client(base_url=URL, timeout=patience, httpx_args=paying)
     reserved = books.paid(
@@ -146,10 +199,11 @@ async def journey() -> None:
     assert isinstance(refused.parsed, ApiError)
     assert (refused.status_code, refused.parsed.code, refused.parsed.charged) == (404, ErrorCode.AGENT_NOT_FOUND, False)
 
+    assert Losing.lost == 1, "the first response with an API key is lost"
     assert books.sum > 0
     assert balance() - books.before == books.sum, "the payee received exactly the sum of the prices"
     print(
-        "openapi-python-client: two agents, a message read, a refusal; "
+        "openapi-python-client: two agents, a lost API key back, a message read, a refusal; "
         f"the payee received {books.sum} atomic units, exactly the prices"
     )
 

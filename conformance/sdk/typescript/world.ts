@@ -14,12 +14,48 @@ export const url = environment("PARLEY_URL");
 const facilitator = environment("PARLEY_FACILITATOR");
 const payTo = environment("PARLEY_PAY_TO");
 
-// The official client as a fetch: it pays whatever answers 402, from the wallet with this number.
+// Sends a paid request again, with the same payment, when its response is lost or its outcome is open.
+const insisting = (send: typeof fetch) => async (input: RequestInfo | URL, init?: RequestInit) => {
+  const request = new Request(input, init);
+  const paid = request.headers.has("PAYMENT-SIGNATURE");
+  for (let tries = 1; ; tries++) {
+    let wait = 0.2;
+    try {
+      const response = await send(request.clone());
+      const open = response.status >= 500 || (response.status === 409 && (await response.clone().json()).code === "payment_in_progress");
+      if (!paid || !open || tries === 10) return response;
+      wait = Number(response.headers.get("Retry-After") ?? wait);
+    } catch (error) {
+      if (!paid || tries === 10) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1000 * wait));
+  }
+};
+
+// Loses the first response with an API key.
+export let lost = 0;
+const losing = async (input: RequestInfo | URL, init?: RequestInit) => {
+  const request = new Request(input, init);
+  const response = await fetch(request);
+  if (lost > 0 || response.status !== 200 || new URL(request.url).pathname !== "/register/create_account") return response;
+  lost++;
+  throw new TypeError("the response was lost");
+};
+
+// The official client as a fetch: it pays whatever answers 402, from the wallet with this number. Each payment has a random
+// identifier, which opens a stored response with a secret.
 const wallets: Wallet[] = await get(`${facilitator}/accounts`);
 export function payingFetch(number: number): typeof fetch {
   const client = new x402Client();
   registerExactEvmScheme(client, { signer: privateKeyToAccount(wallets[number]!.private_key) });
-  return wrapFetchWithPayment(fetch, client);
+  client.registerExtension({
+    key: "payment-identifier",
+    enrichPaymentPayload: async (payload) => ({
+      ...payload,
+      extensions: { ...payload.extensions, "payment-identifier": { info: { required: false, id: crypto.randomUUID() } } },
+    }),
+  });
+  return wrapFetchWithPayment(insisting(losing), client);
 }
 
 // The prices are the served contract's. Nothing here repeats them.
@@ -48,6 +84,7 @@ export function paid<Data>(operation: string, { data, error, response }: Result<
 
 export async function closeTheBooks(sdk: string) {
   assert.ok(sum > 0n);
+  assert.equal(lost, 1, "the first response with an API key is lost");
   assert.equal((await balance()) - before, sum, "the payee received exactly the sum of the prices");
-  console.log(`${sdk}: two agents, a message read, a refusal; the payee received ${sum} atomic units, exactly the prices`);
+  console.log(`${sdk}: two agents, a lost API key back, a message read, a refusal; the payee received ${sum} atomic units, exactly the prices`);
 }

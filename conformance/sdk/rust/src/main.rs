@@ -1,6 +1,7 @@
 //! The SDK that OpenAPI Generator makes from openapi.yaml, against a running `parley dev`: two agents register, one
-//! writes to the other, the other reads. Ends with 0 only if every answer and the payee's balance are exactly right. Run
-//! by conformance/live, whose environment variables it reads.
+//! writes to the other, the other reads. The first response with an API key is lost, and comes again to the same payment
+//! with its identifier. Ends with 0 only if every answer and the payee's balance are exactly right. Run by
+//! conformance/live, whose environment variables it reads.
 
 mod payer;
 
@@ -15,11 +16,13 @@ use parley::models::{
     SendPrivateMessageRequest, SourceType,
 };
 use payer::Payer;
-use reqwest_middleware::ClientBuilder;
+use reqwest::{Request, Response, StatusCode};
+use reqwest_middleware::{ClientBuilder, Middleware, Next};
 use serde_json::Value;
 use std::env;
 use std::fmt::Debug;
 use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const HELLO: &str = "Hello, Bob 👋 — from an SDK made for Rust.";
 
@@ -69,11 +72,12 @@ async fn main() -> Result<()> {
         other => bail!("an agent that does not exist: {other:?}, want a typed error"),
     }
 
+    ensure!(LOST.load(Ordering::Relaxed) > 0, "no response with an API key was lost");
     let received = amount(&get(&payee).await?["balance"])? - before;
     ensure!(received == bill.total, "the payee received {received}, want {}", bill.total);
     println!(
-        "TABLE|openapi-generator (Rust, reqwest)|{}|an SDK compiles; two agents register, write, read and pay {received} \
-         atomic units|0",
+        "TABLE|openapi-generator (Rust, reqwest)|{}|an SDK compiles; two agents register, get a lost API key back, write, \
+         read and pay {received} atomic units|0",
         env::var("OPENAPI_GENERATOR")?,
     );
     Ok(())
@@ -84,7 +88,7 @@ async fn register(bill: &mut Bill, url: &str, wallet: &Value, username: &str) ->
     let payer = Payer::new(wallet["private_key"].as_str().context("the wallet has no key")?)?;
     let mut agent = Configuration {
         base_path: url.into(),
-        client: ClientBuilder::new(reqwest::Client::new()).with(payer).build(),
+        client: ClientBuilder::new(reqwest::Client::new()).with(payer).with(LoseFirstKey).build(),
         ..Default::default()
     };
     let request = RequestAccountRequest::new(username.into());
@@ -94,6 +98,28 @@ async fn register(bill: &mut Bill, url: &str, wallet: &Value, username: &str) ->
     let account = bill.paid("post", "/register/create_account", create_account(&agent, request)).await?;
     agent.api_key = Some(ApiKey { prefix: None, key: account.api_key.context("no API key")? });
     Ok(agent)
+}
+
+/// Loses the first response with an API key, between the payer and the server.
+struct LoseFirstKey;
+
+static LOST: AtomicU32 = AtomicU32::new(0);
+
+#[async_trait::async_trait]
+impl Middleware for LoseFirstKey {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut http::Extensions,
+        next: Next<'_>,
+    ) -> reqwest_middleware::Result<Response> {
+        let creates = request.url().path() == "/register/create_account";
+        let response = next.run(request, extensions).await?;
+        if creates && response.status() == StatusCode::OK && LOST.fetch_add(1, Ordering::Relaxed) == 0 {
+            return Err(anyhow!("the response was lost").into());
+        }
+        Ok(response)
+    }
 }
 
 /// What the paid calls cost, by the served contract, in atomic units.

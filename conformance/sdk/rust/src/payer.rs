@@ -4,16 +4,18 @@ use anyhow::{Context, Result, anyhow, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k256::ecdsa::SigningKey;
-use reqwest::header::HeaderValue;
+use reqwest::header::{HeaderValue, RETRY_AFTER};
 use reqwest::{Request, Response, StatusCode};
 use reqwest_middleware::{Middleware, Next};
 use serde_json::{Value, json};
 use sha3::{Digest, Keccak256};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Signs what the header PAYMENT-REQUIRED of a 402 asks for and sends the same request once more. It signs whatever it
-/// is asked for; a wallet that holds real money should first compare amount, asset and network with what its owner
-/// allows.
+/// Signs what the header PAYMENT-REQUIRED of a 402 asks for and sends the same request once more. Each payment has a
+/// random payment identifier. After a lost response, a 500, a 503 or a 409 payment_in_progress the same request goes out
+/// again with the same payment: the server charges it once, and the identifier opens a stored response with a TAN or an
+/// API key. The payer signs whatever it is asked for; a wallet that holds real money should first compare amount, asset
+/// and network with what its owner allows.
 pub struct Payer(SigningKey);
 
 #[async_trait::async_trait]
@@ -33,8 +35,26 @@ impl Middleware for Payer {
         };
         let payment = self.payment(required)?;
         again.headers_mut().insert("PAYMENT-SIGNATURE", payment);
+        for _ in 1..TRIES {
+            let Some(copy) = again.try_clone() else { break };
+            match next.clone().run(copy, extensions).await {
+                Ok(response) if !is_open(&response) => return Ok(response),
+                _ => {} // lost, or not known yet
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
         next.run(again, extensions).await
     }
+}
+
+/// How often a paid request is sent, a second apart, until its outcome is known.
+const TRIES: u32 = 30;
+
+/// Whether the outcome of the payment is open, so that it must be sent again. Of the 409 only payment_in_progress has
+/// Retry-After.
+fn is_open(response: &Response) -> bool {
+    let in_progress = response.status() == StatusCode::CONFLICT && response.headers().contains_key(RETRY_AFTER);
+    response.status().is_server_error() || in_progress
 }
 
 impl Payer {
@@ -71,7 +91,7 @@ impl Payer {
             "resource": challenge["resource"],
             "accepted": offer,
             "payload": {"signature": hexadecimal(&signature), "authorization": authorization},
-            "extensions": challenge["extensions"],
+            "extensions": named(&challenge["extensions"])?,
         });
         Ok(HeaderValue::try_from(STANDARD.encode(payment.to_string()))?)
     }
@@ -80,6 +100,15 @@ impl Payer {
         let key = self.0.verifying_key().to_sec1_point(false);
         hexadecimal(&keccak(&[&key.as_bytes()[1..]])[12..])
     }
+}
+
+/// The extensions that the server offers, with a payment identifier.
+fn named(offered: &Value) -> Result<Value> {
+    let mut id = [0; 32];
+    getrandom::fill(&mut id)?;
+    let mut extensions = offered.as_object().cloned().unwrap_or_default();
+    extensions.insert("payment-identifier".into(), json!({"info": {"required": false, "id": hex::encode(id)}}));
+    Ok(extensions.into())
 }
 
 /// What EIP-712 has the payer sign of EIP-3009's TransferWithAuthorization.

@@ -2,20 +2,24 @@ import com.google.gson.Gson;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
 import java.time.Instant;
 import java.util.Base64;
 import java.util.HexFormat;
 import okhttp3.Interceptor;
+import okhttp3.Request;
 import okhttp3.Response;
 import org.web3j.crypto.Credentials;
 import org.web3j.crypto.Sign;
 
 /**
  * Pays the calls of an OkHttp client with x402, version 2, scheme exact on an EVM chain: signs what the header
- * PAYMENT-REQUIRED of a 402 asks for and sends the same request once more. It signs whatever it is asked for; a wallet
- * that holds real money should first compare amount, asset and network with what its owner allows.
+ * PAYMENT-REQUIRED of a 402 asks for and sends the same request once more. Each payment has a random payment identifier.
+ * After a lost response, a 500, a 503 or a 409 payment_in_progress the same request goes out again with the same payment:
+ * the server charges it once, and the identifier opens a stored response with a TAN or an API key. The payer signs whatever it
+ * is asked for; a wallet that holds real money should first compare amount, asset and network with what its owner allows.
  */
 final class Payer implements Interceptor {
   /** What EIP-3009 has the payer sign. The values around it come from the offer. */
@@ -39,6 +43,9 @@ final class Payer implements Interceptor {
       }
       """;
 
+  /** How often a paid request is sent, a second apart, until its outcome is known. */
+  private static final int TRIES = 30;
+
   private static final Gson JSON = new Gson();
   private static final HexFormat HEX = HexFormat.of();
   private static final SecureRandom RANDOM = new SecureRandom();
@@ -57,7 +64,38 @@ final class Payer implements Interceptor {
       return response;
     }
     response.close();
-    return chain.proceed(chain.request().newBuilder().header("PAYMENT-SIGNATURE", payment(required)).build());
+    Request paid = chain.request().newBuilder().header("PAYMENT-SIGNATURE", payment(required)).build();
+    for (int left = TRIES; ; left--) {
+      try {
+        Response answer = chain.proceed(paid);
+        if (left == 1 || !open(answer)) {
+          return answer;
+        }
+        answer.close();
+      } catch (IOException lost) {
+        if (left == 1) {
+          throw lost;
+        }
+      }
+      pause();
+    }
+  }
+
+  /**
+   * Whether the outcome of the payment is open, so that it must be sent again. Of the 409 only payment_in_progress has
+   * Retry-After.
+   */
+  private static boolean open(Response answer) {
+    return answer.code() >= 500 || answer.code() == 409 && answer.header("Retry-After") != null;
+  }
+
+  private static void pause() throws IOException {
+    try {
+      Thread.sleep(1000);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw new InterruptedIOException("interrupted while a payment's outcome is open");
+    }
   }
 
   private String payment(String required) throws IOException {
@@ -73,8 +111,22 @@ final class Payer implements Interceptor {
     payment.add("resource", challenge.get("resource"));
     payment.add("accepted", offer);
     payment.add("payload", payload);
-    payment.add("extensions", challenge.get("extensions"));
+    payment.add("extensions", named(challenge.getAsJsonObject("extensions")));
     return Base64.getEncoder().encodeToString(JSON.toJson(payment).getBytes(StandardCharsets.UTF_8));
+  }
+
+  /** The extensions that the server offers, with a payment identifier. */
+  private static JsonObject named(JsonObject offered) {
+    byte[] id = new byte[32];
+    RANDOM.nextBytes(id);
+    JsonObject info = new JsonObject();
+    info.addProperty("required", false);
+    info.addProperty("id", HEX.formatHex(id));
+    JsonObject identifier = new JsonObject();
+    identifier.add("info", info);
+    JsonObject extensions = offered == null ? new JsonObject() : offered.deepCopy();
+    extensions.add("payment-identifier", identifier);
+    return extensions;
   }
 
   private static JsonObject offer(JsonObject challenge) throws IOException {

@@ -1,0 +1,88 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFacilitatorAway: paid calls get 503 soon and at last at once, prices go on, and all of it resumes by itself.
+func TestFacilitatorAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	w.recover()
+	back := make(chan struct{})
+	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		select {
+		case <-back:
+		case <-r.Context().Done():
+		}
+		return true
+	})
+	send := func(content string) answer {
+		return w.pay(alice.wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.key)
+	}
+	for i := range 7 {
+		began := time.Now()
+		a := send(fmt.Sprint("while it is away ", i))
+		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || time.Since(began) > 10*time.Second {
+			t.Errorf("call %d: %v after %v, want 503 soon", i, a, time.Since(began))
+		}
+	}
+	if a := w.call(http.MethodPost, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.key); a.status != http.StatusPaymentRequired {
+		t.Errorf("a price while the facilitator is away: %v, want 402", a)
+	}
+	// By now the breaker is open.
+	if a := w.pay(alice.wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.key); a.status != http.StatusServiceUnavailable || a.Code != "unavailable" {
+		t.Errorf("a call while nobody asks the facilitator: %v, want 503 unavailable", a)
+	}
+	mend()
+	close(back)
+	w.recover()
+	if a := send("back again"); a.status != http.StatusOK {
+		t.Errorf("when it is back: %v, want 200", a)
+	}
+	if paid := w.count(`SELECT sum(amount)::bigint FROM payments WHERE state = 'delivered'`); uint64(paid) != w.revenue() {
+		t.Errorf("the payee has %d, delivered was %d", w.revenue(), paid)
+	}
+}
+
+// TestAdmin: what those who run the server see.
+func TestAdmin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	alice.send(bob, "counted, not shown")
+	for _, want := range []string{
+		`parley_payments_total{operation="sendPrivateMessage",outcome="delivered"} 1`, `parley_revenue_atomic_units_total{operation="createAccount"} 1.98e+06`,
+		`parley_requests_total{operation="sendPrivateMessage",status="200"} 1`, `parley_payments_open{state="undeliverable"} 0`, `parley_facilitator_up 1`,
+	} {
+		if text := w.admin("/metrics"); !strings.Contains(text, want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	for _, secret := range w.secrets {
+		if strings.Contains(w.admin("/metrics"), secret) {
+			t.Errorf("the metrics hold a secret (%.6s…)", secret)
+		}
+	}
+	if text := w.admin("/readyz"); text != `200 {"ready":true,"database":"ok","facilitator":"ok"}`+"\n" {
+		t.Errorf("readyz: %s", text)
+	}
+	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { hangUp(rw); return true })
+	defer mend()
+	time.Sleep(1100 * time.Millisecond) // what it found last counts for a second
+	if text := w.admin("/readyz"); text != `200 {"ready":true,"database":"ok","facilitator":"away"}`+"\n" {
+		t.Errorf("readyz without a facilitator: %s", text)
+	}
+	w.disconnect()
+	if text := w.admin("/readyz"); text != `503 {"ready":false,"database":"away","facilitator":"away"}`+"\n" {
+		t.Errorf("readyz without a database: %s", text)
+	}
+	if text := w.admin("/livez"); text != "200 ok\n" {
+		t.Errorf("livez: %s", text)
+	}
+}
