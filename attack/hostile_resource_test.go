@@ -57,8 +57,8 @@ func (x *trial) leftNothing(l *wallets, took time.Duration, before int) {
 	}
 }
 
-// bound is how many calls to the outside one attacker's address may cause.
-func (x *trial) bound(took time.Duration) int { return 500 + int(100*took.Seconds()) }
+// bound is how many calls to the outside one attacker's address may cause: a burst, and then a hundred a second.
+func (x *trial) bound(took time.Duration) int { return 2000 + int(100*took.Seconds()) }
 
 // TestHostileBodies: a wrong body costs little and is answered briefly, however much is wrong with it.
 func TestHostileBodies(t *testing.T) {
