@@ -46,8 +46,8 @@ func (x *trial) leftNothing(l *wallets, took time.Duration, before int) {
 		verifies += x.watch.verifies[wallet]
 	}
 	x.watch.mu.Unlock()
-	if most := x.bound(took); verifies > most {
-		x.t.Errorf("%d calls of /verify for empty wallets in %s, want at most %d", verifies, took, most)
+	if most := x.bound(took); verifies > most || x.chain > most {
+		x.t.Errorf("%d calls of /verify and %d of the chain's endpoint for empty wallets in %s, want at most %d each", verifies, x.chain, took, most)
 	}
 	if n := x.count("SELECT count(*) FROM payments WHERE payer = ANY($1)", l.addresses); n > 0 {
 		x.t.Errorf("%d rows of payments are left of %d empty wallets, want none", n, len(l.addresses))

@@ -256,6 +256,7 @@ type trial struct {
 	tally  *tally
 	honest []*honest
 	rate   int // calls a second of each honest caller
+	chain  int // calls of the chain's endpoint during the last attack
 
 	addresses  atomic.Int32
 	complaints sync.Map // how often, by kind
@@ -551,6 +552,7 @@ func (x *trial) measure(attack string, run func(ctx context.Context)) {
 	line.peak = x.peak()
 	line.verifies, line.settles, line.n = x.watch.asked()
 	line.verifies, line.settles, line.n = line.verifies-verifies, line.settles-settles, line.n-chain
+	x.chain = line.n
 	allowed := max(10*line.quiet99, noiseFloor)
 	for _, h := range x.honest {
 		p50, p99, failures := h.percentiles()
