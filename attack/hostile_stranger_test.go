@@ -309,7 +309,7 @@ func (z *stranger) tryFacilitator(r *rand.Rand) {
 	if err == nil && settled.Success {
 		z.complain("the facilitator settles twice", "%+v", settled)
 	}
-	counter, _ := z.statuses.LoadOrStore(1, new(atomic.Int64)) // not the server's
+	counter, _ := z.statuses.LoadOrStore(atFacilitator, new(atomic.Int64))
 	counter.(*atomic.Int64).Add(1)
 }
 

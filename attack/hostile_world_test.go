@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -255,6 +256,7 @@ type trial struct {
 	tally  *tally
 	honest []*honest
 	rate   int // calls a second of each honest caller
+	chain  int // calls of the chain's endpoint during the last attack
 
 	addresses  atomic.Int32
 	complaints sync.Map // how often, by kind
@@ -265,6 +267,15 @@ type trial struct {
 func newTrial(t *testing.T) *trial {
 	t.Helper()
 	x := &trial{world: newWorld(t), t: t, rate: 20, tally: &tally{statuses: map[int]int{}, codes: map[string]int{}}}
+	if os.Getenv("ATTACK_PROGRAM") != "" { // of another version, perhaps: its schema may be newer
+		path, err := program()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said, err := exec.CommandContext(t.Context(), path, "migrate", "--database-url", x.databaseURL).CombinedOutput(); err != nil {
+			t.Fatalf("migrate: %v: %s", err, said)
+		}
+	}
 	x.watch = newWatch(t, x.world)
 	x.s = x.another()
 	return x
@@ -526,6 +537,9 @@ func (x *trial) measure(attack string, run func(ctx context.Context)) {
 		}
 	}
 
+	x.tally.mu.Lock() // what was tried before is not the attack's; its largest response counts all the same
+	x.tally.requests, x.tally.statuses, x.tally.codes = 0, map[int]int{}, map[string]int{}
+	x.tally.mu.Unlock()
 	x.resetPeak()
 	verifies, settles, chain := x.watch.asked()
 	began := time.Now()
@@ -538,6 +552,7 @@ func (x *trial) measure(attack string, run func(ctx context.Context)) {
 	line.peak = x.peak()
 	line.verifies, line.settles, line.n = x.watch.asked()
 	line.verifies, line.settles, line.n = line.verifies-verifies, line.settles-settles, line.n-chain
+	x.chain = line.n
 	allowed := max(10*line.quiet99, noiseFloor)
 	for _, h := range x.honest {
 		p50, p99, failures := h.percentiles()
@@ -570,12 +585,18 @@ func (x *trial) measure(attack string, run func(ctx context.Context)) {
 	report(x.t, line)
 }
 
+// atFacilitator counts, among statuses, the tries that went to the facilitator.
+const atFacilitator = 1
+
 func statusList(statuses map[int]int) string {
 	var parts []string
 	for _, status := range sortedKeys(statuses) {
 		name := strconv.Itoa(status)
-		if status == 0 {
+		switch status {
+		case 0:
 			name = "refused or cut"
+		case atFacilitator:
+			name = "by the facilitator"
 		}
 		parts = append(parts, fmt.Sprintf("%s × %d", name, statuses[status]))
 	}
@@ -682,7 +703,12 @@ func report(t testing.TB, line measurement) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "| attack | requests | responses | peak RSS, MiB | p50/p99 quiet, ms | p50/p99 other address, ms | p50/p99 same address, ms | largest unpaid response, bytes | `/verify`, `/settle`, RPC calls |\n")
 	fmt.Fprintf(&text, "|---|---:|---|---:|---:|---:|---:|---:|---:|\n")
-	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
+	ms := func(d time.Duration) string {
+		if d == 0 {
+			return "–"
+		}
+		return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000)
+	}
 	for _, r := range measurements {
 		fmt.Fprintf(&text, "| %s | %d in %.0f s | %s | %d | %s / %s | %s / %s | %s / %s | %d | %d, %d, %d |\n", r.attack, r.requests, r.took.Seconds(), r.tally,
 			r.peak>>20, ms(r.quiet50), ms(r.quiet99), ms(r.other50), ms(r.other99), ms(r.same50), ms(r.same99), r.largest, r.verifies, r.settles, r.n)
