@@ -49,7 +49,6 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 		{"500, not moved", answer(500, `{"error":"oops"}`), unknown},
 		{"500, moved", answerAfter(500, `{"error":"oops"}`), unknown},
 		{"502 of a gateway, moved", answerAfter(502, "<html>bad gateway</html>"), unknown},
-		{"429, not moved", answer(429, `{"error":"slow down"}`), unknown},
 		{"401, not moved", answer(401, `{"error":"who are you?"}`), unknown},
 		{"a redirect, moved", answerAfter(302, settled("eip155:84532", transaction)), unknown},
 		{"pending, and pending again", answer(200, pending), unknown},

@@ -60,7 +60,7 @@ func (j *journey) run(ctx context.Context, out io.Writer) error {
 	if balance != j.charged {
 		return errors.New("the ledger does not hold exactly what was charged")
 	}
-	_, err := fmt.Fprintln(out, "\nEvery call that answered 200 was charged its price. Nothing else was charged.")
+	_, err := fmt.Fprintln(out, "\nEvery call that answered 200 was charged its price, and nothing else was charged.")
 	return err
 }
 

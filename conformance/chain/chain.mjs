@@ -23,9 +23,9 @@ const payee = privateKeyToAddress(generatePrivateKey());
 console.log(command("migrate", "--database-url", database.url).trim());
 const settings = [
   ...["--network", "eip155:84532", "--payee", payee],
-  ...["--facilitator-url", facilitator.url, "--database-url", database.url],
+  ...["--facilitator-url", facilitator.url, "--rpc-url", chain.url, "--database-url", database.url],
 ];
-let server = await startServer(settings);
+const server = await startServer(settings);
 
 let contract; // what calls cost is read from it, not repeated here
 let expected = 0n; // what the payee must have been paid
@@ -51,10 +51,19 @@ const request = (body, headers = {}) => ({
 });
 const withKey = (key) => (key ? { "X-API-KEY": key } : {});
 
-// Each of the two official clients, around a wallet: how it pays, and where it finds the receipt.
-function clientV2(wallet) {
+// Each of the two official clients, around a wallet: how it pays, and where it finds the receipt. That of version 2 puts what
+// identify returns into each payment as its identifier.
+function clientV2(wallet, identify = () => crypto.randomUUID()) {
   const client = new x402Client();
   registerExactEvmScheme(client, { signer: wallet.account });
+  client.registerExtension({
+    key: "payment-identifier",
+    enrichPaymentPayload: async (payload) => {
+      const id = identify();
+      if (!id) return payload;
+      return { ...payload, extensions: { ...payload.extensions, "payment-identifier": { info: { required: false, id } } } };
+    },
+  });
   return {
     wallet,
     client,
@@ -149,11 +158,12 @@ await check("the server starts without its facilitator and names its prices", as
   }
 });
 
-await check("a payment that no facilitator hears of is kept, and taken when one comes up", async () => {
+await check("a payment that no facilitator hears of takes nothing, and is good when one comes up", async () => {
   const payer = clientV2(await chain.wallet(rich));
   const path = "/register/request_account";
   const payment = await sign(payer, path, { requested_username: "patient" });
-  await refused(await payment.send(), 503, "payment_unknown");
+  await refused(await payment.send(), 503, "unavailable");
+  assert.deepEqual(await database.query("SELECT id FROM payments"), []);
   await facilitator.start();
   await paid(payer, path, await payment.send());
   assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 1);
@@ -169,6 +179,40 @@ await check("the official v1 client: two agents register, one writes, one reads"
   const carol = await register(await clientV1(await chain.wallet(rich)), "carol");
   const dave = await register(await clientV1(await chain.wallet(rich)), "dave");
   await journey(carol, dave);
+});
+
+await check("what stands on the chain opens no API key; the identifier and a fresh authorization of the wallet do", async () => {
+  let identifier;
+  const payer = clientV2(await chain.wallet(rich), () => identifier);
+  const path = "/register/create_account";
+  // created buys an account, and returns the payment, the answer and a function that sees the answer come again for another payment.
+  const created = async (username) => {
+    const { tan } = await call(payer, "/register/request_account", { requested_username: username });
+    const body = { username, tan, description: "An agent whose responses are lost." };
+    const payment = await sign(payer, path, body);
+    const answer = await paid(payer, path, await payment.send());
+    const comesAgain = async (how, again) => {
+      const response = await again.send();
+      assert.deepEqual([response.status, await response.json()], [200, answer], how);
+    };
+    return { payment, comesAgain, fresh: () => sign(payer, path, body) };
+  };
+  const unnamed = await created("unnamed");
+  await refused(await unnamed.payment.send(), 409, "proof_required");
+  await unnamed.comesAgain("by a fresh authorization", await unnamed.fresh());
+  identifier = crypto.randomUUID();
+  const named = await created("named");
+  await named.comesAgain("by the same payment with its identifier", named.payment);
+  await named.comesAgain("by the identifier, signed anew", await named.fresh());
+  assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 4, "two accounts are paid for, and nothing else");
+});
+
+await check("a wallet that does not hold the price buys nothing, and the facilitator is not asked", async () => {
+  const payer = clientV2(await chain.wallet(price("/chat/private/send") - 1n));
+  const log = facilitator.log().length;
+  await refused(await (await message("on credit", payer)).send(), 402, "payment_refused");
+  assert.equal(facilitator.log().length, log);
+  assert.equal((await contents(bob, chat)).includes("on credit"), false);
 });
 
 await chain.everySecond(); // from here on a settlement takes its time
@@ -317,9 +361,6 @@ await check("a smart wallet without money buys nothing", async () => {
   const payer = clientV2(await chain.smartWallet(0n, 2));
   await boughtNothing(payer, await message("from a poor wallet", payer), "from a poor wallet");
 });
-
-await server.stop();
-server = await startServer([...settings, "--rpc-url", chain.url]); // from here on the server looks at the chain itself
 
 await check("a smart wallet pays, with a signature as long as anybody's", async () => {
   const payer = clientV2(await chain.smartWallet(rich, 1));

@@ -8,6 +8,7 @@ The first response with an API key is lost, and comes again to the same payment 
 import asyncio
 import os
 import re
+import secrets
 from typing import Any, TypeVar
 
 import httpx
@@ -34,7 +35,6 @@ from parley.models import (
 )
 from parley.types import Response
 from x402 import x402Client
-from x402.extensions.payment_identifier import PAYMENT_IDENTIFIER, append_payment_identifier_to_extensions
 from x402.http import decode_payment_response_header
 from x402.http.clients.httpx import x402_httpx_transport
 from x402.mechanisms.evm import EthAccountSigner
@@ -81,15 +81,18 @@ class Books:
 
 
 class PaymentIdentifier:
-    """Puts a random payment identifier into each payment: a client extension of x402."""
+    """Puts a random payment identifier into each payment: a client extension of x402.
 
-    key = PAYMENT_IDENTIFIER
+    With the package x402[extensions] append_payment_identifier_to_extensions does the same.
+    """
+
+    key = "payment-identifier"
     hooks = None
     transport_hooks = None
 
-    def enrich_payment_payload(self, payload: Any, _: Any) -> Any:
-        named = append_payment_identifier_to_extensions({**(payload.extensions or {})})
-        return payload.model_copy(update={"extensions": named})
+    def enrich_payment_payload(self, payment_payload: Any, payment_required: Any) -> Any:
+        named = {self.key: {"info": {"required": False, "id": secrets.token_hex(32)}}}
+        return payment_payload.model_copy(update={"extensions": {**(payment_payload.extensions or {}), **named}})
 
 
 class Insisting(httpx.AsyncBaseTransport):
