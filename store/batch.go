@@ -191,6 +191,17 @@ func rolledBack(err error) bool {
 	return ok && !strings.HasPrefix(said.Code, "57P") && !strings.HasPrefix(said.Code, "08")
 }
 
+// unnest reads the arrays of a batch, from parameter first on. The sub-selects hide their lengths from the planner: it would
+// find a plan for these very lengths cheaper than one for any, and so plan the statement anew for every batch, which takes
+// longer than running it.
+func unnest(first int, types ...string) string {
+	arrays := make([]string, len(types))
+	for i, name := range types {
+		arrays[i] = fmt.Sprintf("(SELECT CAST($%d AS %s[]))", first+i, name)
+	}
+	return "unnest(" + strings.Join(arrays, ", ") + ")"
+}
+
 // place is where a message goes, as far as that tells conversations apart.
 func (o outgoing) place() [2]uuid.UUID {
 	if o.kind != KindPrivate {
