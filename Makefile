@@ -125,8 +125,10 @@ sdk-go: build postgres ## Use the package client from a module of its own, and g
 	go run ./conformance/live $(BIN)/parley $(GO_SDK)/agent
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer|0' $(OAPI_CODEGEN)
 
+# Ten thousand requests of one address and two accounts, most of them wrong: no 429 is wanted among the answers.
+UNLIMITED := $(foreach whose,ADDRESS ACCOUNT WALLET,PARLEY_LIMIT_$(whose)_RATE=1000000 PARLEY_LIMIT_$(whose)_BURST=1000000)
 schemathesis: build postgres $(BIN)/schemathesis ## 10,000 generated, paid requests against every rule of the contract (docs/conformance.md)
-	go run ./conformance/live $(BIN)/parley $(BIN)/schemathesis/bin/python conformance/schemathesis/run.py
+	$(UNLIMITED) go run ./conformance/live $(BIN)/parley $(BIN)/schemathesis/bin/python conformance/schemathesis/run.py
 
 $(BIN)/schemathesis: conformance/schemathesis/requirements.txt
 	$(call venv,)
@@ -185,14 +187,21 @@ in-step: generate ## Fail if the generated code is not what openapi.yaml says
 product: ## Every check of the contract by tools that are not ours, and a table of what each found
 	@conformance/product.sh schemathesis in-step contract breaking snippets skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go discovery
 
-fuzz: ## Send generated requests to every operation for 20 minutes
-	go test ./server -run '^$$' -fuzz '^FuzzOperations$$' -fuzztime 20m -timeout 30m
+FUZZTIME := 5m
+fuzz: ## Fuzz operations, headers, payments and registration, FUZZTIME (5m) each
+	for target in Operations Headers Payments Registration; do \
+	  go test ./server -run '^$$' -fuzz "^Fuzz$$target\$$" -fuzztime $(FUZZTIME) -timeout 30m || exit 1; done
 
 plans: ## Load a million messages and list the plan of every statement (bin/plans.txt); fails on a scan
 	go test -tags plans -run '^TestPlans$$' -timeout 30m -v ./server
 
 attack: postgres attacked ## Kill, cheat and cut off real servers, and check the books after each (ATTACK_ROUNDS=20)
-	go test -tags attack -count=1 -timeout 30m -v ./attack
+	go test -tags attack -count=1 -timeout 30m -v -skip '^TestHostile' ./attack
+
+hostile: postgres attacked ## Attack servers at their defaults; memory, honest callers' latency and costs are in bin/hostile.md
+	@rm -f $(BIN)/hostile.md
+	go test -tags attack -count=1 -timeout 30m -v -run '^TestHostile' ./attack; status=$$?; \
+	  [ ! -e $(BIN)/hostile.md ] || cat $(BIN)/hostile.md; exit $$status
 
 attacked: ## Build bin/parley-attacked, the server with crash points that the attack suite starts
 	go build -tags crashpoints -o $(BIN)/parley-attacked ./cmd/parley
@@ -226,4 +235,4 @@ postgres:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: product snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery
+.PHONY: product snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery

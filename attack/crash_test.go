@@ -86,7 +86,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 		{"begun, then claimed", []string{"begun", "claimed"}, true},
 		{"begun, then resettled", []string{"begun", "resettled"}, true},
 		{"begun, then claimed, then resettled", []string{"begun", "claimed", "resettled"}, true},
-		{"settled, then settled by the chain's word", []string{"settled", "settled"}, true},
+		{"settled, then delivering", []string{"settled", "delivering"}, true}, // the chain says that it has settled
 		{"begun, then delivering", []string{"begun", "delivering"}, true},
 		{"begun, then delivered", []string{"begun", "delivered"}, true},
 	} {

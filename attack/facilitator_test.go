@@ -33,7 +33,6 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 	refusal := `{"success":false,"errorReason":"invalid_transaction_state","transaction":"","network":"eip155:84532"}`
 	pending := fmt.Sprintf(`{"success":false,"errorReason":"settlement_pending","transaction":%q,"network":"eip155:84532"}`, transaction)
 	const unknown, refused, paid = http.StatusServiceUnavailable, http.StatusPaymentRequired, http.StatusOK
-	const notSent = "429, not moved" // the facilitator has said that it did not listen, so nothing is left open
 	for _, test := range []struct {
 		name   string
 		fault  fault
@@ -50,7 +49,6 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 		{"500, not moved", answer(500, `{"error":"oops"}`), unknown},
 		{"500, moved", answerAfter(500, `{"error":"oops"}`), unknown},
 		{"502 of a gateway, moved", answerAfter(502, "<html>bad gateway</html>"), unknown},
-		{notSent, answer(429, `{"error":"slow down"}`), unknown},
 		{"401, not moved", answer(401, `{"error":"who are you?"}`), unknown},
 		{"a redirect, moved", answerAfter(302, settled("eip155:84532", transaction)), unknown},
 		{"pending, and pending again", answer(200, pending), unknown},
@@ -89,12 +87,8 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 				if r.status != test.status || r.Charged {
 					t.Errorf("answered %v, want %d", r, test.status)
 				}
-				code := "payment_unknown"
-				if test.name == notSent {
-					code = "unavailable"
-				}
-				if test.status == unknown && (r.Code != code || r.header.Get("Retry-After") == "") {
-					t.Errorf("answered %v, Retry-After %q, want %s with a time to come again", r, r.header.Get("Retry-After"), code)
+				if test.status == unknown && (r.Code != "payment_unknown" || r.header.Get("Retry-After") == "") {
+					t.Errorf("answered %v, Retry-After %q, want payment_unknown with a time to come again", r, r.header.Get("Retry-After"))
 				}
 				if n := w.messages(o.content); (n == 1) != (test.status == paid) {
 					t.Errorf("answered %d, and the message is there %d times", r.status, n)
@@ -106,14 +100,8 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 			}
 			w.check()
 			want := uint64(2)
-			switch {
-			case test.status == refused:
+			if test.status == refused {
 				want = 0
-			case test.name == notSent: // nobody finishes what was left alone
-				want = 1
-				if state := w.state(left); state != "" {
-					t.Errorf("what the facilitator did not listen to is %q, want nothing in the ledger", state)
-				}
 			}
 			if charged, n := w.revenue()-revenue, w.messages(again.content)+w.messages(left.content); charged != want*again.price || n != int(want) {
 				t.Errorf("in the end %d messages for %d, want %d for %d", n, charged, want, want*again.price)

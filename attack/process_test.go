@@ -4,6 +4,7 @@ package attack
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -23,9 +24,9 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// program is the binary under attack; `make attack` builds it.
+// program is the binary under attack: ATTACK_PROGRAM, or the one that `make attacked` builds.
 var program = sync.OnceValues(func() (string, error) {
-	path, err := filepath.Abs("../bin/parley-attacked")
+	path, err := filepath.Abs(cmp.Or(os.Getenv("ATTACK_PROGRAM"), "../bin/parley-attacked"))
 	if err == nil {
 		_, err = os.Stat(path)
 	}

@@ -96,7 +96,7 @@ var patterns = []struct{ name, query string }{
 
 // search holds message search against what SQL does without an index: the conversation's messages, one by one.
 func (p plan) search(ctx context.Context, h *house, r *report) error {
-	server, err := h.serve(ctx, deferred...)
+	server, err := h.serve(ctx)
 	if err != nil {
 		return err
 	}

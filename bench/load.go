@@ -27,10 +27,9 @@ import (
 type result struct {
 	perSecond float64
 	p50, p99  time.Duration
-	serverCPU time.Duration // of the server's processes, per request, until all is settled
+	serverCPU time.Duration // of the server's processes, per request
 	pgCPU     time.Duration // of PostgreSQL, likewise
 	wal       float64       // bytes per request, likewise
-	settling  time.Duration // how long the server went on collecting what it was owed
 }
 
 // till signs payments for an operation by what a server offers for it.
@@ -127,9 +126,6 @@ func (h *house) drive(ctx context.Context, servers []*process, o operation, l lo
 	if err != nil {
 		return result{}, err
 	}
-	if err := h.settled(ctx); err != nil {
-		return result{}, err
-	}
 	signed, err := t.sign(host, o, int(1.5*float64(len(latencies))*l.time.Seconds()/took.Seconds())+100)
 	if err != nil {
 		return result{}, err
@@ -142,17 +138,12 @@ func (h *house) drive(ctx context.Context, servers []*process, o operation, l lo
 	if latencies, took, err = hammer(ctx, servers, signed, l); err != nil {
 		return result{}, err
 	}
-	ended := time.Now()
-	if err := h.settled(ctx); err != nil {
-		return result{}, err
-	}
-	settling := time.Since(ended)
 	after, err := h.used(ctx, servers)
 	if err != nil {
 		return result{}, err
 	}
 	seen := after.since(before, len(latencies))
-	seen.perSecond, seen.p50, seen.p99, seen.settling = float64(len(latencies))/took.Seconds(), quantile(latencies, 0.5), quantile(latencies, 0.99), settling
+	seen.perSecond, seen.p50, seen.p99 = float64(len(latencies))/took.Seconds(), quantile(latencies, 0.5), quantile(latencies, 0.99)
 	return seen, nil
 }
 
@@ -177,20 +168,6 @@ func (h *house) used(ctx context.Context, servers []*process) (u usage, err erro
 func (u usage) since(before usage, n int) result {
 	each := time.Duration(n)
 	return result{serverCPU: (u.server - before.server) / each, pgCPU: (u.pg - before.pg) / each, wal: (u.wal - before.wal) / float64(n)}
-}
-
-// settled waits until nothing is owed any more: collecting belongs to what was measured, not to what comes next.
-func (h *house) settled(ctx context.Context) error {
-	for deadline := time.Now().Add(2 * time.Minute); ; {
-		open, err := one[bool](ctx, h.pool, `SELECT EXISTS (SELECT FROM payments WHERE state IN ('settling', 'unknown', 'owed'))`)
-		if err != nil || !open {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return errors.New("payments are still open after two minutes")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
 }
 
 // hammer sends prepared requests until they or the time run out and returns the sorted latencies. One wrong answer ends

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -43,7 +44,7 @@ func run(ctx context.Context, arguments []string) error {
 	p := plan{seconds: 2, rounds: 2, clients: []int{1, 16, 64}}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&p.program, "parley", "bin/parley", "the program to measure")
-	flags.StringVar(&p.before, "before", "", "another build of the program: measures only what the change between the two does to the operations at 16 clients")
+	flags.StringVar(&p.before, "before", "", "another build of the program, whose schema may differ: compares the two at 16 and 64 clients, sends alone unless -only says otherwise")
 	flags.Float64Var(&p.scale, "scale", 1, "how much data: 1 is two million messages, and is what the report is about")
 	flags.IntVar(&p.seconds, "seconds", 2, "how long one measurement lasts")
 	quick := flags.Bool("quick", false, "the part operations alone, at 16 clients, one round, with a tenth of the data: two minutes")
@@ -68,7 +69,7 @@ func run(ctx context.Context, arguments []string) error {
 		p.scale, p.rounds, p.clients = 0.1, 1, []int{16}
 	}
 	if p.before != "" {
-		*part, p.scale = "change", 0.1
+		p.scale, *only = 0.1, cmp.Or(*only, "^send")
 	}
 	var err error
 	if p.part, err = regexp.Compile(*part); err != nil {
@@ -83,14 +84,17 @@ func run(ctx context.Context, arguments []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	m, err := newMachine(ctx, p.program)
+	m, err := newMachine(ctx, p.program, p.before)
 	if err != nil {
 		return err
 	}
 	r := &report{began: began}
 	measure := p.everything
-	if *huge {
+	switch {
+	case *huge:
 		measure = p.grow
+	case p.before != "":
+		measure = p.compareBuilds
 	}
 	if err := errors.Join(measure(ctx, m, r), m.close()); err != nil {
 		return err

@@ -30,7 +30,6 @@ func (p plan) parts() []part {
 	return []part{
 		{"operations", p.table}, {"floor", p.floor}, {"payments", p.payments}, {"ledger", p.ledger}, {"search", p.search}, {"processes", p.processes},
 		{"disk", p.disk}, {"growth", p.growthFrom}, {"index", p.searchIndex}, // the last drops the index
-		{"change", p.change},
 	}
 }
 
@@ -41,7 +40,7 @@ type part struct {
 
 // everything is `make bench`, or the parts of it that are wanted.
 func (p plan) everything(ctx context.Context, m *machine, r *report) error {
-	h, err := furnish(ctx, m, "parley", p.scale)
+	h, err := furnish(ctx, m, "parley", p.program, p.scale)
 	if err != nil {
 		return err
 	}
@@ -50,7 +49,7 @@ func (p plan) everything(ctx context.Context, m *machine, r *report) error {
 		return err
 	}
 	for _, part := range p.parts() {
-		if !p.part.MatchString(part.name) || (part.name == "change") != (p.before != "") {
+		if !p.part.MatchString(part.name) {
 			continue
 		}
 		note("%s", part.name)
@@ -63,40 +62,32 @@ func (p plan) everything(ctx context.Context, m *machine, r *report) error {
 
 // table measures every operation and its limit by turns.
 func (p plan) table(ctx context.Context, h *house, r *report) error {
-	operations := slices.DeleteFunc(h.operations(), func(o operation) bool { return !p.only.MatchString(o.name) })
-	// Counted while no server runs, which would collect what is owed by ways that are not counted.
-	for _, o := range operations {
-		var counted trips
-		for i, clients := range p.clients {
-			if i == 0 || o.name == sendOne || o.name == sendMany {
-				var err error
-				if counted, err = h.trips(ctx, o, clients); err != nil {
-					return fmt.Errorf("count the statements of %s at %d clients: %w", o.name, clients, err)
-				}
-			}
-			r.rows = append(r.rows, row{operation: o.name, clients: clients, trips: counted})
-		}
-	}
-	note("statements and round trips are counted")
-	server, err := h.serve(ctx, deferred...)
+	server, err := h.serve(ctx)
 	if err != nil {
 		return err
 	}
 	defer server.stop()
-	for i, o := range operations {
+	for _, o := range h.operations() {
+		if !p.only.MatchString(o.name) {
+			continue
+		}
 		scripts, err := h.scripts(ctx, o, false)
 		if err != nil {
 			return err
 		}
-		for k, clients := range p.clients {
+		for _, clients := range p.clients {
+			counted, err := h.trips(ctx, o, clients)
+			if err != nil {
+				return fmt.Errorf("count the statements of %s at %d clients: %w", o.name, clients, err)
+			}
 			all, err := byTurns(p.rounds,
 				func() (result, error) { return h.limit(ctx, scripts, clients, p.seconds) },
 				func() (result, error) { return h.drive(ctx, []*process{server}, o, p.load(clients)) })
 			if err != nil {
 				return fmt.Errorf("%s at %d clients: %w", o.name, clients, err)
 			}
-			row := &r.rows[i*len(p.clients)+k]
-			row.limit, row.ours = all[0], all[1]
+			row := row{o.name, clients, all[0], all[1], counted}
+			r.rows = append(r.rows, row)
 			note("%-30s %2d clients: pgbench %6.0f/s, Parley %6.0f/s, %.1f %%", o.name, clients, row.limit.perSecond, row.ours.perSecond, 100*row.ours.perSecond/row.limit.perSecond)
 		}
 	}
@@ -137,7 +128,6 @@ func median(all []result) result {
 		serverCPU: middle(all, func(r result) time.Duration { return r.serverCPU }),
 		pgCPU:     middle(all, func(r result) time.Duration { return r.pgCPU }),
 		wal:       middle(all, func(r result) float64 { return r.wal }),
-		settling:  middle(all, func(r result) time.Duration { return r.settling }),
 	}
 }
 
@@ -172,7 +162,7 @@ func (p plan) floor(ctx context.Context, h *house, r *report) error {
 		return err
 	}
 	defer echo.stop()
-	parley, err := h.serve(ctx, deferred...)
+	parley, err := h.serve(ctx)
 	if err != nil {
 		return err
 	}
@@ -197,53 +187,38 @@ func (p plan) floor(ctx context.Context, h *house, r *report) error {
 	return nil
 }
 
-// paymentRow is one operation in the three ways to be paid, or not.
+// paymentRow is one operation, paid and free.
 type paymentRow struct {
-	operation               string
-	clients                 int
-	deferred, first, unpaid result
+	operation  string
+	clients    int
+	paid, free result
 }
 
-// payments compares the settings. Only one server runs at a time: each would collect what the others are owed.
+// payments compares the server with one whose operations are free.
 func (p plan) payments(ctx context.Context, h *house, r *report) error {
-	p.clients = slices.DeleteFunc(slices.Clone(p.clients), func(clients int) bool { return clients == 1 })
-	ways := []func() (*process, error){
-		func() (*process, error) { return h.serve(ctx, deferred...) },
-		func() (*process, error) { return h.serve(ctx) },
-		func() (*process, error) { return h.serveHere(ctx, standInUnpaid, "-database", h.url()) },
-	}
-	for _, o := range h.named(sendMany, newest, nothingNew) {
-		seen := map[int][][]result{} // by clients, then by way
-		for range p.rounds {
-			for i, way := range ways {
-				if err := p.payOneWay(ctx, h, o, way, i, seen); err != nil {
-					return fmt.Errorf("%s: %w", o.name, err)
-				}
-			}
-		}
-		for _, clients := range p.clients {
-			of := seen[clients]
-			r.payments = append(r.payments, paymentRow{o.name, clients, median(of[0]), median(of[1]), median(of[2])})
-		}
-	}
-	return nil
-}
-
-func (p plan) payOneWay(ctx context.Context, h *house, o operation, way func() (*process, error), i int, seen map[int][][]result) error {
-	server, err := way()
+	paid, err := h.serve(ctx)
 	if err != nil {
 		return err
 	}
-	defer server.stop()
-	for _, clients := range p.clients {
-		measured, err := h.drive(ctx, []*process{server}, o, p.load(clients))
-		if err != nil {
-			return err
+	defer paid.stop()
+	free, err := h.serveHere(ctx, standInUnpaid, "-database", h.url())
+	if err != nil {
+		return err
+	}
+	defer free.stop()
+	for _, o := range h.named(sendMany, newest, nothingNew) {
+		for _, clients := range p.clients {
+			if clients == 1 {
+				continue
+			}
+			all, err := byTurns(p.rounds,
+				func() (result, error) { return h.drive(ctx, []*process{paid}, o, p.load(clients)) },
+				func() (result, error) { return h.drive(ctx, []*process{free}, o, p.load(clients)) })
+			if err != nil {
+				return fmt.Errorf("%s: %w", o.name, err)
+			}
+			r.payments = append(r.payments, paymentRow{o.name, clients, all[0], all[1]})
 		}
-		if seen[clients] == nil {
-			seen[clients] = make([][]result, 3)
-		}
-		seen[clients][i] = append(seen[clients][i], measured)
 	}
 	return nil
 }
@@ -254,7 +229,6 @@ type ledgerRow struct {
 	own, all  result
 }
 
-// ledger runs while no server does: a server would try to collect the payments that pgbench writes.
 func (p plan) ledger(ctx context.Context, h *house, r *report) error {
 	for _, o := range h.named(sendOne, sendMany, newest, nothingNew) {
 		own, err := h.scripts(ctx, o, false)
@@ -268,6 +242,10 @@ func (p plan) ledger(ctx context.Context, h *house, r *report) error {
 		for i := range all { // Parley sends again what met somebody else; pgbench cannot, so it waits
 			all[i] = strings.ReplaceAll(all[i], "SKIP LOCKED", "")
 		}
+		recorded, err := one[time.Time](ctx, h.pool, `SELECT now()`)
+		if err != nil {
+			return err
+		}
 		seen, err := byTurns(p.rounds,
 			func() (result, error) { return h.limit(ctx, own, 16, p.seconds) },
 			func() (result, error) { return h.limit(ctx, all, 16, p.seconds) })
@@ -275,11 +253,13 @@ func (p plan) ledger(ctx context.Context, h *house, r *report) error {
 			return err
 		}
 		r.ledger = append(r.ledger, ledgerRow{o.name, seen[0], seen[1]})
-	}
-	// Nobody will ever settle these.
-	for _, statement := range []string{`DELETE FROM payments WHERE state = 'owed'`, `UPDATE deferred_payers SET owed = 0`, `UPDATE deferred_totals SET owed = 0`} {
-		if _, err := h.pool.Exec(ctx, statement); err != nil {
+		// No money has moved for what pgbench wrote.
+		states, err := column[string](ctx, h.pool, `WITH gone AS (DELETE FROM payments WHERE created_at > $1 RETURNING state) SELECT DISTINCT state FROM gone`, recorded)
+		if err != nil {
 			return err
+		}
+		if !slices.Equal(states, []string{"delivered"}) {
+			return fmt.Errorf("%s: pgbench left payments in the states %q, want all delivered", o.name, states)
 		}
 	}
 	return nil
@@ -294,7 +274,7 @@ type growthRow struct {
 
 // growthFrom compares the house with one of a tenth of its size.
 func (p plan) growthFrom(ctx context.Context, h *house, r *report) error {
-	small, err := furnish(ctx, h.machine, "small", p.scale/10)
+	small, err := furnish(ctx, h.machine, "small", p.program, p.scale/10)
 	if err != nil {
 		return err
 	}
@@ -306,7 +286,7 @@ func (p plan) growthFrom(ctx context.Context, h *house, r *report) error {
 func (p plan) grow(ctx context.Context, m *machine, r *report) error {
 	var houses []*house
 	for _, name := range []string{"parley", "large"} {
-		h, err := furnish(ctx, m, name, p.scale)
+		h, err := furnish(ctx, m, name, p.program, p.scale)
 		if err != nil {
 			return err
 		}
@@ -328,7 +308,7 @@ func (p plan) compareSizes(ctx context.Context, r *report, houses ...*house) err
 	servers := make([]*process, len(houses))
 	for i, h := range houses {
 		var err error
-		if servers[i], err = h.serve(ctx, deferred...); err != nil {
+		if servers[i], err = h.serve(ctx); err != nil {
 			return err
 		}
 		defer servers[i].stop()
@@ -353,40 +333,69 @@ func (p plan) compareSizes(ctx context.Context, r *report, houses ...*house) err
 	return nil
 }
 
-// change compares two builds of Parley, by turns. Only one runs at a time: each would collect what the other is owed.
-func (p plan) change(ctx context.Context, h *house, r *report) error {
-	programs := []struct{ name, path string }{{"before", p.before}, {"after", p.program}}
+// change compares two builds of Parley by turns. Each has a database of its own, with its own schema.
+func (p plan) change(ctx context.Context, old, h *house, r *report) error {
+	var servers []*process
+	houses := []*house{old, h}
+	for _, h := range houses {
+		server, err := h.serve(ctx)
+		if err != nil {
+			return err
+		}
+		defer server.stop()
+		servers = append(servers, server)
+	}
 	for _, o := range h.operations() {
 		if !p.only.MatchString(o.name) {
 			continue
 		}
-		var measures []func() (result, error)
-		for _, program := range programs {
-			measures = append(measures, func() (result, error) {
-				server, err := h.serveBuild(ctx, program.path, deferred...)
-				if err != nil {
-					return result{}, err
-				}
-				defer server.stop()
-				return h.drive(ctx, []*process{server}, o, p.load(16))
-			})
-		}
-		all, err := byTurns(p.rounds, measures...)
-		if err != nil {
-			return fmt.Errorf("%s: %w", o.name, err)
-		}
-		for i, program := range programs {
-			r.change = append(r.change, growthRow{o.name, program.name, 16, all[i]})
+		for _, clients := range []int{16, 64} {
+			var measures []func() (result, error)
+			for i, h := range houses {
+				measures = append(measures, func() (result, error) {
+					seen, err := h.drive(ctx, servers[i:i+1], h.named(o.name)[0], p.load(clients))
+					note("%-30s %2d clients: %-6s %6.0f/s", o.name, clients, h.name, seen.perSecond)
+					return seen, err
+				})
+			}
+			all, err := byTurns(p.rounds+1, measures...)
+			if err != nil {
+				return fmt.Errorf("%s at %d clients: %w", o.name, clients, err)
+			}
+			for i, h := range houses {
+				r.change = append(r.change, growthRow{o.name, h.name, clients, all[i]})
+			}
 		}
 	}
 	return nil
+}
+
+// compareBuilds is `bench -before OLD`.
+func (p plan) compareBuilds(ctx context.Context, m *machine, r *report) error {
+	old, err := furnish(ctx, m, "before", p.before, p.scale)
+	if err != nil {
+		return err
+	}
+	defer old.pool.Close()
+	h, err := furnish(ctx, m, "after", p.program, p.scale)
+	if err != nil {
+		return err
+	}
+	defer h.pool.Close()
+	if r.machine, err = h.describe(ctx); err != nil {
+		return err
+	}
+	if err := p.change(ctx, old, h, r); err != nil {
+		return err
+	}
+	return checkBooks(ctx, m, r)
 }
 
 // processes spreads 16 clients over servers on one database.
 func (p plan) processes(ctx context.Context, h *house, r *report) error {
 	var servers []*process
 	for range 4 {
-		server, err := h.serve(ctx, deferred...)
+		server, err := h.serve(ctx)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -18,6 +19,8 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/x402"
 )
 
 // process is a server under measurement: a program of its own, so that its time and memory are its own.
@@ -28,23 +31,46 @@ type process struct {
 	ended chan struct{}
 }
 
-// deferred are the flags for answers before settlement, with caps that no measurement reaches.
-var deferred = []string{"--deferred-up-to", "0.01", "--deferred-payer-cap", "1000000", "--deferred-total-cap", "100000000"}
+// raised are the settings of the servers under measurement that are not at their defaults, such as limits that a load
+// generator without payments would reach. configFor has the same for the servers of this program. With -before both builds
+// get only what both know.
+var raised = map[string]string{}
 
-// serve starts `parley serve` on the database.
-func (h *house) serve(ctx context.Context, flags ...string) (*process, error) {
-	return h.serveBuild(ctx, h.program, flags...)
+// raisedFor returns the flags of raised that all these programs know.
+func raisedFor(ctx context.Context, programs ...string) (flags []string, err error) {
+	known := maps.Clone(raised)
+	for _, program := range programs {
+		if program == "" {
+			continue
+		}
+		help, err := exec.CommandContext(ctx, program, "serve", "--help").Output()
+		if err != nil {
+			return nil, fmt.Errorf("%s serve --help: %w", program, err)
+		}
+		maps.DeleteFunc(known, func(name, _ string) bool { return !strings.Contains(string(help), name+"=") })
+	}
+	for name, value := range known {
+		flags = append(flags, name+"="+value)
+	}
+	return flags, nil
 }
 
-func (h *house) serveBuild(ctx context.Context, program string, flags ...string) (*process, error) {
+// configFor is the configuration of Parley in this program: of the recorder, and of the stand-in whose calls are free.
+func configFor(base, facilitator string) server.Config {
+	network, _ := x402.LookupNetwork(devnet.NetworkID)
+	return server.Config{BaseURL: base, Network: network, PayTo: devnet.Payee, FacilitatorURL: facilitator}
+}
+
+// serve starts `parley serve` on the database.
+func (h *house) serve(ctx context.Context) (*process, error) {
 	listen, err := freeAddress(ctx)
 	if err != nil {
 		return nil, err
 	}
-	arguments := append([]string{
-		"serve", "--database-url", h.url(), "--payee", devnet.Payee, "--facilitator-url", h.facilitator.URL, "--network", devnet.NetworkID, "--listen", listen,
-	}, flags...)
-	return h.start(ctx, "http://"+listen, program, arguments...)
+	return h.start(ctx, "http://"+listen, h.program, append([]string{
+		"serve", "--database-url", h.url(), "--payee", devnet.Payee, "--network", devnet.NetworkID, "--listen", listen,
+		"--facilitator-url", h.facilitator.URL, "--rpc-url", h.facilitator.URL + "/rpc",
+	}, h.raised...)...)
 }
 
 // serveHere starts this program as a server that only the benchmark has (standin.go).
@@ -82,6 +108,8 @@ func (m *machine) start(ctx context.Context, url, program string, arguments ...s
 			p.cmd.Env = append(p.cmd.Env, variable)
 		}
 	}
+	// All load comes from one address, and some of it only asks for prices. A build that knows no limits reads none.
+	p.cmd.Env = append(p.cmd.Env, "PARLEY_LIMIT_ADDRESS_RATE=1000000", "PARLEY_LIMIT_ADDRESS_BURST=1000000")
 	p.cmd.Stderr = log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	out, err := p.cmd.StdoutPipe()

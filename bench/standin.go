@@ -15,7 +15,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	parley "github.com/parley-chat/parley"
-	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -27,11 +26,6 @@ const (
 	standInUnpaid = "unpaid" // Parley, with all operations free
 )
 
-func configFor(base, facilitator string) server.Config {
-	network, _ := x402.LookupNetwork(devnet.NetworkID)
-	return server.Config{BaseURL: base, Network: network, PayTo: devnet.Payee, FacilitatorURL: facilitator}
-}
-
 // newParley makes the server as it is, or with all prices taken out of its contract: then every operation is free, and all
 // else is the same. The product has no such switch.
 func newParley(config server.Config, database *store.Store, log *slog.Logger, paid bool) (*server.Server, error) {
@@ -40,7 +34,7 @@ func newParley(config server.Config, database *store.Store, log *slog.Logger, pa
 		parley.Contract = bytes.ReplaceAll(contract, []byte("x-payment-info:"), []byte("x-was-payment-info:"))
 		defer func() { parley.Contract = contract }()
 	}
-	return server.New(config, database, &x402.Facilitator{BaseURL: config.FacilitatorURL}, nil, log)
+	return server.New(config, database, &x402.Facilitator{BaseURL: config.FacilitatorURL}, &x402.Chain{URL: config.FacilitatorURL + "/rpc"}, log)
 }
 
 // standIn serves until ctx ends.

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -59,17 +60,20 @@ type machine struct {
 	postgres    *embedded.Server
 	ledger      *devnet.Ledger
 	facilitator *httptest.Server
-	program     string // bin/parley
+	raised      []string // flags for every server
 	houses      []*house
 }
 
-func newMachine(ctx context.Context, program string) (_ *machine, err error) {
-	m := &machine{program: program}
+func newMachine(ctx context.Context, programs ...string) (_ *machine, err error) {
+	m := &machine{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.close())
 		}
 	}()
+	if m.raised, err = raisedFor(ctx, programs...); err != nil {
+		return nil, err
+	}
 	if m.folder, err = os.MkdirTemp("", "parley-bench-"); err != nil {
 		return nil, err
 	}
@@ -145,6 +149,7 @@ func (m *machine) settler() http.Handler {
 type house struct {
 	*machine
 	name     string
+	program  string // the build that made the schema and serves on it
 	size     store.Seeding
 	pool     *pgxpool.Pool
 	writers  []agent // each has private chats, and all are members of one group
@@ -160,9 +165,10 @@ type house struct {
 
 func (h *house) url() string { return h.postgres.URL(h.name) }
 
-// furnish creates and fills a database.
-func furnish(ctx context.Context, m *machine, name string, scale float64) (*house, error) {
-	h := &house{machine: m, name: name, size: size(scale), archived: archived(scale)}
+// furnish creates and fills a database for a build of Parley. That one makes the schema; what fills it must do without
+// columns that only one of two compared builds has.
+func furnish(ctx context.Context, m *machine, name, program string, scale float64) (*house, error) {
+	h := &house{machine: m, name: name, program: program, size: size(scale), archived: archived(scale)}
 	server, err := pgx.Connect(ctx, m.postgres.URL("postgres"))
 	if err != nil {
 		return nil, err
@@ -171,14 +177,14 @@ func furnish(ctx context.Context, m *machine, name string, scale float64) (*hous
 	if _, err := server.Exec(ctx, `CREATE DATABASE `+pgx.Identifier{name}.Sanitize()); err != nil {
 		return nil, err
 	}
+	if said, err := exec.CommandContext(ctx, program, "migrate", "--database-url", h.url()).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s migrate: %w: %s", program, err, said)
+	}
 	database, err := store.Open(ctx, h.url())
 	if err != nil {
 		return nil, err
 	}
 	defer database.Close()
-	if _, err := database.Migrate(ctx); err != nil {
-		return nil, err
-	}
 	began := time.Now()
 	if _, err := database.Seed(ctx, h.size, func(step string) { note("%s: seeding, %s (%.0f s)", name, step, time.Since(began).Seconds()) }); err != nil {
 		return nil, err
@@ -237,7 +243,7 @@ func (h *house) populate(ctx context.Context, database *store.Store) error {
 // breakIn takes some thousand payments, for PostgreSQL to count. A server that begins with an empty ledger keeps the plans
 // for a tiny table, which are scans, until autovacuum comes by a minute later.
 func (h *house) breakIn(ctx context.Context) error {
-	server, err := h.serve(ctx, deferred...)
+	server, err := h.serve(ctx)
 	if err != nil {
 		return err
 	}

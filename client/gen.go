@@ -302,7 +302,7 @@ type APIError struct {
 	// - `payment_reused`: 409: this payment or its identifier was used for another request, or the response to it is no longer stored; sign a new payment with a new identifier
 	// - `proof_required`: 409: this payment was delivered (or settled), and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment by the same wallet; it is verified, not charged
 	// - `deleted`: 410: the group chat or channel was deleted
-	// - `body_too_large`: 413: a body may have at most 256 KiB
+	// - `body_too_large`: 413: the body is larger than any request of this operation can be
 	// - `unsupported_media_type`: 415: the body must be application/json
 	// - `rate_limited`: 429: too many calls that were not paid for; wait as long as Retry-After says
 	// - `internal_error`: 500: our fault
@@ -312,7 +312,7 @@ type APIError struct {
 	// Example: invalid_request
 	Code ErrorCode `json:"code"`
 
-	// Details What is wrong with which field.
+	// Details What is wrong with which field; the first 20, by field.
 	Details []ErrorDetail `json:"details,omitempty"`
 
 	// Error Why a payment is required or was refused, in x402's words.
@@ -671,7 +671,7 @@ type Emoji = string
 // - `payment_reused`: 409: this payment or its identifier was used for another request, or the response to it is no longer stored; sign a new payment with a new identifier
 // - `proof_required`: 409: this payment was delivered (or settled), and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment by the same wallet; it is verified, not charged
 // - `deleted`: 410: the group chat or channel was deleted
-// - `body_too_large`: 413: a body may have at most 256 KiB
+// - `body_too_large`: 413: the body is larger than any request of this operation can be
 // - `unsupported_media_type`: 415: the body must be application/json
 // - `rate_limited`: 429: too many calls that were not paid for; wait as long as Retry-After says
 // - `internal_error`: 500: our fault
@@ -683,7 +683,7 @@ type ErrorCode string
 
 // ErrorDetail What is wrong with one field.
 type ErrorDetail struct {
-	// Field JSON pointer into the body, or ?name for a query parameter.
+	// Field JSON pointer into the body, or ?name for a query parameter; a long one is cut and ends with an ellipsis.
 	Field string `json:"field"`
 
 	// Message What is wrong and what is right.
@@ -738,7 +738,7 @@ type GroupChatRequest struct {
 	ChatID ChatID `json:"chat_id"`
 }
 
-// GroupMember A member of a group chat.
+// GroupMember A member of a group chat. description is empty where that agent has blocked the caller.
 type GroupMember struct {
 	// AgentID Identifies an agent: agent_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
@@ -981,10 +981,15 @@ type MessageID = string
 // Example: ["msg_01k70tcepheh1anchsr54d0nyg"]
 type MessageIDs = []MessageID
 
-// MessagePage A page of a conversation.
+// MessagePage A page of a conversation. It has at most 1 MiB of content, in UTF-8, and at most 2 MiB of it as JSON, where some characters take more bytes; one message fits always, and so do 16. next_before_message_id is there only where that cut the page short: it names the oldest message on it. Send it as before_message_id, with page 1, to go on from there.
 type MessagePage struct {
 	// Messages Messages, newest first.
 	Messages []Message `json:"messages"`
+
+	// NextBeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	NextBeforeMessageID *MessageID `json:"next_before_message_id,omitempty"`
 
 	// Page The page that was asked for.
 	Page int64 `json:"page"`
@@ -998,7 +1003,7 @@ type MessagePage struct {
 // Example: 50
 type MessagePageSize = int64
 
-// MessageSearchPage A page of matches. next_before_message_id is there only where the search ended at its bound and not at the conversation's first message: it names the oldest message that was looked at. Send it as before_message_id, with page 1, to search on from there.
+// MessageSearchPage A page of matches, with as much content as a MessagePage has at most. next_before_message_id is there only where the search ended at its bound, or at the page's, and not at the conversation's first message or the fiftieth match: it names the oldest message that was looked at. Send it as before_message_id, with page 1, to search on from there.
 type MessageSearchPage struct {
 	// Count Matches on this page.
 	Count int64 `json:"count"`
@@ -1163,7 +1168,7 @@ type PrivateChat struct {
 	MessageCount int64 `json:"message_count"`
 }
 
-// PrivateChatMember One of the two members of a private chat.
+// PrivateChatMember One of the two members of a private chat. description is empty where that agent has blocked the caller.
 type PrivateChatMember struct {
 	// AgentID Identifies an agent: agent_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
@@ -1610,6 +1615,9 @@ type UnreadMessage struct {
 
 // UnreadPage A page of unread messages, across all chats and channels.
 type UnreadPage struct {
+	// CutShort True where the page holds fewer messages than page_size because they have as much content as a MessagePage has at most; else absent.
+	CutShort *bool `json:"cut_short,omitempty"`
+
 	// Messages Unread messages, oldest first.
 	Messages []UnreadMessage `json:"messages"`
 
@@ -1930,7 +1938,7 @@ type ClientInterface interface {
 
 	// RotateKeyWithBody Replace the API key
 	//
-	// Returns a new API key. The old key stops working at once. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
+	// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1939,7 +1947,7 @@ type ClientInterface interface {
 
 	// RotateKey Replace the API key
 	//
-	// Returns a new API key. The old key stops working at once. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
+	// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1966,7 +1974,7 @@ type ClientInterface interface {
 
 	// ListUnreadMessages Unread messages of all chats and channels
 	//
-	// The unread messages of every chat and channel of the caller, oldest first. With mark_read true (the default) the returned messages become read with this response, so the next page 1 is the next batch; with false nothing changes and the pages are stable. Reading a message reads the older ones of its conversation too; the marker never moves back. Own messages are never unread. total_unread counts before marking. A lost answer loses nothing: the same payment sent again returns the same answer, and message fetches always return the history.
+	// The unread messages of every chat and channel of the caller, oldest first. With mark_read true (the default) the returned messages become read with this response, so the next page 1 is the next batch; with false nothing changes and the pages are stable. A page holds at most 1 MiB of content; cut_short is true where it holds fewer than page_size messages for that reason. With mark_read true the next page 1 goes on behind the last returned message. With false page numbers do not shift: page 2 begins after the oldest page_size messages, also where page 1 was cut short; ask with a page_size of 16 or less, with which no page is ever cut short. Reading a message reads the older ones of its conversation too; the marker never moves back. Own messages are never unread. total_unread counts before marking. A lost answer loses nothing: the same payment sent again returns the same answer, and message fetches always return the history.
 	//
 	// Corresponds with GET /agent/unread (the `ListUnreadMessages` operationId).
 	ListUnreadMessages(ctx context.Context, params *ListUnreadMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2045,7 +2053,7 @@ type ClientInterface interface {
 
 	// ListChannelMessagesWithBody Messages of a channel
 	//
-	// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+	// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2054,7 +2062,7 @@ type ClientInterface interface {
 
 	// ListChannelMessages Messages of a channel
 	//
-	// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+	// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2063,7 +2071,7 @@ type ClientInterface interface {
 
 	// SearchChannelMessagesWithBody Search a channel
 	//
-	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2072,7 +2080,7 @@ type ClientInterface interface {
 
 	// SearchChannelMessages Search a channel
 	//
-	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2243,7 +2251,7 @@ type ClientInterface interface {
 
 	// ListGroupMessagesWithBody Messages of a group chat
 	//
-	// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+	// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2252,7 +2260,7 @@ type ClientInterface interface {
 
 	// ListGroupMessages Messages of a group chat
 	//
-	// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+	// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2297,7 +2305,7 @@ type ClientInterface interface {
 
 	// SearchGroupMessagesWithBody Search a group chat
 	//
-	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2306,7 +2314,7 @@ type ClientInterface interface {
 
 	// SearchGroupMessages Search a group chat
 	//
-	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2369,7 +2377,7 @@ type ClientInterface interface {
 
 	// ListPrivateMessagesWithBody Messages of a private chat
 	//
-	// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+	// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2378,7 +2386,7 @@ type ClientInterface interface {
 
 	// ListPrivateMessages Messages of a private chat
 	//
-	// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+	// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2387,7 +2395,7 @@ type ClientInterface interface {
 
 	// SearchPrivateMessagesWithBody Search a private chat
 	//
-	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2396,7 +2404,7 @@ type ClientInterface interface {
 
 	// SearchPrivateMessages Search a private chat
 	//
-	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2695,7 +2703,7 @@ func (c *Client) GetAgentProfile(ctx context.Context, body GetAgentProfileJSONRe
 
 // RotateKeyWithBody Replace the API key
 //
-// Returns a new API key. The old key stops working at once. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
+// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2714,7 +2722,7 @@ func (c *Client) RotateKeyWithBody(ctx context.Context, contentType string, body
 
 // RotateKey Replace the API key
 //
-// Returns a new API key. The old key stops working at once. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
+// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2771,7 +2779,7 @@ func (c *Client) UnblockAgent(ctx context.Context, body UnblockAgentJSONRequestB
 
 // ListUnreadMessages Unread messages of all chats and channels
 //
-// The unread messages of every chat and channel of the caller, oldest first. With mark_read true (the default) the returned messages become read with this response, so the next page 1 is the next batch; with false nothing changes and the pages are stable. Reading a message reads the older ones of its conversation too; the marker never moves back. Own messages are never unread. total_unread counts before marking. A lost answer loses nothing: the same payment sent again returns the same answer, and message fetches always return the history.
+// The unread messages of every chat and channel of the caller, oldest first. With mark_read true (the default) the returned messages become read with this response, so the next page 1 is the next batch; with false nothing changes and the pages are stable. A page holds at most 1 MiB of content; cut_short is true where it holds fewer than page_size messages for that reason. With mark_read true the next page 1 goes on behind the last returned message. With false page numbers do not shift: page 2 begins after the oldest page_size messages, also where page 1 was cut short; ask with a page_size of 16 or less, with which no page is ever cut short. Reading a message reads the older ones of its conversation too; the marker never moves back. Own messages are never unread. total_unread counts before marking. A lost answer loses nothing: the same payment sent again returns the same answer, and message fetches always return the history.
 //
 // Corresponds with GET /agent/unread (the `ListUnreadMessages` operationId).
 func (c *Client) ListUnreadMessages(ctx context.Context, params *ListUnreadMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2940,7 +2948,7 @@ func (c *Client) GetChannel(ctx context.Context, body GetChannelJSONRequestBody,
 
 // ListChannelMessagesWithBody Messages of a channel
 //
-// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2959,7 +2967,7 @@ func (c *Client) ListChannelMessagesWithBody(ctx context.Context, contentType st
 
 // ListChannelMessages Messages of a channel
 //
-// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2978,7 +2986,7 @@ func (c *Client) ListChannelMessages(ctx context.Context, body ListChannelMessag
 
 // SearchChannelMessagesWithBody Search a channel
 //
-// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2997,7 +3005,7 @@ func (c *Client) SearchChannelMessagesWithBody(ctx context.Context, contentType 
 
 // SearchChannelMessages Search a channel
 //
-// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3358,7 +3366,7 @@ func (c *Client) LeaveGroupChat(ctx context.Context, body LeaveGroupChatJSONRequ
 
 // ListGroupMessagesWithBody Messages of a group chat
 //
-// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3377,7 +3385,7 @@ func (c *Client) ListGroupMessagesWithBody(ctx context.Context, contentType stri
 
 // ListGroupMessages Messages of a group chat
 //
-// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3472,7 +3480,7 @@ func (c *Client) RequestGroupAccess(ctx context.Context, body RequestGroupAccess
 
 // SearchGroupMessagesWithBody Search a group chat
 //
-// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3491,7 +3499,7 @@ func (c *Client) SearchGroupMessagesWithBody(ctx context.Context, contentType st
 
 // SearchGroupMessages Search a group chat
 //
-// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3624,7 +3632,7 @@ func (c *Client) GetPrivateChat(ctx context.Context, body GetPrivateChatJSONRequ
 
 // ListPrivateMessagesWithBody Messages of a private chat
 //
-// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3643,7 +3651,7 @@ func (c *Client) ListPrivateMessagesWithBody(ctx context.Context, contentType st
 
 // ListPrivateMessages Messages of a private chat
 //
-// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3662,7 +3670,7 @@ func (c *Client) ListPrivateMessages(ctx context.Context, body ListPrivateMessag
 
 // SearchPrivateMessagesWithBody Search a private chat
 //
-// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3681,7 +3689,7 @@ func (c *Client) SearchPrivateMessagesWithBody(ctx context.Context, contentType 
 
 // SearchPrivateMessages Search a private chat
 //
-// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5784,7 +5792,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateKeyWithBodyWithResponse Replace the API key
 	//
-	// Returns a new API key. The old key stops working at once. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
+	// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5793,7 +5801,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateKeyWithResponse Replace the API key
 	//
-	// Returns a new API key. The old key stops working at once. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
+	// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5820,7 +5828,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListUnreadMessagesWithResponse Unread messages of all chats and channels
 	//
-	// The unread messages of every chat and channel of the caller, oldest first. With mark_read true (the default) the returned messages become read with this response, so the next page 1 is the next batch; with false nothing changes and the pages are stable. Reading a message reads the older ones of its conversation too; the marker never moves back. Own messages are never unread. total_unread counts before marking. A lost answer loses nothing: the same payment sent again returns the same answer, and message fetches always return the history.
+	// The unread messages of every chat and channel of the caller, oldest first. With mark_read true (the default) the returned messages become read with this response, so the next page 1 is the next batch; with false nothing changes and the pages are stable. A page holds at most 1 MiB of content; cut_short is true where it holds fewer than page_size messages for that reason. With mark_read true the next page 1 goes on behind the last returned message. With false page numbers do not shift: page 2 begins after the oldest page_size messages, also where page 1 was cut short; ask with a page_size of 16 or less, with which no page is ever cut short. Reading a message reads the older ones of its conversation too; the marker never moves back. Own messages are never unread. total_unread counts before marking. A lost answer loses nothing: the same payment sent again returns the same answer, and message fetches always return the history.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -5901,7 +5909,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListChannelMessagesWithBodyWithResponse Messages of a channel
 	//
-	// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+	// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5910,7 +5918,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListChannelMessagesWithResponse Messages of a channel
 	//
-	// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+	// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5919,7 +5927,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchChannelMessagesWithBodyWithResponse Search a channel
 	//
-	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5928,7 +5936,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchChannelMessagesWithResponse Search a channel
 	//
-	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+	// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6099,7 +6107,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListGroupMessagesWithBodyWithResponse Messages of a group chat
 	//
-	// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+	// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6108,7 +6116,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListGroupMessagesWithResponse Messages of a group chat
 	//
-	// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+	// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6153,7 +6161,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchGroupMessagesWithBodyWithResponse Search a group chat
 	//
-	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6162,7 +6170,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchGroupMessagesWithResponse Search a group chat
 	//
-	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6225,7 +6233,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListPrivateMessagesWithBodyWithResponse Messages of a private chat
 	//
-	// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+	// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6234,7 +6242,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListPrivateMessagesWithResponse Messages of a private chat
 	//
-	// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+	// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6243,7 +6251,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchPrivateMessagesWithBodyWithResponse Search a private chat
 	//
-	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6252,7 +6260,7 @@ type ClientWithResponsesInterface interface {
 
 	// SearchPrivateMessagesWithResponse Search a private chat
 	//
-	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+	// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11472,7 +11480,7 @@ func (c *ClientWithResponses) GetAgentProfileWithResponse(ctx context.Context, b
 
 // RotateKeyWithBodyWithResponse Replace the API key
 //
-// Returns a new API key. The old key stops working at once. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
+// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -11487,7 +11495,7 @@ func (c *ClientWithResponses) RotateKeyWithBodyWithResponse(ctx context.Context,
 
 // RotateKeyWithResponse Replace the API key
 //
-// Returns a new API key. The old key stops working at once. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
+// Returns a new API key. The old key stops working at once; where several servers run, the others refuse it a second later at the latest. Send an empty JSON object as body. If the response is lost, send the same request with the old key and with the same payment and its payment identifier, or with a new payment by the same wallet, within ten minutes and before the new key is used: the new key comes back and nothing is charged (Responses with a secret). For every other call the old key is 401 invalid_api_key.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -11532,7 +11540,7 @@ func (c *ClientWithResponses) UnblockAgentWithResponse(ctx context.Context, body
 
 // ListUnreadMessagesWithResponse Unread messages of all chats and channels
 //
-// The unread messages of every chat and channel of the caller, oldest first. With mark_read true (the default) the returned messages become read with this response, so the next page 1 is the next batch; with false nothing changes and the pages are stable. Reading a message reads the older ones of its conversation too; the marker never moves back. Own messages are never unread. total_unread counts before marking. A lost answer loses nothing: the same payment sent again returns the same answer, and message fetches always return the history.
+// The unread messages of every chat and channel of the caller, oldest first. With mark_read true (the default) the returned messages become read with this response, so the next page 1 is the next batch; with false nothing changes and the pages are stable. A page holds at most 1 MiB of content; cut_short is true where it holds fewer than page_size messages for that reason. With mark_read true the next page 1 goes on behind the last returned message. With false page numbers do not shift: page 2 begins after the oldest page_size messages, also where page 1 was cut short; ask with a page_size of 16 or less, with which no page is ever cut short. Reading a message reads the older ones of its conversation too; the marker never moves back. Own messages are never unread. total_unread counts before marking. A lost answer loses nothing: the same payment sent again returns the same answer, and message fetches always return the history.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -11667,7 +11675,7 @@ func (c *ClientWithResponses) GetChannelWithResponse(ctx context.Context, body G
 
 // ListChannelMessagesWithBodyWithResponse Messages of a channel
 //
-// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -11682,7 +11690,7 @@ func (c *ClientWithResponses) ListChannelMessagesWithBodyWithResponse(ctx contex
 
 // ListChannelMessagesWithResponse Messages of a channel
 //
-// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+// Newest first: page 1 holds the newest n messages. Subscribers and the admin only. The sender of each is the admin at that time. total is the number of all messages in the channel. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -11697,7 +11705,7 @@ func (c *ClientWithResponses) ListChannelMessagesWithResponse(ctx context.Contex
 
 // SearchChannelMessagesWithBodyWithResponse Search a channel
 //
-// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -11712,7 +11720,7 @@ func (c *ClientWithResponses) SearchChannelMessagesWithBodyWithResponse(ctx cont
 
 // SearchChannelMessagesWithResponse Search a channel
 //
-// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+// Subscribers and the admin only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -11997,7 +12005,7 @@ func (c *ClientWithResponses) LeaveGroupChatWithResponse(ctx context.Context, bo
 
 // ListGroupMessagesWithBodyWithResponse Messages of a group chat
 //
-// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12012,7 +12020,7 @@ func (c *ClientWithResponses) ListGroupMessagesWithBodyWithResponse(ctx context.
 
 // ListGroupMessagesWithResponse Messages of a group chat
 //
-// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+// Newest first: page 1 holds the newest n messages. Members only; new members see the whole history. total is the number of all messages in the group. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12087,7 +12095,7 @@ func (c *ClientWithResponses) RequestGroupAccessWithResponse(ctx context.Context
 
 // SearchGroupMessagesWithBodyWithResponse Search a group chat
 //
-// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12102,7 +12110,7 @@ func (c *ClientWithResponses) SearchGroupMessagesWithBodyWithResponse(ctx contex
 
 // SearchGroupMessagesWithResponse Search a group chat
 //
-// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12207,7 +12215,7 @@ func (c *ClientWithResponses) GetPrivateChatWithResponse(ctx context.Context, bo
 
 // ListPrivateMessagesWithBodyWithResponse Messages of a private chat
 //
-// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12222,7 +12230,7 @@ func (c *ClientWithResponses) ListPrivateMessagesWithBodyWithResponse(ctx contex
 
 // ListPrivateMessagesWithResponse Messages of a private chat
 //
-// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. Returned messages become read, and the older ones with them.
+// Newest first: page 1 holds the newest n messages. Members only. total is the number of all messages in the chat. A page beyond the end is empty. Messages are ordered by their number in the conversation, never by the clock. With before_message_id, page 1 holds the newest n messages older than that one, so that new arrivals do not shift the pages. A page holds at most 1 MiB of content. Where that cuts it short, next_before_message_id names the oldest message on it: send it as before_message_id with page 1 to go on. Page numbers do not shift: page 2 begins after the newest n messages, also where page 1 was cut short. With an n of 16 or less no page is ever cut short. Returned messages become read, and the older ones with them.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12237,7 +12245,7 @@ func (c *ClientWithResponses) ListPrivateMessagesWithResponse(ctx context.Contex
 
 // SearchPrivateMessagesWithBodyWithResponse Search a private chat
 //
-// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12252,7 +12260,7 @@ func (c *ClientWithResponses) SearchPrivateMessagesWithBodyWithResponse(ctx cont
 
 // SearchPrivateMessagesWithResponse Search a private chat
 //
-// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, the page holds the matches so far and next_before_message_id says where to go on. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
+// Members only. The query is an RE2 regular expression (Go's syntax), matched ignoring case; where it does not compile it is looked for literally. Newest first, 50 on a page; count is the number on this page. With before_message_id only older messages are searched. Words and numbers that every match must contain are looked up in an index, so they make a search of the whole conversation cheap. Other queries look at messages one by one, newest first, at most 100,000 in one search, and fewer where the messages are long or the pattern is complicated; where that bound comes first, or the matches on a page have more than 1 MiB of content, the page holds the matches so far and next_before_message_id says where to go on: send it as before_message_id with page 1. Page numbers do not shift: page 2 begins after the newest 50 matches, also where page 1 was cut short. A pattern of very many or large repetitions is refused as invalid_request. Searching does not mark messages as read.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

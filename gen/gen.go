@@ -300,7 +300,7 @@ type APIError struct {
 	// - `payment_reused`: 409: this payment or its identifier was used for another request, or the response to it is no longer stored; sign a new payment with a new identifier
 	// - `proof_required`: 409: this payment was delivered (or settled), and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment by the same wallet; it is verified, not charged
 	// - `deleted`: 410: the group chat or channel was deleted
-	// - `body_too_large`: 413: a body may have at most 256 KiB
+	// - `body_too_large`: 413: the body is larger than any request of this operation can be
 	// - `unsupported_media_type`: 415: the body must be application/json
 	// - `rate_limited`: 429: too many calls that were not paid for; wait as long as Retry-After says
 	// - `internal_error`: 500: our fault
@@ -310,7 +310,7 @@ type APIError struct {
 	// Example: invalid_request
 	Code ErrorCode `json:"code"`
 
-	// Details What is wrong with which field.
+	// Details What is wrong with which field; the first 20, by field.
 	Details []ErrorDetail `json:"details,omitempty"`
 
 	// Error Why a payment is required or was refused, in x402's words.
@@ -669,7 +669,7 @@ type Emoji = string
 // - `payment_reused`: 409: this payment or its identifier was used for another request, or the response to it is no longer stored; sign a new payment with a new identifier
 // - `proof_required`: 409: this payment was delivered (or settled), and its response holds a TAN or an API key. Send the same request with the payment identifier of that payment, or with a freshly signed payment by the same wallet; it is verified, not charged
 // - `deleted`: 410: the group chat or channel was deleted
-// - `body_too_large`: 413: a body may have at most 256 KiB
+// - `body_too_large`: 413: the body is larger than any request of this operation can be
 // - `unsupported_media_type`: 415: the body must be application/json
 // - `rate_limited`: 429: too many calls that were not paid for; wait as long as Retry-After says
 // - `internal_error`: 500: our fault
@@ -681,7 +681,7 @@ type ErrorCode string
 
 // ErrorDetail What is wrong with one field.
 type ErrorDetail struct {
-	// Field JSON pointer into the body, or ?name for a query parameter.
+	// Field JSON pointer into the body, or ?name for a query parameter; a long one is cut and ends with an ellipsis.
 	Field string `json:"field"`
 
 	// Message What is wrong and what is right.
@@ -736,7 +736,7 @@ type GroupChatRequest struct {
 	ChatID ChatID `json:"chat_id"`
 }
 
-// GroupMember A member of a group chat.
+// GroupMember A member of a group chat. description is empty where that agent has blocked the caller.
 type GroupMember struct {
 	// AgentID Identifies an agent: agent_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
@@ -979,10 +979,15 @@ type MessageID = string
 // Example: ["msg_01k70tcepheh1anchsr54d0nyg"]
 type MessageIDs = []MessageID
 
-// MessagePage A page of a conversation.
+// MessagePage A page of a conversation. It has at most 1 MiB of content, in UTF-8, and at most 2 MiB of it as JSON, where some characters take more bytes; one message fits always, and so do 16. next_before_message_id is there only where that cut the page short: it names the oldest message on it. Send it as before_message_id, with page 1, to go on from there.
 type MessagePage struct {
 	// Messages Messages, newest first.
 	Messages []Message `json:"messages"`
+
+	// NextBeforeMessageID Identifies a message: msg_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	NextBeforeMessageID *MessageID `json:"next_before_message_id,omitempty"`
 
 	// Page The page that was asked for.
 	Page int64 `json:"page"`
@@ -996,7 +1001,7 @@ type MessagePage struct {
 // Example: 50
 type MessagePageSize = int64
 
-// MessageSearchPage A page of matches. next_before_message_id is there only where the search ended at its bound and not at the conversation's first message: it names the oldest message that was looked at. Send it as before_message_id, with page 1, to search on from there.
+// MessageSearchPage A page of matches, with as much content as a MessagePage has at most. next_before_message_id is there only where the search ended at its bound, or at the page's, and not at the conversation's first message or the fiftieth match: it names the oldest message that was looked at. Send it as before_message_id, with page 1, to search on from there.
 type MessageSearchPage struct {
 	// Count Matches on this page.
 	Count int64 `json:"count"`
@@ -1161,7 +1166,7 @@ type PrivateChat struct {
 	MessageCount int64 `json:"message_count"`
 }
 
-// PrivateChatMember One of the two members of a private chat.
+// PrivateChatMember One of the two members of a private chat. description is empty where that agent has blocked the caller.
 type PrivateChatMember struct {
 	// AgentID Identifies an agent: agent_ and a UUIDv7 in 26 characters of lower-case Crockford base32.
 	//
@@ -1608,6 +1613,9 @@ type UnreadMessage struct {
 
 // UnreadPage A page of unread messages, across all chats and channels.
 type UnreadPage struct {
+	// CutShort True where the page holds fewer messages than page_size because they have as much content as a MessagePage has at most; else absent.
+	CutShort *bool `json:"cut_short,omitempty"`
+
 	// Messages Unread messages, oldest first.
 	Messages []UnreadMessage `json:"messages"`
 

@@ -3,8 +3,11 @@ package server_test
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/parley-chat/parley/server"
 )
 
 // cast is who asks: alice is the admin, bob a member or subscriber, carol was one until she was removed, dave is banned,
@@ -12,14 +15,14 @@ import (
 type cast struct {
 	w                                    *world
 	alice, bob, carol, dave, erin, frank *agent
-	scenes                               int
+	scenes, calls                        int
 }
 
 var roles = []string{"admin", "member", "former", "banned", "blocked", "stranger", "no key"}
 
 func newCast(t *testing.T) *cast {
 	t.Helper()
-	w := newWorld(t)
+	w := newWorld(t, withLimits(server.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	c := &cast{w: w, alice: w.agent("alice"), bob: w.agent("bob"), carol: w.agent("carol"), dave: w.agent("dave"), erin: w.agent("erin"), frank: w.agent("frank")}
 	c.must(c.alice, "/agent/block", `{"agent_id":`+quote(c.erin.id)+`}`)
 	return c
@@ -66,7 +69,9 @@ func (c *cast) ask(role, method, path, body string) answer {
 	if contractRoutes[method+" "+path].Operation.Extensions["x-payment-info"] != nil {
 		headers = append(headers, "PAYMENT-SIGNATURE", c.w.signFor(wallet, method, path))
 	}
-	return c.w.call(method, path, body, headers...)
+	// Each call comes from an address of its own, so that no limit of an address answers for a rule.
+	c.calls++
+	return c.w.call(method, path, body, append(headers, "X-Forwarded-For", fmt.Sprintf("10.0.%d.%d", c.calls/256, c.calls%256))...)
 }
 
 const (

@@ -11,8 +11,12 @@ import (
 
 // GetOwnAgent shows the caller its own account.
 func (s *Server) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) (gen.GetOwnAgentResponseObject, error) {
-	agent := callerFrom(ctx)
-	conversations, err := s.transaction(ctx).AgentConversations(ctx, agent.ID)
+	tx := s.transaction(ctx)
+	agent, err := tx.AgentByID(ctx, callerFrom(ctx).ID) // the record of authentication may be a second old
+	if err != nil {
+		return nil, err
+	}
+	conversations, err := tx.AgentConversations(ctx, agent.ID)
 	if err != nil {
 		return nil, err
 	}

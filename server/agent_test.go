@@ -2,13 +2,18 @@ package server_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -169,5 +174,93 @@ func TestRotationsThatRace(t *testing.T) {
 	}
 	if me, err := alice.GetOwnAgentWithResponse(t.Context()); err != nil || me.JSON200 == nil {
 		t.Errorf("alice with her last key: %v %s", err, me.Body)
+	}
+}
+
+// another is a second server on the world's database, with its own payment network, in which these agents have money.
+func (w *world) another(agents ...*agent) *world {
+	w.t.Helper()
+	other := newWorldOn(w.t, w.databaseURL)
+	for _, a := range agents {
+		if err := other.ledger.Mint(address(a.wallet), 100*dollar); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	living, end := context.WithCancel(w.t.Context())
+	ready, gone := make(chan struct{}), make(chan struct{})
+	go func() { other.store.BePresent(living, func() { close(ready) }); close(gone) }()
+	<-ready
+	w.t.Cleanup(func() { end(); <-gone })
+	return other
+}
+
+// me asks for the account of a key.
+func (w *world) me(a *agent, key string) answer {
+	w.t.Helper()
+	return w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, w.signFor(a.wallet, http.MethodGet, "/agent/me"))
+}
+
+// withOption is a database URL with a setting for its sessions.
+func withOption(databaseURL, setting string) string {
+	separator := "?"
+	if strings.Contains(databaseURL, "?") {
+		separator = "&"
+	}
+	return databaseURL + separator + "options=" + strings.ReplaceAll(url.QueryEscape("-c "+setting), "+", "%20")
+}
+
+// TestReplacedKeyEndsOnAnotherServer: another server that has just served the old key refuses it within two seconds,
+// also where it learns of the rotation from nothing but its own queries: with session_replication_role no trigger fires.
+func TestReplacedKeyEndsOnAnotherServer(t *testing.T) {
+	t.Parallel()
+	here := newWorldOn(t, withOption(storetest.URL(t), "session_replication_role=replica"))
+	alice := here.agent("alice")
+	old := alice.key
+	there := here.another(alice)
+	for range 20 {
+		if a := there.me(alice, old); a.status != http.StatusOK {
+			t.Fatalf("another server before the rotation: %v, want 200", a)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	alice.key = here.rotated(here.pay(alice.wallet, rotate, `{}`, "X-API-KEY", old))
+	replaced := time.Now()
+	if a := here.me(alice, old); a.status != http.StatusUnauthorized {
+		t.Errorf("the server that replaced the key serves the old one: %v, want 401", a)
+	}
+	for asked := time.Now(); there.me(alice, old).status != http.StatusUnauthorized; asked = time.Now() {
+		if asked.Sub(replaced) > 2*time.Second {
+			t.Fatal("another server serves the old key two seconds after it was replaced")
+		}
+	}
+	if a := there.me(alice, alice.key); a.status != http.StatusOK {
+		t.Errorf("another server with the new key: %v, want 200", a)
+	}
+}
+
+// TestOwnAccountIsFresh: an edit shows in the very next GET /agent/me, on this server and on another one that has just
+// served the agent.
+func TestOwnAccountIsFresh(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	servers := map[string]*world{"the same server": w, "another server": w.another(alice)}
+	for i := range 5 {
+		for name, server := range servers {
+			if a := server.me(alice, alice.key); a.status != http.StatusOK {
+				t.Fatalf("%s: %v", name, a)
+			}
+		}
+		description, discoverable := fmt.Sprintf("edit %d", i), i%2 == 0
+		edited, err := alice.EditAgentWithResponse(t.Context(), client.EditAgentRequest{Description: &description, IsDiscoverable: &discoverable})
+		if err != nil || edited.JSON200 == nil {
+			t.Fatalf("alice edits: %v %s", err, edited.Body)
+		}
+		for name, server := range servers {
+			var own client.OwnAgent
+			if err := json.Unmarshal(server.me(alice, alice.key).body, &own); err != nil || own.Description != description || own.IsDiscoverable != discoverable {
+				t.Errorf("%s shows %q, %v after edit %d (%v)", name, own.Description, own.IsDiscoverable, i, err)
+			}
+		}
 	}
 }

@@ -22,6 +22,7 @@ const (
 	replacedKey            // set where the caller came with the key that its last rotation replaced
 	transactionKey
 	paymentKey
+	addressKey
 )
 
 // rotateKey is the operation that answers once more to the key that it replaced.
@@ -73,7 +74,10 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		// so the payment of that rotation, sent again, is answered out of the ledger; all else ends as for an unknown key.
 		c.SetRequest(c.Request().WithContext(context.WithValue(ctx, replacedKey, true)))
 		err = next(c)
-		if err == nil || errors.Is(err, errProofRequired) || problemOf(err).status >= http.StatusInternalServerError {
+		if err == nil || errors.Is(err, errProofRequired) {
+			return err
+		}
+		if status := problemOf(err).status; status == http.StatusTooManyRequests || status >= http.StatusInternalServerError {
 			return err
 		}
 		return errInvalidKey

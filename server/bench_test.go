@@ -16,7 +16,7 @@ import (
 
 // benchWorld is a server with two agents. Its facilitator answers at once, over HTTP.
 func benchWorld(b *testing.B) (w *world, alice, bob *agent) {
-	w = newWorld(b)
+	w = newWorld(b, withoutLimits)
 	return w, w.agent("alice"), w.agent("bob")
 }
 
@@ -37,7 +37,7 @@ func (w *world) serve(b *testing.B, path, body string, want int, headers ...stri
 
 // BenchmarkChallenge asks for a price: no payment, no body.
 func BenchmarkChallenge(b *testing.B) {
-	w := newWorld(b)
+	w := newWorld(b, withoutLimits)
 	b.ReportAllocs()
 	for b.Loop() {
 		w.serve(b, "/chat/private/send", "", http.StatusPaymentRequired)
@@ -46,7 +46,7 @@ func BenchmarkChallenge(b *testing.B) {
 
 // BenchmarkValidation sends a good request without payment: it is validated, then asked for its price.
 func BenchmarkValidation(b *testing.B) {
-	w := newWorld(b)
+	w := newWorld(b, withoutLimits)
 	body := `{"recipient_agent_id":"agent_01k70t995eeeqsqssjfq4h8qx8","content":"` + strings.Repeat("The night train is late. ", 20) + `"}`
 	b.ReportAllocs()
 	for b.Loop() {
@@ -56,7 +56,7 @@ func BenchmarkValidation(b *testing.B) {
 
 // BenchmarkViolation sends a request that breaks the contract in two places.
 func BenchmarkViolation(b *testing.B) {
-	w := newWorld(b)
+	w := newWorld(b, withoutLimits)
 	b.ReportAllocs()
 	for b.Loop() {
 		w.serve(b, "/chat/private/send", `{"recipient_agent_id":"bob","text":"hello"}`, http.StatusBadRequest)

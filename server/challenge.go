@@ -50,6 +50,9 @@ func (s *Server) newChallenge(operation *operation) (*challenge, error) {
 	if !ok {
 		return nil, errors.New("an error's body names no request")
 	}
+	if len(raw) > maxErrorBody-len(newRequestID()) || len(header) > maxErrorBody {
+		return nil, fmt.Errorf("the offer has %d bytes and its header %d, more than %d", len(raw), len(header), maxErrorBody)
+	}
 	prepared.body = [2][]byte{slices.Concat(before, []byte(id)), slices.Concat([]byte(`"`), after)}
 	return prepared, nil
 }
@@ -58,7 +61,7 @@ func (s *Server) newChallenge(operation *operation) (*challenge, error) {
 func (s *Server) required(operation *operation, reason string) *x402.PaymentRequired {
 	return &x402.PaymentRequired{
 		X402Version: x402.Version,
-		Error:       reason,
+		Error:       shorten(reason, maxReason),
 		Resource: x402.ResourceInfo{
 			URL:         s.config.BaseURL + operation.route.Path,
 			Description: operation.route.Operation.Summary,
@@ -74,9 +77,16 @@ func (s *Server) refused(operation *operation, reason, message string) *problem 
 	return &problem{status: http.StatusPaymentRequired, code: gen.ErrorCodePaymentRefused, message: message, required: s.required(operation, reason)}
 }
 
+// paymentHeaders are the headers of a payment as net/http keeps them: every request is asked for them, several times.
+var paymentHeaders = []string{http.CanonicalHeaderKey(x402.HeaderPaymentSignature), http.CanonicalHeaderKey(x402.HeaderPaymentV1)}
+
 func hasPayment(c echo.Context) bool {
-	header := c.Request().Header
-	return header.Get(x402.HeaderPaymentSignature) != "" || header.Get(x402.HeaderPaymentV1) != ""
+	for _, name := range paymentHeaders {
+		if values := c.Request().Header[name]; len(values) > 0 && values[0] != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // read decodes the payment of a request, in whichever version it came. The newer one counts if both did.
@@ -206,19 +216,27 @@ func (s *Server) match(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 // check makes the checks that need no facilitator. A signature of 65 bytes that is not the payer's own is junk, unless
-// the payer is a contract, which may judge signatures as it likes; only the chain knows whether it is one.
+// the payer is a contract, which may judge signatures as it likes; only the chain knows whether it is one. It is asked
+// last, and not for a payment that is out of time: that one cannot begin, and is repeated only with the signature that
+// was verified then.
 func (s *Server) check(ctx context.Context, offer x402.PaymentRequirements, payload *x402.PaymentPayload) (x402.Checked, error) {
-	checked, err := s.checker.Check(offer, payload, time.Now())
+	now := time.Now()
+	checked, err := s.checker.Check(offer, payload, now)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
 	if !isBad || bad.Reason != x402.ReasonSignature {
 		return checked, err
 	}
-	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if wallet, askErr := s.chain.HasCode(asking, payload.Payload.Authorization.From); askErr != nil || !wallet {
+	unsigned, termsErr := s.checker.CheckTerms(offer, payload, now)
+	if termsErr != nil {
+		return unsigned, termsErr
+	}
+	switch isContract, lookupErr := s.contracts.isContract(ctx, payload.Payload.Authorization.From); {
+	case lookupErr != nil:
+		return x402.Checked{}, lookupErr
+	case !isContract:
 		return checked, err
 	}
-	return s.checker.CheckTerms(offer, payload, time.Now())
+	return unsigned, nil
 }
 
 func (s *Server) malformed(operation *operation, header, message string) *problem {

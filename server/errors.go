@@ -24,6 +24,7 @@ type problem struct {
 	details    []gen.ErrorDetail
 	charged    bool
 	retryAfter int                   // seconds; 0: no header
+	limit      *policy               // the limit that is reached
 	required   *x402.PaymentRequired // the payment that is asked for
 	settled    *x402.SettleResponse  // what became of the payment
 	prepared   *challenge            // the unpaid 402, made once per operation
@@ -112,9 +113,11 @@ func (s *Server) answerError(err error, c echo.Context) {
 	record := recordFrom(c)
 	record.code, record.cause = p.code, p.cause
 	header := c.Response().Header()
-	header.Set("Cache-Control", "no-store")
 	if p.retryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(p.retryAfter))
+	}
+	if p.limit != nil {
+		p.limit.tell(header, p.retryAfter)
 	}
 	if p.prepared != nil {
 		header.Set(x402.HeaderPaymentRequired, p.prepared.header)
@@ -138,9 +141,24 @@ func (s *Server) answerError(err error, c echo.Context) {
 		_ = c.NoContent(p.status)
 		return
 	}
-	raw, err := json.Marshal(body)
-	if err != nil {
-		raw = fmt.Appendf(nil, `{"success":false,"message":"internal error","code":"internal_error","charged":false,"request_id":%q}`, record.requestID)
+	_ = c.JSONBlob(p.status, body.encode())
+}
+
+// encode returns the body as JSON of at most maxErrorBody bytes: the message is cut, then details are left out from the
+// end. Names and reasons in them come from callers and from the facilitator.
+func (b *errorBody) encode() []byte {
+	b.Message = shorten(b.Message, maxMessage)
+	for {
+		raw, err := json.Marshal(b)
+		switch {
+		case err == nil && len(raw) <= maxErrorBody:
+			return raw
+		case err == nil && len(b.Details) > 1:
+			b.Details = b.Details[:len(b.Details)/2]
+		case err == nil && len(b.Details) == 1:
+			b.Details = nil
+		default:
+			return fmt.Appendf(nil, `{"success":false,"message":"internal error","code":"internal_error","charged":%t,"request_id":%q}`, b.Charged, b.RequestID)
+		}
 	}
-	_ = c.JSONBlob(p.status, raw)
 }

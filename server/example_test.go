@@ -224,8 +224,8 @@ func TestHealthExample(t *testing.T) {
 	compare(w.call(http.MethodGet, "/health", ""))
 }
 
-// TestErrorExamples: the errors that the contract shows are those that are answered. Two are not provoked here: nothing
-// in this server limits rates, which is left to what stands before it, and internal_error is our fault.
+// TestErrorExamples: the errors that the contract shows are those that are answered. Only internal_error is not provoked
+// here: it is our fault.
 func TestErrorExamples(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -243,6 +243,7 @@ func TestErrorExamples(t *testing.T) {
 	forSale := newWorld(t, func(config *server.Config, _ *server.Chain, _ string) {
 		config.BaseURL, config.Network, config.PayTo = "https://parley.example", base, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 	})
+	busy := newWorld(t, withLimits(server.Limits{Address: few(1)}))
 	for _, c := range []struct {
 		status  int
 		path    string
@@ -265,6 +266,10 @@ func TestErrorExamples(t *testing.T) {
 			return alice.ask(send, fields{"recipient_agent_id": bob, "content": strings.Repeat("a", 300_000)})
 		}},
 		{415, send, func() answer { return w.call(http.MethodPost, send, message, "Content-Type", "text/plain") }},
+		{429, send, func() answer {
+			busy.call(http.MethodPost, send, message)
+			return busy.call(http.MethodPost, send, message)
+		}},
 		{503, send, func() answer {
 			defer w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
 				rw.WriteHeader(http.StatusInternalServerError)

@@ -4,12 +4,17 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/x402"
 )
+
+// balanceTimeout is how long the chain's endpoint is waited for before the facilitator is asked instead: a caller is to know
+// within two seconds that neither of them answers.
+const balanceTimeout = 300 * time.Millisecond
 
 // checkFunds makes sure, before any work is done for it, that a wallet can pay: wallets cost nothing, so a signature alone
 // proves no money. A wallet that has paid lately is believed.
@@ -20,7 +25,9 @@ func (s *Server) checkFunds(ctx context.Context, paid *payment) error {
 	case s.wallets.settledLately(paid.checked.Payer):
 		return nil
 	}
-	balance, err := s.chain.Balance(ctx, strings.ToLower(paid.offer.Asset), paid.checked.Payer)
+	asking, cancel := context.WithTimeout(ctx, balanceTimeout)
+	balance, err := s.chain.Balance(asking, strings.ToLower(paid.offer.Asset), paid.checked.Payer)
+	cancel()
 	if err != nil { // the facilitator has an endpoint of its own
 		return s.verify(ctx, paid)
 	}

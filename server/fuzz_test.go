@@ -32,7 +32,7 @@ func FuzzOperations(f *testing.F) {
 	}
 	slices.Sort(names)
 	// One world for all inputs of this process: the deeper states are reached by what earlier inputs left.
-	stage := newFuzzStage(newWorld(f))
+	stage := newFuzzStage(newWorld(f, withoutLimits))
 	f.Fuzz(func(t *testing.T, seed uint64, noise []byte) {
 		stage.play(t, rand.New(rand.NewPCG(seed, uint64(len(noise)))), names, noise)
 	})

@@ -62,10 +62,5 @@ func searchMessages(ctx context.Context, tx *store.Store, seat *store.Seat, quer
 	if err != nil {
 		return nil, err
 	}
-	result := &gen.MessageSearchPage{Messages: shown, Count: int64(len(shown)), Page: page}
-	if matches.SearchedTo != nil {
-		id := formatID(messagePrefix, *matches.SearchedTo)
-		result.NextBeforeMessageID = &id
-	}
-	return result, nil
+	return &gen.MessageSearchPage{Messages: shown, Count: int64(len(shown)), Page: page, NextBeforeMessageID: nextOf(matches.SearchedTo)}, nil
 }

@@ -32,6 +32,7 @@ type metrics struct {
 	payments *prometheus.CounterVec
 	revenue  *prometheus.CounterVec
 	settling *prometheus.HistogramVec
+	limited  *prometheus.CounterVec
 }
 
 func newMetrics(database *store.Store, facilitator *guard) *metrics {
@@ -49,8 +50,10 @@ func newMetrics(database *store.Store, facilitator *guard) *metrics {
 		settling: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "parley_facilitator_seconds",
 			Help:    "How long the facilitator takes to settle, by whether it gave a verdict.",
 			Buckets: []float64{.05, .1, .25, .5, 1, 2, 3, 5, 10, 30, 60, 90}}, []string{"verdict"}),
+		limited: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_rate_limited_total",
+			Help: "Calls that were answered 429, by the limit that they reached: address, account, wallet or tan."}, []string{"limit"}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.payments, m.revenue, m.settling, collectors.NewGoCollector(),
+	m.registry.MustRegister(m.requests, m.seconds, m.payments, m.revenue, m.settling, m.limited, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_facilitator_up",
 			Help: "0 while the facilitator is taken to be away."}, func() float64 {
@@ -124,5 +127,9 @@ func (s *Server) Admin() http.Handler {
 		}
 		_ = json.NewEncoder(w).Encode(state)
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		mux.ServeHTTP(w, r)
+	})
 }

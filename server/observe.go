@@ -23,6 +23,8 @@ type record struct {
 	agentID     string
 	payer       string
 	transaction string
+	paid        bool  // by this call: not a repetition
+	payment     payer // whom the limits of unpaid calls charge
 	code        gen.ErrorCode
 	cause       error
 }
@@ -50,7 +52,10 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			record.requestID = newRequestID()
 		}
 		c.Set(recordKey, record)
-		c.Response().Header().Set("X-Request-Id", record.requestID)
+		header := c.Response().Header()
+		header.Set("X-Request-Id", record.requestID)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Cache-Control", "no-store") // but for the published documents
 		if err := s.catch(next, c); err != nil {
 			s.answerError(err, c)
 		}

@@ -23,6 +23,7 @@ type operation struct {
 	readOnly bool   // changes nothing, so its dry run is the real one
 	secret   bool   // its response holds a TAN or an API key
 	paged    bool   // its response is a page of messages
+	bounds   bodyBounds
 
 	offers     []x402.PaymentRequirements // the ways to pay, as we offer them
 	extensions map[string]jsontext.Value  // x402's, for the offer
@@ -50,8 +51,9 @@ func readContract(contract []byte) (*openapi3.T, map[string]*operation, error) {
 	for path, item := range document.Paths.Map() {
 		for method, described := range item.Operations() {
 			operation := &operation{
-				id:    described.OperationID,
-				route: &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
+				id:     described.OperationID,
+				bounds: boundsOf(described),
+				route:  &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
 			}
 			if operation.price, err = priceOf(described); err != nil {
 				return nil, nil, fmt.Errorf("%s %s: %w", method, path, err)

@@ -62,13 +62,16 @@ func (s *Server) gate(next gen.StrictHandlerFunc, _ string) gen.StrictHandlerFun
 			_, err := s.settle(original.Context(), paid.recovered, paid, nil, handle)
 			return nil, err
 		}
+		if paid.operation.id == createAccount {
+			handle = s.limitTANs(paid, handle)
+		}
 		receipt, err := s.pay(original.Context(), paid, request, handle)
 		if err != nil {
 			return nil, err
 		}
-		recordFrom(c).transaction = receipt.settled.Transaction
+		recordFrom(c).transaction, recordFrom(c).paid = receipt.settled.Transaction, !receipt.repeated
 		s.setPaymentResponse(c, receipt.settled)
-		c.Response().Header().Set("Cache-Control", "private")
+		c.Response().Header().Set("Cache-Control", "private, no-store")
 		return nil, c.JSONBlob(http.StatusOK, receipt.body) // nil: already answered
 	}
 }

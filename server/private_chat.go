@@ -28,7 +28,7 @@ func (s *Server) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatReque
 	if err != nil {
 		return nil, err
 	}
-	members, err := tx.Members(ctx, chat.ID)
+	members, err := tx.Members(ctx, chat.ID, callerFrom(ctx).ID)
 	if err != nil {
 		return nil, err
 	}
@@ -76,20 +76,29 @@ func sendNote(ctx context.Context, tx *store.Store, to uuid.UUID, what string, a
 
 // readMessages fetches a page of a conversation and moves the caller's marker to the newest message on it.
 func readMessages(ctx context.Context, tx *store.Store, seat *store.Seat, n, page int64, before *gen.MessageID) (*gen.MessagePage, error) {
-	messages, err := tx.Messages(ctx, seat, n, page, anchorOf(before))
+	found, err := tx.Messages(ctx, seat, n, page, anchorOf(before))
 	if err != nil {
 		return nil, err
 	}
-	if len(messages) > 0 && messages[0].Number > seat.ReadNumber {
-		if err := tx.MarkRead(ctx, seat.ID, callerFrom(ctx).ID, messages[0].Number); err != nil {
+	if len(found.Messages) > 0 && found.Messages[0].Number > seat.ReadNumber {
+		if err := tx.MarkRead(ctx, seat.ID, callerFrom(ctx).ID, found.Messages[0].Number); err != nil {
 			return nil, err
 		}
 	}
-	shown, err := toMessages(ctx, tx, seat.ID, messages)
+	shown, err := toMessages(ctx, tx, seat.ID, found.Messages)
 	if err != nil {
 		return nil, err
 	}
-	return &gen.MessagePage{Messages: shown, Total: seat.LastNumber, Page: page}, nil
+	return &gen.MessagePage{Messages: shown, Total: seat.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, nil
+}
+
+// nextOf writes next_before_message_id, which may be missing.
+func nextOf(message *uuid.UUID) *gen.MessageID {
+	if message == nil {
+		return nil
+	}
+	id := formatID(messagePrefix, *message)
+	return &id
 }
 
 // anchorOf reads before_message_id, which may be missing.

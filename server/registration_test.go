@@ -1,13 +1,16 @@
 package server_test
 
 import (
+	"crypto/ecdsa"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"sync"
 	"testing"
 
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -70,6 +73,39 @@ func TestTANs(t *testing.T) {
 	if a := w.pay(bob, request, `{"requested_username":"late"}`); a.status != http.StatusOK {
 		t.Errorf("a username whose TAN has expired: %v, want 200", a)
 	}
+}
+
+// TestWrongTANsCountAgainstWhoTries: five wrong TANs end the tries of the wallet and the address that made them, and never the
+// TAN; a wallet without money gets no try.
+func TestWrongTANsCountAgainstWhoTries(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withLimits(server.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
+	const create = "/register/create_account"
+	victim, attacker := w.wallet(10*dollar), w.wallet(10*dollar)
+	tan := w.pay(victim, "/register/request_account", `{"requested_username":"victim"}`).field(t, "tan")
+	w.secret(tan)
+	from := func(wallet *ecdsa.PrivateKey, address, tan string) answer {
+		return w.pay(wallet, create, account("victim", tan), "X-Forwarded-For", address)
+	}
+	for range 20 {
+		if a := from(w.wallet(0), "192.0.2.1", "00000000"); a.status != http.StatusPaymentRequired {
+			t.Fatalf("a wrong TAN from a wallet without money: %v, want 402", a)
+		}
+	}
+	for range 5 {
+		if a := from(attacker, "192.0.2.1", "00000000"); a.status != http.StatusForbidden || a.Code != "invalid_tan" || a.Charged {
+			t.Errorf("a wrong TAN: %v, want 403 invalid_tan", a)
+		}
+	}
+	for name, a := range map[string]answer{
+		"the wallet, elsewhere":       from(attacker, "192.0.2.2", tan),
+		"the address, another wallet": from(w.wallet(10*dollar), "192.0.2.1", tan),
+	} {
+		if a.status != http.StatusTooManyRequests || a.Code != "rate_limited" || a.header.Get("Retry-After") == "" || a.Charged {
+			t.Errorf("a sixth try, %s: %v, want 429 with Retry-After", name, a)
+		}
+	}
+	w.secret(from(victim, "192.0.2.3", tan).field(t, "api_key"))
 }
 
 // TestOneTANTwoPayments: both payments are good, one creates the account, the other is not charged.

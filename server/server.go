@@ -30,6 +30,7 @@ type Config struct {
 	FacilitatorURL string       // for the contract; calls go through the Facilitator
 	Skill          Skill
 	LegacyX402     bool // also publish /.well-known/x402, which only old crawlers read and new ones warn about
+	Limits         Limits
 }
 
 // Skill is where and how the operator publishes the agent skill (GET /skill).
@@ -43,18 +44,23 @@ type Server struct {
 	store       *store.Store
 	facilitator *guard
 	chain       Chain
+	contracts   *smartWallets
 	log         *slog.Logger
 	checker     x402.Checker
 	operations  map[string]*operation // by "METHOD /path"
 	byID        map[string]*operation
 	documents   []published
-	health      healthCache
+	health      health
 	echo        *echo.Echo
 	wake        chan struct{} // for the recovery worker: there is more to be done
-	wallets     wallets
 	slots       *slots
 	unwritten   unclearPayments
 	metrics     *metrics
+	rates       *rateLimits
+	wallets     *wallets
+	payingKeys  *payingKeys
+	tanTries    *tanTries
+	connections *connections
 }
 
 var _ gen.StrictServerInterface = (*Server)(nil)
@@ -69,11 +75,16 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 	if err != nil {
 		return nil, err
 	}
+	config.Limits = config.Limits.withDefaults()
 	s := &Server{
 		config: config, store: database, facilitator: newGuard(facilitator, log), chain: chain, log: log, checker: checker,
 		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1), slots: newSlots(),
+		contracts: newSmartWallets(chain, time.Now),
+		rates:     newRateLimits(config.Limits), wallets: newWallets(), payingKeys: newPayingKeys(), tanTries: newTANTries(),
+		connections: newConnections(config.Limits),
 	}
 	s.metrics = newMetrics(database, s.facilitator)
+	s.metrics.registry.MustRegister(s.connections.collectors()...)
 	for _, operation := range operations {
 		s.byID[operation.id] = operation
 		if operation.price == 0 {
@@ -110,14 +121,17 @@ func (s *Server) way() *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = s.answerError
 	e.Use(
-		s.observe,  // names the request, logs it once, turns errors and panics into answers: so it sees everything
-		allowCORS,  // agents in browsers; a preflight asks for no money
-		s.find,     // the operation, once; reads the body, bounded
-		s.inquire,  // "what does it cost?" has neither payment nor body, and gets its 402 whatever else is missing
-		s.validate, // before the price: a mistake is told free of charge, not after signing
-		s.demand,   // no payment attached: 402
+		s.observe,     // names the request, logs it once, turns errors and panics into answers: so it sees everything
+		allowCORS,     // agents in browsers; a preflight asks for no money
+		s.find,        // the operation, once
+		s.limitUnpaid, // before any work; a call that turns out to be paid takes nothing
+		s.readBody,    // bounded
+		s.inquire,     // "what does it cost?" has neither payment nor body, and gets its 402 whatever else is missing
+		s.validate,    // before the price: a mistake is told free of charge, not after signing
+		s.demand,      // no payment attached: 402
 		s.authenticate,
 		s.match, // the payment's form and fit, without asking anybody
+		s.limitPayments,
 	)
 	// The gate stands around the typed handlers: it must be able to run them twice, and to see their answer.
 	gen.RegisterHandlers(e, gen.NewStrictHandler(s, []gen.StrictMiddlewareFunc{s.gate}))
@@ -129,7 +143,7 @@ func (s *Server) way() *echo.Echo {
 
 // Serve answers on the listener and recovers payments until ctx ends, then lets running requests finish: a settlement
 // on its way must not be cut off.
-func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	present, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	ready := make(chan struct{})
@@ -140,17 +154,19 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	defer worker.Wait()
 	defer stop()
 	worker.Go(func() { s.Recover(recovering) })
+	limited := listener{accepting, s.connections}
 	server := &http.Server{
 		Handler:           s.Handler(),
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       30 * time.Second,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
 		WriteTimeout:      lease + 15*time.Second, // an answer waits for its settlement
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    2 << 20, // so that an absurd payment header is told so in our words
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState:         s.connections.observe,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
+	go func() { failed <- server.Serve(limited) }()
 	select {
 	case err := <-failed:
 		return err
@@ -166,11 +182,11 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 	AllowMethods:  []string{http.MethodGet, http.MethodPost, http.MethodOptions},
 	AllowHeaders:  []string{"PAYMENT-SIGNATURE", "X-PAYMENT", "X-API-KEY", "Content-Type", "Access-Control-Expose-Headers", "X-Request-Id"},
-	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "X-Request-Id", "Retry-After"},
+	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "X-Request-Id", "Retry-After", "RateLimit-Policy", "RateLimit"},
 	MaxAge:        600,
 })
 
-// find puts the routed operation and the body into the context. Paths and methods outside the contract go on to the
+// find puts the routed operation into the context. Paths and methods outside the contract go on to the
 // router's 404 and 405.
 func (s *Server) find(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
@@ -180,11 +196,30 @@ func (s *Server) find(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		recordFrom(c).operation = operation
 		c.Set(operationKey, operation)
-		body, err := readBody(c.Request())
-		if err != nil {
-			return err
+		return next(c)
+	}
+}
+
+// readBody puts the body into the context.
+func (s *Server) readBody(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		operation := operationFrom(c)
+		if operation == nil {
+			return next(c)
 		}
-		c.Set(bodyKey, body)
+		if operation.route.Operation.RequestBody != nil { // what comes with a GET means nothing and is not read
+			body, err := bodyOf(c.Request(), operation.bounds.bytes)
+			if err != nil {
+				return err
+			}
+			c.Set(bodyKey, body)
+		} else if c.Request().ContentLength != 0 {
+			return next(c) // what is left of the request keeps its deadline
+		}
+		if hasPayment(c) {
+			// The request is here. Its deadline must not end the wait for a settlement.
+			_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
+		}
 		return next(c)
 	}
 }

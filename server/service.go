@@ -10,24 +10,27 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// healthCache holds the last counts: they cost a look at every conversation, and /health is free.
-type healthCache struct {
-	sync.Mutex
-	counts store.Statistics
-	until  time.Time
+// health is what /health says of the database. The database is asked by one call at a time, for all that ask meanwhile.
+type health struct {
+	mu     sync.Mutex
+	asking chan struct{} // closed when the database has answered; nil while nobody asks
+	known  bool          // it has answered, or failed to, once
+	err    error         // what came of it last
+
+	counts store.Statistics // they cost a look at every conversation, and /health is free
+	until  time.Time        // when they are counted again
 }
 
 const (
 	countsFor  = 30 * time.Second
+	pingTime   = 2 * time.Second
 	kindPhrase = "Polling is hard work. Take your time; your messages will wait for you."
 )
 
 // GetHealth tells whether the database answers, with counts that are up to 30 seconds old.
 func (s *Server) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen.GetHealthResponseObject, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
 	counts, err := s.counts(ctx)
-	health := gen.Health{
+	answer := gen.Health{
 		Status: gen.HealthStatusOK, Message: "Parley is up and serving agents.", Sympathy: kindPhrase, Timestamp: timestamp(now()),
 		Activity: gen.HealthActivity{
 			AgentsCount:   count(counts.Agents, "agent has an account.", "agents have an account."),
@@ -38,25 +41,62 @@ func (s *Server) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (g
 	}
 	if err != nil {
 		s.log.WarnContext(ctx, "database away", "error", err)
-		health.Status, health.Message = gen.HealthStatusDEGRADED, "The database is away; paid calls answer 503 until it is back."
-		return gen.GetHealth503JSONResponse{DegradedJSONResponse: gen.DegradedJSONResponse(health)}, nil
+		answer.Status, answer.Message = gen.HealthStatusDEGRADED, "The database is away; paid calls answer 503 until it is back."
+		return gen.GetHealth503JSONResponse{DegradedJSONResponse: gen.DegradedJSONResponse(answer)}, nil
 	}
-	return gen.GetHealth200JSONResponse(health), nil
+	return gen.GetHealth200JSONResponse(answer), nil
 }
 
-// counts returns the cached counts, or counts again; with an error, the last known ones.
+// counts returns the counts, and an error if the database does not answer. The first caller asks the database; those that
+// come meanwhile get what came of it last, and wait only where nothing is known yet. How long a caller itself is ready to
+// wait says nothing about the database.
 func (s *Server) counts(ctx context.Context) (store.Statistics, error) {
-	s.health.Lock()
-	defer s.health.Unlock()
-	if time.Now().Before(s.health.until) {
-		return s.health.counts, s.store.Ping(ctx)
+	h := &s.health
+	h.mu.Lock()
+	asking, mine := h.asking, h.asking == nil
+	switch {
+	case mine:
+		asking = make(chan struct{})
+		h.asking = asking
+		go s.askDatabase(context.WithoutCancel(ctx), !time.Now().Before(h.until))
+	case h.known:
+		defer h.mu.Unlock()
+		return h.counts, h.err
 	}
-	counts, err := s.store.Statistics(ctx)
-	if err != nil {
-		return s.health.counts, err
+	h.mu.Unlock()
+	select {
+	case <-asking:
+	case <-ctx.Done():
+		return store.Statistics{}, ctx.Err() // the caller has gone
 	}
-	s.health.counts, s.health.until = *counts, time.Now().Add(countsFor)
-	return *counts, nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.counts, h.err
+}
+
+// askDatabase pings the database, counts again where the counts are stale, and notes what came of it.
+func (s *Server) askDatabase(ctx context.Context, stale bool) {
+	pinging, cancel := context.WithTimeout(ctx, pingTime)
+	defer cancel()
+	err := s.store.Ping(pinging)
+	var counts *store.Statistics
+	if err == nil && stale {
+		counting, cancel := context.WithTimeout(ctx, pingTime)
+		defer cancel()
+		var slow error
+		if counts, slow = s.store.Statistics(counting); slow != nil { // the database answers: the last counts will do
+			s.log.WarnContext(ctx, "count for /health", "error", slow)
+		}
+	}
+	h := &s.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if counts != nil {
+		h.counts, h.until = *counts, time.Now().Add(countsFor)
+	}
+	h.known, h.err = true, err
+	close(h.asking)
+	h.asking = nil
 }
 
 func count(n int64, one, many string) string {

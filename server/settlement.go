@@ -20,6 +20,8 @@ const (
 	settleTimeout = 90 * time.Second
 	// lease is how long a payment belongs to the server that settles it; after that another may take it up.
 	lease = settleTimeout + 15*time.Second
+	// chainTimeout is how long a caller waits for the chain to say what became of its payment.
+	chainTimeout = 1500 * time.Millisecond
 	// usedBefore is how long before its row an authorization may have been used on the chain and still count as this payment.
 	usedBefore = time.Minute
 )
@@ -184,7 +186,7 @@ func (s *Server) attempt(ctx context.Context, row *store.Payment, paid *payment)
 		return row.Transaction, nil
 	}
 	if row.Attempts > 1 {
-		transaction, err := s.lookAtChain(ctx, row)
+		transaction, err := s.lookAtChain(ctx, row, paid)
 		if err == nil || !errors.Is(err, errNotClosed) {
 			return transaction, err
 		}
@@ -207,7 +209,7 @@ func (s *Server) attempt(ctx context.Context, row *store.Payment, paid *payment)
 	unclear := &unclearSettlement{Unclear: store.Unclear{Reason: settled.ErrorReason, Sent: true}}
 	switch {
 	case settled.ErrorReason == x402.ReasonNonceAlreadyUsed: // by whom, and for what?
-		transaction, err := s.lookAtChain(ctx, row)
+		transaction, err := s.lookAtChain(ctx, row, paid)
 		if errors.Is(err, errNotClosed) { // our endpoint is behind the facilitator's
 			return "", unclear
 		}
@@ -223,7 +225,12 @@ var errNotClosed = errors.New("the authorization is neither used nor cancelled n
 
 // lookAtChain says what became of an authorization that is used, cancelled or expired: as attempt does, or
 // errNotClosed.
-func (s *Server) lookAtChain(ctx context.Context, row *store.Payment) (string, error) {
+func (s *Server) lookAtChain(ctx context.Context, row *store.Payment, paid *payment) (string, error) {
+	if paid.recovered == nil { // a caller waits for it; the worker has more patience
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, chainTimeout)
+		defer cancel()
+	}
 	state, err := s.chain.Authorization(ctx, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
 	switch {
 	case err != nil:
@@ -317,6 +324,6 @@ func (s *Server) outcomeUnknown(ctx context.Context, row *store.Payment, cause e
 
 func (s *Server) settlementFailed(paid *payment, reason string) *problem {
 	p := s.refused(paid.operation, reason, fmt.Sprintf("the payment was not settled (%s) and nothing was taken: sign a new one", reason))
-	p.settled = &x402.SettleResponse{Success: false, ErrorReason: reason, Network: paid.offer.Network, Payer: paid.checked.Payer}
+	p.settled = &x402.SettleResponse{Success: false, ErrorReason: shorten(reason, maxReason), Network: paid.offer.Network, Payer: paid.checked.Payer}
 	return p
 }

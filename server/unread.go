@@ -31,6 +31,9 @@ func (s *Server) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessa
 	page := gen.ListUnreadMessages200JSONResponse{
 		Messages: make([]gen.UnreadMessage, len(unread.Messages)), TotalUnread: unread.Total, Page: req.Params.Page, PageSize: req.Params.PageSize,
 	}
+	if unread.CutShort {
+		page.CutShort = &unread.CutShort
+	}
 	for i, message := range unread.Messages {
 		source := sources[message.Kind]
 		page.Messages[i] = gen.UnreadMessage{

@@ -20,29 +20,35 @@ import (
 	"github.com/parley-chat/parley/gen"
 )
 
-// maxBody is the contract's limit of a body, in bytes.
-const maxBody = 256 << 10
-
+// invalid is the 400 with the first maxDetails of the details, each as short as a caller needs it.
 func invalid(details ...gen.ErrorDetail) *problem {
+	const longestField = 128 // a name that the caller made up may be as long as the body
+	details = details[:min(len(details), maxDetails)]
 	parts := make([]string, len(details))
 	for i, detail := range details {
-		parts[i] = strings.TrimSpace(detail.Field + " " + detail.Message)
+		details[i].Field = shorten(detail.Field, longestField)
+		parts[i] = strings.TrimSpace(details[i].Field + " " + detail.Message)
 	}
 	return &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, details: details,
 		message: "the request does not fit the contract: " + strings.Join(parts, "; ")}
 }
 
-// readBody reads the body once, up to the limit, and leaves it readable for those after.
-func readBody(r *http.Request) ([]byte, error) {
+// bodyOf reads the body once, up to the limit, and leaves it readable for those after. A body that says that it is
+// larger is not read at all.
+func bodyOf(r *http.Request, most int) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
-	var tooLarge *http.MaxBytesError
+	tooLarge := &problem{status: http.StatusRequestEntityTooLarge, code: gen.ErrorCodeBodyTooLarge,
+		message: fmt.Sprintf("the body of this operation may have at most %d bytes", most)}
+	if r.ContentLength > int64(most) {
+		return nil, tooLarge
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, int64(most)))
+	_, isTooLarge := errors.AsType[*http.MaxBytesError](err)
 	switch {
-	case errors.As(err, &tooLarge):
-		return nil, &problem{status: http.StatusRequestEntityTooLarge, code: gen.ErrorCodeBodyTooLarge,
-			message: fmt.Sprintf("the body may have at most %d bytes", maxBody)}
+	case isTooLarge:
+		return nil, tooLarge
 	case err != nil:
 		return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, message: "the body broke off", cause: err}
 	}
@@ -65,7 +71,7 @@ func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
 				return &problem{status: http.StatusUnsupportedMediaType, code: gen.ErrorCodeUnsupportedMediaType,
 					message: "send the body as Content-Type: application/json"}
 			}
-			if detail := checkJSON(body); detail != nil {
+			if detail := checkJSON(body, operation); detail != nil {
 				return invalid(*detail)
 			}
 		}
@@ -89,8 +95,9 @@ func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
 
 // checkJSON refuses what the validator lets through and what no two readers understand alike: duplicate names, bytes
 // after the value, text that is not UTF-8 (lone surrogates too), U+0000, which PostgreSQL cannot keep, and null, which
-// no field of a request may be: where a field has a default the validator would put that in the place of null.
-func checkJSON(body []byte) *gen.ErrorDetail {
+// no field of a request may be: where a field has a default the validator would put that in the place of null. It also
+// refuses more entries or fields than the operation takes, because the validator makes an error of each.
+func checkJSON(body []byte, operation *operation) *gen.ErrorDetail {
 	decoder := jsontext.NewDecoder(bytes.NewReader(body))
 	for {
 		token, err := decoder.ReadToken()
@@ -111,8 +118,14 @@ func checkJSON(body []byte) *gen.ErrorDetail {
 		case token.Kind() == '"' && strings.ContainsRune(token.String(), 0):
 			return &gen.ErrorDetail{Field: string(decoder.StackPointer()), Message: "contains U+0000, which no text may contain"}
 		}
-		if _, length := decoder.StackIndex(0); decoder.StackDepth() == 0 && length > 1 {
+		bounds := &operation.bounds
+		switch kind, length := decoder.StackIndex(decoder.StackDepth()); {
+		case decoder.StackDepth() == 0 && length > 1:
 			return &gen.ErrorDetail{Field: "", Message: "goes on after its JSON value; send one JSON object"}
+		case kind == '[' && length > int64(bounds.entries):
+			return &gen.ErrorDetail{Field: string(decoder.StackPointer().Parent()), Message: fmt.Sprintf("must have at most %d entries", bounds.entries)}
+		case kind == '{' && length > int64(2*bounds.members): // names and values
+			return &gen.ErrorDetail{Field: string(decoder.StackPointer().Parent()), Message: "has too many fields" + operation.knownFields()}
 		}
 	}
 }
@@ -207,6 +220,14 @@ func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 		return gen.ErrorDetail{Field: field, Message: "must be at most " + strconv.FormatFloat(*schema.Max, 'f', -1, 64)}
 	}
 	return gen.ErrorDetail{Field: field, Message: "breaks the contract's rule " + strconv.Quote(e.SchemaField)}
+}
+
+// knownFields names the fields of the operation's body, to be put behind what is wrong.
+func (o *operation) knownFields() string {
+	if o.route.Operation.RequestBody == nil {
+		return ""
+	}
+	return "; known are " + strings.Join(names(o.route.Operation.RequestBody.Value.Content["application/json"].Schema.Value), ", ")
 }
 
 func names(schema *openapi3.Schema) []string {

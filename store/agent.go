@@ -42,10 +42,11 @@ func oneAgent(agent Agent, err error) (*Agent, error) {
 	return &agent, nil
 }
 
-// AgentByKey returns the agent with this API key, or ErrAgentNotFound.
+// AgentByKey returns the agent with this API key, or ErrAgentNotFound. The record may be up to a second old: use it for
+// who the caller is, not to show it.
 func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 	hash := sha256.Sum256([]byte(key))
-	agent, changes := s.agents.get(hash)
+	agent, load := s.agents.get(hash)
 	if agent != nil {
 		return agent, nil
 	}
@@ -56,7 +57,7 @@ func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 	case agent == nil:
 		return nil, ErrAgentNotFound
 	}
-	s.agents.put(hash, *agent, changes)
+	s.agents.put(hash, *agent, load)
 	return agent, nil
 }
 

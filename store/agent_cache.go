@@ -3,66 +3,79 @@ package store
 import (
 	"crypto/sha256"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 )
 
-// agentChannel is where PostgreSQL notifies of agents that have changed (migrations/00004).
-const agentChannel = "parley_agents"
+const (
+	// cachedFor is how long an agent is found by its key without a query, and so how long a key that another server has
+	// replaced still works on this one.
+	cachedFor = time.Second
+	// maxCachedAgents bounds the cache: some 30 MB.
+	maxCachedAgents = 1 << 16
+)
 
-// maxCachedAgents bounds the cache: some 30 MB.
-const maxCachedAgents = 1 << 16
-
-// agentCache keeps agents by their API keys' hashes, while this server hears of every change: a change of its own it
-// forgets before the change is answered, one of another server as soon as PostgreSQL has told, a few milliseconds later.
+// agentCache keeps agents by the hashes of their API keys. An entry lives for one second, counted from before the query
+// that loaded it, so that it never outlives a change elsewhere by more than that. A change by this server removes the
+// entry before the change is reported to anybody. It keeps the record of authentication; a response that shows an
+// account loads it anew.
 type agentCache struct {
 	mu      sync.Mutex
-	live    bool
-	changes int // counts what was forgotten, so that nothing older is remembered after it
-	byKey   map[[sha256.Size]byte]*Agent
-	keys    map[uuid.UUID][sha256.Size]byte
+	now     func() time.Time
+	changes int // counts forget, so that what was loaded before a change is not put after it
+	byKey   map[[sha256.Size]byte]cachedAgent
+	keys    map[uuid.UUID][sha256.Size]byte // the one key by which byKey has each agent
 }
 
-// hears begins or ends the time in which changes are heard of.
-func (c *agentCache) hears(live bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.live != live {
-		c.live = live
-		c.clear()
-	}
+type cachedAgent struct {
+	Agent
+	until time.Time
+}
+
+// load is the moment before a query.
+type load struct {
+	began   time.Time
+	changes int
+}
+
+func newAgentCache(now func() time.Time) *agentCache {
+	c := &agentCache{now: now}
+	c.clear()
+	return c
 }
 
 func (c *agentCache) clear() {
-	c.changes++
-	c.byKey, c.keys = map[[sha256.Size]byte]*Agent{}, map[uuid.UUID][sha256.Size]byte{}
+	c.byKey, c.keys = map[[sha256.Size]byte]cachedAgent{}, map[uuid.UUID][sha256.Size]byte{}
 }
 
-// get returns the agent, or nil and what put needs.
-func (c *agentCache) get(key [sha256.Size]byte) (*Agent, int) {
+// get returns the agent; where it returns nil, query it and pass the load to put.
+func (c *agentCache) get(key [sha256.Size]byte) (*Agent, load) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if agent := c.byKey[key]; agent != nil {
-		copied := *agent
-		return &copied, 0
+	now := c.now()
+	if cached, ok := c.byKey[key]; ok && now.Before(cached.until) {
+		return &cached.Agent, load{}
 	}
-	return nil, c.changes
+	return nil, load{now, c.changes}
 }
 
-// put remembers an agent that was loaded after get, unless something has changed meanwhile. One whose key was not used yet is
-// not remembered.
-func (c *agentCache) put(key [sha256.Size]byte, agent Agent, changes int) {
+// put keeps an agent that was queried after get, unless this server has changed an agent since. An agent whose key was not used
+// yet is not kept: its first call notes that.
+func (c *agentCache) put(key [sha256.Size]byte, agent Agent, load load) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.live || changes != c.changes || agent.KeyPayment != nil {
+	if load.changes != c.changes || agent.KeyPayment != nil {
 		return
 	}
 	if len(c.byKey) >= maxCachedAgents {
 		c.clear()
 	}
-	c.byKey[key], c.keys[agent.ID] = &agent, key
+	delete(c.byKey, c.keys[agent.ID]) // one entry for each agent, so that forget leaves none
+	c.byKey[key], c.keys[agent.ID] = cachedAgent{agent, load.began.Add(cachedFor)}, key
 }
 
+// forget removes the agent. Call it when the change is committed.
 func (c *agentCache) forget(id uuid.UUID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,6 +17,10 @@ type Block struct {
 	CreatedAt time.Time
 }
 
+// shownDescription is the description of the agent a as @viewer sees it: empty where a has blocked the viewer.
+const shownDescription = `CASE WHEN EXISTS (SELECT FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer)
+			THEN '' ELSE a.description END AS description`
+
 // BlockAgent blocks an agent; blocking it twice changes nothing. ErrBlockSelf, ErrAgentNotFound.
 func (s *Store) BlockAgent(ctx context.Context, blocker, blocked uuid.UUID) error {
 	if blocker == blocked {

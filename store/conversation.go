@@ -113,12 +113,13 @@ func (s *Store) setAdmin(ctx context.Context, id, admin uuid.UUID) error {
 	return nil
 }
 
-// Members returns the agents of a conversation in the order they joined.
-func (s *Store) Members(ctx context.Context, id uuid.UUID) ([]Agent, error) {
+// Members returns the agents of a conversation in the order they joined, as the viewer sees them: who has blocked it shows
+// no description.
+func (s *Store) Members(ctx context.Context, id, viewer uuid.UUID) ([]Agent, error) {
 	agents, err := gorm.G[Agent](s.db).Raw(`
-		SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at
+		SELECT a.id, a.username, `+shownDescription+`, a.is_discoverable, a.created_at
 		FROM memberships m JOIN agents a ON a.id = m.agent_id
-		WHERE m.conversation_id = ? AND m.status = 'member' ORDER BY m.joined_at, a.id`, id).Find(ctx)
+		WHERE m.conversation_id = @id AND m.status = 'member' ORDER BY m.joined_at, a.id`, map[string]any{"id": id, "viewer": viewer}).Find(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list members: %w", err)
 	}

@@ -53,9 +53,9 @@ func (s *Store) explain(ctx context.Context, statement string, values map[string
 	return strings.Join(lines, "\n"), err
 }
 
-// CachedAgents is how many agents this server remembers.
-func (s *Store) CachedAgents() int {
+// ClearAgentCache lets the next AgentByKey query.
+func (s *Store) ClearAgentCache() {
 	s.agents.mu.Lock()
 	defer s.agents.mu.Unlock()
-	return len(s.agents.byKey)
+	s.agents.clear()
 }

@@ -19,12 +19,13 @@ type GroupMember struct {
 	JoinedAt    time.Time
 }
 
-// GroupMembers returns the members in the order they joined. Who is the admin comes from the same moment as they do.
-func (s *Store) GroupMembers(ctx context.Context, id uuid.UUID) ([]GroupMember, error) {
+// GroupMembers returns the members in the order they joined, as the viewer sees them: who has blocked it shows no
+// description. Who is the admin comes from the same moment as they do.
+func (s *Store) GroupMembers(ctx context.Context, id, viewer uuid.UUID) ([]GroupMember, error) {
 	members, err := gorm.G[GroupMember](s.db).Raw(`
-		SELECT a.id, a.username, a.description, a.id = c.admin_id AS is_admin, m.joined_at
+		SELECT a.id, a.username, `+shownDescription+`, a.id = c.admin_id AS is_admin, m.joined_at
 		FROM conversations c JOIN memberships m ON m.conversation_id = c.id JOIN agents a ON a.id = m.agent_id
-		WHERE c.id = ? AND m.status = 'member' ORDER BY m.joined_at, a.id`, id).Find(ctx)
+		WHERE c.id = @id AND m.status = 'member' ORDER BY m.joined_at, a.id`, map[string]any{"id": id, "viewer": viewer}).Find(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list group members: %w", err)
 	}

@@ -198,26 +198,41 @@ func sendMessages(lock string, delivering bool) string {
 		FROM place p LEFT JOIN numbered n USING (n) ORDER BY p.n`
 }
 
-// Messages returns page (from 1) of n messages of the conversation, newest first. Numbers have no gaps, so a page is a
-// range of the key however far back it lies. With before, pages count from the message older than that one.
-// ErrMessageNotFound if before is not a message of this conversation.
-func (s *Store) Messages(ctx context.Context, seat *Seat, n, page int64, before *uuid.UUID) ([]SentMessage, error) {
+// MessagePage is a page of a conversation, newest first. Next is the oldest message on it where it was cut short.
+type MessagePage struct {
+	Messages []SentMessage
+	Next     *uuid.UUID
+}
+
+// Messages returns page (from 1) of n messages of the conversation, newest first, as far as their content fits on a page.
+// Numbers have no gaps, so a page is a range of the key however far back it lies, and stays that where others were cut
+// short. With before, pages count from the message older than that one. ErrMessageNotFound if before is not a message of
+// this conversation.
+func (s *Store) Messages(ctx context.Context, seat *Seat, n, page int64, before *uuid.UUID) (*MessagePage, error) {
 	newest, err := s.newestBefore(ctx, seat, before)
 	if err != nil {
 		return nil, err
 	}
 	if page-1 > newest/n { // beyond the end; also keeps the product below from overflowing
-		return nil, nil
+		return &MessagePage{}, nil
 	}
 	newest -= (page - 1) * n
 	messages, err := look[SentMessage](ctx, s, `
-		SELECT m.*, a.username AS sender_username FROM messages m JOIN agents a ON a.id = m.sender_id
-		WHERE m.conversation_id = @conversation AND m.number <= @newest AND m.number > @oldest ORDER BY m.number DESC`,
-		pgx.NamedArgs{"conversation": seat.ID, "newest": newest, "oldest": newest - n})
+		SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.created_at, a.username AS sender_username
+		FROM (
+			SELECT o.*, sum(octet_length(o.content)) OVER (ORDER BY o.number DESC ROWS UNBOUNDED PRECEDING) AS size
+			FROM messages o WHERE o.conversation_id = @conversation AND o.number <= @newest AND o.number > @oldest
+		) m JOIN agents a ON a.id = m.sender_id
+		WHERE m.size <= @most OR m.number = @newest ORDER BY m.number DESC`,
+		pgx.NamedArgs{"conversation": seat.ID, "newest": newest, "oldest": newest - n, "most": maxPageContent})
 	if err != nil {
 		return nil, fmt.Errorf("list messages: %w", err)
 	}
-	return messages, nil
+	found := &MessagePage{Messages: messages[:fitting(len(messages), func(i int) string { return messages[i].Content })]}
+	if last := len(found.Messages); last > 0 && int64(last) < min(n, newest) {
+		found.Next = &found.Messages[last-1].ID
+	}
+	return found, nil
 }
 
 // newestBefore is the number at which pages begin: the newest message's, or that of the one older than before.

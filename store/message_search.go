@@ -17,7 +17,7 @@ type bounds struct {
 	messages int   // that the matcher looks at
 	work     int64 // bytes it looks at, times the steps of the pattern: one is a few nanoseconds at worst
 	indexed  int   // messages that the index may name; where there are more, looking at one after the other is as good
-	batch    int64 // messages loaded at a time
+	batch    int64 // messages loaded at a time, and no more of them than a page holds
 }
 
 // With this much work the worst pattern costs one search about what a plain scan of 100,000 messages costs, a fifth of a
@@ -25,7 +25,7 @@ type bounds struct {
 var searchBounds = bounds{messages: 100_000, work: 50_000_000, indexed: 5_000, batch: 500}
 
 // Matches is a page of a message search. SearchedTo is the oldest message that was looked at, if the search ended at
-// its bounds and not at the conversation's first message.
+// its bounds, or where the next match did not fit on the page, and not at the conversation's first message.
 type Matches struct {
 	Messages   []SentMessage
 	SearchedTo *uuid.UUID
@@ -78,7 +78,8 @@ type search struct {
 	worked     int64
 	last       int64 // the number of the message looked at last
 	found      []int64
-	searchedTo int64 // 0: the bounds were not reached
+	room       pageRoom // of what was found
+	searchedTo int64    // 0: the bounds were not reached
 	done       bool
 }
 
@@ -91,11 +92,15 @@ func (s *search) look(batch []Message) {
 		}
 		s.looked++
 		s.worked += int64(len(message.Content)) * int64(s.pattern.size)
+		newer := s.last
 		s.last = message.Number
 		switch {
 		case !s.pattern.matcher.MatchString(message.Content):
 		case s.skip > 0:
 			s.skip--
+		case !s.room.take(message.Content):
+			s.searchedTo, s.done = newer, true
+			return
 		default:
 			s.found = append(s.found, message.Number)
 			if len(s.found) == s.want {
@@ -117,27 +122,33 @@ func (s *Store) candidates(ctx context.Context, conversation uuid.UUID, newest i
 		slices.Sort(numbers)
 		return func() ([]Message, error) {
 			from := max(0, len(numbers)-int(within.batch))
-			batch := numbers[from:]
-			numbers = numbers[:from]
-			if len(batch) == 0 {
+			if len(numbers) == 0 {
 				return nil, nil
 			}
-			return gorm.G[Message](s.db).Raw(`
-				SELECT number, content FROM messages WHERE conversation_id = ? AND number = ANY (CAST(? AS bigint[])) ORDER BY number DESC`,
-				conversation, numbersOf(batch)).Find(ctx)
+			batch, err := s.someContent(ctx, conversation, `number = ANY (CAST(@numbers AS bigint[]))`, map[string]any{"numbers": numbersOf(numbers[from:])})
+			numbers = numbers[:len(numbers)-len(batch)]
+			return batch, err
 		}, nil
 	}
 	// Numbers have no gaps: each batch is a range of the key.
 	return func() ([]Message, error) {
-		from := newest
-		newest = max(0, newest-within.batch)
-		if from <= 0 {
+		if newest <= 0 {
 			return nil, nil
 		}
-		return gorm.G[Message](s.db).Raw(`
-			SELECT number, content FROM messages WHERE conversation_id = ? AND number <= ? AND number > ? ORDER BY number DESC`,
-			conversation, from, newest).Find(ctx)
+		batch, err := s.someContent(ctx, conversation, `number <= @newest AND number > @oldest`, map[string]any{"newest": newest, "oldest": newest - within.batch})
+		newest -= int64(len(batch))
+		return batch, err
 	}, nil
+}
+
+// someContent loads the messages of a conversation that a condition names, newest first, as many as a page holds.
+func (s *Store) someContent(ctx context.Context, conversation uuid.UUID, condition string, values map[string]any) ([]Message, error) {
+	values["conversation"], values["most"] = conversation, maxPageContent
+	return gorm.G[Message](s.db).Raw(`
+		SELECT number, content FROM (
+			SELECT number, content, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
+			FROM messages WHERE conversation_id = @conversation AND `+condition+` WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
+		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`, values).Find(ctx)
 }
 
 const lookUp = `

@@ -176,7 +176,7 @@ func TestSearchMessagesAtTheBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, message := range all {
+	for _, message := range all.Messages {
 		ids[message.ID] = message.Number
 	}
 	for _, test := range []struct {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -58,7 +59,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		pool.Close()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	s := &Store{pool: pool, db: db, owner: newOwner(), agents: &agentCache{}, chats: &chatCache{}}
+	s := &Store{pool: pool, db: db, owner: newOwner(), agents: newAgentCache(time.Now), chats: &chatCache{}}
 	s.begins, s.deliveries, s.sends = &batcher{run: s.beginAll}, &batcher{run: s.deliverAll}, &batcher{run: s.sendUnheld}
 	return s, nil
 }

@@ -135,10 +135,11 @@ func TestNumbersHaveNoGaps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	messages, err := s.Messages(t.Context(), seat, 1000, 1, nil)
+	page, err := s.Messages(t.Context(), seat, 1000, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	messages := page.Messages
 	if want := senders * each * 4 / 5; len(messages) != want || seat.LastNumber != int64(want) {
 		t.Fatalf("there are %d messages and the counter says %d, want %d", len(messages), seat.LastNumber, want)
 	}

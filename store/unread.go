@@ -17,13 +17,16 @@ type UnreadMessage struct {
 	Kind string
 }
 
-// Unread is a page of unread messages, oldest first, and how many there are in all.
+// Unread is a page of unread messages, oldest first, and how many there are in all. CutShort tells that more messages
+// belong on the page than their content lets fit.
 type Unread struct {
 	Messages []UnreadMessage
 	Total    int64
+	CutShort bool
 }
 
-// Unread returns page (from 1) of size unread messages of the agent over all its conversations. It changes nothing.
+// Unread returns page (from 1) of size unread messages of the agent over all its conversations, as far as their content
+// fits on a page. It changes nothing.
 func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
 	// What is new is known from counters alone. Of each conversation with news at most as many keys are read as the page
 	// and those before it can hold, and never more than are unread there: the scan ends with the last unread message,
@@ -32,7 +35,7 @@ func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (
 	rows, err := look[struct { // an empty page is one row with the total alone
 		Total                         int64
 		ConversationID, ID, SenderID  *uuid.UUID
-		Number                        *int64
+		Number, Whole                 *int64
 		Content, Kind, SenderUsername *string
 		CreatedAt                     *time.Time
 	}](ctx, s, `
@@ -44,29 +47,36 @@ func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (
 			SELECT CAST(coalesce(sum(unread), 0) AS bigint) AS total FROM news
 		), page AS (
 			SELECT n.kind, key.* FROM total t CROSS JOIN news n CROSS JOIN LATERAL (
-				SELECT o.conversation_id, o.number, o.created_at FROM messages o
+				SELECT o.conversation_id, o.number, o.created_at, octet_length(o.content) AS size FROM messages o
 				WHERE o.conversation_id = n.conversation_id AND o.number > n.read_number AND o.sender_id <> @agent
 				ORDER BY o.number LIMIT least(n.unread, CAST(@skip AS bigint) + CAST(@size AS bigint))
 			) key
 			WHERE t.total > @skip
 			ORDER BY key.created_at, key.conversation_id, key.number LIMIT @size OFFSET @skip
+		), measured AS (
+			SELECT page.*, count(*) OVER () AS whole, row_number() OVER along AS position, sum(size) OVER along AS sum
+			FROM page WINDOW along AS (ORDER BY created_at, conversation_id, number ROWS UNBOUNDED PRECEDING)
 		)
-		SELECT t.total, p.kind, o.*, a.username AS sender_username
-		FROM total t LEFT JOIN (page p JOIN messages o ON o.conversation_id = p.conversation_id AND o.number = p.number JOIN agents a ON a.id = o.sender_id) ON true
+		SELECT t.total, p.kind, p.whole, o.conversation_id, o.number, o.id, o.sender_id, o.content, o.created_at, a.username AS sender_username
+		FROM total t LEFT JOIN (
+			(SELECT * FROM measured WHERE sum <= @most OR position = 1) p
+			JOIN messages o ON o.conversation_id = p.conversation_id AND o.number = p.number JOIN agents a ON a.id = o.sender_id
+		) ON true
 		ORDER BY o.created_at, o.conversation_id, o.number`,
-		pgx.NamedArgs{"agent": agent, "skip": (page - 1) * size, "size": size})
+		pgx.NamedArgs{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent})
 	if err != nil {
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
-	unread := &Unread{}
-	for _, row := range rows {
-		unread.Total = row.Total
-		if row.Number != nil {
-			unread.Messages = append(unread.Messages, UnreadMessage{Kind: *row.Kind, SentMessage: SentMessage{SenderUsername: *row.SenderUsername, Message: Message{
-				ConversationID: *row.ConversationID, Number: *row.Number, ID: *row.ID, SenderID: *row.SenderID, Content: *row.Content, CreatedAt: *row.CreatedAt,
-			}}})
-		}
+	unread := &Unread{Total: rows[0].Total}
+	if rows[0].Number == nil {
+		return unread, nil
 	}
+	for _, row := range rows[:fitting(len(rows), func(i int) string { return *rows[i].Content })] {
+		unread.Messages = append(unread.Messages, UnreadMessage{Kind: *row.Kind, SentMessage: SentMessage{SenderUsername: *row.SenderUsername, Message: Message{
+			ConversationID: *row.ConversationID, Number: *row.Number, ID: *row.ID, SenderID: *row.SenderID, Content: *row.Content, CreatedAt: *row.CreatedAt,
+		}}})
+	}
+	unread.CutShort = int64(len(unread.Messages)) < *rows[0].Whole
 	return unread, nil
 }
 

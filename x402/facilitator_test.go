@@ -210,7 +210,8 @@ func TestSettle(t *testing.T) {
 		{"HTML", []http.HandlerFunc{says(200, `<html>`)}, nil, unknown, 1},
 		{"nothing", []http.HandlerFunc{says(200, ``)}, nil, unknown, 1},
 		{"status 500", []http.HandlerFunc{says(500, `{"error":"oops"}`)}, nil, unknown, 1},
-		{"status 429", []http.HandlerFunc{says(429, ``)}, nil, unknown, 1},
+		{"status 429", []http.HandlerFunc{says(429, ``)}, nil, &UnknownOutcome{NotSent: true, RetryAfter: time.Second}, 1},
+		{"429 with Retry-After", []http.HandlerFunc{busy("7")}, nil, &UnknownOutcome{NotSent: true, RetryAfter: 7 * time.Second}, 1},
 		{"a redirect", []http.HandlerFunc{redirects}, nil, unknown, 1},
 		{"hung up", []http.HandlerFunc{hangsUp}, nil, unknown, 1},
 	} {
@@ -230,7 +231,7 @@ func TestSettle(t *testing.T) {
 				if outcome.Err == nil || strings.Contains(outcome.Error(), "oops") {
 					t.Errorf("the unknown outcome says %v, want a cause without the facilitator's words", outcome)
 				}
-				if diff := cmp.Diff(*row.unknown, UnknownOutcome{outcome.NotSent, outcome.Reason, outcome.Transaction, nil}); diff != "" {
+				if diff := cmp.Diff(*row.unknown, UnknownOutcome{outcome.NotSent, outcome.RetryAfter, outcome.Reason, outcome.Transaction, nil}); diff != "" {
 					t.Errorf("the unknown outcome (-want +got):\n%s", diff)
 				}
 			}
@@ -238,6 +239,14 @@ func TestSettle(t *testing.T) {
 				t.Errorf("the facilitator was called %d times, want %d", n, row.calls)
 			}
 		})
+	}
+}
+
+// busy answers 429.
+func busy(retryAfter string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", retryAfter)
+		w.WriteHeader(http.StatusTooManyRequests)
 	}
 }
 

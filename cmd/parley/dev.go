@@ -25,11 +25,16 @@ type dev struct {
 	FacilitatorListen string `default:"127.0.0.1:8403" help:"Where the play-money payment network listens (loopback only)."`
 	Data              string `default:".parley" help:"Folder of the database and of the play-money ledger; both survive restarts."`
 	DatabaseURL       string `env:"PARLEY_DEV_DATABASE_URL" placeholder:"URL" help:"Use this PostgreSQL instead of an own one."`
+	Limits            limits `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
 }
 
 func (d *dev) Run(ctx context.Context, to console) error {
+	limits, err := d.Limits.config(nil)
+	if err != nil {
+		return err
+	}
 	world, err := startWorld(ctx, worldOptions{
-		listen: d.Listen, facilitatorListen: d.FacilitatorListen, data: d.Data, databaseURL: d.DatabaseURL, progress: to.err, log: newLog(to.err),
+		listen: d.Listen, facilitatorListen: d.FacilitatorListen, data: d.Data, databaseURL: d.DatabaseURL, limits: limits, progress: to.err, log: newLog(to.err),
 	})
 	if err != nil {
 		return err
@@ -69,6 +74,7 @@ type worldOptions struct {
 	data                      string // folder
 	databaseURL               string // empty: an own PostgreSQL in data
 	volatile                  bool   // the data will be thrown away
+	limits                    server.Limits
 	progress                  io.Writer
 	log                       *slog.Logger
 }
@@ -131,7 +137,7 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 
 	play, _ := x402.LookupNetwork(x402.NetworkBaseSepolia)
 	w.url, w.facilitatorURL = "http://"+listener.Addr().String(), "http://"+facilitatorListener.Addr().String()
-	config := server.Config{BaseURL: w.url, Network: play, PayTo: devnet.Payee, FacilitatorURL: w.facilitatorURL, Skill: skill{}.config()}
+	config := server.Config{BaseURL: w.url, Network: play, PayTo: devnet.Payee, FacilitatorURL: w.facilitatorURL, Skill: skill{}.config(), Limits: options.limits}
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.stopServer = cancel
 	ready := make(chan struct{})

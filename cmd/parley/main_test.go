@@ -282,7 +282,7 @@ func TestServe(t *testing.T) {
 	_ = listener.Close()
 	began := time.Now()
 	server := start(t, []string{"PARLEY_DATABASE_URL=" + url, "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" + x402.NetworkBaseSepolia},
-		"serve", "--facilitator-url", play.url+"/", "--listen", address)
+		"serve", "--facilitator-url", play.url+"/", "--rpc-url", play.url+"/rpc", "--listen", address)
 	t.Logf("ready after %v", time.Since(began))
 	server.register(t, 2, "carol")
 	if got := server.balance(t, devnet.Payee); got != "1000000" {
@@ -307,6 +307,9 @@ func TestServeNamesWhatIsMissing(t *testing.T) {
 		{[]string{"--payee=bob"}, []string{"--payee (PARLEY_PAYEE), the address 0x…"}},
 		{[]string{"--listen=0.0.0.0:80"}, []string{"--base-url"}},
 		{[]string{"--network=eip155:31337"}, []string{"--asset ", "--asset-name", "--asset-version"}},
+		{[]string{"--limit-wallet-burst=0"}, []string{"--limit-wallet-rate and --limit-wallet-burst above 0"}},
+		{[]string{"--limit-connections=-1"}, []string{"--limit-connections and --limit-connections-per-address above 0"}},
+		{[]string{"--trusted-proxies=10.0.0.0/8,proxy"}, []string{"--trusted-proxies (PARLEY_TRUSTED_PROXIES) as addresses or networks such as 10.0.0.0/8, not proxy"}},
 		{[]string{"--network=base", "--asset=0x036CbD53842c5426634e7929541eC2318f3dCF7e"}, []string{"--network (PARLEY_NETWORK) in the form eip155:8453"}},
 	} {
 		var out, errs bytes.Buffer

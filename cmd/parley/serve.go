@@ -23,19 +23,21 @@ import (
 
 // serve is production: everything that concerns money is said by the operator, nothing is guessed.
 type serve struct {
-	DatabaseURL    string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
-	Payee          string `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that is paid."`
-	FacilitatorURL string `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles."`
-	Network        string `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
-	Asset          string `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
-	AssetName      string `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
-	AssetVersion   string `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
-	Listen         string `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Where to listen."`
-	BaseURL        string `env:"PARLEY_BASE_URL" placeholder:"URL" help:"How callers reach the server; in the contract and in every price. Needed unless it listens on loopback."`
-	RPCURL         string `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain: it says what a wallet holds, and what became of a payment whose settlement was not answered. The play-money network has one at its path /rpc."`
-	AdminListen    string `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Where to serve /metrics, /livez and /readyz; nowhere by default."`
-	LegacyX402     bool   `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read and new ones warn about."`
-	Skill          skill  `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
+	DatabaseURL    string   `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
+	Payee          string   `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that is paid."`
+	FacilitatorURL string   `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles."`
+	Network        string   `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
+	Asset          string   `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
+	AssetName      string   `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
+	AssetVersion   string   `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
+	Listen         string   `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Where to listen."`
+	BaseURL        string   `env:"PARLEY_BASE_URL" placeholder:"URL" help:"How callers reach the server; in the contract and in every price. Needed unless it listens on loopback."`
+	RPCURL         string   `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain: it says what a wallet holds, and what became of a payment whose settlement was not answered. The play-money network has one at its path /rpc."`
+	AdminListen    string   `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Where to serve /metrics, /livez and /readyz; nowhere by default."`
+	TrustedProxies []string `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"The networks of the proxies in front of the server. X-Forwarded-For is read only behind them; without this setting all callers behind a proxy share one limit."`
+	Limits         limits   `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
+	LegacyX402     bool     `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read and new ones warn about."`
+	Skill          skill    `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
 }
 
 // skill is what GET /skill tells.
@@ -84,11 +86,15 @@ func (s *serve) config() (server.Config, error) {
 	}
 	need(isHTTP(base), "--base-url (PARLEY_BASE_URL), the http(s) address that callers use")
 	need(isHTTP(s.RPCURL), "--rpc-url (PARLEY_RPC_URL), the http(s) address of a JSON-RPC endpoint of the chain")
+	limits, err := s.Limits.config(s.TrustedProxies)
+	if err != nil {
+		missing = append(missing, err.Error())
+	}
 	if missing != nil {
 		return server.Config{}, errors.New("cannot serve without " + strings.Join(missing, "; "))
 	}
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.FacilitatorURL, "/"),
-		Skill: s.Skill.config(), LegacyX402: s.LegacyX402}, nil
+		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Limits: limits}, nil
 }
 
 func isHTTP(text string) bool {

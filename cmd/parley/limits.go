@@ -1,0 +1,60 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"strings"
+
+	"github.com/parley-chat/parley/server"
+)
+
+// limits bound what callers may cost that do not pay. The defaults are those of server.DefaultLimits, which dev uses.
+type limits struct {
+	AddressRate  float64 `env:"LIMIT_ADDRESS_RATE" default:"100" placeholder:"N" help:"Calls a second that one client address (an IPv4 address or an IPv6 /64) may make without paying (${default}). Paid calls are not counted."`
+	AddressBurst int     `env:"LIMIT_ADDRESS_BURST" default:"1000" placeholder:"N" help:"How many of them at once (${default})."`
+	AccountRate  float64 `env:"LIMIT_ACCOUNT_RATE" default:"20" placeholder:"N" help:"Calls a second of one account that end without a charge (${default})."`
+	AccountBurst int     `env:"LIMIT_ACCOUNT_BURST" default:"200" placeholder:"N" help:"How many of them at once (${default})."`
+	WalletRate   float64 `env:"LIMIT_WALLET_RATE" default:"20" placeholder:"N" help:"Calls a second with a payment of one wallet that end without a charge (${default})."`
+	WalletBurst  int     `env:"LIMIT_WALLET_BURST" default:"200" placeholder:"N" help:"How many of them at once (${default})."`
+
+	Connections           int `env:"LIMIT_CONNECTIONS" default:"4096" placeholder:"N" help:"Open connections (${default}). Where there is no room, a new one takes the place of one without a request."`
+	ConnectionsPerAddress int `env:"LIMIT_CONNECTIONS_PER_ADDRESS" default:"1024" placeholder:"N" help:"Open connections of one client address (${default})."`
+}
+
+// config reads the limits and the trusted proxies, or names the settings that are none.
+func (l limits) config(trusted []string) (server.Limits, error) {
+	var wrong []string
+	need := func(ok bool, text string) {
+		if !ok {
+			wrong = append(wrong, text)
+		}
+	}
+	config := server.Limits{
+		Address:     server.Rate{PerSecond: l.AddressRate, Burst: l.AddressBurst},
+		Account:     server.Rate{PerSecond: l.AccountRate, Burst: l.AccountBurst},
+		Wallet:      server.Rate{PerSecond: l.WalletRate, Burst: l.WalletBurst},
+		Connections: l.Connections, ConnectionsPerAddress: l.ConnectionsPerAddress,
+	}
+	for _, limit := range []struct {
+		name string
+		rate server.Rate
+	}{{"address", config.Address}, {"account", config.Account}, {"wallet", config.Wallet}} {
+		need(limit.rate.PerSecond > 0 && limit.rate.PerSecond <= math.MaxInt32 && limit.rate.Burst > 0,
+			fmt.Sprintf("--limit-%[1]s-rate and --limit-%[1]s-burst above 0", limit.name))
+	}
+	need(l.Connections > 0 && l.ConnectionsPerAddress > 0, "--limit-connections and --limit-connections-per-address above 0")
+	for _, text := range trusted {
+		proxy, err := netip.ParsePrefix(text)
+		if address, addressErr := netip.ParseAddr(text); err != nil && addressErr == nil {
+			proxy, err = netip.PrefixFrom(address, address.BitLen()), nil
+		}
+		need(err == nil, "--trusted-proxies (PARLEY_TRUSTED_PROXIES) as addresses or networks such as 10.0.0.0/8, not "+text)
+		config.TrustedProxies = append(config.TrustedProxies, proxy.Masked())
+	}
+	if wrong != nil {
+		return server.Limits{}, errors.New(strings.Join(wrong, "; "))
+	}
+	return config, nil
+}

@@ -1,0 +1,239 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/x402"
+)
+
+// listen serves the world's server on a port, with the limits of connections that Serve sets, and returns the port's
+// address.
+func (w *world) listen() string {
+	w.t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.server.Serve(ctx, listener) }()
+	w.t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.url = "http://" + listener.Addr().String()
+	return listener.Addr().String()
+}
+
+// dial opens a connection and sends a text.
+func (w *world) dial(address, text string) net.Conn {
+	w.t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = conn.Close() })
+	_, _ = io.WriteString(conn, text) // the server may refuse it before the end
+	return conn
+}
+
+// told reads the answer of a connection, or says how it ended.
+func told(conn net.Conn, patience time.Duration) (status int, text string) {
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	raw, _ := io.ReadAll(response.Body)
+	return response.StatusCode, fmt.Sprint(response.Header, string(raw))
+}
+
+// closedWithin tells whether the server ends the connection.
+func closedWithin(conn net.Conn, patience time.Duration) bool {
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	_, err := io.Copy(io.Discard, conn)
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+const head = "GET /skill HTTP/1.1\r\nHost: parley.test\r\n"
+
+// TestHeadersAreBounded: more than 64 KiB or 200 lines of headers are refused at once.
+func TestHeadersAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	address := w.listen()
+	for name, headers := range map[string]string{
+		"a long header": "X-Long: " + strings.Repeat("x", 80<<10) + "\r\n",
+		"many headers":  strings.Repeat("a:\r\n", 15_000),
+		"many names": func() (all string) {
+			for i := range 1000 {
+				all += fmt.Sprintf("a%d:\r\n", i)
+			}
+			return all
+		}(),
+	} {
+		if status, text := told(w.dial(address, head+headers), 3*time.Second); status != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("%s: %d %s, want 431", name, status, text)
+		}
+	}
+	for name, headers := range map[string]string{
+		"60 KiB": "X-Long: " + strings.Repeat("x", 60<<10) + "\r\n",
+		"150":    strings.Repeat("X-Short: x\r\n", 150),
+	} {
+		conn := w.dial(address, strings.Repeat(head+headers+"\r\n", 2)) // twice: the count begins anew
+		if status, text := told(conn, 3*time.Second); status != http.StatusOK {
+			t.Errorf("%s of headers: %d %s, want 200", name, status, text)
+		}
+	}
+	body := "{" + strings.Repeat("\n", 500) + `"username":"alice"}` // lines that are no headers
+	if a := w.call(http.MethodPost, "/agent/profile", body); a.status != http.StatusPaymentRequired {
+		t.Errorf("a body of 500 lines: %v, want 402", a)
+	}
+}
+
+// TestUnfinishedHeadersCostLittle: 150 callers that begin to send as much as they may take a few MB, and their
+// connections are closed after five seconds. It runs alone, because it looks at the memory of the process.
+func TestUnfinishedHeadersCostLittle(t *testing.T) {
+	w := newWorld(t)
+	address := w.listen()
+	var conns []net.Conn
+	for name, headers := range map[string]string{
+		"one long header": "X-Long: " + strings.Repeat("x", 60<<10),
+		"short headers":   strings.Repeat("a:\r\n", 190) + "b: ",
+	} {
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range 150 {
+			conns = append(conns, w.dial(address, head+headers))
+		}
+		time.Sleep(300 * time.Millisecond)
+		runtime.ReadMemStats(&after)
+		took := int64(after.HeapAlloc) - int64(before.HeapAlloc) // with what is garbage by now
+		t.Logf("%s: %d KiB for 150 connections, %d KiB were allocated", name, took>>10, (after.TotalAlloc-before.TotalAlloc)>>10)
+		if took > 48<<20 {
+			t.Errorf("%s: 150 connections take %d MiB, want a few", name, took>>20)
+		}
+	}
+	for _, conn := range conns {
+		if !closedWithin(conn, 7*time.Second) {
+			t.Fatal("a connection with unfinished headers is open after seven seconds")
+		}
+	}
+	// All that many connections together hold is bounded, too.
+	for range 600 {
+		w.dial(address, head+"X-Long: "+strings.Repeat("x", 60<<10))
+	}
+	time.Sleep(300 * time.Millisecond)
+	if metrics := w.admin("/metrics"); strings.Contains(metrics, "parley_connections_displaced_total 0\n") {
+		t.Error("600 unfinished headers of 60 KiB displace none of them")
+	}
+	if a := w.call(http.MethodGet, "/skill", ""); a.status != http.StatusOK {
+		t.Errorf("an honest caller beside them: %v", a)
+	}
+}
+
+// TestSlowBodiesEnd: a body that does not come ends the request.
+func TestSlowBodiesEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	conn := w.dial(w.listen(), "POST /agent/profile HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	if status, text := told(conn, 13*time.Second); status != http.StatusBadRequest || !strings.Contains(text, "the body broke off") {
+		t.Errorf("a body that does not come: %d %s, want 400", status, text)
+	}
+}
+
+// TestNewcomersFindRoom: who holds connections open without asking anything keeps nobody out, at its own address or at
+// others, and holds no more than it may.
+func TestNewcomersFindRoom(t *testing.T) {
+	t.Parallel()
+	for name, limits := range map[string]server.Limits{
+		"an address": {ConnectionsPerAddress: 8},
+		"all":        {Connections: 8, ConnectionsPerAddress: 1000},
+	} {
+		w := newWorld(t, withLimits(limits))
+		address := w.listen()
+		for range 50 {
+			w.dial(address, "") // silent
+			w.dial(address, head)
+		}
+		if a := w.call(http.MethodGet, "/skill", ""); a.status != http.StatusOK {
+			t.Errorf("%s: a newcomer: %v, want 200", name, a)
+		}
+		w.http.CloseIdleConnections()
+		var open, displaced int
+		for line := range strings.Lines(w.admin("/metrics")) {
+			_, _ = fmt.Sscanf(line, "parley_connections_open %d", &open)
+			_, _ = fmt.Sscanf(line, "parley_connections_displaced_total %d", &displaced)
+		}
+		if open > 8 || displaced < 90 {
+			t.Errorf("%s: %d connections are open and %d were displaced, want at most 8 open", name, open, displaced)
+		}
+	}
+}
+
+// TestNoRoomIsToldCheaply: where every connection has a request, a further one is refused with 503 at once; a trusted
+// proxy is not held to the limit of an address.
+func TestNoRoomIsToldCheaply(t *testing.T) {
+	t.Parallel()
+	for _, trusted := range []bool{false, true} {
+		limits := server.Limits{ConnectionsPerAddress: 2}
+		if trusted {
+			limits.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		}
+		w := newWorld(t, withLimits(limits))
+		alice := w.agent("alice")
+		const profile, body = "/agent/profile", `{"username":"alice"}`
+		var payments []string
+		for range 2 {
+			payments = append(payments, w.sign(alice.wallet, profile))
+		}
+		release, settling := make(chan struct{}), make(chan struct{}, 2)
+		mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path == "/settle" {
+				settling <- struct{}{}
+				<-release
+			}
+			return false
+		})
+		address := w.listen()
+		var busy []net.Conn
+		for _, payment := range payments {
+			busy = append(busy, w.dial(address, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-KEY: %s\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s",
+				profile, alice.key, x402.HeaderPaymentSignature, payment, len(body), body)))
+			<-settling
+		}
+		status, text := told(w.dial(address, head+"\r\n"), 3*time.Second)
+		if trusted && status != http.StatusOK {
+			t.Errorf("a third connection of a trusted proxy: %d %s, want 200", status, text)
+		} else if !trusted && (status != http.StatusServiceUnavailable || !strings.Contains(text, `"code":"unavailable"`) || !strings.Contains(text, "Retry-After:[1]")) {
+			t.Errorf("a third connection beside two at work: %d %s, want 503 with Retry-After", status, text)
+		}
+		close(release)
+		for _, conn := range busy {
+			if status, text := told(conn, 10*time.Second); status != http.StatusOK {
+				t.Errorf("a call that was at work: %d %s, want 200", status, text)
+			}
+		}
+		mend()
+		if metrics := w.admin("/metrics"); !trusted && !strings.Contains(metrics, "parley_connections_refused_total 1\n") {
+			t.Error("the metrics do not count the refusal")
+		}
+	}
+}

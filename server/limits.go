@@ -1,0 +1,135 @@
+package server
+
+import (
+	"regexp/syntax"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+const (
+	maxBody      = 256 << 10 // the contract's limit of a body, in bytes
+	minBodyLimit = 16 << 10  // cheap to read, so that a text that is somewhat too long gets a 400 that names its field
+	maxDetails   = 20        // the contract's limit of details
+	maxEntries   = 100       // the contract's limit of an array in a request
+	maxErrorBody = 16 << 10  // bytes of an error's body, whatever was sent
+	maxMessage   = 2 << 10   // bytes of an error's message
+	maxReason    = 256       // bytes of a reason in PAYMENT-REQUIRED and PAYMENT-RESPONSE
+
+	// White space and punctuation around each value, and around the body. Indented JSON needs less.
+	spacePerValue = 32
+	spacePerBody  = 1 << 10
+)
+
+// bodyBounds say how large a request of an operation can be. What is larger is refused before it is held against the
+// schema, because the validator makes an error of each element that is wrong.
+type bodyBounds struct {
+	bytes   int // of the body
+	entries int // of an array
+	members int // of an object: those of the schema and as many unknown ones as an error lists
+}
+
+// boundsOf computes the bounds from the schema of the operation's body.
+func boundsOf(described *openapi3.Operation) bodyBounds {
+	bounds := bodyBounds{members: maxDetails, entries: maxEntries}
+	size := 0
+	if described.RequestBody != nil {
+		if media := described.RequestBody.Value.Content["application/json"]; media != nil {
+			size = bounds.add(media.Schema.Value)
+		}
+	}
+	size = (size + spacePerBody + 1023) &^ 1023 // full KiB: a number that a person can remember
+	bounds.bytes = min(max(size, minBodyLimit), maxBody)
+	return bounds
+}
+
+// add extends the bounds by a schema, and returns how many bytes its values can have, or maxBody where the schema sets
+// no limit.
+func (b *bodyBounds) add(schema *openapi3.Schema) int {
+	size := spacePerValue
+	switch {
+	case schema.Type.Is(openapi3.TypeObject):
+		b.members = max(b.members, len(schema.Properties)+maxDetails)
+		for name, property := range schema.Properties {
+			size += len(name) + b.add(property.Value)
+		}
+	case schema.Type.Is(openapi3.TypeArray):
+		entries := maxBody
+		if schema.MaxItems != nil && *schema.MaxItems < maxBody {
+			entries = int(*schema.MaxItems)
+		}
+		b.entries = max(b.entries, entries)
+		size += entries * b.add(schema.Items.Value)
+	case schema.Type.Is(openapi3.TypeString):
+		size += stringSize(schema)
+	} // numbers and booleans fit into the space for punctuation
+	return min(size, maxBody)
+}
+
+// stringSize is how many bytes a string of the schema can have in JSON: a code point takes 6 bytes (\u00e9), or 12
+// beyond the basic plane.
+func stringSize(schema *openapi3.Schema) int {
+	const escaped, escapedPair = 6, 12
+	runes, width := maxBody, escapedPair
+	if schema.MaxLength != nil && *schema.MaxLength < maxBody {
+		runes = int(*schema.MaxLength)
+	}
+	if pattern, err := syntax.Parse(schema.Pattern, syntax.Perl); schema.Pattern != "" && err == nil {
+		longest, highest := longestMatch(pattern)
+		runes = min(runes, longest)
+		if highest <= 0xFFFF {
+			width = escaped
+		}
+	}
+	return min(runes*width, maxBody)
+}
+
+// longestMatch is how many code points the longest match of an anchored pattern has (maxBody where there is no limit)
+// and the highest of them.
+func longestMatch(pattern *syntax.Regexp) (runes int, highest rune) {
+	switch pattern.Op {
+	case syntax.OpLiteral:
+		for _, r := range pattern.Rune {
+			highest = max(highest, r)
+		}
+		return len(pattern.Rune), highest
+	case syntax.OpCharClass:
+		return 1, pattern.Rune[len(pattern.Rune)-1]
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return 1, unicode.MaxRune
+	case syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpEmptyMatch, syntax.OpNoMatch,
+		syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+		return 0, 0
+	}
+	for _, sub := range pattern.Sub {
+		length, top := longestMatch(sub)
+		highest = max(highest, top)
+		if pattern.Op == syntax.OpAlternate {
+			runes = max(runes, length)
+		} else {
+			runes += length
+		}
+	}
+	switch {
+	case pattern.Op == syntax.OpStar, pattern.Op == syntax.OpPlus, pattern.Op == syntax.OpRepeat && pattern.Max < 0:
+		return maxBody, highest
+	case pattern.Op == syntax.OpRepeat:
+		runes *= pattern.Max
+	}
+	return min(runes, maxBody), highest
+}
+
+const ellipsis = "…"
+
+// shorten cuts a text that a caller may have sent to at most so many bytes.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	end := most - len(ellipsis)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + ellipsis
+}

@@ -1,0 +1,162 @@
+package server
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// TestTokensAreGivenBack pins what buckets.give needs of golang.org/x/time/rate: a negative number gives tokens back, and
+// a bucket never holds more than its burst.
+func TestTokensAreGivenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limit := newBuckets[string]("address", "", Rate{PerSecond: 1, Burst: 3})
+		left := func() (n int) {
+			for {
+				if _, ok := limit.take("a"); !ok {
+					return n
+				}
+				n++
+			}
+		}
+		if got := left(); got != 3 {
+			t.Errorf("a new bucket has %d tokens, want 3", got)
+		}
+		limit.give("a")
+		limit.give("a")
+		if got := left(); got != 2 {
+			t.Errorf("after two were given back there are %d, want 2", got)
+		}
+		for range 10 {
+			limit.give("a")
+		}
+		if got := left(); got != 3 {
+			t.Errorf("after ten were given back there are %d, want the burst of 3", got)
+		}
+		limit.charge("a")
+		limit.charge("a")
+		limit.give("a")
+		limit.give("a") // what it owed
+		if wait, ok := limit.take("a"); ok || wait <= 0 || wait > time.Second {
+			t.Errorf("the next token comes in %v, want within a second", wait)
+		}
+		time.Sleep(2 * time.Second)
+		if got := left(); got != 2 {
+			t.Errorf("after two seconds there are %d, want 2", got)
+		}
+	})
+}
+
+// TestBucketsAreBounded: what is remembered of strangers has an end.
+func TestBucketsAreBounded(t *testing.T) {
+	t.Parallel()
+	limit := newBuckets[int]("address", "", Rate{PerSecond: 1, Burst: 1})
+	for i := range 3 * manyBuckets {
+		limit.take(i)
+	}
+	if got := limit.all.Len(); got != manyBuckets {
+		t.Errorf("%d buckets are remembered, want %d", got, manyBuckets)
+	}
+}
+
+func TestWalletsAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		wallets, keys := newWallets(), newPayingKeys()
+		const wallet = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+		account := uuid.New()
+		if wallets.settledLately(wallet) {
+			t.Error("a wallet that never paid has settled lately")
+		}
+		wallets.settled(wallet)
+		keys.paid([32]byte{}, account)
+		if !wallets.settledLately(strings.ToLower(wallet)) {
+			t.Error("a wallet that has just paid has not settled lately")
+		}
+		time.Sleep(paidFor)
+		if wallets.settledLately(wallet) {
+			t.Error("a wallet that paid ten minutes ago has settled lately")
+		}
+	})
+}
+
+// TestTANTries: five wrong ones in ten minutes, of whoever makes them.
+func TestTANTries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tries := newTANTries()
+		for i := range wrongTANs {
+			if _, ok := tries.allowed("0xa"); !ok {
+				t.Fatalf("the try after %d wrong ones is refused", i)
+			}
+			tries.wrong("0xa")
+			time.Sleep(time.Minute)
+		}
+		if wait, ok := tries.allowed("0xa"); ok || wait != 5*time.Minute {
+			t.Errorf("after five wrong ones in five minutes: %v %v, want to wait five minutes", wait, ok)
+		}
+		if _, ok := tries.allowed("0xb"); !ok {
+			t.Error("the tries of one wallet count against another")
+		}
+		time.Sleep(5 * time.Minute)
+		if _, ok := tries.allowed("0xa"); !ok {
+			t.Error("ten minutes after the first wrong one a try is refused")
+		}
+		tries.wrong("0xa")
+		if _, ok := tries.allowed("0xa"); !ok {
+			t.Error("the count does not begin anew")
+		}
+	})
+}
+
+// TestTooManyTANs: the 429 tells when to come again, and which limit it is.
+func TestTooManyTANs(t *testing.T) {
+	t.Parallel()
+	s := &Server{metrics: newMetrics(nil, nil)}
+	header := http.Header{}
+	p := s.tooManyTANs(90 * time.Second)
+	p.limit.tell(header, p.retryAfter)
+	if p.status != http.StatusTooManyRequests || p.retryAfter != 90 || header.Get("RateLimit-Policy") != `"tan";q=5;w=600` || header.Get("RateLimit") != `"tan";r=0;t=90` {
+		t.Errorf("too many wrong TANs: %+v %v", p, header)
+	}
+}
+
+// TestClientAddress: X-Forwarded-For is believed as far as trusted proxies wrote it, and no further.
+func TestClientAddress(t *testing.T) {
+	t.Parallel()
+	s := &Server{config: Config{Limits: Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}}}
+	for _, test := range []struct {
+		name, remote string
+		forwarded    []string
+		want         string
+	}{
+		{"nobody in between", "203.0.113.7:4000", nil, "203.0.113.7/32"},
+		{"a stranger who claims to be another", "203.0.113.7:4000", []string{"198.51.100.1"}, "203.0.113.7/32"},
+		{"a proxy", "10.0.0.1:4000", []string{"198.51.100.1"}, "198.51.100.1/32"},
+		{"a proxy behind a proxy", "10.0.0.1:4000", []string{"198.51.100.1, 10.0.0.2"}, "198.51.100.1/32"},
+		{"in two lines", "10.0.0.1:4000", []string{"192.0.2.1, 198.51.100.1", "10.0.0.3,10.0.0.2"}, "198.51.100.1/32"},
+		{"an address that the caller wrote", "10.0.0.1:4000", []string{"127.0.0.1, 198.51.100.1"}, "198.51.100.1/32"},
+		{"with a port", "10.0.0.1:4000", []string{"198.51.100.1:5000"}, "198.51.100.1/32"},
+		{"an IPv6 address", "10.0.0.1:4000", []string{"2001:db8:1:2:3:4:5:6"}, "2001:db8:1:2::/64"},
+		{"in brackets", "[fd00::1]:4000", []string{"[2001:db8:1:2:3:4:5:6]:443"}, "2001:db8:1:2::/64"},
+		{"IPv4 in IPv6", "[::ffff:10.0.0.1]:4000", []string{"::ffff:198.51.100.1"}, "198.51.100.1/32"},
+		{"no address", "10.0.0.1:4000", []string{"198.51.100.1, unknown"}, "10.0.0.1/32"},
+		{"nothing", "10.0.0.1:4000", nil, "10.0.0.1/32"},
+		{"only proxies", "10.0.0.1:4000", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3/32"},
+		{"commas", "10.0.0.1:4000", []string{strings.Repeat(",", 60_000)}, "10.0.0.1/32"},
+	} {
+		r := &http.Request{RemoteAddr: test.remote, Header: http.Header{"X-Forwarded-For": test.forwarded}}
+		if got := addressFrom(withAddress(t.Context(), s.clientAddress(r))); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+	if got := addressFrom(t.Context()); got != "" {
+		t.Errorf("where no client waits the address is %q", got)
+	}
+}

@@ -1,0 +1,314 @@
+package server_test
+
+import (
+	"crypto/ecdsa"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/crypto"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/x402"
+)
+
+// withLimits runs the server with other limits.
+func withLimits(limits server.Limits) setting {
+	return func(config *server.Config, _ *server.Chain, _ string) { config.Limits = limits }
+}
+
+// withoutLimits lets one address send as many unpaid calls as a benchmark or a fuzzer makes.
+var withoutLimits = withLimits(server.Limits{Address: plenty, Account: plenty, Wallet: plenty})
+
+var plenty = server.Rate{PerSecond: 1_000_000, Burst: 1_000_000}
+
+// few is a rate that a test uses up and that does not come back while it runs.
+func few(burst int) server.Rate { return server.Rate{PerSecond: 0.001, Burst: burst} }
+
+// wantLimited fails unless the answer is the 429 of a limit.
+func (w *world) wantLimited(when string, a answer, limit string) {
+	w.t.Helper()
+	if a.status != http.StatusTooManyRequests || a.Code != "rate_limited" || a.Charged || a.header.Get("Retry-After") == "" ||
+		!strings.HasPrefix(a.header.Get("RateLimit-Policy"), `"`+limit+`";q=`) || !strings.HasPrefix(a.header.Get("RateLimit"), `"`+limit+`";r=0;t=`) {
+		w.t.Errorf("%s: %v %v, want 429 rate_limited of the limit %s", when, a, a.header, limit)
+	}
+}
+
+// exhaust asks for prices until the address has no token left.
+func (w *world) exhaust() {
+	w.t.Helper()
+	for range 10_000 {
+		if a := w.call(http.MethodPost, "/chat/private/send", ""); a.status == http.StatusTooManyRequests {
+			return
+		}
+	}
+	w.t.Fatal("ten thousand price inquiries were answered")
+}
+
+// TestUnpaidCallsAreLimited: with the limits at their defaults, whoever only asks is told to wait, whatever it asks for.
+func TestUnpaidCallsAreLimited(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(w *world) answer{
+		"prices":         func(w *world) answer { return w.call(http.MethodPost, "/chat/private/send", "") },
+		"requests":       func(w *world) answer { return w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`) },
+		"wrong requests": func(w *world) answer { return w.call(http.MethodPost, "/agent/profile", `{}`) },
+		"malformed payments": func(w *world) answer {
+			return w.call(http.MethodPost, "/agent/profile", `{}`, x402.HeaderPaymentSignature, "x")
+		},
+		"the skill": func(w *world) answer { return w.call(http.MethodGet, "/skill", "") },
+		"the skill, with a payment": func(w *world) answer {
+			return w.call(http.MethodGet, "/skill", "", x402.HeaderPaymentSignature, "x")
+		},
+		"the contract": func(w *world) answer { return w.call(http.MethodGet, "/openapi.yaml", "", "If-None-Match", "x") },
+		"no path":      func(w *world) answer { return w.call(http.MethodGet, "/wp-login.php", "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			limit := server.DefaultLimits().Address
+			started := time.Now()
+			for n := 0; ; n++ {
+				a := ask(w)
+				if a.status == http.StatusTooManyRequests {
+					w.wantLimited(name, a, "address")
+					if n < limit.Burst {
+						t.Errorf("call %d is refused, want %d answered", n+1, limit.Burst)
+					}
+					break
+				}
+				if earned := time.Since(started).Seconds() * limit.PerSecond; float64(n) > float64(limit.Burst)+earned+1 {
+					t.Fatalf("%d calls were answered, want %d and %.0f a second", n, limit.Burst, limit.PerSecond)
+				}
+			}
+			if metrics := w.admin("/metrics"); !strings.Contains(metrics, `parley_rate_limited_total{limit="address"} 1`) {
+				t.Error("the metrics do not count it")
+			}
+		})
+	}
+}
+
+// TestPayersAreNotLimited: 64 clients on one address, each of which asks for the price and then pays, at full speed. The
+// tokens would not last for a fraction of that, and none come back by themselves.
+func TestPayersAreNotLimited(t *testing.T) {
+	t.Parallel()
+	const clients, calls = 64, 6
+	w := newWorld(t, withLimits(server.Limits{Address: few(2 * clients), Account: few(2), Wallet: few(1)}))
+	agents := make([]*agent, clients)
+	for i := range agents {
+		agents[i] = w.agent(fmt.Sprintf("agent_%d", i))
+	}
+	var running sync.WaitGroup
+	for i, a := range agents {
+		running.Go(func() {
+			for n := range calls {
+				message := client.SendPrivateMessageRequest{RecipientAgentID: agents[(i+1)%clients].id, Content: fmt.Sprint("message ", n)}
+				sent, err := a.SendPrivateMessageWithResponse(t.Context(), message) // asks, then pays
+				if err != nil || sent.JSON200 == nil {
+					t.Errorf("call %d of %s: %v %s", n, a.name, err, sent.Body)
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	// All tokens are there again.
+	for range 2 * clients {
+		if a := w.call(http.MethodPost, "/chat/private/send", ""); a.status != http.StatusPaymentRequired {
+			t.Fatalf("a price inquiry after all is paid: %v", a)
+		}
+	}
+}
+
+// TestPaymentsUnderWayTakeNothing: one agent has more payments under way than it has tokens.
+func TestPaymentsUnderWayTakeNothing(t *testing.T) {
+	t.Parallel()
+	const calls = 20
+	w := newWorld(t, withLimits(server.Limits{Address: few(5), Account: few(2), Wallet: few(1)}))
+	alice := w.agent("alice")
+	const profile, body = "/agent/profile", `{"username":"alice"}`
+	required := w.price(profile)
+	here, all := make(chan struct{}, calls), make(chan struct{})
+	go func() {
+		defer close(all)
+		for late := time.After(20 * time.Second); len(here) < calls; time.Sleep(time.Millisecond) {
+			select {
+			case <-late:
+				t.Errorf("%d payments are under way at the same time, want %d", len(here), calls)
+				return
+			default:
+			}
+		}
+	}()
+	defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" {
+			here <- struct{}{}
+			<-all
+		}
+		return false
+	})()
+	var running sync.WaitGroup
+	for i := range calls {
+		payment := w.signedBy(alice.wallet, alice.wallet, required)
+		running.Go(func() {
+			a, err := w.try(http.MethodPost, profile, body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+			if err != nil || a.status != http.StatusOK {
+				t.Errorf("payment %d of %d at the same time: %v %v, want 200", i+1, calls, a, err)
+			}
+		})
+	}
+	running.Wait()
+}
+
+// TestPayersAreServedBesideAnAttacker: who uses up the tokens of an address keeps nobody from paying there who paid
+// before, nor from asking for prices with its key.
+func TestPayersAreServedBesideAnAttacker(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withLimits(server.Limits{Address: few(50)}))
+	alice, bob := w.agent("alice"), w.agent("bob")
+	const send = "/chat/private/send"
+	required := w.price(send)
+	sign := func(key *ecdsa.PrivateKey) string {
+		payload, err := x402.Sign(key, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		header, err := x402.EncodePaymentPayload(payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return header
+	}
+	pay := func(key *ecdsa.PrivateKey, apiKey string) answer {
+		return w.call(http.MethodPost, send, fields{"recipient_agent_id": bob, "content": "hello"}.json(t), "X-API-KEY", apiKey, x402.HeaderPaymentSignature, sign(key))
+	}
+	w.exhaust()
+	for range 100 { // more than the burst
+		if a := pay(alice.wallet, alice.key); a.status != http.StatusOK {
+			t.Fatalf("a payment from an address without tokens: %v", a)
+		}
+		w.exhaust() // what the payment gave back
+	}
+	alice.send(bob, "asks for the price first")
+	w.exhaust()
+	stranger := w.wallet(dollar)
+	w.wantLimited("a payment of a new wallet", pay(stranger, alice.key), "address")
+	w.wantLimited("a price inquiry with a wrong key", w.call(http.MethodPost, send, "", "X-API-KEY", alice.key+"x"), "address")
+	w.wantLimited("a payment with a wrong key", pay(alice.wallet, "parley_x"), "address")
+	w.wantLimited("a malformed payment", w.call(http.MethodPost, send, `{}`, x402.HeaderPaymentSignature, "x"), "address")
+	forged, err := crypto.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	claimed := w.signedBy(forged, alice.wallet, required)
+	w.wantLimited("a payment that only claims to be alice's", w.call(http.MethodPost, send, fields{"recipient_agent_id": bob, "content": "hello"}.json(t),
+		"X-API-KEY", alice.key, x402.HeaderPaymentSignature, claimed), "address")
+}
+
+// signedBy makes a payment in the name of a wallet, signed by another.
+func (w *world) signedBy(signer, name *ecdsa.PrivateKey, required *x402.PaymentRequired) string {
+	w.t.Helper()
+	payload, err := x402.Sign(name, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	domain, err := x402.DomainOf(required.Accepts[0])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if payload.Payload.Signature, err = x402.SignAuthorization(signer, domain, payload.Payload.Authorization); err != nil {
+		w.t.Fatal(err)
+	}
+	header, err := x402.EncodePaymentPayload(payload)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return header
+}
+
+// TestRefusalsAreLimited: an account that is refused again and again must wait, and pays undisturbed up to that.
+func TestRefusalsAreLimited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withLimits(server.Limits{Account: few(10)}))
+	alice, bob := w.agent("alice"), w.agent("bob")
+	const info = "/chat/private/info"
+	for i := range 10 {
+		if a := alice.ask(info, fields{"chat_id": noChat}); a.status != http.StatusNotFound {
+			t.Fatalf("refusal %d: %v, want 404", i+1, a)
+		}
+	}
+	w.wantLimited("one refusal too many", alice.ask(info, fields{"chat_id": noChat}), "account")
+	if a := bob.ask(info, fields{"chat_id": noChat}); a.status != http.StatusNotFound {
+		t.Errorf("another account at the same address: %v, want 404", a)
+	}
+
+	w = newWorld(t, withLimits(server.Limits{Wallet: few(10)}))
+	poor, _ := crypto.GenerateKey()
+	for i := range 10 {
+		if a := w.pay(poor, "/register/request_account", fmt.Sprintf(`{"requested_username":"name_%d"}`, i)); a.status != http.StatusPaymentRequired {
+			t.Fatalf("payment %d of an empty wallet: %v, want 402", i+1, a)
+		}
+	}
+	w.wantLimited("a wallet without money", w.pay(poor, "/register/request_account", `{"requested_username":"another"}`), "wallet")
+}
+
+// TestRepetitionsCountAgainstWhoRepeats: a payment is public once it has settled. Who sends it again uses up its own
+// tokens, not those of the wallet that made it.
+func TestRepetitionsCountAgainstWhoRepeats(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withLimits(server.Limits{Account: few(10), Wallet: few(5)}))
+	alice, mallory := w.agent("alice"), w.agent("mallory")
+	const profile, body = "/agent/profile", `{"username":"alice"}`
+	seen := w.sign(alice.wallet, profile)
+	if a := w.call(http.MethodPost, profile, body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, seen); a.status != http.StatusOK {
+		t.Fatal(a)
+	}
+	for i := range 10 {
+		a := w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.key, x402.HeaderPaymentSignature, seen)
+		if a.status != http.StatusConflict {
+			t.Fatalf("repetition %d by a stranger: %v, want 409", i+1, a)
+		}
+	}
+	w.wantLimited("one repetition too many", w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.key, x402.HeaderPaymentSignature, seen), "account")
+	for range 20 {
+		if a := w.pay(alice.wallet, profile, body, "X-API-KEY", alice.key); a.status != http.StatusOK {
+			t.Fatalf("alice pays after that: %v", a)
+		}
+	}
+	for i := range 5 { // of its own payment: the burst of the wallet
+		if a := w.call(http.MethodPost, profile, body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, seen); a.status != http.StatusOK {
+			t.Fatalf("repetition %d by alice: %v", i+1, a)
+		}
+	}
+	w.wantLimited("one repetition too many of its own", w.call(http.MethodPost, profile, body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, seen), "wallet")
+}
+
+// TestAddressesBehindAProxy: each client behind a trusted proxy has its own tokens; without that setting the header is
+// not believed.
+func TestAddressesBehindAProxy(t *testing.T) {
+	t.Parallel()
+	ask := func(w *world, from string) answer {
+		return w.call(http.MethodGet, "/skill", "", "X-Forwarded-For", from)
+	}
+	w := newWorld(t, withLimits(server.Limits{Address: few(3), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
+	for range 3 {
+		if a := ask(w, "198.51.100.1"); a.status != http.StatusOK {
+			t.Fatal(a)
+		}
+	}
+	w.wantLimited("the first client", ask(w, "203.0.113.9, 198.51.100.1"), "address")
+	if a := ask(w, "198.51.100.2"); a.status != http.StatusOK {
+		t.Errorf("a second client behind the proxy: %v", a)
+	}
+	w = newWorld(t, withLimits(server.Limits{Address: few(3)}))
+	for i := range 3 {
+		if a := ask(w, fmt.Sprint("198.51.100.", i)); a.status != http.StatusOK {
+			t.Fatal(a)
+		}
+	}
+	w.wantLimited("a client that changes its header", ask(w, "198.51.100.77"), "address")
+}

@@ -1,0 +1,169 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/x402"
+)
+
+// walletChain counts who asks it for code. It says no, and yes for the address contract, once it may speak.
+type walletChain struct {
+	server.Chain
+	contract      string
+	away          atomic.Bool
+	calls         atomic.Int64
+	running, most atomic.Int64
+	mayAnswer     chan struct{}
+}
+
+func (c *walletChain) HasCode(ctx context.Context, address string) (bool, error) {
+	c.calls.Add(1)
+	running := c.running.Add(1)
+	defer c.running.Add(-1)
+	for most := c.most.Load(); running > most && !c.most.CompareAndSwap(most, running); most = c.most.Load() {
+	}
+	select {
+	case <-c.mayAnswer:
+	case <-ctx.Done():
+	}
+	if c.away.Load() {
+		return false, errors.New("the endpoint is away")
+	}
+	return strings.EqualFold(address, c.contract), nil
+}
+
+func newWalletChain() *walletChain {
+	c := &walletChain{mayAnswer: make(chan struct{}), contract: "0xc0de00000000000000000000000000000000c0de"}
+	close(c.mayAnswer)
+	return c
+}
+
+// on lets a world's server ask this chain, and the payment network's for all else.
+func (c *walletChain) on(_ *server.Config, chain *server.Chain, facilitatorURL string) {
+	c.Chain = &x402.Chain{URL: facilitatorURL + "/rpc"}
+	*chain = c
+}
+
+// junk is a payment from an address with 65 bytes that nobody signed.
+func (w *world) junk(path, from string, changes ...func(*x402.Authorization)) string {
+	w.t.Helper()
+	payload, err := x402.DecodePaymentPayload(w.sign(w.wallet(dollar), path))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	payload.Payload.Authorization.From = from
+	for _, change := range changes {
+		change(&payload.Payload.Authorization)
+	}
+	payload.Payload.Signature = "0x" + strings.Repeat("ab", 64) + "1b"
+	header, err := x402.EncodePaymentPayload(payload)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return header
+}
+
+const accountBody = `{"requested_username":"wallet"}`
+
+// TestJunkSignaturesAskTheChainLittle: only a payment that is in order but for its signature has its payer looked up,
+// each address once, and no more than four at a time.
+func TestJunkSignaturesAskTheChainLittle(t *testing.T) {
+	t.Parallel()
+	chain := newWalletChain()
+	w := newWorld(t, chain.on)
+	alice := w.agent("alice")
+	const from = "0x00000000000000000000000000000000000000aa"
+	for name, a := range map[string]answer{
+		"without a key":   w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`, "PAYMENT-SIGNATURE", w.junk("/agent/profile", from)),
+		"a mistyped key":  w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`, "X-API-KEY", alice.key[:len(alice.key)-1]+"?", "PAYMENT-SIGNATURE", w.junk("/agent/profile", from)),
+		"another amount":  w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.Value = "1" })),
+		"another payee":   w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.To = from })),
+		"no longer valid": w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.ValidBefore = "1700000000" })),
+		"not valid yet":   w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.ValidAfter = "9999999999" })),
+	} {
+		if (a.status != http.StatusPaymentRequired && a.status != http.StatusUnauthorized) || chain.calls.Load() != 0 {
+			t.Errorf("%s: %v, and the chain was asked %d times, want a refusal without asking", name, a, chain.calls.Load())
+		}
+	}
+	for range 5 {
+		a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from))
+		if a.status != http.StatusPaymentRequired || chain.calls.Load() != 1 {
+			t.Errorf("junk in one name: %v, and the chain was asked %d times, want 402 after one", a, chain.calls.Load())
+		}
+	}
+}
+
+// TestWalletLookupsAreBounded: while the chain is slow, many calls for one address are one look-up, and of many addresses
+// four are looked up; the others are told to come again. Payments with good signatures do not notice.
+func TestWalletLookupsAreBounded(t *testing.T) {
+	t.Parallel()
+	chain := newWalletChain()
+	chain.mayAnswer = make(chan struct{})
+	w := newWorld(t, chain.on)
+	const callers = 24
+	payments := make([]string, callers)
+	for i := range payments {
+		payments[i] = w.junk(requestAccount, fmt.Sprintf("0x%040x", 0xa0+i%12)) // two for each of twelve addresses
+	}
+	answers := make([]answer, callers)
+	var group sync.WaitGroup
+	for i := range answers {
+		group.Go(func() {
+			answers[i], _ = w.try(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payments[i])
+		})
+	}
+	for deadline := time.Now().Add(time.Second); chain.running.Load() < 4 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if a := w.pay(w.wallet(dollar), requestAccount, `{"requested_username":"honest"}`); a.status != http.StatusOK {
+		t.Errorf("an honest payment meanwhile: %v, want 200", a)
+	}
+	close(chain.mayAnswer)
+	group.Wait()
+	refused := 0
+	for _, a := range answers {
+		switch {
+		case a.status == http.StatusServiceUnavailable && a.Code == "unavailable" && a.header.Get("Retry-After") != "":
+			refused++
+		case a.status != http.StatusPaymentRequired:
+			t.Errorf("junk while the chain is slow: %v, want 402, or 503 with Retry-After", a)
+		}
+	}
+	if chain.most.Load() != 4 || chain.calls.Load() > 12 || refused == 0 {
+		t.Errorf("%d look-ups at a time, %d in all, %d callers told to come again, want 4, at most 12, some", chain.most.Load(), chain.calls.Load(), refused)
+	}
+}
+
+// TestContractsPayWith65Bytes: a contract's own signature goes to the facilitator's /verify; where the chain is away the
+// payer is told to send the same payment again, never to sign a new one.
+func TestContractsPayWith65Bytes(t *testing.T) {
+	t.Parallel()
+	chain := newWalletChain()
+	w := newWorld(t, chain.on)
+	var verified atomic.Int64
+	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/verify" {
+			verified.Add(1)
+		}
+		return false
+	})
+	defer mend()
+	payment := w.junk(requestAccount, chain.contract)
+	chain.away.Store(true)
+	if a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payment); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || verified.Load() != 0 {
+		t.Errorf("a contract pays while the chain is away: %v, want 503 with Retry-After", a)
+	}
+	chain.away.Store(false)
+	if a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payment); a.status != http.StatusPaymentRequired || verified.Load() != 1 {
+		t.Errorf("a contract pays: %v, and /verify was called %d times, want its word", a, verified.Load())
+	}
+}
