@@ -15,8 +15,9 @@ import (
 )
 
 // Group commit: calls that come at the same time share one statement and so one commit. While a batch is under way the
-// next calls gather for the one after it, so that nobody waits for company. There are three kinds of batch: payments that
-// begin (settling), payments that are delivered, and messages that are sent together with the delivery of their payments.
+// next calls gather for the one after it, so that nobody waits for company. There are four kinds of batch: messages that are
+// checked in a dry run, payments that begin (settling), payments that are delivered, and messages that are sent together with
+// the delivery of their payments.
 
 // errAlone means that a transaction cannot be part of a batch: it has to run by itself.
 var errAlone = errors.New("this transaction cannot be part of a batch")
@@ -29,12 +30,14 @@ const (
 )
 
 // batchItem is one call's part of a batch: a payment that begins, or one that is delivered, with its message if out is not
-// nil. done has room for the result, so that the batch waits for nobody.
+// nil; or a message to be checked, whose conversation the batch fills in. done has room for the result, so that the batch
+// waits for nobody.
 type batchItem struct {
-	payment  *Payment
-	delivery *Delivery
-	out      *outgoing
-	done     chan error
+	payment      *Payment
+	delivery     *Delivery
+	out          *outgoing
+	conversation *uuid.UUID
+	done         chan error
 }
 
 // batcher gathers items while a batch of them is under way.
@@ -48,6 +51,22 @@ type batcher struct {
 
 // do makes the item part of the next batch and returns what came of it.
 func (b *batcher) do(item *batchItem) error {
+	b.add(item)
+	return <-item.done
+}
+
+// ask is do for a batch that changes nothing: a caller that leaves need not wait for it.
+func (b *batcher) ask(ctx context.Context, item *batchItem) error {
+	b.add(item)
+	select {
+	case err := <-item.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (b *batcher) add(item *batchItem) {
 	item.done = make(chan error, 1)
 	b.mu.Lock()
 	b.waiting = append(b.waiting, item)
@@ -56,7 +75,6 @@ func (b *batcher) do(item *batchItem) error {
 		go b.work()
 	}
 	b.mu.Unlock()
-	return <-item.done
 }
 
 func (b *batcher) work() {
@@ -72,6 +90,24 @@ func (b *batcher) work() {
 		b.waiting = b.waiting[n:]
 		b.mu.Unlock()
 		b.run(batch)
+	}
+}
+
+// checkAll finds the conversations of messages that may be sent.
+func (s *Store) checkAll(all []*batchItem) {
+	kinds, to, senders := make([]string, len(all)), make([][16]byte, len(all)), make([][16]byte, len(all))
+	for i, item := range all {
+		kinds[i], to[i], senders[i] = item.out.kind, item.out.to, item.out.sender
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	rows, _ := s.pool.Query(ctx, checkMessages, kinds, to, senders)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[*uuid.UUID])
+	for i, item := range all {
+		if err == nil {
+			item.conversation = found[i]
+		}
+		item.done <- err
 	}
 }
 
@@ -153,6 +189,17 @@ func (s *Store) sendAll(all []*batchItem, statement string) {
 func rolledBack(err error) bool {
 	said, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && !strings.HasPrefix(said.Code, "57P") && !strings.HasPrefix(said.Code, "08")
+}
+
+// unnest reads the arrays of a batch, from parameter first on. The sub-selects hide their lengths from the planner: it would
+// find a plan for these very lengths cheaper than one for any, and so plan the statement anew for every batch, which takes
+// longer than running it.
+func unnest(first int, types ...string) string {
+	arrays := make([]string, len(types))
+	for i, name := range types {
+		arrays[i] = fmt.Sprintf("(SELECT CAST($%d AS %s[]))", first+i, name)
+	}
+	return "unnest(" + strings.Join(arrays, ", ") + ")"
 }
 
 // place is where a message goes, as far as that tells conversations apart.

@@ -81,19 +81,26 @@ func (s *Store) sendBatched(ctx context.Context, out outgoing) (uuid.UUID, error
 	return conversation, nil
 }
 
-// mayBeSent returns the conversation to which a message may be sent, by the rules of sendMessages; nil if there is none.
+// mayBeSent returns the conversation to which a message may be sent; nil if there is none.
 func (s *Store) mayBeSent(ctx context.Context, out outgoing) (*Sent, error) {
-	conversation, err := lookOne[uuid.UUID](ctx, s, `
-		SELECT c.id FROM conversations c
-		WHERE c.id = CASE WHEN @kind <> 'private' THEN @target ELSE (`+pairOf("@sender", "@target")+`) END
-			AND c.kind = @kind AND c.deleted_at IS NULL AND (c.kind = 'private' OR (c.kind = 'channel' AND c.admin_id = @sender)
-				OR (c.kind = 'group' AND EXISTS (SELECT FROM memberships m WHERE m.conversation_id = c.id AND m.agent_id = @sender AND m.status = 'member')))`,
-		pgx.NamedArgs{"kind": out.kind, "target": out.to, "sender": out.sender})
-	if err != nil || conversation == nil {
-		return nil, err
+	item := &batchItem{out: &out}
+	if err := s.checks.ask(ctx, item); err != nil {
+		return nil, fmt.Errorf("check message: %w", err)
 	}
-	return &Sent{ConversationID: *conversation}, nil
+	if item.conversation == nil {
+		return nil, nil
+	}
+	return &Sent{ConversationID: *item.conversation}, nil
 }
+
+// checkMessages returns for each message the conversation to which it may be sent, by the rules of sendMessages, or NULL.
+var checkMessages = `
+	SELECT (
+		SELECT c.id FROM conversations c
+		WHERE c.id = CASE WHEN i.kind <> 'private' THEN i.target ELSE (` + pairOf("i.sender", "i.target") + `) END
+			AND c.kind = i.kind AND c.deleted_at IS NULL AND (c.kind = 'private' OR (c.kind = 'channel' AND c.admin_id = i.sender)
+				OR (c.kind = 'group' AND EXISTS (SELECT FROM memberships m WHERE m.conversation_id = c.id AND m.agent_id = i.sender AND m.status = 'member')))
+	) FROM ` + unnest(1, "text", "uuid", "uuid") + ` WITH ORDINALITY AS i (kind, target, sender, n) ORDER BY n`
 
 // pairOf selects the private chat of two agents of whom neither has blocked the other.
 func pairOf(sender, target string) string {
@@ -142,21 +149,20 @@ var (
 // With delivering, the items' payments ($6 to $9, deliveryValues) are closed for the messages that were sent; a message whose
 // payment is closed already, or that somebody else works on, is not sent.
 func sendMessages(lock string, delivering bool) string {
-	arrays, names, due, isDue, closed := "", "", "", "", ""
+	types, names, due, isDue, closed := []string{"text", "uuid", "uuid", "uuid", "text"}, "", "", "", ""
 	if delivering {
-		arrays, names = ", CAST($6 AS uuid[])", ", payment"
-		due = `due AS MATERIALIZED (
-			SELECT id FROM payments WHERE id = ANY ($6) AND state IN ('settling', 'undeliverable') FOR NO KEY UPDATE SKIP LOCKED
-		), `
+		types, names = append(types, "uuid"), ", payment"
+		due = `, due AS MATERIALIZED (
+			SELECT id FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) AND state IN ('settling', 'undeliverable') FOR NO KEY UPDATE SKIP LOCKED
+		)`
 		isDue = "AND EXISTS (SELECT FROM due d WHERE d.id = p.payment)"
 		closed = `, closed AS (` + closePayments(6) + ` JOIN numbered n ON n.payment = d.id WHERE p.id = d.id
 		)`
 	}
 	return `
-		WITH ` + due + `item AS (
-			SELECT * FROM unnest(CAST($1 AS text[]), CAST($2 AS uuid[]), CAST($3 AS uuid[]), CAST($4 AS uuid[]), CAST($5 AS text[])` + arrays + `)
-				WITH ORDINALITY AS i (kind, target, sender, message, content` + names + `, n)
-		), place AS (
+		WITH item AS (
+			SELECT * FROM ` + unnest(1, types...) + ` WITH ORDINALITY AS i (kind, target, sender, message, content` + names + `, n)
+		)` + due + `, place AS (
 			SELECT i.*, CASE WHEN i.kind <> 'private' THEN i.target ELSE (` + pairOf("i.sender", "i.target") + `) END AS conversation_id
 			FROM item i
 		), held AS (

@@ -145,15 +145,14 @@ var paymentColumns = [][2]string{
 // other. It returns those that were not in the ledger yet. The database's clock says when they begin and how long they are
 // leased.
 var insertPayments = func() string {
-	var names, arrays []string
-	for i, column := range paymentColumns {
-		names = append(names, column[0])
-		arrays = append(arrays, fmt.Sprintf("CAST($%d AS %s[])", i+1, column[1]))
+	var names, types []string
+	for _, column := range paymentColumns {
+		names, types = append(names, column[0]), append(types, column[1])
 	}
 	own := strings.Join(names[:len(names)-1], ", ") // without lease
 	return `INSERT INTO payments (` + own + `, lease_until, created_at, updated_at)
 		SELECT ` + own + `, clock_timestamp() + p.lease, clock_timestamp(), clock_timestamp()
-		FROM unnest(` + strings.Join(arrays, ", ") + `) AS p (` + strings.Join(names, ", ") + `) ORDER BY p.payer, p.nonce
+		FROM ` + unnest(1, types...) + ` AS p (` + strings.Join(names, ", ") + `) ORDER BY p.payer, p.nonce
 		ON CONFLICT DO NOTHING RETURNING id, created_at`
 }()
 
@@ -299,8 +298,7 @@ type Delivery struct {
 func closePayments(first int) string {
 	return fmt.Sprintf(`
 		UPDATE payments p SET state = 'delivered', fingerprint = d.fingerprint, transaction = d.transaction, answer = d.answer, failure_reason = '', %s
-		FROM unnest(CAST($%d AS uuid[]), CAST($%d AS bytea[]), CAST($%d AS text[]), CAST($%d AS bytea[])) AS d (id, fingerprint, transaction, answer)`,
-		forget, first, first+1, first+2, first+3)
+		FROM %s AS d (id, fingerprint, transaction, answer)`, forget, unnest(first, "uuid", "bytea", "text", "bytea"))
 }
 
 var deliverPayments = closePayments(1) + ` WHERE p.id = d.id AND p.state IN ('settling', 'undeliverable') RETURNING p.id`

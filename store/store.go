@@ -30,8 +30,8 @@ type Store struct {
 	agents *agentCache
 	chats  *chatCache
 	// Group commit (batch.go).
-	begins, deliveries, sends *batcher
-	tx                        *transaction // nil for the database itself
+	checks, begins, deliveries, sends *batcher
+	tx                                *transaction // nil for the database itself
 }
 
 // Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them). It does
@@ -60,7 +60,8 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{pool: pool, db: db, owner: newOwner(), agents: newAgentCache(time.Now), chats: &chatCache{}}
-	s.begins, s.deliveries, s.sends = &batcher{run: s.beginAll}, &batcher{run: s.deliverAll}, &batcher{run: s.sendUnheld}
+	s.checks, s.begins = &batcher{run: s.checkAll}, &batcher{run: s.beginAll}
+	s.deliveries, s.sends = &batcher{run: s.deliverAll}, &batcher{run: s.sendUnheld}
 	return s, nil
 }
 
