@@ -40,6 +40,11 @@ type batchItem struct {
 	done         chan error
 }
 
+// closes tells whether both items close the same payment.
+func (i *batchItem) closes(other *batchItem) bool {
+	return i.delivery != nil && other.delivery != nil && i.delivery.Payment == other.delivery.Payment
+}
+
 // batcher gathers items while a batch of them is under way.
 type batcher struct {
 	run func([]*batchItem)
@@ -85,6 +90,13 @@ func (b *batcher) work() {
 			b.busy = false
 			b.mu.Unlock()
 			return
+		}
+		// A statement closes a payment once, however many of its items say so: two requests that redeem one payment must not
+		// share one. The later one waits for the next batch, which finds the payment closed.
+		for i := 1; i < n; i++ {
+			if slices.ContainsFunc(b.waiting[:i], b.waiting[i].closes) {
+				n = i
+			}
 		}
 		batch := b.waiting[:n:n]
 		b.waiting = b.waiting[n:]

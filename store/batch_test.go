@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,4 +161,69 @@ func TestBatches(t *testing.T) {
 		t.Errorf("%d conversations count their messages wrongly", n)
 	}
 	g.checkCounters("all of this")
+}
+
+// TestBatchDeliversAPaymentOnce: many requests redeem one payment at the same moment. One of them has its effect, whether it sends
+// a message or writes nothing, and the others are told that the payment has moved.
+func TestBatchDeliversAPaymentOnce(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	ctx := t.Context()
+	deliver := func(payment *store.Payment, text string) error {
+		return g.BatchedTransaction(ctx, func(tx *store.Store) error {
+			if text != "" {
+				if _, err := tx.SendPrivateMessage(ctx, g.agents[0], g.agents[1], uuid.Must(uuid.NewV7()), text); err != nil {
+					return err
+				}
+			}
+			return tx.PaymentDelivered(deliveryOf(payment))
+		})
+	}
+	done := make(chan struct{})
+	var others sync.WaitGroup
+	for i := range 4 { // who keep batches under way, so that the redeeming requests gather
+		others.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				payment := beginning(fmt.Sprintf("0xother%d", i), g.agents[0])
+				if err := errors.Join(g.BeginSettlement(ctx, payment, time.Minute), deliver(payment, []string{"", "other"}[n%2])); err != nil {
+					t.Errorf("another payment: %v", err)
+				}
+			}
+		})
+	}
+	for round := range 20 {
+		payment := beginning(fmt.Sprintf("0xredeemed%d", round), g.agents[0])
+		err := errors.Join(g.BeginSettlement(ctx, payment, time.Minute), g.PaymentUndeliverable(ctx, payment.ID, "0xf", "not_member"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := []string{"", fmt.Sprintf("redeemed %d", round)}[round%2]
+		var delivered atomic.Int64
+		var calls sync.WaitGroup
+		for range 24 {
+			calls.Go(func() {
+				switch err := deliver(payment, text); {
+				case err == nil:
+					delivered.Add(1)
+				case !errors.Is(err, store.ErrPaymentMoved):
+					t.Errorf("round %d: %v, want ErrPaymentMoved", round, err)
+				}
+			})
+		}
+		calls.Wait()
+		var messages int
+		g.query(func(c *pgx.Conn) error {
+			return c.QueryRow(ctx, `SELECT count(*) FROM messages WHERE content = $1`, text).Scan(&messages)
+		})
+		if delivered.Load() != 1 || messages != round%2 {
+			t.Errorf("round %d: delivered %d times with %d messages, want once with %d", round, delivered.Load(), messages, round%2)
+		}
+	}
+	close(done)
+	others.Wait()
 }
