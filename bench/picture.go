@@ -14,13 +14,12 @@ func (r *report) picture() []byte {
 		left, right, top, height = 230, 90, 56, 26
 		width                    = 560 // of the longest bar
 	)
-	aims := map[string]float64{sendMany: 60, sendOne: 200, newest: 35, nothingNew: 60}
 	var rows []row
 	longest := 100.0
 	for _, row := range r.rows {
 		if row.clients == 16 {
 			rows = append(rows, row)
-			longest = max(longest, 100*row.ours.perSecond/row.limit.perSecond, aims[row.operation])
+			longest = max(longest, 100*row.ours.perSecond/row.limit.perSecond, ofLimit[row.operation])
 		}
 	}
 	at := func(ratio float64) float64 { return left + width*ratio/longest }
@@ -38,7 +37,7 @@ func (r *report) picture() []byte {
 		fmt.Fprintf(&svg, `<text x="%d" y="%d" text-anchor="end">%s</text>`, left-8, y+15, html.EscapeString(row.operation))
 		fmt.Fprintf(&svg, `<rect x="%d" y="%d" width="%.1f" height="%d" fill="#3b6ea8"/>`, left, y+3, at(ratio)-left, height-8)
 		end := at(ratio)
-		if aim := aims[row.operation]; aim > 0 {
+		if aim := ofLimit[row.operation]; aim > 0 {
 			fmt.Fprintf(&svg, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#c0392b" stroke-width="3"/>`, at(aim), at(aim), y, y+height-2)
 			if at(aim) > end-6 && at(aim) < end+50 { // the number would stand on the mark
 				end = at(aim)
