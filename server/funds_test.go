@@ -53,7 +53,7 @@ func TestFailedPaymentsAreForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	_, send := w.sendOnCredit(alice, bob)
+	send := w.sendOnCredit(alice, bob)
 	if a := send(); a.status != http.StatusPaymentRequired {
 		t.Fatalf("on credit: %v, want 402", a)
 	}

@@ -123,7 +123,7 @@ func TestRefusedSettlement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	_, send := w.sendOnCredit(alice, bob)
+	send := w.sendOnCredit(alice, bob)
 	for range 2 {
 		a := send()
 		settled, err := x402.DecodeSettleResponse(a.header.Get(x402.HeaderPaymentResponse))

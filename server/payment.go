@@ -177,10 +177,10 @@ func (s *Server) lookUp(ctx context.Context, paid *payment) (*store.Payment, err
 			return row, err
 		}
 	}
-	if !paid.operation.secret || paid.outOfTime != nil {
-		return nil, nil
+	if paid.operation.secret && paid.outOfTime == nil {
+		return s.store.PaymentOfWallet(ctx, network, asset, payer, paid.operation.id, paid.caller, paid.fingerprint[:])
 	}
-	return s.store.PaymentOfWallet(ctx, network, asset, payer, paid.operation.id, paid.caller, paid.fingerprint[:])
+	return nil, nil //nolint:nilnil // it is not in the ledger
 }
 
 // same tells whether the row is the authorization itself, and not another payment that it stands for.
@@ -229,7 +229,8 @@ func (s *Server) proven(ctx context.Context, paid *payment, row *store.Payment) 
 // repeat answers a payment that was delivered with what it was answered then. A read whose response was too long to be kept is
 // made again while the payment is valid.
 func (s *Server) repeat(ctx context.Context, row *store.Payment, paid *payment, handle handler) (*receipt, error) {
-	answer, err := []byte(nil), error(nil)
+	var answer []byte
+	var err error
 	switch {
 	case row.Answer != nil && paid.operation.secret && row.Now.Sub(row.UpdatedAt) > secretLifetime:
 		return nil, errResponseGone

@@ -166,17 +166,17 @@ func (w *world) recoverUntil(done func() bool) bool {
 }
 
 // sendOnCredit is a message whose payer's money is gone when the payment is to be settled; the payer was good for it before.
-func (w *world) sendOnCredit(from, to *agent) (payment string, send func() answer) {
+func (w *world) sendOnCredit(from, to *agent) (send func() answer) {
 	w.t.Helper()
 	payer := w.wallet(dollar)
-	payment = w.sign(payer, "/chat/private/send")
+	payment := w.sign(payer, "/chat/private/send")
 	body := `{"recipient_agent_id":` + quote(to.id) + `,"content":"on credit"}`
 	spend := sync.OnceFunc(func() {
 		if err := w.ledger.Transfer(address(payer), address(from.wallet), dollar, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
 			w.t.Error(err)
 		}
 	})
-	return payment, func() answer {
+	return func() answer {
 		defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.URL.Path == "/settle" {
 				spend()

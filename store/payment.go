@@ -313,17 +313,18 @@ func deliveryValues(all []*batchItem) []any {
 	return []any{ids, fingerprints, transactions, answers}
 }
 
-// statement closes the payment as the last statement of a transaction, which fails with ErrPaymentMoved if it is closed
-// already.
-func (d *Delivery) statement() lastStatement {
-	return lastStatement{
-		`WITH moved AS (` + deliverPayments + `) SELECT 1 / count(*) FROM moved`, deliveryValues([]*batchItem{{delivery: d}}),
-		func(err error) error {
-			if hasCode(err, divisionByZero) {
-				return ErrPaymentMoved
-			}
+// queue closes the payment as the last statement of a transaction, which fails with ErrPaymentMoved if it is closed already.
+func (d *Delivery) queue(batch *pgx.Batch) {
+	statement := `WITH moved AS (` + deliverPayments + `) SELECT 1 / count(*) FROM moved`
+	batch.Queue(statement, deliveryValues([]*batchItem{{delivery: d}})...).Fn = func(results pgx.BatchResults) error {
+		_, err := results.Exec()
+		switch {
+		case hasCode(err, divisionByZero):
+			return ErrPaymentMoved
+		case err != nil:
 			return fmt.Errorf("move payment: %w", err)
-		},
+		}
+		return nil
 	}
 }
 

@@ -23,7 +23,6 @@ type transaction struct {
 	store *Store
 	conn  *sql.Conn // nil until it has begun
 	begun bool
-	last  []lastStatement
 	// delivery is the payment that is closed when the transaction commits.
 	delivery *Delivery
 	// batched tells that all this transaction writes may become part of a batch (batch.go).
@@ -33,13 +32,6 @@ type transaction struct {
 	dryRun bool
 	// changed are the agents that this server must forget.
 	changed []uuid.UUID
-}
-
-// lastStatement is sent together with COMMIT. Where one fails, all is rolled back.
-type lastStatement struct {
-	text    string
-	values  []any
-	failure func(error) error
 }
 
 // Transaction runs fn in one database transaction and commits it, unless fn returns an error.
@@ -115,7 +107,7 @@ func (t *transaction) send(ctx context.Context, batch *pgx.Batch) error {
 
 // commit sends what is to be sent with COMMIT, and COMMIT.
 func (t *transaction) commit(ctx context.Context) error {
-	if t.batched && !t.begun && t.delivery != nil && len(t.last) == 0 {
+	if t.batched && !t.begun && t.delivery != nil {
 		item := &batchItem{delivery: t.delivery, out: t.out}
 		if t.out == nil {
 			return t.store.deliveries.do(item)
@@ -125,18 +117,15 @@ func (t *transaction) commit(ctx context.Context) error {
 	if t.out != nil { // a message without a payment: only tests send one
 		return errAlone
 	}
-	if !t.begun && len(t.last) == 0 && t.delivery == nil {
+	if !t.begun && t.delivery == nil {
 		return nil
 	}
 	if err := t.open(ctx); err != nil {
 		return err
 	}
 	batch := t.batch()
-	for _, last := range t.last {
-		queue(batch, last)
-	}
 	if t.delivery != nil {
-		queue(batch, t.delivery.statement())
+		t.delivery.queue(batch)
 	}
 	batch.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
 		if tag.String() != "COMMIT" {
@@ -145,15 +134,6 @@ func (t *transaction) commit(ctx context.Context) error {
 		return nil
 	})
 	return t.send(ctx, batch)
-}
-
-func queue(batch *pgx.Batch, last lastStatement) {
-	batch.Queue(last.text, last.values...).Fn = func(results pgx.BatchResults) error {
-		if _, err := results.Exec(); err != nil {
-			return last.failure(err)
-		}
-		return nil
-	}
 }
 
 // batch begins with BEGIN, if that is still to be said.
@@ -302,29 +282,12 @@ func scan[T any](row pgx.CollectableRow) (T, error) {
 	return pgx.RowTo[T](row)
 }
 
-// last runs a statement that is the transaction's last together with its COMMIT, so that failure speaks when the
-// transaction ends; it says what a database error means. Without a transaction the statement runs at once.
-func (s *Store) last(ctx context.Context, text string, failure func(error) error, values ...any) error {
-	if s.tx != nil {
-		s.tx.last = append(s.tx.last, lastStatement{text, values, failure})
-		return nil
-	}
-	if _, err := s.pool.Exec(ctx, text, values...); err != nil {
-		return failure(err)
-	}
-	return nil
-}
-
 // hasCode tells whether err is PostgreSQL's error with this code.
 func hasCode(err error, code string) bool {
 	answer, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && answer.Code == code
 }
 
-// The codes of errors that mean something here.
-const (
-	uniqueViolation = "23505"
-	// divisionByZero is what a last statement raises by 1 / count(*) where it has changed nothing: nobody could look at its
-	// result before COMMIT.
-	divisionByZero = "22012"
-)
+// divisionByZero is the code of the error that a statement raises by 1 / count(*) where it has changed nothing: nobody could
+// look at its result before COMMIT.
+const divisionByZero = "22012"
