@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -259,6 +261,37 @@ func TestFacilitatorStopped(t *testing.T) {
 			w.check()
 		}
 	})
+	t.Run("neither it nor the chain's endpoint answers", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		endpoint, calls := silentPort(t)
+		s := w.serve("--rpc-url", endpoint)
+		alice, bob := s.agent("alice"), s.agent("bob") // whom the facilitator vouches for
+		w.proxy.silence()
+		o := alice.says(bob, "into two silences")
+		for range 4 { // 409 while the recovery worker waits for the chain
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+			r, err := s.send(ctx, o)
+			cancel()
+			again := r.status == http.StatusServiceUnavailable || r.Code == "payment_in_progress"
+			if err != nil || !again || r.header.Get("Retry-After") == "" {
+				t.Errorf("a payment without facilitator and chain: %v %v, want 503 or 409 payment_in_progress with Retry-After", r, err)
+			}
+		}
+		if calls.Load() == 0 {
+			t.Error("nobody asked the chain")
+		}
+		s.mustAnswerFree(t)
+		s.kill()
+		w.proxy.mend()
+		s.flags = nil // the endpoint is back, too
+		s.start("")
+		if r := s.insist(o); r.status != http.StatusOK {
+			t.Errorf("sent again when both are back: %v, want 200", r)
+		}
+		w.check()
+		w.arrivedOnce(o)
+	})
 	t.Run("its chain is so slow that /settle never answers", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
@@ -325,6 +358,20 @@ func TestFacilitatorStopped(t *testing.T) {
 		w.check()
 		w.arrivedOnce(o)
 	})
+}
+
+// silentPort is an address that takes requests and answers none of them; calls counts them.
+func silentPort(t *testing.T) (url string, calls *atomic.Int64) {
+	t.Helper()
+	calls = &atomic.Int64{}
+	done := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		calls.Add(1)
+		<-done
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(done) })
+	return server.URL, calls
 }
 
 // TestExpiredMeanwhile: the facilitator comes back when the payment cannot be settled any more. Nothing was taken, and
