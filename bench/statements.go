@@ -275,7 +275,7 @@ func writeScript(ctx context.Context, server *pgx.Conn, recorded [][]statement) 
 // A new id begins with the time, in milliseconds. Where several statements name the same new id, an extra one asks for the time.
 const (
 	now    = `CAST(extract(epoch FROM now()) * 1000 AS bigint)`
-	madeAt = `:made_at`
+	madeAt = `CAST(:made_at AS bigint)`
 )
 
 var (
