@@ -290,6 +290,26 @@ func TestRehearsalLeavesNothing(t *testing.T) {
 	if conversations, err := s.AgentConversations(ctx, alice); err != nil || len(conversations) != 0 {
 		t.Errorf("the rehearsal left %d chats (%v)", len(conversations), err)
 	}
+	sent, err := s.SendPrivateMessage(ctx, alice, bob, uuid.New(), "hello")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := uuid.New()
+	if err := s.DryRun(ctx, func(tx *store.Store) error {
+		_, err := tx.Messages(ctx, &store.Seat{Conversation: store.Conversation{ID: sent.ConversationID, LastNumber: 1}}, 1, 1, &unknown)
+		return err
+	}); !errors.Is(err, store.ErrMessageNotFound) {
+		t.Errorf("the rehearsal of a page before an unknown message ends with %v, want ErrMessageNotFound", err)
+	}
+	if err := s.DryRun(ctx, func(tx *store.Store) error {
+		_, err := tx.ReadUnread(ctx, bob, 1, 10)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if unread, err := s.Unread(ctx, bob, 1, 10); err != nil || unread.Total != 1 {
+		t.Errorf("after the rehearsal of a poll %+v (%v) is unread, want the message", unread, err)
+	}
 	refused := s.DryRun(ctx, func(*store.Store) error { return store.ErrNotMember })
 	if !errors.Is(refused, store.ErrNotMember) {
 		t.Errorf("the rehearsal's refusal comes back as %v", refused)

@@ -54,6 +54,8 @@ func (s *Store) DryRun(ctx context.Context, fn func(tx *Store) error) error {
 	return s.transact(ctx, &transaction{store: s, dryRun: true}, fn, func(*transaction, context.Context) error { return nil })
 }
 
+func (s *Store) isDryRun() bool { return s.tx != nil && s.tx.dryRun }
+
 // transact runs fn in a transaction and ends it; unless that commits, it is rolled back.
 func (s *Store) transact(ctx context.Context, tx *transaction, fn func(tx *Store) error, end func(*transaction, context.Context) error) error {
 	db := s.db.Session(&gorm.Session{Context: ctx, NewDB: true})
