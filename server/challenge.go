@@ -154,6 +154,7 @@ type payment struct {
 	identifier  string   // the payer's own name for it (x402's payment-identifier); "" without one
 
 	recovered *store.Payment // set where the recovery worker, not a caller, goes on with it
+	proven    bool           // its wallet, or its identifier, is; see Server.proven
 }
 
 func paymentFrom(ctx context.Context) *payment {

@@ -23,6 +23,7 @@ type problem struct {
 	message    string // a sentence that says what to do
 	details    []gen.ErrorDetail
 	charged    bool
+	redeeming  bool                  // charged by an earlier call, not by this one
 	retryAfter int                   // seconds; 0: no header
 	limit      *policy               // the limit that is reached
 	required   *x402.PaymentRequired // the payment that is asked for

@@ -48,7 +48,8 @@ func TestEmptyWalletsGetNoWork(t *testing.T) {
 	}
 }
 
-// TestFailedPaymentsAreForgotten: a payment that was refused leaves no row for good.
+// TestFailedPaymentsAreForgotten: a payment that was refused leaves no row for good. As long as its authorization can be used,
+// and a transaction that failed may have shown it to everybody, the ledger knows it.
 func TestFailedPaymentsAreForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -62,6 +63,10 @@ func TestFailedPaymentsAreForgotten(t *testing.T) {
 		t.Fatal("the refusal is not in the ledger")
 	}
 	w.exec(`UPDATE payments SET updated_at = now() - interval '61 minutes' WHERE state = 'failed'`)
+	if _, err := w.store.CleanUp(t.Context(), 100); err != nil || w.count(failed) != 1 {
+		t.Errorf("a failed payment whose authorization is valid is forgotten (%v)", err)
+	}
+	w.exec(`UPDATE payments SET valid_before = now() - interval '1 second' WHERE state = 'failed'`)
 	if !w.recoverUntil(func() bool { return w.count(failed) == 0 }) {
 		t.Error("a failed payment stays in the ledger")
 	}

@@ -63,7 +63,7 @@ func (s *Server) gate(next gen.StrictHandlerFunc, _ string) gen.StrictHandlerFun
 			return nil, err
 		}
 		if paid.operation.id == createAccount {
-			handle = s.limitTANs(paid, handle)
+			handle = s.countTANs(paid, handle)
 		}
 		receipt, err := s.pay(original.Context(), paid, request, handle)
 		if err != nil {
@@ -135,12 +135,13 @@ func (s *Server) pay(ctx context.Context, paid *payment, request any, handle han
 
 // payKnown goes on with a payment that is in the ledger. store.ErrPaymentMoved if somebody else is at it.
 func (s *Server) payKnown(ctx context.Context, paid *payment, row *store.Payment, handle handler) (*receipt, error) {
-	proven := !paid.operation.secret
+	proven := !paid.operation.secret || paid.proven
 	if !proven {
 		var err error
 		if proven, err = s.proven(ctx, paid, row); err != nil {
 			return nil, err
 		}
+		paid.proven = proven // a call that waits for another copy is proven once
 	}
 	switch {
 	case row.State == store.PaymentDelivered && !proven, row.State == store.PaymentUndeliverable && row.AgentID == nil && !proven:
@@ -152,6 +153,9 @@ func (s *Server) payKnown(ctx context.Context, paid *payment, row *store.Payment
 	case row.State == store.PaymentFailed:
 		return nil, s.settlementFailed(paid, row.FailureReason)
 	case row.State == store.PaymentUndeliverable:
+		if err := s.mayTryTAN(ctx, paid); err != nil {
+			return nil, err
+		}
 		return s.deliver(ctx, row, paid, row.Transaction, nil, handle)
 	case row.State == store.PaymentUnknown, row.LeaseOver():
 		receipt, err := s.payAgain(ctx, row, handle)
@@ -220,10 +224,17 @@ func (s *Server) proven(ctx context.Context, paid *payment, row *store.Payment) 
 	if paid.same(row) || row.Payer != paid.checked.Payer {
 		return false, nil
 	}
-	if paid.checked.Conclusive {
-		return true, nil
+	if !paid.checked.Conclusive {
+		return true, s.verify(ctx, paid) // a smart wallet's signature
 	}
-	return true, s.verify(ctx, paid) // a smart wallet's signature
+	// What was used elsewhere, for another service of the same payee, is as public as what is in the ledger.
+	asking, cancel := context.WithTimeout(ctx, chainTimeout)
+	defer cancel()
+	state, err := s.chain.Authorization(asking, strings.ToLower(paid.offer.Asset), paid.checked.Payer, paid.checked.Nonce, time.Now())
+	if err != nil { // the facilitator has an endpoint of its own
+		return true, s.verify(ctx, paid)
+	}
+	return !state.Used && !state.Cancelled, nil
 }
 
 // repeat answers a payment that was delivered with what it was answered then. A read whose response was too long to be kept is
@@ -241,7 +252,7 @@ func (s *Server) repeat(ctx context.Context, row *store.Payment, paid *payment, 
 	case !paid.operation.readOnly || row.Now.After(row.ValidBefore):
 		return nil, errResponseGone
 	default:
-		if answer, err = handle(ctx, s.store); err != nil {
+		if answer, err = s.dryRun(ctx, paid, handle); err != nil {
 			return nil, err
 		}
 	}

@@ -267,7 +267,7 @@ func (s *Server) countPayment(record *record, err error) error {
 		p = problemOf(err)
 	}
 	switch {
-	case record.paid || (p != nil && p.charged):
+	case record.paid || (p != nil && p.charged && !p.redeeming):
 		s.rates.addresses.give(payer.address)
 		if payer.byAccount {
 			s.payingKeys.paid(payer.keyHash, payer.account)

@@ -92,24 +92,24 @@ func TestTANTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := newTANTries()
 		for i := range wrongTANs {
-			if _, ok := tries.allowed("0xa"); !ok {
+			if _, ok := tries.allowed("0xa", wrongTANs); !ok {
 				t.Fatalf("the try after %d wrong ones is refused", i)
 			}
 			tries.wrong("0xa")
 			time.Sleep(time.Minute)
 		}
-		if wait, ok := tries.allowed("0xa"); ok || wait != 5*time.Minute {
+		if wait, ok := tries.allowed("0xa", wrongTANs); ok || wait != 5*time.Minute {
 			t.Errorf("after five wrong ones in five minutes: %v %v, want to wait five minutes", wait, ok)
 		}
-		if _, ok := tries.allowed("0xb"); !ok {
+		if _, ok := tries.allowed("0xb", wrongTANs); !ok {
 			t.Error("the tries of one wallet count against another")
 		}
 		time.Sleep(5 * time.Minute)
-		if _, ok := tries.allowed("0xa"); !ok {
+		if _, ok := tries.allowed("0xa", wrongTANs); !ok {
 			t.Error("ten minutes after the first wrong one a try is refused")
 		}
 		tries.wrong("0xa")
-		if _, ok := tries.allowed("0xa"); !ok {
+		if _, ok := tries.allowed("0xa", wrongTANs); !ok {
 			t.Error("the count does not begin anew")
 		}
 	})
@@ -120,7 +120,7 @@ func TestTooManyTANs(t *testing.T) {
 	t.Parallel()
 	s := &Server{metrics: newMetrics(nil, nil)}
 	header := http.Header{}
-	p := s.tooManyTANs(90 * time.Second)
+	p := s.tooManyTANs(wrongTANs, 90*time.Second)
 	p.limit.tell(header, p.retryAfter)
 	if p.status != http.StatusTooManyRequests || p.retryAfter != 90 || header.Get("RateLimit-Policy") != `"tan";q=5;w=600` || header.Get("RateLimit") != `"tan";r=0;t=90` {
 		t.Errorf("too many wrong TANs: %+v %v", p, header)

@@ -34,7 +34,7 @@ func (s *Server) CreateAccount(ctx context.Context, req gen.CreateAccountRequest
 // reserve keeps what must not change hands between rehearsal and delivery, where the specification reserves it.
 func (s *Server) reserve(ctx context.Context, tx *store.Store, paid *payment, request any) error {
 	if req, ok := request.(gen.CreateAccountRequestObject); ok {
-		return tx.ClaimRegistration(ctx, req.Body.Username, paid.id)
+		return tx.ClaimRegistration(ctx, req.Body.Username, typedTAN(req.Body.TAN), paid.id)
 	}
 	return nil
 }

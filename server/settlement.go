@@ -44,6 +44,9 @@ func (s *Server) payFirst(ctx context.Context, paid *payment, request any, handl
 	if err := s.checkFunds(ctx, paid); err != nil {
 		return nil, err
 	}
+	if err := s.mayTryTAN(ctx, paid); err != nil {
+		return nil, err
+	}
 	read, err := s.dryRun(ctx, paid, handle)
 	if err != nil {
 		return nil, err
@@ -145,6 +148,7 @@ func (s *Server) settle(ctx context.Context, row *store.Payment, paid *payment, 
 		return nil, s.outcomeUnknown(ctx, row, &unclearSettlement{Unclear: store.Unclear{Reason: no.reason, Sent: true}, cause: err})
 	}
 	s.metrics.payment(row, outcomeRefused)
+	s.wallets.refused(row.Payer)
 	return nil, s.settlementFailed(paid, no.reason)
 }
 
@@ -211,6 +215,9 @@ func (s *Server) attempt(ctx context.Context, row *store.Payment, paid *payment)
 	case settled.ErrorReason == x402.ReasonNonceAlreadyUsed: // by whom, and for what?
 		transaction, err := s.lookAtChain(ctx, row, paid)
 		if errors.Is(err, errNotClosed) { // our endpoint is behind the facilitator's
+			if row.Attempts == 1 {
+				unclear.Reason = usedByOthers
+			}
 			return "", unclear
 		}
 		return transaction, err
@@ -220,6 +227,10 @@ func (s *Server) attempt(ctx context.Context, row *store.Payment, paid *payment)
 	// An earlier attempt may still move the money: only the chain will say that it did not.
 	return "", unclear
 }
+
+// usedByOthers is why a payment is open whose authorization was used already when it was sent for the first time, at a moment
+// that the chain has not told yet. The ledger remembers it: that payment was not settled by a later attempt either.
+const usedByOthers = "the authorization was used already, and the chain does not say when"
 
 var errNotClosed = errors.New("the authorization is neither used nor cancelled nor expired")
 
@@ -231,11 +242,16 @@ func (s *Server) lookAtChain(ctx context.Context, row *store.Payment, paid *paym
 		ctx, cancel = context.WithTimeout(ctx, chainTimeout)
 		defer cancel()
 	}
+	byOthers := row.Attempts == 1 || row.FailureReason == usedByOthers
 	state, err := s.chain.Authorization(ctx, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
 	switch {
 	case err != nil:
-		return "", &unclearSettlement{store.Unclear{Reason: "the chain does not say", Sent: true}, err}
-	case state.Used && row.Attempts == 1 && !state.At.IsZero() && state.At.Before(row.CreatedAt.Add(-usedBefore)):
+		reason := "the chain does not say"
+		if byOthers {
+			reason = usedByOthers
+		}
+		return "", &unclearSettlement{store.Unclear{Reason: reason, Sent: true}, err}
+	case state.Used && byOthers && !state.At.IsZero() && state.At.Before(row.CreatedAt.Add(-usedBefore)):
 		// It stood on the chain for everybody to read before it came here, so whoever sends it need not be its payer.
 		return "", &refusedSettlement{"the authorization was used before it was sent here"}
 	case state.Used && strings.EqualFold(state.To, row.PayTo) && state.Amount == uint64(row.Amount): //nolint:gosec // positive
@@ -299,7 +315,7 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 	}
 	s.metrics.payment(row, outcomeUndeliverable)
 	p := *problemOf(refusal)
-	p.charged, p.settled = true, settled
+	p.charged, p.settled, p.redeeming = true, settled, row.State == store.PaymentUndeliverable
 	p.message += "; this came true only after the payment had settled, so it was charged: send the same payment with a mended request of this operation, it is not charged again"
 	return nil, &p
 }

@@ -12,8 +12,11 @@ import (
 )
 
 const (
-	wrongTANs    = 5
-	wrongTANsFor = 10 * time.Minute
+	wrongTANs = 5 // of a wallet
+	// wrongTANsOfAddress is more: an address is often shared by many agents, and one that uses up all tries must not cost much
+	// less than the wallets for it. Of 2^40 TANs that is still next to nothing.
+	wrongTANsOfAddress = 50
+	wrongTANsFor       = 10 * time.Minute
 )
 
 // tanTries counts the wrong TANs of whoever makes them, a wallet or an address, never those of the TAN that is guessed:
@@ -33,8 +36,8 @@ func newTANTries() *tanTries {
 	return &tanTries{wrongs: wrongs}
 }
 
-// allowed tells whether the key may try a TAN, or when it may again.
-func (t *tanTries) allowed(key string) (retryAfter time.Duration, ok bool) {
+// allowed tells whether the key, with so many wrong ones at most, may try a TAN, or when it may again.
+func (t *tanTries) allowed(key string, most int) (retryAfter time.Duration, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tries, known := t.wrongs.Get(key)
@@ -42,12 +45,12 @@ func (t *tanTries) allowed(key string) (retryAfter time.Duration, ok bool) {
 		return 0, true
 	}
 	left := time.Until(tries.until)
-	return left, left <= 0 || tries.count < wrongTANs
+	return left, left <= 0 || tries.count < most
 }
 
 // tooManyTANs is the 429 of a key that is not allowed another try.
-func (s *Server) tooManyTANs(retryAfter time.Duration) *problem {
-	return s.limited(policy{name: "tan", quota: wrongTANs, window: wrongTANsFor, whose: "with a wrong TAN"}, retryAfter)
+func (s *Server) tooManyTANs(most int, retryAfter time.Duration) *problem {
+	return s.limited(policy{name: "tan", quota: most, window: wrongTANsFor, whose: "with a wrong TAN"}, retryAfter)
 }
 
 // wrong notes that the key tried a wrong TAN.
@@ -65,21 +68,35 @@ func (t *tanTries) wrong(key string) {
 // createAccount is the operation that takes a TAN.
 const createAccount = "createAccount"
 
-// limitTANs lets the handler try a TAN, unless its wallet or its address has tried too many wrong ones.
-func (s *Server) limitTANs(paid *payment, handle handler) handler {
-	return func(ctx context.Context, tx *store.Store) ([]byte, error) {
-		keys := []string{paid.checked.Payer, addressFrom(ctx)}
-		for _, key := range keys {
-			if retryAfter, ok := s.tanTries.allowed(key); !ok {
-				return nil, s.tooManyTANs(retryAfter)
-			}
+// mayTryTAN refuses another TAN of a wallet or an address that has tried too many wrong ones. It is asked where a TAN can be
+// guessed: before a payment begins, and where one is redeemed with another request. What has settled for a TAN that was right
+// is delivered, whatever others at its address do meanwhile.
+func (s *Server) mayTryTAN(ctx context.Context, paid *payment) error {
+	if paid.operation.id != createAccount {
+		return nil
+	}
+	for key, most := range tanKeys(ctx, paid) {
+		if retryAfter, ok := s.tanTries.allowed(key, most); !ok {
+			return s.tooManyTANs(most, retryAfter)
 		}
+	}
+	return nil
+}
+
+// countTANs notes the wrong TANs that the handler is given.
+func (s *Server) countTANs(paid *payment, handle handler) handler {
+	return func(ctx context.Context, tx *store.Store) ([]byte, error) {
 		answer, err := handle(ctx, tx)
 		if errors.Is(err, store.ErrInvalidTAN) {
-			for _, key := range keys {
+			for key := range tanKeys(ctx, paid) {
 				s.tanTries.wrong(key)
 			}
 		}
 		return answer, err
 	}
+}
+
+// tanKeys are whose wrong TANs a payment's are, and how many they may be.
+func tanKeys(ctx context.Context, paid *payment) map[string]int {
+	return map[string]int{paid.checked.Payer: wrongTANs, addressFrom(ctx): wrongTANsOfAddress}
 }

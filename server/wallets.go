@@ -30,6 +30,9 @@ func (w *wallets) settled(wallet string) {
 	w.until.Add(common.HexToAddress(wallet), time.Now().Add(paidFor))
 }
 
+// refused notes that a payment of the wallet did not settle: what it holds is looked at again before its next one.
+func (w *wallets) refused(wallet string) { w.until.Remove(common.HexToAddress(wallet)) }
+
 // settledLately tells whether a payment of the wallet settled in the last ten minutes, as far as this server knows.
 func (w *wallets) settledLately(wallet string) bool {
 	until, ok := w.until.Get(common.HexToAddress(wallet))

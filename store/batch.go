@@ -136,6 +136,8 @@ func (s *Store) beginAll(all []*batchItem) {
 	for _, item := range all {
 		i := slices.IndexFunc(written, func(one begunPayment) bool { return one.ID == item.payment.ID })
 		switch {
+		case rolledBack(err) && len(all) > 1: // for one of them, or for a deadlock with another server's: each by itself
+			item.done <- errAlone
 		case err != nil:
 			item.done <- fmt.Errorf("write payment: %w", err)
 		case i < 0:

@@ -183,7 +183,8 @@ func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction st
 // be. ErrPaymentMoved if its outcome is not unknown, or known to be settled, or a server is at it.
 func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) error {
 	return s.movePayment(ctx, `
-		WITH released AS (UPDATE registrations SET claimed_by = NULL WHERE claimed_by = @id)
-		UPDATE payments SET state = 'failed', failure_reason = @reason, payment_identifier = NULL, `+forget+`
-		WHERE id = @id AND state = 'unknown' AND owner IS NULL AND transaction = '' RETURNING id`, map[string]any{"id": id, "reason": reason})
+		WITH moved AS (
+			UPDATE payments SET state = 'failed', failure_reason = @reason, payment_identifier = NULL, `+forget+`
+			WHERE id = @id AND state = 'unknown' AND owner IS NULL AND transaction = '' RETURNING id
+		)`+release, map[string]any{"id": id, "reason": reason})
 }

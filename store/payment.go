@@ -114,7 +114,11 @@ func (s *Store) onePayment(ctx context.Context, condition string, values pgx.Nam
 func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration) error {
 	payment.State, payment.Attempts, payment.Lease, payment.Owner = PaymentSettling, 1, lease, &s.owner
 	if s.tx == nil {
-		return s.begins.do(&batchItem{payment: payment})
+		err := s.begins.do(&batchItem{payment: payment})
+		if errors.Is(err, errAlone) {
+			return s.Transaction(ctx, func(tx *Store) error { return tx.BeginSettlement(ctx, payment, lease) })
+		}
+		return err
 	}
 	written, err := find[begunPayment](ctx, s, insertPayments, paymentValues([]*Payment{payment})...)
 	switch {
@@ -276,11 +280,17 @@ func (s *Store) PaymentUnclear(ctx context.Context, payment *Payment, what Uncle
 // somebody else has taken it up meanwhile: then the refusal is not the last word.
 func (s *Store) PaymentFailed(ctx context.Context, payment *Payment, reason string) error {
 	return s.movePayment(ctx, `
-		WITH released AS (UPDATE registrations SET claimed_by = NULL WHERE claimed_by = @id)
-		UPDATE payments SET state = 'failed', failure_reason = @reason, payment_identifier = NULL, `+forget+`
-		WHERE id = @id AND state = 'settling' AND attempts = @attempts RETURNING id`,
+		WITH moved AS (
+			UPDATE payments SET state = 'failed', failure_reason = @reason, payment_identifier = NULL, `+forget+`
+			WHERE id = @id AND state = 'settling' AND attempts = @attempts RETURNING id
+		)`+release,
 		map[string]any{"id": payment.ID, "attempts": payment.Attempts, "reason": reason})
 }
+
+// release lets go of the usernames that were claimed for the payments in moved, and returns those. A payment that did not
+// move keeps its claim: it may yet be delivered.
+const release = `, released AS (UPDATE registrations SET claimed_by = NULL WHERE claimed_by IN (SELECT id FROM moved))
+	SELECT id FROM moved`
 
 // forget erases what a closed payment needs no more.
 const forget = `request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()`
@@ -343,16 +353,18 @@ func (s *Store) PaymentDelivered(delivery Delivery) error {
 // ErrPaymentMoved if somebody else has taken it up meanwhile.
 func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 	return s.movePayment(ctx, `
-		WITH released AS (UPDATE registrations SET claimed_by = NULL WHERE claimed_by = @id)
-		DELETE FROM payments WHERE id = @id AND state = 'settling' AND attempts = 1 AND owner = @owner RETURNING id`,
+		WITH moved AS (DELETE FROM payments WHERE id = @id AND state = 'settling' AND attempts = 1 AND owner = @owner RETURNING id)`+release,
 		pgx.NamedArgs{"id": payment.ID, "owner": s.owner})
 }
 
-// PaymentUndeliverable records that the money was taken but the operation was refused after all.
+// PaymentUndeliverable records that the money was taken but the operation was refused after all. The payment may be redeemed
+// with another request, so it keeps no username.
 func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transaction, reason string) error {
 	return s.movePayment(ctx, `
-		UPDATE payments SET state = 'undeliverable', transaction = @transaction, failure_reason = @reason, `+forget+`
-		WHERE id = @id AND state IN ('settling', 'undeliverable') RETURNING id`,
+		WITH moved AS (
+			UPDATE payments SET state = 'undeliverable', transaction = @transaction, failure_reason = @reason, `+forget+`
+			WHERE id = @id AND state IN ('settling', 'undeliverable') RETURNING id
+		)`+release,
 		map[string]any{"id": id, "transaction": transaction, "reason": reason})
 }
 

@@ -57,10 +57,12 @@ func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string,
 }
 
 // ClaimRegistration keeps the username and its TAN for a payment that is about to settle. ErrUsernameReserved if
-// another payment was faster.
-func (s *Store) ClaimRegistration(ctx context.Context, username string, payment uuid.UUID) error {
-	claimed, err := gorm.G[string](s.db).Raw(`UPDATE registrations SET claimed_by = ? WHERE username = ? AND claimed_by IS NULL RETURNING username`,
-		payment, username).Find(ctx)
+// another payment was faster, or the TAN has been replaced or has expired since it was looked at: a claim on a registration
+// that the TAN does not open would keep the username from whoever has it.
+func (s *Store) ClaimRegistration(ctx context.Context, username, tan string, payment uuid.UUID) error {
+	claimed, err := gorm.G[string](s.db).Raw(`UPDATE registrations SET claimed_by = ?
+		WHERE username = ? AND tan_hash = ? AND claimed_by IS NULL AND expires_at > now() RETURNING username`,
+		payment, username, hashTAN(username, tan)).Find(ctx)
 	if err != nil {
 		return fmt.Errorf("claim registration: %w", err)
 	}

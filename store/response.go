@@ -12,7 +12,7 @@ import (
 const (
 	secretLifetime   = `interval '10 minutes'` // a response with a TAN or an API key
 	responseLifetime = `interval '1 hour'`     // any other response of more than 512 bytes
-	failureLifetime  = `interval '1 hour'`     // a payment that was refused: nothing was taken
+	failureLifetime  = `interval '1 hour'`     // a payment that was refused, at least until it is valid no more: nothing was taken
 )
 
 // cleanUps erase what is kept no longer, at most @limit rows at a time. A row that somebody else has locked waits for the
@@ -25,7 +25,7 @@ var cleanUps = []string{
 		SELECT id FROM payments WHERE octet_length(answer) > 512 AND updated_at < now() - ` + responseLifetime + `
 		ORDER BY updated_at LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED)) RETURNING id`,
 	`DELETE FROM payments WHERE id = ANY (ARRAY(
-		SELECT id FROM payments WHERE state = 'failed' AND updated_at < now() - ` + failureLifetime + `
+		SELECT id FROM payments WHERE state = 'failed' AND updated_at < now() - ` + failureLifetime + ` AND valid_before < now()
 		ORDER BY updated_at LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED)) RETURNING id`,
 }
 

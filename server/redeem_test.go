@@ -1,0 +1,153 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/x402"
+)
+
+// TestRedeemingInVainIsLimited: a payment that could not be delivered may be redeemed with another request; each that is
+// refused, too, counts as a call that is not paid, although the payment was charged.
+func TestRedeemingInVainIsLimited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withLimits(server.Limits{Wallet: few(5)}))
+	payer := w.wallet(dollar)
+	const path, body = "/register/request_account", `{"requested_username":"wanted"}`
+	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" {
+			w.exec(`INSERT INTO registrations VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
+		}
+		return false
+	})
+	if a := w.pay(payer, path, body); a.status != http.StatusConflict || !a.Charged {
+		t.Fatalf("the username went while the money moved: %v, want 409, charged", a)
+	}
+	mend()
+	for i := range 5 {
+		if a := w.pay(payer, path, body); a.status != http.StatusConflict || !a.Charged {
+			t.Fatalf("redeemed in vain %d times: %v, want the refusal, charged", i+1, a)
+		}
+	}
+	w.wantLimited("once too often", w.pay(payer, path, body), "wallet")
+}
+
+// TestTANLimitSparesWhatHasSettled: an account that was paid with the right TAN is created, whatever was tried meanwhile.
+func TestTANLimitSparesWhatHasSettled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	owner := w.wallet(50 * dollar)
+	const create = "/register/create_account"
+	tan := w.pay(owner, "/register/request_account", `{"requested_username":"slow"}`).field(t, "tan")
+	w.secret(tan)
+	var wrong []string
+	for range 5 {
+		wrong = append(wrong, w.sign(owner, create))
+	}
+	tryWrong := sync.OnceFunc(func() {
+		for _, payment := range wrong {
+			if a, err := w.try(http.MethodPost, create, account("nobody", "00000000"), x402.HeaderPaymentSignature, payment); err != nil || a.Code != "invalid_tan" {
+				t.Errorf("a wrong TAN: %v (%v), want invalid_tan", a, err)
+			}
+		}
+	})
+	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" {
+			tryWrong()
+		}
+		return false
+	})
+	defer mend()
+	a := w.pay(owner, create, account("slow", tan))
+	if a.status != http.StatusOK {
+		t.Fatalf("the account: %v, want 200", a)
+	}
+	w.secret(a.field(t, "api_key"))
+}
+
+// hesitant is a chain that does not answer once what became of an authorization.
+type hesitant struct {
+	server.Chain
+	asked *atomic.Bool
+}
+
+func (h hesitant) Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error) {
+	if !h.asked.Swap(true) {
+		return x402.AuthorizationState{}, errors.New("busy")
+	}
+	return h.Chain.Authorization(ctx, asset, authorizer, nonce, since)
+}
+
+// TestOldAuthorizationAndSlowChain: an authorization that stood on the chain before it came here buys nothing, also where
+// the chain's endpoint says so only when it is asked again.
+func TestOldAuthorizationAndSlowChain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(_ *server.Config, chain *server.Chain, _ string) {
+		*chain = hesitant{earlier{*chain}, new(atomic.Bool)}
+	})
+	alice, bob := w.agent("alice"), w.agent("bob")
+	var signed x402.Authorization
+	public := w.sign(alice.wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
+	if err := w.ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, fmt.Sprintf("0x%064x", 1)); err != nil {
+		t.Fatal(err)
+	}
+	a := w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.id)+`,"content":"stolen"}`, "X-API-KEY", bob.key, x402.HeaderPaymentSignature, public)
+	if a.status != http.StatusServiceUnavailable {
+		t.Errorf("while the chain does not say: %v, want 503", a)
+	}
+	w.recover()
+	if w.count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 || w.count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 {
+		t.Error("a stranger has sent a message with an authorization that it has read on the chain")
+	}
+}
+
+// TestUsedAuthorizationIsNoProof: an authorization that was used elsewhere, for another service of the same payee, is public,
+// so it opens no secret.
+func TestUsedAuthorizationIsNoProof(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	victim := w.wallet(10 * dollar)
+	const path, body = "/register/request_account", `{"requested_username":"victim"}`
+	var signed x402.Authorization
+	elsewhere := w.sign(victim, path, func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
+	if err := w.ledger.Transfer(signed.From, signed.To, 10_000, signed.Nonce, fmt.Sprintf("0x%064x", 1)); err != nil {
+		t.Fatal(err)
+	}
+	tan := w.pay(victim, path, body).field(t, "tan")
+	w.secret(tan)
+	w.wantNoSecret("the TAN", w.call(http.MethodPost, path, body, x402.HeaderPaymentSignature, elsewhere), tan)
+	if again := w.pay(victim, path, body).field(t, "tan"); again != tan {
+		t.Error("a fresh authorization returns another TAN")
+	}
+}
+
+// TestRefusedWalletIsNotBelieved: a wallet that paid lately is believed to have money, until a payment of it does not settle.
+func TestRefusedWalletIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	payer := w.wallet(20_000)
+	request := func(name string) answer {
+		return w.pay(payer, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
+	}
+	if a := request("first"); a.status != http.StatusOK {
+		t.Fatal(a)
+	}
+	if err := w.ledger.Transfer(address(payer), address(w.wallet(0)), 10_000, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
+		t.Fatal(err)
+	}
+	if a := request("second"); a.status != http.StatusPaymentRequired {
+		t.Errorf("an emptied wallet: %v, want 402", a)
+	}
+	settles := w.settles.Load()
+	if a := request("third"); a.status != http.StatusPaymentRequired || w.settles.Load() != settles {
+		t.Errorf("an emptied wallet once more: %v, after %d calls of /settle, want 402 without any", a, w.settles.Load()-settles)
+	}
+}
