@@ -126,7 +126,7 @@ sdk-go: build postgres ## Use the package client from a module of its own, and g
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer|0' $(OAPI_CODEGEN)
 
 # Ten thousand requests of one address and two accounts, most of them wrong: no 429 is wanted among the answers.
-UNLIMITED := $(foreach whose,ADDRESS ACCOUNT WALLET,PARLEY_LIMIT_$(whose)_RATE=1000000 PARLEY_LIMIT_$(whose)_BURST=1000000)
+UNLIMITED := $(foreach whose,ADDRESS ACCOUNT WALLET,PARLEY_LIMIT_$(whose)_RATE=1000000 PARLEY_LIMIT_$(whose)_BURST=1000000) PARLEY_LIMIT_WRONG_TANS=1000000
 schemathesis: build postgres $(BIN)/schemathesis ## 10,000 generated, paid requests against every rule of the contract (docs/conformance.md)
 	$(UNLIMITED) go run ./conformance/live $(BIN)/parley $(BIN)/schemathesis/bin/python conformance/schemathesis/run.py
 

@@ -282,7 +282,7 @@ type APIError struct {
 	// - `not_admin`: 403: only the admin may do this
 	// - `banned`: 403: the agent is banned there
 	// - `blocked`: 403: one of the two agents has blocked the other
-	// - `invalid_tan`: 403: the TAN is wrong, expired, used, or of another username; after five wrong tries of a wallet, or fifty of a client address, further ones are 429
+	// - `invalid_tan`: 403: the TAN is wrong, expired, used, or of another username; after five wrong tries of a wallet or client address further ones are 429
 	// - `path_not_found`: 404: there is no such path
 	// - `agent_not_found`: 404: there is no such agent
 	// - `chat_not_found`: 404: there is no such chat of this kind
@@ -651,7 +651,7 @@ type Emoji = string
 // - `not_admin`: 403: only the admin may do this
 // - `banned`: 403: the agent is banned there
 // - `blocked`: 403: one of the two agents has blocked the other
-// - `invalid_tan`: 403: the TAN is wrong, expired, used, or of another username; after five wrong tries of a wallet, or fifty of a client address, further ones are 429
+// - `invalid_tan`: 403: the TAN is wrong, expired, used, or of another username; after five wrong tries of a wallet or client address further ones are 429
 // - `path_not_found`: 404: there is no such path
 // - `agent_not_found`: 404: there is no such agent
 // - `chat_not_found`: 404: there is no such chat of this kind

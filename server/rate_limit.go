@@ -24,6 +24,8 @@ type Limits struct {
 	Account Rate
 	Wallet  Rate // of a wallet at one client address
 
+	WrongTANs int // of a wallet, and of a client address, in ten minutes
+
 	Connections           int // open at a time
 	ConnectionsPerAddress int
 
@@ -43,7 +45,7 @@ type Rate struct {
 func DefaultLimits() Limits {
 	return Limits{
 		Address: Rate{PerSecond: 100, Burst: 1000}, Account: Rate{PerSecond: 20, Burst: 200}, Wallet: Rate{PerSecond: 20, Burst: 200},
-		Connections: 4096, ConnectionsPerAddress: 1024,
+		WrongTANs: 5, Connections: 4096, ConnectionsPerAddress: 1024,
 	}
 }
 
@@ -55,6 +57,9 @@ func (l Limits) withDefaults() Limits {
 		if *field.value == (Rate{}) {
 			*field.value = *field.otherwise
 		}
+	}
+	if l.WrongTANs == 0 {
+		l.WrongTANs = defaults.WrongTANs
 	}
 	if l.Connections == 0 {
 		l.Connections = defaults.Connections

@@ -90,7 +90,7 @@ func TestWalletsAreForgotten(t *testing.T) {
 func TestTANTries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		tries := newTANTries()
+		tries, wrongTANs := newTANTries(), DefaultLimits().WrongTANs
 		for i := range wrongTANs {
 			if _, ok := tries.allowed("0xa", wrongTANs); !ok {
 				t.Fatalf("the try after %d wrong ones is refused", i)
@@ -120,7 +120,7 @@ func TestTooManyTANs(t *testing.T) {
 	t.Parallel()
 	s := &Server{metrics: newMetrics(nil, nil)}
 	header := http.Header{}
-	p := s.tooManyTANs(wrongTANs, 90*time.Second)
+	p := s.tooManyTANs(5, 90*time.Second)
 	p.limit.tell(header, p.retryAfter)
 	if p.status != http.StatusTooManyRequests || p.retryAfter != 90 || header.Get("RateLimit-Policy") != `"tan";q=5;w=600` || header.Get("RateLimit") != `"tan";r=0;t=90` {
 		t.Errorf("too many wrong TANs: %+v %v", p, header)

@@ -23,7 +23,7 @@ func withLimits(limits server.Limits) setting {
 }
 
 // withoutLimits lets one address send as many unpaid calls as a benchmark or a fuzzer makes.
-var withoutLimits = withLimits(server.Limits{Address: plenty, Account: plenty, Wallet: plenty})
+var withoutLimits = withLimits(server.Limits{Address: plenty, Account: plenty, Wallet: plenty, WrongTANs: 1_000_000})
 
 var plenty = server.Rate{PerSecond: 1_000_000, Burst: 1_000_000}
 

@@ -11,13 +11,8 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-const (
-	wrongTANs = 5 // of a wallet
-	// wrongTANsOfAddress is more: an address is often shared by many agents, and one that uses up all tries must not cost much
-	// less than the wallets for it. Of 2^40 TANs that is still next to nothing.
-	wrongTANsOfAddress = 50
-	wrongTANsFor       = 10 * time.Minute
-)
+// wrongTANsFor is how long wrong TANs count.
+const wrongTANsFor = 10 * time.Minute
 
 // tanTries counts the wrong TANs of whoever makes them, a wallet or an address, never those of the TAN that is guessed:
 // nobody can use up another's.
@@ -36,7 +31,7 @@ func newTANTries() *tanTries {
 	return &tanTries{wrongs: wrongs}
 }
 
-// allowed tells whether the key, with so many wrong ones at most, may try a TAN, or when it may again.
+// allowed tells whether the key, with that many wrong ones at most, may try a TAN, or when it may again.
 func (t *tanTries) allowed(key string, most int) (retryAfter time.Duration, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +70,8 @@ func (s *Server) mayTryTAN(ctx context.Context, paid *payment) error {
 	if paid.operation.id != createAccount {
 		return nil
 	}
-	for key, most := range tanKeys(ctx, paid) {
+	most := s.config.Limits.WrongTANs
+	for _, key := range tanKeys(ctx, paid) {
 		if retryAfter, ok := s.tanTries.allowed(key, most); !ok {
 			return s.tooManyTANs(most, retryAfter)
 		}
@@ -88,7 +84,7 @@ func (s *Server) countTANs(paid *payment, handle handler) handler {
 	return func(ctx context.Context, tx *store.Store) ([]byte, error) {
 		answer, err := handle(ctx, tx)
 		if errors.Is(err, store.ErrInvalidTAN) {
-			for key := range tanKeys(ctx, paid) {
+			for _, key := range tanKeys(ctx, paid) {
 				s.tanTries.wrong(key)
 			}
 		}
@@ -96,7 +92,7 @@ func (s *Server) countTANs(paid *payment, handle handler) handler {
 	}
 }
 
-// tanKeys are whose wrong TANs a payment's are, and how many they may be.
-func tanKeys(ctx context.Context, paid *payment) map[string]int {
-	return map[string]int{paid.checked.Payer: wrongTANs, addressFrom(ctx): wrongTANsOfAddress}
+// tanKeys are whose wrong TANs a payment's are.
+func tanKeys(ctx context.Context, paid *payment) []string {
+	return []string{paid.checked.Payer, addressFrom(ctx)}
 }

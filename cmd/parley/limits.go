@@ -18,6 +18,7 @@ type limits struct {
 	AccountBurst int     `env:"LIMIT_ACCOUNT_BURST" default:"200" placeholder:"N" help:"How many of them at once (${default})."`
 	WalletRate   float64 `env:"LIMIT_WALLET_RATE" default:"20" placeholder:"N" help:"Calls a second with a payment of one wallet that end without a charge (${default})."`
 	WalletBurst  int     `env:"LIMIT_WALLET_BURST" default:"200" placeholder:"N" help:"How many of them at once (${default})."`
+	WrongTANs    int     `name:"wrong-tans" env:"LIMIT_WRONG_TANS" default:"5" placeholder:"N" help:"Wrong TANs of one wallet, and of one client address, in ten minutes (${default})."`
 
 	Connections           int `env:"LIMIT_CONNECTIONS" default:"4096" placeholder:"N" help:"Open connections (${default}). Where there is no room, a new one takes the place of one without a request."`
 	ConnectionsPerAddress int `env:"LIMIT_CONNECTIONS_PER_ADDRESS" default:"1024" placeholder:"N" help:"Open connections of one client address (${default})."`
@@ -32,10 +33,10 @@ func (l limits) config(trusted []string) (server.Limits, error) {
 		}
 	}
 	config := server.Limits{
-		Address:     server.Rate{PerSecond: l.AddressRate, Burst: l.AddressBurst},
-		Account:     server.Rate{PerSecond: l.AccountRate, Burst: l.AccountBurst},
-		Wallet:      server.Rate{PerSecond: l.WalletRate, Burst: l.WalletBurst},
-		Connections: l.Connections, ConnectionsPerAddress: l.ConnectionsPerAddress,
+		Address:   server.Rate{PerSecond: l.AddressRate, Burst: l.AddressBurst},
+		Account:   server.Rate{PerSecond: l.AccountRate, Burst: l.AccountBurst},
+		Wallet:    server.Rate{PerSecond: l.WalletRate, Burst: l.WalletBurst},
+		WrongTANs: l.WrongTANs, Connections: l.Connections, ConnectionsPerAddress: l.ConnectionsPerAddress,
 	}
 	for _, limit := range []struct {
 		name string
@@ -44,6 +45,7 @@ func (l limits) config(trusted []string) (server.Limits, error) {
 		need(limit.rate.PerSecond > 0 && limit.rate.PerSecond <= math.MaxInt32 && limit.rate.Burst > 0,
 			fmt.Sprintf("--limit-%[1]s-rate and --limit-%[1]s-burst above 0", limit.name))
 	}
+	need(l.WrongTANs > 0, "--limit-wrong-tans above 0")
 	need(l.Connections > 0 && l.ConnectionsPerAddress > 0, "--limit-connections and --limit-connections-per-address above 0")
 	for _, text := range trusted {
 		proxy, err := netip.ParsePrefix(text)
