@@ -73,7 +73,7 @@ func TestHostilePublicPaymentOpensNothing(t *testing.T) {
 	owners := map[string]*agent{}
 	for i, proof := range []string{"identifier", "fresh"} {
 		owners[proof] = x.agent("owner_" + proof)
-		var changes []func(*x402.PaymentPayload)
+		changes := []func(*x402.PaymentPayload){unnamed}
 		if proof == "identifier" {
 			changes = append(changes, identified(fmt.Sprintf("hostile_identifier_%d", i)))
 		}
@@ -243,7 +243,7 @@ func TestHostileUndeliverable(t *testing.T) {
 	x := newTrial(t)
 	for i, proof := range []string{"fresh", "identifier"} {
 		name := "wanted_" + proof
-		var changes []func(*x402.PaymentPayload)
+		changes := []func(*x402.PaymentPayload){unnamed}
 		if proof == "identifier" {
 			changes = append(changes, identified(fmt.Sprintf("undeliverable_id_%d", i)))
 		}
