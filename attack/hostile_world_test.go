@@ -412,10 +412,10 @@ func newKey() *ecdsa.PrivateKey {
 	return key
 }
 
-// identified gives a payment an identifier, as the extension says.
 // unnamed takes the payment identifier out of a payment.
 func unnamed(p *x402.PaymentPayload) { p.Extensions = nil }
 
+// identified gives a payment an identifier, as the extension says.
 func identified(id string) func(*x402.PaymentPayload) {
 	return func(p *x402.PaymentPayload) {
 		p.Extensions = map[string]jsontext.Value{"payment-identifier": jsontext.Value(`{"info":{"required":false,"id":` + strconv.Quote(id) + `}}`)}
