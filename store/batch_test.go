@@ -74,7 +74,8 @@ func TestBatches(t *testing.T) {
 				var want, after error
 				switch random.IntN(12) {
 				case 0: // delivered before
-					payment, want = used, store.ErrPaymentMoved
+					again := *used
+					payment, want = &again, store.ErrPaymentMoved
 				case 1: // in the ledger under another id
 					payment.Payer, payment.Nonce, want = used.Payer, used.Nonce, store.ErrPaymentMoved
 				case 2:
