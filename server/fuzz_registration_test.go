@@ -32,6 +32,7 @@ type step struct {
 	body    string
 	key     string
 	payment *x402.PaymentPayload
+	settled bool   // its payment stands on the chain
 	secret  string // in its response, if it was delivered
 }
 
@@ -46,7 +47,7 @@ const (
 // answered 500; what is charged is the price, for what is new.
 func FuzzRegistration(f *testing.F) {
 	for _, steps := range []string{"\x00", "\x00\x01", "\x00\x01\x04", "\x00\x0a\x03", "\x00\x01\x1a\x2a\x03\x13", "\x00\x05\x01\x15\x04\x25", "\x07\x06\x01\x16", "\x07\x06\x0e\x06", "\x00\x08\x18\x01\x09",
-		"\x00\x21\x21\x21\x21\x21\x21\x01", "\x00\x29\x29\x29\x29\x29\x29\x01", "\x00\x01\x04\x2a\x3a\x25\x35", "\x00\x01\x0a\x0b\x1a\x1b\x05\x15\x06\x16"} {
+		"\x00\x21\x21\x21\x21\x21\x21\x01", "\x00\x29\x29\x29\x29\x29\x29\x01", "\x00\x01\x04\x2a\x3a\x25\x35", "\x00\x01\x0a\x0b\x1a\x1b\x05\x15\x06\x16", "\x00\x00\x13\x12"} {
 		f.Add([]byte(steps))
 	}
 	w := newWorld(f)
@@ -108,7 +109,7 @@ func (r *registration) step(b byte) {
 			return
 		}
 		old := r.log[with%len(r.log)]
-		if old.secret == "" { // refused: it never reached the chain
+		if !old.settled { // refused, or only the proof that asked for an earlier response: it never reached the chain
 			return
 		}
 		body := old.body
@@ -138,10 +139,12 @@ func (r *registration) step(b byte) {
 		if old.by != who {
 			return
 		}
-		again := *old
-		if b&7 == 5 {
-			again.payment = signed(r.t, who.wallet, priceOfRoute("POST "+old.path))
+		if b&7 == 6 {
+			r.settleWith(old)
+			return
 		}
+		again := *old
+		again.payment = signed(r.t, who.wallet, priceOfRoute("POST "+old.path))
 		r.settleWith(&again)
 	}
 }
@@ -170,6 +173,7 @@ func (r *registration) settleWith(s *step) {
 	revenue, balance := r.revenue(), r.ledger.Balance(address(s.by.wallet))
 	a := r.send(s.by, s.path, s.body, s.key, x402.HeaderPaymentSignature, encoded(r.t, s.payment))
 	charged := r.revenue() - revenue
+	s.settled = s.settled || charged > 0
 	if balance-r.ledger.Balance(address(s.by.wallet)) != charged {
 		r.t.Errorf("%s at %s: the payee got %d, the payer lost something else", s.by.name, s.path, charged)
 	}
