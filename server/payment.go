@@ -40,7 +40,7 @@ func (s *Server) transaction(ctx context.Context) *store.Store {
 }
 
 // gate stands around every typed handler and makes the promise: an effect happens exactly once, or the money does not
-// move. It rehearses the handler, settles, and then lets the effect and the record of the payment become visible in
+// move. It runs the handler dry, settles, and then lets the effect and the record of the payment become visible in
 // one transaction. No transaction is open during a call to the facilitator.
 func (s *Server) gate(next gen.StrictHandlerFunc, _ string) gen.StrictHandlerFunc {
 	return func(c echo.Context, request any) (any, error) {
@@ -124,6 +124,9 @@ func (s *Server) pay(ctx context.Context, paid *payment, request any, handle han
 			return receipt, err
 		}
 		// Another copy was faster, or is at it: what becomes of that counts.
+		if !look { // most copies come long after the first, which has been delivered
+			continue
+		}
 		if time.Since(joined) > joinTime {
 			return nil, errPaymentInProgress
 		}
@@ -243,7 +246,7 @@ func (s *Server) repeat(ctx context.Context, row *store.Payment, paid *payment, 
 	var answer []byte
 	var err error
 	switch {
-	case row.Answer != nil && paid.operation.secret && row.Now.Sub(row.UpdatedAt) > secretLifetime:
+	case row.Answer != nil && paid.operation.secret && row.Now.Sub(row.UpdatedAt) > store.SecretLifetime:
 		return nil, errResponseGone
 	case row.Answer != nil:
 		if answer, err = openAnswer(paid.request, row.Answer); err != nil {
@@ -259,9 +262,6 @@ func (s *Server) repeat(ctx context.Context, row *store.Payment, paid *payment, 
 	s.metrics.payment(row, outcomeRepeated)
 	return &receipt{body: answer, settled: settledAs(row, row.Transaction), repeated: true}, nil
 }
-
-// secretLifetime is how long a response with a TAN or an API key is repeated at most, as the contract says.
-const secretLifetime = 10 * time.Minute
 
 func settledAs(row *store.Payment, transaction string) *x402.SettleResponse {
 	return &x402.SettleResponse{Success: true, Transaction: transaction, Network: row.Network, Payer: row.Payer}

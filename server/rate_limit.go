@@ -189,8 +189,9 @@ func (p *policy) tell(header http.Header, wait int) {
 }
 
 // limitUnpaid counts the calls of each address that are not paid. What asks without payment is counted before its body is
-// read; where the address has no token left, an account that pays may use its own. What brings a payment gets the checks that cost little first, so that nobody at its address can use up its
-// tokens: where the address has none left, only wallets that settled lately get as far as that.
+// read; where the address has no token left, an account that pays may use its own. What brings a payment gets the checks
+// that cost little first, so that nobody at its address can use up its tokens: where the address has none left, only
+// wallets that settled lately get as far as that.
 func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		record := recordFrom(c)

@@ -172,19 +172,8 @@ func TestPayersAreServedBesideAnAttacker(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	const send = "/chat/private/send"
 	required := w.price(send)
-	sign := func(key *ecdsa.PrivateKey) string {
-		payload, err := x402.Sign(key, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		header, err := x402.EncodePaymentPayload(payload)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return header
-	}
 	pay := func(key *ecdsa.PrivateKey, apiKey string) answer {
-		return w.call(http.MethodPost, send, fields{"recipient_agent_id": bob, "content": "hello"}.json(t), "X-API-KEY", apiKey, x402.HeaderPaymentSignature, sign(key))
+		return w.call(http.MethodPost, send, fields{"recipient_agent_id": bob, "content": "hello"}.json(t), "X-API-KEY", apiKey, x402.HeaderPaymentSignature, w.signedBy(key, key, required))
 	}
 	w.exhaust()
 	for range 100 { // more than the burst

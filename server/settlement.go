@@ -132,10 +132,10 @@ func (s *Server) away(cause error) *problem {
 }
 
 // settle moves the money, then delivers.
-func (s *Server) settle(ctx context.Context, row *store.Payment, paid *payment, rehearsed []byte, handle handler) (*receipt, error) {
+func (s *Server) settle(ctx context.Context, row *store.Payment, paid *payment, read []byte, handle handler) (*receipt, error) {
 	transaction, err := s.attempt(ctx, row, paid)
 	if err == nil {
-		return s.deliver(ctx, row, paid, transaction, rehearsed, handle)
+		return s.deliver(ctx, row, paid, transaction, read, handle)
 	}
 	no, refused := errors.AsType[*refusedSettlement](err)
 	if !refused {

@@ -93,11 +93,11 @@ func (s *Store) PaymentByIdentifier(ctx context.Context, agent *uuid.UUID, payer
 // or a payment of that operation and account that could not be delivered. nil if there is none.
 func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprint []byte) (*Payment, error) {
 	return s.onePayment(ctx, `secret AND network = @network AND asset = @asset AND payer = @payer AND operation = @operation AND (
-			(state = 'delivered' AND fingerprint = @fingerprint AND answer IS NOT NULL AND updated_at > now() - `+secretLifetime+`)
+			(state = 'delivered' AND fingerprint = @fingerprint AND answer IS NOT NULL AND updated_at > now() - @lifetime::interval)
 			OR (state IN ('settling', 'unknown') AND fingerprint = @fingerprint)
 			OR (state = 'undeliverable' AND agent_id IS NOT DISTINCT FROM @agent)
 		) ORDER BY fingerprint = @fingerprint DESC, created_at DESC LIMIT 1`,
-		pgx.NamedArgs{"network": network, "asset": asset, "payer": payer, "operation": operation, "agent": agent, "fingerprint": fingerprint})
+		pgx.NamedArgs{"network": network, "asset": asset, "payer": payer, "operation": operation, "agent": agent, "fingerprint": fingerprint, "lifetime": SecretLifetime})
 }
 
 func (s *Store) onePayment(ctx context.Context, condition string, values pgx.NamedArgs) (*Payment, error) {
@@ -313,6 +313,9 @@ func closePayments(first int) string {
 
 var deliverPayments = closePayments(1) + ` WHERE p.id = d.id AND p.state IN ('settling', 'undeliverable') RETURNING p.id`
 
+// deliverOrFail ends the transaction with a division by zero if nothing was closed.
+var deliverOrFail = `WITH moved AS (` + deliverPayments + `) SELECT 1 / count(*) FROM moved`
+
 func deliveryValues(all []*batchItem) []any {
 	ids, fingerprints, answers := make([][16]byte, len(all)), make([][]byte, len(all)), make([][]byte, len(all))
 	transactions := make([]string, len(all))
@@ -325,8 +328,7 @@ func deliveryValues(all []*batchItem) []any {
 
 // queue closes the payment as the last statement of a transaction, which fails with ErrPaymentMoved if it is closed already.
 func (d *Delivery) queue(batch *pgx.Batch) {
-	statement := `WITH moved AS (` + deliverPayments + `) SELECT 1 / count(*) FROM moved`
-	batch.Queue(statement, deliveryValues([]*batchItem{{delivery: d}})...).Fn = func(results pgx.BatchResults) error {
+	batch.Queue(deliverOrFail, deliveryValues([]*batchItem{{delivery: d}})...).Fn = func(results pgx.BatchResults) error {
 		_, err := results.Exec()
 		switch {
 		case hasCode(err, divisionByZero):
