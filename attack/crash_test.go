@@ -192,16 +192,7 @@ func TestDatabaseKilled(t *testing.T) {
 	alice, bob := s.agent("alice"), s.agent("bob")
 	for round := range max(2, rounds(t)/5) {
 		o := alice.says(bob, "while the database died")
-		hold := w.proxy.hold(1, true)
-		answered := make(chan reply, 1)
-		go func() {
-			r, _ := s.send(context.WithoutCancel(t.Context()), o)
-			answered <- r
-		}()
-		hold.await(t)
-		killDatabase(t, database)
-		hold.release()
-		r := <-answered
+		r := w.proxy.whileSettling(t, true, func(ctx context.Context) (reply, error) { return s.send(ctx, o) }, func() { killDatabase(t, database) })
 		if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
 			t.Errorf("settled without a database: %v, want 503 with Retry-After", r)
 		}

@@ -116,17 +116,11 @@ func TestRefusedAtDelivery(t *testing.T) {
 
 			late := test.late(sc)
 			revenue := w.revenue()
-			hold := w.proxy.hold(1, true)
-			answered := make(chan reply, 1)
-			go func() {
-				r, _ := s.send(context.WithoutCancel(t.Context()), late)
-				answered <- r
-			}()
-			hold.await(t)
-			test.early(sc)
-			early := w.revenue() - revenue - late.price
-			hold.release()
-			r := <-answered
+			var early uint64
+			r := w.proxy.whileSettling(t, true, func(ctx context.Context) (reply, error) { return s.send(ctx, late) }, func() {
+				test.early(sc)
+				early = w.revenue() - revenue - late.price
+			})
 			if r.status < 400 || r.status >= 500 || r.Code != test.code || !r.Charged {
 				t.Errorf("%s went while the money moved: %v, want %s, charged", test.name, r, test.code)
 			}

@@ -575,16 +575,8 @@ func TestCancelledAuthorization(t *testing.T) {
 	}
 	for range rounds(t) {
 		o := alice.says(bob, "cancelled between rehearsal and settlement")
-		hold := w.proxy.hold(1, false)
-		answered := make(chan reply, 1)
-		go func() {
-			r, _ := s.send(context.WithoutCancel(t.Context()), o)
-			answered <- r
-		}()
-		hold.await(t)
-		w.cancel(alice, o)
-		hold.release()
-		if r := <-answered; r.status != http.StatusPaymentRequired {
+		r := w.proxy.whileSettling(t, false, func(ctx context.Context) (reply, error) { return s.send(ctx, o) }, func() { w.cancel(alice, o) })
+		if r.status != http.StatusPaymentRequired {
 			t.Errorf("cancelled before the settlement: %v, want 402", r)
 		}
 		free(o, "cancelled before the settlement")

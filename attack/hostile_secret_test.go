@@ -249,18 +249,12 @@ func TestHostileUndeliverable(t *testing.T) {
 		}
 		victim := x.wallet(dollar)
 		o := x.order(victim, "", requestPath, map[string]any{"requested_username": name}, changes...)
-		hold := x.proxy.hold(1, true)
-		answered := make(chan reply, 1)
-		go func() {
-			r, _ := x.fresh().send(context.WithoutCancel(t.Context()), x.s, o)
-			answered <- r
-		}()
-		hold.await(t)
-		if r := x.tell(x.order(x.wallet(dollar), "", requestPath, map[string]any{"requested_username": name})); r.status != http.StatusOK {
-			t.Fatalf("another wallet takes the username meanwhile: %v, want 200", r)
-		}
-		hold.release()
-		if r := <-answered; r.status != http.StatusConflict || !r.Charged {
+		r := x.proxy.whileSettling(t, true, func(ctx context.Context) (reply, error) { return x.fresh().send(ctx, x.s, o) }, func() {
+			if r := x.tell(x.order(x.wallet(dollar), "", requestPath, map[string]any{"requested_username": name})); r.status != http.StatusOK {
+				t.Fatalf("another wallet takes the username meanwhile: %v, want 200", r)
+			}
+		})
+		if r.status != http.StatusConflict || !r.Charged {
 			t.Fatalf("the slower payment: %v, want 409, charged", r)
 		}
 		revenue := x.revenue()
@@ -282,7 +276,7 @@ func TestHostileUndeliverable(t *testing.T) {
 		if proof == "identifier" {
 			mended.header, mended.payment = o.header, o.payment
 		}
-		r := x.tell(mended)
+		r = x.tell(mended)
 		if r.status != http.StatusOK || r.text("tan") == "" {
 			t.Errorf("%s: the victim redeems its payment: %v, want 200 with a TAN", proof, r)
 		}

@@ -183,16 +183,10 @@ func newStranger(t *testing.T) *stranger {
 	z.ids["username"] = append(z.ids["username"], "requested_lost", "created_lost")
 	// A registration payment that settled and was then refused.
 	undeliverable := x.order(x.wallet(dollar), "", requestPath, map[string]any{"requested_username": "raced"})
-	hold := x.proxy.hold(1, true)
-	answered := make(chan reply, 1)
-	go func() {
-		r, _ := x.fresh().send(context.WithoutCancel(t.Context()), x.s, undeliverable)
-		answered <- r
-	}()
-	hold.await(t)
-	do(x.order(x.wallet(dollar), "", requestPath, map[string]any{"requested_username": "raced"}))
-	hold.release()
-	if r := <-answered; !r.Charged {
+	r := x.proxy.whileSettling(t, true, func(ctx context.Context) (reply, error) { return x.fresh().send(ctx, x.s, undeliverable) }, func() {
+		do(x.order(x.wallet(dollar), "", requestPath, map[string]any{"requested_username": "raced"}))
+	})
+	if !r.Charged {
 		t.Fatalf("the raced registration: %v, want it charged", r)
 	}
 	z.ids["username"] = append(z.ids["username"], "raced")

@@ -4,6 +4,7 @@ package attack
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -264,6 +265,21 @@ func (p *proxy) hold(n int, acted bool) *held {
 		c.write(answer.Code, answer.Body.String())
 	}))
 	return h
+}
+
+// whileSettling sends a payment, runs meanwhile as its call of /settle waits, as hold says, and returns its reply.
+func (p *proxy) whileSettling(t testing.TB, acted bool, send func(context.Context) (reply, error), meanwhile func()) reply {
+	t.Helper()
+	hold := p.hold(1, acted)
+	replied := make(chan reply, 1)
+	go func() {
+		r, _ := send(context.WithoutCancel(t.Context()))
+		replied <- r
+	}()
+	hold.await(t)
+	meanwhile()
+	hold.release()
+	return <-replied
 }
 
 // await returns when a further call waits.

@@ -4,22 +4,16 @@ import { strict as assert } from "node:assert";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
 import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
 import { privateKeyToAccount } from "viem/accounts";
+import { identified } from "./identifier.mjs";
 
 globalThis.crypto ??= webcrypto; // Node 18, which Debian 12 has, keeps it to itself
 
 // payerOf is the official client around a wallet. It puts a payment identifier into every payment: a random one, or what
 // identify returns, or none where that is undefined.
-export function payerOf(wallet, identify = () => crypto.randomUUID()) {
+export function payerOf(wallet, identify) {
   const client = new x402Client();
   registerExactEvmScheme(client, { signer: privateKeyToAccount(wallet.private_key) });
-  client.registerExtension({
-    key: "payment-identifier",
-    enrichPaymentPayload: async (payload) => {
-      const id = identify();
-      if (!id) return payload;
-      return { ...payload, extensions: { ...payload.extensions, "payment-identifier": { info: { required: false, id } } } };
-    },
-  });
+  identified(client, identify);
   return client;
 }
 

@@ -11,6 +11,7 @@ import { decodePaymentResponseHeader } from "@x402/core/http";
 import { createSigner, decodeXPaymentResponse, wrapFetchWithPayment as wrapFetchWithPaymentV1 } from "x402-fetch";
 import { numberToHex, parseSignature, serializeSignature } from "viem";
 import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
+import { identified } from "../identifier.mjs";
 import { command, newFacilitator, startChain, startDatabase, startLine, startServer, until, usdc } from "./world.mjs";
 
 globalThis.crypto ??= webcrypto; // Node 18 keeps it to itself
@@ -53,17 +54,10 @@ const withKey = (key) => (key ? { "X-API-KEY": key } : {});
 
 // Each of the two official clients, around a wallet: how it pays, and where it finds the receipt. That of version 2 puts what
 // identify returns into each payment as its identifier.
-function clientV2(wallet, identify = () => crypto.randomUUID()) {
+function clientV2(wallet, identify) {
   const client = new x402Client();
   registerExactEvmScheme(client, { signer: wallet.account });
-  client.registerExtension({
-    key: "payment-identifier",
-    enrichPaymentPayload: async (payload) => {
-      const id = identify();
-      if (!id) return payload;
-      return { ...payload, extensions: { ...payload.extensions, "payment-identifier": { info: { required: false, id } } } };
-    },
-  });
+  identified(client, identify);
   return {
     wallet,
     client,
