@@ -77,8 +77,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 		points []string // one life each, the first with the request
 		begun  bool     // the payment is in the ledger, so that it is finished without its caller
 	}{
-		{"matched", []string{"matched"}, false},
-		{"rehearsed", []string{"rehearsed"}, false},
+		{"parsed", []string{"parsed"}, false},
+		{"dry-run", []string{"dry-run"}, false},
 		{"begun", []string{"begun"}, true},
 		{"settled", []string{"settled"}, true},
 		{"delivering", []string{"delivering"}, true},

@@ -296,7 +296,7 @@ func (r *randomRun) chain(w http.ResponseWriter, request *http.Request) {
 
 // disturb kills and restarts servers, and cuts them off, until the end. It leaves all of them running.
 func (r *randomRun) disturb(until context.Context) {
-	points := []string{"matched", "rehearsed", "begun", "settled", "delivering", "delivered", "claimed", "resettled"}
+	points := []string{"parsed", "dry-run", "begun", "settled", "delivering", "delivered", "claimed", "resettled"}
 	for number := 1; ; number++ {
 		chance := r.chance("disturbance", number)
 		pause := func(least, most int) bool {

@@ -10,86 +10,85 @@ import (
 
 // Who may do what. Each function loads a conversation and checks the caller's right in one step, so that a handler
 // cannot forget. Outsiders get 403, never a 404: ids are no secrets.
+//
+// Functions for an admin, and those whose names say so, lock the conversation until the transaction ends: changes of members,
+// admin, bans, pins and deletion happen one after the other, and each sees the ones before.
 
-// readersMessage returns the message's place if the caller may read it: a member of the chat, a subscriber or the admin
+// send writes a message: to the other agent of a private chat, to a group chat as one of its members, to a channel as its
+// admin. The store checks that right in the statement that writes, because a ban may come between two statements.
+func (c *call) send(ctx context.Context, message store.OutgoingMessage) (*store.Sent, error) {
+	return c.tx.SendMessage(ctx, message)
+}
+
+// messageForReader returns the message's place if the caller may read it: a member of the chat, a subscriber or the admin
 // of the channel.
-func readersMessage(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.MessageSeat, error) {
-	seat, err := tx.MessageSeat(ctx, id, callerFrom(ctx).ID)
+func (c *call) messageForReader(ctx context.Context, id uuid.UUID) (*store.MessageSeat, error) {
+	seat, err := c.tx.MessageSeat(ctx, id, c.caller.ID)
 	if err != nil {
 		return nil, err
 	}
+	return seat, c.mayRead(&seat.Seat)
+}
+
+// mayRead tells whether the caller reads the conversation: a member of the chat, a subscriber of the channel, or its admin, who
+// need not be one.
+func (c *call) mayRead(seat *store.Seat) error {
 	channel := seat.Kind == store.KindChannel
 	switch {
-	case seat.Status == store.StatusMember, channel && *seat.AdminID == callerFrom(ctx).ID:
-		return seat, nil
+	case seat.Status == store.StatusMember, channel && *seat.AdminID == c.caller.ID:
+		return nil
 	case seat.Status == store.StatusBanned:
-		return nil, store.ErrBanned
+		return store.ErrBanned
 	case channel:
-		return nil, store.ErrNotSubscriber
+		return store.ErrNotSubscriber
 	}
-	return nil, store.ErrNotMember
+	return store.ErrNotMember
 }
 
-// membersPrivateChat returns the private chat if the caller is one of its two members.
-func membersPrivateChat(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.Seat, error) {
-	seat, err := tx.Seat(ctx, store.KindPrivate, id, callerFrom(ctx).ID)
+// forReader returns the conversation if the caller reads it.
+func (c *call) forReader(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
+	seat, err := c.forAnyone(ctx, kind, id)
 	if err != nil {
 		return nil, err
 	}
-	if seat.Status != store.StatusMember {
-		return nil, store.ErrNotMember
-	}
-	return seat, nil
+	return seat, c.mayRead(seat)
 }
 
-// membersGroup returns the group chat if the caller is a member.
-func membersGroup(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.Seat, error) {
-	seat, err := tx.Seat(ctx, store.KindGroup, id, callerFrom(ctx).ID)
-	switch {
-	case err != nil:
-		return nil, err
-	case seat.Status == store.StatusBanned:
-		return nil, store.ErrBanned
-	case seat.Status != store.StatusMember:
-		return nil, store.ErrNotMember
-	}
-	return seat, nil
-}
-
-// adminsGroup returns the group chat if the caller is its admin, who is always a member.
-func adminsGroup(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.Seat, error) {
-	seat, err := membersGroup(ctx, tx, id)
+// forAdmin locks the conversation and returns it if the caller is its admin. The admin of a group chat is always a member.
+func (c *call) forAdmin(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
+	seat, err := c.lockedForAnyone(ctx, kind, id)
 	if err != nil {
 		return nil, err
 	}
-	if *seat.AdminID != callerFrom(ctx).ID {
+	if kind == store.KindGroup {
+		if err := c.mayRead(seat); err != nil {
+			return nil, err
+		}
+	}
+	if *seat.AdminID != c.caller.ID {
 		return nil, store.ErrNotAdmin
 	}
 	return seat, nil
 }
 
-// subscribersChannel returns the channel if the caller is a subscriber or its admin, who need not be one.
-func subscribersChannel(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.Seat, error) {
-	seat, err := tx.Seat(ctx, store.KindChannel, id, callerFrom(ctx).ID)
-	switch {
-	case err != nil:
+// lockedForReader locks the conversation and returns it if the caller reads it.
+func (c *call) lockedForReader(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
+	if err := c.tx.Hold(ctx, id); err != nil {
 		return nil, err
-	case seat.Status == store.StatusMember, *seat.AdminID == callerFrom(ctx).ID:
-		return seat, nil
-	case seat.Status == store.StatusBanned:
-		return nil, store.ErrBanned
 	}
-	return nil, store.ErrNotSubscriber
+	return c.forReader(ctx, kind, id)
 }
 
-// adminsChannel returns the channel if the caller is its admin.
-func adminsChannel(ctx context.Context, tx *store.Store, id uuid.UUID) (*store.Seat, error) {
-	seat, err := tx.Seat(ctx, store.KindChannel, id, callerFrom(ctx).ID)
-	if err != nil {
+// lockedForAnyone locks the conversation and returns it to whoever asks.
+func (c *call) lockedForAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
+	if err := c.tx.Hold(ctx, id); err != nil {
 		return nil, err
 	}
-	if *seat.AdminID != callerFrom(ctx).ID {
-		return nil, store.ErrNotAdmin
-	}
-	return seat, nil
+	return c.forAnyone(ctx, kind, id)
+}
+
+// forAnyone returns the conversation to whoever asks: a channel shows itself to all, and an outsider of a group chat may ask
+// to be let in.
+func (c *call) forAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
+	return c.tx.Seat(ctx, kind, id, c.caller.ID)
 }

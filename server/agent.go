@@ -10,13 +10,12 @@ import (
 )
 
 // GetOwnAgent shows the caller its own account.
-func (s *Server) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) (gen.GetOwnAgentResponseObject, error) {
-	tx := s.transaction(ctx)
-	agent, err := tx.AgentByID(ctx, callerFrom(ctx).ID) // the record of authentication may be a second old
+func (c *call) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) (gen.GetOwnAgentResponseObject, error) {
+	agent, err := c.tx.AgentByID(ctx, c.caller.ID) // the record of authentication may be a second old
 	if err != nil {
 		return nil, err
 	}
-	conversations, err := tx.AgentConversations(ctx, agent.ID)
+	conversations, err := c.tx.AgentConversations(ctx, agent.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +42,8 @@ func (s *Server) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject
 }
 
 // EditAgent changes the caller's profile.
-func (s *Server) EditAgent(ctx context.Context, req gen.EditAgentRequestObject) (gen.EditAgentResponseObject, error) {
-	err := s.transaction(ctx).EditAgent(ctx, callerFrom(ctx).ID, req.Body.Description, req.Body.IsDiscoverable)
+func (c *call) EditAgent(ctx context.Context, req gen.EditAgentRequestObject) (gen.EditAgentResponseObject, error) {
+	err := c.tx.EditAgent(ctx, c.caller.ID, req.Body.Description, req.Body.IsDiscoverable)
 	if err != nil {
 		return nil, err
 	}
@@ -52,22 +51,22 @@ func (s *Server) EditAgent(ctx context.Context, req gen.EditAgentRequestObject) 
 }
 
 // RotateKey gives the caller a new API key and shows it, once.
-func (s *Server) RotateKey(ctx context.Context, _ gen.RotateKeyRequestObject) (gen.RotateKeyResponseObject, error) {
+func (c *call) RotateKey(ctx context.Context, _ gen.RotateKeyRequestObject) (gen.RotateKeyResponseObject, error) {
 	key := newKey()
-	if err := s.transaction(ctx).RotateKey(ctx, callerFrom(ctx), store.HashKey(key), paymentFrom(ctx).id); err != nil {
+	if err := c.tx.RotateKey(ctx, c.caller, store.HashKey(key), c.paid.ID); err != nil {
 		return nil, err
 	}
 	return gen.RotateKey200JSONResponse{Success: true, APIKey: key, Message: "key replaced; the old key no longer works"}, nil
 }
 
 // GetAgentProfile shows an agent to others, found by id, by username, or by both when they agree.
-func (s *Server) GetAgentProfile(ctx context.Context, req gen.GetAgentProfileRequestObject) (gen.GetAgentProfileResponseObject, error) {
+func (c *call) GetAgentProfile(ctx context.Context, req gen.GetAgentProfileRequestObject) (gen.GetAgentProfileResponseObject, error) {
 	var id *uuid.UUID
 	if req.Body.AgentID != nil {
 		parsed := idOf(agentPrefix, *req.Body.AgentID)
 		id = &parsed
 	}
-	agent, err := s.transaction(ctx).Profile(ctx, callerFrom(ctx).ID, id, req.Body.Username)
+	agent, err := c.tx.Profile(ctx, c.caller.ID, id, req.Body.Username)
 	if err != nil {
 		return nil, err
 	}

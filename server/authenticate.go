@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"hash/crc32"
@@ -12,27 +11,12 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
-)
-
-type contextKey int
-
-const (
-	callerKey   contextKey = iota
-	replacedKey            // set where the caller came with the key that its last rotation replaced
-	transactionKey
-	paymentKey
-	addressKey
 )
 
 // rotateKey is the operation that answers once more to the key that it replaced.
 const rotateKey = "rotateKey"
-
-// callerFrom returns the calling agent; operations with security always have one.
-func callerFrom(ctx context.Context) *store.Agent {
-	agent, _ := ctx.Value(callerKey).(*store.Agent)
-	return agent
-}
 
 var errInvalidKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
 	message: "send the API key of your account in the X-API-KEY header; POST /register/create_account returned it"}
@@ -41,7 +25,7 @@ var errInvalidKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCod
 func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		operation := operationFrom(c)
-		if operation == nil || !operation.secured {
+		if operation == nil || !operation.Account {
 			return next(c)
 		}
 		key := c.Request().Header.Get("X-API-KEY")
@@ -50,7 +34,7 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		ctx := c.Request().Context()
 		agent, err := s.store.AgentByKey(ctx, key)
-		replaced := errors.Is(err, store.ErrAgentNotFound) && operation.id == rotateKey
+		replaced := errors.Is(err, store.ErrAgentNotFound) && operation.ID == rotateKey
 		if replaced {
 			agent, err = s.store.AgentByPreviousKey(ctx, key)
 		}
@@ -64,17 +48,15 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			return err
 		}
-		recordFrom(c).agentID = formatID(agentPrefix, agent.ID)
-		ctx = context.WithValue(ctx, callerKey, agent)
+		record := recordFrom(c)
+		record.agentID, record.caller, record.keyReplaced = formatID(agentPrefix, agent.ID), agent, replaced
 		if !replaced {
-			c.SetRequest(c.Request().WithContext(ctx))
 			return next(c)
 		}
 		// A replaced key opens nothing. But an agent that lost the answer with its new key would have lost its account,
 		// so the payment of that rotation, sent again, is answered out of the ledger; all else ends as for an unknown key.
-		c.SetRequest(c.Request().WithContext(context.WithValue(ctx, replacedKey, true)))
 		err = next(c)
-		if err == nil || errors.Is(err, errProofRequired) {
+		if err == nil || isPaymentCode(err, payment.CodeProof) {
 			return err
 		}
 		if status := problemOf(err).status; status == http.StatusTooManyRequests || status >= http.StatusInternalServerError {

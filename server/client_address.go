@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -56,17 +55,4 @@ func network(address netip.Addr) netip.Prefix {
 	}
 	prefix, _ := address.Prefix(bits)
 	return prefix
-}
-
-func withAddress(ctx context.Context, address netip.Prefix) context.Context {
-	return context.WithValue(ctx, addressKey, address)
-}
-
-// addressFrom is the client's network, such as 203.0.113.7/32 or 2001:db8::/64; "" where no client waits.
-func addressFrom(ctx context.Context) string {
-	address, ok := ctx.Value(addressKey).(netip.Prefix)
-	if !ok {
-		return ""
-	}
-	return address.String()
 }

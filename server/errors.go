@@ -6,17 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
 
-// problem is an answer that is not a 200. Every error becomes one, here, and the contract's ApiError on the wire.
+// problem is a response that is not a 200. Every error becomes one, here, and the contract's ApiError on the wire.
 type problem struct {
 	status     int
 	code       gen.ErrorCode
@@ -28,7 +28,7 @@ type problem struct {
 	limit      *policy               // the limit that is reached
 	required   *x402.PaymentRequired // the payment that is asked for
 	settled    *x402.SettleResponse  // what became of the payment
-	prepared   *challenge            // the unpaid 402, made once per operation
+	encoded    string                // required, as a header; "" where that is still to be done
 	cause      error                 // for the log; the caller never sees it
 }
 
@@ -43,11 +43,14 @@ var statusOf = map[store.Kind]int{
 // problemOf says what an error is to the caller. What is not a refusal is our fault: 500, and its text stays here.
 func problemOf(err error) *problem {
 	var known *problem
+	var paying *payment.Error
 	var refusal *store.Refusal
 	var routing *echo.HTTPError
 	switch {
 	case errors.As(err, &known):
 		return known
+	case errors.As(err, &paying):
+		return problemOfPayment(paying)
 	case errors.As(err, &refusal):
 		return &problem{status: statusOf[refusal.Kind], code: gen.ErrorCode(refusal.Code), message: refusal.Message}
 	case errors.As(err, &routing):
@@ -71,7 +74,7 @@ func problemOf(err error) *problem {
 }
 
 // errorBody is gen.ApiError with the x402 fields of a 402 in their own types. Clients of version 2 read the header and
-// those of version 1 the body, so that one answer serves both. Where the network has no name in version 1, the body
+// those of version 1 the body, so that one response serves both. Where the network has no name in version 1, the body
 // repeats the header for those who read bodies.
 type errorBody struct {
 	Success   bool              `json:"success"`
@@ -105,8 +108,8 @@ func (b *errorBody) require(required *x402.PaymentRequired, nameV1 string) {
 	b.Accepts = offers
 }
 
-// answerError writes an error; the one place that does.
-func (s *Server) answerError(err error, c echo.Context) {
+// writeError writes an error; the one place that does.
+func (s *Server) writeError(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
 	}
@@ -120,17 +123,13 @@ func (s *Server) answerError(err error, c echo.Context) {
 	if p.limit != nil {
 		p.limit.tell(header, p.retryAfter)
 	}
-	if p.prepared != nil {
-		header.Set(x402.HeaderPaymentRequired, p.prepared.header)
-		_ = c.JSONBlob(p.status, slices.Concat(p.prepared.body[0], []byte(record.requestID), p.prepared.body[1]))
-		return
-	}
 	body := p.body(record.requestID)
 	if p.required != nil {
-		encoded, err := x402.EncodePaymentRequired(p.required)
-		if err == nil {
-			header.Set(x402.HeaderPaymentRequired, encoded)
+		encoded := p.encoded
+		if encoded == "" {
+			encoded, _ = x402.EncodePaymentRequired(p.required) // it was encoded once, when the server started
 		}
+		header.Set(x402.HeaderPaymentRequired, encoded)
 		if p.status == http.StatusPaymentRequired {
 			body.require(p.required, s.config.Network.V1Name)
 		}
@@ -148,7 +147,7 @@ func (s *Server) answerError(err error, c echo.Context) {
 // encode returns the body as JSON of at most maxErrorBody bytes: the message is cut, then details are left out from the
 // end. Names and reasons in them come from callers and from the facilitator.
 func (b *errorBody) encode() []byte {
-	b.Message = shorten(b.Message, maxMessage)
+	b.Message = payment.Shorten(b.Message, maxMessage)
 	for {
 		raw, err := json.Marshal(b)
 		switch {
@@ -162,4 +161,22 @@ func (b *errorBody) encode() []byte {
 			return fmt.Appendf(nil, `{"success":false,"message":"internal error","code":"internal_error","charged":%t,"request_id":%q}`, b.Charged, b.RequestID)
 		}
 	}
+}
+
+// checkChallenge makes sure that the 402 of an operation fits the bounds of an error.
+func (s *Server) checkChallenge(operation *operation) error {
+	if !operation.paid() {
+		return nil
+	}
+	p := problemOf(operation.Challenge())
+	body := p.body(newRequestID())
+	body.require(p.required, s.config.Network.V1Name)
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	if len(raw) > maxErrorBody || len(p.encoded) > maxErrorBody {
+		return fmt.Errorf("the payment requirements of %s have %d bytes and their header %d, more than %d", operation.ID, len(raw), len(p.encoded), maxErrorBody)
+	}
+	return nil
 }

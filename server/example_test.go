@@ -11,6 +11,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
@@ -240,7 +241,7 @@ func TestErrorExamples(t *testing.T) {
 		t.Fatal(a)
 	}
 	base, _ := x402.LookupNetwork("eip155:8453")
-	forSale := newWorld(t, func(config *server.Config, _ *server.Chain, _ string) {
+	forSale := newWorld(t, func(config *server.Config, _ *payment.Chain, _ string) {
 		config.BaseURL, config.Network, config.PayTo = "https://parley.example", base, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 	})
 	busy := newWorld(t, withLimits(server.Limits{Address: few(1)}))

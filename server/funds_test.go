@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
@@ -137,7 +138,7 @@ func TestAuthorizationReadFromTheChain(t *testing.T) {
 		t.Errorf("charged %d, want 5000", w.revenue()-revenue)
 	}
 	public := transfer(2)
-	old := newWorldOn(t, w.databaseURL, func(_ *server.Config, chain *server.Chain, _ string) { *chain = earlier{*chain} })
+	old := newWorldOn(t, w.databaseURL, func(_ *server.Config, chain *payment.Chain, _ string) { *chain = earlier{*chain} })
 	old.ledger, old.network = w.ledger, w.network
 	if a := old.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.id)+`,"content":"stolen"}`, "X-API-KEY", bob.key, x402.HeaderPaymentSignature, public); a.status != http.StatusPaymentRequired {
 		t.Errorf("read on the chain two minutes ago: %v, want 402", a)
@@ -148,7 +149,7 @@ func TestAuthorizationReadFromTheChain(t *testing.T) {
 }
 
 // earlier is a chain on which everything happened two minutes earlier.
-type earlier struct{ server.Chain }
+type earlier struct{ payment.Chain }
 
 func (e earlier) Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error) {
 	state, err := e.Chain.Authorization(ctx, asset, authorizer, nonce, since)

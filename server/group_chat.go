@@ -11,28 +11,27 @@ import (
 )
 
 // CreateGroupChat founds a group chat; the caller is its admin and its first member.
-func (s *Server) CreateGroupChat(ctx context.Context, req gen.CreateGroupChatRequestObject) (gen.CreateGroupChatResponseObject, error) {
-	tx, id, admin, members := s.transaction(ctx), newID(), callerFrom(ctx).ID, idsOf(agentPrefix, req.Body.InitialMemberIds)
-	if err := tx.CheckAgents(ctx, members); err != nil {
+func (c *call) CreateGroupChat(ctx context.Context, req gen.CreateGroupChatRequestObject) (gen.CreateGroupChatResponseObject, error) {
+	id, admin, members := newID(), c.caller.ID, idsOf(agentPrefix, req.Body.InitialMemberIds)
+	if err := c.tx.CheckAgents(ctx, members); err != nil {
 		return nil, err
 	}
-	if err := tx.CreateConversation(ctx, store.KindGroup, id, admin, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
+	if err := c.tx.CreateConversation(ctx, store.KindGroup, id, admin, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
 		return nil, err
 	}
-	if err := tx.AddGroupMembers(ctx, id, admin, slices.Concat([]uuid.UUID{admin}, members)); err != nil {
+	if err := c.tx.AddGroupMembers(ctx, id, admin, slices.Concat([]uuid.UUID{admin}, members)); err != nil {
 		return nil, err
 	}
 	return gen.CreateGroupChat200JSONResponse{Success: true, ChatID: formatID(chatPrefix, id), Message: "group chat created"}, nil
 }
 
 // GetGroupChat shows a group chat to its members.
-func (s *Server) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObject) (gen.GetGroupChatResponseObject, error) {
-	tx := s.transaction(ctx)
-	group, err := membersGroup(ctx, tx, idOf(chatPrefix, req.Body.ChatID))
+func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObject) (gen.GetGroupChatResponseObject, error) {
+	group, err := c.forReader(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
 	if err != nil {
 		return nil, err
 	}
-	members, err := tx.GroupMembers(ctx, group.ID, callerFrom(ctx).ID)
+	members, err := c.tx.GroupMembers(ctx, group.ID, c.caller.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -55,90 +54,81 @@ func (s *Server) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestOb
 }
 
 // EditGroupChat changes what is sent: the group's face, its members, bans and pins. All or nothing.
-func (s *Server) EditGroupChat(ctx context.Context, req gen.EditGroupChatRequestObject) (gen.EditGroupChatResponseObject, error) {
+func (c *call) EditGroupChat(ctx context.Context, req gen.EditGroupChatRequestObject) (gen.EditGroupChatResponseObject, error) {
 	add, remove := idsOf(agentPrefix, req.Body.AddMemberIds), idsOf(agentPrefix, req.Body.RemoveMemberIds)
 	ban, unban := idsOf(agentPrefix, req.Body.BanAgentIds), idsOf(agentPrefix, req.Body.UnbanAgentIds)
 	if err := inOneList(add, remove, ban, unban); err != nil {
 		return nil, err
 	}
-	tx, id := s.transaction(ctx), idOf(chatPrefix, req.Body.ChatID)
-	if err := tx.Hold(ctx, id); err != nil {
-		return nil, err
-	}
-	group, err := adminsGroup(ctx, tx, id)
+	id := idOf(chatPrefix, req.Body.ChatID)
+	group, err := c.forAdmin(ctx, store.KindGroup, id)
 	if err != nil {
 		return nil, err
 	}
-	if err := tx.CheckAgents(ctx, slices.Concat(add, remove, ban, unban)); err != nil {
+	if err := c.tx.CheckAgents(ctx, slices.Concat(add, remove, ban, unban)); err != nil {
 		return nil, err
 	}
 	if slices.Contains(remove, *group.AdminID) || slices.Contains(ban, *group.AdminID) {
 		return nil, store.ErrAdminMustTransfer
 	}
-	if err := tx.EditConversation(ctx, id, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
+	if err := c.tx.EditConversation(ctx, id, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
 		return nil, err
 	}
-	if err := tx.Unpin(ctx, id, idsOf(messagePrefix, req.Body.UnpinMessageIds)); err != nil {
+	if err := c.tx.Unpin(ctx, id, idsOf(messagePrefix, req.Body.UnpinMessageIds)); err != nil {
 		return nil, err
 	}
 	// Who goes makes room for who comes.
-	if err := tx.Leave(ctx, id, remove...); err != nil {
+	if err := c.tx.Leave(ctx, id, remove...); err != nil {
 		return nil, err
 	}
-	if err := tx.Ban(ctx, id, ban...); err != nil {
+	if err := c.tx.Ban(ctx, id, ban...); err != nil {
 		return nil, err
 	}
-	if err := tx.Unban(ctx, id, unban...); err != nil {
+	if err := c.tx.Unban(ctx, id, unban...); err != nil {
 		return nil, err
 	}
-	if err := tx.AddGroupMembers(ctx, id, *group.AdminID, add); err != nil {
+	if err := c.tx.AddGroupMembers(ctx, id, *group.AdminID, add); err != nil {
 		return nil, err
 	}
 	return gen.EditGroupChat200JSONResponse{Success: true, Message: "group chat updated"}, nil
 }
 
 // DeleteGroupChat ends a group chat for everybody.
-func (s *Server) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatRequestObject) (gen.DeleteGroupChatResponseObject, error) {
-	tx, id := s.transaction(ctx), idOf(chatPrefix, req.Body.ChatID)
-	if err := tx.Hold(ctx, id); err != nil {
+func (c *call) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatRequestObject) (gen.DeleteGroupChatResponseObject, error) {
+	id := idOf(chatPrefix, req.Body.ChatID)
+	if _, err := c.forAdmin(ctx, store.KindGroup, id); err != nil {
 		return nil, err
 	}
-	if _, err := adminsGroup(ctx, tx, id); err != nil {
-		return nil, err
-	}
-	if err := tx.DeleteConversation(ctx, id); err != nil {
+	if err := c.tx.DeleteConversation(ctx, id); err != nil {
 		return nil, err
 	}
 	return gen.DeleteGroupChat200JSONResponse{Success: true, Message: "group chat deleted"}, nil
 }
 
-// SendGroupMessage writes to all members. The statement that sends checks the caller's right itself; only when it finds
-// none is the group loaded, to say why.
-func (s *Server) SendGroupMessage(ctx context.Context, req gen.SendGroupMessageRequestObject) (gen.SendGroupMessageResponseObject, error) {
-	tx, id, message := s.transaction(ctx), idOf(chatPrefix, req.Body.ChatID), newID()
-	for range 2 { // the caller may have become a member in between
-		sent, err := tx.SendGroupMessage(ctx, id, callerFrom(ctx).ID, message, req.Body.Content)
-		if err != nil {
-			return nil, err
-		}
-		if sent != nil {
-			return gen.SendGroupMessage200JSONResponse{Success: true, MessageID: formatID(messagePrefix, message), Message: "message sent"}, nil
-		}
-		if _, err := membersGroup(ctx, tx, id); err != nil {
-			return nil, err
-		}
+// SendGroupMessage writes to all members.
+func (c *call) SendGroupMessage(ctx context.Context, req gen.SendGroupMessageRequestObject) (gen.SendGroupMessageResponseObject, error) {
+	message := groupMessage(c.caller, req)
+	if _, err := c.send(ctx, message); err != nil {
+		return nil, err
 	}
-	return nil, store.ErrNotMember
+	return groupMessageSent(message), nil
+}
+
+func groupMessage(sender *store.Agent, req gen.SendGroupMessageRequestObject) store.OutgoingMessage {
+	return store.OutgoingMessage{Kind: store.KindGroup, To: idOf(chatPrefix, req.Body.ChatID), Sender: sender.ID, ID: newID(), Content: req.Body.Content}
+}
+
+func groupMessageSent(message store.OutgoingMessage) gen.SendGroupMessage200JSONResponse {
+	return gen.SendGroupMessage200JSONResponse{Success: true, MessageID: formatID(messagePrefix, message.ID), Message: "message sent"}
 }
 
 // ListGroupMessages returns a page of the group's messages, newest first, and marks them read.
-func (s *Server) ListGroupMessages(ctx context.Context, req gen.ListGroupMessagesRequestObject) (gen.ListGroupMessagesResponseObject, error) {
-	tx := s.transaction(ctx)
-	group, err := membersGroup(ctx, tx, idOf(chatPrefix, req.Body.ChatID))
+func (c *call) ListGroupMessages(ctx context.Context, req gen.ListGroupMessagesRequestObject) (gen.ListGroupMessagesResponseObject, error) {
+	group, err := c.forReader(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
 	if err != nil {
 		return nil, err
 	}
-	page, err := readMessages(ctx, tx, group, req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
+	page, err := c.readMessages(ctx, group, req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
 	if err != nil {
 		return nil, err
 	}
@@ -146,15 +136,12 @@ func (s *Server) ListGroupMessages(ctx context.Context, req gen.ListGroupMessage
 }
 
 // PinGroupMessage pins a message of the group.
-func (s *Server) PinGroupMessage(ctx context.Context, req gen.PinGroupMessageRequestObject) (gen.PinGroupMessageResponseObject, error) {
-	tx, id := s.transaction(ctx), idOf(chatPrefix, req.Body.ChatID)
-	if err := tx.Hold(ctx, id); err != nil {
+func (c *call) PinGroupMessage(ctx context.Context, req gen.PinGroupMessageRequestObject) (gen.PinGroupMessageResponseObject, error) {
+	id := idOf(chatPrefix, req.Body.ChatID)
+	if _, err := c.forAdmin(ctx, store.KindGroup, id); err != nil {
 		return nil, err
 	}
-	if _, err := adminsGroup(ctx, tx, id); err != nil {
-		return nil, err
-	}
-	pinned, err := tx.PinMessage(ctx, id, idOf(messagePrefix, req.Body.MessageID))
+	pinned, err := c.tx.PinMessage(ctx, id, idOf(messagePrefix, req.Body.MessageID))
 	if err != nil {
 		return nil, err
 	}

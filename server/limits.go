@@ -3,7 +3,6 @@ package server
 import (
 	"regexp/syntax"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
 )
@@ -15,7 +14,6 @@ const (
 	maxEntries   = 100       // the contract's limit of an array in a request
 	maxErrorBody = 16 << 10  // bytes of an error's body, whatever was sent
 	maxMessage   = 2 << 10   // bytes of an error's message
-	maxReason    = 256       // bytes of a reason in PAYMENT-REQUIRED and PAYMENT-RESPONSE
 
 	// White space and punctuation around each value, and around the body. Indented JSON needs less.
 	spacePerValue = 32
@@ -118,18 +116,4 @@ func longestMatch(pattern *syntax.Regexp) (runes int, highest rune) {
 		runes *= pattern.Max
 	}
 	return min(runes, maxBody), highest
-}
-
-const ellipsis = "…"
-
-// shorten cuts a text that a caller may have sent to at most so many bytes.
-func shorten(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	end := most - len(ellipsis)
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + ellipsis
 }

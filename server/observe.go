@@ -13,10 +13,12 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
 
-// record collects what the one log line of a request says. Keys, TANs, payment payloads and message content never get in.
+// record is what is known of a request: what its one log line says, and below what its handler needs. Keys, TANs, payment payloads and message content never get in.
 type record struct {
 	requestID   string
 	operation   *operation
@@ -27,6 +29,10 @@ type record struct {
 	payment     payer // whom the limits of unpaid calls charge
 	code        gen.ErrorCode
 	cause       error
+
+	caller      *store.Agent     // nil where nobody is authenticated
+	keyReplaced bool             // the caller came with the key that its last rotation replaced
+	attempt     *payment.Attempt // of a paid operation
 }
 
 func recordFrom(c echo.Context) *record {
@@ -42,7 +48,7 @@ func newRequestID() string {
 	return "req_" + hex.EncodeToString(id[:])
 }
 
-// observe names the request, answers its errors and panics, and logs it in one line.
+// observe names the request, responds to its errors and panics, and logs it in one line.
 func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		started := time.Now()
@@ -57,12 +63,12 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Cache-Control", "no-store") // but for the published documents
 		if err := s.catch(next, c); err != nil {
-			s.answerError(err, c)
+			s.writeError(err, c)
 		}
 		took := time.Since(started)
 		name := "none" // no path or method of the contract
 		if record.operation != nil {
-			name = record.operation.id
+			name = record.operation.ID
 		}
 		s.metrics.request(name, c.Response().Status, took)
 		s.logRequest(c, record, took)
@@ -90,7 +96,7 @@ func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) 
 		slog.Float64("duration_ms", float64(took.Microseconds())/1000),
 	}
 	if record.operation != nil {
-		attributes = append(attributes, slog.String("operation", record.operation.id), slog.String("price", x402.FormatUSD(record.operation.price)))
+		attributes = append(attributes, slog.String("operation", record.operation.ID), slog.String("price", x402.FormatUSD(record.operation.Price)))
 	}
 	for _, text := range []struct{ key, value string }{
 		{"agent_id", record.agentID}, {"payer", record.payer}, {"transaction", record.transaction}, {"code", string(record.code)},

@@ -8,26 +8,18 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/routers"
-	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/x402"
 )
 
 // operation is one operation of the contract with everything that the request's way needs to know of it: found once
 // by method and routed path, then carried in the context. Nothing later compares paths.
 type operation struct {
-	id       string
-	route    *routers.Route
-	price    uint64 // atomic units of USDC; 0: free
-	secured  bool   // needs X-API-KEY
-	readOnly bool   // changes nothing, so its dry run is the real one
-	secret   bool   // its response holds a TAN or an API key
-	paged    bool   // its response is a page of messages
-	bounds   bodyBounds
-
-	offers     []x402.PaymentRequirements // the ways to pay, as we offer them
-	extensions map[string]jsontext.Value  // x402's, for the offer
-	challenge  *challenge                 // the answer to a request without payment
+	payment.Operation
+	route   *routers.Route
+	bounds  bodyBounds
+	handler handler
 }
 
 var sixDigits = regexp.MustCompile(`^\d+\.\d{6}$`)
@@ -47,30 +39,36 @@ func readContract(contract []byte) (*openapi3.T, map[string]*operation, error) {
 	}
 	// The server does not care under which address it is reached.
 	document.Servers = nil
-	operations := map[string]*operation{}
+	operations, handlers := map[string]*operation{}, handlers()
 	for path, item := range document.Paths.Map() {
 		for method, described := range item.Operations() {
 			operation := &operation{
-				id:     described.OperationID,
-				bounds: boundsOf(described),
-				route:  &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
+				Operation: payment.Operation{ID: described.OperationID, Path: path, Description: described.Summary},
+				bounds:    boundsOf(described),
+				route:     &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
+				handler:   handlers[described.OperationID],
 			}
-			if operation.price, err = priceOf(described); err != nil {
+			if operation.Price, err = priceOf(described); err != nil {
 				return nil, nil, fmt.Errorf("%s %s: %w", method, path, err)
 			}
 			security := document.Security
 			if described.Security != nil {
 				security = *described.Security
 			}
-			operation.secured = len(security) > 0
-			operation.readOnly, _ = described.Extensions["x-read-only"].(bool)
-			operation.secret, _ = described.Extensions["x-secret-response"].(bool)
-			operation.paged = returnsMessages(described)
+			operation.Account = len(security) > 0
+			operation.ReadOnly, _ = described.Extensions["x-read-only"].(bool)
+			operation.Secret, _ = described.Extensions["x-secret-response"].(bool)
+			if returnsMessages(described) {
+				operation.Weight = pageWeight
+			}
 			operations[method+" "+path] = operation
 		}
 	}
 	return document, operations, nil
 }
+
+// pageWeight is the weight of a page of messages, which may hold a mebibyte.
+const pageWeight = 8
 
 // returnsMessages tells whether the response is a page of messages.
 func returnsMessages(described *openapi3.Operation) bool {

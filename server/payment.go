@@ -1,316 +1,168 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
-	"strings"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
 
-// joinTime is how long a copy of a running payment waits for its answer before it is told to come again.
-const joinTime = 5 * time.Second
+func (o *operation) paid() bool { return o != nil && o.Price > 0 }
 
-// handler runs the operation in tx and returns the JSON of its answer.
-type handler func(ctx context.Context, tx *store.Store) ([]byte, error)
+func hasPayment(c echo.Context) bool { return payment.InHeader(c.Request().Header) }
 
-// receipt is a paid answer.
-type receipt struct {
-	body     []byte
-	settled  *x402.SettleResponse
-	repeated bool // it was delivered before
-}
-
-// transaction returns what a handler works on: the gate's transaction, or for free operations the database.
-func (s *Server) transaction(ctx context.Context) *store.Store {
-	if tx, ok := ctx.Value(transactionKey).(*store.Store); ok {
-		return tx
+// priceInquiry answers a request that asks for the price: it has neither payment nor body.
+func (s *Server) priceInquiry(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if operation := operationFrom(c); operation.paid() && !hasPayment(c) && len(bodyFrom(c)) == 0 {
+			return operation.Challenge()
+		}
+		return next(c)
 	}
-	return s.store
 }
 
-// gate stands around every typed handler and makes the promise: an effect happens exactly once, or the money does not
-// move. It runs the handler dry, settles, and then lets the effect and the record of the payment become visible in
-// one transaction. No transaction is open during a call to the facilitator.
-func (s *Server) gate(next gen.StrictHandlerFunc, _ string) gen.StrictHandlerFunc {
-	return func(c echo.Context, request any) (any, error) {
-		original := c.Request()
-		paid := paymentFrom(original.Context())
-		if paid == nil {
-			return next(c, request)
+// requirePayment answers a request that fits the contract but brings no payment.
+func (s *Server) requirePayment(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if operation := operationFrom(c); operation.paid() && !hasPayment(c) {
+			return operation.Challenge()
 		}
-		handle := func(ctx context.Context, tx *store.Store) ([]byte, error) {
-			c.SetRequest(original.WithContext(context.WithValue(ctx, transactionKey, tx)))
-			response, err := next(c, request)
-			c.SetRequest(original) // with the payment that came, which payAgain may have exchanged for the stored one
-			if err != nil {
-				return nil, err
+		return next(c)
+	}
+}
+
+// parsePayment reads the payment and checks it against the operation's payment requirements.
+func (s *Server) parsePayment(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		operation := operationFrom(c)
+		if !operation.paid() {
+			return next(c)
+		}
+		request, err := canonical(c)
+		if err != nil {
+			return err
+		}
+		record := recordFrom(c)
+		var caller *payment.Caller
+		if agent := record.caller; agent != nil {
+			caller = &payment.Caller{Account: agent.ID, KeyHash: agent.KeyHash}
+			if record.keyReplaced {
+				caller.RepeatOnly = errInvalidKey
 			}
-			return json.Marshal(response)
 		}
-		if paid.recovered != nil { // what was begun is finished; nobody waits for the answer
-			_, err := s.settle(original.Context(), paid.recovered, paid, nil, handle)
-			return nil, err
+		record.attempt, err = s.payments.Parse(c.Request().Context(), &operation.Operation, c.Request().Header, caller, request)
+		if err != nil {
+			return err
 		}
-		if paid.operation.id == createAccount {
-			handle = s.countTANs(paid, handle)
+		record.payer = record.attempt.Payer()
+		return next(c)
+	}
+}
+
+// paymentMiddleware stands around every typed handler. A free operation runs as it is; a paid one is given to the payment
+// engine, which runs it in its own transactions. The response of a paid operation is written here, because the engine has
+// its bytes: the ledger keeps them, and a repetition returns the same.
+func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHandlerFunc {
+	return func(c echo.Context, request any) (any, error) {
+		operation, record := operationFrom(c), recordFrom(c)
+		if record.attempt == nil {
+			return operation.handler.run(c.Request().Context(), &call{server: s, tx: s.store, caller: record.caller}, request)
 		}
-		receipt, err := s.pay(original.Context(), paid, request, handle)
+		made := s.newCall(operation, record.attempt, record.caller, request)
+		s.limitTANs(made, record)
+		receipt, err := s.payments.Pay(c.Request().Context(), made)
 		if err != nil {
 			return nil, err
 		}
-		recordFrom(c).transaction, recordFrom(c).paid = receipt.settled.Transaction, !receipt.repeated
-		s.setPaymentResponse(c, receipt.settled)
+		record.transaction, record.paid = receipt.Settled.Transaction, !receipt.Repeated
+		s.setPaymentResponse(c, receipt.Settled)
 		c.Response().Header().Set("Cache-Control", "private, no-store")
-		return nil, c.JSONBlob(http.StatusOK, receipt.body) // nil: already answered
+		return nil, c.JSONBlob(http.StatusOK, receipt.Response) // nil: the response is written
 	}
 }
 
-// setPaymentResponse tells what became of the payment, in the version in which it came.
+// newCall is what the payment engine runs for a request.
+func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller *store.Agent, request any) *payment.Call {
+	made := &payment.Call{Attempt: attempt, Handle: func(ctx context.Context, tx *store.Store, paid payment.Paid) ([]byte, error) {
+		response, err := operation.handler.run(ctx, &call{server: s, tx: tx, caller: caller, paid: paid}, request)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(response)
+	}}
+	if send := s.batchedSend(caller, request); send != nil {
+		made.Batched = send
+	}
+	if reserve := reservations[operation.ID]; reserve != nil {
+		made.Reserve = func(ctx context.Context, tx *store.Store, paid payment.Paid) error {
+			return reserve(ctx, tx, paid, request)
+		}
+	}
+	return made
+}
+
+// restore makes the call of a payment in the ledger again.
+func (s *Server) restore(ctx context.Context, row *store.Payment, attempt *payment.Attempt) (*payment.Call, error) {
+	operation := s.byID[row.Operation]
+	request, err := operation.handler.decode(row.Request)
+	if err != nil {
+		return nil, err
+	}
+	var caller *store.Agent
+	if row.AgentID != nil {
+		if caller, err = s.store.AgentByID(ctx, *row.AgentID); err != nil {
+			return nil, fmt.Errorf("read the caller: %w", err)
+		}
+		caller.KeyHash = row.KeyHash // rotateKey may replace only the key that the caller came with
+	}
+	return s.newCall(operation, attempt, caller, request), nil
+}
+
+// reservations are the operations that keep something from the moment in which their settlement begins.
+var reservations = map[string]func(ctx context.Context, tx *store.Store, paid payment.Paid, request any) error{
+	createAccount: claimRegistration,
+}
+
+// setPaymentResponse tells what became of the payment.
 func (s *Server) setPaymentResponse(c echo.Context, settled *x402.SettleResponse) {
-	name := x402.HeaderPaymentResponse
-	if paid := paymentFrom(c.Request().Context()); paid != nil && paid.payload.X402Version == x402.VersionV1 {
-		name = x402.HeaderPaymentResponseV1
-		spelled := *settled
-		spelled.Network = s.config.Network.V1Name
-		settled = &spelled
-	}
-	if encoded, err := x402.EncodeSettleResponse(settled); err == nil {
-		c.Response().Header().Set(name, encoded)
+	attempt := recordFrom(c).attempt
+	if name, value, err := s.payments.ResponseHeader(attempt.Version(), settled); err == nil {
+		c.Response().Header().Set(name, value)
 	}
 }
 
-// pay brings the payment from wherever it stands in the ledger to its answer.
-func (s *Server) pay(ctx context.Context, paid *payment, request any, handle handler) (*receipt, error) {
-	crash("matched")
-	// Most payments are new: the ledger says so when they are written. It is looked up before only where something depends on it.
-	look := paid.operation.secret || paid.replaced || paid.outOfTime != nil || !s.facilitator.ready()
-	for joined := time.Now(); ; look = true {
-		var row *store.Payment
-		var err error
-		if look {
-			if row, err = s.lookUp(ctx, paid); err != nil {
-				return nil, err
-			}
-		}
-		var receipt *receipt
-		switch {
-		case row == nil && paid.replaced:
-			return nil, errInvalidKey
-		case row == nil:
-			receipt, err = s.payFirst(ctx, paid, request, handle)
-			// A payment that was refused before it began may be in the ledger: as one that has done already what the refusal is about.
-			if err != nil && !paid.begun && !errors.Is(err, store.ErrPaymentMoved) {
-				if known, lookErr := s.lookUp(ctx, paid); lookErr == nil && known != nil {
-					continue
-				}
-			}
-		case !paid.owns(row):
-			return nil, errPaymentReused
-		default:
-			receipt, err = s.payKnown(ctx, paid, row, handle)
-		}
-		if !errors.Is(err, store.ErrPaymentMoved) {
-			return receipt, err
-		}
-		// Another copy was faster, or is at it: what becomes of that counts.
-		if !look { // most copies come long after the first, which has been delivered
-			continue
-		}
-		if time.Since(joined) > joinTime {
-			return nil, errPaymentInProgress
-		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
-			return nil, err
-		}
-	}
+// paymentStatus are the HTTP statuses of the payment engine's codes.
+var paymentStatus = map[payment.Code]int{
+	payment.CodeRequired: http.StatusPaymentRequired, payment.CodeRefused: http.StatusPaymentRequired, payment.CodeInvalid: http.StatusBadRequest,
+	payment.CodeReused: http.StatusConflict, payment.CodeProof: http.StatusConflict, payment.CodeInProgress: http.StatusConflict,
+	payment.CodeUnknown: http.StatusServiceUnavailable, payment.CodeBusy: http.StatusServiceUnavailable,
 }
 
-// payKnown goes on with a payment that is in the ledger. store.ErrPaymentMoved if somebody else is at it.
-func (s *Server) payKnown(ctx context.Context, paid *payment, row *store.Payment, handle handler) (*receipt, error) {
-	proven := !paid.operation.secret || paid.proven
-	if !proven {
-		var err error
-		if proven, err = s.proven(ctx, paid, row); err != nil {
-			return nil, err
-		}
-		paid.proven = proven // a call that waits for another copy is proven once
+// problemOfPayment says what an error of the payment engine is to the caller.
+func problemOfPayment(e *payment.Error) *problem {
+	p := &problem{
+		status: paymentStatus[e.Code], code: gen.ErrorCode(e.Code), message: e.Message, charged: e.Charged, redeeming: e.Earlier,
+		retryAfter: e.RetryAfter, required: e.Required, encoded: e.Header, settled: e.Settled, cause: e.Cause,
 	}
-	switch {
-	case row.State == store.PaymentDelivered && !proven, row.State == store.PaymentUndeliverable && row.AgentID == nil && !proven:
-		return nil, errProofRequired
-	case row.State == store.PaymentDelivered:
-		return s.repeat(ctx, row, paid, handle)
-	case paid.replaced: // a key that was replaced opens a stored response and nothing else
-		return nil, errInvalidKey
-	case row.State == store.PaymentFailed:
-		return nil, s.settlementFailed(paid, row.FailureReason)
-	case row.State == store.PaymentUndeliverable:
-		if err := s.mayTryTAN(ctx, paid); err != nil {
-			return nil, err
-		}
-		return s.deliver(ctx, row, paid, row.Transaction, nil, handle)
-	case row.State == store.PaymentUnknown, row.LeaseOver():
-		receipt, err := s.payAgain(ctx, row, handle)
-		if err == nil && !proven { // finished, but not for whoever only has what stands on the chain
-			return nil, errProofRequired
-		}
-		return receipt, err
+	if e.Refusal != nil {
+		p.status, p.code = statusOf[e.Refusal.Kind], gen.ErrorCode(e.Refusal.Code)
 	}
-	return nil, store.ErrPaymentMoved
+	if e.Field != "" {
+		p.details = []gen.ErrorDetail{{Field: e.Field, Message: e.Message}}
+	}
+	return p
 }
 
-// lookUp finds the payment in the ledger: by its authorization, by the identifier that its payer gave it, or, where the
-// response holds a secret, as one that the same wallet has made before.
-func (s *Server) lookUp(ctx context.Context, paid *payment) (*store.Payment, error) {
-	network, asset, payer := paid.offer.Network, strings.ToLower(paid.offer.Asset), paid.checked.Payer
-	row, err := s.store.Payment(ctx, network, asset, payer, paid.checked.Nonce)
-	if err != nil || row != nil {
-		return row, err
-	}
-	if paid.identifier != "" {
-		row, err = s.store.PaymentByIdentifier(ctx, paid.caller, payer, paid.operation.id, *paid.identifierHash())
-		if err != nil || row != nil {
-			return row, err
-		}
-	}
-	if paid.operation.secret && paid.outOfTime == nil {
-		return s.store.PaymentOfWallet(ctx, network, asset, payer, paid.operation.id, paid.caller, paid.fingerprint[:])
-	}
-	return nil, nil //nolint:nilnil // it is not in the ledger
-}
-
-// same tells whether the row is the authorization itself, and not another payment that it stands for.
-func (p *payment) same(row *store.Payment) bool {
-	return row.Payer == p.checked.Payer && row.Nonce == p.checked.Nonce
-}
-
-// owns tells whether the payment was made for this request. What settled but could not be delivered may be redeemed
-// with another request of the same operation and account.
-func (p *payment) owns(row *store.Payment) bool {
-	sameRequest := bytes.Equal(row.Fingerprint, p.fingerprint[:])
-	if row.State == store.PaymentUndeliverable {
-		sameAccount := row.AgentID == p.caller || (row.AgentID != nil && p.caller != nil && *row.AgentID == *p.caller)
-		sameRequest = row.Operation == p.operation.id && sameAccount
-	}
-	if !p.same(row) {
-		return sameRequest
-	}
-	hash := p.identifierHash()
-	if (row.PaymentIdentifier == nil) != (hash == nil) || (hash != nil && *row.PaymentIdentifier != *hash) {
-		return row.State == store.PaymentFailed && sameRequest // where the ledger has let go of the identifier
-	}
-	// A signature that we cannot check ourselves proves nothing: payer and nonce of a settled payment can be read on
-	// the chain and sent with any junk. Only the signature that was verified then will do.
-	if hash := p.signatureHash(); !p.checked.Conclusive && !bytes.Equal(row.SignatureHash, hash[:]) {
-		return false
-	}
-	return sameRequest
-}
-
-// proven tells whether the caller has shown more than what stands on the chain: the payment's identifier, which only its
-// payer knows, or another authorization by the same wallet, which was never sent to be settled.
-func (s *Server) proven(ctx context.Context, paid *payment, row *store.Payment) (bool, error) {
-	if row.PaymentIdentifier != nil && paid.identifier != "" && *row.PaymentIdentifier == *paid.identifierHash() {
-		return true, nil
-	}
-	if paid.same(row) || row.Payer != paid.checked.Payer {
-		return false, nil
-	}
-	if !paid.checked.Conclusive {
-		return true, s.verify(ctx, paid) // a smart wallet's signature
-	}
-	// What was used elsewhere, for another service of the same payee, is as public as what is in the ledger.
-	asking, cancel := context.WithTimeout(ctx, chainTimeout)
-	defer cancel()
-	state, err := s.chain.Authorization(asking, strings.ToLower(paid.offer.Asset), paid.checked.Payer, paid.checked.Nonce, time.Now())
-	if err != nil { // the facilitator has an endpoint of its own
-		return true, s.verify(ctx, paid)
-	}
-	return !state.Used && !state.Cancelled, nil
-}
-
-// repeat answers a payment that was delivered with what it was answered then. A read whose response was too long to be kept is
-// made again while the payment is valid.
-func (s *Server) repeat(ctx context.Context, row *store.Payment, paid *payment, handle handler) (*receipt, error) {
-	var answer []byte
-	var err error
-	switch {
-	case row.Answer != nil && paid.operation.secret && row.Now.Sub(row.UpdatedAt) > store.SecretLifetime:
-		return nil, errResponseGone
-	case row.Answer != nil:
-		if answer, err = openAnswer(paid.request, row.Answer); err != nil {
-			return nil, err
-		}
-	case !paid.operation.readOnly || row.Now.After(row.ValidBefore):
-		return nil, errResponseGone
-	default:
-		if answer, err = s.dryRun(ctx, paid, handle); err != nil {
-			return nil, err
-		}
-	}
-	s.metrics.payment(row, outcomeRepeated)
-	return &receipt{body: answer, settled: settledAs(row, row.Transaction), repeated: true}, nil
-}
-
-func settledAs(row *store.Payment, transaction string) *x402.SettleResponse {
-	return &x402.SettleResponse{Success: true, Transaction: transaction, Network: row.Network, Payer: row.Payer}
-}
-
-var (
-	errPaymentReused = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentReused,
-		message: "this payment, or its payment identifier, was used for another request: sign a new payment, with a new identifier if it has one"}
-	errResponseGone = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentReused,
-		message: "this payment was used for this very request before: what it did is done, but its response is no longer stored; sign a new payment to ask again"}
-	errProofRequired = &problem{status: http.StatusConflict, code: gen.ErrorCodeProofRequired,
-		message: "this payment was delivered, and its response holds a secret that a settled payment alone does not open, because it is public: send the same request with a newly signed payment by the same wallet (it is only verified, nothing is charged), or with the payment identifier of the first one"}
-	errPaymentInProgress = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentInProgress, retryAfter: 2,
-		message: "this payment is being settled: send the same request with the same payment again"}
-)
-
-// signature is the payment's signature in one spelling.
-func (p *payment) signature() string { return strings.ToLower(p.payload.Payload.Signature) }
-
-func (p *payment) signatureHash() [sha256.Size]byte { return sha256.Sum256([]byte(p.signature())) }
-
-// identifierHash is how the ledger knows the payment's identifier; nil without one.
-func (p *payment) identifierHash() *string {
-	if p.identifier == "" {
-		return nil
-	}
-	sum := sha256.Sum256([]byte(p.identifier))
-	text := hex.EncodeToString(sum[:])
-	return &text
-}
-
-func (p *payment) row() *store.Payment {
-	signatureHash := p.signatureHash()
-	return &store.Payment{
-		ID: p.id, X402Version: int16(p.payload.X402Version), Scheme: p.offer.Scheme, Network: p.offer.Network,
-		Asset: strings.ToLower(p.offer.Asset), Payer: p.checked.Payer, Nonce: p.checked.Nonce, PayTo: strings.ToLower(p.offer.PayTo),
-		Amount: int64(p.operation.price), ValidBefore: p.checked.ValidBefore, Operation: p.operation.id, AgentID: p.caller,
-		Fingerprint: p.fingerprint[:], SignatureHash: signatureHash[:], PaymentIdentifier: p.identifierHash(),
-		Secret: p.operation.secret, Request: p.request, Payload: p.payload.Raw(),
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+// isPaymentCode tells whether err is the payment engine's with that code.
+func isPaymentCode(err error, code payment.Code) bool {
+	e, ok := errors.AsType[*payment.Error](err)
+	return ok && e.Code == code
 }

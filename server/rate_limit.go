@@ -196,25 +196,18 @@ func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		record := recordFrom(c)
 		record.payment.address = s.clientAddress(c.Request())
-		c.SetRequest(c.Request().WithContext(withAddress(c.Request().Context(), record.payment.address)))
 		operation := operationFrom(c)
-		if operation == nil || operation.price == 0 || !hasPayment(c) {
+		if !operation.paid() || !hasPayment(c) {
 			if err := s.takeForInquiry(c.Request(), record.payment.address); err != nil {
 				return err
 			}
 			return next(c)
 		}
-		if wait, empty := s.rates.addresses.empty(record.payment.address); empty && !s.claimsToSettle(c, operation) {
+		if wait, empty := s.rates.addresses.empty(record.payment.address); empty && !s.payments.NamesRecentPayer(&operation.Operation, c.Request().Header) {
 			return s.limited(s.rates.addresses.policy, wait)
 		}
 		return s.countPayment(record, next(c))
 	}
-}
-
-// claimsToSettle tells whether the payment names a wallet that settled lately; its signature is not checked yet.
-func (s *Server) claimsToSettle(c echo.Context, operation *operation) bool {
-	payload, err := s.read(c, operation)
-	return err == nil && s.wallets.settledLately(payload.Payload.Authorization.From)
 }
 
 // takeForInquiry takes the token of a call without a payment, of its address or, where that has none left, of its account
@@ -237,22 +230,22 @@ func (s *Server) takeForInquiry(r *http.Request, address netip.Prefix) error {
 // no token left. The address is not asked where the wallet settled lately: anybody who shares it can use up its tokens.
 func (s *Server) limitPayments(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		paid := paymentFrom(c.Request().Context())
-		if paid == nil {
+		record := recordFrom(c)
+		if record.attempt == nil {
 			return next(c)
 		}
-		payer := &recordFrom(c).payment
+		payer, wallet := &record.payment, record.attempt.Payer()
 		payer.checked = true
-		payer.wallet = walletAt{common.HexToAddress(paid.checked.Payer), payer.address}
-		if !paid.checked.Conclusive || paid.outOfTime != nil || !s.wallets.settledLately(paid.checked.Payer) {
+		payer.wallet = walletAt{common.HexToAddress(wallet), payer.address}
+		if !record.attempt.Genuine() || !s.payments.PaidLately(wallet) {
 			payer.byAddress = true
 			if wait, empty := s.rates.addresses.empty(payer.address); empty {
 				return s.limited(s.rates.addresses.policy, wait)
 			}
 		}
-		if paid.caller != nil {
-			payer.account, payer.byAccount = *paid.caller, true
-			copy(payer.keyHash[:], callerFrom(c.Request().Context()).KeyHash)
+		if record.caller != nil {
+			payer.account, payer.byAccount = record.caller.ID, true
+			copy(payer.keyHash[:], record.caller.KeyHash)
 			if wait, empty := s.rates.accounts.empty(payer.account); empty {
 				return s.limited(s.rates.accounts.policy, wait)
 			}

@@ -13,13 +13,14 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 
 // withLimits runs the server with other limits.
 func withLimits(limits server.Limits) setting {
-	return func(config *server.Config, _ *server.Chain, _ string) { config.Limits = limits }
+	return func(config *server.Config, _ *payment.Chain, _ string) { config.Limits = limits }
 }
 
 // withoutLimits lets one address send as many unpaid calls as a benchmark or a fuzzer makes.

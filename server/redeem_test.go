@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
@@ -75,7 +76,7 @@ func TestTANLimitSparesWhatHasSettled(t *testing.T) {
 
 // hesitant is a chain that does not answer once what became of an authorization.
 type hesitant struct {
-	server.Chain
+	payment.Chain
 	asked *atomic.Bool
 }
 
@@ -90,7 +91,7 @@ func (h hesitant) Authorization(ctx context.Context, asset, authorizer, nonce st
 // the chain's endpoint says so only when it is asked again.
 func TestOldAuthorizationAndSlowChain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(_ *server.Config, chain *server.Chain, _ string) {
+	w := newWorld(t, func(_ *server.Config, chain *payment.Chain, _ string) {
 		*chain = hesitant{earlier{*chain}, new(atomic.Bool)}
 	})
 	alice, bob := w.agent("alice"), w.agent("bob")

@@ -8,8 +8,8 @@ import (
 )
 
 // SearchAgents finds discoverable agents; those that have blocked the caller are left out.
-func (s *Server) SearchAgents(ctx context.Context, req gen.SearchAgentsRequestObject) (gen.SearchAgentsResponseObject, error) {
-	agents, err := s.transaction(ctx).SearchAgents(ctx, callerFrom(ctx).ID, req.Body.Query, req.Body.PageSize, req.Body.Page)
+func (c *call) SearchAgents(ctx context.Context, req gen.SearchAgentsRequestObject) (gen.SearchAgentsResponseObject, error) {
+	agents, err := c.tx.SearchAgents(ctx, c.caller.ID, req.Body.Query, req.Body.PageSize, req.Body.Page)
 	if err != nil {
 		return nil, err
 	}
@@ -21,8 +21,8 @@ func (s *Server) SearchAgents(ctx context.Context, req gen.SearchAgentsRequestOb
 }
 
 // SearchGroups finds discoverable group chats.
-func (s *Server) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestObject) (gen.SearchGroupsResponseObject, error) {
-	groups, err := s.transaction(ctx).SearchConversations(ctx, store.KindGroup, req.Body.Query, req.Body.PageSize, req.Body.Page)
+func (c *call) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestObject) (gen.SearchGroupsResponseObject, error) {
+	groups, err := c.tx.SearchConversations(ctx, store.KindGroup, req.Body.Query, req.Body.PageSize, req.Body.Page)
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +37,8 @@ func (s *Server) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestOb
 }
 
 // SearchChannels finds discoverable channels.
-func (s *Server) SearchChannels(ctx context.Context, req gen.SearchChannelsRequestObject) (gen.SearchChannelsResponseObject, error) {
-	channels, err := s.transaction(ctx).SearchConversations(ctx, store.KindChannel, req.Body.Query, req.Body.PageSize, req.Body.Page)
+func (c *call) SearchChannels(ctx context.Context, req gen.SearchChannelsRequestObject) (gen.SearchChannelsResponseObject, error) {
+	channels, err := c.tx.SearchConversations(ctx, store.KindChannel, req.Body.Query, req.Body.PageSize, req.Body.Page)
 	if err != nil {
 		return nil, err
 	}

@@ -1,14 +1,12 @@
-// Package server is Parley over HTTP: handlers for the contract's operations, and the one straight way that each
-// request takes to them.
+// Package server is Parley over HTTP: routes and middleware, handlers for the contract's operations, access rules, and errors.
+// Payments are the business of package payment.
 package server
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,7 +15,9 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 
 	parley "github.com/parley-chat/parley"
+	"github.com/parley-chat/parley/discovery"
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -42,106 +42,100 @@ type Skill struct {
 type Server struct {
 	config      Config
 	store       *store.Store
-	facilitator *guard
-	chain       Chain
-	contracts   *smartWallets
+	payments    *payment.Engine
 	log         *slog.Logger
-	checker     x402.Checker
 	operations  map[string]*operation // by "METHOD /path"
 	byID        map[string]*operation
-	documents   []published
+	documents   []discovery.Document
 	health      health
 	echo        *echo.Echo
-	wake        chan struct{} // for the recovery worker: there is more to be done
-	slots       *slots
-	unwritten   unclearPayments
 	metrics     *metrics
 	rates       *rateLimits
-	wallets     *wallets
 	payingKeys  *payingKeys
 	tanTries    *tanTries
 	connections *connections
 }
 
-var _ gen.StrictServerInterface = (*Server)(nil)
-
 // New reads the contract and prepares what does not change from request to request.
-func New(config Config, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) (*Server, error) {
+func New(config Config, database *store.Store, facilitator payment.Facilitator, chain payment.Chain, log *slog.Logger) (*Server, error) {
 	document, operations, err := readContract(parley.Contract)
-	if err != nil {
-		return nil, err
-	}
-	checker, err := x402.NewChecker(config.Network)
 	if err != nil {
 		return nil, err
 	}
 	config.Limits = config.Limits.withDefaults()
 	s := &Server{
-		config: config, store: database, facilitator: newGuard(facilitator, log), chain: chain, log: log, checker: checker,
-		operations: operations, byID: map[string]*operation{}, wake: make(chan struct{}, 1), slots: newSlots(),
-		contracts: newSmartWallets(chain, time.Now),
-		rates:     newRateLimits(config.Limits), wallets: newWallets(), payingKeys: newPayingKeys(), tanTries: newTANTries(),
-		connections: newConnections(config.Limits),
+		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
+		rates: newRateLimits(config.Limits), payingKeys: newPayingKeys(), tanTries: newTANTries(), connections: newConnections(config.Limits),
 	}
-	s.metrics = newMetrics(database, s.facilitator)
-	s.metrics.registry.MustRegister(s.connections.collectors()...)
+	var paid []*payment.Operation
 	for _, operation := range operations {
-		s.byID[operation.id] = operation
-		if operation.price == 0 {
+		s.byID[operation.ID] = operation
+		if !operation.paid() {
 			continue
 		}
-		operation.offers = offersFor(config, operation.price)
-		entry, err := bazaar(operation.route.Operation, operation.route.Method)
+		entry, err := discovery.BazaarEntry(operation.route.Operation, operation.route.Method)
 		if err != nil {
 			return nil, err
 		}
-		operation.extensions = map[string]jsontext.Value{"bazaar": entry, identifierExtension: identifierOffer}
-		if operation.challenge, err = s.newChallenge(operation); err != nil {
-			return nil, fmt.Errorf("price of %s: %w", operation.id, err)
+		operation.Extensions = map[string]jsontext.Value{"bazaar": entry}
+		paid = append(paid, &operation.Operation)
+	}
+	engine := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL}
+	if s.payments, err = payment.New(engine, paid, database, facilitator, chain, log); err != nil {
+		return nil, err
+	}
+	var described []discovery.Operation
+	for _, operation := range operations {
+		if err := s.checkChallenge(operation); err != nil {
+			return nil, err
 		}
+		described = append(described, discovery.Operation{
+			Method: operation.route.Method, Path: operation.Path, Described: operation.route.Operation,
+			Price: operation.Price, Requirements: operation.Requirements(),
+		})
 	}
-	contract, err := publish(parley.Contract, config, operations)
-	if err != nil {
+	published := discovery.Config{BaseURL: config.BaseURL, FacilitatorURL: config.FacilitatorURL, LegacyX402: config.LegacyX402}
+	if s.documents, err = discovery.Documents(document, published, described); err != nil {
 		return nil, err
 	}
-	discovery, err := discover(document, config, operations)
-	if err != nil {
-		return nil, err
-	}
-	s.documents = slices.Concat(contract, discovery)
-	s.echo = s.way()
+	s.metrics = newMetrics()
+	s.metrics.registry.MustRegister(append(s.payments.Collectors(), s.connections.collectors()...)...)
+	s.echo = s.routes()
 	return s, nil
 }
 
-// Handler answers requests.
+// Handler handles requests.
 func (s *Server) Handler() http.Handler { return s.echo }
 
-// way is the way of every request, top to bottom.
-func (s *Server) way() *echo.Echo {
+// routes are the operations of the contract and the published documents, with the middleware of every request, top to bottom.
+func (s *Server) routes() *echo.Echo {
 	e := echo.New()
-	e.HTTPErrorHandler = s.answerError
+	e.HTTPErrorHandler = s.writeError
 	e.Use(
-		s.observe,     // names the request, logs it once, turns errors and panics into answers: so it sees everything
-		allowCORS,     // agents in browsers; a preflight asks for no money
-		s.find,        // the operation, once
-		s.limitUnpaid, // before any work; a call that turns out to be paid takes nothing
-		s.readBody,    // bounded
-		s.inquire,     // "what does it cost?" has neither payment nor body, and gets its 402 whatever else is missing
-		s.validate,    // before the price: a mistake is told free of charge, not after signing
-		s.demand,      // no payment attached: 402
+		s.observe,          // names the request, logs it once, turns errors and panics into responses: so it sees everything
+		allowCORS,          // agents in browsers; a preflight asks for no money
+		s.resolveOperation, // once
+		s.limitUnpaid,      // before any work; a call that turns out to be paid takes nothing
+		s.readBody,         // bounded
+		s.priceInquiry,     // a request with neither payment nor body gets its 402 whatever else is missing
+		s.validate,         // before the price: a mistake is told free of charge, not after signing
+		s.requirePayment,   // no payment attached: 402
 		s.authenticate,
-		s.match, // the payment's form and fit, without asking anybody
+		s.parsePayment, // without asking anybody
 		s.limitPayments,
 	)
-	// The gate stands around the typed handlers: it must be able to run them twice, and to see their answer.
-	gen.RegisterHandlers(e, gen.NewStrictHandler(s, []gen.StrictMiddlewareFunc{s.gate}))
+	// Around the typed handlers: the payment engine runs them in its own transactions, perhaps twice.
+	gen.RegisterHandlers(e, gen.NewStrictHandler((*call)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
 	for _, document := range s.documents {
-		e.GET(document.path, document.serve)
+		e.GET(document.Path, echo.WrapHandler(document))
 	}
 	return e
 }
 
-// Serve answers on the listener and recovers payments until ctx ends, then lets running requests finish: a settlement
+// Recover finishes the payments that a crash, a lost response or an unavailable facilitator has left open, until ctx ends.
+func (s *Server) Recover(ctx context.Context) { s.payments.Recover(ctx, s.restore) }
+
+// Serve handles requests on the listener and recovers payments until ctx ends, then lets running requests finish: a settlement
 // on its way must not be cut off.
 func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	present, leave := context.WithCancel(context.WithoutCancel(ctx))
@@ -159,7 +153,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
-		WriteTimeout:      lease + 15*time.Second, // an answer waits for its settlement
+		WriteTimeout:      payment.Lease + 15*time.Second, // a response waits for its settlement
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnState:         s.connections.observe,
@@ -172,7 +166,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 		return err
 	case <-ctx.Done():
 	}
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
 	defer cancel()
 	return server.Shutdown(stopping)
 }
@@ -186,9 +180,9 @@ var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 	MaxAge:        600,
 })
 
-// find puts the routed operation into the context. Paths and methods outside the contract go on to the
+// resolveOperation puts the routed operation into the context. Paths and methods outside the contract go on to the
 // router's 404 and 405.
-func (s *Server) find(next echo.HandlerFunc) echo.HandlerFunc {
+func (s *Server) resolveOperation(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		operation := s.operations[c.Request().Method+" "+c.Path()]
 		if operation == nil {

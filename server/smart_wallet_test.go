@@ -11,13 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 
 // walletChain counts who asks it for code. It says no, and yes for the address contract, once it may speak.
 type walletChain struct {
-	server.Chain
+	payment.Chain
 	contract      string
 	away          atomic.Bool
 	calls         atomic.Int64
@@ -48,7 +49,7 @@ func newWalletChain() *walletChain {
 }
 
 // on lets a world's server ask this chain, and the payment network's for all else.
-func (c *walletChain) on(_ *server.Config, chain *server.Chain, facilitatorURL string) {
+func (c *walletChain) on(_ *server.Config, chain *payment.Chain, facilitatorURL string) {
 	c.Chain = &x402.Chain{URL: facilitatorURL + "/rpc"}
 	*chain = c
 }

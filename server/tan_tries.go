@@ -8,6 +8,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -63,36 +64,30 @@ func (t *tanTries) wrong(key string) {
 // createAccount is the operation that takes a TAN.
 const createAccount = "createAccount"
 
-// mayTryTAN refuses another TAN of a wallet or an address that has tried too many wrong ones. It is asked where a TAN can be
-// guessed: before a payment begins, and where one is redeemed with another request. What has settled for a TAN that was right
-// is delivered, whatever others at its address do meanwhile.
-func (s *Server) mayTryTAN(ctx context.Context, paid *payment) error {
-	if paid.operation.id != createAccount {
+// limitTANs lets the call of an operation that takes a TAN count the wrong ones, and refuses another try of a wallet or an
+// address that has tried too many. It is asked where a TAN can be guessed: before a payment begins, and where one is redeemed
+// with another request. What has settled for a TAN that was right is delivered, whatever others at its address do meanwhile.
+func (s *Server) limitTANs(made *payment.Call, record *record) {
+	if record.operation.ID != createAccount {
+		return
+	}
+	keys := []string{made.Attempt.Payer(), record.payment.address.String()}
+	made.Admit = func() error {
+		for _, key := range keys {
+			if retryAfter, ok := s.tanTries.allowed(key, s.config.Limits.WrongTANs); !ok {
+				return s.tooManyTANs(s.config.Limits.WrongTANs, retryAfter)
+			}
+		}
 		return nil
 	}
-	most := s.config.Limits.WrongTANs
-	for _, key := range tanKeys(ctx, paid) {
-		if retryAfter, ok := s.tanTries.allowed(key, most); !ok {
-			return s.tooManyTANs(most, retryAfter)
-		}
-	}
-	return nil
-}
-
-// countTANs notes the wrong TANs that the handler is given.
-func (s *Server) countTANs(paid *payment, handle handler) handler {
-	return func(ctx context.Context, tx *store.Store) ([]byte, error) {
-		answer, err := handle(ctx, tx)
+	handle := made.Handle
+	made.Handle = func(ctx context.Context, tx *store.Store, paid payment.Paid) ([]byte, error) {
+		response, err := handle(ctx, tx, paid)
 		if errors.Is(err, store.ErrInvalidTAN) {
-			for _, key := range tanKeys(ctx, paid) {
+			for _, key := range keys {
 				s.tanTries.wrong(key)
 			}
 		}
-		return answer, err
+		return response, err
 	}
-}
-
-// tanKeys are whose wrong TANs a payment's are.
-func tanKeys(ctx context.Context, paid *payment) []string {
-	return []string{paid.checked.Payer, addressFrom(ctx)}
 }

@@ -18,13 +18,12 @@ var sources = map[string]struct {
 }
 
 // ListUnreadMessages returns what the caller has not read, oldest first, and marks it read unless it is told not to.
-func (s *Server) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessagesRequestObject) (gen.ListUnreadMessagesResponseObject, error) {
-	tx := s.transaction(ctx)
-	list := tx.Unread
+func (c *call) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessagesRequestObject) (gen.ListUnreadMessagesResponseObject, error) {
+	list := c.tx.Unread
 	if req.Params.MarkRead {
-		list = tx.ReadUnread
+		list = c.tx.ReadUnread
 	}
-	unread, err := list(ctx, callerFrom(ctx).ID, req.Params.Page, req.Params.PageSize)
+	unread, err := list(ctx, c.caller.ID, req.Params.Page, req.Params.PageSize)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/payment"
 )
 
 // invalid is the 400 with the first maxDetails of the details, each as short as a caller needs it.
@@ -26,7 +27,7 @@ func invalid(details ...gen.ErrorDetail) *problem {
 	details = details[:min(len(details), maxDetails)]
 	parts := make([]string, len(details))
 	for i, detail := range details {
-		details[i].Field = shorten(detail.Field, longestField)
+		details[i].Field = payment.Shorten(detail.Field, longestField)
 		parts[i] = strings.TrimSpace(details[i].Field + " " + detail.Message)
 	}
 	return &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, details: details,
@@ -75,7 +76,7 @@ func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
 				return invalid(*detail)
 			}
 		}
-		if operation.price > 0 {
+		if operation.paid() {
 			for name := range request.URL.Query() {
 				if operation.route.Operation.Parameters.GetByInAndName("query", name) == nil {
 					return invalid(gen.ErrorDetail{Field: "?" + name, Message: "is not a parameter of this operation"})

@@ -25,6 +25,7 @@ import (
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
@@ -67,7 +68,7 @@ func newWorld(t testing.TB, settings ...setting) *world {
 }
 
 // setting changes how a world's server is run.
-type setting func(config *server.Config, chain *server.Chain, facilitatorURL string)
+type setting func(config *server.Config, chain *payment.Chain, facilitatorURL string)
 
 func newWorldOn(t testing.TB, databaseURL string, settings ...setting) *world {
 	t.Helper()
@@ -91,7 +92,7 @@ func newWorldOn(t testing.TB, databaseURL string, settings ...setting) *world {
 	}))
 	config := server.Config{BaseURL: "http://parley.test", Network: playMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL}
 	log := slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	var chain server.Chain = &x402.Chain{URL: facilitator.URL + "/rpc"}
+	var chain payment.Chain = &x402.Chain{URL: facilitator.URL + "/rpc"}
 	for _, set := range settings {
 		set(&config, &chain, facilitator.URL)
 	}

@@ -41,7 +41,7 @@ func TestBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	used := beginning("0xused", g.agents[0])
-	if err := errors.Join(g.BeginSettlement(ctx, used, time.Minute), g.PaymentDelivered(deliveryOf(used))); err != nil {
+	if err := errors.Join(g.BeginSettlement(ctx, used, time.Minute), g.PaymentDelivered(ctx, deliveryOf(used))); err != nil {
 		t.Fatal(err)
 	}
 	count := func(what string) (n int64) {
@@ -116,7 +116,7 @@ func TestBatches(t *testing.T) {
 					if after != nil {
 						return after
 					}
-					return tx.PaymentDelivered(deliveryOf(payment))
+					return tx.PaymentDelivered(ctx, deliveryOf(payment))
 				})
 				if !errors.Is(err, want) || (want == nil && err != nil) {
 					t.Errorf("got %v, want %v", err, want)
@@ -177,7 +177,7 @@ func TestBatchDeliversAPaymentOnce(t *testing.T) {
 					return err
 				}
 			}
-			return tx.PaymentDelivered(deliveryOf(payment))
+			return tx.PaymentDelivered(ctx, deliveryOf(payment))
 		})
 	}
 	done := make(chan struct{})

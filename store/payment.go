@@ -343,7 +343,7 @@ func (d *Delivery) queue(batch *pgx.Batch) {
 // PaymentDelivered closes the payment. Called last in the transaction that makes the effect: both become visible, or neither,
 // and the transaction ends with ErrPaymentMoved if the payment was delivered meanwhile. Without a transaction, for what has no
 // effect, it is closed together with others.
-func (s *Store) PaymentDelivered(delivery Delivery) error {
+func (s *Store) PaymentDelivered(ctx context.Context, delivery Delivery) error {
 	if s.tx == nil {
 		return s.deliveries.do(&batchItem{delivery: &delivery})
 	}

@@ -1,29 +1,17 @@
-package server
+package discovery
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 
-	"github.com/labstack/echo/v4"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/parley-chat/parley/x402"
 )
 
-// published is a free document that publishes the contract: made once at start, cacheable.
-type published struct {
-	path, contentType, etag string
-	content                 []byte
-}
-
-// publish makes the documents that the server publishes of the contract: openapi.yaml with the operator's facts filled
+// contractDocuments makes the documents that the server publishes of the contract: openapi.yaml with the operator's facts filled
 // in (servers, and in each x-payment-info how to pay), as YAML and as JSON. Nothing else differs from the file.
-func publish(contract []byte, config Config, operations map[string]*operation) ([]published, error) {
+func contractDocuments(contract []byte, config Config, operations []Operation) ([]Document, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(contract, &document); err != nil {
 		return nil, fmt.Errorf("read the contract: %w", err)
@@ -35,17 +23,17 @@ func publish(contract []byte, config Config, operations map[string]*operation) (
 		return nil, err
 	}
 	for _, operation := range operations {
-		if operation.price == 0 {
+		if operation.Price == 0 {
 			continue
 		}
 		var protocols []map[string]any
-		for _, offer := range operation.offers {
+		for _, offer := range operation.Requirements {
 			protocols = append(protocols, map[string]any{"x402": map[string]any{
 				"scheme": offer.Scheme, "network": offer.Network, "asset": offer.Asset, "payTo": offer.PayTo, "amount": offer.Amount,
 				"maxTimeoutSeconds": offer.MaxTimeoutSeconds, "facilitator": config.FacilitatorURL,
 			}})
 		}
-		err := replace(root, protocols, "paths", operation.route.Path, strings.ToLower(operation.route.Method), "x-payment-info", "protocols")
+		err := replace(root, protocols, "paths", operation.Path, strings.ToLower(operation.Method), "x-payment-info", "protocols")
 		if err != nil {
 			return nil, err
 		}
@@ -60,25 +48,10 @@ func publish(contract []byte, config Config, operations map[string]*operation) (
 	if err := writeJSON(&asJSON, root); err != nil {
 		return nil, fmt.Errorf("write openapi.json: %w", err)
 	}
-	return []published{
-		newPublished("/openapi.yaml", "application/yaml", asYAML.Bytes()),
-		newPublished("/openapi.json", "application/json", asJSON.Bytes()),
+	return []Document{
+		newDocument("/openapi.yaml", "application/yaml", asYAML.Bytes()),
+		newDocument("/openapi.json", "application/json", asJSON.Bytes()),
 	}, nil
-}
-
-func newPublished(path, contentType string, content []byte) published {
-	sum := sha256.Sum256(content)
-	return published{path: path, contentType: contentType, etag: `"` + hex.EncodeToString(sum[:8]) + `"`, content: content}
-}
-
-func (p published) serve(c echo.Context) error {
-	header := c.Response().Header()
-	header.Set("ETag", p.etag)
-	header.Set("Cache-Control", "public, max-age=300")
-	if c.Request().Header.Get("If-None-Match") == p.etag {
-		return c.NoContent(http.StatusNotModified)
-	}
-	return c.Blob(http.StatusOK, p.contentType, p.content)
 }
 
 // replace puts value at the path of keys below node.
@@ -135,9 +108,4 @@ func writeJSON(to *bytes.Buffer, node *yaml.Node) error {
 		to.Write(scalar)
 		return err
 	}
-}
-
-// offersFor makes the ways to pay for an operation: today one, scheme exact in USDC on the operator's network.
-func offersFor(config Config, price uint64) []x402.PaymentRequirements {
-	return []x402.PaymentRequirements{config.Network.Requirements(price, config.PayTo, maxTimeoutSeconds)}
 }

@@ -1,16 +1,13 @@
-package server
+package payment
 
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
-
-	"github.com/parley-chat/parley/gen"
 )
 
 const (
@@ -70,8 +67,8 @@ func (s *smartWallets) isContract(ctx context.Context, address string) (bool, er
 		return found, err
 	})
 	if err != nil {
-		return false, &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2, cause: err,
-			message: "the signature is not by the key of authorization.from, and whether that is a smart wallet cannot be looked up now: " +
+		return false, &Error{Code: CodeBusy, RetryAfter: 2, Cause: err,
+			Message: "the signature is not by the key of authorization.from, and whether that is a smart wallet cannot be looked up now: " +
 				"send the same request with the same payment again"}
 	}
 	return found.(bool), nil //nolint:forcetypeassert // see above

@@ -1,6 +1,6 @@
 //go:build crashpoints
 
-package server
+package payment
 
 import (
 	"os"

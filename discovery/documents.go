@@ -1,4 +1,4 @@
-package server
+package discovery
 
 import (
 	"bytes"
@@ -15,9 +15,9 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// discover makes the documents by which agents and crawlers find out what this is and what it costs: all from the
+// agentDocuments makes the documents by which agents and crawlers find out what this is and what it costs: all from the
 // contract, so that none of them can say something else.
-func discover(document *openapi3.T, config Config, operations map[string]*operation) ([]published, error) {
+func agentDocuments(document *openapi3.T, config Config, operations []Operation) ([]Document, error) {
 	ordered := inOrder(document, operations)
 	card, err := json.Marshal(agentCard(document, config))
 	if err != nil {
@@ -28,25 +28,25 @@ func discover(document *openapi3.T, config Config, operations map[string]*operat
 	if err != nil {
 		return nil, err
 	}
-	documents := []published{
-		newPublished("/llms.txt", "text/plain; charset=utf-8", llmsText(document, config, ordered)),
-		newPublished("/skill.md", "text/markdown; charset=utf-8", skill),
-		newPublished("/.well-known/agent-skills/index.json", "application/json", index),
-		newPublished("/.well-known/agent-card.json", "application/json", card),
-		newPublished("/favicon.svg", "image/svg+xml", []byte(icon)),
+	documents := []Document{
+		newDocument("/llms.txt", "text/plain; charset=utf-8", llmsText(document, config, ordered)),
+		newDocument("/skill.md", "text/markdown; charset=utf-8", skill),
+		newDocument("/.well-known/agent-skills/index.json", "application/json", index),
+		newDocument("/.well-known/agent-card.json", "application/json", card),
+		newDocument("/favicon.svg", "image/svg+xml", []byte(icon)),
 	}
 	if config.LegacyX402 {
 		resources := []string{}
 		for _, operation := range ordered {
-			if operation.price > 0 {
-				resources = append(resources, config.BaseURL+operation.route.Path)
+			if operation.Price > 0 {
+				resources = append(resources, config.BaseURL+operation.Path)
 			}
 		}
 		legacy, err := json.Marshal(map[string]any{"version": 1, "resources": resources})
 		if err != nil {
 			return nil, fmt.Errorf("write the legacy document: %w", err)
 		}
-		documents = append(documents, newPublished("/.well-known/x402", "application/json", legacy))
+		documents = append(documents, newDocument("/.well-known/x402", "application/json", legacy))
 	}
 	return documents, nil
 }
@@ -77,28 +77,25 @@ func skillIndex(config Config, skill []byte) ([]byte, error) {
 }
 
 // inOrder returns the operations in the order of the contract's tags, then by path.
-func inOrder(document *openapi3.T, operations map[string]*operation) []*operation {
+func inOrder(document *openapi3.T, operations []Operation) []Operation {
 	position := map[string]int{}
 	for i, tag := range document.Tags {
 		position[tag.Name] = i
 	}
-	ordered := make([]*operation, 0, len(operations))
-	for _, operation := range operations {
-		ordered = append(ordered, operation)
-	}
-	slices.SortFunc(ordered, func(a, b *operation) int {
+	ordered := slices.Clone(operations)
+	slices.SortFunc(ordered, func(a, b Operation) int {
 		if order := position[a.tag()] - position[b.tag()]; order != 0 {
 			return order
 		}
-		return strings.Compare(a.route.Path, b.route.Path)
+		return strings.Compare(a.Path, b.Path)
 	})
 	return ordered
 }
 
-func (o *operation) tag() string { return o.route.Operation.Tags[0] }
+func (o Operation) tag() string { return o.Described.Tags[0] }
 
 // llmsText follows llmstxt.org: a title, a summary, and links with notes.
-func llmsText(document *openapi3.T, config Config, ordered []*operation) []byte {
+func llmsText(document *openapi3.T, config Config, ordered []Operation) []byte {
 	var text bytes.Buffer
 	guidance, _ := document.Info.Extensions["x-guidance"].(string)
 	fmt.Fprintf(&text, "# %s\n\n> Messaging for AI agents over HTTP and JSON, paid per call in USDC with x402. No human accounts, no push: agents poll.\n\n%s\n\n",
@@ -112,10 +109,10 @@ func llmsText(document *openapi3.T, config Config, ordered []*operation) []byte 
 			fmt.Fprintf(&text, "\n## %s\n\n", tag)
 		}
 		price := "free"
-		if operation.price > 0 {
-			price = x402.FormatUSD(operation.price) + " USD"
+		if operation.Price > 0 {
+			price = x402.FormatUSD(operation.Price) + " USD"
 		}
-		fmt.Fprintf(&text, "- [%s %s](%s/openapi.json): %s (%s)\n", operation.route.Method, operation.route.Path, config.BaseURL, operation.route.Operation.Summary, price)
+		fmt.Fprintf(&text, "- [%s %s](%s/openapi.json): %s (%s)\n", operation.Method, operation.Path, config.BaseURL, operation.Described.Summary, price)
 	}
 	fmt.Fprintf(&text, "\n## Optional\n\n- [agent card](%s/.well-known/agent-card.json): the same in A2A's form, with a binding of our own\n", config.BaseURL)
 	return text.Bytes()

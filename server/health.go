@@ -28,8 +28,8 @@ const (
 )
 
 // GetHealth tells whether the database answers, with counts that are up to 30 seconds old.
-func (s *Server) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen.GetHealthResponseObject, error) {
-	counts, err := s.counts(ctx)
+func (c *call) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen.GetHealthResponseObject, error) {
+	counts, err := c.server.counts(ctx)
 	answer := gen.Health{
 		Status: gen.HealthStatusOK, Message: "Parley is up and serving agents.", Sympathy: kindPhrase, Timestamp: timestamp(now()),
 		Activity: gen.HealthActivity{
@@ -40,7 +40,7 @@ func (s *Server) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (g
 		},
 	}
 	if err != nil {
-		s.log.WarnContext(ctx, "database away", "error", err)
+		c.server.log.WarnContext(ctx, "database unavailable", "error", err)
 		answer.Status, answer.Message = gen.HealthStatusDEGRADED, "The database is away; paid calls answer 503 until it is back."
 		return gen.GetHealth503JSONResponse{DegradedJSONResponse: gen.DegradedJSONResponse(answer)}, nil
 	}
@@ -107,8 +107,8 @@ func count(n int64, one, many string) string {
 }
 
 // GetSkill tells an agent where it learns to use the service.
-func (s *Server) GetSkill(context.Context, gen.GetSkillRequestObject) (gen.GetSkillResponseObject, error) {
-	skill := s.config.Skill
+func (c *call) GetSkill(context.Context, gen.GetSkillRequestObject) (gen.GetSkillResponseObject, error) {
+	skill := c.server.config.Skill
 	return gen.GetSkill200JSONResponse{Skill: gen.Skill{
 		Summary: skill.Summary, HubURL: skill.HubURL, Install: gen.SkillInstall{Npx: skill.InstallNPX, Cli: skill.InstallCLI},
 	}}, nil

@@ -1,4 +1,4 @@
-package server
+package discovery
 
 import (
 	"encoding/json"
@@ -8,9 +8,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// bazaar is the catalogue entry of an operation (x402's extension of that name): one concrete call, and the JSON Schema
+// BazaarEntry is the catalogue entry of an operation (x402's extension of that name): one concrete call, and the JSON Schema
 // that it fits, both taken from the contract's examples and schemas. Facilitators list what was paid with it.
-func bazaar(described *openapi3.Operation, method string) (jsontext.Value, error) {
+func BazaarEntry(described *openapi3.Operation, method string) (jsontext.Value, error) {
 	input := map[string]any{"type": "http", "method": method}
 	inputSchema := map[string]any{
 		"type":   map[string]any{"type": "string", "const": "http"},

@@ -1,0 +1,238 @@
+package payment
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// Caller is the account that makes a call.
+type Caller struct {
+	Account uuid.UUID
+	KeyHash []byte // of the API key that it came with
+	// RepeatOnly, if not nil, allows nothing but the repetition of a response; all else ends with this error.
+	RepeatOnly error
+}
+
+// Attempt is a payment as a request brings it: decoded, matched with our payment requirements, and checked without asking
+// the facilitator.
+type Attempt struct {
+	id           uuid.UUID // of its row, should it become one
+	operation    *Operation
+	payload      *x402.PaymentPayload
+	requirements x402.PaymentRequirements // ours; the payer's copy of the terms is never used
+	checked      x402.Checked
+	caller       *Caller // nil where there is no account yet
+	request      []byte  // canonical
+	fingerprint  [sha256.Size]byte
+	identifier   string // the payer's own name for the payment (payment-identifier); "" without one
+	expired      *Error // why it cannot begin any more; a payment that the ledger knows may still be repeated
+	recovered    bool   // the recovery worker goes on with it, no caller waits
+	begun        bool   // its row was written by this call
+	proven       bool   // see Engine.prove
+}
+
+// Payer is the lower-case address that pays. Without Genuine it is only a claim.
+func (a *Attempt) Payer() string { return a.checked.Payer }
+
+// Version is the version of x402 in which the payment came.
+func (a *Attempt) Version() int { return a.payload.X402Version }
+
+// Genuine tells whether the payment is in time and carries the signature of the payer's own key.
+func (a *Attempt) Genuine() bool { return a.checked.Conclusive && a.expired == nil }
+
+// Parse reads the payment of a request and checks it against the operation's payment requirements. Request is the canonical
+// form of the request, which the payment is bound to. The error is an *Error.
+func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.Header, caller *Caller, request []byte) (*Attempt, error) {
+	payload, err := e.decode(operation, header)
+	if err != nil {
+		return nil, err
+	}
+	requirements, ok := x402.Match(operation.requirements, payload)
+	if !ok {
+		return nil, e.refused(operation, "No matching payment requirements",
+			"the payment accepts other terms than this operation offers: sign one of the accepts in the PAYMENT-REQUIRED header")
+	}
+	identifier, ok := identifierOf(payload)
+	if !ok {
+		return nil, e.malformed(operation, x402.HeaderPaymentSignature, "extensions.payment-identifier.info.id must have 16 to 128 characters out of a-z, A-Z, 0-9, _ and -")
+	}
+	checked, err := e.scheme.Check(ctx, requirements, payload)
+	bad, isBad := errors.AsType[*x402.Invalid](err)
+	if isBad && !bad.OutOfTime {
+		return nil, e.refused(operation, bad.Reason, bad.Message)
+	}
+	if err != nil && !isBad {
+		return nil, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, err
+	}
+	attempt := &Attempt{id: id, operation: operation, payload: payload, requirements: requirements, checked: checked, caller: caller, request: request}
+	if isBad {
+		attempt.expired = e.refused(operation, bad.Reason, bad.Message)
+	}
+	account := ""
+	if caller != nil {
+		account = caller.Account.String()
+	}
+	// Without an account the identifier is the payer's, so the payer must be proved.
+	if caller != nil || checked.Conclusive {
+		attempt.identifier = identifier
+	}
+	attempt.fingerprint = sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", operation.ID, account, request))
+	return attempt, nil
+}
+
+// decode decodes the payment of a request, in whichever version it came. The newer one counts if both did.
+func (e *Engine) decode(operation *Operation, header http.Header) (*x402.PaymentPayload, error) {
+	name, decode := x402.HeaderPaymentSignature, x402.DecodePaymentPayload
+	if header.Get(name) == "" {
+		name, decode = x402.HeaderPaymentV1, func(text string) (*x402.PaymentPayload, error) {
+			return x402.DecodePaymentPayloadV1(text, e.config.Network)
+		}
+	}
+	if len(header.Values(name)) > 1 {
+		return nil, e.malformed(operation, name, "send one "+name+" header, not several")
+	}
+	payload, err := decode(header.Get(name))
+	if err != nil {
+		return nil, e.malformed(operation, name, err.Error())
+	}
+	e.completeV1(payload, operation)
+	return payload, nil
+}
+
+// completeV1 adds what a payment of version 1 does not say and the facilitator must hear from us.
+func (e *Engine) completeV1(payload *x402.PaymentPayload, operation *Operation) {
+	if payload.X402Version == x402.VersionV1 {
+		resource := e.resource(operation)
+		payload.Resource = &resource
+	}
+}
+
+// NamesRecentPayer tells whether the payment of a request names a wallet that paid lately. The signature is not checked.
+func (e *Engine) NamesRecentPayer(operation *Operation, header http.Header) bool {
+	payload, err := e.decode(operation, header)
+	return err == nil && e.PaidLately(payload.Payload.Authorization.From)
+}
+
+// restore is the attempt of a row of the ledger, as it was when it came.
+func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
+	operation := e.operations[row.Operation]
+	if operation == nil {
+		return nil, fmt.Errorf("the contract has no operation %s any more", row.Operation)
+	}
+	var payload *x402.PaymentPayload
+	var err error
+	if row.X402Version == x402.VersionV1 {
+		payload, err = x402.ParsePaymentPayloadV1(row.Payload, e.config.Network)
+	} else {
+		payload, err = x402.ParsePaymentPayload(row.Payload)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.completeV1(payload, operation)
+	attempt := &Attempt{
+		id: row.ID, operation: operation, payload: payload, request: row.Request,
+		requirements: e.config.Network.Requirements(uint64(row.Amount), row.PayTo, maxTimeoutSeconds), //nolint:gosec // positive
+		checked:      x402.Checked{Payer: row.Payer, Nonce: row.Nonce, ValidBefore: row.ValidBefore},
+	}
+	if row.AgentID != nil {
+		attempt.caller = &Caller{Account: *row.AgentID, KeyHash: row.KeyHash}
+	}
+	copy(attempt.fingerprint[:], row.Fingerprint)
+	if row.PaymentIdentifier != nil {
+		attempt.identifier, _ = identifierOf(payload)
+	}
+	return attempt, nil
+}
+
+// row is the attempt as the ledger keeps it.
+func (a *Attempt) row() *store.Payment {
+	signatureHash := a.signatureHash()
+	row := &store.Payment{
+		ID: a.id, X402Version: int16(a.payload.X402Version), Scheme: a.requirements.Scheme, Network: a.requirements.Network,
+		Asset: strings.ToLower(a.requirements.Asset), Payer: a.checked.Payer, Nonce: a.checked.Nonce, PayTo: strings.ToLower(a.requirements.PayTo),
+		Amount: int64(a.operation.Price), ValidBefore: a.checked.ValidBefore, Operation: a.operation.ID, AgentID: a.account(), //nolint:gosec // a price
+		Fingerprint: a.fingerprint[:], SignatureHash: signatureHash[:], PaymentIdentifier: a.identifierHash(),
+		Secret: a.operation.Secret, Request: a.request, Payload: a.payload.Raw(),
+	}
+	if a.caller != nil {
+		row.KeyHash = a.caller.KeyHash
+	}
+	return row
+}
+
+// account is the caller's, nil without one.
+func (a *Attempt) account() *uuid.UUID {
+	if a.caller == nil {
+		return nil
+	}
+	return &a.caller.Account
+}
+
+// repeatOnly is the error of a caller for whom nothing but a repetition is allowed; nil for the others.
+func (a *Attempt) repeatOnly() error {
+	if a.caller == nil {
+		return nil
+	}
+	return a.caller.RepeatOnly
+}
+
+func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.checked.Payer} }
+
+// same tells whether the row is the authorization itself, and not another payment that it stands for.
+func (a *Attempt) same(row *store.Payment) bool {
+	return row.Payer == a.checked.Payer && row.Nonce == a.checked.Nonce
+}
+
+// owns tells whether the payment was made for this request. What settled but could not be delivered may be redeemed
+// with another request of the same operation and account.
+func (a *Attempt) owns(row *store.Payment) bool {
+	sameRequest := bytes.Equal(row.Fingerprint, a.fingerprint[:])
+	if row.State == store.PaymentUndeliverable {
+		account := a.account()
+		sameAccount := row.AgentID == account || (row.AgentID != nil && account != nil && *row.AgentID == *account)
+		sameRequest = row.Operation == a.operation.ID && sameAccount
+	}
+	if !a.same(row) {
+		return sameRequest
+	}
+	hash := a.identifierHash()
+	if (row.PaymentIdentifier == nil) != (hash == nil) || (hash != nil && *row.PaymentIdentifier != *hash) {
+		return row.State == store.PaymentFailed && sameRequest // where the ledger has let go of the identifier
+	}
+	// A signature that we cannot check ourselves proves nothing: payer and nonce of a settled payment can be read on
+	// the chain and sent with any junk. Only the signature that was verified then will do.
+	if hash := a.signatureHash(); !a.checked.Conclusive && !bytes.Equal(row.SignatureHash, hash[:]) {
+		return false
+	}
+	return sameRequest
+}
+
+func (a *Attempt) signatureHash() [sha256.Size]byte {
+	return sha256.Sum256([]byte(strings.ToLower(a.payload.Payload.Signature)))
+}
+
+// identifierHash is how the ledger knows the payment's identifier; nil without one.
+func (a *Attempt) identifierHash() *string {
+	if a.identifier == "" {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(a.identifier))
+	text := hex.EncodeToString(sum[:])
+	return &text
+}

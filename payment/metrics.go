@@ -1,0 +1,86 @@
+package payment
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/parley-chat/parley/store"
+)
+
+// What becomes of a payment, as the label outcome says it.
+const (
+	outcomeDelivered     = "delivered"     // settled and delivered
+	outcomeRepeated      = "repeated"      // its stored response was returned
+	outcomeRefused       = "refused"       // by the facilitator; nothing was taken
+	outcomeUnclear       = "unclear"       // an attempt without a clear outcome; it will be made again
+	outcomeUndeliverable = "undeliverable" // settled, but rejected by the operation's rules meanwhile
+	outcomeNotSent       = "not_sent"      // the facilitator was not reached, or returned 429; nothing was taken
+)
+
+// metrics are what an operator watches. Labels are operations and outcomes, never who paid or what was said.
+type metrics struct {
+	payments *prometheus.CounterVec
+	revenue  *prometheus.CounterVec
+	settling *prometheus.HistogramVec
+	up       prometheus.GaugeFunc
+	open     *openPayments
+}
+
+func newMetrics(database *store.Store, ready func() bool) *metrics {
+	return &metrics{
+		payments: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_payments_total",
+			Help: "Payments by operation and what became of them."}, []string{"operation", "outcome"}),
+		revenue: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_revenue_atomic_units_total",
+			Help: "Settled money in atomic units of the token (a millionth of a dollar), by operation."}, []string{"operation"}),
+		settling: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "parley_facilitator_seconds",
+			Help:    "How long the facilitator takes to settle, by whether it gave a verdict.",
+			Buckets: []float64{.05, .1, .25, .5, 1, 2, 3, 5, 10, 30, 60, 90}}, []string{"verdict"}),
+		up: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_facilitator_up",
+			Help: "0 while the facilitator is taken to be unavailable."}, func() float64 {
+			if ready() {
+				return 1
+			}
+			return 0
+		}),
+		open: &openPayments{database, prometheus.NewDesc("parley_payments_open",
+			"Payments in the ledger that an operator should see come to an end, by state.", []string{"state"}, nil)},
+	}
+}
+
+// Collectors are the engine's metrics.
+func (e *Engine) Collectors() []prometheus.Collector {
+	m := e.metrics
+	return []prometheus.Collector{m.payments, m.revenue, m.settling, m.up, m.open}
+}
+
+func (m *metrics) payment(row *store.Payment, outcome string) {
+	m.payments.WithLabelValues(row.Operation, outcome).Inc()
+	switch outcome {
+	case outcomeDelivered, outcomeUndeliverable:
+		if row.State != store.PaymentUndeliverable { // redeemed: the money was counted then
+			m.revenue.WithLabelValues(row.Operation).Add(float64(row.Amount))
+		}
+	}
+}
+
+// openPayments counts in the ledger when it is asked.
+type openPayments struct {
+	store *store.Store
+	desc  *prometheus.Desc
+}
+
+func (o *openPayments) Describe(to chan<- *prometheus.Desc) { to <- o.desc }
+
+func (o *openPayments) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	counts, err := o.store.CountOpenPayments(ctx)
+	if err != nil {
+		return // no number is better than a wrong one
+	}
+	for state, count := range counts {
+		to <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, float64(count), state)
+	}
+}

@@ -1,0 +1,37 @@
+package payment
+
+import (
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	lru "github.com/hashicorp/golang-lru/v2"
+)
+
+const (
+	paidFor   = 10 * time.Minute
+	maxPayers = 100_000 // about 20 MB
+)
+
+// payers remembers which wallets settled a payment lately. They have shown that they have money and spend it here.
+type payers struct {
+	until *lru.Cache[common.Address, time.Time]
+}
+
+func newPayers() *payers {
+	until, _ := lru.New[common.Address, time.Time](maxPayers) // fails for sizes below 1
+	return &payers{until}
+}
+
+// settled notes that a payment of the wallet settled.
+func (p *payers) settled(wallet string) {
+	p.until.Add(common.HexToAddress(wallet), time.Now().Add(paidFor))
+}
+
+// refused notes that a payment of the wallet did not settle: its balance is looked at again before its next one.
+func (p *payers) refused(wallet string) { p.until.Remove(common.HexToAddress(wallet)) }
+
+// settledLately tells whether a payment of the wallet settled in the last ten minutes, as far as this server knows.
+func (p *payers) settledLately(wallet string) bool {
+	until, ok := p.until.Get(common.HexToAddress(wallet))
+	return ok && time.Now().Before(until)
+}

@@ -1,0 +1,190 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-chat/parley/store"
+)
+
+const (
+	// recoverEvery is how often the worker looks for open payments.
+	recoverEvery = time.Second
+	// atATime is how many payments the worker settles at once: a facilitator waits for a block with each.
+	atATime = 64
+	// maxAttempts is after how many attempts a payment is left to the operator: some hours, since the pauses grow.
+	maxAttempts = 50
+	// cleanUpEvery is how often the worker looks for what is kept no longer, and cleanUpAtOnce how many rows it takes in one
+	// statement.
+	cleanUpEvery  = time.Minute
+	cleanUpAtOnce = 500
+)
+
+// Recover finishes what a crash, a lost response or an unavailable facilitator has left open, until ctx ends. Any number of
+// servers may do so on one database.
+func (e *Engine) Recover(ctx context.Context, restore Restore) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { e.cleanUp(ctx) })
+	places := make(chan struct{}, atATime)
+	for tick := time.NewTicker(recoverEvery); ; {
+		e.recordUnrecorded(ctx)
+		for e.Ready() && ctx.Err() == nil {
+			if free := cap(places) - len(places); free == 0 || e.claim(ctx, restore, free, places, &running) < free {
+				break
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-e.wake:
+		}
+	}
+}
+
+// claim takes up to free open payments, makes an attempt at each in a goroutine of its own, and returns how many there were.
+func (e *Engine) claim(ctx context.Context, restore Restore, free int, places chan struct{}, running *sync.WaitGroup) int {
+	network := e.config.Network
+	rows, err := e.store.ClaimOpenPayments(ctx, network.ID, strings.ToLower(network.Asset), free, maxAttempts, Lease)
+	if err != nil && ctx.Err() == nil {
+		e.log.WarnContext(ctx, "look for open payments", "error", err)
+	}
+	for i := range rows {
+		places <- struct{}{}
+		running.Go(func() {
+			crash("claimed")
+			e.retry(context.WithoutCancel(ctx), restore, &rows[i])
+			<-places
+			if len(rows) == free { // there may be more
+				e.wakeUp()
+			}
+		})
+	}
+	return len(rows)
+}
+
+// wakeUp makes the worker look at once.
+func (e *Engine) wakeUp() {
+	select {
+	case e.wake <- struct{}{}:
+	default: // it will
+	}
+}
+
+// retry makes one attempt at a payment that was claimed, and logs what came of it.
+func (e *Engine) retry(ctx context.Context, restore Restore, row *store.Payment) {
+	ctx, cancel := context.WithTimeout(ctx, Lease)
+	defer cancel()
+	err := e.recovered(ctx, restore, row)
+	attributes := []slog.Attr{
+		slog.String("payment_id", row.ID.String()), slog.String("operation", row.Operation), slog.String("payer", row.Payer),
+		slog.Int("attempts", row.Attempts), slog.Float64("age_s", row.Now.Sub(row.CreatedAt).Seconds()),
+	}
+	level := slog.LevelInfo
+	if refused, ok := errors.AsType[*Error](err); ok {
+		code := string(refused.Code)
+		if refused.Refusal != nil {
+			code = refused.Refusal.Code
+		}
+		attributes = append(attributes, slog.String("code", code))
+		if refused.Code == CodeUnknown || refused.Code == CodeBusy {
+			level = slog.LevelWarn
+		}
+	}
+	if err != nil {
+		attributes = append(attributes, slog.String("error", causeOf(err)))
+	}
+	e.log.LogAttrs(ctx, level, "payment recovered", attributes...)
+}
+
+// causeOf is what a log may say of an error: the caller's sentence says nothing to an operator.
+func causeOf(err error) string {
+	if cause := errors.Unwrap(err); cause != nil {
+		return cause.Error()
+	}
+	return err.Error()
+}
+
+// recovered goes on with a payment that was claimed, by the same steps as with one that has just come in.
+func (e *Engine) recovered(ctx context.Context, restore Restore, row *store.Payment) (err error) {
+	defer func() {
+		if value := recover(); value != nil { // one broken payment must not end the server
+			err = fmt.Errorf("panic: %v", value)
+		}
+	}()
+	unreadable := func(err error) error {
+		return e.unclear(ctx, row, &unclearSettlement{store.Unclear{Reason: "the stored call cannot be read", Sent: false}, err})
+	}
+	attempt, err := e.restore(row)
+	if err != nil {
+		return unreadable(err)
+	}
+	attempt.recovered = true
+	call, err := restore(ctx, row, attempt)
+	if err != nil {
+		return unreadable(err)
+	}
+	_, err = e.settle(ctx, call, row, nil)
+	return err
+}
+
+// cleanUp keeps the ledger from growing with what nobody may ask for any more, until ctx ends.
+func (e *Engine) cleanUp(ctx context.Context) {
+	for tick := time.NewTicker(cleanUpEvery); ; {
+		for n := cleanUpAtOnce; n == cleanUpAtOnce && ctx.Err() == nil; {
+			var err error
+			if n, err = e.store.CleanUp(ctx, cleanUpAtOnce); err != nil && ctx.Err() == nil {
+				e.log.WarnContext(ctx, "clean the ledger up", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// unrecordedOutcome is an outcome that the ledger does not know yet.
+type unrecordedOutcome struct {
+	row   *store.Payment
+	what  store.Unclear
+	until time.Time // somebody else has taken the payment up by then
+}
+
+// unrecorded are outcomes that could not be recorded, because the database was unavailable. Their payments are this server's
+// until their leases run out, so that nobody else would take them up before.
+type unrecorded struct {
+	mu  sync.Mutex
+	all []unrecordedOutcome
+}
+
+func (u *unrecorded) add(outcome unrecordedOutcome) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.all = append(u.all, outcome)
+}
+
+func (u *unrecorded) take() []unrecordedOutcome {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all := u.all
+	u.all = nil
+	return all
+}
+
+// recordUnrecorded records what could not be recorded when it happened.
+func (e *Engine) recordUnrecorded(ctx context.Context) {
+	for _, outcome := range e.unrecorded.take() {
+		err := e.store.PaymentUnclear(ctx, outcome.row, outcome.what)
+		if err != nil && !errors.Is(err, store.ErrPaymentMoved) && time.Now().Before(outcome.until) {
+			e.unrecorded.add(outcome)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/parley-chat/parley/store"
+)
+
+// Lease is how long a payment belongs to the server that settles it; after that another may take it up. No call waits longer
+// for its settlement.
+const Lease = settleTimeout + 15*time.Second
+
+// settle moves the money, then delivers. Response is that of an operation that is read-only, from its dry run.
+//
+// These are the transitions of a payment in the ledger, each one statement of package store:
+//
+//	(none)        -> settling       BeginSettlement, before anything is sent
+//	settling      -> (none)         AbandonSettlement: certainly not sent
+//	settling      -> failed         PaymentFailed: refused for good
+//	settling      -> unknown        PaymentUnclear: the money may have moved
+//	settling      -> delivered      PaymentDelivered, with the effect
+//	settling      -> undeliverable  PaymentUndeliverable: settled, then rejected by the operation's rules
+//	unknown       -> settling       ResumeSettlement (a caller), ClaimOpenPayments (the recovery worker)
+//	settling      -> settling       the same, once the lease is over
+//	undeliverable -> delivered      PaymentDelivered: redeemed with another request
+func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, response []byte) (*Receipt, error) {
+	transaction, err := row.Transaction, error(nil)
+	if transaction == "" {
+		transaction, err = e.scheme.Settle(ctx, call.Attempt, row)
+	}
+	if err == nil {
+		return e.deliver(ctx, call, row, transaction, response)
+	}
+	no, refused := errors.AsType[*refusedSettlement](err)
+	if !refused {
+		return nil, e.notSettled(ctx, row, err)
+	}
+	switch err := e.store.PaymentFailed(ctx, row, no.reason); {
+	case errors.Is(err, store.ErrPaymentMoved):
+		return nil, err
+	case err != nil:
+		return nil, e.unclear(ctx, row, &unclearSettlement{Unclear: store.Unclear{Reason: no.reason, Sent: true}, cause: err})
+	}
+	e.metrics.payment(row, outcomeRefused)
+	e.payers.refused(row.Payer)
+	return nil, e.failed(call.Attempt, no.reason)
+}
+
+// notSettled answers an attempt without a clear outcome. A first one that the facilitator certainly never heard of leaves no
+// trace: nothing was taken, and nothing is open.
+func (e *Engine) notSettled(ctx context.Context, row *store.Payment, cause error) error {
+	unclear, ok := errors.AsType[*unclearSettlement](cause)
+	if !ok || unclear.Sent || row.Attempts > 1 || e.store.AbandonSettlement(ctx, row) != nil {
+		return e.unclear(ctx, row, cause)
+	}
+	e.metrics.payment(row, outcomeNotSent)
+	if err := e.scheme.Available(); err != nil {
+		err.Cause = cause
+		return err
+	}
+	return unavailable("the payment facilitator is unavailable", 2, cause)
+}
+
+// unclear keeps the payment open.
+func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) error {
+	unclear, ok := errors.AsType[*unclearSettlement](cause)
+	if !ok {
+		unclear = &unclearSettlement{store.Unclear{Reason: "settlement outcome unknown", Sent: true}, cause}
+	}
+	if row.State != store.PaymentUndeliverable {
+		err := e.store.PaymentUnclear(context.WithoutCancel(ctx), row, unclear.Unclear)
+		if err != nil && !errors.Is(err, store.ErrPaymentMoved) {
+			cause = errors.Join(cause, err)
+			e.unrecorded.add(unrecordedOutcome{row, unclear.Unclear, time.Now().Add(Lease)})
+		}
+	}
+	e.metrics.payment(row, outcomeUnclear)
+	return outcomeUnknown(cause)
+}
+
+// deliver makes the effect and closes the payment in one transaction. A read-only operation has its response already.
+func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte) (*Receipt, error) {
+	crash("settled")
+	call.Attempt.id = row.ID
+	response, err := e.makeEffect(ctx, call, row, transaction, response)
+	unclear := &unclearSettlement{store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction}, err}
+	refusal, refused := errors.AsType[*store.Refusal](err)
+	switch {
+	case err == nil:
+		crash("delivered")
+		e.metrics.payment(row, outcomeDelivered)
+		e.payers.settled(row.Payer)
+		return &Receipt{Response: response, Settled: settledAs(row, transaction)}, nil
+	case errors.Is(err, store.ErrPaymentMoved):
+		return nil, err
+	case !refused:
+		return nil, e.unclear(ctx, row, unclear)
+	}
+	switch err := e.store.PaymentUndeliverable(ctx, row.ID, transaction, refusal.Code); {
+	case errors.Is(err, store.ErrPaymentMoved): // rejected because another copy was faster
+		return nil, err
+	case err != nil:
+		unclear.cause = err
+		return nil, e.unclear(ctx, row, unclear)
+	}
+	e.metrics.payment(row, outcomeUndeliverable)
+	return nil, &Error{
+		Code: CodeRejected, Refusal: refusal, Charged: true, Earlier: row.State == store.PaymentUndeliverable, Settled: settledAs(row, transaction),
+		Message: refusal.Message + "; this came true only after the payment had settled, so it was charged: send the same payment with a mended request of this operation, it is not charged again",
+	}
+}
+
+// makeEffect runs the call and closes its payment, in one transaction, and returns the response.
+func (e *Engine) makeEffect(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte) ([]byte, error) {
+	a := call.Attempt
+	record := func(response []byte) (store.Delivery, error) {
+		delivery := store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}
+		var err error
+		if !a.operation.ReadOnly || len(response) <= maxStoredRead {
+			delivery.Answer, err = sealResponse(a.request, response)
+		}
+		crash("delivering")
+		return delivery, err
+	}
+	if response != nil {
+		delivery, err := record(response)
+		if err != nil {
+			return nil, err
+		}
+		return response, e.store.PaymentDelivered(ctx, delivery)
+	}
+	if call.Batched != nil {
+		response, err := call.Batched.Deliver(ctx, record)
+		if !errors.Is(err, store.ErrNotBatched) {
+			return response, err
+		}
+	}
+	err := e.store.Transaction(ctx, func(tx *store.Store) (err error) {
+		if response, err = call.Handle(ctx, tx, a.paid()); err != nil {
+			return err
+		}
+		delivery, err := record(response)
+		if err != nil {
+			return err
+		}
+		return tx.PaymentDelivered(ctx, delivery)
+	})
+	return response, err
+}

@@ -1,0 +1,162 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/store"
+)
+
+// What private chats, group chats and channels have in common: how their messages are sent, read and searched.
+
+// matchesPerPage is how many matches a page of a message search has: the contract says it in prose, callers cannot choose.
+const matchesPerPage = 50
+
+// batchedSend is the effect of the operations that send one message and do nothing else: it shares a statement with others
+// that come at the same time.
+type batchedSend struct {
+	store   *store.Store
+	message store.OutgoingMessage
+	respond func(conversation uuid.UUID) any
+}
+
+// batchedSend returns the effect of a request that sends one message, nil for all others.
+func (s *Server) batchedSend(caller *store.Agent, request any) *batchedSend {
+	switch req := request.(type) {
+	case gen.SendPrivateMessageRequestObject:
+		message := privateMessage(caller, req)
+		return &batchedSend{s.store, message, func(chat uuid.UUID) any { return privateMessageSent(chat, message) }}
+	case gen.SendGroupMessageRequestObject:
+		message := groupMessage(caller, req)
+		return &batchedSend{s.store, message, func(uuid.UUID) any { return groupMessageSent(message) }}
+	case gen.SendChannelMessageRequestObject:
+		message := channelMessage(caller, req)
+		return &batchedSend{s.store, message, func(uuid.UUID) any { return channelMessageSent(message) }}
+	}
+	return nil
+}
+
+// Check tells whether the message may be sent.
+func (s *batchedSend) Check(ctx context.Context) error { return s.store.CheckMessage(ctx, s.message) }
+
+// Deliver sends the message and closes its payment. The response needs the conversation, so that a private chat that is
+// still to be created cannot be part of a batch.
+func (s *batchedSend) Deliver(ctx context.Context, record func(response []byte) (store.Delivery, error)) ([]byte, error) {
+	conversation := s.message.To
+	if s.message.Kind == store.KindPrivate {
+		var err error
+		if conversation, err = s.store.PrivateChat(ctx, s.message.Sender, s.message.To); err != nil {
+			return nil, err
+		}
+		if conversation == uuid.Nil {
+			return nil, store.ErrNotBatched
+		}
+	}
+	response, err := json.Marshal(s.respond(conversation))
+	if err != nil {
+		return nil, err
+	}
+	delivery, err := record(response)
+	if err != nil {
+		return nil, err
+	}
+	return response, s.store.SendDelivered(ctx, s.message, delivery)
+}
+
+// sendNote is a private message from the caller that says what is with which group chat or channel, in its name's own
+// spelling.
+func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *store.Seat, note *gen.Note) error {
+	noun, prefix := "group chat", chatPrefix
+	if about.Kind == store.KindChannel {
+		noun, prefix = "channel", channelPrefix
+	}
+	text := what + " " + noun + ` "` + *about.Name + `" (` + formatID(prefix, about.ID) + ")."
+	if note != nil {
+		text += " " + *note
+	}
+	_, err := c.send(ctx, store.OutgoingMessage{Kind: store.KindPrivate, To: to, Sender: c.caller.ID, ID: newID(), Content: text})
+	return err
+}
+
+// readMessages fetches a page of a conversation and moves the caller's marker to the newest message on it.
+func (c *call) readMessages(ctx context.Context, seat *store.Seat, n, page int64, before *gen.MessageID) (*gen.MessagePage, error) {
+	found, err := c.tx.Messages(ctx, seat, n, page, anchorOf(before))
+	if err != nil {
+		return nil, err
+	}
+	if len(found.Messages) > 0 && found.Messages[0].Number > seat.ReadNumber {
+		if err := c.tx.MarkRead(ctx, seat.ID, c.caller.ID, found.Messages[0].Number); err != nil {
+			return nil, err
+		}
+	}
+	shown, err := c.toMessages(ctx, seat.ID, found.Messages)
+	if err != nil {
+		return nil, err
+	}
+	return &gen.MessagePage{Messages: shown, Total: seat.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, nil
+}
+
+// nextOf writes next_before_message_id, which may be missing.
+func nextOf(message *uuid.UUID) *gen.MessageID {
+	if message == nil {
+		return nil
+	}
+	id := formatID(messagePrefix, *message)
+	return &id
+}
+
+// anchorOf reads before_message_id, which may be missing.
+func anchorOf(before *gen.MessageID) *uuid.UUID {
+	if before == nil {
+		return nil
+	}
+	id := idOf(messagePrefix, *before)
+	return &id
+}
+
+// toMessages shows messages of one conversation with their reactions.
+func (c *call) toMessages(ctx context.Context, conversation uuid.UUID, messages []store.SentMessage) ([]gen.Message, error) {
+	reactions, err := c.tx.Reactions(ctx, conversation, messages)
+	if err != nil {
+		return nil, err
+	}
+	shown := make([]gen.Message, len(messages))
+	for i, message := range messages {
+		shown[i] = toMessage(message)
+		of := reactions[message.Number]
+		if of == nil {
+			continue
+		}
+		shown[i].ReactionCounts = of.Counts
+		for _, reaction := range of.Newest {
+			shown[i].Reactions = append(shown[i].Reactions, gen.Reaction{
+				AgentID: formatID(agentPrefix, reaction.AgentID), Username: reaction.Username, Emoji: reaction.Emoji, CreatedAt: timestamp(reaction.CreatedAt),
+			})
+		}
+	}
+	return shown, nil
+}
+
+func toMessage(message store.SentMessage) gen.Message {
+	return gen.Message{
+		MessageID: formatID(messagePrefix, message.ID), SenderID: formatID(agentPrefix, message.SenderID), SenderUsername: message.SenderUsername,
+		Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
+		Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{},
+	}
+}
+
+// searchMessages finds a page of a conversation's messages. It marks nothing as read.
+func (c *call) searchMessages(ctx context.Context, seat *store.Seat, query string, page int64, before *gen.MessageID) (*gen.MessageSearchPage, error) {
+	matches, err := c.tx.SearchMessages(ctx, seat, query, matchesPerPage, page, anchorOf(before))
+	if err != nil {
+		return nil, err
+	}
+	shown, err := c.toMessages(ctx, seat.ID, matches.Messages)
+	if err != nil {
+		return nil, err
+	}
+	return &gen.MessageSearchPage{Messages: shown, Count: int64(len(shown)), Page: page, NextBeforeMessageID: nextOf(matches.SearchedTo)}, nil
+}
