@@ -5,8 +5,17 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 )
+
+// call is one call of an operation, and the receiver of its handler.
+type call struct {
+	server *Server
+	tx     *store.Store // the transaction, or for what is read only the database
+	caller *store.Agent // nil for operations without security
+	paid   payment.Paid // zero for free operations
+}
 
 // Who may do what. Each function loads a conversation and checks the caller's right in one step, so that a handler
 // cannot forget. Outsiders get 403, never a 404: ids are no secrets.
