@@ -29,6 +29,7 @@ type problem struct {
 	required   *x402.PaymentRequired // the payment that is asked for
 	settled    *x402.SettleResponse  // what became of the payment
 	encoded    string                // required, as a header; "" where that is still to be done
+	accepts    json.RawMessage       // required.Accepts as the body has them; nil where that is still to be done
 	cause      error                 // for the log; the caller never sees it
 }
 
@@ -94,18 +95,22 @@ func (p *problem) body(requestID string) errorBody {
 	return errorBody{Success: false, Message: p.message, Code: p.code, Charged: p.charged, RequestID: requestID, Details: p.details}
 }
 
-func (b *errorBody) require(required *x402.PaymentRequired, nameV1 string) {
-	b.X402Version, b.Error = required.X402Version, required.Error
+func (b *errorBody) require(p *problem, nameV1 string) {
+	b.X402Version, b.Error, b.Accepts = p.required.X402Version, p.required.Error, p.required.Accepts
 	if nameV1 == "" {
-		b.Resource, b.Accepts = &required.Resource, required.Accepts
+		b.Resource = &p.required.Resource
 		return
 	}
 	b.X402Version = x402.VersionV1
-	offers := make([]x402.PaymentRequirementsV1, len(required.Accepts))
-	for i, offer := range required.Accepts {
-		offers[i] = offer.V1(nameV1, required.Resource)
+	if p.accepts != nil {
+		b.Accepts = p.accepts
+		return
 	}
-	b.Accepts = offers
+	accepts := make([]x402.PaymentRequirementsV1, len(p.required.Accepts))
+	for i, requirements := range p.required.Accepts {
+		accepts[i] = requirements.V1(nameV1, p.required.Resource)
+	}
+	b.Accepts = accepts
 }
 
 // writeError writes an error; the one place that does.
@@ -131,7 +136,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 		}
 		header.Set(x402.HeaderPaymentRequired, encoded)
 		if p.status == http.StatusPaymentRequired {
-			body.require(p.required, s.config.Network.V1Name)
+			body.require(p, s.config.Network.V1Name)
 		}
 	}
 	if p.settled != nil {
@@ -163,20 +168,18 @@ func (b *errorBody) encode() []byte {
 	}
 }
 
-// checkChallenge makes sure that the 402 of an operation fits the bounds of an error.
-func (s *Server) checkChallenge(operation *operation) error {
-	if !operation.paid() {
-		return nil
-	}
+// newChallenge is the 402 for a request without payment, made once per operation. It must fit the bounds of an error.
+func (s *Server) newChallenge(operation *operation) (*problem, error) {
 	p := problemOf(operation.Challenge())
 	body := p.body(newRequestID())
-	body.require(p.required, s.config.Network.V1Name)
+	body.require(p, s.config.Network.V1Name)
 	raw, err := json.Marshal(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(raw) > maxErrorBody || len(p.encoded) > maxErrorBody {
-		return fmt.Errorf("the payment requirements of %s have %d bytes and their header %d, more than %d", operation.ID, len(raw), len(p.encoded), maxErrorBody)
+		return nil, fmt.Errorf("the payment requirements of %s have %d bytes and their header %d, more than %d", operation.ID, len(raw), len(p.encoded), maxErrorBody)
 	}
-	return nil
+	p.accepts, err = json.Marshal(body.Accepts)
+	return p, err
 }

@@ -22,9 +22,10 @@ import (
 // by method and routed path, then carried in the context. Nothing later compares paths.
 type operation struct {
 	payment.Operation
-	route   *routers.Route
-	bounds  bodyBounds
-	handler handler
+	route     *routers.Route
+	bounds    bodyBounds
+	handler   handler
+	challenge *problem // the 402 for a request without payment; nil for free operations
 }
 
 var sixDigits = regexp.MustCompile(`^\d+\.\d{6}$`)

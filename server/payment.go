@@ -23,7 +23,7 @@ func hasPayment(c echo.Context) bool { return payment.InHeader(c.Request().Heade
 func (s *Server) priceInquiry(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if operation := operationFrom(c); operation.paid() && !hasPayment(c) && len(bodyFrom(c)) == 0 {
-			return operation.Challenge()
+			return operation.challenge
 		}
 		return next(c)
 	}
@@ -33,7 +33,7 @@ func (s *Server) priceInquiry(next echo.HandlerFunc) echo.HandlerFunc {
 func (s *Server) requirePayment(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if operation := operationFrom(c); operation.paid() && !hasPayment(c) {
-			return operation.Challenge()
+			return operation.challenge
 		}
 		return next(c)
 	}

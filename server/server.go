@@ -86,8 +86,10 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	}
 	var described []discovery.Operation
 	for _, operation := range operations {
-		if err := s.checkChallenge(operation); err != nil {
-			return nil, err
+		if operation.paid() {
+			if operation.challenge, err = s.newChallenge(operation); err != nil {
+				return nil, err
+			}
 		}
 		described = append(described, discovery.Operation{
 			Method: operation.route.Method, Path: operation.Path, Described: operation.route.Operation,
