@@ -16,16 +16,15 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// Caller is the account that makes a call.
+// Caller is the account that makes the call.
 type Caller struct {
 	Account uuid.UUID
 	KeyHash []byte // of the API key that it came with
-	// RepeatOnly, if not nil, allows nothing but the repetition of a response; all else ends with this error.
+	// RepeatOnly, if not nil, restricts the call to repeating a stored response. Everything else returns this error.
 	RepeatOnly error
 }
 
-// Attempt is a payment as a request brings it: decoded, matched with our payment requirements, and checked without asking
-// the facilitator.
+// Attempt is the payment of a request: decoded, matched with the payment requirements, and checked without the facilitator.
 type Attempt struct {
 	id           uuid.UUID // of its row, should it become one
 	operation    *Operation
@@ -35,20 +34,20 @@ type Attempt struct {
 	caller       *Caller // nil where there is no account yet
 	request      []byte  // canonical
 	fingerprint  [sha256.Size]byte
-	identifier   string // the payer's own name for the payment (payment-identifier); "" without one
-	expired      *Error // why it cannot begin any more; a payment that the ledger knows may still be repeated
-	recovered    bool   // the recovery worker goes on with it, no caller waits
-	begun        bool   // its row was written by this call
+	identifier   string // payment-identifier; "" without one
+	expired      *Error // not nil: the payment is too old to begin, but may be repeated
+	recovered    bool   // no caller waits
+	begun        bool   // this call wrote the row
 	proven       bool   // see Engine.prove
 }
 
-// Payer is the lower-case address that pays. Without Genuine it is only a claim.
+// Payer is the lower-case address that pays. It is a claim unless Genuine is true.
 func (a *Attempt) Payer() string { return a.checked.Payer }
 
-// Version is the version of x402 in which the payment came.
+// Version is the x402 version of the payment.
 func (a *Attempt) Version() int { return a.payload.X402Version }
 
-// Genuine tells whether the payment is in time and carries the signature of the payer's own key.
+// Genuine tells whether the payment has not expired and is signed by the payer's own key.
 func (a *Attempt) Genuine() bool { return a.checked.Conclusive && a.expired == nil }
 
 // Parse reads the payment of a request and checks it against the operation's payment requirements. Request is the canonical
@@ -61,11 +60,11 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 	requirements, ok := x402.Match(operation.requirements, payload)
 	if !ok {
 		return nil, e.refused(operation, "No matching payment requirements",
-			"the payment accepts other terms than this operation offers: sign one of the accepts in the PAYMENT-REQUIRED header")
+			"the payment does not match the payment requirements of this operation; sign one of the entries of accepts in the PAYMENT-REQUIRED header")
 	}
 	identifier, ok := identifierOf(payload)
 	if !ok {
-		return nil, e.malformed(operation, x402.HeaderPaymentSignature, "extensions.payment-identifier.info.id must have 16 to 128 characters out of a-z, A-Z, 0-9, _ and -")
+		return nil, e.malformed(operation, x402.HeaderPaymentSignature, "extensions.payment-identifier.info.id must have 16 to 128 characters from a-z, A-Z, 0-9, _ and -")
 	}
 	checked, err := e.scheme.Check(ctx, requirements, payload)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
@@ -87,7 +86,7 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 	if caller != nil {
 		account = caller.Account.String()
 	}
-	// Without an account the identifier is the payer's, so the payer must be proved.
+	// Without an account the identifier belongs to the payer, so the signature must be checked.
 	if caller != nil || checked.Conclusive {
 		attempt.identifier = identifier
 	}
@@ -95,7 +94,7 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 	return attempt, nil
 }
 
-// decode decodes the payment of a request, in whichever version it came. The newer one counts if both did.
+// decode decodes the payment header, of x402 version 2 or 1. Version 2 counts if both are present.
 func (e *Engine) decode(operation *Operation, header http.Header) (*x402.PaymentPayload, error) {
 	name, decode := x402.HeaderPaymentSignature, x402.DecodePaymentPayload
 	if header.Get(name) == "" {
@@ -104,7 +103,7 @@ func (e *Engine) decode(operation *Operation, header http.Header) (*x402.Payment
 		}
 	}
 	if len(header.Values(name)) > 1 {
-		return nil, e.malformed(operation, name, "send one "+name+" header, not several")
+		return nil, e.malformed(operation, name, "send exactly one "+name+" header")
 	}
 	payload, err := decode(header.Get(name))
 	if err != nil {
@@ -114,7 +113,7 @@ func (e *Engine) decode(operation *Operation, header http.Header) (*x402.Payment
 	return payload, nil
 }
 
-// completeV1 adds what a payment of version 1 does not say and the facilitator must hear from us.
+// completeV1 adds the resource, which version 1 does not carry and the facilitator expects.
 func (e *Engine) completeV1(payload *x402.PaymentPayload, operation *Operation) {
 	if payload.X402Version == x402.VersionV1 {
 		resource := e.resource(operation)
@@ -128,7 +127,7 @@ func (e *Engine) NamesRecentPayer(operation *Operation, header http.Header) bool
 	return err == nil && e.PaidLately(payload.Payload.Authorization.From)
 }
 
-// restore is the attempt of a row of the ledger, as it was when it came.
+// restore makes the original attempt from a row of the ledger.
 func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 	operation := e.operations[row.Operation]
 	if operation == nil {
@@ -160,7 +159,7 @@ func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 	return attempt, nil
 }
 
-// row is the attempt as the ledger keeps it.
+// row makes the ledger's row.
 func (a *Attempt) row() *store.Payment {
 	signatureHash := a.signatureHash()
 	row := &store.Payment{
@@ -176,7 +175,7 @@ func (a *Attempt) row() *store.Payment {
 	return row
 }
 
-// account is the caller's, nil without one.
+// account is the caller's account, or nil.
 func (a *Attempt) account() *uuid.UUID {
 	if a.caller == nil {
 		return nil
@@ -184,7 +183,7 @@ func (a *Attempt) account() *uuid.UUID {
 	return &a.caller.Account
 }
 
-// repeatOnly is the error of a caller for whom nothing but a repetition is allowed; nil for the others.
+// repeatOnly is Caller.RepeatOnly, or nil.
 func (a *Attempt) repeatOnly() error {
 	if a.caller == nil {
 		return nil
@@ -194,13 +193,13 @@ func (a *Attempt) repeatOnly() error {
 
 func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.checked.Payer} }
 
-// same tells whether the row is the authorization itself, and not another payment that it stands for.
+// same tells whether the row is this very authorization.
 func (a *Attempt) same(row *store.Payment) bool {
 	return row.Payer == a.checked.Payer && row.Nonce == a.checked.Nonce
 }
 
-// owns tells whether the payment was made for this request. What settled but could not be delivered may be redeemed
-// with another request of the same operation and account.
+// owns tells whether the row's payment was made for this request. An undeliverable payment may be redeemed with another
+// request of the same operation and account.
 func (a *Attempt) owns(row *store.Payment) bool {
 	sameRequest := bytes.Equal(row.Fingerprint, a.fingerprint[:])
 	if row.State == store.PaymentUndeliverable {
@@ -213,10 +212,10 @@ func (a *Attempt) owns(row *store.Payment) bool {
 	}
 	hash := a.identifierHash()
 	if (row.PaymentIdentifier == nil) != (hash == nil) || (hash != nil && *row.PaymentIdentifier != *hash) {
-		return row.State == store.PaymentFailed && sameRequest // where the ledger has let go of the identifier
+		return row.State == store.PaymentFailed && sameRequest // a failed payment keeps no identifier
 	}
-	// A signature that we cannot check ourselves proves nothing: payer and nonce of a settled payment can be read on
-	// the chain and sent with any junk. Only the signature that was verified then will do.
+	// A signature that we cannot check proves nothing: anybody can read payer and nonce of a settled payment on the chain.
+	// Only the signature that was verified at the first attempt is accepted.
 	if hash := a.signatureHash(); !a.checked.Conclusive && !bytes.Equal(row.SignatureHash, hash[:]) {
 		return false
 	}
@@ -227,7 +226,7 @@ func (a *Attempt) signatureHash() [sha256.Size]byte {
 	return sha256.Sum256([]byte(strings.ToLower(a.payload.Payload.Signature)))
 }
 
-// identifierHash is how the ledger knows the payment's identifier; nil without one.
+// identifierHash is the identifier as the ledger stores it, or nil.
 func (a *Attempt) identifierHash() *string {
 	if a.identifier == "" {
 		return nil

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// maxTimeoutSeconds tells clients how long an authorization should be valid: x402's usual value.
+	// maxTimeoutSeconds is how long clients should make an authorization valid. It is the usual value of x402.
 	maxTimeoutSeconds = 60
-	// maxReason is how many bytes a reason in PAYMENT-REQUIRED and PAYMENT-RESPONSE may have.
+	// maxReason bounds the reason in PAYMENT-REQUIRED and PAYMENT-RESPONSE, in bytes.
 	maxReason = 256
 )
 
@@ -23,11 +23,11 @@ func (e *Engine) newChallenge(operation *Operation) (*Error, error) {
 		return nil, err
 	}
 	return &Error{Code: CodeRequired, Required: required, Header: header,
-		Message: fmt.Sprintf("this call costs %s USD: pay what the PAYMENT-REQUIRED header offers and send the same request again with PAYMENT-SIGNATURE",
+		Message: fmt.Sprintf("this call costs %s USD; sign one of the payment requirements in the PAYMENT-REQUIRED header and send the same request with PAYMENT-SIGNATURE",
 			x402.FormatUSD(operation.Price))}, nil
 }
 
-// required are the payment requirements of an operation, with the reason in x402's words.
+// required returns the content of PAYMENT-REQUIRED. Reason is x402's field error.
 func (e *Engine) required(operation *Operation, reason string) *x402.PaymentRequired {
 	return &x402.PaymentRequired{
 		X402Version: x402.Version, Error: Shorten(reason, maxReason),
@@ -39,7 +39,7 @@ func (e *Engine) resource(operation *Operation) x402.ResourceInfo {
 	return x402.ResourceInfo{URL: e.config.BaseURL + operation.Path, Description: operation.Description, MimeType: "application/json"}
 }
 
-// refused is the 402 for a payment that was not taken; the caller may sign another one.
+// refused returns the 402 for a payment that was not charged. The caller may sign another one.
 func (e *Engine) refused(operation *Operation, reason, message string) *Error {
 	return &Error{Code: CodeRefused, Message: message, Required: e.required(operation, reason)}
 }
@@ -48,10 +48,10 @@ func (e *Engine) malformed(operation *Operation, header, message string) *Error 
 	return &Error{Code: CodeInvalid, Message: message, Field: header, Required: e.required(operation, message)}
 }
 
-// headers are the headers of a payment as net/http keeps them: each request is asked for them, several times.
+// headers are the payment headers in the canonical form of net/http.
 var headers = []string{http.CanonicalHeaderKey(x402.HeaderPaymentSignature), http.CanonicalHeaderKey(x402.HeaderPaymentV1)}
 
-// InHeader tells whether a request brings a payment.
+// InHeader tells whether a request has a payment.
 func InHeader(header http.Header) bool {
 	for _, name := range headers {
 		if values := header[name]; len(values) > 0 && values[0] != "" {
@@ -61,7 +61,7 @@ func InHeader(header http.Header) bool {
 	return false
 }
 
-// ResponseHeader is the header that tells what became of a payment, in the version of x402 in which it came.
+// ResponseHeader returns the header with the outcome of a payment, for its x402 version.
 func (e *Engine) ResponseHeader(version int, settled *x402.SettleResponse) (name, value string, err error) {
 	name = x402.HeaderPaymentResponse
 	if version == x402.VersionV1 {
@@ -76,7 +76,7 @@ func (e *Engine) ResponseHeader(version int, settled *x402.SettleResponse) (name
 
 const ellipsis = "…"
 
-// Shorten cuts a text that a caller may have sent to at most so many bytes.
+// Shorten cuts a text to at most so many bytes.
 func Shorten(text string, most int) string {
 	if len(text) <= most {
 		return text

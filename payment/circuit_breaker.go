@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// A call may be as slow as a block, but whoever has heard nothing for this long asks whether anybody is there.
+	// probeAfter is how long a call waits before it probes. A settlement may take as long as a block.
 	probeAfter = 600 * time.Millisecond
-	// probeTimeout is how long that question waits: a caller is to be told within two seconds that nobody is.
+	// probeTimeout bounds a probe, so that a caller learns within two seconds that the facilitator is unavailable.
 	probeTimeout = time.Second
-	// probeEvery is how often a long call asks again.
+	// probeEvery is how often a long call probes again.
 	probeEvery = 5 * time.Second
-	// After this many failures in a row nobody is asked for a while.
+	// After failuresToOpen failures in a row no call is made for the time openFor.
 	failuresToOpen = 5
 	openFor        = 2 * time.Second
 )
 
-// errNoFacilitator means that the facilitator is not there.
+// errNoFacilitator means that the facilitator does not respond.
 var errNoFacilitator = errors.New("the facilitator is unavailable")
 
-// errBackOff means that the facilitator has asked to be left alone for a while.
-var errBackOff = errors.New("the facilitator answers 429")
+// errBackOff means that the facilitator returned 429 and its Retry-After is not over.
+var errBackOff = errors.New("the facilitator returned 429")
 
 // breaker is a circuit breaker before the facilitator. It notices when the facilitator is unavailable, so that callers get a
 // response soon instead of after a settlement's whole timeout, and asks less often then.
@@ -39,26 +39,26 @@ type breaker struct {
 	mu     sync.Mutex
 	probed time.Time
 	found  error     // by the last probe
-	quiet  time.Time // until when the facilitator wants to be left alone (429)
+	quiet  time.Time // until then the facilitator wants no calls (429 with Retry-After)
 }
 
 func newBreaker(facilitator Facilitator, log *slog.Logger) *breaker {
 	return &breaker{Facilitator: facilitator, circuit: gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
 		Timeout:     openFor,
 		ReadyToTrip: func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= failuresToOpen },
-		// Only silence counts. Somebody who answers is there, and no payer can close the door for the others with a payment
-		// that makes the facilitator stumble.
+		// Only a missing response counts as a failure. An error response shows that the facilitator is available, and no payer
+		// can open the circuit for others with a payment that causes one.
 		IsSuccessful: func(err error) bool { return err == nil || errors.As(err, new(*x402.StatusError)) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
-			log.Warn("facilitator", "was", from.String(), "is", to.String()) // closed: it answers; open: it is unavailable
+			log.Warn("facilitator", "was", from.String(), "is", to.String()) // closed: it responds; open: it is unavailable
 		},
 	})}
 }
 
-// ready tells whether it makes sense to ask now.
+// ready tells whether a call can be made now.
 func (b *breaker) ready() bool { return b.circuit.State() != gobreaker.StateOpen && b.backOff() == 0 }
 
-// backOff is how long the facilitator still wants to be left alone.
+// backOff returns how long the facilitator still wants no calls.
 func (b *breaker) backOff() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,14 +86,14 @@ func (b *breaker) Settle(ctx context.Context, payload *x402.PaymentPayload, requ
 	return settled, err
 }
 
-// Verify asks the facilitator's opinion.
+// Verify asks the facilitator to verify.
 func (b *breaker) Verify(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error) {
 	return throughBreaker(ctx, b, func(ctx context.Context) (*x402.VerifyResponse, error) {
 		return b.Facilitator.Verify(ctx, payload, requirements)
 	})
 }
 
-// throughBreaker makes one call through the breaker and gives it up when nobody is there.
+// throughBreaker makes one call through the circuit breaker and cancels it if a probe fails.
 func throughBreaker[T any](ctx context.Context, b *breaker, call func(context.Context) (T, error)) (T, error) {
 	response, err := b.circuit.Execute(func() (any, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -116,7 +116,7 @@ func throughBreaker[T any](ctx context.Context, b *breaker, call func(context.Co
 					continue
 				}
 				cancel()
-				select { // it may have answered while we asked
+				select { // it may have responded during the probe
 				case r := <-done:
 					if r.err == nil {
 						return r.response, nil
@@ -131,8 +131,7 @@ func throughBreaker[T any](ctx context.Context, b *breaker, call func(context.Co
 	return typed, err
 }
 
-// probe asks whether anybody is there; many callers share one question a second. Any answer will do: a facilitator
-// that does not like the question is available.
+// probe asks whether the facilitator responds. All callers share one probe a second. Any response counts, also an error.
 func (b *breaker) probe(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

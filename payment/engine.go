@@ -11,21 +11,20 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// action is what an attempt needs, given where its payment stands in the ledger.
+// action is what an attempt needs, given the state of its payment in the ledger.
 type action string
 
 const (
 	settleFirst action = "settle first" // the ledger does not know the payment
-	repeat      action = "repeat"       // it was delivered: the stored response
-	redeem      action = "redeem"       // it settled for a call that was rejected then: deliver, without settling
-	resume      action = "resume"       // its outcome is unknown, or its server is gone: another attempt
-	wait        action = "wait"         // another call is at it
+	repeat      action = "repeat"       // delivered: return the stored response
+	redeem      action = "redeem"       // settled for a call that was then rejected: deliver without settling
+	resume      action = "resume"       // outcome unknown, or the lease is over: make another attempt
+	wait        action = "wait"         // another call works on it
 	reject      action = "reject"
 )
 
-// decide says what an attempt needs. Row is its payment in the ledger, nil if it is not there; proven tells whether the
-// caller has shown more than what stands on the chain, where the response holds a secret. docs/payments.md has the same as a
-// table.
+// decide returns what an attempt needs. Row is its payment in the ledger, or nil. Proven is true if the response holds no
+// secret, or if the caller has proved possession (see prove). docs/payments.md shows the same rules as a table.
 func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, error) {
 	switch {
 	case row == nil && a.repeatOnly() != nil:
@@ -50,11 +49,11 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 	return wait, nil
 }
 
-// Pay brings the payment of a call from wherever it stands in the ledger to its response.
+// Pay takes the payment of a call from its state in the ledger to a response.
 func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 	crash("parsed")
 	a := call.Attempt
-	// Most payments are new: the ledger says so when they are written. It is looked up before only where something depends on it.
+	// Most payments are new, and writing the row detects the others. The ledger is read first only where the result matters.
 	look := a.operation.Secret || a.repeatOnly() != nil || a.expired != nil || !e.Ready()
 	for joined := time.Now(); ; look = true {
 		var row *store.Payment
@@ -66,7 +65,7 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 		}
 		receipt, err := e.step(ctx, call, row)
 		if row == nil && err != nil && !a.begun && a.repeatOnly() == nil && !errors.Is(err, store.ErrPaymentMoved) {
-			// A payment that was rejected before it began may be in the ledger: as one whose effect is what the call was rejected for.
+			// The payment may be in the ledger after all: its own effect can be the reason why the operation rejected this call.
 			if known, lookErr := e.lookUp(ctx, a); lookErr == nil && known != nil {
 				continue
 			}
@@ -74,8 +73,8 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 		if !errors.Is(err, store.ErrPaymentMoved) {
 			return receipt, err
 		}
-		// Another copy was faster, or is at it: what becomes of that counts.
-		if !look { // most copies come long after the first, which has been delivered
+		// Another copy of the payment was faster or is still running. Its outcome counts.
+		if !look { // most copies arrive long after the first was delivered
 			continue
 		}
 		if time.Since(joined) > joinTime {
@@ -87,7 +86,7 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 	}
 }
 
-// step does what the payment needs. store.ErrPaymentMoved: look the payment up again.
+// step does what the payment needs. On store.ErrPaymentMoved the caller reads the ledger again.
 func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
 	a := call.Attempt
 	proven := !a.operation.Secret || a.proven
@@ -96,7 +95,7 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 		if proven, err = e.prove(ctx, a, row); err != nil {
 			return nil, err
 		}
-		a.proven = proven // a call that waits for another copy is proven once
+		a.proven = proven // prove once, however often the call waits
 	}
 	action, err := e.decide(a, row, proven)
 	switch action {
@@ -113,7 +112,7 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 		return e.deliver(ctx, call, row, row.Transaction, nil)
 	case resume:
 		receipt, err := e.resume(ctx, call, row)
-		if err == nil && !proven { // finished, but not for whoever only has what stands on the chain
+		if err == nil && !proven { // the payment is complete, but public data must not return a secret
 			return nil, errProofRequired
 		}
 		return receipt, err
@@ -124,8 +123,8 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 	}
 }
 
-// lookUp finds the payment in the ledger: by its authorization, by the identifier that its payer gave it, or, where the
-// response holds a secret, as one that the same wallet has made before.
+// lookUp finds the payment in the ledger by its authorization, by its payment identifier, or, if the response holds a secret,
+// by wallet and request.
 func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error) {
 	network, asset, payer := a.requirements.Network, strings.ToLower(a.requirements.Asset), a.checked.Payer
 	row, err := e.store.Payment(ctx, network, asset, payer, a.checked.Nonce)
@@ -144,8 +143,8 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 	return nil, nil //nolint:nilnil // it is not in the ledger
 }
 
-// prove tells whether the caller has shown more than what stands on the chain: the payment's identifier, which only its
-// payer knows, or another authorization by the same wallet, which was never sent to be settled.
+// prove tells whether the caller has proved possession: with the payment identifier, which only the payer knows, or with an
+// unused authorization from the same wallet. An authorization on the chain is public and proves nothing.
 func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (bool, error) {
 	if row.PaymentIdentifier != nil && a.identifier != "" && *row.PaymentIdentifier == *a.identifierHash() {
 		return true, nil
@@ -157,7 +156,7 @@ func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (boo
 	return fresh, e.invalid(a, err)
 }
 
-// settleFirst takes a payment that the ledger does not know.
+// settleFirst handles a payment that is not in the ledger.
 func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) {
 	a := call.Attempt
 	if a.expired != nil {
@@ -179,7 +178,7 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 		return nil, err
 	}
 	crash("dry-run")
-	// From here on the caller may hang up: what was begun is finished.
+	// From here on the call continues even if the caller hangs up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
 	row := a.row()
@@ -191,8 +190,8 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	return e.settle(ctx, call, row, response)
 }
 
-// dryRun finds out whether the operation's rules allow the call, before any money moves: their refusal is free. It returns
-// the response of an operation that is read-only, the one that will be paid for.
+// dryRun checks the operation's rules before any money moves, so that a rejection is free. For a read-only operation it returns
+// the response, which is the one that is paid for.
 func (e *Engine) dryRun(ctx context.Context, call *Call) (response []byte, err error) {
 	a := call.Attempt
 	release, err := e.slots.acquire(ctx, a, e.PaidLately(a.checked.Payer))
@@ -212,7 +211,7 @@ func (e *Engine) dryRun(ctx context.Context, call *Call) (response []byte, err e
 	})
 }
 
-// begin writes the payment as settling, with what the operation reserves.
+// begin records the payment as settling, together with the operation's reservation.
 func (e *Engine) begin(ctx context.Context, call *Call, row *store.Payment) error {
 	if call.Reserve == nil {
 		return e.store.BeginSettlement(ctx, row, Lease)
@@ -225,8 +224,8 @@ func (e *Engine) begin(ctx context.Context, call *Call, row *store.Payment) erro
 	})
 }
 
-// resume takes up a payment whose outcome nobody knows yet. It goes on with the payment as it is in the ledger: what
-// was sent now may be signed anew, and that second authorization must not be used as well.
+// resume makes another attempt at a payment whose outcome is unknown. It uses the payload in the ledger: the caller may have
+// signed a second authorization, which must not be settled as well.
 func (e *Engine) resume(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
@@ -243,8 +242,8 @@ func (e *Engine) resume(ctx context.Context, call *Call, row *store.Payment) (*R
 	return e.settle(ctx, &stored, row, nil)
 }
 
-// repeat returns the response of a payment that was delivered. A read whose response was too long to be stored is run again
-// while the payment is valid.
+// repeat returns the response of a delivered payment. A read whose response was too long to store runs again while the
+// payment is valid.
 func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
 	a := call.Attempt
 	var response []byte
@@ -267,7 +266,7 @@ func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*R
 	return &Receipt{Response: response, Settled: settledAs(row, row.Transaction), Repeated: true}, nil
 }
 
-// invalid makes the 402 of a payment that the scheme found at fault; other errors stay as they are.
+// invalid turns a scheme's x402.Invalid into the 402 for the caller. It returns other errors unchanged.
 func (e *Engine) invalid(a *Attempt, err error) error {
 	if bad, ok := errors.AsType[*x402.Invalid](err); ok {
 		return e.refused(a.operation, bad.Reason, bad.Message)
@@ -275,9 +274,9 @@ func (e *Engine) invalid(a *Attempt, err error) error {
 	return err
 }
 
-// failed is the 402 of a payment that did not settle and never will.
+// failed returns the 402 for a payment that did not settle and never will.
 func (e *Engine) failed(a *Attempt, reason string) *Error {
-	failed := e.refused(a.operation, reason, fmt.Sprintf("the payment was not settled (%s) and nothing was taken: sign a new one", reason))
+	failed := e.refused(a.operation, reason, fmt.Sprintf("the payment was not settled (%s) and nothing was charged; sign a new payment", reason))
 	failed.Settled = &x402.SettleResponse{Success: false, ErrorReason: Shorten(reason, maxReason), Network: a.requirements.Network, Payer: a.checked.Payer}
 	return failed
 }

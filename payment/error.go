@@ -5,10 +5,10 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// Code tells a program what became of a call, in the words of the contract's error codes.
+// Code is one of the contract's error codes.
 type Code string
 
-// The codes, with the HTTP statuses that belong to them.
+// The codes and their HTTP statuses.
 const (
 	CodeRequired   Code = "payment_required"    // 402: the request has no payment
 	CodeRefused    Code = "payment_refused"     // 402: the payment was not accepted, nothing was taken
@@ -18,16 +18,16 @@ const (
 	CodeInProgress Code = "payment_in_progress" // 409
 	CodeUnknown    Code = "payment_unknown"     // 503: the outcome is not known yet
 	CodeBusy       Code = "unavailable"         // 503: nothing was taken
-	CodeRejected   Code = "rejected"            // the operation's rules rejected the call after it had settled: see Error.Refusal
+	CodeRejected   Code = "rejected"            // the operation rejected the call after settlement; Error.Refusal says why
 )
 
-// Error is why a call gets no response.
+// Error tells why a call returns no response.
 type Error struct {
 	Code       Code
 	Message    string // for the caller: the problem and the remedy
 	Field      string // the header that is malformed
 	RetryAfter int    // seconds; 0: none
-	// Charged tells that the payer's money moved, and Earlier that this call was not the one that moved it.
+	// Charged is true if the payer's money moved. Earlier is true if an earlier call moved it.
 	Charged, Earlier bool
 	Required         *x402.PaymentRequired // how to pay
 	Header           string                // Required, encoded; "" where that is still to be done
@@ -41,23 +41,23 @@ func (e *Error) Unwrap() error { return e.Cause }
 
 var (
 	errReused = &Error{Code: CodeReused,
-		Message: "this payment, or its payment identifier, was used for another request: sign a new payment, with a new identifier if it has one"}
+		Message: "this payment or its payment identifier was already used for another request; sign a new payment, with a new identifier if it has one"}
 	errGone = &Error{Code: CodeReused,
-		Message: "this payment was used for this very request before: its effect is done, but its response is no longer stored; sign a new payment to ask again"}
+		Message: "this payment already paid for this request, and the response is no longer stored; sign a new payment to send the request again"}
 	errProofRequired = &Error{Code: CodeProof,
-		Message: "this payment was delivered, and its response holds a secret that a settled payment alone does not open, because it is public: send the same request with a newly signed payment by the same wallet (it is only verified, nothing is charged), or with the payment identifier of the first one"}
+		Message: "this payment was delivered; its response holds a secret, and a settled payment is public, so the payment alone does not return it: send the same request with a newly signed payment from the same wallet (it is verified, not charged), or with the payment identifier of the first payment"}
 	errInProgress = &Error{Code: CodeInProgress, RetryAfter: 2,
-		Message: "this payment is being settled: send the same request with the same payment again"}
+		Message: "this payment is being settled; send the same request with the same payment again"}
 )
 
-// outcomeUnknown is the error of a payment whose outcome is not known. It is never a 402: that would make the payer sign a
-// second payment.
+// outcomeUnknown returns the error for a payment whose outcome is not known. It is never a 402, because the payer would then
+// sign a second payment.
 func outcomeUnknown(cause error) *Error {
 	return &Error{Code: CodeUnknown, RetryAfter: 2, Cause: cause,
-		Message: "the outcome of this payment is not known yet: send the same request with the same payment again, do not sign a new one"}
+		Message: "the outcome of this payment is not known yet; send the same request with the same payment again, and do not sign a new payment"}
 }
 
-// unavailable is the error of a call that cannot be served now and took nothing.
+// unavailable returns the error for a call that cannot be served now. No money has moved.
 func unavailable(what string, retryAfter int, cause error) *Error {
 	return &Error{Code: CodeBusy, RetryAfter: retryAfter, Cause: cause,
 		Message: what + " and nothing was taken; send the same request with the same payment again"}

@@ -18,17 +18,18 @@ import (
 const (
 	// settleTimeout bounds a settlement: a facilitator waits for a block, and may be slow.
 	settleTimeout = 90 * time.Second
-	// chainTimeout is how long a caller waits for the chain to say what became of its payment.
+	// chainTimeout bounds how long a caller waits for the chain to report the state of its payment.
 	chainTimeout = 1500 * time.Millisecond
-	// balanceTimeout is how long the chain's endpoint is waited for before the facilitator is asked instead: a caller is to
-	// know within two seconds that neither of them responds.
+	// balanceTimeout bounds the balance request. After that the facilitator is asked instead, so that a caller learns within
+	// two seconds that neither responds.
 	balanceTimeout = 300 * time.Millisecond
-	// usedBefore is how long before its row an authorization may have been used on the chain and still count as this payment.
+	// usedBefore is how much older than its row the use of an authorization may be and still count as this payment: the
+	// chain's clock and the database's may differ.
 	usedBefore = time.Minute
 )
 
-// exact is the scheme of that name: an EIP-3009 authorization over the exact price, which the facilitator settles in a
-// transaction of its own.
+// exact is the x402 scheme "exact": an EIP-3009 authorization of the exact price. The facilitator settles each one in its own
+// transaction.
 type exact struct {
 	config      Config
 	checker     x402.Checker
@@ -54,10 +55,10 @@ func (x *exact) Requirements(price uint64) x402.PaymentRequirements {
 	return x.config.Network.Requirements(price, x.config.PayTo, maxTimeoutSeconds)
 }
 
-// Check makes the checks that need no facilitator. A signature of 65 bytes that is not the payer's own is junk, unless
-// the payer is a contract, which may judge signatures as it likes; only the chain knows whether it is one. It is asked
-// last, and not for a payment that is out of time: that one cannot begin, and is repeated only with the signature that
-// was verified then.
+// Check runs the checks that need no facilitator. A 65-byte signature that does not recover to the payer is invalid unless
+// the payer is a contract, which may define valid signatures itself. Only the chain knows whether the payer is a contract, so
+// that lookup comes last. An expired payment skips it: it cannot begin, and it is repeated only with the signature that was
+// verified before.
 func (x *exact) Check(ctx context.Context, requirements x402.PaymentRequirements, payload *x402.PaymentPayload) (x402.Checked, error) {
 	now := time.Now()
 	checked, err := x.checker.Check(requirements, payload, now)
@@ -91,8 +92,8 @@ func (x *exact) unavailable(cause error) *Error {
 
 func (x *exact) Probe(ctx context.Context) error { return x.facilitator.probe(ctx) }
 
-// Fund looks at the wallet's balance: wallets cost nothing, so a signature alone proves no money. A wallet that has paid
-// lately is believed.
+// Fund checks the balance of the wallet. Wallets cost nothing to create, so a signature proves no funds. A wallet that
+// settled a payment recently is trusted without a check.
 func (x *exact) Fund(ctx context.Context, a *Attempt) error {
 	switch {
 	case !a.checked.Conclusive: // only the chain can judge the signature
@@ -103,44 +104,42 @@ func (x *exact) Fund(ctx context.Context, a *Attempt) error {
 	asking, cancel := context.WithTimeout(ctx, balanceTimeout)
 	balance, err := x.chain.Balance(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer)
 	cancel()
-	if err != nil { // the facilitator has an endpoint of its own
+	if err != nil { // the facilitator uses its own endpoint
 		return x.verify(ctx, a)
 	}
 	if balance < a.operation.Price {
-		return &x402.Invalid{Reason: x402.ReasonInsufficientBalance, Message: "the wallet does not hold the price; nothing was taken. Fund it and sign a new payment"}
+		return &x402.Invalid{Reason: x402.ReasonInsufficientBalance, Message: "the balance of the wallet is below the price and nothing was charged; add funds and sign a new payment"}
 	}
 	return nil
 }
 
-// Fresh asks the chain: what was used elsewhere, for another service of the same payee, is as public as what is in the
-// ledger.
+// Fresh asks the chain, because an authorization may have been used at another service of the same payee, and is public then.
 func (x *exact) Fresh(ctx context.Context, a *Attempt) (bool, error) {
 	if !a.checked.Conclusive {
-		return true, x.verify(ctx, a) // a smart wallet's signature
+		return true, x.verify(ctx, a) // the signature of a smart wallet
 	}
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
 	state, err := x.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.checked.Nonce, time.Now())
-	if err != nil { // the facilitator has an endpoint of its own
+	if err != nil { // the facilitator uses its own endpoint
 		return true, x.verify(ctx, a)
 	}
 	return !state.Used && !state.Cancelled, nil
 }
 
-// verify asks the facilitator about a payment that only the chain can judge.
+// verify asks the facilitator to check a payment against the chain.
 func (x *exact) verify(ctx context.Context, a *Attempt) error {
 	verdict, err := x.facilitator.Verify(ctx, a.payload, a.requirements)
 	if err != nil {
 		return x.unavailable(err)
 	}
 	if !verdict.IsValid {
-		return &x402.Invalid{Reason: verdict.InvalidReason, Message: "the payment was refused: " + verdict.InvalidReason + "; sign a new one"}
+		return &x402.Invalid{Reason: verdict.InvalidReason, Message: "the facilitator rejected the payment (" + verdict.InvalidReason + "); sign a new payment"}
 	}
 	return nil
 }
 
-// Settle asks the facilitator. Where an earlier attempt may have moved the money it looks at the chain first: that is where
-// the truth is.
+// Settle asks the facilitator to settle. If an earlier attempt may have moved the money, it asks the chain first.
 func (x *exact) Settle(ctx context.Context, a *Attempt, row *store.Payment) (string, error) {
 	if row.Attempts > 1 {
 		transaction, err := x.onChain(ctx, a, row)
@@ -167,21 +166,21 @@ func (x *exact) Settle(ctx context.Context, a *Attempt, row *store.Payment) (str
 	case row.Attempts == 1 && !x402.Inconclusive(settled.ErrorReason):
 		return "", &refusedSettlement{settled.ErrorReason}
 	}
-	// An earlier attempt may still move the money: only the chain will say that it did not.
+	// An earlier attempt may still move the money. Only the chain can rule that out.
 	return "", &unclearSettlement{Unclear: store.Unclear{Reason: settled.ErrorReason, Sent: true}}
 }
 
-// usedByOthers is why a payment is open whose authorization was used already when it was sent for the first time, at a moment
-// that the chain has not told yet. The ledger remembers it: that payment was not settled by a later attempt either.
+// usedByOthers is the stored reason of an open payment whose authorization was already used at the first attempt, when the
+// chain could not tell since when. Later attempts read it: none of ours settled that payment.
 const usedByOthers = "the authorization was used already, and the chain does not say when"
 
-// usedByWhom asks the chain about an authorization that the facilitator calls used: by whom, and for what?
+// usedByWhom asks the chain who used an authorization that the facilitator reports as used, and for which transfer.
 func (x *exact) usedByWhom(ctx context.Context, a *Attempt, row *store.Payment) (string, error) {
 	transaction, err := x.onChain(ctx, a, row)
 	if !errors.Is(err, errStillOpen) {
 		return transaction, err
 	}
-	// Our endpoint is behind the facilitator's.
+	// Our endpoint lags behind that of the facilitator.
 	reason := x402.ReasonNonceAlreadyUsed
 	if row.Attempts == 1 {
 		reason = usedByOthers
@@ -191,10 +190,10 @@ func (x *exact) usedByWhom(ctx context.Context, a *Attempt, row *store.Payment) 
 
 var errStillOpen = errors.New("the authorization is neither used nor cancelled nor expired")
 
-// onChain says what became of an authorization that is used, cancelled or expired, as Settle does; errStillOpen if it is
-// none of these.
+// onChain returns the outcome of an authorization that is used, cancelled or expired, in the form of Settle. It returns
+// errStillOpen otherwise.
 func (x *exact) onChain(ctx context.Context, a *Attempt, row *store.Payment) (string, error) {
-	if !a.recovered { // a caller waits for it; the worker has more patience
+	if !a.recovered { // a caller is waiting; the recovery worker can wait longer
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, chainTimeout)
 		defer cancel()
@@ -209,7 +208,7 @@ func (x *exact) onChain(ctx context.Context, a *Attempt, row *store.Payment) (st
 		}
 		return "", &unclearSettlement{store.Unclear{Reason: reason, Sent: true}, err}
 	case state.Used && byOthers && !state.At.IsZero() && state.At.Before(row.CreatedAt.Add(-usedBefore)):
-		// It stood on the chain for everybody to read before it came here, so whoever sends it need not be its payer.
+		// It was public on the chain before it came here, so the sender need not be the payer.
 		return "", &refusedSettlement{"the authorization was used before it was sent here"}
 	case state.Used && strings.EqualFold(state.To, row.PayTo) && state.Amount == uint64(row.Amount): //nolint:gosec // positive
 		return state.Transaction, nil

@@ -9,13 +9,13 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// The extension payment-identifier: a payer names its payment, and gets the stored answer for the same name and request
-// even if it has signed anew.
+// identifierExtension lets a payer name its payment. The same name with the same request returns the stored response, even
+// if the payer has signed a new authorization.
 const identifierExtension = "payment-identifier"
 
 var goodIdentifier = regexp.MustCompile(`^[a-zA-Z0-9_-]{16,128}$`)
 
-// identifierOffer is what a 402 says about it. It is not required: stock clients send none.
+// identifierOffer announces the extension in a 402. It is optional: the official clients send none by default.
 var identifierOffer = jsontext.Value(`{"info":{"required":false},"schema":{"$schema":"https://json-schema.org/draft/2020-12/schema",` +
 	`"type":"object","properties":{"required":{"type":"boolean"},"id":{"type":"string","minLength":16,"maxLength":128,` +
 	`"pattern":"^[a-zA-Z0-9_-]+$"}},"required":["required"]}}`)

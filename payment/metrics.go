@@ -9,7 +9,7 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// What becomes of a payment, as the label outcome says it.
+// The values of the label outcome.
 const (
 	outcomeDelivered     = "delivered"     // settled and delivered
 	outcomeRepeated      = "repeated"      // its stored response was returned
@@ -19,7 +19,7 @@ const (
 	outcomeNotSent       = "not_sent"      // the facilitator was not reached, or returned 429; nothing was taken
 )
 
-// metrics are what an operator watches. Labels are operations and outcomes, never who paid or what was said.
+// metrics have operations and outcomes as labels, never payers or content.
 type metrics struct {
 	payments *prometheus.CounterVec
 	revenue  *prometheus.CounterVec
@@ -31,21 +31,21 @@ type metrics struct {
 func newMetrics(database *store.Store, ready func() bool) *metrics {
 	return &metrics{
 		payments: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_payments_total",
-			Help: "Payments by operation and what became of them."}, []string{"operation", "outcome"}),
+			Help: "Payments by operation and outcome."}, []string{"operation", "outcome"}),
 		revenue: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_revenue_atomic_units_total",
-			Help: "Settled money in atomic units of the token (a millionth of a dollar), by operation."}, []string{"operation"}),
+			Help: "Settled amount in atomic units of the token, by operation. One unit of USDC is a millionth of a dollar."}, []string{"operation"}),
 		settling: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "parley_facilitator_seconds",
-			Help:    "How long the facilitator takes to settle, by whether it gave a verdict.",
+			Help:    "Duration of settlements by the facilitator, by whether it gave a verdict.",
 			Buckets: []float64{.05, .1, .25, .5, 1, 2, 3, 5, 10, 30, 60, 90}}, []string{"verdict"}),
 		up: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_facilitator_up",
-			Help: "0 while the facilitator is taken to be unavailable."}, func() float64 {
+			Help: "0 while the facilitator is unavailable."}, func() float64 {
 			if ready() {
 				return 1
 			}
 			return 0
 		}),
 		open: &openPayments{database, prometheus.NewDesc("parley_payments_open",
-			"Payments in the ledger that an operator should see come to an end, by state.", []string{"state"}, nil)},
+			"Open and undeliverable payments in the ledger, by state.", []string{"state"}, nil)},
 	}
 }
 
@@ -65,7 +65,7 @@ func (m *metrics) payment(row *store.Payment, outcome string) {
 	}
 }
 
-// openPayments counts in the ledger when it is asked.
+// openPayments counts open payments when metrics are collected.
 type openPayments struct {
 	store *store.Store
 	desc  *prometheus.Desc
@@ -78,7 +78,7 @@ func (o *openPayments) Collect(to chan<- prometheus.Metric) {
 	defer cancel()
 	counts, err := o.store.CountOpenPayments(ctx)
 	if err != nil {
-		return // no number is better than a wrong one
+		return // report no number rather than a wrong one
 	}
 	for state, count := range counts {
 		to <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, float64(count), state)

@@ -12,7 +12,7 @@ const (
 	maxPayers = 100_000 // about 20 MB
 )
 
-// payers remembers which wallets settled a payment lately. They have shown that they have money and spend it here.
+// payers caches which wallets settled a payment in the last ten minutes. They have proved that they hold funds.
 type payers struct {
 	until *lru.Cache[common.Address, time.Time]
 }
@@ -22,12 +22,12 @@ func newPayers() *payers {
 	return &payers{until}
 }
 
-// settled notes that a payment of the wallet settled.
+// settled records that a payment of the wallet settled.
 func (p *payers) settled(wallet string) {
 	p.until.Add(common.HexToAddress(wallet), time.Now().Add(paidFor))
 }
 
-// refused notes that a payment of the wallet did not settle: its balance is looked at again before its next one.
+// refused records that a payment of the wallet did not settle, so that its balance is checked before the next one.
 func (p *payers) refused(wallet string) { p.until.Remove(common.HexToAddress(wallet)) }
 
 // settledLately tells whether a payment of the wallet settled in the last ten minutes, as far as this server knows.

@@ -1,10 +1,10 @@
-// Package payment takes money for calls with x402. It promises that the effect of a call happens exactly once and is paid
-// for exactly once, or that no money moves. It keeps every payment in the ledger of package store, settles it through a
-// facilitator, and makes the effect and the record of the payment visible in one database transaction.
+// Package payment charges for calls with x402. The effect of a call happens exactly once and is paid for exactly once, or no
+// money moves. The engine records every payment in the ledger (package store), settles it through a facilitator, and commits
+// the effect and the record of the payment in one database transaction.
 //
-// The package knows neither the HTTP framework nor what the calls do. Its input is a [Call]: an operation, a payment that
-// [Engine.Parse] has read, and a [Handler]. Its output is a [Receipt] or an error: an [*Error], a [*store.Refusal] of the
-// handler, or whatever else went wrong.
+// The package does not depend on the HTTP framework or on the operations. Its input is a [Call]: a payment that [Engine.Parse]
+// has read, and a [Handler]. Its output is a [Receipt] or an error: an [*Error], a [*store.Refusal] from the handler, or an
+// unexpected error.
 package payment
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// Config says who is paid, and where. BaseURL is the address of the paid resources.
+// Config is the operator's configuration. BaseURL is the URL of the paid resources.
 type Config struct {
 	Network x402.Network
 	PayTo   string
@@ -33,20 +33,20 @@ type Operation struct {
 	Path        string // below Config.BaseURL
 	Description string // for the payer
 	Price       uint64
-	ReadOnly    bool // it changes nothing: its dry run is the run that is paid for
-	Secret      bool // its response holds a TAN or an API key
-	Account     bool // only agents with an account call it
-	Weight      int64
-	Extensions  map[string]jsontext.Value // x402 extensions that its payment requirements announce
+	ReadOnly    bool                      // changes nothing: the dry run's response is the one that is paid for
+	Secret      bool                      // the response holds a TAN or an API key
+	Account     bool                      // the call needs an API key
+	Weight      int64                     // of a dry run, beyond the weight of its request
+	Extensions  map[string]jsontext.Value // x402 extensions in the 402
 
 	requirements []x402.PaymentRequirements
 	challenge    *Error
 }
 
-// Requirements are the ways to pay for the operation.
+// Requirements are the payment requirements of the operation.
 func (o *Operation) Requirements() []x402.PaymentRequirements { return o.requirements }
 
-// Challenge is the 402 for a request without payment. It is made once per operation.
+// Challenge is the 402 for a request without payment.
 func (o *Operation) Challenge() *Error { return o.challenge }
 
 // Paid names the payment that a handler runs for.
@@ -55,16 +55,16 @@ type Paid struct {
 	Payer string    // lower-case address
 }
 
-// Handler runs the operation of a call in tx and returns the JSON of its response. It may run several times: in a dry run,
-// whose effect is rolled back, and at delivery. An error undoes what it did.
+// Handler runs the operation in tx and returns the JSON of the response. It may run several times: in a dry run, which is
+// rolled back, and at delivery. An error rolls tx back.
 type Handler func(ctx context.Context, tx *store.Store, paid Paid) (response []byte, err error)
 
-// Batched is the effect of a call that can share one statement with those of other calls (group commit).
+// Batched is an effect that can share one statement with those of other calls (group commit).
 type Batched interface {
-	// Check is the dry run: it tells whether the operation's rules allow the effect, and changes nothing.
+	// Check is the dry run. It returns nil if the operation's rules allow the effect, and changes nothing.
 	Check(ctx context.Context) error
-	// Deliver makes the effect and closes the payment in one transaction; record makes the ledger's entry for a response.
-	// With store.ErrNotBatched nothing happened, and the call's Handler runs in a transaction of its own.
+	// Deliver makes the effect and closes the payment in one transaction. Record makes the ledger's entry for a response. On
+	// store.ErrNotBatched nothing has happened, and the call's Handler runs in its own transaction.
 	Deliver(ctx context.Context, record func(response []byte) (store.Delivery, error)) (response []byte, err error)
 }
 
@@ -73,24 +73,25 @@ type Call struct {
 	Attempt *Attempt
 	Handle  Handler
 	Batched Batched // nil for most operations
-	// Reserve keeps, in the transaction that begins the settlement, what must not change hands until delivery. It may be nil.
+	// Reserve runs in the transaction that begins the settlement. It reserves what no other call may take before delivery. It
+	// may be nil.
 	Reserve func(ctx context.Context, tx *store.Store, paid Paid) error
-	// Admit is asked before money moves for the request, and where a payment that settled before is redeemed with another
-	// request. It may be nil.
+	// Admit runs before a payment begins, and before an undeliverable payment is redeemed. An error rejects the call. It may be
+	// nil.
 	Admit func() error
 }
 
-// Receipt is a paid response.
+// Receipt is the result of a paid call.
 type Receipt struct {
 	Response []byte
 	Settled  *x402.SettleResponse
 	Repeated bool // the payment was delivered by an earlier call
 }
 
-// Restore makes the call of a payment in the ledger again, for the recovery worker. The attempt is already made.
+// Restore makes the call of a payment in the ledger, for the recovery worker.
 type Restore func(ctx context.Context, row *store.Payment, attempt *Attempt) (*Call, error)
 
-// Engine brings payments from wherever they stand to their end.
+// Engine takes payments through the states of the ledger.
 type Engine struct {
 	config     Config
 	store      *store.Store
@@ -101,10 +102,10 @@ type Engine struct {
 	payers     *payers
 	metrics    *metrics
 	unrecorded unrecorded
-	wake       chan struct{} // for the recovery worker: there is more to be done
+	wake       chan struct{} // wakes the recovery worker
 }
 
-// New makes an engine for the operations, which it completes with their payment requirements.
+// New makes an engine. It adds the payment requirements to the operations.
 func New(config Config, operations []*Operation, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) (*Engine, error) {
 	payers := newPayers()
 	scheme, err := newExact(config, facilitator, chain, payers, log)
@@ -131,11 +132,11 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 // Ready tells whether payments can settle now.
 func (e *Engine) Ready() bool { return e.scheme.Available() == nil }
 
-// Probe asks the facilitator whether it is there, if nobody has asked within the last second.
+// Probe checks whether the facilitator responds, at most once a second.
 func (e *Engine) Probe(ctx context.Context) error { return e.scheme.Probe(ctx) }
 
-// PaidLately tells whether a payment of the wallet settled in the last ten minutes, as far as this server knows.
+// PaidLately tells whether this server settled a payment of the wallet in the last ten minutes.
 func (e *Engine) PaidLately(wallet string) bool { return e.payers.settledLately(wallet) }
 
-// joinTime is how long a copy of a payment that is being settled waits for the response before it is told to come again.
+// joinTime is how long a copy of a running payment waits for the response before it gets a 409.
 const joinTime = 5 * time.Second

@@ -15,18 +15,17 @@ import (
 const (
 	// recoverEvery is how often the worker looks for open payments.
 	recoverEvery = time.Second
-	// atATime is how many payments the worker settles at once: a facilitator waits for a block with each.
+	// atATime is how many payments the worker settles at the same time. The facilitator waits for a block with each.
 	atATime = 64
-	// maxAttempts is after how many attempts a payment is left to the operator: some hours, since the pauses grow.
+	// maxAttempts is how many attempts are made before a payment is left to the operator. The pauses grow, so this takes hours.
 	maxAttempts = 50
-	// cleanUpEvery is how often the worker looks for what is kept no longer, and cleanUpAtOnce how many rows it takes in one
-	// statement.
+	// cleanUpEvery is how often expired rows are deleted, and cleanUpAtOnce how many in one statement.
 	cleanUpEvery  = time.Minute
 	cleanUpAtOnce = 500
 )
 
-// Recover finishes what a crash, a lost response or an unavailable facilitator has left open, until ctx ends. Any number of
-// servers may do so on one database.
+// Recover completes payments that a crash, a lost response or an unavailable facilitator left open. It runs until ctx ends.
+// Any number of servers may run it on one database.
 func (e *Engine) Recover(ctx context.Context, restore Restore) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -48,7 +47,7 @@ func (e *Engine) Recover(ctx context.Context, restore Restore) {
 	}
 }
 
-// claim takes up to free open payments, makes an attempt at each in a goroutine of its own, and returns how many there were.
+// claim leases up to free open payments, makes an attempt at each in its own goroutine, and returns how many there were.
 func (e *Engine) claim(ctx context.Context, restore Restore, free int, places chan struct{}, running *sync.WaitGroup) int {
 	network := e.config.Network
 	rows, err := e.store.ClaimOpenPayments(ctx, network.ID, strings.ToLower(network.Asset), free, maxAttempts, Lease)
@@ -69,15 +68,15 @@ func (e *Engine) claim(ctx context.Context, restore Restore, free int, places ch
 	return len(rows)
 }
 
-// wakeUp makes the worker look at once.
+// wakeUp makes the worker look now.
 func (e *Engine) wakeUp() {
 	select {
 	case e.wake <- struct{}{}:
-	default: // it will
+	default: // it is already due
 	}
 }
 
-// retry makes one attempt at a payment that was claimed, and logs what came of it.
+// retry makes one attempt at a claimed payment and logs the outcome.
 func (e *Engine) retry(ctx context.Context, restore Restore, row *store.Payment) {
 	ctx, cancel := context.WithTimeout(ctx, Lease)
 	defer cancel()
@@ -103,7 +102,7 @@ func (e *Engine) retry(ctx context.Context, restore Restore, row *store.Payment)
 	e.log.LogAttrs(ctx, level, "payment recovered", attributes...)
 }
 
-// causeOf is what a log may say of an error: the caller's sentence says nothing to an operator.
+// causeOf returns the text for the log. An operator needs the cause, not the message for the caller.
 func causeOf(err error) string {
 	if cause := errors.Unwrap(err); cause != nil {
 		return cause.Error()
@@ -111,10 +110,10 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-// recovered goes on with a payment that was claimed, by the same steps as with one that has just come in.
+// recovered continues a claimed payment with the same steps as a new one.
 func (e *Engine) recovered(ctx context.Context, restore Restore, row *store.Payment) (err error) {
 	defer func() {
-		if value := recover(); value != nil { // one broken payment must not end the server
+		if value := recover(); value != nil { // one broken payment must not end the process
 			err = fmt.Errorf("panic: %v", value)
 		}
 	}()
@@ -134,7 +133,7 @@ func (e *Engine) recovered(ctx context.Context, restore Restore, row *store.Paym
 	return err
 }
 
-// cleanUp keeps the ledger from growing with what nobody may ask for any more, until ctx ends.
+// cleanUp deletes stored responses and failed payments that have expired, until ctx ends.
 func (e *Engine) cleanUp(ctx context.Context) {
 	for tick := time.NewTicker(cleanUpEvery); ; {
 		for n := cleanUpAtOnce; n == cleanUpAtOnce && ctx.Err() == nil; {
@@ -151,15 +150,15 @@ func (e *Engine) cleanUp(ctx context.Context) {
 	}
 }
 
-// unrecordedOutcome is an outcome that the ledger does not know yet.
+// unrecordedOutcome is an outcome that is not in the ledger yet.
 type unrecordedOutcome struct {
 	row   *store.Payment
 	what  store.Unclear
-	until time.Time // somebody else has taken the payment up by then
+	until time.Time // after that another server has the payment
 }
 
-// unrecorded are outcomes that could not be recorded, because the database was unavailable. Their payments are this server's
-// until their leases run out, so that nobody else would take them up before.
+// unrecorded are outcomes that could not be recorded because the database was unavailable. This server holds the leases of
+// their payments, so no other server would retry them before the leases are over.
 type unrecorded struct {
 	mu  sync.Mutex
 	all []unrecordedOutcome
@@ -179,7 +178,7 @@ func (u *unrecorded) take() []unrecordedOutcome {
 	return all
 }
 
-// recordUnrecorded records what could not be recorded when it happened.
+// recordUnrecorded tries to record them again.
 func (e *Engine) recordUnrecorded(ctx context.Context) {
 	for _, outcome := range e.unrecorded.take() {
 		err := e.store.PaymentUnclear(ctx, outcome.row, outcome.what)

@@ -8,34 +8,33 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// Scheme is a way to pay: it knows how money moves, and nothing of the ledger's states.
+// Scheme is an x402 payment scheme. It moves money, and knows nothing of the ledger.
 type Scheme interface {
-	// Requirements are what a 402 asks for. Price is in atomic units of the token.
+	// Requirements returns the payment requirements for a price in atomic units of the token.
 	Requirements(price uint64) x402.PaymentRequirements
-	// Check checks a payload against our requirements, at a cost that an unpaid caller may cause. The error is an
-	// *x402.Invalid if the payment is at fault, and an *Error if that cannot be known now.
+	// Check checks a payload against our requirements. It must be cheap, because unpaid callers cause it. The error is an
+	// *x402.Invalid if the payment is invalid, or an *Error if that cannot be decided now.
 	Check(ctx context.Context, requirements x402.PaymentRequirements, payload *x402.PaymentPayload) (x402.Checked, error)
-	// Available is nil if payments can settle now.
+	// Available returns nil if payments can settle now.
 	Available() *Error
-	// Probe asks whoever settles whether it is there.
+	// Probe checks whether settlement is available.
 	Probe(ctx context.Context) error
-	// Fund makes sure, before any work is done for an attempt, that its payer holds the price. The error is an *x402.Invalid
-	// or an *Error.
+	// Fund checks that the payer holds the price, before any work is done for it. The error is an *x402.Invalid or an
+	// *Error.
 	Fund(ctx context.Context, attempt *Attempt) error
-	// Fresh tells whether the attempt's authorization was never used, so that only its payer can have it. The error is as that
-	// of Fund.
+	// Fresh tells whether the authorization was never used, so that only its payer can have it. Errors as for Fund.
 	Fresh(ctx context.Context, attempt *Attempt) (bool, error)
-	// Settle moves the money of a payment, whose row says how often that was tried before. It returns the transaction, or
+	// Settle moves the money. The row counts the attempts. It returns the transaction hash, or an error:
 	// *refusedSettlement or *unclearSettlement.
 	Settle(ctx context.Context, attempt *Attempt, row *store.Payment) (transaction string, err error)
 }
 
-// refusedSettlement says that the money did not move and will not.
+// refusedSettlement means that the money did not move and will not.
 type refusedSettlement struct{ reason string }
 
 func (e *refusedSettlement) Error() string { return "settlement refused: " + e.reason }
 
-// unclearSettlement says that the money may have moved. With notSent it certainly did not by this attempt.
+// unclearSettlement means that the money may have moved. If Sent is false, this attempt did not move it.
 type unclearSettlement struct {
 	store.Unclear
 	cause error
@@ -50,15 +49,15 @@ func (e *unclearSettlement) Error() string {
 
 func (e *unclearSettlement) Unwrap() error { return e.cause }
 
-// Facilitator checks payments against the chain and settles them: x402.Facilitator, or the official SDK's. An error of
-// Settle says that the outcome is not known.
+// Facilitator verifies and settles payments on the chain: x402.Facilitator, or that of the official SDK. An error of Settle
+// means that the outcome is not known.
 type Facilitator interface {
 	Supported(ctx context.Context) (*x402.SupportedResponse, error)
 	Verify(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error)
 	Settle(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
 }
 
-// Chain tells what a wallet holds and what became of an authorization: x402.Chain, over JSON-RPC.
+// Chain reads balances, authorizations and code from the chain: x402.Chain, over JSON-RPC.
 type Chain interface {
 	Balance(ctx context.Context, asset, holder string) (uint64, error)
 	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)

@@ -8,13 +8,13 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// Lease is how long a payment belongs to the server that settles it; after that another may take it up. No call waits longer
-// for its settlement.
+// Lease is how long a payment belongs to the server that settles it. After that another server may retry it. No call waits
+// longer for its settlement.
 const Lease = settleTimeout + 15*time.Second
 
-// settle moves the money, then delivers. Response is that of an operation that is read-only, from its dry run.
+// settle moves the money and then delivers. Response is the dry run's, if the operation is read-only.
 //
-// These are the transitions of a payment in the ledger, each one statement of package store:
+// The ledger allows these transitions. Each is one statement in package store:
 //
 //	(none)        -> settling       BeginSettlement, before anything is sent
 //	settling      -> (none)         AbandonSettlement: certainly not sent
@@ -48,8 +48,8 @@ func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, res
 	return nil, e.failed(call.Attempt, no.reason)
 }
 
-// notSettled answers an attempt without a clear outcome. A first one that the facilitator certainly never heard of leaves no
-// trace: nothing was taken, and nothing is open.
+// notSettled handles an attempt without a clear outcome. A first attempt that certainly did not reach the facilitator is
+// deleted from the ledger: nothing was charged, and nothing stays open.
 func (e *Engine) notSettled(ctx context.Context, row *store.Payment, cause error) error {
 	unclear, ok := errors.AsType[*unclearSettlement](cause)
 	if !ok || unclear.Sent || row.Attempts > 1 || e.store.AbandonSettlement(ctx, row) != nil {
@@ -63,7 +63,7 @@ func (e *Engine) notSettled(ctx context.Context, row *store.Payment, cause error
 	return unavailable("the payment facilitator is unavailable", 2, cause)
 }
 
-// unclear keeps the payment open.
+// unclear keeps the payment open for a later attempt.
 func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) error {
 	unclear, ok := errors.AsType[*unclearSettlement](cause)
 	if !ok {
@@ -80,7 +80,8 @@ func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) e
 	return outcomeUnknown(cause)
 }
 
-// deliver makes the effect and closes the payment in one transaction. A read-only operation has its response already.
+// deliver makes the effect and closes the payment in one transaction. Response is the dry run's, if the operation is
+// read-only.
 func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte) (*Receipt, error) {
 	crash("settled")
 	call.Attempt.id = row.ID
@@ -108,11 +109,11 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, tr
 	e.metrics.payment(row, outcomeUndeliverable)
 	return nil, &Error{
 		Code: CodeRejected, Refusal: refusal, Charged: true, Earlier: row.State == store.PaymentUndeliverable, Settled: settledAs(row, transaction),
-		Message: refusal.Message + "; this came true only after the payment had settled, so it was charged: send the same payment with a mended request of this operation, it is not charged again",
+		Message: refusal.Message + ". The operation was rejected after the payment settled, so you were charged. Retry with a corrected request of this operation and the same payment, at no extra cost.",
 	}
 }
 
-// makeEffect runs the call and closes its payment, in one transaction, and returns the response.
+// makeEffect runs the call, closes its payment in the same transaction, and returns the response.
 func (e *Engine) makeEffect(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte) ([]byte, error) {
 	a := call.Attempt
 	record := func(response []byte) (store.Delivery, error) {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// slots bound the dry runs that are under way at a time, weighted by what they may cost. Wallets that have not paid lately
-// share a small part, so that they cannot keep the others waiting.
+// slots bound the concurrent dry runs, weighted by their cost. Wallets without a recent payment share a small part, so that
+// they cannot delay the others.
 type slots struct {
 	payers, strangers *semaphore.Weighted
 }
@@ -15,9 +15,9 @@ type slots struct {
 const (
 	payerSlots    = 64
 	strangerSlots = 16
-	// slotBytes is how much of a request one unit of weight stands for.
+	// slotBytes is the request size that counts as one unit of weight.
 	slotBytes = 16 << 10
-	// maxWeight is the most that one call weighs.
+	// maxWeight is the maximum weight of a call.
 	maxWeight = 8
 )
 

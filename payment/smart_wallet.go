@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// contractFor is how long an address counts as a contract without being looked up again, plainFor how long as none: a
-	// wallet may be deployed at any time.
+	// contractFor is how long the result "contract" is cached, plainFor how long the result "no contract": a smart wallet may
+	// be deployed at any time.
 	contractFor = 10 * time.Minute
 	plainFor    = time.Minute
-	// maxWallets bounds what is remembered: some 2 MB.
+	// maxWallets bounds the cache to about 2 MB.
 	maxWallets = 10_000
-	// maxWalletCalls is how many addresses are looked up at a time, each for at most walletTimeout.
+	// maxWalletCalls bounds the concurrent lookups. Each takes at most walletTimeout.
 	maxWalletCalls = 4
 	walletTimeout  = 2 * time.Second
 )
 
-// smartWallets tells whether an address is a contract's. Anybody can make up addresses, so what it asks of the chain is
-// bounded: each address once, few at a time.
+// smartWallets tells whether an address is a contract. Anybody can invent addresses, so the lookups are bounded: each address
+// once, few at a time.
 type smartWallets struct {
 	chain   Chain
 	now     func() time.Time
@@ -44,7 +44,7 @@ func newSmartWallets(chain Chain, now func() time.Time) *smartWallets {
 
 var errWalletCallsBusy = errors.New("too many addresses are being looked up")
 
-// isContract tells whether there is a contract at the address. With an error that is not known now.
+// isContract tells whether there is a contract at the address. The error is an *Error if the lookup failed.
 func (s *smartWallets) isContract(ctx context.Context, address string) (bool, error) {
 	address = strings.ToLower(address)
 	if known, ok := s.get(address); ok {
@@ -57,7 +57,7 @@ func (s *smartWallets) isContract(ctx context.Context, address string) (bool, er
 		default:
 			return false, errWalletCallsBusy
 		}
-		// Others wait for this call too, so it does not end with the first caller.
+		// Other callers share this lookup, so it does not end with the first one.
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), walletTimeout)
 		defer cancel()
 		found, err := s.chain.HasCode(asking, address)
@@ -68,7 +68,7 @@ func (s *smartWallets) isContract(ctx context.Context, address string) (bool, er
 	})
 	if err != nil {
 		return false, &Error{Code: CodeBusy, RetryAfter: 2, Cause: err,
-			Message: "the signature is not by the key of authorization.from, and whether that is a smart wallet cannot be looked up now: " +
+			Message: "the signature is not from the key of authorization.from, and the server cannot check now whether that address is a smart wallet; " +
 				"send the same request with the same payment again"}
 	}
 	return found.(bool), nil //nolint:forcetypeassert // see above
@@ -85,7 +85,7 @@ func (s *smartWallets) put(address string, isContract bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.wallets[address]; !known && len(s.wallets) >= maxWallets {
-		for any := range s.wallets { // whichever comes first
+		for any := range s.wallets { // any entry
 			delete(s.wallets, any)
 			break
 		}
