@@ -8,8 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// BazaarEntry is the catalogue entry of an operation (x402's extension of that name): one concrete call, and the JSON Schema
-// that it fits, both taken from the contract's examples and schemas. Facilitators list what was paid with it.
+// BazaarEntry returns the catalogue entry of an operation (x402 extension "bazaar"): an example call and its JSON
+// Schema, from the contract. Facilitators list paid operations with it.
 func BazaarEntry(described *openapi3.Operation, method string) (jsontext.Value, error) {
 	input := map[string]any{"type": "http", "method": method}
 	inputSchema := map[string]any{
@@ -24,7 +24,7 @@ func BazaarEntry(described *openapi3.Operation, method string) (jsontext.Value, 
 		inputSchema["bodyType"] = map[string]any{"type": "string", "enum": []string{"json"}}
 		inputSchema["body"] = jsonSchema(media.Schema.Value)
 		required = append(required, "bodyType", "body")
-	default: // a GET; where it has no parameters the entry says so, as readers take an entry without any for unfinished
+	default: // a GET; an entry without queryParams would look unfinished to readers
 		values, properties := map[string]any{}, map[string]any{}
 		for _, parameter := range described.Parameters {
 			values[parameter.Value.Name] = parameter.Value.Example
@@ -55,8 +55,8 @@ func BazaarEntry(described *openapi3.Operation, method string) (jsontext.Value, 
 	return raw, nil
 }
 
-// jsonSchema writes a schema of the contract as JSON Schema 2020-12 with its references inlined. Prose is left out: the
-// entry travels in a header, there and back, and the contract has it.
+// jsonSchema converts a schema of the contract to JSON Schema 2020-12 with references inlined. It leaves descriptions
+// out, because the entry travels in a header.
 func jsonSchema(schema *openapi3.Schema) map[string]any {
 	out := map[string]any{"type": schema.Type.Slice()[0]}
 	set := func(name string, value any, present bool) {

@@ -9,15 +9,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// contractDocuments makes the documents that the server publishes of the contract: openapi.yaml with the operator's facts filled
-// in (servers, and in each x-payment-info how to pay), as YAML and as JSON. Nothing else differs from the file.
+// contractDocuments makes openapi.yaml and openapi.json: the contract with the operator's servers, and with the payment
+// requirements in each x-payment-info. Nothing else differs from the file.
 func contractDocuments(contract []byte, config Config, operations []Operation) ([]Document, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(contract, &document); err != nil {
 		return nil, fmt.Errorf("read the contract: %w", err)
 	}
 	root := document.Content[0]
-	// Comments speak to those who edit the file.
+	// Comments are for those who edit the file.
 	root.HeadComment = ""
 	if err := replace(root, []map[string]string{{"url": config.BaseURL}}, "servers"); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 	}, nil
 }
 
-// replace puts value at the path of keys below node.
+// replace sets the value at the path of keys below node.
 func replace(node *yaml.Node, value any, keys ...string) error {
 	for _, key := range keys {
 		found := (*yaml.Node)(nil)
@@ -71,8 +71,8 @@ func replace(node *yaml.Node, value any, keys ...string) error {
 	return node.Encode(value)
 }
 
-// writeJSON writes a YAML node as JSON with the keys in the file's order: whoever reads only the beginning of a long
-// document should meet the introduction, not the components.
+// writeJSON writes a YAML node as JSON and keeps the order of the keys, so that a reader of the first lines meets the
+// introduction.
 func writeJSON(to *bytes.Buffer, node *yaml.Node) error {
 	switch node.Kind {
 	case yaml.MappingNode, yaml.SequenceNode:

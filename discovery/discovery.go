@@ -1,6 +1,5 @@
-// Package discovery makes what a server publishes about itself: the contract with the operator's facts, llms.txt, the agent
-// skill, the agent card and the bazaar entries. All of it is made from the contract, so that no document can say something
-// else.
+// Package discovery makes the documents that a server publishes about itself: the contract with the operator's
+// configuration, llms.txt, the agent skill, the agent card and the bazaar entries. All are derived from the contract.
 package discovery
 
 import (
@@ -14,14 +13,14 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// Config is what the documents say of the operator.
+// Config is the operator's configuration.
 type Config struct {
-	BaseURL        string // how callers reach the server
+	BaseURL        string // URL of the server
 	FacilitatorURL string
-	LegacyX402     bool // also publish /.well-known/x402, which only old crawlers read and new ones warn about
+	LegacyX402     bool // also publish /.well-known/x402, for old crawlers; new ones warn about it
 }
 
-// Operation is one operation of the contract. Price is in atomic units; 0: free.
+// Operation is an operation of the contract. Price is in atomic units; 0 means free.
 type Operation struct {
 	Method, Path string
 	Described    *openapi3.Operation
@@ -29,14 +28,14 @@ type Operation struct {
 	Requirements []x402.PaymentRequirements
 }
 
-// Document is a free document, made once at start and cacheable. It serves itself.
+// Document is a free, cacheable document. It is made once, at start.
 type Document struct {
 	Path              string
 	contentType, etag string
 	content           []byte
 }
 
-// Documents makes all documents.
+// Documents returns all documents.
 func Documents(document *openapi3.T, config Config, operations []Operation) ([]Document, error) {
 	contract, err := contractDocuments(parley.Contract, config, operations)
 	if err != nil {

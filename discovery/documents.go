@@ -15,8 +15,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// agentDocuments makes the documents by which agents and crawlers find out what this is and what it costs: all from the
-// contract, so that none of them can say something else.
+// agentDocuments makes the documents for agents and crawlers from the contract.
 func agentDocuments(document *openapi3.T, config Config, operations []Operation) ([]Document, error) {
 	ordered := inOrder(document, operations)
 	card, err := json.Marshal(agentCard(document, config))
@@ -51,12 +50,12 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 	return documents, nil
 }
 
-// icon is what directories of services show beside the name, and miss where there is none.
+// icon is shown by service directories.
 const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">` +
 	`<path fill="#0052ff" d="M3 2h10a2 2 0 0 1 2 2v6a2 2 0 0 1-2 2H7l-4 3v-3a2 2 0 0 1-2-2V4a2 2 0 0 1 2-2z"/></svg>`
 
-// skillIndex lists the skill as agentskills.io's discovery wants it, so that a skills client can install it from the
-// server's address alone. It takes nothing whose digest is not that of the bytes it gets.
+// skillIndex makes the index of agentskills.io discovery, with which a skills client installs the skill from the URL of
+// the server. The digest must match the bytes of the skill.
 func skillIndex(config Config, skill []byte) ([]byte, error) {
 	var about struct{ Name, Description string }
 	frontMatter, _, _ := bytes.Cut(bytes.TrimPrefix(skill, []byte("---\n")), []byte("\n---\n"))
@@ -76,7 +75,7 @@ func skillIndex(config Config, skill []byte) ([]byte, error) {
 	return index, nil
 }
 
-// inOrder returns the operations in the order of the contract's tags, then by path.
+// inOrder sorts the operations by the order of their tags in the contract, then by path.
 func inOrder(document *openapi3.T, operations []Operation) []Operation {
 	position := map[string]int{}
 	for i, tag := range document.Tags {
@@ -118,8 +117,8 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation) []byte {
 	return text.Bytes()
 }
 
-// agentCard is an A2A 1.0 card with the fields that readers of 0.3 look for (both ignore what they do not know). We do
-// not speak A2A: the one interface is a binding of our own, named by a URI as the specification asks.
+// agentCard makes an A2A 1.0 agent card that also has the fields of version 0.3. Parley does not speak A2A: the only
+// interface is its own binding, named by a URI as the specification requires.
 func agentCard(document *openapi3.T, config Config) map[string]any {
 	skills := []map[string]any{}
 	for _, tag := range document.Tags {

@@ -9,28 +9,27 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// call is one call of an operation, and the receiver of its handler.
+// call is one call of an operation. It is the receiver of the handlers.
 type call struct {
 	server *Server
-	tx     *store.Store // the transaction, or for what is read only the database
+	tx     *store.Store // the transaction; the plain store for read-only operations
 	caller *store.Agent // nil for operations without security
 	paid   payment.Paid // zero for free operations
 }
 
-// Who may do what. Each function loads a conversation and checks the caller's right in one step, so that a handler
-// cannot forget. Outsiders get 403, never a 404: ids are no secrets.
+// Access rules. Each function loads a conversation and checks the right of the caller in one step. An outsider gets
+// 403, not 404, because ids are not secret.
 //
-// Functions for an admin, and those whose names say so, lock the conversation until the transaction ends: changes of members,
-// admin, bans, pins and deletion happen one after the other, and each sees the ones before.
+// Functions for an admin, and those with "locked" in their names, lock the conversation until the transaction ends. So
+// changes of members, admin, bans, pins and deletion run one after another, and each sees the changes before it.
 
-// send writes a message: to the other agent of a private chat, to a group chat as one of its members, to a channel as its
-// admin. The store checks that right in the statement that writes, because a ban may come between two statements.
+// send sends a message: to the other agent of a private chat, to a group chat as a member, to a channel as its admin.
+// The store checks this right in the statement that writes, because a ban may be committed between two statements.
 func (c *call) send(ctx context.Context, message store.OutgoingMessage) (*store.Sent, error) {
 	return c.tx.SendMessage(ctx, message)
 }
 
-// messageForReader returns the message's place if the caller may read it: a member of the chat, a subscriber or the admin
-// of the channel.
+// messageForReader returns the message with its conversation if the caller may read it.
 func (c *call) messageForReader(ctx context.Context, id uuid.UUID) (*store.MessageSeat, error) {
 	seat, err := c.tx.MessageSeat(ctx, id, c.caller.ID)
 	if err != nil {
@@ -39,8 +38,8 @@ func (c *call) messageForReader(ctx context.Context, id uuid.UUID) (*store.Messa
 	return seat, c.mayRead(&seat.Seat)
 }
 
-// mayRead tells whether the caller reads the conversation: a member of the chat, a subscriber of the channel, or its admin, who
-// need not be one.
+// mayRead returns nil if the caller may read the conversation: as a member, as a subscriber, or as the admin of a
+// channel, who need not be a subscriber.
 func (c *call) mayRead(seat *store.Seat) error {
 	channel := seat.Kind == store.KindChannel
 	switch {
@@ -54,7 +53,7 @@ func (c *call) mayRead(seat *store.Seat) error {
 	return store.ErrNotMember
 }
 
-// forReader returns the conversation if the caller reads it.
+// forReader returns the conversation if the caller may read it.
 func (c *call) forReader(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
 	seat, err := c.forAnyone(ctx, kind, id)
 	if err != nil {
@@ -63,7 +62,7 @@ func (c *call) forReader(ctx context.Context, kind string, id uuid.UUID) (*store
 	return seat, c.mayRead(seat)
 }
 
-// forAdmin locks the conversation and returns it if the caller is its admin. The admin of a group chat is always a member.
+// forAdmin locks the conversation and returns it if the caller is its admin.
 func (c *call) forAdmin(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
 	seat, err := c.lockedForAnyone(ctx, kind, id)
 	if err != nil {
@@ -80,7 +79,7 @@ func (c *call) forAdmin(ctx context.Context, kind string, id uuid.UUID) (*store.
 	return seat, nil
 }
 
-// lockedForReader locks the conversation and returns it if the caller reads it.
+// lockedForReader locks the conversation and returns it if the caller may read it.
 func (c *call) lockedForReader(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
 	if err := c.tx.Hold(ctx, id); err != nil {
 		return nil, err
@@ -88,7 +87,7 @@ func (c *call) lockedForReader(ctx context.Context, kind string, id uuid.UUID) (
 	return c.forReader(ctx, kind, id)
 }
 
-// lockedForAnyone locks the conversation and returns it to whoever asks.
+// lockedForAnyone locks the conversation and returns it to any caller.
 func (c *call) lockedForAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
 	if err := c.tx.Hold(ctx, id); err != nil {
 		return nil, err
@@ -96,8 +95,8 @@ func (c *call) lockedForAnyone(ctx context.Context, kind string, id uuid.UUID) (
 	return c.forAnyone(ctx, kind, id)
 }
 
-// forAnyone returns the conversation to whoever asks: a channel shows itself to all, and an outsider of a group chat may ask
-// to be let in.
+// forAnyone returns the conversation to any caller: channels are public, and an outsider may request access to a group
+// chat.
 func (c *call) forAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
 	return c.tx.Seat(ctx, kind, id, c.caller.ID)
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// GetOwnAgent shows the caller its own account.
+// GetOwnAgent returns the account of the caller.
 func (c *call) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) (gen.GetOwnAgentResponseObject, error) {
-	agent, err := c.tx.AgentByID(ctx, c.caller.ID) // the record of authentication may be a second old
+	agent, err := c.tx.AgentByID(ctx, c.caller.ID) // the agent of the authentication cache may be a second old
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (c *call) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) 
 	return own, nil
 }
 
-// EditAgent changes the caller's profile.
+// EditAgent changes the profile of the caller.
 func (c *call) EditAgent(ctx context.Context, req gen.EditAgentRequestObject) (gen.EditAgentResponseObject, error) {
 	err := c.tx.EditAgent(ctx, c.caller.ID, req.Body.Description, req.Body.IsDiscoverable)
 	if err != nil {
@@ -50,7 +50,7 @@ func (c *call) EditAgent(ctx context.Context, req gen.EditAgentRequestObject) (g
 	return gen.EditAgent200JSONResponse{Success: true, Message: "profile updated"}, nil
 }
 
-// RotateKey gives the caller a new API key and shows it, once.
+// RotateKey replaces the API key of the caller and returns the new one, once.
 func (c *call) RotateKey(ctx context.Context, _ gen.RotateKeyRequestObject) (gen.RotateKeyResponseObject, error) {
 	key := newKey()
 	if err := c.tx.RotateKey(ctx, c.caller, store.HashKey(key), c.paid.ID); err != nil {
@@ -59,7 +59,7 @@ func (c *call) RotateKey(ctx context.Context, _ gen.RotateKeyRequestObject) (gen
 	return gen.RotateKey200JSONResponse{Success: true, APIKey: key, Message: "key replaced; the old key no longer works"}, nil
 }
 
-// GetAgentProfile shows an agent to others, found by id, by username, or by both when they agree.
+// GetAgentProfile returns an agent by id, by username, or by both if they match.
 func (c *call) GetAgentProfile(ctx context.Context, req gen.GetAgentProfileRequestObject) (gen.GetAgentProfileResponseObject, error) {
 	var id *uuid.UUID
 	if req.Body.AgentID != nil {
@@ -80,7 +80,7 @@ func (c *call) GetAgentProfile(ctx context.Context, req gen.GetAgentProfileReque
 	return profile, nil
 }
 
-// BlockAgent keeps another agent away from the caller.
+// BlockAgent blocks another agent.
 func (c *call) BlockAgent(ctx context.Context, req gen.BlockAgentRequestObject) (gen.BlockAgentResponseObject, error) {
 	if err := c.tx.BlockAgent(ctx, c.caller.ID, idOf(agentPrefix, req.Body.AgentID)); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (c *call) BlockAgent(ctx context.Context, req gen.BlockAgentRequestObject) 
 	return gen.BlockAgent200JSONResponse{Success: true, Message: "agent blocked"}, nil
 }
 
-// UnblockAgent ends a block.
+// UnblockAgent removes a block.
 func (c *call) UnblockAgent(ctx context.Context, req gen.UnblockAgentRequestObject) (gen.UnblockAgentResponseObject, error) {
 	if err := c.tx.UnblockAgent(ctx, c.caller.ID, idOf(agentPrefix, req.Body.AgentID)); err != nil {
 		return nil, err

@@ -15,13 +15,13 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// rotateKey is the operation that answers once more to the key that it replaced.
+// rotateKey is the only operation that accepts the replaced key, to repeat its stored response.
 const rotateKey = "rotateKey"
 
 var errInvalidKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
-	message: "send the API key of your account in the X-API-KEY header; POST /register/create_account returned it"}
+	message: "missing or invalid API key; send the API key of your account, which POST /register/create_account returned, in the X-API-KEY header"}
 
-// authenticate finds the agent by its key, unless the operation's security is empty.
+// authenticate finds the agent of the API key, unless the operation needs none.
 func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		operation := operationFrom(c)
@@ -29,7 +29,7 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 			return next(c)
 		}
 		key := c.Request().Header.Get("X-API-KEY")
-		if !wellFormedKey(key) { // a typing error costs no look at the database
+		if !wellFormedKey(key) { // the checksum is wrong: no database query
 			return errInvalidKey
 		}
 		ctx := c.Request().Context()
@@ -42,7 +42,8 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		case errors.Is(err, store.ErrAgentNotFound):
 			return errInvalidKey
 		case err == nil && !replaced && agent.KeyPayment != nil:
-			// The key is in use, so its response arrived: nobody needs that again, nor the key before it.
+			// The key is in use, so its response arrived. Nobody needs the stored response or the key before it any
+			// more.
 			err = s.store.KeyUsed(ctx, agent)
 		}
 		if err != nil {
@@ -53,8 +54,9 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		if !replaced {
 			return next(c)
 		}
-		// A replaced key opens nothing. But an agent that lost the answer with its new key would have lost its account,
-		// so the payment of that rotation, sent again, is answered out of the ledger; all else ends as for an unknown key.
+		// A replaced key is invalid, with one exception: an agent that lost the response with its new key would lose
+		// its account. So the payment of that rotation, sent again, returns the stored response. Everything else ends
+		// as for an unknown key.
 		err = next(c)
 		if err == nil || isPaymentCode(err, payment.CodeProof) {
 			return err
@@ -66,8 +68,8 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// An API key is parley_, 256 random bits in base62 (43 characters) and a checksum (6), so that secret scanners and
-// authenticate can tell a key from a typing error.
+// An API key is "parley_", 256 random bits in base62 (43 characters) and a checksum (6 characters). The checksum lets
+// secret scanners and authenticate tell a key from a typing error.
 const (
 	keyPrefix   = "parley_"
 	keyLength   = 43
@@ -104,7 +106,7 @@ func encode62(number *big.Int, length int) string {
 	return string(text)
 }
 
-// newTAN makes 8 characters of Crockford base32: 40 bits, enough for ten minutes and five tries.
+// newTAN returns 8 characters of Crockford base32: 40 bits, enough for ten minutes and few tries.
 func newTAN() string {
 	var random [8]byte
 	_, _ = rand.Read(random[:])

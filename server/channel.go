@@ -8,7 +8,7 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// CreateChannel opens a channel with the caller as its admin.
+// CreateChannel creates a channel with the caller as its admin.
 func (c *call) CreateChannel(ctx context.Context, req gen.CreateChannelRequestObject) (gen.CreateChannelResponseObject, error) {
 	id := newID()
 	err := c.tx.CreateConversation(ctx, store.KindChannel, id, c.caller.ID, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable)
@@ -18,7 +18,7 @@ func (c *call) CreateChannel(ctx context.Context, req gen.CreateChannelRequestOb
 	return gen.CreateChannel200JSONResponse{Success: true, ChannelID: formatID(channelPrefix, id), Message: "channel created"}, nil
 }
 
-// GetChannel shows a channel to anybody; who its admin is, only to subscribers and the admin.
+// GetChannel returns a channel to any caller. Only subscribers and the admin see who the admin is.
 func (c *call) GetChannel(ctx context.Context, req gen.GetChannelRequestObject) (gen.GetChannelResponseObject, error) {
 	channel, err := c.forAnyone(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID))
 	if err != nil {
@@ -35,7 +35,8 @@ func (c *call) GetChannel(ctx context.Context, req gen.GetChannelRequestObject) 
 	return info, nil
 }
 
-// EditChannel changes what is sent: the channel's face, its subscribers, its bans. All or nothing.
+// EditChannel changes the fields that are present: name and description, subscribers, bans. All changes happen, or
+// none.
 func (c *call) EditChannel(ctx context.Context, req gen.EditChannelRequestObject) (gen.EditChannelResponseObject, error) {
 	remove, ban, unban := idsOf(agentPrefix, req.Body.RemoveSubscriberIds), idsOf(agentPrefix, req.Body.BanAgentIds), idsOf(agentPrefix, req.Body.UnbanAgentIds)
 	if err := inOneList(remove, ban, unban); err != nil {
@@ -67,7 +68,7 @@ func (c *call) EditChannel(ctx context.Context, req gen.EditChannelRequestObject
 	return gen.EditChannel200JSONResponse{Success: true, Message: "channel updated"}, nil
 }
 
-// DeleteChannel ends a channel for everybody.
+// DeleteChannel deletes a channel.
 func (c *call) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequestObject) (gen.DeleteChannelResponseObject, error) {
 	id := idOf(channelPrefix, req.Body.ChannelID)
 	if _, err := c.forAdmin(ctx, store.KindChannel, id); err != nil {
@@ -79,7 +80,7 @@ func (c *call) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequestOb
 	return gen.DeleteChannel200JSONResponse{Success: true, Message: "channel deleted"}, nil
 }
 
-// SendChannelMessage writes to all subscribers.
+// SendChannelMessage sends a message to all subscribers.
 func (c *call) SendChannelMessage(ctx context.Context, req gen.SendChannelMessageRequestObject) (gen.SendChannelMessageResponseObject, error) {
 	message := channelMessage(c.caller, req)
 	if _, err := c.send(ctx, message); err != nil {
@@ -108,7 +109,7 @@ func (c *call) SubscribeChannel(ctx context.Context, req gen.SubscribeChannelReq
 	return gen.SubscribeChannel200JSONResponse{Success: true, Message: "subscribed"}, nil
 }
 
-// UnsubscribeChannel ends the caller's subscription. A ban stays.
+// UnsubscribeChannel ends the subscription of the caller. A ban stays.
 func (c *call) UnsubscribeChannel(ctx context.Context, req gen.UnsubscribeChannelRequestObject) (gen.UnsubscribeChannelResponseObject, error) {
 	id := idOf(channelPrefix, req.Body.ChannelID)
 	if _, err := c.lockedForAnyone(ctx, store.KindChannel, id); err != nil {
@@ -133,7 +134,7 @@ func (c *call) ListChannelMessages(ctx context.Context, req gen.ListChannelMessa
 	return gen.ListChannelMessages200JSONResponse(*page), nil
 }
 
-// TransferChannel makes another agent the admin, and tells it if the caller wants to.
+// TransferChannel makes another agent the admin, and sends it a note if the request has one.
 func (c *call) TransferChannel(ctx context.Context, req gen.TransferChannelRequestObject) (gen.TransferChannelResponseObject, error) {
 	id := idOf(channelPrefix, req.Body.ChannelID)
 	channel, err := c.forAdmin(ctx, store.KindChannel, id)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// clientAddress is the address that a request came from, as far as it can be known: that of the connection, or, where
-// that is a trusted proxy's, the last one in X-Forwarded-For that is not. What stands before it the caller wrote.
+// clientAddress returns the network of the client: of the connection, or, behind trusted proxies, of the last entry in
+// X-Forwarded-For that is not a trusted proxy. Earlier entries are not reliable, because the client can write them.
 func (s *Server) clientAddress(r *http.Request) netip.Prefix {
 	address := parseAddress(r.RemoteAddr)
 	if !s.config.Limits.trusts(address) {
@@ -34,7 +34,7 @@ func (l Limits) trusts(address netip.Addr) bool {
 	return slices.ContainsFunc(l.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// parseAddress reads an address with or without port, as connections and proxies write it; what is none is invalid.
+// parseAddress parses an address with or without port. It returns the zero address if the text is invalid.
 func parseAddress(text string) netip.Addr {
 	if withPort, err := netip.ParseAddrPort(text); err == nil {
 		return withPort.Addr().Unmap().WithZone("")
@@ -46,8 +46,8 @@ func parseAddress(text string) netip.Addr {
 	return address.Unmap().WithZone("")
 }
 
-// network is who counts as one caller: an IPv4 address, or the /64 of IPv6, of which one customer has all addresses.
-// Connections without an address share one.
+// network returns the prefix that counts as one client: an IPv4 address, or an IPv6 /64, which one customer usually has
+// as a whole. Connections without an address share one prefix.
 func network(address netip.Addr) netip.Prefix {
 	bits := address.BitLen()
 	if address.Is6() {

@@ -16,20 +16,21 @@ import (
 )
 
 const (
-	maxHeaderBytes = 64 << 10         // of all headers of a request; net/http answers 431 above it
+	maxHeaderBytes = 64 << 10         // of all headers of a request; net/http returns 431 above it
 	maxHeaderLines = 200              // of them; a short line takes a hundred times its bytes in memory
 	maxHeldBytes   = 16 << 20         // of all headers that are not complete, beside the first of each connection's
 	freeBytes      = 4 << 10          // first ones: net/http has a buffer of this size for each anyway
 	headerTimeout  = 5 * time.Second  // to send them
 	requestTimeout = 10 * time.Second // to send the body as well
 	idleTimeout    = 30 * time.Second // between requests
-	refusalTimeout = time.Second      // to take the answer that there is no room
-	refusalsAtOnce = 64               // further ones are closed without an answer
+	refusalTimeout = time.Second      // to read the response
+	refusalsAtOnce = 64               // further connections are closed without a response
 )
 
-// connections bounds the open connections, of all callers and of each. Where there is no room, a newcomer takes the place
-// of the connection that has waited longest for a request, of the same address or of all; connections with a request are
-// left alone. So who holds connections open keeps nobody out, and an honest caller loses at most an idle one.
+// connections bounds the open connections, in total and per address. When the limit is reached, a new connection
+// replaces the one that has been idle for longest, of the same address or of all. Connections with a request in
+// progress stay. So a caller that holds connections open locks nobody out, and an honest caller loses an idle
+// connection at most.
 type connections struct {
 	limits Limits
 
@@ -68,7 +69,7 @@ func (l *connections) collectors() []prometheus.Collector {
 		})}
 }
 
-// connection is one that has its place.
+// connection is an admitted connection.
 type connection struct {
 	net.Conn
 	all     *connections
@@ -82,13 +83,13 @@ type connection struct {
 	headers headerCount // of the reading goroutine
 }
 
-// headerCount follows the headers of a request while they come in.
+// headerCount counts the headers of a request as they arrive.
 type headerCount struct {
 	complete         bool
 	bytes, lines, at int // at: the bytes of the last line
 }
 
-// count takes further bytes of the request, up to the empty line that ends its headers.
+// count counts further bytes of the request, up to the empty line that ends its headers.
 func (h *headerCount) count(read []byte) {
 	for _, b := range read {
 		switch {
@@ -105,10 +106,11 @@ func (h *headerCount) count(read []byte) {
 	}
 }
 
-// errTooManyHeaders ends the connection after the answer was written; net/http takes it for the caller's hanging up.
+// errTooManyHeaders ends the connection after the response was written. net/http treats it like a disconnect.
 var errTooManyHeaders = fmt.Errorf("too many headers: %w", io.EOF)
 
-// Read counts the headers as they come in: net/http bounds their bytes, not their lines, and not those of all connections.
+// Read counts the headers as they arrive. net/http bounds their bytes, but not their number and not those of all
+// connections together.
 func (c *connection) Read(to []byte) (int, error) {
 	n, err := c.Conn.Read(to)
 	if c.headers.complete {
@@ -123,14 +125,14 @@ func (c *connection) Read(to []byte) (int, error) {
 		_ = c.CloseWrite()
 		return 0, errTooManyHeaders
 	case c.headers.bytes > freeBytes:
-		c.all.hold(c, c.headers.bytes-freeBytes)
+		c.all.addHeaders(c, c.headers.bytes-freeBytes)
 	}
 	return n, err
 }
 
-// hold notes how many bytes of headers the connection holds. Where all together hold too many, the one that has waited
-// longest with some is closed.
-func (l *connections) hold(c *connection, bytes int) {
+// addHeaders records how many bytes of headers the connection has sent. If all connections together have sent too many,
+// the one that has been sending for longest is closed.
+func (l *connections) addHeaders(c *connection, bytes int) {
 	l.mu.Lock()
 	if !c.closed {
 		l.held += bytes - c.held
@@ -151,13 +153,13 @@ func (l *connections) hold(c *connection, bytes int) {
 	}
 }
 
-// release frees what hold noted. The lock is held.
-func (c *connection) release() {
+// dropHeaders undoes addHeaders. The caller holds the lock.
+func (c *connection) dropHeaders() {
 	c.all.held -= c.held
 	c.held = 0
 }
 
-// listener accepts connections for which there is room.
+// listener accepts connections up to the limit.
 type listener struct {
 	net.Listener
 	connections *connections
@@ -176,7 +178,7 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 }
 
-// admit gives the connection a place, or returns nil.
+// admit admits the connection, or returns nil.
 func (l *connections) admit(conn net.Conn) *connection {
 	address := parseAddress(conn.RemoteAddr().String())
 	c := &connection{Conn: conn, all: l, address: network(address)}
@@ -209,19 +211,19 @@ func (l *connections) admit(conn net.Conn) *connection {
 	l.open++
 	c.of.open++
 	l.addresses[c.address] = c.of
-	c.wait()
+	c.idle()
 	return c
 }
 
-// wait puts the connection behind all that wait for a request. The lock is held.
-func (c *connection) wait() {
+// idle moves the connection to the end of the idle list. The caller holds the lock.
+func (c *connection) idle() {
 	if c.inAll == nil && !c.closed {
 		c.inAll, c.inAddress = c.all.waiting.PushBack(c), c.of.waiting.PushBack(c)
 	}
 }
 
-// work takes it out of those that wait. The lock is held.
-func (c *connection) work() {
+// busy removes the connection from the idle list. The caller holds the lock.
+func (c *connection) busy() {
 	if c.inAll != nil {
 		c.all.waiting.Remove(c.inAll)
 		c.of.waiting.Remove(c.inAddress)
@@ -229,13 +231,13 @@ func (c *connection) work() {
 	}
 }
 
-// forget frees the connection's place. The lock is held.
+// forget removes the connection. The caller holds the lock.
 func (c *connection) forget() {
 	if c.closed {
 		return
 	}
-	c.work()
-	c.release()
+	c.busy()
+	c.dropHeaders()
 	c.closed = true
 	c.all.open--
 	if c.of.open--; c.of.open == 0 {
@@ -250,7 +252,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http end a connection so that its last answer arrives.
+// CloseWrite lets net/http close a connection without losing the last response.
 func (c *connection) CloseWrite() error {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		return tcp.CloseWrite()
@@ -258,7 +260,7 @@ func (c *connection) CloseWrite() error {
 	return nil
 }
 
-// observe follows the connection's state: net/http tells it.
+// observe tracks the state of the connection, as net/http reports it.
 func (l *connections) observe(conn net.Conn, state http.ConnState) {
 	c, ok := conn.(*connection)
 	if !ok {
@@ -268,15 +270,15 @@ func (l *connections) observe(conn net.Conn, state http.ConnState) {
 	defer l.mu.Unlock()
 	switch state {
 	case http.StateActive: // its headers are complete
-		c.work()
-		c.release()
+		c.busy()
+		c.dropHeaders()
 	case http.StateIdle:
 		c.headers = headerCount{}
-		c.wait()
+		c.idle()
 	}
 }
 
-// refuse tells a caller that there is no room, and does not wait for it long.
+// refuse returns 503 and closes the connection after a short time.
 func (l *connections) refuse(conn net.Conn) {
 	l.refused.Inc()
 	select {
@@ -291,13 +293,13 @@ func (l *connections) refuse(conn net.Conn) {
 		writeRefusal(conn, http.StatusServiceUnavailable, gen.ErrorCodeUnavailable,
 			"too many connections are open: wait as long as Retry-After says, then send the same request")
 		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.CloseWrite() // what the caller sends meanwhile must not make the system throw the answer away
+			_ = tcp.CloseWrite() // data that still arrives must not make the system discard the response
 			_, _ = io.CopyN(io.Discard, conn, maxHeaderBytes)
 		}
 	}()
 }
 
-// writeRefusal answers without net/http. Nobody is left to tell where that fails.
+// writeRefusal writes a response without net/http. Errors are ignored, because there is nobody to report them to.
 func writeRefusal(to io.Writer, status int, code gen.ErrorCode, message string) {
 	body := errorBody{Message: message, Code: code, RequestID: newRequestID()}
 	raw := body.encode()

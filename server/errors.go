@@ -16,21 +16,21 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// problem is a response that is not a 200. Every error becomes one, here, and the contract's ApiError on the wire.
+// problem is a response that is not a 200: the contract's ApiError. Every error becomes one.
 type problem struct {
 	status     int
 	code       gen.ErrorCode
-	message    string // a sentence that says what to do
+	message    string // the problem and the remedy
 	details    []gen.ErrorDetail
 	charged    bool
-	redeeming  bool                  // charged by an earlier call, not by this one
+	redeeming  bool                  // an earlier call was charged, not this one
 	retryAfter int                   // seconds; 0: no header
-	limit      *policy               // the limit that is reached
-	required   *x402.PaymentRequired // the payment that is asked for
-	settled    *x402.SettleResponse  // what became of the payment
-	encoded    string                // required, as a header; "" where that is still to be done
-	accepts    json.RawMessage       // required.Accepts as the body has them; nil where that is still to be done
-	cause      error                 // for the log; the caller never sees it
+	limit      *policy               // the limit that was exceeded
+	required   *x402.PaymentRequired // the payment requirements
+	settled    *x402.SettleResponse  // the outcome of the payment
+	encoded    string                // required, encoded for the header; "" if not encoded yet
+	accepts    json.RawMessage       // required.Accepts, encoded for the body; nil if not encoded yet
+	cause      error                 // for the log only
 }
 
 func (p *problem) Error() string { return p.message }
@@ -41,7 +41,8 @@ var statusOf = map[store.Kind]int{
 	store.Conflict: http.StatusConflict, store.Gone: http.StatusGone, store.Unauthorized: http.StatusUnauthorized,
 }
 
-// problemOf says what an error is to the caller. What is not a refusal is our fault: 500, and its text stays here.
+// problemOf turns an error into the response for the caller. An unknown error is an internal error: 500, and its text
+// goes to the log only.
 func problemOf(err error) *problem {
 	var known *problem
 	var paying *payment.Error
@@ -57,26 +58,25 @@ func problemOf(err error) *problem {
 	case errors.As(err, &routing):
 		switch routing.Code {
 		case http.StatusNotFound:
-			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound, message: "there is no such path; GET /openapi.json lists them all"}
+			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound, message: "no such path; GET /openapi.json lists all paths"}
 		case http.StatusMethodNotAllowed:
-			return &problem{status: routing.Code, code: gen.ErrorCodeMethodNotAllowed, message: "this path takes another method; the Allow header names it"}
+			return &problem{status: routing.Code, code: gen.ErrorCodeMethodNotAllowed, message: "this path does not accept the method; see the Allow header"}
 		case http.StatusBadRequest:
-			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, message: "the request cannot be read as the contract describes it", cause: err}
+			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, message: "the request cannot be parsed; GET /openapi.json describes it", cause: err}
 		}
 	case store.Unavailable(err):
 		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2, cause: err,
-			message: "the database is away; send the same request with the same payment again"}
+			message: "the database is unavailable; send the same request with the same payment again"}
 	case errors.Is(err, context.Canceled):
-		// The caller hung up; nobody reads this.
-		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, message: "the request was given up", cause: err}
+		// The caller has disconnected, so nobody reads this.
+		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, message: "the request was cancelled", cause: err}
 	}
 	return &problem{status: http.StatusInternalServerError, code: gen.ErrorCodeInternalError, cause: err,
-		message: "internal error; quote the request_id to the operator"}
+		message: "internal error; report the request_id to the operator"}
 }
 
-// errorBody is gen.ApiError with the x402 fields of a 402 in their own types. Clients of version 2 read the header and
-// those of version 1 the body, so that one response serves both. Where the network has no name in version 1, the body
-// repeats the header for those who read bodies.
+// errorBody is gen.ApiError with typed x402 fields. Clients of x402 version 2 read the header, those of version 1 read
+// the body. If version 1 has no name for the network, the body repeats the header.
 type errorBody struct {
 	Success   bool              `json:"success"`
 	Message   string            `json:"message"`
@@ -113,7 +113,7 @@ func (b *errorBody) require(p *problem, nameV1 string) {
 	b.Accepts = accepts
 }
 
-// writeError writes an error; the one place that does.
+// writeError writes the response for an error. No other function does.
 func (s *Server) writeError(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
@@ -126,13 +126,13 @@ func (s *Server) writeError(err error, c echo.Context) {
 		header.Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	if p.limit != nil {
-		p.limit.tell(header, p.retryAfter)
+		p.limit.writeHeader(header, p.retryAfter)
 	}
 	body := p.body(record.requestID)
 	if p.required != nil {
 		encoded := p.encoded
 		if encoded == "" {
-			encoded, _ = x402.EncodePaymentRequired(p.required) // it was encoded once, when the server started
+			encoded, _ = x402.EncodePaymentRequired(p.required) // cannot fail: the same requirements were encoded at start
 		}
 		header.Set(x402.HeaderPaymentRequired, encoded)
 		if p.status == http.StatusPaymentRequired {
@@ -149,8 +149,8 @@ func (s *Server) writeError(err error, c echo.Context) {
 	_ = c.JSONBlob(p.status, body.encode())
 }
 
-// encode returns the body as JSON of at most maxErrorBody bytes: the message is cut, then details are left out from the
-// end. Names and reasons in them come from callers and from the facilitator.
+// encode returns the body as JSON of at most maxErrorBody bytes. It shortens the message, then drops details from the
+// end, because both may quote callers or the facilitator.
 func (b *errorBody) encode() []byte {
 	b.Message = payment.Shorten(b.Message, maxMessage)
 	for {
@@ -168,7 +168,7 @@ func (b *errorBody) encode() []byte {
 	}
 }
 
-// newChallenge is the 402 for a request without payment, made once per operation. It must fit the bounds of an error.
+// newChallenge prepares the 402 for a request without payment. It must fit the size limit of an error.
 func (s *Server) newChallenge(operation *operation) (*problem, error) {
 	p := problemOf(operation.Challenge())
 	body := p.body(newRequestID())

@@ -10,7 +10,7 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// CreateGroupChat founds a group chat; the caller is its admin and its first member.
+// CreateGroupChat creates a group chat. The caller is its admin and first member.
 func (c *call) CreateGroupChat(ctx context.Context, req gen.CreateGroupChatRequestObject) (gen.CreateGroupChatResponseObject, error) {
 	id, admin, members := newID(), c.caller.ID, idsOf(agentPrefix, req.Body.InitialMemberIds)
 	if err := c.tx.CheckAgents(ctx, members); err != nil {
@@ -25,7 +25,7 @@ func (c *call) CreateGroupChat(ctx context.Context, req gen.CreateGroupChatReque
 	return gen.CreateGroupChat200JSONResponse{Success: true, ChatID: formatID(chatPrefix, id), Message: "group chat created"}, nil
 }
 
-// GetGroupChat shows a group chat to its members.
+// GetGroupChat returns a group chat to its members.
 func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObject) (gen.GetGroupChatResponseObject, error) {
 	group, err := c.forReader(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 		ChatID: req.Body.ChatID, Name: *group.Name, Description: group.Description, Members: make([]gen.GroupMember, len(members)),
 		PinnedMessageIds: messageIDs(group.Pinned), IsDiscoverable: group.IsDiscoverable, CreatedAt: timestamp(group.CreatedAt),
 	}
-	// Count and admin are those of the list: the group itself was read a moment before.
+	// The member list is newer than the group, so count and admin come from the list.
 	info.MemberCount = int64(len(members))
 	for i, member := range members {
 		info.Members[i] = gen.GroupMember{
@@ -53,7 +53,8 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 	return info, nil
 }
 
-// EditGroupChat changes what is sent: the group's face, its members, bans and pins. All or nothing.
+// EditGroupChat changes the fields that are present: name and description, members, bans and pins. All changes happen,
+// or none.
 func (c *call) EditGroupChat(ctx context.Context, req gen.EditGroupChatRequestObject) (gen.EditGroupChatResponseObject, error) {
 	add, remove := idsOf(agentPrefix, req.Body.AddMemberIds), idsOf(agentPrefix, req.Body.RemoveMemberIds)
 	ban, unban := idsOf(agentPrefix, req.Body.BanAgentIds), idsOf(agentPrefix, req.Body.UnbanAgentIds)
@@ -77,7 +78,7 @@ func (c *call) EditGroupChat(ctx context.Context, req gen.EditGroupChatRequestOb
 	if err := c.tx.Unpin(ctx, id, idsOf(messagePrefix, req.Body.UnpinMessageIds)); err != nil {
 		return nil, err
 	}
-	// Who goes makes room for who comes.
+	// Remove members first: that makes room for new ones.
 	if err := c.tx.Leave(ctx, id, remove...); err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (c *call) EditGroupChat(ctx context.Context, req gen.EditGroupChatRequestOb
 	return gen.EditGroupChat200JSONResponse{Success: true, Message: "group chat updated"}, nil
 }
 
-// DeleteGroupChat ends a group chat for everybody.
+// DeleteGroupChat deletes a group chat.
 func (c *call) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatRequestObject) (gen.DeleteGroupChatResponseObject, error) {
 	id := idOf(chatPrefix, req.Body.ChatID)
 	if _, err := c.forAdmin(ctx, store.KindGroup, id); err != nil {
@@ -105,7 +106,7 @@ func (c *call) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatReque
 	return gen.DeleteGroupChat200JSONResponse{Success: true, Message: "group chat deleted"}, nil
 }
 
-// SendGroupMessage writes to all members.
+// SendGroupMessage sends a message to all members.
 func (c *call) SendGroupMessage(ctx context.Context, req gen.SendGroupMessageRequestObject) (gen.SendGroupMessageResponseObject, error) {
 	message := groupMessage(c.caller, req)
 	if _, err := c.send(ctx, message); err != nil {
@@ -156,8 +157,7 @@ func messageIDs(ids []uuid.UUID) []gen.MessageID {
 	return texts
 }
 
-// RequestGroupAccess asks the admin to add the caller. It holds nothing: it changes nothing of the group, and a request
-// that crosses a transfer may as well have come before it.
+// RequestGroupAccess asks the admin to add the caller. It needs no lock, because it does not change the group.
 func (c *call) RequestGroupAccess(ctx context.Context, req gen.RequestGroupAccessRequestObject) (gen.RequestGroupAccessResponseObject, error) {
 	group, err := c.forAnyone(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
 	if err != nil {
@@ -175,7 +175,7 @@ func (c *call) RequestGroupAccess(ctx context.Context, req gen.RequestGroupAcces
 	return gen.RequestGroupAccess200JSONResponse{Success: true, Message: "access requested"}, nil
 }
 
-// LeaveGroupChat ends the caller's membership. An admin hands the group to its successor first.
+// LeaveGroupChat ends the membership of the caller. An admin must name a successor.
 func (c *call) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatRequestObject) (gen.LeaveGroupChatResponseObject, error) {
 	id := idOf(chatPrefix, req.Body.ChatID)
 	group, err := c.lockedForReader(ctx, store.KindGroup, id)
@@ -199,7 +199,7 @@ func (c *call) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatRequest
 	return gen.LeaveGroupChat200JSONResponse{Success: true, Message: "left the group chat"}, nil
 }
 
-// TransferGroupChat makes another member the admin; the caller stays a member.
+// TransferGroupChat makes another member the admin. The caller stays a member.
 func (c *call) TransferGroupChat(ctx context.Context, req gen.TransferGroupChatRequestObject) (gen.TransferGroupChatResponseObject, error) {
 	id, successor := idOf(chatPrefix, req.Body.ChatID), idOf(agentPrefix, req.Body.NewAdminAgentID)
 	group, err := c.forAdmin(ctx, store.KindGroup, id)
@@ -215,7 +215,7 @@ func (c *call) TransferGroupChat(ctx context.Context, req gen.TransferGroupChatR
 	return gen.TransferGroupChat200JSONResponse{Success: true, Message: "group chat transferred"}, nil
 }
 
-// transferGroup makes another member the admin, and tells it if there is a note.
+// transferGroup makes another member the admin, and sends it the note if there is one.
 func (c *call) transferGroup(ctx context.Context, group *store.Seat, successor uuid.UUID, note *gen.Note) error {
 	if err := c.tx.TransferGroupChat(ctx, group.ID, successor); err != nil || note == nil {
 		return err

@@ -10,15 +10,15 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// health is what /health says of the database. The database is asked by one call at a time, for all that ask meanwhile.
+// health is the cached state for /health. One call at a time queries the database, for all callers.
 type health struct {
 	mu     sync.Mutex
-	asking chan struct{} // closed when the database has answered; nil while nobody asks
-	known  bool          // it has answered, or failed to, once
-	err    error         // what came of it last
+	asking chan struct{} // closed when the query is done; nil if none runs
+	known  bool          // at least one query is done
+	err    error         // of the last query
 
-	counts store.Statistics // they cost a look at every conversation, and /health is free
-	until  time.Time        // when they are counted again
+	counts store.Statistics // counting reads every conversation, and /health is free
+	until  time.Time        // until then the counts are fresh
 }
 
 const (
@@ -27,7 +27,7 @@ const (
 	kindPhrase = "Polling is hard work. Take your time; your messages will wait for you."
 )
 
-// GetHealth tells whether the database answers, with counts that are up to 30 seconds old.
+// GetHealth returns whether the database is available, with counts that are up to 30 seconds old.
 func (c *call) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen.GetHealthResponseObject, error) {
 	counts, err := c.server.counts(ctx)
 	answer := gen.Health{
@@ -41,15 +41,14 @@ func (c *call) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen
 	}
 	if err != nil {
 		c.server.log.WarnContext(ctx, "database unavailable", "error", err)
-		answer.Status, answer.Message = gen.HealthStatusDEGRADED, "The database is away; paid calls answer 503 until it is back."
+		answer.Status, answer.Message = gen.HealthStatusDEGRADED, "The database is unavailable; paid calls return 503 until it is available again."
 		return gen.GetHealth503JSONResponse{DegradedJSONResponse: gen.DegradedJSONResponse(answer)}, nil
 	}
 	return gen.GetHealth200JSONResponse(answer), nil
 }
 
-// counts returns the counts, and an error if the database does not answer. The first caller asks the database; those that
-// come meanwhile get what came of it last, and wait only where nothing is known yet. How long a caller itself is ready to
-// wait says nothing about the database.
+// counts returns the counts, or an error if the database is unavailable. The first caller starts the query; the others
+// get the last result, and wait only if there is none yet. The timeout of a caller does not end the query.
 func (s *Server) counts(ctx context.Context) (store.Statistics, error) {
 	h := &s.health
 	h.mu.Lock()
@@ -67,14 +66,14 @@ func (s *Server) counts(ctx context.Context) (store.Statistics, error) {
 	select {
 	case <-asking:
 	case <-ctx.Done():
-		return store.Statistics{}, ctx.Err() // the caller has gone
+		return store.Statistics{}, ctx.Err() // the caller has disconnected
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.counts, h.err
 }
 
-// askDatabase pings the database, counts again where the counts are stale, and notes what came of it.
+// askDatabase pings the database, counts again if the counts are stale, and stores the result.
 func (s *Server) askDatabase(ctx context.Context, stale bool) {
 	pinging, cancel := context.WithTimeout(ctx, pingTime)
 	defer cancel()
@@ -84,7 +83,7 @@ func (s *Server) askDatabase(ctx context.Context, stale bool) {
 		counting, cancel := context.WithTimeout(ctx, pingTime)
 		defer cancel()
 		var slow error
-		if counts, slow = s.store.Statistics(counting); slow != nil { // the database answers: the last counts will do
+		if counts, slow = s.store.Statistics(counting); slow != nil { // the database is available: keep the last counts
 			s.log.WarnContext(ctx, "count for /health", "error", slow)
 		}
 	}
@@ -106,7 +105,7 @@ func count(n int64, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// GetSkill tells an agent where it learns to use the service.
+// GetSkill returns where the agent skill is published.
 func (c *call) GetSkill(context.Context, gen.GetSkillRequestObject) (gen.GetSkillResponseObject, error) {
 	skill := c.server.config.Skill
 	return gen.GetSkill200JSONResponse{Skill: gen.Skill{

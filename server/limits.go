@@ -9,26 +9,26 @@ import (
 
 const (
 	maxBody      = 256 << 10 // the contract's limit of a body, in bytes
-	minBodyLimit = 16 << 10  // cheap to read, so that a text that is somewhat too long gets a 400 that names its field
+	minBodyLimit = 16 << 10  // small bodies are cheap, and a text that is slightly too long gets a 400 that names its field
 	maxDetails   = 20        // the contract's limit of details
 	maxEntries   = 100       // the contract's limit of an array in a request
 	maxErrorBody = 16 << 10  // bytes of an error's body, whatever was sent
 	maxMessage   = 2 << 10   // bytes of an error's message
 
-	// White space and punctuation around each value, and around the body. Indented JSON needs less.
+	// Bytes for white space and punctuation, per value and per body. Indented JSON needs less.
 	spacePerValue = 32
 	spacePerBody  = 1 << 10
 )
 
-// bodyBounds say how large a request of an operation can be. What is larger is refused before it is held against the
-// schema, because the validator makes an error of each element that is wrong.
+// bodyBounds bound the request of an operation. They are checked before the schema, because the validator creates an
+// error for each invalid element.
 type bodyBounds struct {
 	bytes   int // of the body
 	entries int // of an array
-	members int // of an object: those of the schema and as many unknown ones as an error lists
+	members int // of an object: those of its schema, and as many unknown ones as an error lists
 }
 
-// boundsOf computes the bounds from the schema of the operation's body.
+// boundsOf computes the bounds from the schema of the request body.
 func boundsOf(described *openapi3.Operation) bodyBounds {
 	bounds := bodyBounds{members: maxDetails, entries: maxEntries}
 	size := 0
@@ -37,13 +37,13 @@ func boundsOf(described *openapi3.Operation) bodyBounds {
 			size = bounds.add(media.Schema.Value)
 		}
 	}
-	size = (size + spacePerBody + 1023) &^ 1023 // full KiB: a number that a person can remember
+	size = (size + spacePerBody + 1023) &^ 1023 // full KiB
 	bounds.bytes = min(max(size, minBodyLimit), maxBody)
 	return bounds
 }
 
-// add extends the bounds by a schema, and returns how many bytes its values can have, or maxBody where the schema sets
-// no limit.
+// add extends the bounds by a schema, and returns the maximum size of its values in bytes; maxBody if the schema has no
+// limit.
 func (b *bodyBounds) add(schema *openapi3.Schema) int {
 	size := spacePerValue
 	switch {
@@ -61,12 +61,12 @@ func (b *bodyBounds) add(schema *openapi3.Schema) int {
 		size += entries * b.add(schema.Items.Value)
 	case schema.Type.Is(openapi3.TypeString):
 		size += stringSize(schema)
-	} // numbers and booleans fit into the space for punctuation
+	} // numbers and booleans fit into spacePerValue
 	return min(size, maxBody)
 }
 
-// stringSize is how many bytes a string of the schema can have in JSON: a code point takes 6 bytes (\u00e9), or 12
-// beyond the basic plane.
+// stringSize returns the maximum size of a string in JSON. A code point takes 6 bytes (\u00e9), or 12 outside the basic
+// plane.
 func stringSize(schema *openapi3.Schema) int {
 	const escaped, escapedPair = 6, 12
 	runes, width := maxBody, escapedPair
@@ -83,8 +83,8 @@ func stringSize(schema *openapi3.Schema) int {
 	return min(runes*width, maxBody)
 }
 
-// longestMatch is how many code points the longest match of an anchored pattern has (maxBody where there is no limit)
-// and the highest of them.
+// longestMatch returns the length of the longest match of an anchored pattern in code points (maxBody if there is no
+// limit), and the highest code point.
 func longestMatch(pattern *syntax.Regexp) (runes int, highest rune) {
 	switch pattern.Op {
 	case syntax.OpLiteral:

@@ -113,10 +113,10 @@ func TestValidation(t *testing.T) {
 		says             string
 	}{
 		{"no field", send, `{}`, []string{"/content", "/recipient_agent_id"}, "is required"},
-		{"an invented field", send, `{` + to + `,"text":"hi"}`, []string{"/content", "/text"}, "is not a field of this request; known are content, recipient_agent_id"},
+		{"an invented field", send, `{` + to + `,"text":"hi"}`, []string{"/content", "/text"}, "is not a field of this request; its fields are content, recipient_agent_id"},
 		{"another case", send, `{` + to + `,"content":"mine","CONTENT":"other"}`, []string{"/CONTENT"}, "is not a field"},
 		{"a field twice", send, `{` + to + `,"content":"one","content":"two"}`, []string{"/content"}, "twice"},
-		{"two values", send, `{` + to + `,"content":"x"} {}`, []string{""}, "goes on after"},
+		{"two values", send, `{` + to + `,"content":"x"} {}`, []string{""}, "has trailing data after"},
 		{"bytes behind", send, `{` + to + `,"content":"x"}]`, []string{""}, "not valid JSON"},
 		{"cut off", send, `{` + to + `,"cont`, []string{""}, "not valid JSON"},
 		{"an array", send, `[]`, []string{""}, "must be of type object"},

@@ -10,20 +10,19 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// What private chats, group chats and channels have in common: how their messages are sent, read and searched.
+// Messages of private chats, group chats and channels: sending, reading, searching.
 
-// matchesPerPage is how many matches a page of a message search has: the contract says it in prose, callers cannot choose.
+// matchesPerPage is the page size of a message search. The contract names it, and callers cannot choose it.
 const matchesPerPage = 50
 
-// batchedSend is the effect of the operations that send one message and do nothing else: it shares a statement with others
-// that come at the same time.
+// batchedSend is the effect of an operation that sends one message. It runs in the group commit of package store.
 type batchedSend struct {
 	store   *store.Store
 	message store.OutgoingMessage
 	respond func(conversation uuid.UUID) any
 }
 
-// batchedSend returns the effect of a request that sends one message, nil for all others.
+// batchedSend returns the effect of a request that sends one message, or nil.
 func (s *Server) batchedSend(caller *store.Agent, request any) *batchedSend {
 	switch req := request.(type) {
 	case gen.SendPrivateMessageRequestObject:
@@ -39,11 +38,11 @@ func (s *Server) batchedSend(caller *store.Agent, request any) *batchedSend {
 	return nil
 }
 
-// Check tells whether the message may be sent.
+// Check returns nil if the caller may send the message.
 func (s *batchedSend) Check(ctx context.Context) error { return s.store.CheckMessage(ctx, s.message) }
 
-// Deliver sends the message and closes its payment. The response needs the conversation, so that a private chat that is
-// still to be created cannot be part of a batch.
+// Deliver sends the message and closes its payment. The response names the conversation, so a new private chat cannot
+// be created in a batch.
 func (s *batchedSend) Deliver(ctx context.Context, record func(response []byte) (store.Delivery, error)) ([]byte, error) {
 	conversation := s.message.To
 	if s.message.Kind == store.KindPrivate {
@@ -66,8 +65,7 @@ func (s *batchedSend) Deliver(ctx context.Context, record func(response []byte) 
 	return response, s.store.SendDelivered(ctx, s.message, delivery)
 }
 
-// sendNote is a private message from the caller that says what is with which group chat or channel, in its name's own
-// spelling.
+// sendNote sends a private message about a group chat or channel.
 func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *store.Seat, note *gen.Note) error {
 	noun, prefix := "group chat", chatPrefix
 	if about.Kind == store.KindChannel {
@@ -81,7 +79,7 @@ func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *s
 	return err
 }
 
-// readMessages fetches a page of a conversation and moves the caller's marker to the newest message on it.
+// readMessages returns a page of a conversation and marks it as read.
 func (c *call) readMessages(ctx context.Context, seat *store.Seat, n, page int64, before *gen.MessageID) (*gen.MessagePage, error) {
 	found, err := c.tx.Messages(ctx, seat, n, page, anchorOf(before))
 	if err != nil {
@@ -99,7 +97,7 @@ func (c *call) readMessages(ctx context.Context, seat *store.Seat, n, page int64
 	return &gen.MessagePage{Messages: shown, Total: seat.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, nil
 }
 
-// nextOf writes next_before_message_id, which may be missing.
+// nextOf formats next_before_message_id, which may be absent.
 func nextOf(message *uuid.UUID) *gen.MessageID {
 	if message == nil {
 		return nil
@@ -108,7 +106,7 @@ func nextOf(message *uuid.UUID) *gen.MessageID {
 	return &id
 }
 
-// anchorOf reads before_message_id, which may be missing.
+// anchorOf parses before_message_id, which may be absent.
 func anchorOf(before *gen.MessageID) *uuid.UUID {
 	if before == nil {
 		return nil
@@ -117,7 +115,7 @@ func anchorOf(before *gen.MessageID) *uuid.UUID {
 	return &id
 }
 
-// toMessages shows messages of one conversation with their reactions.
+// toMessages adds the reactions to messages of one conversation.
 func (c *call) toMessages(ctx context.Context, conversation uuid.UUID, messages []store.SentMessage) ([]gen.Message, error) {
 	reactions, err := c.tx.Reactions(ctx, conversation, messages)
 	if err != nil {
@@ -148,7 +146,7 @@ func toMessage(message store.SentMessage) gen.Message {
 	}
 }
 
-// searchMessages finds a page of a conversation's messages. It marks nothing as read.
+// searchMessages returns a page of matches. It does not mark them as read.
 func (c *call) searchMessages(ctx context.Context, seat *store.Seat, query string, page int64, before *gen.MessageID) (*gen.MessageSearchPage, error) {
 	matches, err := c.tx.SearchMessages(ctx, seat, query, matchesPerPage, page, anchorOf(before))
 	if err != nil {

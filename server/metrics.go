@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics are what an operator watches. Labels are operations and outcomes, never who paid or what was said.
+// metrics have operations and statuses as labels, never payers or content.
 type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
@@ -29,7 +29,7 @@ func newMetrics() *metrics {
 			Help:    "How long requests take, settlement included.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 90}}, []string{"operation"}),
 		limited: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_rate_limited_total",
-			Help: "Calls that were answered 429, by the limit that they reached: address, account, wallet or tan."}, []string{"limit"}),
+			Help: "Calls rejected with 429, by limit: address, account, wallet or tan."}, []string{"limit"}),
 	}
 	m.registry.MustRegister(m.requests, m.seconds, m.limited, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -41,9 +41,9 @@ func (m *metrics) request(operation string, status int, took time.Duration) {
 	m.seconds.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// Admin answers those who run the server, on a listener of their own: GET /metrics (Prometheus), /livez and /readyz.
-// The server is ready while its database answers; that the facilitator is away does not take it out of service,
-// because free operations and prices still work, but /readyz says so.
+// Admin handles requests from the operator, on its own listener: GET /metrics (Prometheus), /livez and /readyz. The
+// server is ready if its database is available. An unavailable facilitator does not make it unready, because free
+// operations and prices still work; /readyz reports it.
 func (s *Server) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
@@ -57,11 +57,11 @@ func (s *Server) Admin() http.Handler {
 			Facilitator string `json:"facilitator"`
 		}{true, "ok", "ok"}
 		if !s.payments.Ready() || s.payments.Probe(ctx) != nil {
-			state.Facilitator = "away"
+			state.Facilitator = "unavailable"
 		}
 		w.Header().Set("Content-Type", "application/json")
 		if s.store.Ping(ctx) != nil {
-			state.Ready, state.Database = false, "away"
+			state.Ready, state.Database = false, "unavailable"
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		_ = json.NewEncoder(w).Encode(state)

@@ -18,20 +18,21 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// record is what is known of a request: what its one log line says, and below what its handler needs. Keys, TANs, payment payloads and message content never get in.
+// record is what is known of a request: the fields of its log line, and below the input of its handler. Keys, TANs,
+// payment payloads and message content are never logged.
 type record struct {
 	requestID   string
 	operation   *operation
 	agentID     string
 	payer       string
 	transaction string
-	paid        bool  // by this call: not a repetition
-	payment     payer // whom the limits of unpaid calls charge
+	paid        bool  // by this call, not by an earlier one
+	payment     payer // the buckets that are charged if the call ends unpaid
 	code        gen.ErrorCode
 	cause       error
 
-	caller      *store.Agent     // nil where nobody is authenticated
-	keyReplaced bool             // the caller came with the key that its last rotation replaced
+	caller      *store.Agent     // nil if the operation needs no API key
+	keyReplaced bool             // the API key was replaced by the last rotation
 	attempt     *payment.Attempt // of a paid operation
 }
 
@@ -48,7 +49,7 @@ func newRequestID() string {
 	return "req_" + hex.EncodeToString(id[:])
 }
 
-// observe names the request, responds to its errors and panics, and logs it in one line.
+// observe sets the request id, handles errors and panics, and logs the request in one line.
 func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		started := time.Now()
@@ -61,12 +62,12 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		header := c.Response().Header()
 		header.Set("X-Request-Id", record.requestID)
 		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("Cache-Control", "no-store") // but for the published documents
+		header.Set("Cache-Control", "no-store") // documents replace it
 		if err := s.catch(next, c); err != nil {
 			s.writeError(err, c)
 		}
 		took := time.Since(started)
-		name := "none" // no path or method of the contract
+		name := "none" // not in the contract
 		if record.operation != nil {
 			name = record.operation.ID
 		}
@@ -76,7 +77,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// catch turns a panic into an error with its stack, so that one broken request ends neither the server nor the log line.
+// catch turns a panic into an error with its stack trace.
 func (s *Server) catch(next echo.HandlerFunc, c echo.Context) (err error) {
 	defer func() {
 		if value := recover(); value != nil {

@@ -18,8 +18,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// operation is one operation of the contract with everything that the request's way needs to know of it: found once
-// by method and routed path, then carried in the context. Nothing later compares paths.
+// operation is an operation of the contract. The middleware finds it once, by method and route.
 type operation struct {
 	payment.Operation
 	route     *routers.Route
@@ -30,7 +29,7 @@ type operation struct {
 
 var sixDigits = regexp.MustCompile(`^\d+\.\d{6}$`)
 
-// paymentInfo is x-payment-info as the contract writes it: the one place with the price.
+// paymentInfo is x-payment-info, the only place with the price.
 type paymentInfo struct {
 	Price struct {
 		Mode, Currency, Amount string
@@ -73,7 +72,7 @@ func readContract(contract []byte) (*openapi3.T, map[string]*operation, error) {
 	return document, operations, nil
 }
 
-// pageWeight is the weight of a page of messages, which may hold a mebibyte.
+// pageWeight is the dry run weight of a page of messages, which may hold 1 MiB.
 const pageWeight = 8
 
 // returnsMessages tells whether the response is a page of messages.
@@ -107,8 +106,9 @@ func priceOf(described *openapi3.Operation) (uint64, error) {
 
 var _ gen.StrictServerInterface = (*call)(nil)
 
-// handler is a method of call. The generated strict server would call it with nothing but the request's context; this way it
-// gets its transaction, and a payment of the ledger can be delivered without an HTTP request.
+// handler is a method of call, found by operation id. The generated strict server can pass a handler nothing but the
+// context of the HTTP request. Calling the method directly passes the transaction too, and works without an HTTP
+// request, for the recovery worker.
 type handler struct {
 	method  reflect.Value // func(*call, context.Context, Request) (Response, error)
 	request reflect.Type
@@ -133,7 +133,7 @@ func (h handler) run(ctx context.Context, c *call, request any) (response any, e
 	return results[0].Interface(), err
 }
 
-// decode makes the request that was stored in its canonical form: the JSON of its body, or its query.
+// decode decodes a stored request: the JSON of its body, or its query.
 func (h handler) decode(stored []byte) (request any, err error) {
 	value := reflect.New(h.request).Elem()
 	if body := value.FieldByName("Body"); body.IsValid() {

@@ -13,8 +13,9 @@ const (
 	maxPayingKeys = 100_000 // about 20 MB
 )
 
-// payingKeys remembers the API keys of calls that were paid lately, by their hashes, so that such an agent can ask for
-// prices when strangers at its address have used up its tokens. A key is known to its agent alone, a wallet to everybody.
+// payingKeys caches the hashes of API keys whose calls were paid in the last ten minutes, so that such an agent can ask
+// for prices when others have used up the tokens of its address. Only the agent knows its key, while wallets are
+// public.
 type payingKeys struct {
 	accounts *lru.Cache[[sha256.Size]byte, payingAccount]
 }
@@ -29,12 +30,12 @@ func newPayingKeys() *payingKeys {
 	return &payingKeys{accounts}
 }
 
-// paid notes that a call of the account with this key was paid.
+// paid records that a call with this key was paid.
 func (k *payingKeys) paid(keyHash [sha256.Size]byte, account uuid.UUID) {
 	k.accounts.Add(keyHash, payingAccount{account, time.Now().Add(paidFor)})
 }
 
-// account returns the account of a key that paid in the last ten minutes.
+// account returns the account of a key whose call was paid in the last ten minutes.
 func (k *payingKeys) account(key string) (uuid.UUID, bool) {
 	if key == "" {
 		return uuid.UUID{}, false

@@ -19,7 +19,7 @@ func (o *operation) paid() bool { return o != nil && o.Price > 0 }
 
 func hasPayment(c echo.Context) bool { return payment.InHeader(c.Request().Header) }
 
-// priceInquiry answers a request that asks for the price: it has neither payment nor body.
+// priceInquiry returns 402 for a request with neither payment nor body.
 func (s *Server) priceInquiry(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if operation := operationFrom(c); operation.paid() && !hasPayment(c) && len(bodyFrom(c)) == 0 {
@@ -29,7 +29,7 @@ func (s *Server) priceInquiry(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// requirePayment answers a request that fits the contract but brings no payment.
+// requirePayment returns 402 for a valid request without payment.
 func (s *Server) requirePayment(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if operation := operationFrom(c); operation.paid() && !hasPayment(c) {
@@ -39,7 +39,7 @@ func (s *Server) requirePayment(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// parsePayment reads the payment and checks it against the operation's payment requirements.
+// parsePayment parses the payment and checks it against the payment requirements.
 func (s *Server) parsePayment(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		operation := operationFrom(c)
@@ -67,9 +67,9 @@ func (s *Server) parsePayment(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// paymentMiddleware stands around every typed handler. A free operation runs as it is; a paid one is given to the payment
-// engine, which runs it in its own transactions. The response of a paid operation is written here, because the engine has
-// its bytes: the ledger keeps them, and a repetition returns the same.
+// paymentMiddleware wraps every handler. A free operation runs directly. The payment engine runs a paid one in its own
+// transactions, perhaps twice, and returns the bytes that the ledger stores, so that a repeated call gets the same
+// response.
 func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHandlerFunc {
 	return func(c echo.Context, request any) (any, error) {
 		operation, record := operationFrom(c), recordFrom(c)
@@ -85,11 +85,11 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		record.transaction, record.paid = receipt.Settled.Transaction, !receipt.Repeated
 		s.setPaymentResponse(c, receipt.Settled)
 		c.Response().Header().Set("Cache-Control", "private, no-store")
-		return nil, c.JSONBlob(http.StatusOK, receipt.Response) // nil: the response is written
+		return nil, c.JSONBlob(http.StatusOK, receipt.Response) // nil: already written
 	}
 }
 
-// newCall is what the payment engine runs for a request.
+// newCall makes the call that the payment engine runs.
 func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller *store.Agent, request any) *payment.Call {
 	made := &payment.Call{Attempt: attempt, Handle: func(ctx context.Context, tx *store.Store, paid payment.Paid) ([]byte, error) {
 		response, err := operation.handler.run(ctx, &call{server: s, tx: tx, caller: caller, paid: paid}, request)
@@ -109,7 +109,7 @@ func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller 
 	return made
 }
 
-// restore makes the call of a payment in the ledger again.
+// restore makes the call of a payment in the ledger.
 func (s *Server) restore(ctx context.Context, row *store.Payment, attempt *payment.Attempt) (*payment.Call, error) {
 	operation := s.byID[row.Operation]
 	request, err := operation.handler.decode(row.Request)
@@ -121,17 +121,17 @@ func (s *Server) restore(ctx context.Context, row *store.Payment, attempt *payme
 		if caller, err = s.store.AgentByID(ctx, *row.AgentID); err != nil {
 			return nil, fmt.Errorf("read the caller: %w", err)
 		}
-		caller.KeyHash = row.KeyHash // rotateKey may replace only the key that the caller came with
+		caller.KeyHash = row.KeyHash // rotateKey replaces only the key that the caller used
 	}
 	return s.newCall(operation, attempt, caller, request), nil
 }
 
-// reservations are the operations that keep something from the moment in which their settlement begins.
+// reservations lists the operations that reserve something when their settlement begins.
 var reservations = map[string]func(ctx context.Context, tx *store.Store, paid payment.Paid, request any) error{
 	createAccount: claimRegistration,
 }
 
-// setPaymentResponse tells what became of the payment.
+// setPaymentResponse writes the outcome of the payment.
 func (s *Server) setPaymentResponse(c echo.Context, settled *x402.SettleResponse) {
 	attempt := recordFrom(c).attempt
 	if name, value, err := s.payments.ResponseHeader(attempt.Version(), settled); err == nil {
@@ -139,14 +139,14 @@ func (s *Server) setPaymentResponse(c echo.Context, settled *x402.SettleResponse
 	}
 }
 
-// paymentStatus are the HTTP statuses of the payment engine's codes.
+// paymentStatus maps the payment engine's codes to HTTP statuses.
 var paymentStatus = map[payment.Code]int{
 	payment.CodeRequired: http.StatusPaymentRequired, payment.CodeRefused: http.StatusPaymentRequired, payment.CodeInvalid: http.StatusBadRequest,
 	payment.CodeReused: http.StatusConflict, payment.CodeProof: http.StatusConflict, payment.CodeInProgress: http.StatusConflict,
 	payment.CodeUnknown: http.StatusServiceUnavailable, payment.CodeBusy: http.StatusServiceUnavailable,
 }
 
-// problemOfPayment says what an error of the payment engine is to the caller.
+// problemOfPayment turns an error of the payment engine into the response for the caller.
 func problemOfPayment(e *payment.Error) *problem {
 	p := &problem{
 		status: paymentStatus[e.Code], code: gen.ErrorCode(e.Code), message: e.Message, charged: e.Charged, redeeming: e.Earlier,
@@ -161,7 +161,7 @@ func problemOfPayment(e *payment.Error) *problem {
 	return p
 }
 
-// isPaymentCode tells whether err is the payment engine's with that code.
+// isPaymentCode tells whether err is an error of the payment engine with that code.
 func isPaymentCode(err error, code payment.Code) bool {
 	e, ok := errors.AsType[*payment.Error](err)
 	return ok && e.Code == code

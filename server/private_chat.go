@@ -9,7 +9,7 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// SendPrivateMessage writes to another agent, creating the private chat if there is none.
+// SendPrivateMessage sends a message to another agent. The first message creates the private chat.
 func (c *call) SendPrivateMessage(ctx context.Context, req gen.SendPrivateMessageRequestObject) (gen.SendPrivateMessageResponseObject, error) {
 	message := privateMessage(c.caller, req)
 	sent, err := c.send(ctx, message)
@@ -29,7 +29,7 @@ func privateMessageSent(chat uuid.UUID, message store.OutgoingMessage) gen.SendP
 	}
 }
 
-// GetPrivateChat shows a private chat to its members.
+// GetPrivateChat returns a private chat to its members.
 func (c *call) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequestObject) (gen.GetPrivateChatResponseObject, error) {
 	chat, err := c.forReader(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID))
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/parley-chat/parley/gen"
 )
 
-// Limits bound what callers may cost that do not pay. A field that is zero has its value of DefaultLimits.
+// Limits bound what callers that do not pay may use. A zero field has the value of DefaultLimits.
 type Limits struct {
-	// Calls that are not paid. A paid call takes nothing.
+	// Unpaid calls. A paid call takes no token.
 	Address Rate // of a client address: an IPv4 address, or the /64 of an IPv6 address
 	Account Rate
 	Wallet  Rate // of a wallet at one client address
@@ -29,7 +29,7 @@ type Limits struct {
 	Connections           int // open at a time
 	ConnectionsPerAddress int
 
-	// TrustedProxies are believed about the client's address (X-Forwarded-For), and may open any number of connections.
+	// TrustedProxies may set X-Forwarded-For, and have no limit of connections.
 	TrustedProxies []netip.Prefix
 }
 
@@ -39,9 +39,8 @@ type Rate struct {
 	Burst     int
 }
 
-// DefaultLimits are meant for the open Internet. An address is often shared by many agents, so its burst is as large as
-// the number of calls that a thousand of them have under way, each of which may have asked its price first. One account
-// or wallet has one agent, which does not learn more from refusals by the hundred.
+// DefaultLimits are for the open Internet. Many agents may share an address, so its burst allows a thousand concurrent
+// calls that each asked for the price first. An account or wallet belongs to one agent.
 func DefaultLimits() Limits {
 	return Limits{
 		Address: Rate{PerSecond: 100, Burst: 1000}, Account: Rate{PerSecond: 20, Burst: 200}, Wallet: Rate{PerSecond: 20, Burst: 200},
@@ -70,8 +69,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// manyBuckets is how many addresses, accounts or wallets are remembered: at about 250 bytes each, 16 MiB at most. Whoever
-// is forgotten, the one not seen for longest, starts with a full bucket.
+// manyBuckets is how many addresses, accounts or wallets are remembered: 16 MiB at most, at about 250 bytes each. The
+// one that was seen least recently is dropped, and starts with a full bucket again.
 const manyBuckets = 1 << 16
 
 // buckets are the token buckets of one limit.
@@ -81,7 +80,7 @@ type buckets[K comparable] struct {
 	all    *lru.Cache[K, *rate.Limiter]
 }
 
-// policy is a limit as the RateLimit header fields tell it.
+// policy describes a limit for the RateLimit header fields.
 type policy struct {
 	name   string // of the header fields and of the metric: address, account, wallet, tan
 	quota  int
@@ -106,7 +105,7 @@ func (b *buckets[K]) of(key K) *rate.Limiter {
 	return bucket
 }
 
-// take takes a token, or tells how long it is until there is one.
+// take takes a token, or returns how long to wait for one.
 func (b *buckets[K]) take(key K) (wait time.Duration, ok bool) {
 	bucket := b.of(key)
 	if bucket.Allow() {
@@ -115,7 +114,7 @@ func (b *buckets[K]) take(key K) (wait time.Duration, ok bool) {
 	return b.wait(bucket), false
 }
 
-// empty tells whether take would fail now.
+// empty tells whether take would fail, and takes no token.
 func (b *buckets[K]) empty(key K) (wait time.Duration, empty bool) {
 	bucket, ok := b.all.Peek(key)
 	if !ok || bucket.Tokens() >= 1 {
@@ -128,26 +127,26 @@ func (b *buckets[K]) wait(bucket *rate.Limiter) time.Duration {
 	return time.Duration((1 - bucket.Tokens()) / b.rate.PerSecond * float64(time.Second))
 }
 
-// charge takes a token for what is done already, even if there is none: then the bucket owes it.
+// charge takes a token for a finished call. The bucket may become negative.
 func (b *buckets[K]) charge(key K) { b.of(key).ReserveN(time.Now(), 1) }
 
-// give puts a token back. The limiter has no method for that: it takes a negative number, and the bucket holds no more
-// than its burst at the next look (TestTokensAreGivenBack).
+// give returns a token. The limiter has no method for that, but it accepts a negative number, and a bucket never holds
+// more than its burst (TestTokensAreGivenBack).
 func (b *buckets[K]) give(key K) {
 	if bucket, ok := b.all.Peek(key); ok {
 		bucket.ReserveN(time.Now(), -1)
 	}
 }
 
-// rateLimits count the calls that are not paid.
+// rateLimits count unpaid calls.
 type rateLimits struct {
 	addresses *buckets[netip.Prefix]
 	accounts  *buckets[uuid.UUID]
 	wallets   *buckets[walletAt]
 }
 
-// walletAt is a wallet at a client address. An authorization is public once it has settled, so anybody can send it again:
-// whoever does so elsewhere must not use up the tokens of the wallet's owner.
+// walletAt is a wallet at a client address. A settled authorization is public and can be replayed by anybody. A replay
+// from another address must not use up the tokens of the wallet's owner.
 type walletAt struct {
 	wallet  common.Address
 	address netip.Prefix
@@ -161,8 +160,8 @@ func newRateLimits(limits Limits) *rateLimits {
 	}
 }
 
-// payer is who a call with a payment is charged to if it is not paid. While it is under way it takes nothing, so that an
-// agent may have any number of payments under way.
+// payer says which buckets are charged if a call with a payment ends unpaid. A call in progress takes no token, so an
+// agent may have any number of payments in progress.
 type payer struct {
 	address   netip.Prefix
 	account   uuid.UUID
@@ -173,25 +172,25 @@ type payer struct {
 	byAccount bool
 }
 
-// limited is the 429 of a limit.
+// limited returns the 429 of a limit.
 func (s *Server) limited(policy policy, wait time.Duration) *problem {
 	s.metrics.limited.WithLabelValues(policy.name).Inc()
 	return &problem{status: http.StatusTooManyRequests, code: gen.ErrorCodeRateLimited, limit: &policy,
 		retryAfter: max(int(math.Ceil(wait.Seconds())), 1),
-		message: fmt.Sprintf("too many calls %s that were not paid: wait as long as Retry-After says, then send the same request",
+		message: fmt.Sprintf("too many unpaid calls %s; wait for Retry-After seconds, then send the same request",
 			policy.whose)}
 }
 
-// tell writes the header fields of draft-ietf-httpapi-ratelimit-headers: the limit, and what is left of it.
-func (p *policy) tell(header http.Header, wait int) {
+// writeHeader writes the header fields of draft-ietf-httpapi-ratelimit-headers.
+func (p *policy) writeHeader(header http.Header, wait int) {
 	header.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%d", p.name, p.quota, int(p.window.Seconds())))
 	header.Set("RateLimit", fmt.Sprintf("%q;r=0;t=%d", p.name, wait))
 }
 
-// limitUnpaid counts the calls of each address that are not paid. What asks without payment is counted before its body is
-// read; where the address has no token left, an account that pays may use its own. What brings a payment gets the checks
-// that cost little first, so that nobody at its address can use up its tokens: where the address has none left, only
-// wallets that settled lately get as far as that.
+// limitUnpaid limits unpaid calls per address. A call without payment takes a token before its body is read; if the
+// address has none left, a paying account may use its own. A call with a payment first goes through the cheap checks,
+// so that others cannot use up the tokens of a shared address. If the address has none left, only wallets that settled
+// recently get that far.
 func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		record := recordFrom(c)
@@ -210,8 +209,8 @@ func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// takeForInquiry takes the token of a call without a payment, of its address or, where that has none left, of its account
-// if that paid lately.
+// takeForInquiry takes a token for a call without payment: from its address, or, if that has none left, from its
+// account if that account paid recently.
 func (s *Server) takeForInquiry(r *http.Request, address netip.Prefix) error {
 	if _, ok := s.rates.addresses.take(address); ok {
 		return nil
@@ -226,8 +225,8 @@ func (s *Server) takeForInquiry(r *http.Request, address netip.Prefix) error {
 	return s.limited(s.rates.addresses.policy, wait)
 }
 
-// limitPayments refuses a payment that is in order as far as the server can see by itself, where its account or wallet has
-// no token left. The address is not asked where the wallet settled lately: anybody who shares it can use up its tokens.
+// limitPayments rejects a payment that passed the local checks if its account or wallet has no token left. The bucket
+// of the address does not count for wallets that settled recently, because others may share the address.
 func (s *Server) limitPayments(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		record := recordFrom(c)
@@ -257,8 +256,8 @@ func (s *Server) limitPayments(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// countPayment charges a call with a payment that ended with err, unless it was paid. One that was paid gives back the
-// token that its price inquiry took, of the address or of the account.
+// countPayment charges a call with a payment that ended unpaid. A paid call returns the token of its price inquiry to
+// the address or the account.
 func (s *Server) countPayment(record *record, err error) error {
 	payer := &record.payment
 	var p *problem
@@ -284,7 +283,7 @@ func (s *Server) countPayment(record *record, err error) error {
 	if payer.byAccount {
 		s.rates.accounts.charge(payer.account)
 	}
-	// A payment that the ledger knows already was perhaps sent by somebody else than its wallet.
+	// Somebody else may have sent a payment that is already in the ledger.
 	sentBefore := p != nil && knownToLedger(p.code)
 	if !sentBefore {
 		s.rates.wallets.charge(payer.wallet)
@@ -295,7 +294,7 @@ func (s *Server) countPayment(record *record, err error) error {
 	return err
 }
 
-// knownToLedger tells whether the code says that the ledger knows the payment already.
+// knownToLedger tells whether the code means that the payment is already in the ledger.
 func knownToLedger(code gen.ErrorCode) bool {
 	return code == gen.ErrorCodePaymentReused || code == gen.ErrorCodePaymentInProgress || code == gen.ErrorCodeProofRequired
 }

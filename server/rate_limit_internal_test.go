@@ -117,7 +117,7 @@ func TestTooManyTANs(t *testing.T) {
 	s := &Server{metrics: newMetrics()}
 	header := http.Header{}
 	p := s.tooManyTANs(5, 90*time.Second)
-	p.limit.tell(header, p.retryAfter)
+	p.limit.writeHeader(header, p.retryAfter)
 	if p.status != http.StatusTooManyRequests || p.retryAfter != 90 || header.Get("RateLimit-Policy") != `"tan";q=5;w=600` || header.Get("RateLimit") != `"tan";r=0;t=90` {
 		t.Errorf("too many wrong TANs: %+v %v", p, header)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// ReactToMessage adds the caller's reaction or replaces it.
+// ReactToMessage adds or replaces the reaction of the caller.
 func (c *call) ReactToMessage(ctx context.Context, req gen.ReactToMessageRequestObject) (gen.ReactToMessageResponseObject, error) {
 	if !isEmoji(req.Body.Emoji) {
 		return nil, store.ErrNotAnEmoji
@@ -25,7 +25,7 @@ func (c *call) ReactToMessage(ctx context.Context, req gen.ReactToMessageRequest
 	return gen.ReactToMessage200JSONResponse{Success: true, Message: "reaction added"}, nil
 }
 
-// RemoveReaction takes the caller's reaction away.
+// RemoveReaction removes the reaction of the caller.
 func (c *call) RemoveReaction(ctx context.Context, req gen.RemoveReactionRequestObject) (gen.RemoveReactionResponseObject, error) {
 	message, err := c.messageForReader(ctx, idOf(messagePrefix, req.Body.MessageID))
 	if err != nil {
@@ -37,7 +37,7 @@ func (c *call) RemoveReaction(ctx context.Context, req gen.RemoveReactionRequest
 	return gen.RemoveReaction200JSONResponse{Success: true, Message: "reaction removed"}, nil
 }
 
-// Code points that make emoji of several.
+// Code points that combine several into one emoji.
 const (
 	zeroWidthJoiner = '\u200d'
 	emojiStyle      = '\ufe0f' // variation selector 16: show what stands before as an emoji
@@ -53,9 +53,9 @@ const (
 //	an element {zeroWidthJoiner element}       where an element is an emoji character, alone or with emojiStyle or a
 //	                                           skin tone, or the black flag with tags (England, Scotland, Wales)
 //
-// What the grammar accepts is always one grapheme cluster, so no segmentation is needed. An emoji that is shown as text
-// by default (❤, ©) is one also without emojiStyle; it is kept as it was sent and counts as another emoji than with it.
-// Parts of emoji (a skin tone, a regional indicator, a joiner, a selector) are none by themselves.
+// A match is always one grapheme cluster, so no segmentation is needed. Some emoji are shown as text by default (❤, ©);
+// they match with and without emojiStyle, and count as different emoji. Parts of emoji (a skin tone, a regional
+// indicator, a joiner, a selector) do not match alone.
 func isEmoji(text string) bool {
 	if first, rest := next(text); isRegional(first) {
 		second, rest := next(rest)
@@ -91,7 +91,7 @@ func isEmoji(text string) bool {
 	}
 }
 
-// next splits the first code point off; 0 at the end.
+// next splits off the first code point; 0 at the end.
 func next(text string) (rune, string) {
 	if text == "" {
 		return 0, ""
@@ -104,8 +104,8 @@ func isRegional(r rune) bool { return '\U0001f1e6' <= r && r <= '\U0001f1ff' }
 func isSkinTone(r rune) bool { return '\U0001f3fb' <= r && r <= '\U0001f3ff' }
 func isTag(r rune) bool      { return '\U000e0020' <= r && r <= '\U000e007e' }
 
-// emojiCharacters are those with the property Emoji in Unicode 17's emoji-data.txt, without ASCII, regional indicators
-// and skin tones (Emoji_Modifier). A newer Unicode adds a few each year.
+// emojiCharacters are the code points with the property Emoji in emoji-data.txt of Unicode 17, without ASCII, regional
+// indicators and skin tones (Emoji_Modifier). Each new Unicode version adds a few.
 var emojiCharacters = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0xa9, 0xa9, 1}, {0xae, 0xae, 1}, {0x203c, 0x203c, 1}, {0x2049, 0x2049, 1}, {0x2122, 0x2122, 1},

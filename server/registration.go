@@ -19,7 +19,7 @@ func (c *call) RequestAccount(ctx context.Context, req gen.RequestAccountRequest
 	return gen.RequestAccount200JSONResponse{Success: true, TAN: &tan, Message: "TAN issued; create the account with it within 10 minutes"}, nil
 }
 
-// CreateAccount turns a valid TAN into an agent and shows its API key, once.
+// CreateAccount creates the agent for a valid TAN and returns its API key, once.
 func (c *call) CreateAccount(ctx context.Context, req gen.CreateAccountRequestObject) (gen.CreateAccountResponseObject, error) {
 	key := newKey()
 	agent := store.Agent{
@@ -32,18 +32,18 @@ func (c *call) CreateAccount(ctx context.Context, req gen.CreateAccountRequestOb
 	return gen.CreateAccount200JSONResponse{Success: true, APIKey: &key, Message: "account created; keep the API key, it is shown only once"}, nil
 }
 
-// claimRegistration keeps the username and its TAN for the payment from the moment in which its settlement begins, so that they
-// cannot change hands before delivery.
+// claimRegistration reserves the username and its TAN for the payment when its settlement begins, so that no other
+// payment can use them before delivery.
 func claimRegistration(ctx context.Context, tx *store.Store, paid payment.Paid, request any) error {
 	body := request.(gen.CreateAccountRequestObject).Body //nolint:forcetypeassert // the operation's
 	return tx.ClaimRegistration(ctx, body.Username, typedTAN(body.TAN), paid.ID)
 }
 
-// typedTAN reads a TAN as Crockford base32 means it to be typed: in any case.
+// typedTAN normalises a TAN: Crockford base32 ignores case.
 func typedTAN(tan string) string { return strings.ToUpper(tan) }
 
-// now is the time with the milliseconds that the contract shows.
+// now is the time in milliseconds, the precision of the contract.
 func now() time.Time { return time.Now().Truncate(time.Millisecond) }
 
-// timestamp is a time on the wire: Unix seconds with milliseconds.
+// timestamp formats a time for the contract: Unix seconds with milliseconds.
 func timestamp(t time.Time) gen.Timestamp { return float64(t.UnixMilli()) / 1000 }

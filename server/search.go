@@ -7,7 +7,7 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// SearchAgents finds discoverable agents; those that have blocked the caller are left out.
+// SearchAgents finds discoverable agents. Agents that blocked the caller are left out.
 func (c *call) SearchAgents(ctx context.Context, req gen.SearchAgentsRequestObject) (gen.SearchAgentsResponseObject, error) {
 	agents, err := c.tx.SearchAgents(ctx, c.caller.ID, req.Body.Query, req.Body.PageSize, req.Body.Page)
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *call) SearchChannels(ctx context.Context, req gen.SearchChannelsRequest
 	return page, nil
 }
 
-// SearchPrivateMessages looks through a private chat for its members.
+// SearchPrivateMessages searches a private chat for its members.
 func (c *call) SearchPrivateMessages(ctx context.Context, req gen.SearchPrivateMessagesRequestObject) (gen.SearchPrivateMessagesResponseObject, error) {
 	chat, err := c.forReader(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID))
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *call) SearchPrivateMessages(ctx context.Context, req gen.SearchPrivateM
 	return gen.SearchPrivateMessages200JSONResponse(*page), nil
 }
 
-// SearchGroupMessages looks through a group chat for its members.
+// SearchGroupMessages searches a group chat for its members.
 func (c *call) SearchGroupMessages(ctx context.Context, req gen.SearchGroupMessagesRequestObject) (gen.SearchGroupMessagesResponseObject, error) {
 	group, err := c.forReader(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *call) SearchGroupMessages(ctx context.Context, req gen.SearchGroupMessa
 	return gen.SearchGroupMessages200JSONResponse(*page), nil
 }
 
-// SearchChannelMessages looks through a channel for its subscribers and its admin.
+// SearchChannelMessages searches a channel for its subscribers and its admin.
 func (c *call) SearchChannelMessages(ctx context.Context, req gen.SearchChannelMessagesRequestObject) (gen.SearchChannelMessagesResponseObject, error) {
 	channel, err := c.forReader(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package server is Parley over HTTP: routes and middleware, handlers for the contract's operations, access rules, and errors.
-// Payments are the business of package payment.
+// Package server is the HTTP server: routes and middleware, handlers of the contract's operations, access rules, and
+// errors. Package payment handles the payments.
 package server
 
 import (
@@ -22,18 +22,18 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// Config is what the operator decides.
+// Config is the operator's configuration.
 type Config struct {
-	BaseURL        string       // how callers reach the server; in the contract and in each price
-	Network        x402.Network // where payments are made, and in which token
-	PayTo          string       // who is paid
-	FacilitatorURL string       // for the contract; calls go through the Facilitator
+	BaseURL        string       // URL of the server, for the contract and the payment requirements
+	Network        x402.Network // network and token of the payments
+	PayTo          string       // payee address
+	FacilitatorURL string       // for the contract only
 	Skill          Skill
-	LegacyX402     bool // also publish /.well-known/x402, which only old crawlers read and new ones warn about
+	LegacyX402     bool // also publish /.well-known/x402, for old crawlers; new ones warn about it
 	Limits         Limits
 }
 
-// Skill is where and how the operator publishes the agent skill (GET /skill).
+// Skill describes the agent skill (GET /skill).
 type Skill struct {
 	Summary, HubURL, InstallNPX, InstallCLI string
 }
@@ -56,7 +56,7 @@ type Server struct {
 	connections *connections
 }
 
-// New reads the contract and prepares what does not change from request to request.
+// New reads the contract and prepares everything that is the same for all requests.
 func New(config Config, database *store.Store, facilitator payment.Facilitator, chain payment.Chain, log *slog.Logger) (*Server, error) {
 	document, operations, err := readContract(parley.Contract)
 	if err != nil {
@@ -109,24 +109,24 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 // Handler handles requests.
 func (s *Server) Handler() http.Handler { return s.echo }
 
-// routes are the operations of the contract and the published documents, with the middleware of every request, top to bottom.
+// routes registers the operations, the published documents, and the middleware in the order in which they run.
 func (s *Server) routes() *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = s.writeError
 	e.Use(
-		s.observe,          // names the request, logs it once, turns errors and panics into responses: so it sees everything
-		allowCORS,          // agents in browsers; a preflight asks for no money
-		s.resolveOperation, // once
-		s.limitUnpaid,      // before any work; a call that turns out to be paid takes nothing
-		s.readBody,         // bounded
-		s.priceInquiry,     // a request with neither payment nor body gets its 402 whatever else is missing
-		s.validate,         // before the price: a mistake is told free of charge, not after signing
-		s.requirePayment,   // no payment attached: 402
+		s.observe,          // request id, log line, errors and panics
+		allowCORS,          // for agents in browsers; preflight requests are free
+		s.resolveOperation, // finds the operation
+		s.limitUnpaid,      // before any work; a paid call takes no token
+		s.readBody,         // up to the limit of the operation
+		s.priceInquiry,     // 402 if there is neither payment nor body
+		s.validate,         // 400: mistakes are free
+		s.requirePayment,   // 402 if there is no payment
 		s.authenticate,
-		s.parsePayment, // without asking anybody
+		s.parsePayment, // local checks only
 		s.limitPayments,
 	)
-	// Around the typed handlers: the payment engine runs them in its own transactions, perhaps twice.
+	// The payment middleware wraps the handlers.
 	gen.RegisterHandlers(e, gen.NewStrictHandler((*call)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
 	for _, document := range s.documents {
 		e.GET(document.Path, echo.WrapHandler(document))
@@ -134,11 +134,11 @@ func (s *Server) routes() *echo.Echo {
 	return e
 }
 
-// Recover finishes the payments that a crash, a lost response or an unavailable facilitator has left open, until ctx ends.
+// Recover completes payments that a crash, a lost response or an unavailable facilitator left open, until ctx ends.
 func (s *Server) Recover(ctx context.Context) { s.payments.Recover(ctx, s.restore) }
 
-// Serve handles requests on the listener and recovers payments until ctx ends, then lets running requests finish: a settlement
-// on its way must not be cut off.
+// Serve handles requests and recovers payments until ctx ends. Then it waits for running requests, so that no
+// settlement is cut off.
 func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	present, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
@@ -155,7 +155,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
-		WriteTimeout:      payment.Lease + 15*time.Second, // a response waits for its settlement
+		WriteTimeout:      payment.Lease + 15*time.Second, // a response waits for the settlement
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnState:         s.connections.observe,
@@ -173,7 +173,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	return server.Shutdown(stopping)
 }
 
-// allowCORS lets browsers call and read the payment headers. The official fetch client sends
+// allowCORS lets browsers send and read the payment headers. The official fetch client sends
 // Access-Control-Expose-Headers as a request header.
 var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 	AllowMethods:  []string{http.MethodGet, http.MethodPost, http.MethodOptions},
@@ -182,8 +182,7 @@ var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 	MaxAge:        600,
 })
 
-// resolveOperation puts the routed operation into the context. Paths and methods outside the contract go on to the
-// router's 404 and 405.
+// resolveOperation finds the operation of the route. Other paths and methods reach the router's 404 and 405.
 func (s *Server) resolveOperation(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		operation := s.operations[c.Request().Method+" "+c.Path()]
@@ -196,24 +195,24 @@ func (s *Server) resolveOperation(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// readBody puts the body into the context.
+// readBody reads the body.
 func (s *Server) readBody(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		operation := operationFrom(c)
 		if operation == nil {
 			return next(c)
 		}
-		if operation.route.Operation.RequestBody != nil { // what comes with a GET means nothing and is not read
+		if operation.route.Operation.RequestBody != nil { // the body of a GET has no meaning and is not read
 			body, err := bodyOf(c.Request(), operation.bounds.bytes)
 			if err != nil {
 				return err
 			}
 			c.Set(bodyKey, body)
 		} else if c.Request().ContentLength != 0 {
-			return next(c) // what is left of the request keeps its deadline
+			return next(c) // the rest of the request keeps its deadline
 		}
 		if hasPayment(c) {
-			// The request is here. Its deadline must not end the wait for a settlement.
+			// The request is complete. Its read deadline must not end the wait for the settlement.
 			_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
 		}
 		return next(c)

@@ -12,11 +12,11 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// wrongTANsFor is how long wrong TANs count.
+// wrongTANsFor is how long a wrong TAN counts.
 const wrongTANsFor = 10 * time.Minute
 
-// tanTries counts the wrong TANs of whoever makes them, a wallet or an address, never those of the TAN that is guessed:
-// nobody can use up another's.
+// tanTries counts wrong TANs per wallet and per address that sent them. It does not count per username, so nobody can
+// use up the tries of another agent.
 type tanTries struct {
 	mu     sync.Mutex
 	wrongs *lru.Cache[string, *wrongTries]
@@ -32,7 +32,7 @@ func newTANTries() *tanTries {
 	return &tanTries{wrongs: wrongs}
 }
 
-// allowed tells whether the key, with that many wrong ones at most, may try a TAN, or when it may again.
+// allowed tells whether the key may try a TAN, or how long it must wait.
 func (t *tanTries) allowed(key string, most int) (retryAfter time.Duration, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -44,12 +44,12 @@ func (t *tanTries) allowed(key string, most int) (retryAfter time.Duration, ok b
 	return left, left <= 0 || tries.count < most
 }
 
-// tooManyTANs is the 429 of a key that is not allowed another try.
+// tooManyTANs returns the 429 for too many wrong TANs.
 func (s *Server) tooManyTANs(most int, retryAfter time.Duration) *problem {
 	return s.limited(policy{name: "tan", quota: most, window: wrongTANsFor, whose: "with a wrong TAN"}, retryAfter)
 }
 
-// wrong notes that the key tried a wrong TAN.
+// wrong records a wrong TAN.
 func (t *tanTries) wrong(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,9 +64,8 @@ func (t *tanTries) wrong(key string) {
 // createAccount is the operation that takes a TAN.
 const createAccount = "createAccount"
 
-// limitTANs lets the call of an operation that takes a TAN count the wrong ones, and refuses another try of a wallet or an
-// address that has tried too many. It is asked where a TAN can be guessed: before a payment begins, and where one is redeemed
-// with another request. What has settled for a TAN that was right is delivered, whatever others at its address do meanwhile.
+// limitTANs limits the wrong TANs of a call. The limit is checked where a TAN can be guessed: before a payment begins,
+// and before a payment is redeemed with another request. A settled payment with a correct TAN is always delivered.
 func (s *Server) limitTANs(made *payment.Call, record *record) {
 	if record.operation.ID != createAccount {
 		return

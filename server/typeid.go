@@ -9,9 +9,9 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// Ids are TypeIDs (github.com/jetify-com/typeid, spec 0.3): a prefix that says what it names, and a UUIDv7 in 26
-// characters of lower-case Crockford base32. The database knows only the UUID. The codec is ours because the only
-// release of the reference library that can be had is an alpha.
+// Ids are TypeIDs (github.com/jetify-com/typeid, spec 0.3): a prefix for the kind, and a UUIDv7 in 26 characters of
+// lower-case Crockford base32. The database stores the UUID. The codec is hand-written because the only release of the
+// reference library is an alpha.
 const (
 	agentPrefix   = "agent_"
 	chatPrefix    = "chat_"
@@ -21,10 +21,10 @@ const (
 
 const crockford = "0123456789abcdefghjkmnpqrstvwxyz"
 
-// formatID writes the id of a thing of that kind.
+// formatID formats an id of that kind.
 func formatID(prefix string, id uuid.UUID) string {
 	var text [26]byte
-	// 128 bits stand in 130: the first character holds the top three.
+	// 26 characters have 130 bits for 128: the first one holds three bits.
 	var bits uint
 	var buffer uint64
 	position := len(text)
@@ -44,7 +44,7 @@ func formatID(prefix string, id uuid.UUID) string {
 
 var errID = errors.New("not an id of this kind")
 
-// parseID reads an id of that kind. Ids that passed validation always parse.
+// parseID parses an id of that kind. It never fails for ids that passed validation.
 func parseID(prefix, text string) (uuid.UUID, error) {
 	suffix, ok := strings.CutPrefix(text, prefix)
 	if !ok || len(suffix) != 26 || suffix[0] > '7' {
@@ -71,19 +71,19 @@ func parseID(prefix, text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// newID makes a UUIDv7: its time prefix keeps the keys of new rows together.
+// newID returns a UUIDv7. Its time prefix keeps new rows close together in an index.
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// idOf reads an id that has passed validation.
+// idOf parses an id that has passed validation.
 func idOf(prefix, text string) uuid.UUID {
 	id, err := parseID(prefix, text)
 	if err != nil {
-		panic("an id passed validation that does not parse") // the contract's pattern is wrong
+		panic("an id passed validation that does not parse") // the pattern in the contract is wrong
 	}
 	return id
 }
 
-// idsOf reads a list of ids that has passed validation.
+// idsOf parses ids that have passed validation.
 func idsOf(prefix string, texts []string) []uuid.UUID {
 	ids := make([]uuid.UUID, len(texts))
 	for i, text := range texts {
@@ -92,7 +92,7 @@ func idsOf(prefix string, texts []string) []uuid.UUID {
 	return ids
 }
 
-// inOneList returns ErrTwoLists if an id stands in two of the lists. Within one list it may be repeated.
+// inOneList returns ErrTwoLists if an id is in two of the lists. It may repeat within one list.
 func inOneList(lists ...[]uuid.UUID) error {
 	listOf := map[uuid.UUID]int{}
 	for i, list := range lists {

@@ -7,7 +7,7 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// sources is how a conversation of each kind is named as the source of a message.
+// sources maps kinds of conversations to the source types of the contract.
 var sources = map[string]struct {
 	kind   gen.SourceType
 	prefix string
@@ -17,7 +17,8 @@ var sources = map[string]struct {
 	store.KindChannel: {gen.SourceTypeChannel, channelPrefix},
 }
 
-// ListUnreadMessages returns what the caller has not read, oldest first, and marks it read unless it is told not to.
+// ListUnreadMessages returns the unread messages of the caller, oldest first, and marks them as read unless mark_read
+// is false.
 func (c *call) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessagesRequestObject) (gen.ListUnreadMessagesResponseObject, error) {
 	list := c.tx.Unread
 	if req.Params.MarkRead {

@@ -21,9 +21,9 @@ import (
 	"github.com/parley-chat/parley/payment"
 )
 
-// invalid is the 400 with the first maxDetails of the details, each as short as a caller needs it.
+// invalid returns the 400 with at most maxDetails details.
 func invalid(details ...gen.ErrorDetail) *problem {
-	const longestField = 128 // a name that the caller made up may be as long as the body
+	const longestField = 128 // callers choose the names of unknown fields
 	details = details[:min(len(details), maxDetails)]
 	parts := make([]string, len(details))
 	for i, detail := range details {
@@ -31,17 +31,16 @@ func invalid(details ...gen.ErrorDetail) *problem {
 		parts[i] = strings.TrimSpace(details[i].Field + " " + detail.Message)
 	}
 	return &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, details: details,
-		message: "the request does not fit the contract: " + strings.Join(parts, "; ")}
+		message: "the request does not match the contract: " + strings.Join(parts, "; ")}
 }
 
-// bodyOf reads the body once, up to the limit, and leaves it readable for those after. A body that says that it is
-// larger is not read at all.
+// bodyOf reads the body up to the limit, and makes it readable again. A body with a larger Content-Length is not read.
 func bodyOf(r *http.Request, most int) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
 	tooLarge := &problem{status: http.StatusRequestEntityTooLarge, code: gen.ErrorCodeBodyTooLarge,
-		message: fmt.Sprintf("the body of this operation may have at most %d bytes", most)}
+		message: fmt.Sprintf("the request body must have at most %d bytes", most)}
 	if r.ContentLength > int64(most) {
 		return nil, tooLarge
 	}
@@ -51,14 +50,14 @@ func bodyOf(r *http.Request, most int) ([]byte, error) {
 	case isTooLarge:
 		return nil, tooLarge
 	case err != nil:
-		return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, message: "the body broke off", cause: err}
+		return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, message: "the request body was truncated", cause: err}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return body, nil
 }
 
-// validate holds the request against the contract and fills in defaults. Free, so that a caller learns of a mistake
-// before it pays for it. The handler gets the very value that was validated (KeepValidatedValue).
+// validate validates the request against the contract and sets defaults. It runs before the payment, so mistakes are
+// free. The handler gets the validated value (KeepValidatedValue).
 func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		operation := operationFrom(c)
@@ -70,7 +69,7 @@ func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
 		if len(body) > 0 {
 			if media, _, err := mime.ParseMediaType(request.Header.Get("Content-Type")); err != nil || media != "application/json" {
 				return &problem{status: http.StatusUnsupportedMediaType, code: gen.ErrorCodeUnsupportedMediaType,
-					message: "send the body as Content-Type: application/json"}
+					message: "send the request body with Content-Type: application/json"}
 			}
 			if detail := checkJSON(body, operation); detail != nil {
 				return invalid(*detail)
@@ -94,10 +93,10 @@ func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// checkJSON refuses what the validator lets through and what no two readers understand alike: duplicate names, bytes
-// after the value, text that is not UTF-8 (lone surrogates too), U+0000, which PostgreSQL cannot keep, and null, which
-// no field of a request may be: where a field has a default the validator would put that in the place of null. It also
-// refuses more entries or fields than the operation takes, because the validator makes an error of each.
+// checkJSON rejects JSON that the validator accepts but that parsers read differently: duplicate names, data after the
+// value, invalid UTF-8 (also lone surrogates), U+0000, which PostgreSQL cannot store, and null, which the validator
+// would replace by a default. It also rejects more entries or fields than the operation allows, because the validator
+// creates an error for each.
 func checkJSON(body []byte, operation *operation) *gen.ErrorDetail {
 	decoder := jsontext.NewDecoder(bytes.NewReader(body))
 	for {
@@ -109,7 +108,7 @@ func checkJSON(body []byte, operation *operation) *gen.ErrorDetail {
 			detail := &gen.ErrorDetail{Message: "is not valid JSON"}
 			if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 				detail.Message = fmt.Sprintf("is not valid JSON at byte %d: %s", syntax.ByteOffset, plainReason(syntax.Err))
-				if !errors.Is(err, io.ErrUnexpectedEOF) { // where it ends too early no field is to blame
+				if !errors.Is(err, io.ErrUnexpectedEOF) { // a truncated value has no field
 					detail.Field = string(syntax.JSONPointer)
 				}
 			}
@@ -117,12 +116,12 @@ func checkJSON(body []byte, operation *operation) *gen.ErrorDetail {
 		case token.Kind() == 'n':
 			return &gen.ErrorDetail{Field: string(decoder.StackPointer()), Message: "must not be null; leave it out instead"}
 		case token.Kind() == '"' && strings.ContainsRune(token.String(), 0):
-			return &gen.ErrorDetail{Field: string(decoder.StackPointer()), Message: "contains U+0000, which no text may contain"}
+			return &gen.ErrorDetail{Field: string(decoder.StackPointer()), Message: "must not contain U+0000"}
 		}
 		bounds := &operation.bounds
 		switch kind, length := decoder.StackIndex(decoder.StackDepth()); {
 		case decoder.StackDepth() == 0 && length > 1:
-			return &gen.ErrorDetail{Field: "", Message: "goes on after its JSON value; send one JSON object"}
+			return &gen.ErrorDetail{Field: "", Message: "has trailing data after the JSON value; send one JSON object"}
 		case kind == '[' && length > int64(bounds.entries):
 			return &gen.ErrorDetail{Field: string(decoder.StackPointer().Parent()), Message: fmt.Sprintf("must have at most %d entries", bounds.entries)}
 		case kind == '{' && length > int64(2*bounds.members): // names and values
@@ -131,7 +130,7 @@ func checkJSON(body []byte, operation *operation) *gen.ErrorDetail {
 	}
 }
 
-// plainReason keeps the parser's reason but not the caller's bytes that it may quote.
+// plainReason returns the reason of the parser without the input that it may quote.
 func plainReason(err error) string {
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName):
@@ -146,13 +145,12 @@ func plainReason(err error) string {
 	return reason
 }
 
-// violations turns the validator's errors into what a caller can act upon: one entry per field, in a fixed order,
-// never with the value that was sent.
+// violations turns the validator's errors into details: one per field, sorted, without the values.
 func violations(err error) []gen.ErrorDetail {
 	var details []gen.ErrorDetail
 	var walk func(err error, field string)
 	walk = func(err error, field string) {
-		switch e := err.(type) { //nolint:errorlint // walks the validator's own tree, one layer at a time
+		switch e := err.(type) { //nolint:errorlint // walks the validator's error tree, one level at a time
 		case openapi3.MultiError:
 			for _, inner := range e {
 				walk(inner, field)
@@ -172,10 +170,10 @@ func violations(err error) []gen.ErrorDetail {
 			details = append(details, gen.ErrorDetail{Field: field, Message: "has the wrong type"})
 		default:
 			if errors.Is(err, openapi3filter.ErrInvalidRequired) {
-				details = append(details, gen.ErrorDetail{Field: field, Message: "the body is missing: send a JSON object"})
+				details = append(details, gen.ErrorDetail{Field: field, Message: "the request body is missing; send a JSON object"})
 				return
 			}
-			details = append(details, gen.ErrorDetail{Field: field, Message: "is not what the contract describes"})
+			details = append(details, gen.ErrorDetail{Field: field, Message: "does not match the contract"})
 		}
 	}
 	walk(err, "")
@@ -183,7 +181,7 @@ func violations(err error) []gen.ErrorDetail {
 	return slices.Compact(details)
 }
 
-// pointerEscapes spells a name as a part of a JSON pointer (RFC 6901).
+// pointerEscapes escapes a name for a JSON pointer (RFC 6901).
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
@@ -195,15 +193,15 @@ func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 	case "required":
 		return gen.ErrorDetail{Field: field, Message: "is required"}
 	case "properties", "additionalProperties":
-		// The name of an unknown property stands only in the reason: property "text" is unsupported.
+		// Only the reason has the name of an unknown property: property "text" is unsupported.
 		if quoted := strings.TrimSuffix(strings.TrimPrefix(e.Reason, "property "), " is unsupported"); quoted != e.Reason {
 			if name, err := strconv.Unquote(quoted); err == nil {
 				field += "/" + pointerEscapes.Replace(name)
 			}
 		}
-		return gen.ErrorDetail{Field: field, Message: "is not a field of this request; known are " + strings.Join(names(schema), ", ")}
+		return gen.ErrorDetail{Field: field, Message: "is not a field of this request; its fields are " + strings.Join(names(schema), ", ")}
 	case "pattern":
-		if schema.Title != "" { // an id: say which kind is expected
+		if schema.Title != "" { // an id: name the kind
 			return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must be the %s (%s)", schema.Title, schema.Pattern)}
 		}
 		return gen.ErrorDetail{Field: field, Message: "must match " + schema.Pattern}
@@ -223,7 +221,7 @@ func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 	return gen.ErrorDetail{Field: field, Message: "breaks the contract's rule " + strconv.Quote(e.SchemaField)}
 }
 
-// knownFields names the fields of the operation's body, to be put behind what is wrong.
+// knownFields lists the fields of the request body, for error messages.
 func (o *operation) knownFields() string {
 	if o.route.Operation.RequestBody == nil {
 		return ""
@@ -250,8 +248,8 @@ func bounds(least uint64, most *uint64) string {
 	return fmt.Sprintf("%d to %d", least, *most)
 }
 
-// canonical is the request's content in one spelling, whatever order and white space the caller used: what a
-// payment's fingerprint covers and what is kept to deliver after a crash.
+// canonical returns the content of the request in a form that does not depend on field order or white space. The
+// payment's fingerprint covers it, and the recovery worker uses it.
 func canonical(c echo.Context) ([]byte, error) {
 	if body, ok := c.Request().Body.(interface{ ValidatedValue() any }); ok {
 		return json.Marshal(body.ValidatedValue())
