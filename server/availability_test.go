@@ -75,11 +75,11 @@ func TestAdmin(t *testing.T) {
 	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { hangUp(rw); return true })
 	defer mend()
 	time.Sleep(1100 * time.Millisecond) // what it found last counts for a second
-	if text := w.admin("/readyz"); text != `200 {"ready":true,"database":"ok","facilitator":"away"}`+"\n" {
+	if text := w.admin("/readyz"); text != `200 {"ready":true,"database":"ok","facilitator":"unavailable"}`+"\n" {
 		t.Errorf("readyz without a facilitator: %s", text)
 	}
 	w.disconnect()
-	if text := w.admin("/readyz"); text != `503 {"ready":false,"database":"away","facilitator":"away"}`+"\n" {
+	if text := w.admin("/readyz"); text != `503 {"ready":false,"database":"unavailable","facilitator":"unavailable"}`+"\n" {
 		t.Errorf("readyz without a database: %s", text)
 	}
 	if text := w.admin("/livez"); text != "200 ok\n" {
