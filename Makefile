@@ -40,13 +40,18 @@ generate: ## Generate gen/ and client/gen.go from openapi.yaml
 build: ## Build bin/parley
 	go build -o $(BIN)/parley ./cmd/parley
 
-lint: ## Check formatting, go.mod, vet and golangci-lint
+lint: licenses ## Check formatting, go.mod, vet, golangci-lint and licences
 	test -z "$$(git ls-files -z '*.go' | xargs -0 gofmt -l | tee /dev/stderr)"
 	go vet ./...
 	go vet -tags $(TAGS) ./...
 	go run $(GOLANGCI_LINT) run ./...
 	go run $(GOLANGCI_LINT) run --build-tags $(TAGS) ./...
 	go mod tidy -diff
+
+# The file goes into every archive and image with the program.
+licenses: ## Fail if a package is under the GPL, LGPL or AGPL; write the licences of the packages in bin/parley to bin/THIRD_PARTY_LICENSES
+	mkdir -p $(BIN)
+	go run ./internal/licenses -tags $(TAGS) -o $(BIN)/THIRD_PARTY_LICENSES
 
 ##@ Check the contract with third-party tools
 
@@ -247,4 +252,4 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: gcc product snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery
+.PHONY: gcc licenses product snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery

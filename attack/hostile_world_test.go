@@ -22,11 +22,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 const (
@@ -405,7 +405,7 @@ func forged(wallet *ecdsa.PrivateKey, key, path, body string, changes ...func(*x
 
 // newKey is a wallet without money.
 func newKey() *ecdsa.PrivateKey {
-	key, err := crypto.GenerateKey()
+	key, err := evm.GenerateKey()
 	if err != nil {
 		panic(err)
 	}

@@ -3,18 +3,19 @@
 package attack
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/ethereum/go-ethereum/common"
-	"github.com/ethereum/go-ethereum/common/hexutil"
-	"github.com/ethereum/go-ethereum/rpc"
+	"github.com/creachadair/jrpc2"
+	"github.com/creachadair/jrpc2/jhttp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // row is what the ledger says about an authorization.
@@ -36,40 +37,37 @@ type spent struct {
 // onChain reads from the chain's endpoint which authorizations are used or cancelled, by payer and nonce.
 func (r *randomRun) onChain() map[[2]string]spent {
 	r.t.Helper()
-	client, err := rpc.Dial(r.proxy.url + "/rpc")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer client.Close()
+	client := jrpc2.NewClient(jhttp.NewChannel(r.proxy.url+"/rpc", nil), nil)
+	defer func() { _ = client.Close() }()
 	const (
 		transfer  = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 		used      = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5"
 		cancelled = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
 	)
-	var newest hexutil.Uint64
-	if err := client.Call(&newest, "eth_blockNumber"); err != nil {
+	var newest evm.Uint64
+	if err := client.CallResult(r.t.Context(), "eth_blockNumber", nil, &newest); err != nil {
 		r.t.Fatal(err)
 	}
 	all := map[[2]string]spent{}
-	for from := hexutil.Uint64(0); from <= newest; from += 5000 {
+	for from := evm.Uint64(0); from <= newest; from += 5000 {
 		var events []struct {
-			Topics          []common.Hash
-			Data            hexutil.Bytes
-			TransactionHash common.Hash
+			Topics          []evm.Hash
+			Data            evm.Bytes
+			TransactionHash evm.Hash
 		}
 		filter := map[string]any{"address": playMoney.Asset, "fromBlock": from, "toBlock": min(from+4999, newest), "topics": []any{[]string{transfer, used, cancelled}}}
-		if err := client.Call(&events, "eth_getLogs", filter); err != nil {
+		if err := client.CallResult(r.t.Context(), "eth_getLogs", []any{filter}, &events); err != nil {
 			r.t.Fatal(err)
 		}
 		for i, e := range events {
-			if e.Topics[0] == common.HexToHash(transfer) {
+			if e.Topics[0] == evm.HexToHash(transfer) {
 				continue
 			}
-			of := [2]string{strings.ToLower(common.BytesToAddress(e.Topics[1][:]).Hex()), e.Topics[2].Hex()}
-			how := spent{transaction: e.TransactionHash.Hex(), cancelled: e.Topics[0] == common.HexToHash(cancelled)}
+			of := [2]string{strings.ToLower(e.Topics[1].Address().Hex()), e.Topics[2].Hex()}
+			how := spent{transaction: e.TransactionHash.Hex(), cancelled: e.Topics[0] == evm.HexToHash(cancelled)}
 			if !how.cancelled { // its transfer comes right after it
 				moved := events[i+1]
-				how.to, how.amount = strings.ToLower(common.BytesToAddress(moved.Topics[2][:]).Hex()), common.BytesToHash(moved.Data).Big().Uint64()
+				how.to, how.amount = strings.ToLower(moved.Topics[2].Address().Hex()), binary.BigEndian.Uint64(moved.Data[24:])
 			}
 			if _, twice := all[of]; twice {
 				r.offence("the chain has the authorization %v twice", of)

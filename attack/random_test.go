@@ -27,8 +27,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 const (
@@ -476,7 +477,7 @@ func (r *randomRun) purse(name string, amount uint64, poor bool) *purse {
 	var seed [8]byte
 	binary.BigEndian.PutUint64(seed[:], r.seed)
 	sum := sha256.Sum256(append(seed[:], name...))
-	key, err := crypto.ToECDSA(sum[:])
+	key, err := evm.ToECDSA(sum[:])
 	if err != nil {
 		r.t.Fatal(err)
 	}

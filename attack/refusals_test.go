@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // refused sends an order whose payment must be refused without asking the facilitator.
@@ -241,7 +241,7 @@ func TestJunkPayments(t *testing.T) {
 	}
 	twin := slices.Clone(signature)
 	s256 := new(big.Int).SetBytes(signature[32:64])
-	s256.Sub(crypto.S256().Params().N, s256).FillBytes(twin[32:64])
+	s256.Sub(evm.Order(), s256).FillBytes(twin[32:64])
 	for _, v := range []byte{27, 28, 0, 1} {
 		twin[64] = v
 		with(fmt.Sprintf("the high-s twin with v %d", v), twin)

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
@@ -27,6 +26,7 @@ import (
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 func TestMain(m *testing.M) { storetest.Main(m) }
@@ -129,7 +129,7 @@ func (w *world) checkSecrets() {
 // wallet makes a wallet with money, in atomic units.
 func (w *world) wallet(amount uint64) *ecdsa.PrivateKey {
 	w.t.Helper()
-	key, err := crypto.GenerateKey()
+	key, err := evm.GenerateKey()
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func (w *world) wallet(amount uint64) *ecdsa.PrivateKey {
 	return key
 }
 
-func addressOf(key *ecdsa.PrivateKey) string { return crypto.PubkeyToAddress(key.PublicKey).Hex() }
+func addressOf(key *ecdsa.PrivateKey) string { return evm.PubkeyToAddress(key.PublicKey).Hex() }
 
 // revenue is what the payee has, in atomic units.
 func (w *world) revenue() uint64 { return w.ledger.Balance(devnet.Payee) }

@@ -20,7 +20,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -31,6 +30,7 @@ import (
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/embedded"
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // agent is an account that the benchmark can use: its key and its wallet are known.
@@ -257,11 +257,11 @@ func (h *house) register(ctx context.Context, name string) ([]agent, error) {
 	agents := make([]agent, perRole)
 	rows := make([][]any, perRole)
 	for i := range agents {
-		wallet, err := crypto.GenerateKey()
+		wallet, err := evm.GenerateKey()
 		if err != nil {
 			return nil, err
 		}
-		if err := h.ledger.Mint(crypto.PubkeyToAddress(wallet.PublicKey).Hex(), 1e12); err != nil {
+		if err := h.ledger.Mint(evm.PubkeyToAddress(wallet.PublicKey).Hex(), 1e12); err != nil {
 			return nil, err
 		}
 		agents[i] = agent{id: uuid.Must(uuid.NewV7()), key: newKey(), wallet: wallet}

@@ -17,10 +17,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // Limits bound what a Payer spends, in atomic units of USDC (six decimals: 1_000_000 is one dollar). Zero allows nothing.
@@ -57,7 +57,7 @@ type Payer struct {
 
 // NewPayer returns a Payer for a private key of 64 hex digits, with or without 0x.
 func NewPayer(privateKey string, limits Limits) (*Payer, error) {
-	key, err := crypto.HexToECDSA(strings.TrimPrefix(privateKey, "0x"))
+	key, err := evm.HexToECDSA(strings.TrimPrefix(privateKey, "0x"))
 	if err != nil {
 		return nil, errors.New("the private key is not 64 hex digits") // never the library's text: it may quote the key
 	}
@@ -65,7 +65,7 @@ func NewPayer(privateKey string, limits Limits) (*Payer, error) {
 }
 
 // Address is the wallet that pays.
-func (p *Payer) Address() string { return crypto.PubkeyToAddress(p.key.PublicKey).Hex() }
+func (p *Payer) Address() string { return evm.PubkeyToAddress(p.key.PublicKey).Hex() }
 
 // Spent is what this Payer has paid, in atomic units, including payments whose outcome it never learned.
 func (p *Payer) Spent() uint64 {

@@ -8,9 +8,8 @@ import (
 	"crypto/ecdsa"
 	"fmt"
 
-	"github.com/ethereum/go-ethereum/crypto"
-
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 const (
@@ -36,7 +35,7 @@ type Account struct {
 
 // Key returns the private key, ready to sign with.
 func (a Account) Key() (*ecdsa.PrivateKey, error) {
-	key, err := crypto.HexToECDSA(a.PrivateKey[min(2, len(a.PrivateKey)):])
+	key, err := evm.HexToECDSA(a.PrivateKey[min(2, len(a.PrivateKey)):])
 	if err != nil {
 		return nil, fmt.Errorf("the private key of account %s: %w", a.Address, err)
 	}

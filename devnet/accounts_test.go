@@ -9,7 +9,9 @@ import (
 	"math/big"
 	"testing"
 
-	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 const (
@@ -30,17 +32,13 @@ func (n node) child(t *testing.T, index uint32) node {
 	if index >= hardened {
 		data = append([]byte{0}, n.key.FillBytes(make([]byte, 32))...)
 	} else {
-		key, err := crypto.ToECDSA(n.key.FillBytes(make([]byte, 32)))
-		if err != nil {
-			t.Fatalf("derive a key: %v", err)
-		}
-		data = crypto.CompressPubkey(&key.PublicKey)
+		data = secp256k1.PrivKeyFromBytes(n.key.FillBytes(make([]byte, 32))).PubKey().SerializeCompressed()
 	}
 	mac := hmac.New(sha512.New, n.code)
 	mac.Write(binary.BigEndian.AppendUint32(data, index))
 	sum := mac.Sum(nil)
 	key := new(big.Int).SetBytes(sum[:32])
-	key.Add(key, n.key).Mod(key, crypto.S256().Params().N)
+	key.Add(key, n.key).Mod(key, evm.Order())
 	return node{key, sum[32:]}
 }
 
@@ -72,15 +70,15 @@ func TestAccountsComeFromTheMnemonic(t *testing.T) {
 			t.Errorf("the key of account %d: %v", i, err)
 			continue
 		}
-		if got := crypto.PubkeyToAddress(key.PublicKey).Hex(); got != account.Address {
+		if got := evm.PubkeyToAddress(key.PublicKey).Hex(); got != account.Address {
 			t.Errorf("the address of account %d is %s, want %s", i, got, account.Address)
 		}
 	}
-	key, err := crypto.ToECDSA(derive(t, 10))
+	key, err := evm.ToECDSA(derive(t, 10))
 	if err != nil {
 		t.Fatalf("the payee's key: %v", err)
 	}
-	if got := crypto.PubkeyToAddress(key.PublicKey).Hex(); got != Payee {
+	if got := evm.PubkeyToAddress(key.PublicKey).Hex(); got != Payee {
 		t.Errorf("the address of the mnemonic's key 10 is %s, want the payee %s", got, Payee)
 	}
 }

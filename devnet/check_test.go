@@ -8,11 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/common"
-	"github.com/ethereum/go-ethereum/crypto"
-
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
+
+func fromHex(digits string) []byte {
+	raw, err := hex.DecodeString(strings.TrimPrefix(digits, "0x"))
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
 
 // pay returns a payment of 0.005 USDC by an account, changed before it is signed, and the requirements it meets.
 func pay(t testing.TB, payer Account, change func(a *x402.Authorization)) (*x402.PaymentPayload, x402.PaymentRequirements) {
@@ -68,7 +74,7 @@ func TestCheck(t *testing.T) {
 		{"valid after ten minutes ago", func(a *x402.Authorization) { a.ValidAfter = in(-10 * time.Minute) }, nil, ""},
 		{"valid for ever", func(a *x402.Authorization) { a.ValidBefore = huge }, nil, ""},
 		{"v 0 or 1", nil, func(_ *testing.T, p *payment) {
-			raw := common.FromHex(p.payload.Payload.Signature)
+			raw := fromHex(p.payload.Payload.Signature)
 			raw[64] -= 27
 			p.payload.Payload.Signature = "0x" + hex.EncodeToString(raw)
 		}, ""},
@@ -101,8 +107,8 @@ func TestCheck(t *testing.T) {
 			p.payload.Payload.Signature = p.payload.Payload.Signature[:keySignature-2] + "1d"
 		}, x402.ReasonSignature},
 		{"6: a high s", nil, func(_ *testing.T, p *payment) {
-			raw := common.FromHex(p.payload.Payload.Signature)
-			new(big.Int).Sub(crypto.S256().Params().N, new(big.Int).SetBytes(raw[32:64])).FillBytes(raw[32:64])
+			raw := fromHex(p.payload.Payload.Signature)
+			new(big.Int).Sub(evm.Order(), new(big.Int).SetBytes(raw[32:64])).FillBytes(raw[32:64])
 			raw[64] ^= 27 ^ 28
 			p.payload.Payload.Signature = "0x" + hex.EncodeToString(raw)
 		}, x402.ReasonSignature},

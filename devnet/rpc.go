@@ -1,19 +1,24 @@
 package devnet
 
 import (
+	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"mime"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/ethereum/go-ethereum/common"
-	"github.com/ethereum/go-ethereum/common/hexutil"
-	"github.com/ethereum/go-ethereum/crypto"
-	"github.com/ethereum/go-ethereum/rpc"
+	"github.com/creachadair/jrpc2"
+	"github.com/creachadair/jrpc2/handler"
+	"github.com/creachadair/jrpc2/jhttp"
+
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // chain shows the ledger as an EVM chain with one contract, the token, over Ethereum's JSON-RPC: as much of it as
@@ -28,88 +33,171 @@ import (
 // although each stands in its own block.
 type chain struct{ ledger *Ledger }
 
-// serveChain returns the handler of POST /rpc.
+// codeServerError is what Ethereum's nodes give an error that has no code of its own (EIP-1474).
+const codeServerError jrpc2.Code = -32000
+
+// serveChain returns the handler of POST /rpc: single calls and batches of JSON-RPC 2.0.
 func serveChain(ledger *Ledger) http.Handler {
-	server := rpc.NewServer()
-	if err := server.RegisterName("eth", chain{ledger}); err != nil {
-		panic("devnet: " + err.Error()) // only if no method can be called
+	c := chain{ledger}
+	bridge := jhttp.NewBridge(handler.Map{
+		"eth_chainId": func(_ context.Context, call *jrpc2.Request) (any, error) {
+			return evm.Uint64(token.ChainID), parameters(call)
+		},
+		"eth_blockNumber": func(_ context.Context, call *jrpc2.Request) (any, error) {
+			return c.newestBlock(), parameters(call)
+		},
+		"eth_getBlockByNumber": func(_ context.Context, call *jrpc2.Request) (any, error) {
+			var number evm.BlockNumber
+			var full bool
+			if err := parameters(call, &number, &full); err != nil {
+				return nil, err
+			}
+			return c.block(number), nil
+		},
+		"eth_getCode": func(_ context.Context, call *jrpc2.Request) (any, error) {
+			var address evm.Address
+			var number evm.BlockNumber
+			if err := parameters(call, &address, &number); err != nil {
+				return nil, err
+			}
+			return c.code(address), nil
+		},
+		"eth_call": func(_ context.Context, call *jrpc2.Request) (any, error) {
+			var to message
+			var number evm.BlockNumber
+			if err := parameters(call, &to, &number); err != nil {
+				return nil, err
+			}
+			return serverError(c.call(to, number))
+		},
+		"eth_getLogs": func(_ context.Context, call *jrpc2.Request) (any, error) {
+			var filter logFilter
+			if err := parameters(call, &filter); err != nil {
+				return nil, err
+			}
+			return serverError(c.logs(filter))
+		},
+		"eth_getTransactionReceipt": func(_ context.Context, call *jrpc2.Request) (any, error) {
+			var hash evm.Hash
+			if err := parameters(call, &hash); err != nil {
+				return nil, err
+			}
+			return c.receipt(hash), nil
+		},
+	}, &jhttp.BridgeOptions{ParseRequest: parseCalls})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind {
+		case "application/json", "application/json-rpc", "application/jsonrequest":
+			bridge.ServeHTTP(w, r)
+		default:
+			http.Error(w, "invalid content type, only application/json is supported", http.StatusUnsupportedMediaType)
+		}
+	})
+}
+
+// parseCalls reads a call or a batch. What is neither is answered with JSON-RPC's parse error, not with a status.
+func parseCalls(r *http.Request) ([]*jrpc2.ParsedRequest, error) {
+	var calls []*jrpc2.ParsedRequest
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		calls, err = jrpc2.ParseRequests(body)
 	}
-	return server
+	if err != nil {
+		calls = []*jrpc2.ParsedRequest{{Error: jrpc2.Errorf(jrpc2.ParseError, "parse error")}}
+	} else if len(calls) == 0 {
+		calls = []*jrpc2.ParsedRequest{{Error: jrpc2.Errorf(jrpc2.InvalidRequest, "empty batch")}}
+	}
+	return calls, nil
+}
+
+// parameters reads a call's parameters, an array of exactly these. A call without parameters may leave the array out.
+func parameters(call *jrpc2.Request, into ...any) error {
+	if !call.HasParams() {
+		if len(into) == 0 {
+			return nil
+		}
+		return jrpc2.Errorf(jrpc2.InvalidParams, "missing value for required argument 0")
+	}
+	return call.UnmarshalParams(new(handler.Args(into)))
+}
+
+func serverError(result any, err error) (any, error) {
+	if err != nil {
+		return nil, jrpc2.Errorf(codeServerError, "%s", err)
+	}
+	return result, nil
 }
 
 var (
-	tokenAddress = common.HexToAddress(token.Asset)
+	tokenAddress = evm.HexToAddress(token.Asset)
 
-	topicTransfer              = crypto.Keccak256Hash([]byte("Transfer(address,address,uint256)"))
-	topicAuthorizationUsed     = crypto.Keccak256Hash([]byte("AuthorizationUsed(address,bytes32)"))
-	topicAuthorizationCanceled = crypto.Keccak256Hash([]byte("AuthorizationCanceled(address,bytes32)"))
-	selectorBalanceOf          = string(crypto.Keccak256([]byte("balanceOf(address)"))[:4])
-	selectorAuthorizationState = string(crypto.Keccak256([]byte("authorizationState(address,bytes32)"))[:4])
+	topicTransfer              = evm.Keccak256Hash([]byte("Transfer(address,address,uint256)"))
+	topicAuthorizationUsed     = evm.Keccak256Hash([]byte("AuthorizationUsed(address,bytes32)"))
+	topicAuthorizationCanceled = evm.Keccak256Hash([]byte("AuthorizationCanceled(address,bytes32)"))
+	selectorBalanceOf          = string(evm.Keccak256([]byte("balanceOf(address)"))[:4])
+	selectorAuthorizationState = string(evm.Keccak256([]byte("authorizationState(address,bytes32)"))[:4])
 )
 
 type header struct {
-	Number    hexutil.Uint64 `json:"number"`
-	Timestamp hexutil.Uint64 `json:"timestamp"`
+	Number    evm.Uint64 `json:"number"`
+	Timestamp evm.Uint64 `json:"timestamp"`
 }
 
 type event struct {
-	Address         common.Address `json:"address"`
-	Topics          []common.Hash  `json:"topics"`
-	Data            hexutil.Bytes  `json:"data"`
-	BlockNumber     hexutil.Uint64 `json:"blockNumber"`
-	TransactionHash common.Hash    `json:"transactionHash"`
-	LogIndex        hexutil.Uint64 `json:"logIndex"`
-	Removed         bool           `json:"removed"`
+	Address         evm.Address `json:"address"`
+	Topics          []evm.Hash  `json:"topics"`
+	Data            evm.Bytes   `json:"data"`
+	BlockNumber     evm.Uint64  `json:"blockNumber"`
+	TransactionHash evm.Hash    `json:"transactionHash"`
+	LogIndex        evm.Uint64  `json:"logIndex"`
+	Removed         bool        `json:"removed"`
 }
 
 type transactionReceipt struct {
-	TransactionHash common.Hash    `json:"transactionHash"`
-	BlockNumber     hexutil.Uint64 `json:"blockNumber"`
-	Status          hexutil.Uint64 `json:"status"`
-	Logs            []event        `json:"logs"`
+	TransactionHash evm.Hash   `json:"transactionHash"`
+	BlockNumber     evm.Uint64 `json:"blockNumber"`
+	Status          evm.Uint64 `json:"status"`
+	Logs            []event    `json:"logs"`
 }
 
-// ChainId is eth_chainId.
-func (c chain) ChainId() hexutil.Uint64 { return hexutil.Uint64(token.ChainID) }
-
-// BlockNumber is eth_blockNumber.
-func (c chain) BlockNumber() hexutil.Uint64 {
+// newestBlock is eth_blockNumber.
+func (c chain) newestBlock() evm.Uint64 {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
-	return hexutil.Uint64(c.ledger.tip())
+	return evm.Uint64(c.ledger.tip())
 }
 
-// GetBlockByNumber is eth_getBlockByNumber: null for a block that is not there yet.
-func (c chain) GetBlockByNumber(number rpc.BlockNumber, _ bool) *header {
+// block is eth_getBlockByNumber: null for a block that is not there yet.
+func (c chain) block(number evm.BlockNumber) *header {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
 	at, ok := c.ledger.blockNumber(number)
 	if !ok {
 		return nil
 	}
-	return &header{hexutil.Uint64(at), hexutil.Uint64(c.ledger.blockTime(at))}
+	return &header{evm.Uint64(at), evm.Uint64(c.ledger.blockTime(at))}
 }
 
-// GetCode is eth_getCode: only the token has any.
-func (c chain) GetCode(address common.Address, _ rpc.BlockNumber) hexutil.Bytes {
+// code is eth_getCode: only the token has any.
+func (c chain) code(address evm.Address) evm.Bytes {
 	if address != tokenAddress {
-		return hexutil.Bytes{}
+		return evm.Bytes{}
 	}
-	return hexutil.Bytes{0xfe} // an instruction that always fails; nothing is executed here
+	return evm.Bytes{0xfe} // an instruction that always fails; nothing is executed here
 }
 
 // message is what eth_call is asked; clients use either of the two names.
 type message struct {
-	To    common.Address `json:"to"`
-	Data  hexutil.Bytes  `json:"data"`
-	Input hexutil.Bytes  `json:"input"`
+	To    evm.Address `json:"to"`
+	Data  evm.Bytes   `json:"data"`
+	Input evm.Bytes   `json:"input"`
 }
 
-// Call is eth_call.
-func (c chain) Call(call message, number rpc.BlockNumber) (hexutil.Bytes, error) {
+// call is eth_call.
+func (c chain) call(call message, number evm.BlockNumber) (evm.Bytes, error) {
 	input := string(slices.Concat(call.Data, call.Input))
 	if call.To != tokenAddress {
-		return hexutil.Bytes{}, nil // nobody at home
+		return evm.Bytes{}, nil // nobody at home
 	}
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
@@ -117,13 +205,13 @@ func (c chain) Call(call message, number rpc.BlockNumber) (hexutil.Bytes, error)
 	if !ok {
 		return nil, errors.New("header not found")
 	}
-	address := func() string { return hexutil.Encode([]byte(input[16:36])) }
+	address := func() string { return "0x" + hex.EncodeToString([]byte(input[16:36])) }
 	var answer uint64
 	switch {
 	case strings.HasPrefix(input, selectorBalanceOf) && len(input) == 36:
 		answer = c.ledger.balanceAt(address(), at)
 	case strings.HasPrefix(input, selectorAuthorizationState) && len(input) == 68:
-		closed, ok := c.ledger.closed[authorization{address(), hexutil.Encode([]byte(input[36:]))}]
+		closed, ok := c.ledger.closed[authorization{address(), "0x" + hex.EncodeToString([]byte(input[36:]))}]
 		if ok && closed <= at {
 			answer = 1
 		}
@@ -135,19 +223,19 @@ func (c chain) Call(call message, number rpc.BlockNumber) (hexutil.Bytes, error)
 
 // logFilter is what eth_getLogs is asked. Each of the topics is null, one, or several of which one must be there.
 type logFilter struct {
-	Address   common.Address  `json:"address"`
-	FromBlock rpc.BlockNumber `json:"fromBlock"`
-	ToBlock   rpc.BlockNumber `json:"toBlock"`
+	Address   evm.Address     `json:"address"`
+	FromBlock evm.BlockNumber `json:"fromBlock"`
+	ToBlock   evm.BlockNumber `json:"toBlock"`
 	Topics    []topicSet      `json:"topics"`
 }
 
-type topicSet []common.Hash
+type topicSet []evm.Hash
 
 // UnmarshalJSON reads null, a string or an array of strings.
 func (t *topicSet) UnmarshalJSON(data []byte) error {
-	var one *common.Hash
+	var one *evm.Hash
 	if json.Unmarshal(data, &one) != nil {
-		return json.Unmarshal(data, (*[]common.Hash)(t))
+		return json.Unmarshal(data, (*[]evm.Hash)(t))
 	}
 	if one != nil {
 		*t = topicSet{*one}
@@ -164,8 +252,8 @@ func (f logFilter) wants(e event) bool {
 	return true
 }
 
-// GetLogs is eth_getLogs.
-func (c chain) GetLogs(filter logFilter) ([]event, error) {
+// logs is eth_getLogs.
+func (c chain) logs(filter logFilter) ([]event, error) {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
 	from, ok := c.ledger.blockNumber(filter.FromBlock)
@@ -190,15 +278,15 @@ func (c chain) GetLogs(filter logFilter) ([]event, error) {
 	return found, nil
 }
 
-// GetTransactionReceipt is eth_getTransactionReceipt: null for a transaction that never was.
-func (c chain) GetTransactionReceipt(hash common.Hash) *transactionReceipt {
+// receipt is eth_getTransactionReceipt: null for a transaction that never was.
+func (c chain) receipt(hash evm.Hash) *transactionReceipt {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
 	var receipt *transactionReceipt
 	for i, r := range c.ledger.records {
 		if at := i + 1; r.hash(at) == hash {
 			if receipt == nil {
-				receipt = &transactionReceipt{TransactionHash: hash, BlockNumber: hexutil.Uint64(at), Status: 1}
+				receipt = &transactionReceipt{TransactionHash: hash, BlockNumber: evm.Uint64(at), Status: 1}
 			}
 			receipt.Logs = append(receipt.Logs, c.ledger.events(at)...)
 		}
@@ -217,9 +305,9 @@ func (l *Ledger) tip() int {
 }
 
 // blockNumber resolves a number or a name; false if there is no such block yet.
-func (l *Ledger) blockNumber(number rpc.BlockNumber) (int, bool) {
+func (l *Ledger) blockNumber(number evm.BlockNumber) (int, bool) {
 	switch {
-	case number == rpc.EarliestBlockNumber:
+	case number == evm.EarliestBlock:
 		return 0, true
 	case number < 0: // latest, and the others that are the same here
 		return l.tip(), true
@@ -251,20 +339,20 @@ func (l *Ledger) balanceAt(address string, at int) uint64 {
 }
 
 // hash is the transaction of the record that is block at.
-func (r record) hash(at int) common.Hash {
+func (r record) hash(at int) evm.Hash {
 	if r.Transaction == "" {
-		return crypto.Keccak256Hash(fmt.Appendf(nil, "%s %s %d", NetworkID, r.Kind, at))
+		return evm.Keccak256Hash(fmt.Appendf(nil, "%s %s %d", NetworkID, r.Kind, at))
 	}
-	return common.HexToHash(r.Transaction)
+	return evm.HexToHash(r.Transaction)
 }
 
 // events are what the token contract would have left in a block, in EIP-3009's order.
 func (l *Ledger) events(at int) []event {
 	r := l.records[at-1]
-	authorized := func(topic common.Hash) event {
-		return event{Topics: []common.Hash{topic, addressTopic(r.From), common.HexToHash(r.Nonce)}, Data: hexutil.Bytes{}}
+	authorized := func(topic evm.Hash) event {
+		return event{Topics: []evm.Hash{topic, addressTopic(r.From), evm.HexToHash(r.Nonce)}, Data: evm.Bytes{}}
 	}
-	moved := event{Topics: []common.Hash{topicTransfer, addressTopic(r.From), addressTopic(r.To)}, Data: wordOf(r.Amount)}
+	moved := event{Topics: []evm.Hash{topicTransfer, addressTopic(r.From), addressTopic(r.To)}, Data: wordOf(r.Amount)}
 	var events []event
 	switch r.Kind {
 	case kindMint: // from address 0, as tokens have it
@@ -276,15 +364,15 @@ func (l *Ledger) events(at int) []event {
 	}
 	for i := range events {
 		events[i].Address = tokenAddress
-		events[i].BlockNumber, events[i].TransactionHash, events[i].LogIndex = hexutil.Uint64(at), r.hash(at), hexutil.Uint64(i)
+		events[i].BlockNumber, events[i].TransactionHash, events[i].LogIndex = evm.Uint64(at), r.hash(at), evm.Uint64(i)
 	}
 	return events
 }
 
-func addressTopic(address string) common.Hash {
-	return common.BytesToHash(common.HexToAddress(address).Bytes())
+func addressTopic(address string) evm.Hash {
+	return evm.HexToAddress(address).Word()
 }
 
-func wordOf(number uint64) hexutil.Bytes {
-	return binary.BigEndian.AppendUint64(make([]byte, common.HashLength-8), number)
+func wordOf(number uint64) evm.Bytes {
+	return binary.BigEndian.AppendUint64(make([]byte, evm.HashLength-8), number)
 }

@@ -248,9 +248,19 @@ func TestOddCalls(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"` + token.Asset + `"},"latest"]}`:                                  `"error"`,
 		`{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"address":"` + Payee + `","fromBlock":"0x0","toBlock":"latest"}]}`:    `"result":[]`,
 		`{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"address":"` + token.Asset + `","fromBlock":"0x9","toBlock":"0xa"}]}`: `"error"`,
-		used + `"0x0"]}`: `0000"`,
-		used + `"0x1"]}`: `0001"`,
-		`junk`:           `"error"`,
+		used + `"0x0"]}`:                  `0000"`,
+		used + `"0x1"]}`:                  `0001"`,
+		used + `"latest"]}`:               `0001"`,
+		used + `"0x99"]}`:                 `"code":-32000,"message":"header not found"`,
+		used[:len(used)-1] + `]}`:         `"code":-32602`, // a parameter is missing
+		`junk`:                            `"code":-32700`,
+		`[]`:                              `"code":-32600`,
+		`{"id":1,"method":"eth_chainId"}`: `"code":-32600`,
+		`{"jsonrpc":"2.0","id":"a","method":"eth_chainId"}`:                                                  `{"jsonrpc":"2.0","id":"a","result":"0x14a34"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}`:                                        `{"jsonrpc":"2.0","id":1,"result":"0x14a34"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[1]}`:                                       `"code":-32602`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":[null,false]}`:                     `"code":-32602`,
+		`[{"jsonrpc":"2.0","id":1,"method":"eth_chainId"},{"jsonrpc":"2.0","id":2,"method":"eth_gasPrice"}]`: `[{"jsonrpc":"2.0","id":1,"result":"0x14a34"},{"jsonrpc":"2.0","id":2,"error":{"code":-32601`,
 	} {
 		response, err := http.Post(server.URL+"/rpc", "application/json", strings.NewReader(body))
 		if err != nil {

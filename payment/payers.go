@@ -3,8 +3,9 @@ package payment
 import (
 	"time"
 
-	"github.com/ethereum/go-ethereum/common"
 	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 const (
@@ -14,24 +15,24 @@ const (
 
 // payers caches which wallets settled a payment in the last ten minutes. They have proved that they hold funds.
 type payers struct {
-	until *lru.Cache[common.Address, time.Time]
+	until *lru.Cache[evm.Address, time.Time]
 }
 
 func newPayers() *payers {
-	until, _ := lru.New[common.Address, time.Time](maxPayers) // fails for sizes below 1
+	until, _ := lru.New[evm.Address, time.Time](maxPayers) // fails for sizes below 1
 	return &payers{until}
 }
 
 // settled records that a payment of the wallet settled.
 func (p *payers) settled(wallet string) {
-	p.until.Add(common.HexToAddress(wallet), time.Now().Add(paidFor))
+	p.until.Add(evm.HexToAddress(wallet), time.Now().Add(paidFor))
 }
 
 // refused records that a payment of the wallet did not settle, so that its balance is checked before the next one.
-func (p *payers) refused(wallet string) { p.until.Remove(common.HexToAddress(wallet)) }
+func (p *payers) refused(wallet string) { p.until.Remove(evm.HexToAddress(wallet)) }
 
 // settledLately tells whether a payment of the wallet settled in the last ten minutes, as far as this server knows.
 func (p *payers) settledLately(wallet string) bool {
-	until, ok := p.until.Get(common.HexToAddress(wallet))
+	until, ok := p.until.Get(evm.HexToAddress(wallet))
 	return ok && time.Now().Before(until)
 }

@@ -8,13 +8,13 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ethereum/go-ethereum/common"
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/labstack/echo/v4"
 	"golang.org/x/time/rate"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // Limits bound what callers that do not pay may use. A zero field has the value of DefaultLimits.
@@ -148,7 +148,7 @@ type rateLimits struct {
 // walletAt is a wallet at a client address. A settled authorization is public and can be replayed by anybody. A replay
 // from another address must not use up the tokens of the wallet's owner.
 type walletAt struct {
-	wallet  common.Address
+	wallet  evm.Address
 	address netip.Prefix
 }
 
@@ -235,7 +235,7 @@ func (s *Server) limitPayments(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		payer, wallet := &record.payment, record.attempt.Payer()
 		payer.checked = true
-		payer.wallet = walletAt{common.HexToAddress(wallet), payer.address}
+		payer.wallet = walletAt{evm.HexToAddress(wallet), payer.address}
 		if !record.attempt.Genuine() || !s.payments.PaidLately(wallet) {
 			payer.byAddress = true
 			if wait, empty := s.rates.addresses.empty(payer.address); empty {

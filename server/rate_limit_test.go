@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
-
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // withLimits runs the server with other limits.
@@ -190,7 +189,7 @@ func TestPayersAreServedBesideAnAttacker(t *testing.T) {
 	w.wantLimited("a price inquiry with a wrong key", w.call(http.MethodPost, send, "", "X-API-KEY", alice.key+"x"), "address")
 	w.wantLimited("a payment with a wrong key", pay(alice.wallet, "parley_x"), "address")
 	w.wantLimited("a malformed payment", w.call(http.MethodPost, send, `{}`, x402.HeaderPaymentSignature, "x"), "address")
-	forged, err := crypto.GenerateKey()
+	forged, err := evm.GenerateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +236,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 	}
 
 	w = newWorld(t, withLimits(server.Limits{Wallet: few(10)}))
-	poor, _ := crypto.GenerateKey()
+	poor, _ := evm.GenerateKey()
 	for i := range 10 {
 		if a := w.pay(poor, "/register/request_account", fmt.Sprintf(`{"requested_username":"name_%d"}`, i)); a.status != http.StatusPaymentRequired {
 			t.Fatalf("payment %d of an empty wallet: %v, want 402", i+1, a)

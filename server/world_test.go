@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
@@ -30,6 +29,7 @@ import (
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 func TestMain(m *testing.M) { storetest.Main(m) }
@@ -194,11 +194,11 @@ func (w *world) revenue() uint64 { return w.ledger.Balance(devnet.Payee) }
 // wallet makes a wallet with money.
 func (w *world) wallet(amount uint64) *ecdsa.PrivateKey {
 	w.t.Helper()
-	key, err := crypto.GenerateKey()
+	key, err := evm.GenerateKey()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.ledger.Mint(crypto.PubkeyToAddress(key.PublicKey).Hex(), amount); err != nil {
+	if err := w.ledger.Mint(evm.PubkeyToAddress(key.PublicKey).Hex(), amount); err != nil {
 		w.t.Fatal(err)
 	}
 	return key
@@ -326,7 +326,7 @@ type agent struct {
 func (w *world) agent(name string) *agent {
 	w.t.Helper()
 	a := &agent{w: w, name: name, wallet: w.wallet(1000 * dollar)}
-	payer, err := client.NewPayer(fmt.Sprintf("%x", crypto.FromECDSA(a.wallet)), client.Limits{PerCall: dollar, Total: 100 * dollar})
+	payer, err := client.NewPayer(fmt.Sprintf("%x", evm.FromECDSA(a.wallet)), client.Limits{PerCall: dollar, Total: 100 * dollar})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -449,4 +449,4 @@ func (w *world) admin(path string) string {
 	return fmt.Sprintf("%d %s", recorder.Code, recorder.Body)
 }
 
-func address(key *ecdsa.PrivateKey) string { return crypto.PubkeyToAddress(key.PublicKey).Hex() }
+func address(key *ecdsa.PrivateKey) string { return evm.PubkeyToAddress(key.PublicKey).Hex() }

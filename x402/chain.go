@@ -3,17 +3,14 @@ package x402
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
-	"github.com/ethereum/go-ethereum/common"
-	"github.com/ethereum/go-ethereum/common/hexutil"
-	"github.com/ethereum/go-ethereum/rpc"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 const (
@@ -31,12 +28,12 @@ const (
 
 // What the token contract is asked, and the events that it leaves (ERC-20, EIP-3009).
 var (
-	selectorBalanceOf          = hexutil.MustDecode("0x70a08231")
-	selectorAuthorizationState = hexutil.MustDecode("0xe94a0102")
+	selectorBalanceOf          = []byte{0x70, 0xa0, 0x82, 0x31}
+	selectorAuthorizationState = []byte{0xe9, 0x4a, 0x01, 0x02}
 
-	topicTransfer              = common.HexToHash("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef")
-	topicAuthorizationUsed     = common.HexToHash("0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5")
-	topicAuthorizationCanceled = common.HexToHash("0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81")
+	topicTransfer              = evm.HexToHash("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef")
+	topicAuthorizationUsed     = evm.HexToHash("0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5")
+	topicAuthorizationCanceled = evm.HexToHash("0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81")
 )
 
 // Chain reads an EVM chain over JSON-RPC; public endpoints will do. It is safe for concurrent use once its fields are
@@ -86,14 +83,14 @@ type UsedAuthorization struct {
 
 // ChainID returns the number in the chain's CAIP-2 id.
 func (c *Chain) ChainID(ctx context.Context) (uint64, error) {
-	var id hexutil.Uint64
+	var id evm.Uint64
 	err := c.call(ctx, &id, "eth_chainId")
 	return uint64(id), err
 }
 
 // Newest returns the newest block's number and time.
 func (c *Chain) Newest(ctx context.Context) (number uint64, at time.Time, err error) {
-	newest, err := c.block(ctx, rpc.LatestBlockNumber)
+	newest, err := c.block(ctx, evm.LatestBlock)
 	if err != nil {
 		return 0, time.Time{}, err
 	}
@@ -102,7 +99,7 @@ func (c *Chain) Newest(ctx context.Context) (number uint64, at time.Time, err er
 
 // BlockAt returns the number of the newest block that is not younger than at, and 0 if the whole chain is younger.
 func (c *Chain) BlockAt(ctx context.Context, at time.Time) (uint64, error) {
-	newest, err := c.block(ctx, rpc.LatestBlockNumber)
+	newest, err := c.block(ctx, evm.LatestBlock)
 	if err != nil {
 		return 0, err
 	}
@@ -129,7 +126,7 @@ func (c *Chain) blockAt(ctx context.Context, at time.Time, high *block) (uint64,
 		if !halve {
 			step = uint64(float64(gap) * float64(at.Sub(low.time())) / float64(high.time().Sub(low.time())))
 		}
-		middle, err := c.block(ctx, rpc.BlockNumber(uint64(low.Number)+min(max(step, 1), gap-1)))
+		middle, err := c.block(ctx, evm.BlockNumber(uint64(low.Number)+min(max(step, 1), gap-1)))
 		if err != nil {
 			return 0, err
 		}
@@ -144,16 +141,16 @@ func (c *Chain) blockAt(ctx context.Context, at time.Time, high *block) (uint64,
 
 // Balance returns what holder has of the token asset at the newest block.
 func (c *Chain) Balance(ctx context.Context, asset, holder string) (uint64, error) {
-	return c.balance(ctx, asset, holder, rpc.LatestBlockNumber)
+	return c.balance(ctx, asset, holder, evm.LatestBlock)
 }
 
 // BalanceAt returns what holder had of the token asset at the end of a block. Most endpoints remember this of the last
 // few minutes only and fail for older blocks.
 func (c *Chain) BalanceAt(ctx context.Context, asset, holder string, block uint64) (uint64, error) {
-	return c.balance(ctx, asset, holder, rpc.BlockNumber(block))
+	return c.balance(ctx, asset, holder, evm.BlockNumber(block))
 }
 
-func (c *Chain) balance(ctx context.Context, asset, holder string, at rpc.BlockNumber) (uint64, error) {
+func (c *Chain) balance(ctx context.Context, asset, holder string, at evm.BlockNumber) (uint64, error) {
 	if !isAddress(holder) {
 		return 0, fmt.Errorf("holder %q is not an address", holder)
 	}
@@ -169,8 +166,8 @@ func (c *Chain) HasCode(ctx context.Context, address string) (bool, error) {
 	if !isAddress(address) {
 		return false, fmt.Errorf("%q is not an address", address)
 	}
-	var code hexutil.Bytes
-	err := c.call(ctx, &code, "eth_getCode", common.HexToAddress(address), rpc.LatestBlockNumber)
+	var code evm.Bytes
+	err := c.call(ctx, &code, "eth_getCode", evm.HexToAddress(address), evm.LatestBlock)
 	return len(code) > 0, err
 }
 
@@ -181,25 +178,25 @@ func (c *Chain) Authorization(ctx context.Context, asset, authorizer, nonce stri
 	if !isAddress(authorizer) || !isHex(nonce, 32, 32) {
 		return AuthorizationState{}, errors.New("an authorization is named by an address and a nonce of 32 bytes")
 	}
-	newest, err := c.block(ctx, rpc.LatestBlockNumber)
+	newest, err := c.block(ctx, evm.LatestBlock)
 	if err != nil {
 		return AuthorizationState{}, err
 	}
 	// The state is asked of that very block, not of the latest: behind one URL stand many nodes, and one that lags
 	// would call open what its newer neighbour's time seems to have closed for good.
-	used, err := c.ask(ctx, asset, rpc.BlockNumber(newest.Number), selectorAuthorizationState, addressWord(authorizer), common.HexToHash(nonce))
+	used, err := c.ask(ctx, asset, evm.BlockNumber(newest.Number), selectorAuthorizationState, addressWord(authorizer), evm.HexToHash(nonce))
 	if err != nil {
 		return AuthorizationState{}, err
 	}
 	state := AuthorizationState{ChainTime: newest.time()}
-	if used == (common.Hash{}) {
+	if used == (evm.Hash{}) {
 		return state, nil
 	}
 	first, err := c.blockAt(ctx, since.Add(-sinceMargin), newest)
 	if err != nil {
 		return AuthorizationState{}, err
 	}
-	topics := []any{[]common.Hash{topicAuthorizationUsed, topicAuthorizationCanceled}, addressWord(authorizer), common.HexToHash(nonce)}
+	topics := []any{[]evm.Hash{topicAuthorizationUsed, topicAuthorizationCanceled}, addressWord(authorizer), evm.HexToHash(nonce)}
 	for log, err := range c.logs(ctx, asset, topics, first, uint64(newest.Number)) {
 		if err != nil {
 			return AuthorizationState{}, err
@@ -212,7 +209,7 @@ func (c *Chain) Authorization(ctx context.Context, asset, authorizer, nonce stri
 
 // closed completes the state by the event that ended the authorization.
 func (c *Chain) closed(ctx context.Context, asset string, event eventLog, state AuthorizationState) (AuthorizationState, error) {
-	mined, err := c.block(ctx, rpc.BlockNumber(event.BlockNumber))
+	mined, err := c.block(ctx, evm.BlockNumber(event.BlockNumber))
 	if err != nil {
 		return AuthorizationState{}, err
 	}
@@ -244,7 +241,7 @@ func (c *Chain) AuthorizationsIn(ctx context.Context, asset, transaction string)
 	var receipt *struct {
 		Logs []eventLog `json:"logs"`
 	}
-	if err := c.call(ctx, &receipt, "eth_getTransactionReceipt", common.HexToHash(transaction)); err != nil {
+	if err := c.call(ctx, &receipt, "eth_getTransactionReceipt", evm.HexToHash(transaction)); err != nil {
 		return nil, err
 	}
 	if receipt == nil {
@@ -254,7 +251,7 @@ func (c *Chain) AuthorizationsIn(ctx context.Context, asset, transaction string)
 	var open *eventLog // the authorization whose transfer has not come yet
 	for i, log := range receipt.Logs {
 		switch {
-		case log.Address != common.HexToAddress(asset):
+		case log.Address != evm.HexToAddress(asset):
 		case log.is(topicAuthorizationUsed):
 			open = &receipt.Logs[i]
 		case open != nil && log.is(topicTransfer) && log.Topics[1] == open.Topics[1]:
@@ -313,7 +310,7 @@ func (c *Chain) logs(ctx context.Context, asset string, topics []any, first, las
 			end := min(first+size-1, last)
 			var found []eventLog
 			err := c.call(ctx, &found, "eth_getLogs", map[string]any{
-				"address": common.HexToAddress(asset), "topics": topics, "fromBlock": hexutil.Uint64(first), "toBlock": hexutil.Uint64(end),
+				"address": evm.HexToAddress(asset), "topics": topics, "fromBlock": evm.Uint64(first), "toBlock": evm.Uint64(end),
 			})
 			if refused, ok := errors.AsType[*rpcRefusal](err); ok && refused.ofThisCall() && size > 1 {
 				size /= 2
@@ -324,7 +321,7 @@ func (c *Chain) logs(ctx context.Context, asset string, topics []any, first, las
 				return
 			}
 			for _, log := range found {
-				if log.Removed || log.Address != common.HexToAddress(asset) {
+				if log.Removed || log.Address != evm.HexToAddress(asset) {
 					continue
 				}
 				if len(log.Topics) != 3 { // three in each of the events that are asked for
@@ -341,26 +338,26 @@ func (c *Chain) logs(ctx context.Context, asset string, topics []any, first, las
 }
 
 // ask calls a view function of the token contract at a block and returns the one word that it answers.
-func (c *Chain) ask(ctx context.Context, asset string, at rpc.BlockNumber, selector []byte, arguments ...common.Hash) (common.Hash, error) {
+func (c *Chain) ask(ctx context.Context, asset string, at evm.BlockNumber, selector []byte, arguments ...evm.Hash) (evm.Hash, error) {
 	if !isAddress(asset) {
-		return common.Hash{}, fmt.Errorf("token contract %q is not an address", asset)
+		return evm.Hash{}, fmt.Errorf("token contract %q is not an address", asset)
 	}
-	input := append(hexutil.Bytes{}, selector...)
+	input := append(evm.Bytes{}, selector...)
 	for _, argument := range arguments {
 		input = append(input, argument[:]...)
 	}
-	var output hexutil.Bytes
-	call := map[string]any{"to": common.HexToAddress(asset), "data": input}
+	var output evm.Bytes
+	call := map[string]any{"to": evm.HexToAddress(asset), "data": input}
 	if err := c.call(ctx, &output, "eth_call", call, at); err != nil {
-		return common.Hash{}, err
+		return evm.Hash{}, err
 	}
-	if len(output) != common.HashLength { // nothing comes from an address without a contract
-		return common.Hash{}, fmt.Errorf("there is no token with authorizations (EIP-3009) at %s", asset)
+	if len(output) != evm.HashLength { // nothing comes from an address without a contract
+		return evm.Hash{}, fmt.Errorf("there is no token with authorizations (EIP-3009) at %s", asset)
 	}
-	return common.BytesToHash(output), nil
+	return evm.Hash(output), nil
 }
 
-func (c *Chain) block(ctx context.Context, number rpc.BlockNumber) (*block, error) {
+func (c *Chain) block(ctx context.Context, number evm.BlockNumber) (*block, error) {
 	var found *block
 	if err := c.call(ctx, &found, "eth_getBlockByNumber", number, false); err != nil {
 		return nil, err
@@ -390,98 +387,34 @@ func (c *Chain) call(ctx context.Context, result any, method string, params ...a
 	}
 }
 
-func (c *Chain) callOnce(ctx context.Context, result any, method string, params ...any) error {
-	parsed, err := url.Parse(c.URL)
-	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" {
-		return errors.New("the endpoint's URL is not an http:// or https:// one")
-	}
-	ctx, cancel := context.WithTimeout(ctx, chainTimeout)
-	defer cancel()
-	// Over HTTP a client has no connection of its own: it costs nothing and needs no end.
-	client, err := rpc.DialOptions(ctx, c.URL, rpc.WithHTTPClient(c.HTTPClient))
-	if err != nil {
-		return errors.New("the endpoint's URL is not an http:// or https:// one")
-	}
-	err = client.CallContext(ctx, result, method, params...)
-	if status, ok := errors.AsType[rpc.HTTPError](err); ok {
-		return &rpcRefusal{status: status.StatusCode}
-	}
-	if answered, ok := errors.AsType[rpc.Error](err); ok {
-		return &rpcRefusal{code: answered.ErrorCode(), message: answered.Error()}
-	}
-	if failed, ok := errors.AsType[*url.Error](err); ok {
-		return failed.Err // without the URL
-	}
-	return err
-}
-
-// rpcRefusal is what an endpoint answered instead of a result: an HTTP status, or JSON-RPC's code and message.
-type rpcRefusal struct {
-	status  int
-	code    int
-	message string
-}
-
-// Error quotes the message, cut to what fits in a line: endpoints explain their limits there.
-func (r *rpcRefusal) Error() string {
-	if r.status != 0 {
-		return fmt.Sprintf("status %d", r.status)
-	}
-	return fmt.Sprintf("error %d: %.200q", r.code, r.message)
-}
-
-// passes tells whether the same call may succeed soon: too many calls, or a node that does not have the newest block
-// yet.
-func (r *rpcRefusal) passes() bool {
-	switch {
-	case r.status != 0:
-		return r.status == http.StatusTooManyRequests || r.status >= http.StatusInternalServerError
-	case r.code == -32005 || r.code == -32016: // a limit is reached (EIP-1474); over the rate limit
-		return true
-	}
-	return (r.code == -32000 || r.code == -32001) && strings.Contains(r.message, "not found")
-}
-
-// ofThisCall tells whether the endpoint may have refused what was asked for, and not to serve at all. Every endpoint
-// says in its own way that a range of blocks is too wide.
-func (r *rpcRefusal) ofThisCall() bool {
-	switch r.status {
-	case 0:
-		return r.code != -32016 && r.code != -32601 // over the rate limit; no such method
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests:
-		return false
-	}
-	return r.status < http.StatusInternalServerError
-}
-
 // block is what is needed of a block's header.
 type block struct {
-	Number    hexutil.Uint64 `json:"number"`
-	Timestamp hexutil.Uint64 `json:"timestamp"`
+	Number    evm.Uint64 `json:"number"`
+	Timestamp evm.Uint64 `json:"timestamp"`
 }
 
 func (b *block) time() time.Time { return time.Unix(int64(b.Timestamp), 0).UTC() }
 
 // eventLog is an event that a contract left.
 type eventLog struct {
-	Address         common.Address `json:"address"`
-	Topics          []common.Hash  `json:"topics"`
-	Data            hexutil.Bytes  `json:"data"`
-	BlockNumber     hexutil.Uint64 `json:"blockNumber"`
-	TransactionHash common.Hash    `json:"transactionHash"`
-	LogIndex        hexutil.Uint64 `json:"logIndex"`
-	Removed         bool           `json:"removed"`
+	Address         evm.Address `json:"address"`
+	Topics          []evm.Hash  `json:"topics"`
+	Data            evm.Bytes   `json:"data"`
+	BlockNumber     evm.Uint64  `json:"blockNumber"`
+	TransactionHash evm.Hash    `json:"transactionHash"`
+	LogIndex        evm.Uint64  `json:"logIndex"`
+	Removed         bool        `json:"removed"`
 }
 
 // is tells whether the event is that one; all that are read here have two indexed members.
-func (l eventLog) is(topic common.Hash) bool { return len(l.Topics) == 3 && l.Topics[0] == topic }
+func (l eventLog) is(topic evm.Hash) bool { return len(l.Topics) == 3 && l.Topics[0] == topic }
 
 // transfer reads the event Transfer.
 func (l eventLog) transfer() (Transfer, error) {
-	if len(l.Data) != common.HashLength {
+	if len(l.Data) != evm.HashLength {
 		return Transfer{}, fmt.Errorf("the Transfer in transaction %s has no amount", l.TransactionHash)
 	}
-	amount, err := amountOf(common.BytesToHash(l.Data))
+	amount, err := amountOf(evm.Hash(l.Data))
 	return Transfer{
 		From: addressOf(l.Topics[1]), To: addressOf(l.Topics[2]), Amount: amount,
 		Transaction: l.TransactionHash.Hex(), Block: uint64(l.BlockNumber), LogIndex: uint64(l.LogIndex),
@@ -489,18 +422,19 @@ func (l eventLog) transfer() (Transfer, error) {
 }
 
 // addressWord is an address as the word that contracts take and topics hold.
-func addressWord(address string) common.Hash {
-	return common.BytesToHash(common.HexToAddress(address).Bytes())
+func addressWord(address string) evm.Hash {
+	return evm.HexToAddress(address).Word()
 }
 
-func addressOf(word common.Hash) string {
-	return hexutil.Encode(word[common.HashLength-common.AddressLength:])
+func addressOf(word evm.Hash) string {
+	address := word.Address()
+	return "0x" + hex.EncodeToString(address[:])
 }
 
 // amountOf reads an amount; no token worth paying with has more than 2^64-1 units.
-func amountOf(word common.Hash) (uint64, error) {
-	const high = common.HashLength - 8
-	if common.BytesToHash(word[:high]) != (common.Hash{}) {
+func amountOf(word evm.Hash) (uint64, error) {
+	const high = evm.HashLength - 8
+	if [high]byte(word[:high]) != [high]byte{} {
 		return 0, errors.New("an amount on the chain is larger than 2^64-1 atomic units")
 	}
 	return binary.BigEndian.Uint64(word[high:]), nil

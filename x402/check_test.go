@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/common"
-	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 func newChecker(t testing.TB) Checker {
@@ -43,8 +43,8 @@ func signed(t testing.TB, offer PaymentRequirements, now time.Time, change func(
 
 // highS returns the twin of a signature that mathematics accepts and token contracts refuse.
 func highS(signature string) string {
-	raw := common.FromHex(signature)
-	new(big.Int).Sub(crypto.S256().Params().N, new(big.Int).SetBytes(raw[32:64])).FillBytes(raw[32:64])
+	raw := fromHex(signature)
+	new(big.Int).Sub(evm.Order(), new(big.Int).SetBytes(raw[32:64])).FillBytes(raw[32:64])
 	raw[64] ^= 27 ^ 28
 	return hexString(raw)
 }
@@ -86,7 +86,7 @@ func TestCheck(t *testing.T) {
 		}, ReasonSignature},
 		{"in another's name", unchanged, func(p *PaymentPayload) { p.Payload.Authorization.From = vectorPayee }, ReasonSignature},
 		{"a bit flipped", unchanged, func(p *PaymentPayload) {
-			raw := common.FromHex(p.Payload.Signature)
+			raw := fromHex(p.Payload.Signature)
 			raw[3] ^= 8
 			p.Payload.Signature = hexString(raw)
 		}, ReasonSignature},

@@ -9,8 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ethereum/go-ethereum/common"
-	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // The reference's test vector: the key 0x01 repeated 32 times pays 0.005 USDC.
@@ -45,7 +44,7 @@ var vectors = []struct{ network, separator, digest, signature string }{
 
 func vectorKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := crypto.ToECDSA(bytes.Repeat([]byte{1}, 32))
+	key, err := evm.ToECDSA(bytes.Repeat([]byte{1}, 32))
 	if err != nil {
 		t.Fatalf("make the vector's key: %v", err)
 	}
@@ -70,6 +69,14 @@ func knownDomain(t testing.TB, id string) Domain {
 	return domain
 }
 
+func fromHex(digits string) []byte {
+	raw, err := hex.DecodeString(strings.TrimPrefix(digits, "0x"))
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
 func hexString(b []byte) string { return "0x" + hex.EncodeToString(b) }
 
 func TestTypeHashes(t *testing.T) {
@@ -86,7 +93,7 @@ func TestTypeHashes(t *testing.T) {
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	key := vectorKey(t)
-	if got := crypto.PubkeyToAddress(key.PublicKey).Hex(); got != vectorPayer {
+	if got := evm.PubkeyToAddress(key.PublicKey).Hex(); got != vectorPayer {
 		t.Fatalf("the vector's key has the address %s, want %s", got, vectorPayer)
 	}
 	for _, vector := range vectors {
@@ -121,10 +128,10 @@ func TestVectors(t *testing.T) {
 
 func TestRecover(t *testing.T) {
 	t.Parallel()
-	digest := [32]byte(common.FromHex(vectors[0].digest))
-	genuine := common.FromHex(vectors[0].signature)
+	digest := [32]byte(fromHex(vectors[0].digest))
+	genuine := fromHex(vectors[0].signature)
 	with := func(change func(s []byte) []byte) []byte { return change(slices.Clone(genuine)) }
-	order := crypto.S256().Params().N
+	order := evm.Order()
 	for _, test := range []struct {
 		name      string
 		signature []byte
@@ -169,8 +176,8 @@ func TestRecover(t *testing.T) {
 
 func TestHalfOrder(t *testing.T) {
 	t.Parallel()
-	want := new(big.Int).Rsh(crypto.S256().Params().N, 1)
-	if got := new(big.Int).SetBytes(halfOrder); got.Cmp(want) != 0 {
+	want := new(big.Int).Rsh(evm.Order(), 1)
+	if got := new(big.Int).SetBytes(halfOrder[:]); got.Cmp(want) != 0 {
 		t.Errorf("half the curve's order is %x, want %x", got, want)
 	}
 }
@@ -234,7 +241,7 @@ func BenchmarkTransferDigest(b *testing.B) {
 }
 
 func BenchmarkRecover(b *testing.B) {
-	digest := [32]byte(common.FromHex(vectors[0].digest))
+	digest := [32]byte(fromHex(vectors[0].digest))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := RecoverHex(digest, vectors[0].signature); err != nil {

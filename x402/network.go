@@ -6,8 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ethereum/go-ethereum/common"
-	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // The networks whose USDC is known here, as CAIP-2 chain ids.
@@ -79,11 +78,11 @@ func NewDomain(name, version string, chainID uint64, verifyingContract string) (
 	}
 	var encoded [5 * 32]byte
 	copy(encoded[0:], domainTypeHash[:])
-	copy(encoded[32:], crypto.Keccak256([]byte(name)))
-	copy(encoded[64:], crypto.Keccak256([]byte(version)))
+	copy(encoded[32:], evm.Keccak256([]byte(name)))
+	copy(encoded[64:], evm.Keccak256([]byte(version)))
 	binary.BigEndian.PutUint64(encoded[120:], chainID)
-	copy(encoded[140:], common.FromHex(verifyingContract))
-	return Domain{name, version, chainID, verifyingContract, crypto.Keccak256Hash(encoded[:])}, nil
+	putHex(encoded[140:], verifyingContract)
+	return Domain{name, version, chainID, verifyingContract, evm.Keccak256Hash(encoded[:])}, nil
 }
 
 // ParseChainID reads the number of an EVM chain from its CAIP-2 id: 8453 from "eip155:8453".

@@ -8,8 +8,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // Sign pays one offer of a 402 answer: it authorizes the transfer of exactly the offered amount, from now until
@@ -32,7 +33,7 @@ func Sign(key *ecdsa.PrivateKey, offer PaymentRequirements, resource *ResourceIn
 	var nonce [32]byte
 	_, _ = rand.Read(nonce[:]) // never fails: without randomness the program ends
 	authorization := Authorization{
-		From:  crypto.PubkeyToAddress(key.PublicKey).Hex(),
+		From:  evm.PubkeyToAddress(key.PublicKey).Hex(),
 		To:    offer.PayTo,
 		Value: offer.Amount,
 		// Not "now": chains and servers whose clocks lag ours would find it not yet valid.

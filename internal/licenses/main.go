@@ -1,0 +1,226 @@
+// Command licenses fails if a package that the module's programs, tests or tools are made of is under the GPL, the LGPL
+// or the AGPL, or if its licence is none of those known here. With -o it also writes the licence texts of what
+// cmd/parley links, which have to go with the program (make licenses).
+//
+// google/go-licenses does the same by likeness, but the module proxy has no version of it that is younger than 2021.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// platforms are what packages are listed for: files, and so imports, differ with the system and with cgo.
+var platforms = [][]string{
+	{"CGO_ENABLED=1"},
+	{"CGO_ENABLED=0"},
+	{"CGO_ENABLED=0", "GOOS=darwin", "GOARCH=arm64"},
+}
+
+// license names a licence by sentences of its text, in lower case and with single spaces. Those under which Parley may
+// link code come after those under which it may not: their texts are quoted by others.
+var licenses = []struct {
+	name      string
+	sentences []string
+	refused   bool
+}{
+	{"AGPL", []string{"gnu affero general public license version"}, true},
+	{"LGPL", []string{"gnu lesser general public license version"}, true},
+	{"LGPL", []string{"gnu library general public license version"}, true},
+	{"GPL", []string{"gnu general public license version"}, true},
+	{"Apache-2.0", []string{"apache license version 2.0", "terms and conditions for use, reproduction, and distribution"}, false},
+	{"MPL-2.0", []string{"mozilla public license, version 2.0 1. definitions"}, false},
+	{"BSD", []string{"redistribution and use in source and binary forms, with or without modification, are permitted", "this software is provided"}, false},
+	{"MIT", []string{"permission is hereby granted, free of charge, to any person obtaining a copy", "the software is provided \"as is\""}, false},
+	{"public domain", []string{"all these files have been put into the public domain. you can do whatever you want with these files"}, false},
+	{"ISC", []string{"permission to use, copy, modify, and/or distribute this software for any purpose with or without fee is hereby granted"}, false},
+	{"ISC", []string{"permission to use, copy, modify, and distribute this software for any purpose with or without fee is hereby granted"}, false},
+}
+
+// identify returns the licence of a text; "" if it is not known.
+func identify(text []byte) (name string, refused bool) {
+	words := strings.Join(strings.Fields(strings.ToLower(string(text))), " ")
+	for _, one := range licenses {
+		if !slices.ContainsFunc(one.sentences, func(sentence string) bool { return !strings.Contains(words, sentence) }) {
+			return one.name, one.refused
+		}
+	}
+	return "", false
+}
+
+// listed is what is needed of `go list -json`.
+type listed struct {
+	ImportPath string
+	Dir        string
+	Standard   bool
+	Module     *struct {
+		Path, Version, Dir string
+		Main               bool
+	}
+}
+
+// list returns the packages of patterns and all that they import, by folder.
+func list(ctx context.Context, environment []string, arguments ...string) (map[string]listed, error) {
+	command := exec.CommandContext(ctx, "go", append([]string{"list", "-deps", "-json=ImportPath,Dir,Standard,Module"}, arguments...)...)
+	command.Env = append(os.Environ(), environment...)
+	command.Stderr = os.Stderr
+	output, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list with %v: %w", environment, err)
+	}
+	packages := map[string]listed{}
+	for decoder := json.NewDecoder(strings.NewReader(string(output))); ; {
+		var one listed
+		err := decoder.Decode(&one)
+		if errors.Is(err, io.EOF) {
+			return packages, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read what go list says: %w", err)
+		}
+		if !one.Standard && one.Dir != "" && one.Module != nil {
+			packages[one.Dir] = one
+		}
+	}
+}
+
+// licenseFiles returns the files in a folder that hold a licence: LICENSE, COPYING and the like.
+func licenseFiles(dir string) []string { return files(dir, "LICENSE", "LICENCE", "COPYING") }
+
+// files returns the files in a folder, Go's apart, whose names begin so in any case.
+func files(dir string, beginnings ...string) []string {
+	var found []string
+	entries, _ := os.ReadDir(dir) // a folder that cannot be read has no licence, which is an error further on
+	for _, entry := range entries {
+		name := strings.ToUpper(entry.Name())
+		named := func(beginning string) bool { return strings.HasPrefix(name, beginning) }
+		if entry.Type().IsRegular() && filepath.Ext(name) != ".GO" && slices.ContainsFunc(beginnings, named) {
+			found = append(found, filepath.Join(dir, entry.Name()))
+		}
+	}
+	return found
+}
+
+// licensesOf returns the licences that a package is under: those in the nearest folder, from its own up to its module's,
+// that has any, and those of foreign code below it.
+func licensesOf(p listed) []string {
+	var found []string
+	for dir := p.Dir; len(found) == 0 && strings.HasPrefix(dir, p.Module.Dir); dir = filepath.Dir(dir) {
+		found = licenseFiles(dir)
+	}
+	if p.Module.Main && p.Dir != p.Module.Dir {
+		below, _ := os.ReadDir(p.Dir)
+		for _, entry := range below {
+			if entry.IsDir() {
+				found = append(found, licenseFiles(filepath.Join(p.Dir, entry.Name()))...)
+			}
+		}
+	}
+	return found
+}
+
+// check returns the licence of each package's files, and what is wrong with them.
+func check(packages map[string]listed) (texts map[string]string, problems []string) {
+	texts = map[string]string{}
+	for _, dir := range slices.Sorted(maps.Keys(packages)) {
+		p := packages[dir]
+		found := licensesOf(p)
+		if len(found) == 0 {
+			problems = append(problems, fmt.Sprintf("%s has no licence file", p.ImportPath))
+		}
+		for _, file := range found {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				problems = append(problems, fmt.Sprintf("%s: %v", p.ImportPath, err))
+				continue
+			}
+			name, refused := identify(text)
+			switch {
+			case name == "":
+				problems = append(problems, fmt.Sprintf("%s is under a licence that internal/licenses does not know: %s", p.ImportPath, file))
+			case refused:
+				problems = append(problems, fmt.Sprintf("%s is under the %s: %s", p.ImportPath, name, file))
+			}
+			texts[file] = name
+		}
+	}
+	return texts, problems
+}
+
+// write puts the licences of the packages and their modules' notices (Apache-2.0, section 4d), and Go's own licence, into
+// one file.
+func write(ctx context.Context, path string, packages map[string]listed) error {
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return fmt.Errorf("go env: %w", err)
+	}
+	titles := map[string]string{filepath.Join(strings.TrimSpace(string(root)), "LICENSE"): "The Go standard library"}
+	for _, p := range packages {
+		for _, file := range append(licensesOf(p), files(p.Module.Dir, "NOTICE")...) {
+			inside, err := filepath.Rel(p.Module.Dir, file)
+			if err != nil {
+				return err
+			}
+			titles[file] = strings.TrimSpace(p.Module.Path+" "+p.Module.Version) + ", " + filepath.ToSlash(inside)
+		}
+	}
+	var all strings.Builder
+	fmt.Fprintf(&all, "Parley links the works below. Their licences follow.\n")
+	for _, file := range slices.SortedFunc(maps.Keys(titles), func(a, b string) int { return strings.Compare(titles[a], titles[b]) }) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&all, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), titles[file], strings.TrimSpace(string(text)))
+	}
+	return os.WriteFile(path, []byte(all.String()), 0o644)
+}
+
+func run(ctx context.Context, tags, output string) error {
+	packages, linked := map[string]listed{}, map[string]listed{}
+	for _, platform := range platforms {
+		all, err := list(ctx, platform, "-test", "-tags", tags, "./...")
+		if err != nil {
+			return err
+		}
+		maps.Copy(packages, all)
+		parley, err := list(ctx, platform, "./cmd/parley")
+		if err != nil {
+			return err
+		}
+		maps.Copy(linked, parley)
+	}
+	texts, problems := check(packages)
+	if len(problems) > 0 {
+		return errors.New(strings.Join(problems, "\n"))
+	}
+	count := map[string]int{}
+	for _, name := range texts {
+		count[name]++
+	}
+	fmt.Printf("licences of %d packages: %v\n", len(packages), count)
+	if output == "" {
+		return nil
+	}
+	return write(ctx, output, linked)
+}
+
+func main() {
+	tags := flag.String("tags", "", "build tags, comma-separated, to list packages with")
+	output := flag.String("o", "", "file for the licence texts of what cmd/parley links")
+	flag.Parse()
+	if err := run(context.Background(), *tags, *output); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

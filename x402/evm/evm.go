@@ -1,0 +1,247 @@
+// Package evm has the few types and functions of Ethereum that x402 needs: addresses (EIP-55), Keccak-256, keys on
+// secp256k1, and the encodings of Ethereum's JSON-RPC (EIP-1474). Names are those of go-ethereum where both have one.
+// It links no code under the LGPL or the GPL.
+package evm
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/crypto/sha3"
+)
+
+// Lengths in bytes.
+const (
+	AddressLength = 20
+	HashLength    = 32
+)
+
+// Address is an account or a contract.
+type Address [AddressLength]byte
+
+// Hash is a 32-byte word: a Keccak-256 hash, an event's topic, or an argument or result of a contract.
+type Hash [HashLength]byte
+
+// HexToAddress reads 0x and 40 hex digits in any case, whose checksum it ignores. Anything else is the zero address, so
+// check first what others sent.
+func HexToAddress(s string) (a Address) {
+	_ = decodeFixed(a[:], s)
+	return a
+}
+
+// HexToHash reads 0x and 64 hex digits in any case. Anything else is the zero hash.
+func HexToHash(s string) (h Hash) {
+	_ = decodeFixed(h[:], s)
+	return h
+}
+
+// decodeFixed fills all of into, or none of it.
+func decodeFixed(into []byte, s string) error {
+	decoded, err := decode(s)
+	if err == nil && len(decoded) != len(into) {
+		err = fmt.Errorf("%d bytes, want %d", len(decoded), len(into))
+	}
+	if err == nil {
+		copy(into, decoded)
+	}
+	return err
+}
+
+func decode(s string) ([]byte, error) {
+	digits, ok := strings.CutPrefix(s, "0x")
+	if !ok {
+		return nil, errors.New("hex data without 0x")
+	}
+	decoded, err := hex.DecodeString(digits)
+	if err != nil {
+		return nil, errors.New("hex data with an odd number of digits, or with something else than digits")
+	}
+	return decoded, nil
+}
+
+// Hex is 0x and 40 hex digits with the checksum of EIP-55: a letter is a capital where the same digit of the hash of the
+// lower-case digits is 8 or more.
+func (a Address) Hex() string {
+	text := []byte(encode(a[:]))
+	hash := Keccak256Hash(text[2:])
+	for i := range text[2:] {
+		nibble := hash[i/2] >> 4
+		if i%2 == 1 {
+			nibble = hash[i/2] & 15
+		}
+		if c := &text[2+i]; *c >= 'a' && nibble >= 8 {
+			*c -= 'a' - 'A'
+		}
+	}
+	return string(text)
+}
+
+// String is the same as [Address.Hex].
+func (a Address) String() string { return a.Hex() }
+
+// Word is the address as contracts take it and topics hold it: 12 zero bytes, then the address.
+func (a Address) Word() (word Hash) {
+	copy(word[HashLength-AddressLength:], a[:])
+	return word
+}
+
+// Hex is 0x and 64 lower-case hex digits.
+func (h Hash) Hex() string { return encode(h[:]) }
+
+// String is the same as [Hash.Hex].
+func (h Hash) String() string { return h.Hex() }
+
+// Address is the last 20 bytes: the address in a word.
+func (h Hash) Address() Address { return Address(h[HashLength-AddressLength:]) }
+
+func encode(b []byte) string { return "0x" + hex.EncodeToString(b) }
+
+// MarshalText is 0x and lower-case hex digits.
+func (a Address) MarshalText() ([]byte, error) { return []byte(encode(a[:])), nil }
+
+// MarshalText is 0x and lower-case hex digits.
+func (h Hash) MarshalText() ([]byte, error) { return []byte(encode(h[:])), nil }
+
+// UnmarshalJSON takes a string of 0x and 40 hex digits in any case, and nothing else: null is an error, too.
+func (a *Address) UnmarshalJSON(data []byte) error { return unmarshalFixed(a[:], data) }
+
+// UnmarshalJSON takes a string of 0x and 64 hex digits in any case, and nothing else: null is an error, too.
+func (h *Hash) UnmarshalJSON(data []byte) error { return unmarshalFixed(h[:], data) }
+
+func unmarshalFixed(into, data []byte) error {
+	text, err := unquote(data)
+	if err != nil {
+		return err
+	}
+	return decodeFixed(into, text)
+}
+
+// unquote returns what stands in a JSON string. Hex has no characters to escape, so an escape is an error further on.
+func unquote(data []byte) (string, error) {
+	if len(data) < 2 || data[0] != '"' || data[len(data)-1] != '"' {
+		return "", errors.New("hex data is not a JSON string")
+	}
+	return string(data[1 : len(data)-1]), nil
+}
+
+// Bytes is data of any length; in JSON 0x and two hex digits for each byte.
+type Bytes []byte
+
+// MarshalText is 0x and lower-case hex digits.
+func (b Bytes) MarshalText() ([]byte, error) { return []byte(encode(b)), nil }
+
+// UnmarshalJSON takes a string of 0x and an even number of hex digits.
+func (b *Bytes) UnmarshalJSON(data []byte) error {
+	text, err := unquote(data)
+	if err != nil {
+		return err
+	}
+	*b, err = decode(text)
+	return err
+}
+
+// Uint64 is a number; in JSON a "quantity": 0x and hex digits without leading zeros.
+type Uint64 uint64
+
+// MarshalText is 0x and lower-case hex digits.
+func (n Uint64) MarshalText() ([]byte, error) {
+	return strconv.AppendUint([]byte("0x"), uint64(n), 16), nil
+}
+
+// UnmarshalJSON takes a string of 0x and hex digits of at most 64 bits without leading zeros, and "0x0".
+func (n *Uint64) UnmarshalJSON(data []byte) error {
+	text, err := unquote(data)
+	if err != nil {
+		return err
+	}
+	number, err := parseQuantity(text)
+	*n = Uint64(number)
+	return err
+}
+
+func parseQuantity(text string) (uint64, error) {
+	digits, ok := strings.CutPrefix(text, "0x")
+	number, err := strconv.ParseUint(digits, 16, 64)
+	if !ok || err != nil || digits[0] == '0' && len(digits) > 1 {
+		return 0, errors.New("a quantity is not 0x and hex digits of at most 64 bits without leading zeros")
+	}
+	return number, nil
+}
+
+// BlockNumber is a block's number, or one of the names below, which are negative.
+type BlockNumber int64
+
+// Names of blocks (EIP-1474, EIP-1898 and what Ethereum's proof of stake added).
+const (
+	LatestBlock    BlockNumber = -1
+	PendingBlock   BlockNumber = -2
+	SafeBlock      BlockNumber = -3
+	FinalizedBlock BlockNumber = -4
+	EarliestBlock  BlockNumber = -5
+)
+
+var blockNames = map[BlockNumber]string{
+	LatestBlock: "latest", PendingBlock: "pending", SafeBlock: "safe", FinalizedBlock: "finalized", EarliestBlock: "earliest",
+}
+
+// String is the name, or the number as a quantity.
+func (n BlockNumber) String() string {
+	if name, ok := blockNames[n]; ok {
+		return name
+	}
+	return "0x" + strconv.FormatUint(uint64(n), 16)
+}
+
+// MarshalText is the same as [BlockNumber.String].
+func (n BlockNumber) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// UnmarshalJSON takes a string with a name or a quantity below 2^63.
+func (n *BlockNumber) UnmarshalJSON(data []byte) error {
+	text, err := unquote(data)
+	if err != nil {
+		return err
+	}
+	for number, name := range blockNames {
+		if text == name {
+			*n = number
+			return nil
+		}
+	}
+	number, err := parseQuantity(text)
+	if err == nil && number > 1<<63-1 {
+		err = errors.New("the block number is above 2^63-1")
+	}
+	*n = BlockNumber(number)
+	return err
+}
+
+// keccakState is what x/crypto's hash can do besides: Read ends it without the copy that Sum makes.
+type keccakState interface {
+	hash.Hash
+	Read([]byte) (int, error)
+}
+
+var keccakStates = sync.Pool{New: func() any { return sha3.NewLegacyKeccak256().(keccakState) }}
+
+// Keccak256Hash is the Keccak-256 hash of the concatenated data: not SHA3-256, whose padding differs.
+func Keccak256Hash(data ...[]byte) (h Hash) {
+	state := keccakStates.Get().(keccakState)
+	state.Reset()
+	for _, part := range data {
+		_, _ = state.Write(part) // a hash never fails
+	}
+	_, _ = state.Read(h[:])
+	keccakStates.Put(state)
+	return h
+}
+
+// Keccak256 is [Keccak256Hash] as a slice.
+func Keccak256(data ...[]byte) []byte {
+	h := Keccak256Hash(data...)
+	return h[:]
+}

@@ -1,0 +1,134 @@
+package x402
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// maxRPCBytes bounds a response of the endpoint: an eth_getLogs of the most blocks that are asked for has a few MiB.
+const maxRPCBytes = 64 << 20
+
+// rpcRequest and rpcResponse are a call of JSON-RPC 2.0 and what comes back.
+//
+// By hand, because the libraries that are kept up do not serve here: creachadair/jrpc2 gives its HTTP requests no context
+// and hides the status code, sourcegraph/jsonrpc2 has no HTTP, and go-ethereum/rpc is under the LGPL.
+type rpcRequest struct {
+	Version string `json:"jsonrpc"`
+	ID      int    `json:"id"`
+	Method  string `json:"method"`
+	Params  []any  `json:"params,omitempty"`
+}
+
+type rpcResponse struct {
+	Result json.RawMessage `json:"result"`
+	Error  *struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// callOnce makes one attempt of a call. Its errors never hold the URL.
+func (c *Chain) callOnce(ctx context.Context, result any, method string, params ...any) error {
+	parsed, err := url.Parse(c.URL)
+	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" {
+		return errors.New("the endpoint's URL is not an http:// or https:// one")
+	}
+	body, err := json.Marshal(rpcRequest{"2.0", 1, method, params})
+	if err != nil {
+		return fmt.Errorf("encode the call: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, chainTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(body))
+	if err != nil {
+		return errors.New("the endpoint's URL is not an http:// or https:// one")
+	}
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("Content-Type", "application/json")
+	client := c.HTTPClient
+	if client == nil {
+		client = http.DefaultClient
+	}
+	response, err := client.Do(request)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return failed.Err // without the URL
+	}
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	return readRPC(response, result)
+}
+
+// readRPC reads the response to one call to its end, so that the connection can be used again.
+func readRPC(response *http.Response, result any) error {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxRPCBytes+1))
+	switch {
+	case response.StatusCode < 200 || response.StatusCode > 299:
+		return &rpcRefusal{status: response.StatusCode}
+	case err != nil:
+		return fmt.Errorf("read the response: %w", err)
+	case len(body) > maxRPCBytes:
+		return fmt.Errorf("the response has more than %d bytes", maxRPCBytes)
+	}
+	var answered rpcResponse
+	if err := json.Unmarshal(body, &answered); err != nil {
+		return fmt.Errorf("the response is not JSON-RPC: %w", err)
+	}
+	if answered.Error != nil {
+		return &rpcRefusal{code: answered.Error.Code, message: answered.Error.Message}
+	}
+	if len(answered.Result) == 0 {
+		return errors.New("the response has neither result nor error")
+	}
+	if err := json.Unmarshal(answered.Result, result); err != nil {
+		return fmt.Errorf("the result: %w", err)
+	}
+	return nil
+}
+
+// rpcRefusal is what an endpoint answered instead of a result: an HTTP status, or JSON-RPC's code and message.
+type rpcRefusal struct {
+	status  int
+	code    int
+	message string
+}
+
+// Error quotes the message, cut to what fits in a line: endpoints explain their limits there.
+func (r *rpcRefusal) Error() string {
+	if r.status != 0 {
+		return fmt.Sprintf("status %d", r.status)
+	}
+	return fmt.Sprintf("error %d: %.200q", r.code, r.message)
+}
+
+// passes tells whether the same call may succeed soon: too many calls, or a node that does not have the newest block
+// yet.
+func (r *rpcRefusal) passes() bool {
+	switch {
+	case r.status != 0:
+		return r.status == http.StatusTooManyRequests || r.status >= http.StatusInternalServerError
+	case r.code == -32005 || r.code == -32016: // a limit is reached (EIP-1474); over the rate limit
+		return true
+	}
+	return (r.code == -32000 || r.code == -32001) && strings.Contains(r.message, "not found")
+}
+
+// ofThisCall tells whether the endpoint may have refused what was asked for, and not to serve at all. Every endpoint
+// says in its own way that a range of blocks is too wide.
+func (r *rpcRefusal) ofThisCall() bool {
+	switch r.status {
+	case 0:
+		return r.code != -32016 && r.code != -32601 // over the rate limit; no such method
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests:
+		return false
+	}
+	return r.status < http.StatusInternalServerError
+}
