@@ -206,10 +206,11 @@ hostile: postgres attacked ## Attack servers at their defaults; memory, honest c
 attacked: ## Build bin/parley-attacked, the server with crash points that the attack suite starts
 	go build -tags crashpoints -o $(BIN)/parley-attacked ./cmd/parley
 
-# bin/bench -quick, once that is built, tries it out in about two minutes and writes nothing.
-bench: build postgres ## Measure Parley against pgbench with the same statements (bench/README.md), in 20 minutes
+# BENCH_ARGS=-quick takes two minutes; bench/README.md lists the arguments.
+bench: build postgres ## Compare Parley with pgbench running the same statements (bench/README.md): 20 minutes
 	go build -o $(BIN)/bench ./bench
-	$(BIN)/bench -parley $(BIN)/parley -report bench
+	$(BIN)/bench -parley $(BIN)/parley $(BENCH_ARGS) >$(BIN)/bench.md
+	@cat $(BIN)/bench.md
 
 allocs: postgres ## Fail if a micro-benchmark allocates more than bench/allocs.txt says
 	go run ./bench/allocs
