@@ -38,12 +38,16 @@ type report struct {
 	paidCalls   int64
 }
 
-// compare measures the sides in turn, several times, so that whatever changes on the machine changes all of them. It
-// returns the medians of each side.
+// compare measures the sides in turn, several times, so that whatever changes on the machine changes all of them. Every
+// second round is in reverse order, so that no side is always the first. It returns the medians of each side.
 func (r *report) compare(part, operation string, clients, rounds int, sides ...side) ([]result, error) {
 	c := comparison{part: part, operation: operation, clients: clients, sides: sides, rounds: make([][]result, len(sides))}
-	for range max(rounds, 1) {
-		for i, side := range sides {
+	for round := range max(rounds, 1) {
+		for i := range sides {
+			if round%2 == 1 {
+				i = len(sides) - 1 - i
+			}
+			side := sides[i]
 			seen, err := side.measure()
 			if err != nil {
 				return nil, fmt.Errorf("%s at %d clients, %s: %w", operation, clients, side.name, err)
