@@ -219,10 +219,11 @@ hostile: postgres attacked ## Attack servers with default settings; measure memo
 attacked: ## Build bin/parley-attacked, the server with crash points for attack and hostile
 	go build -tags crashpoints -o $(BIN)/parley-attacked ./cmd/parley
 
-# bin/bench -quick takes about two minutes and writes nothing.
-bench: build postgres ## Compare Parley with pgbench in 20 minutes (bench/README.md)
+# BENCH_ARGS=-quick takes two minutes; bench/README.md lists the arguments.
+bench: build postgres ## Compare Parley with pgbench running the same statements (bench/README.md): 20 minutes
 	go build -o $(BIN)/bench ./bench
-	$(BIN)/bench -parley $(BIN)/parley -report bench
+	$(BIN)/bench -parley $(BIN)/parley $(BENCH_ARGS) >$(BIN)/bench.md
+	@cat $(BIN)/bench.md
 
 allocs: postgres ## Fail if a micro-benchmark allocates more than in bench/allocs.txt
 	go run ./bench/allocs

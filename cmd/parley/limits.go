@@ -10,21 +10,21 @@ import (
 	"github.com/parley-chat/parley/server"
 )
 
-// limits bound what callers may cost that do not pay. The defaults are those of server.DefaultLimits, which dev uses.
+// limits are limits for calls without payment. The defaults are those of server.DefaultLimits.
 type limits struct {
-	AddressRate  float64 `env:"LIMIT_ADDRESS_RATE" default:"100" placeholder:"N" help:"Calls a second that one client address (an IPv4 address or an IPv6 /64) may make without paying (${default}). Paid calls are not counted."`
-	AddressBurst int     `env:"LIMIT_ADDRESS_BURST" default:"1000" placeholder:"N" help:"How many of them at once (${default})."`
-	AccountRate  float64 `env:"LIMIT_ACCOUNT_RATE" default:"20" placeholder:"N" help:"Calls a second of one account that end without a charge (${default})."`
-	AccountBurst int     `env:"LIMIT_ACCOUNT_BURST" default:"200" placeholder:"N" help:"How many of them at once (${default})."`
-	WalletRate   float64 `env:"LIMIT_WALLET_RATE" default:"20" placeholder:"N" help:"Calls a second with a payment of one wallet that end without a charge (${default})."`
-	WalletBurst  int     `env:"LIMIT_WALLET_BURST" default:"200" placeholder:"N" help:"How many of them at once (${default})."`
-	WrongTANs    int     `name:"wrong-tans" env:"LIMIT_WRONG_TANS" default:"5" placeholder:"N" help:"Wrong TANs of one wallet, and of one client address, in ten minutes (${default})."`
+	AddressRate  float64 `env:"LIMIT_ADDRESS_RATE" default:"100" placeholder:"N" help:"Calls per second without payment from one client address (an IPv4 address or an IPv6 /64) (${default}). Paid calls are not counted."`
+	AddressBurst int     `env:"LIMIT_ADDRESS_BURST" default:"1000" placeholder:"N" help:"Burst of these calls (${default})."`
+	AccountRate  float64 `env:"LIMIT_ACCOUNT_RATE" default:"20" placeholder:"N" help:"Calls per second of one account that end without a charge (${default})."`
+	AccountBurst int     `env:"LIMIT_ACCOUNT_BURST" default:"200" placeholder:"N" help:"Burst of these calls (${default})."`
+	WalletRate   float64 `env:"LIMIT_WALLET_RATE" default:"20" placeholder:"N" help:"Calls per second with a payment of one wallet that end without a charge (${default})."`
+	WalletBurst  int     `env:"LIMIT_WALLET_BURST" default:"200" placeholder:"N" help:"Burst of these calls (${default})."`
+	WrongTANs    int     `name:"wrong-tans" env:"LIMIT_WRONG_TANS" default:"5" placeholder:"N" help:"Wrong TANs per ten minutes of one wallet, and of one client address (${default})."`
 
-	Connections           int `env:"LIMIT_CONNECTIONS" default:"4096" placeholder:"N" help:"Open connections (${default}). Where there is no room, a new one takes the place of one without a request."`
-	ConnectionsPerAddress int `env:"LIMIT_CONNECTIONS_PER_ADDRESS" default:"1024" placeholder:"N" help:"Open connections of one client address (${default})."`
+	Connections           int `env:"LIMIT_CONNECTIONS" default:"4096" placeholder:"N" help:"Open connections (${default}). At the limit a new connection replaces an idle one."`
+	ConnectionsPerAddress int `env:"LIMIT_CONNECTIONS_PER_ADDRESS" default:"1024" placeholder:"N" help:"Open connections per client address (${default})."`
 }
 
-// config reads the limits and the trusted proxies, or names the settings that are none.
+// config reads the limits and the trusted proxies. The error lists all invalid settings.
 func (l limits) config(trusted []string) (server.Limits, error) {
 	var wrong []string
 	need := func(ok bool, text string) {

@@ -1,4 +1,4 @@
-// Command parley runs Parley: in production (serve, migrate), for developers (dev, devnet) and to be looked at (demo).
+// Command parley runs Parley: in production (serve, migrate), for developers (dev, devnet), and as a demonstration (demo).
 package main
 
 import (
@@ -13,20 +13,20 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// commands is the command line; each command is in the file of its name. Settings come from flags or from the
+// commands is the command line; each command has a file of its name. Settings come from flags or from the
 // environment variables that --help names.
 type commands struct {
 	Serve    serve    `cmd:"" help:"Run the server in production."`
-	Migrate  migrate  `cmd:"" help:"Bring the database's schema up to date."`
-	Seed     seed     `cmd:"" help:"Fill an empty database with agents, conversations and messages, to measure with."`
+	Migrate  migrate  `cmd:"" help:"Migrate the database's schema to this version."`
+	Seed     seed     `cmd:"" help:"Fill an empty database with agents, conversations and messages for measurements."`
 	Dev      dev      `cmd:"" help:"Run server, PostgreSQL and a play-money payment network in one process, for developers."`
-	Devnet   network  `cmd:"" help:"Run only the play-money payment network. Never for production."`
-	Demo     demo     `cmd:"" help:"Watch three agents walk through the whole interface, every call paid on a play-money network."`
-	Payments payments `cmd:"" help:"See, export, resolve and reconcile what was paid."`
+	Devnet   network  `cmd:"" help:"Run only the play-money payment network. Not for production."`
+	Demo     demo     `cmd:"" help:"Run three agents through the whole API, every call paid on a play-money network."`
+	Payments payments `cmd:"" help:"List, export, resolve and reconcile payments."`
 	Version  version  `cmd:"" help:"Print the version."`
 }
 
-// console is where a command talks to the person who started it.
+// console is the standard output and the standard error of a command.
 type console struct {
 	out, err io.Writer
 }

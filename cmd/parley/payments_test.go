@@ -299,7 +299,7 @@ func TestPaymentsResolve(t *testing.T) {
 		"two outcomes":         {[]string{settled.id, "--not-settled", "--settled=" + hash(1)}, "can't be used together"},
 		"half a hash":          {[]string{settled.id, "--settled=0xabc"}, "64 hex digits"},
 		"nothing":              {[]string{uuid.NewString(), "--not-settled"}, "no payment"},
-		"one at work":          {[]string{busy.id, "--not-settled"}, "a server is at it"},
+		"one at work":          {[]string{busy.id, "--not-settled"}, "a server is working on it"},
 		"one still in time":    {[]string{young.id, "--not-settled"}, "can still be settled until"},
 		"a delivered one":      {[]string{delivered.id, "--not-settled"}, "is delivered; only"},
 		"a delivered one, too": {[]string{delivered.id, "--settled=" + hash(1)}, "is delivered; only"},

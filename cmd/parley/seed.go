@@ -9,13 +9,13 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// seed fills an empty database with what a busy year would have left, for measurements.
+// seed fills an empty database with the data of a busy year, for measurements.
 type seed struct {
-	DatabaseURL   string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"An empty, migrated PostgreSQL database, as a postgres:// URL of its owner."`
-	Agents        int64  `default:"100000" help:"Agents; nobody has their API keys (${default})."`
-	Conversations int64  `default:"20000" help:"Private chats and group chats (${default})."`
-	Messages      int64  `default:"1000000" help:"Messages in all (${default})."`
-	Subscribers   int64  `default:"100000" help:"Subscribers of the one channel (${default})."`
+	DatabaseURL   string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"An empty, migrated PostgreSQL database, as a postgres:// URL with the user that owns it."`
+	Agents        int64  `default:"100000" help:"Number of agents; their API keys are unknown (${default})."`
+	Conversations int64  `default:"20000" help:"Number of private chats and group chats (${default})."`
+	Messages      int64  `default:"1000000" help:"Number of messages (${default})."`
+	Subscribers   int64  `default:"100000" help:"Number of subscribers of the only channel (${default})."`
 }
 
 func (s *seed) Run(ctx context.Context, to console) error {

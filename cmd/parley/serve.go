@@ -21,34 +21,34 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// serve is production: everything that concerns money is said by the operator, nothing is guessed.
+// serve runs in production. Settings that concern money have no defaults, except the network.
 type serve struct {
 	DatabaseURL    string   `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
-	Payee          string   `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that is paid."`
+	Payee          string   `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that receives the payments."`
 	FacilitatorURL string   `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles."`
 	Network        string   `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
 	Asset          string   `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
 	AssetName      string   `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
 	AssetVersion   string   `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
-	Listen         string   `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Where to listen."`
-	BaseURL        string   `env:"PARLEY_BASE_URL" placeholder:"URL" help:"How callers reach the server; in the contract and in every price. Needed unless it listens on loopback."`
-	RPCURL         string   `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain: it says what a wallet holds, and what became of a payment whose settlement was not answered. The play-money network has one at its path /rpc."`
-	AdminListen    string   `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Where to serve /metrics, /livez and /readyz; nowhere by default."`
-	TrustedProxies []string `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"The networks of the proxies in front of the server. X-Forwarded-For is read only behind them; without this setting all callers behind a proxy share one limit."`
+	Listen         string   `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Address on which to listen."`
+	BaseURL        string   `env:"PARLEY_BASE_URL" placeholder:"URL" help:"URL under which callers reach the server, in the contract and in payment requirements. Required unless the server listens on loopback."`
+	RPCURL         string   `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, for the balances of wallets and for payments whose settlement got no response. The play-money network has one at /rpc."`
+	AdminListen    string   `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for /metrics, /livez and /readyz; by default they are not served."`
+	TrustedProxies []string `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
 	Limits         limits   `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
-	LegacyX402     bool     `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read and new ones warn about."`
+	LegacyX402     bool     `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New ones warn about it."`
 	Skill          skill    `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
 }
 
-// skill is what GET /skill tells.
+// skill is the response of GET /skill.
 type skill struct {
-	Summary string `env:"SUMMARY" placeholder:"TEXT" help:"What GET /skill says the service does."`
-	HubURL  string `env:"HUB_URL" placeholder:"URL" help:"Where the agent skill is published."`
+	Summary string `env:"SUMMARY" placeholder:"TEXT" help:"What the service does, in GET /skill."`
+	HubURL  string `env:"HUB_URL" placeholder:"URL" help:"URL of the published agent skill."`
 	Npx     string `env:"NPX" placeholder:"COMMAND" help:"The command that installs it with npx."`
 	Cli     string `env:"CLI" placeholder:"COMMAND" help:"The command that installs it with another agent CLI."`
 }
 
-// config fills in this repository's skill where the operator says nothing else.
+// config uses this repository's skill for settings that are empty.
 func (s skill) config() server.Skill {
 	return server.Skill{
 		Summary:    cmp.Or(s.Summary, "Send and read messages between AI agents over a paid HTTP API (x402, USDC)."),
@@ -60,7 +60,7 @@ func (s skill) config() server.Skill {
 
 var address = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
 
-// config turns the settings into the server's, or says in one sentence all that is missing or wrong.
+// config converts the settings. The error lists all that are missing or invalid.
 func (s *serve) config() (server.Config, error) {
 	var missing []string
 	need := func(ok bool, text string) {
@@ -69,7 +69,7 @@ func (s *serve) config() (server.Config, error) {
 		}
 	}
 	need(s.DatabaseURL != "", "--database-url (PARLEY_DATABASE_URL), the PostgreSQL database")
-	need(address.MatchString(s.Payee), "--payee (PARLEY_PAYEE), the address 0x… that is paid")
+	need(address.MatchString(s.Payee), "--payee (PARLEY_PAYEE), the address 0x… that receives the payments")
 	need(isHTTP(s.FacilitatorURL), "--facilitator-url (PARLEY_FACILITATOR_URL), the http(s) address of the x402 facilitator")
 	network, known := x402.LookupNetwork(s.Network)
 	if !known || (s.Asset != "" && !strings.EqualFold(s.Asset, network.Asset)) {
@@ -110,7 +110,7 @@ func onLoopback(listen string) bool {
 
 // Run serves until it is told to stop.
 func (s *serve) Run(ctx context.Context, to console) error {
-	if os.Getenv("GOGC") == "" { // little lives long here: collected less often it takes some tens of megabytes more
+	if os.Getenv("GOGC") == "" { // few objects live long: less frequent collection takes some tens of megabytes more
 		debug.SetGCPercent(300)
 	}
 	config, err := s.config()
@@ -126,7 +126,7 @@ func (s *serve) Run(ctx context.Context, to console) error {
 	defer cancel()
 	pending, err := database.PendingMigrations(looking)
 	if err != nil {
-		return fmt.Errorf("the database does not answer as it should: %w", err)
+		return fmt.Errorf("check the database's schema: %w", err)
 	}
 	if pending {
 		return errors.New("the database's schema is older than this program: run parley migrate first")
@@ -160,8 +160,8 @@ func serveOn(ctx context.Context, listener, admin net.Listener, config server.Co
 	return parley.Serve(ctx, listener)
 }
 
-// facilitatorTransport keeps enough connections open for many settlements at once, and soon notices a machine that is
-// not there: callers are to know within two seconds.
+// facilitatorTransport keeps enough connections open for many concurrent settlements, and detects an unreachable host soon:
+// callers get a response within two seconds.
 func facilitatorTransport() *http.Transport {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 64

@@ -14,15 +14,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/reconcile"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
 // reconcile compares the books and returns what came out, and whether it counts as a failure.
-func (b *books) reconcile(args ...string) (comparison, error) {
+func (b *books) reconcile(args ...string) (*reconcile.Report, error) {
 	b.t.Helper()
 	out, failed := b.run(append([]string{"reconcile", "--json", "--rpc-url", b.rpcURL}, args...)...)
-	var c comparison
+	var c *reconcile.Report
 	if err := json.Unmarshal([]byte(out), &c); err != nil {
 		b.t.Fatalf("reconcile: %v, %v\n%s", err, failed, out)
 	}
@@ -33,7 +34,7 @@ func (b *books) reconcile(args ...string) (comparison, error) {
 }
 
 // told is a finding in short: its weight, its payment, and the beginning of its text.
-func told(findings []finding) []string {
+func told(findings []reconcile.Finding) []string {
 	var all []string
 	for _, one := range findings {
 		all = append(all, one.Weight+" "+one.Payment+" "+one.Text)
@@ -43,7 +44,7 @@ func told(findings []finding) []string {
 }
 
 // wantFindings compares by beginnings.
-func wantFindings(t *testing.T, c comparison, want ...string) {
+func wantFindings(t *testing.T, c *reconcile.Report, want ...string) {
 	t.Helper()
 	got := told(c.Findings)
 	slices.Sort(want)
@@ -136,47 +137,47 @@ func TestReconcileContradicts(t *testing.T) {
 	tx := func(n int) map[string]string { return map[string]string{"transaction": quote(hash(n))} }
 	for name, test := range map[string]struct {
 		books func(b *books) (entry, string) // the contradiction's payment and text
-		check func(c comparison) bool
+		check func(c *reconcile.Report) bool
 	}{
 		"delivered and never paid": {func(b *books) (entry, string) {
 			return b.enter(store.PaymentDelivered, 1, tx(2001)), "counts as paid, but its authorization is unused"
-		}, func(c comparison) bool { return c.Missing == 5000 }},
+		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
 		"undeliverable and never paid": {func(b *books) (entry, string) {
 			return b.enter(store.PaymentUndeliverable, 1, nil), "counts as paid, but its authorization is unused"
-		}, func(c comparison) bool { return c.Missing == 5000 }},
+		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
 		"delivered and cancelled": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentDelivered, 1, tx(2001))
 			if err := b.chain.Cancel(devnet.Accounts()[1].Address, e.nonce); err != nil {
 				b.t.Fatal(err)
 			}
 			return e, "counts as paid, but its authorization was cancelled"
-		}, func(c comparison) bool { return c.Missing == 5000 }},
+		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
 		"delivered and paid to somebody else": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentDelivered, 1, tx(2001))
 			b.mine(e, devnet.Accounts()[9].Address, 5000, hash(2001))
 			return e, "its authorization has paid 0.005000 to"
-		}, func(c comparison) bool { return c.Missing == 5000 }},
+		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
 		"delivered and paid in another transaction": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentDelivered, 1, tx(2001))
 			b.mine(e, devnet.Payee, 5000, hash(2002))
 			return e, "came in this transaction, but the ledger names " + hash(2001)
-		}, func(c comparison) bool { return c.Missing == 0 && c.Other == 0 }},
+		}, func(c *reconcile.Report) bool { return c.Missing == 0 && c.Other == 0 }},
 		"failed and paid": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentFailed, 1, nil)
 			b.mine(e, devnet.Payee, 5000, hash(2001))
 			return e, "counts as not paid, but the money came"
-		}, func(c comparison) bool { return c.Unpaid == 5000 && c.Other == 0 }},
+		}, func(c *reconcile.Report) bool { return c.Unpaid == 5000 && c.Other == 0 }},
 		"failed and paid, in a batch with an equal one that was delivered": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentFailed, 1, nil)
 			b.mine(e, devnet.Payee, 5000, hash(2001))
 			b.mine(b.enter(store.PaymentDelivered, 1, tx(2001)), devnet.Payee, 5000, hash(2001))
 			return e, "counts as not paid, but the money came"
-		}, func(c comparison) bool { return c.Unpaid == 5000 }},
+		}, func(c *reconcile.Report) bool { return c.Unpaid == 5000 }},
 		"one transfer for two payments": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentDelivered, 1, tx(2001))
 			b.mine(e, devnet.Payee, 5000, hash(2001))
 			return b.enter(store.PaymentDelivered, 1, tx(2001)), "counts as paid, but its authorization is unused"
-		}, func(c comparison) bool { return c.Missing == 5000 }},
+		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -230,7 +231,7 @@ func TestReconcileTerms(t *testing.T) {
 	wantError("no payments of this network", "--rpc-url", b.rpcURL, "--payee", devnet.Accounts()[0].Address)
 	wantError("connect", "--rpc-url", "http://127.0.0.1:1/the-key")
 	b.enter(store.PaymentDelivered, 0, map[string]string{"network": "'eip155:8453'"})
-	wantError("several terms; say which: --network eip155:8453 --asset "+b.asset, "--rpc-url", b.rpcURL)
+	wantError("several terms; choose one: --network eip155:8453 --asset "+b.asset, "--rpc-url", b.rpcURL)
 	wantError("serves chain 84532, but the payments are on eip155:8453", "--rpc-url", b.rpcURL, "--network=eip155:8453")
 	if c, failed := b.reconcile("--network", devnet.NetworkID, "--payee", devnet.Payee, "--asset", strings.ToUpper(b.asset)); failed != nil || c.Payments != 1 {
 		t.Errorf("with all terms: %v, %+v", failed, c)

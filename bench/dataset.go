@@ -1,0 +1,282 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"os/exec"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402/evm"
+)
+
+// agent is an account of the benchmark, with its API key and its wallet.
+type agent struct {
+	id     uuid.UUID
+	key    string
+	wallet *ecdsa.PrivateKey
+}
+
+const (
+	perRole  = 256 // agents of each role; many, so that requests of one account seldom meet
+	peers    = 4   // private chats of each writer
+	rooms    = 16  // seeded groups of each reader
+	behindBy = 12  // unread messages in each group of an agent that is behind
+
+	rareWord     = "zugvogel" // in rareMessages messages of the archive and nowhere else
+	rareMessages = 3
+)
+
+// dataset is one filled database, and the agents of the benchmark in it.
+type dataset struct {
+	*machine
+	name     string
+	program  string // the build that made the schema and serves the dataset
+	size     store.Seeding
+	pool     *pgxpool.Pool
+	writers  []agent // each has private chats, and all are members of one group
+	peers    [][]uuid.UUID
+	group    uuid.UUID
+	readers  []agent // have nothing unread
+	rooms    [][]uuid.UUID
+	behind   []agent // have more than a page of unread messages
+	archive  uuid.UUID
+	archived int64
+	texts    []string // of the messages that are sent
+}
+
+func (d *dataset) url() string { return d.postgres.URL(d.name) }
+
+// newDataset creates and fills a database for a build of Parley, which makes the schema. Statements here name only columns
+// that compared builds have in common.
+func newDataset(ctx context.Context, m *machine, name, program string, scale float64) (*dataset, error) {
+	d := &dataset{machine: m, name: name, program: program, size: size(scale), archived: int64(min(max(scale, 0.1), 1) * 100_000)}
+	server, err := pgx.Connect(ctx, m.postgres.URL("postgres"))
+	if err != nil {
+		return nil, err
+	}
+	defer server.Close(ctx)
+	if _, err := server.Exec(ctx, `CREATE DATABASE `+pgx.Identifier{name}.Sanitize()); err != nil {
+		return nil, err
+	}
+	if output, err := exec.CommandContext(ctx, program, "migrate", "--database-url", d.url()).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s migrate: %w: %s", program, err, output)
+	}
+	database, err := store.Open(ctx, d.url())
+	if err != nil {
+		return nil, err
+	}
+	defer database.Close()
+	if _, err := database.Seed(ctx, d.size, func(step string) { note("%s: seeding, %s", name, step) }); err != nil {
+		return nil, err
+	}
+	if d.pool, err = pgxpool.New(ctx, d.url()); err != nil {
+		return nil, err
+	}
+	m.datasets = append(m.datasets, d)
+	note("%s: the agents and chats of the benchmark", name)
+	return d, d.populate(ctx)
+}
+
+func (d *dataset) populate(ctx context.Context) error {
+	var err error
+	d.texts, err = column[string](ctx, d.pool, `SELECT content FROM messages WHERE char_length(content) BETWEEN 60 AND 200 ORDER BY id LIMIT $1`, texts)
+	if err != nil {
+		return err
+	}
+	if err := d.register(ctx); err != nil {
+		return fmt.Errorf("register agents: %w", err)
+	}
+	if d.group, err = d.createGroup(ctx, "the bench group", d.writers); err != nil {
+		return err
+	}
+	if d.archive, err = d.createGroup(ctx, "the archive", d.readers); err != nil {
+		return err
+	}
+	if err := d.fillArchive(ctx); err != nil {
+		return fmt.Errorf("fill the archive: %w", err)
+	}
+	if d.rooms, err = d.joinGroups(ctx, d.readers, 0); err != nil {
+		return err
+	}
+	if _, err := d.joinGroups(ctx, d.behind, behindBy); err != nil {
+		return err
+	}
+	_, err = d.pool.Exec(ctx, `VACUUM (ANALYZE)`)
+	return err
+}
+
+// register creates the agents and the writers' private chats over HTTP. These payments also give the ledger the
+// statistics of a server in use: for an empty ledger PostgreSQL plans scans, until autovacuum analyzes it.
+func (d *dataset) register(ctx context.Context) error {
+	others, err := column[uuid.UUID](ctx, d.pool, `SELECT id FROM agents ORDER BY md5(username) LIMIT $1`, perRole*peers)
+	if err != nil {
+		return err
+	}
+	if len(others) < perRole*peers {
+		return errors.New("too few agents were seeded")
+	}
+	server, err := d.serve(ctx)
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	d.writers, d.readers, d.behind = make([]agent, perRole), make([]agent, perRole), make([]agent, perRole)
+	registering, ctx := errgroup.WithContext(ctx)
+	registering.SetLimit(16)
+	for i := range perRole {
+		d.peers = append(d.peers, others[i*peers:(i+1)*peers])
+		registering.Go(func() (err error) {
+			d.writers[i], err = d.newAgent(ctx, server.url, fmt.Sprintf("bench_writer_%d", i), d.peers[i]...)
+			return err
+		})
+		registering.Go(func() (err error) {
+			d.readers[i], err = d.newAgent(ctx, server.url, fmt.Sprintf("bench_reader_%d", i))
+			return err
+		})
+		registering.Go(func() (err error) {
+			d.behind[i], err = d.newAgent(ctx, server.url, fmt.Sprintf("bench_behind_%d", i))
+			return err
+		})
+	}
+	return registering.Wait()
+}
+
+// newAgent creates an account with a funded wallet, and a private chat with each peer.
+func (d *dataset) newAgent(ctx context.Context, url, name string, peers ...uuid.UUID) (agent, error) {
+	wallet, err := evm.GenerateKey()
+	if err != nil {
+		return agent{}, err
+	}
+	if err := d.ledger.Mint(evm.PubkeyToAddress(wallet.PublicKey).Hex(), 1e12); err != nil {
+		return agent{}, err
+	}
+	payer, err := client.NewPayer(hex.EncodeToString(evm.FromECDSA(wallet)), client.Limits{PerCall: 1e7, Total: 1e8})
+	if err != nil {
+		return agent{}, err
+	}
+	a := agent{wallet: wallet}
+	api, err := client.NewClientWithResponses(url, client.WithHTTPClient(&http.Client{Transport: payer}),
+		client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error { r.Header.Set("X-API-KEY", a.key); return nil }))
+	if err != nil {
+		return agent{}, err
+	}
+	requested, err := api.RequestAccountWithResponse(ctx, client.RequestAccountRequest{RequestedUsername: name})
+	if err != nil || requested.JSON200 == nil || requested.JSON200.TAN == nil {
+		return agent{}, fmt.Errorf("request account: %w %+v", err, requested)
+	}
+	created, err := api.CreateAccountWithResponse(ctx, client.CreateAccountRequest{Username: name, TAN: *requested.JSON200.TAN, Description: "I measure."})
+	if err != nil || created.JSON200 == nil || created.JSON200.APIKey == nil {
+		return agent{}, fmt.Errorf("create account: %w %+v", err, created)
+	}
+	a.key = *created.JSON200.APIKey
+	for _, peer := range peers {
+		sent, err := api.SendPrivateMessageWithResponse(ctx, client.SendPrivateMessageRequest{RecipientAgentID: typeID("agent_", peer), Content: "Hello."})
+		if err != nil || sent.JSON200 == nil {
+			return agent{}, fmt.Errorf("send: %w %+v", err, sent)
+		}
+	}
+	return a, d.pool.QueryRow(ctx, `SELECT id FROM agents WHERE username = $1`, name).Scan(&a.id)
+}
+
+// createGroup creates a group with these members; the first is its admin. There are more than the API takes at once.
+func (d *dataset) createGroup(ctx context.Context, name string, members []agent) (uuid.UUID, error) {
+	id := uuid.Must(uuid.NewV7())
+	all := make([]uuid.UUID, len(members))
+	for i, member := range members {
+		all[i] = member.id
+	}
+	_, err := d.pool.Exec(ctx, `
+		WITH created AS (
+			INSERT INTO conversations (id, kind, name, description, admin_id, member_count, created_at)
+			VALUES ($1, 'group', $2, '', $3, cardinality($4::uuid[]), now()) RETURNING id
+		)
+		INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
+		SELECT created.id, agent_id, 'member', 0, 0, now() FROM created, unnest($4::uuid[]) agent_id`, id, name, members[0].id, all)
+	if err != nil {
+		return id, fmt.Errorf("create %s: %w", name, err)
+	}
+	return id, nil
+}
+
+// fillArchive copies the texts of seeded messages into the archive, and adds the rare word to a few.
+func (d *dataset) fillArchive(ctx context.Context) error {
+	_, err := d.pool.Exec(ctx, `
+		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
+		SELECT $1, number, gen_random_uuid(), $2, CASE WHEN number % ($3 / $4) = $3 / $4 / 2 THEN 'A ' || $5::text || ' over the harbour. ' ELSE '' END || content,
+			now() - ($3 - number) * interval '1 second'
+		FROM (SELECT row_number() OVER () AS number, content FROM (SELECT content FROM messages LIMIT $3) seeded) numbered`,
+		d.archive, d.readers[0].id, d.archived, rareMessages, rareWord)
+	if err != nil {
+		return err
+	}
+	_, err = d.pool.Exec(ctx, `
+		WITH bumped AS (
+			UPDATE conversations SET last_number = (SELECT count(*) FROM messages WHERE conversation_id = $1), last_message_at = now()
+			WHERE id = $1 RETURNING id, last_number
+		)
+		UPDATE memberships m SET read_number = last_number FROM bumped WHERE m.conversation_id = bumped.id`, d.archive)
+	return err
+}
+
+// joinGroups makes each agent a member of some of the seeded groups that have a page of messages, with so many unread in
+// each.
+func (d *dataset) joinGroups(ctx context.Context, agents []agent, unread int) ([][]uuid.UUID, error) {
+	long, err := column[uuid.UUID](ctx, d.pool, `SELECT id FROM conversations WHERE kind = 'group' AND last_number >= 60 AND id NOT IN ($1, $2) ORDER BY md5(id::text)`, d.group, d.archive)
+	if err != nil {
+		return nil, err
+	}
+	if len(long) < rooms {
+		return nil, errors.New("too few groups have a page of messages")
+	}
+	joined := make([][]uuid.UUID, len(agents))
+	var who, where []uuid.UUID
+	for i, agent := range agents {
+		for k := range rooms {
+			room := long[(i*rooms+k)%len(long)]
+			joined[i], who, where = append(joined[i], room), append(who, agent.id), append(where, room)
+		}
+	}
+	_, err = d.pool.Exec(ctx, `
+		WITH joined AS (
+			INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
+			SELECT c.id, j.agent_id, 'member', c.last_number - $3, 0, now()
+			FROM unnest($1::uuid[], $2::uuid[]) j (agent_id, conversation_id) JOIN conversations c ON c.id = j.conversation_id
+			RETURNING conversation_id
+		)
+		UPDATE conversations c SET member_count = member_count + j.n
+		FROM (SELECT conversation_id, count(*) AS n FROM joined GROUP BY conversation_id) j WHERE j.conversation_id = c.id`, who, where, unread)
+	if err != nil {
+		return nil, fmt.Errorf("join groups: %w", err)
+	}
+	return joined, nil
+}
+
+// column returns the only column of a query's rows.
+func column[T any](ctx context.Context, pool *pgxpool.Pool, query string, arguments ...any) ([]T, error) {
+	rows, err := pool.Query(ctx, query, arguments...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[T])
+}
+
+// typeID writes a UUID as the contract shows it (server/typeid.go).
+func typeID(prefix string, id uuid.UUID) string {
+	const digits, crockford = "0123456789abcdefghijklmnopqrstuv", "0123456789abcdefghjkmnpqrstvwxyz"
+	return prefix + strings.Map(func(r rune) rune { return rune(crockford[strings.IndexRune(digits, r)]) },
+		fmt.Sprintf("%026s", new(big.Int).SetBytes(id[:]).Text(32)))
+}

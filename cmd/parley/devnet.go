@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/parley-chat/parley/devnet"
+)
+
+// network runs only the play-money network, for use with a server that runs elsewhere.
+type network struct {
+	Listen string `default:"127.0.0.1:8403" help:"Address on which it listens (loopback only)."`
+	Data   string `default:".parley" help:"Folder of the play-money ledger, which survives restarts."`
+}
+
+func (n *network) Run(ctx context.Context, to console) (err error) {
+	ledger, err := openLedger(n.Data)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ledger.Close()) }()
+	listener, err := devnet.Listen(n.Listen)
+	if err != nil {
+		return err
+	}
+	stop := serveHTTP(ctx, listener, devnet.NewFacilitator(ledger))
+	defer stop()
+	fmt.Fprintln(to.err, devnet.Warning)
+	fmt.Fprintln(to.out, "ready", "http://"+listener.Addr().String())
+	<-ctx.Done()
+	return nil
+}
+
+func openLedger(data string) (*devnet.Ledger, error) {
+	if err := os.MkdirAll(data, 0o755); err != nil {
+		return nil, err
+	}
+	return devnet.OpenLedger(data)
+}
+
+// serveHTTP serves in the background; the returned function stops it.
+func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler) (stop func()) {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }()
+	return func() {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = server.Shutdown(stopping)
+	}
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"strings"
+
+	"github.com/parley-chat/parley/store"
+)
+
+type paymentsExport struct {
+	Ledger  ledger  `embed:""`
+	Filters filters `embed:""`
+	Format  string  `enum:"csv,json" default:"csv" help:"csv, with a header, or json, one object per line (${default})."`
+}
+
+func (p *paymentsExport) Run(ctx context.Context, to console) error {
+	database, err := p.Ledger.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	write := func(record store.PaymentRecord) error { return writeJSON(to.out, columns, record) }
+	out := csv.NewWriter(to.out)
+	if p.Format == "csv" {
+		var names []string
+		for _, column := range columns {
+			names = append(names, column.name)
+		}
+		if err := out.Write(names); err != nil {
+			return err
+		}
+		write = func(record store.PaymentRecord) error {
+			var cells []string
+			for _, column := range columns {
+				cells = append(cells, cell(column.of(record)))
+			}
+			return out.Write(cells)
+		}
+	}
+	for record, err := range database.PaymentRecords(ctx, p.Filters.filter()) {
+		if err != nil {
+			return err
+		}
+		if err := write(record); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// cell is a value for a spreadsheet, which runs text that begins like a formula. A facilitator's reason can.
+func cell(value any) string {
+	written := text(value)
+	if _, isText := value.(string); isText && written != "" && strings.ContainsRune("=+-@\t\r\n", rune(written[0])) {
+		return "'" + written
+	}
+	return written
+}

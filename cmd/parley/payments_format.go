@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// column is one value of a payment: a string, a number, or nil.
+type column struct {
+	name string
+	of   func(r store.PaymentRecord) any
+}
+
+// columns are the values of a payment that are shown, always in this order.
+var columns = []column{
+	{"id", func(r store.PaymentRecord) any { return r.ID.String() }},
+	{"created_at", func(r store.PaymentRecord) any { return timestamp(r.CreatedAt) }},
+	{"updated_at", func(r store.PaymentRecord) any { return timestamp(r.UpdatedAt) }},
+	{"state", func(r store.PaymentRecord) any { return r.State }},
+	{"operation", func(r store.PaymentRecord) any { return r.Operation }},
+	{"agent_id", func(r store.PaymentRecord) any {
+		if r.AgentID == nil {
+			return nil
+		}
+		return r.AgentID.String()
+	}},
+	{"payer", func(r store.PaymentRecord) any { return r.Payer }},
+	{"pay_to", func(r store.PaymentRecord) any { return r.PayTo }},
+	{"network", func(r store.PaymentRecord) any { return r.Network }},
+	{"asset", func(r store.PaymentRecord) any { return r.Asset }},
+	{"amount", func(r store.PaymentRecord) any { return r.Amount }},
+	{"amount_usd", func(r store.PaymentRecord) any { return usd(r.Amount) }},
+	{"transaction", func(r store.PaymentRecord) any { return r.Transaction }},
+	{"failure_reason", func(r store.PaymentRecord) any { return r.FailureReason }},
+	{"attempts", func(r store.PaymentRecord) any { return r.Attempts }},
+	{"nonce", func(r store.PaymentRecord) any { return r.Nonce }},
+	{"valid_before", func(r store.PaymentRecord) any { return timestamp(r.ValidBefore) }},
+	{"lease_until", func(r store.PaymentRecord) any { return timestamp(r.LeaseUntil) }},
+	{"x402_version", func(r store.PaymentRecord) any { return r.X402Version }},
+	{"scheme", func(r store.PaymentRecord) any { return r.Scheme }},
+	{"payment_identifier", func(r store.PaymentRecord) any {
+		if r.PaymentIdentifier == nil {
+			return nil
+		}
+		return *r.PaymentIdentifier
+	}},
+}
+
+func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// usd writes atomic units of USDC in dollars, with six digits.
+func usd(amount int64) string {
+	if amount < 0 {
+		return "-" + x402.FormatUSD(uint64(-amount))
+	}
+	return x402.FormatUSD(uint64(amount))
+}
+
+// text formats a column's value outside of JSON.
+func text(value any) string {
+	if value == nil {
+		return ""
+	}
+	return fmt.Sprint(value)
+}
+
+// printable replaces control characters in foreign text, such as a facilitator's reason: they could control the terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
+}
+
+// writeJSON writes a payment as one line.
+func writeJSON(to io.Writer, columns []column, record store.PaymentRecord) error {
+	line := []byte{'{'}
+	for i, column := range columns {
+		if i > 0 {
+			line = append(line, ',')
+		}
+		value, err := json.Marshal(column.of(record))
+		if err != nil {
+			return err
+		}
+		line = append(fmt.Appendf(line, "%q:", column.name), value...)
+	}
+	_, err := to.Write(append(line, '}', '\n'))
+	return err
+}
+
+// table aligns cells that are separated by tabs when it is flushed.
+func table(to io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(to, 0, 0, 2, ' ', 0) }

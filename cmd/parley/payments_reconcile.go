@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/parley-chat/parley/internal/reconcile"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// paymentsReconcile compares the ledger with the chain in both directions (internal/reconcile).
+type paymentsReconcile struct {
+	Ledger  ledger `embed:""`
+	RPCURL  string `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
+	Payee   string `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The payee's address; by default the ledger's, if it has only one."`
+	Network string `env:"PARLEY_NETWORK" placeholder:"eip155:N" help:"The chain, as CAIP-2; by default the ledger's, if it has only one."`
+	Asset   string `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the ledger's, if it has only one."`
+	Since   moment `placeholder:"TIME" help:"Compare only payments created at this time or later. A long period takes many calls to the endpoint."`
+	JSON    bool   `name:"json" help:"Write one JSON object instead of tables."`
+}
+
+func (p *paymentsReconcile) Run(ctx context.Context, to console) error {
+	if !isHTTP(p.RPCURL) {
+		return errors.New("cannot reconcile without --rpc-url (PARLEY_RPC_URL), an http(s) JSON-RPC endpoint of the chain")
+	}
+	database, err := p.Ledger.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	terms, err := p.terms(ctx, database)
+	if err != nil {
+		return err
+	}
+	report, err := reconcile.Compare(ctx, database, &x402.Chain{URL: p.RPCURL}, terms, p.Since.Time)
+	if err != nil {
+		return err
+	}
+	if p.JSON {
+		err = json.NewEncoder(to.out).Encode(report)
+	} else {
+		err = printReconciliation(to.out, report)
+	}
+	if err == nil && report.Contradictions+report.Unchecked > 0 {
+		err = fmt.Errorf("%d contradictions between ledger and chain, %d payments that the endpoint cannot check", report.Contradictions, report.Unchecked)
+	}
+	return err
+}
+
+// terms are the operator's settings; missing ones are those of the ledger, if it has only one set.
+func (p *paymentsReconcile) terms(ctx context.Context, database *store.Store) (store.PaymentTerms, error) {
+	all, err := database.PaymentTerms(ctx)
+	if err != nil {
+		return store.PaymentTerms{}, err
+	}
+	matches := func(given, has string) bool { return given == "" || strings.EqualFold(given, has) }
+	matching := slices.DeleteFunc(all, func(t store.PaymentTerms) bool {
+		return !matches(p.Network, t.Network) || !matches(p.Asset, t.Asset) || !matches(p.Payee, t.PayTo)
+	})
+	switch len(matching) {
+	case 0:
+		return store.PaymentTerms{}, errors.New("the ledger has no payments of this network, asset and payee")
+	case 1:
+		return matching[0], nil
+	}
+	var choice []string
+	for _, t := range matching {
+		choice = append(choice, fmt.Sprintf("--network %s --asset %s --payee %s", t.Network, t.Asset, t.PayTo))
+	}
+	return store.PaymentTerms{}, errors.New("the ledger has payments of several terms; choose one: " + strings.Join(choice, ", or "))
+}
+
+func printReconciliation(to io.Writer, r *reconcile.Report) error {
+	out := table(to)
+	fmt.Fprintf(out, "network\t%s\nasset\t%s\npayee\t%s\n", r.Network, r.Asset, r.Payee)
+	fmt.Fprintf(out, "blocks\t%d to %d, of %s\n\n", r.FromBlock, r.Block, timestamp(r.At))
+	fmt.Fprintf(out, "balance on the chain\t%s USD\n", usd(r.Balance))
+	fmt.Fprintf(out, "delivered and undeliverable\t%s USD in %d payments\n", usd(r.Ledger), r.Payments)
+	fmt.Fprintf(out, "difference\t%s USD\n", usd(r.Difference))
+	before := fmt.Sprintf("balance before block %d", r.FromBlock)
+	if !r.BeforeKnown {
+		before += " (calculated: the endpoint no longer knows it)"
+	}
+	for _, part := range []struct {
+		name   string
+		amount int64
+	}{
+		{before, r.Before}, {"came otherwise", r.Other}, {"for payments that are open", r.Open},
+		{"for payments that failed", r.Unpaid}, {"for payments created earlier or later", r.Beyond},
+		{"went out", -r.Left}, {fmt.Sprintf("missing up to block %d", r.Block), -r.Missing},
+	} {
+		if part.amount != 0 {
+			fmt.Fprintf(out, "  %s\t%s USD\n", part.name, usd(part.amount))
+		}
+	}
+	if len(r.Findings) == 0 {
+		fmt.Fprintln(out, "\nnothing to report")
+		return out.Flush()
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "\nFINDING\tPAYMENT\tSTATE\tPAYER\tUSD\tWHAT\tTRANSACTION")
+	for _, found := range r.Findings {
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			found.Weight, found.Payment, found.State, found.Payer, found.AmountUSD, printable(found.Text), found.Transaction)
+	}
+	return out.Flush()
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/store"
+)
+
+type paymentsResolve struct {
+	Ledger     ledger    `embed:""`
+	ID         uuid.UUID `arg:"" help:"The payment's id."`
+	Settled    string    `xor:"outcome" required:"" placeholder:"0x…" help:"The payment settled in this transaction. The server delivers the operation if it has not yet."`
+	NotSettled bool      `xor:"outcome" required:"" help:"The payment did not settle, and can no longer: it has failed."`
+}
+
+var transactionHash = regexp.MustCompile(`^0x[0-9a-fA-F]{64}$`)
+
+// notSettled is the reason in the response to the payer, in the form of a facilitator's reason.
+const notSettled = "not_settled"
+
+func (p *paymentsResolve) Run(ctx context.Context, to console) error {
+	if p.Settled != "" && !transactionHash.MatchString(p.Settled) {
+		return errors.New("--settled takes the hash of a transaction, 0x and 64 hex digits")
+	}
+	database, err := p.Ledger.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	record, err := findPayment(ctx, database, p.ID)
+	if err != nil {
+		return err
+	}
+	done := "closed as not settled"
+	if p.NotSettled {
+		// Until then whoever has the payment can still settle it, after it was marked as failed.
+		if time.Now().Before(record.ValidBefore) {
+			return fmt.Errorf("the payment can still be settled until %s: run this command again after that", timestamp(record.ValidBefore))
+		}
+		err = database.ResolveFailed(ctx, p.ID, notSettled)
+	} else {
+		done = "the server closes it with its next recovery run"
+		err = database.ResolveSettled(ctx, p.ID, strings.ToLower(p.Settled))
+	}
+	if errors.Is(err, store.ErrPaymentMoved) {
+		if record, err = findPayment(ctx, database, p.ID); err != nil {
+			return err
+		}
+		return fmt.Errorf("the payment is %s%s; only one that is unknown can be resolved", record.State, known(record))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(to.out, "payment %s: %s\n", p.ID, done)
+	return err
+}
+
+// known says why an open payment cannot be resolved.
+func known(record *store.PaymentRecord) string {
+	switch {
+	case !slices.Contains(openStates, record.State):
+		return ""
+	case record.Transaction != "":
+		return " and known to be settled in " + record.Transaction
+	}
+	return " and a server is working on it"
+}

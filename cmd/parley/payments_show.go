@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+)
+
+type paymentsShow struct {
+	Ledger ledger    `embed:""`
+	ID     uuid.UUID `arg:"" help:"The payment's id."`
+	JSON   bool      `name:"json" help:"Write one line of JSON."`
+}
+
+func (p *paymentsShow) Run(ctx context.Context, to console) error {
+	database, err := p.Ledger.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	record, err := findPayment(ctx, database, p.ID)
+	if err != nil {
+		return err
+	}
+	if p.JSON {
+		return writeJSON(to.out, columns, *record)
+	}
+	out := table(to.out)
+	for _, column := range columns {
+		fmt.Fprintf(out, "%s\t%s\n", column.name, printable(text(column.of(*record))))
+	}
+	return out.Flush()
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/parley-chat/parley/store"
+)
+
+type paymentsSummary struct {
+	Ledger  ledger  `embed:""`
+	Filters filters `embed:""`
+	JSON    bool    `name:"json" help:"Write one JSON object instead of a table."`
+}
+
+// sums are the payments of one operation and day, or of all, by outcome.
+type sums struct {
+	Day           string `json:"day,omitempty"`
+	Operation     string `json:"operation,omitempty"`
+	Delivered     sum    `json:"delivered"`
+	Undeliverable sum    `json:"undeliverable"`
+	Refused       sum    `json:"refused"`
+	Open          sum    `json:"open"`
+}
+
+type sum struct {
+	Calls     int64  `json:"calls"`
+	Amount    int64  `json:"amount"`
+	AmountUSD string `json:"amount_usd"`
+}
+
+func (s *sum) add(other store.PaymentSum) {
+	s.Calls += other.Calls
+	s.Amount += other.Amount
+	s.AmountUSD = usd(s.Amount)
+}
+
+func (s *sums) add(other store.PaymentSums) {
+	s.Delivered.add(other.Delivered)
+	s.Undeliverable.add(other.Undeliverable)
+	s.Refused.add(other.Failed)
+	s.Open.add(other.Open)
+}
+
+func (p *paymentsSummary) Run(ctx context.Context, to console) error {
+	database, err := p.Ledger.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	found, err := database.PaymentSums(ctx, p.Filters.filter())
+	if err != nil {
+		return err
+	}
+	summary := struct {
+		Days  []sums `json:"days"`
+		Total sums   `json:"total"`
+	}{Days: []sums{}}
+	summary.Total.add(store.PaymentSums{}) // formats the zeroes
+	for _, one := range found {
+		line := sums{Day: one.Day.UTC().Format(time.DateOnly), Operation: one.Operation}
+		line.add(one)
+		summary.Total.add(one)
+		summary.Days = append(summary.Days, line)
+	}
+	if p.JSON {
+		return json.NewEncoder(to.out).Encode(summary)
+	}
+	out := table(to.out)
+	fmt.Fprintln(out, "DAY\tOPERATION\tDELIVERED\tUSD\tUNDELIVERABLE\tUSD\tREFUSED\tUSD\tOPEN\tUSD")
+	total := summary.Total
+	total.Day = "total"
+	for _, line := range append(summary.Days, total) {
+		fmt.Fprintf(out, "%s\t%s", line.Day, line.Operation)
+		for _, one := range []sum{line.Delivered, line.Undeliverable, line.Refused, line.Open} {
+			fmt.Fprintf(out, "\t%d\t%s", one.Calls, one.AmountUSD)
+		}
+		fmt.Fprintln(out)
+	}
+	return out.Flush()
+}

@@ -1,0 +1,244 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// sinceMargin is how much earlier than its payment a transfer can seem to be: clocks differ.
+const sinceMargin = 10 * time.Minute
+
+// comparison is a report that is being made, and what is not explained yet.
+type comparison struct {
+	*Report
+	database  *store.Store
+	chain     *x402.Chain
+	transfers map[parcel][]x402.Transfer        // to the payee, and not explained yet
+	matched   map[uuid.UUID]bool                // settled, and its transfer is found
+	unmatched map[uuid.UUID]store.PaymentRecord // settled, and its transfer is not found yet
+	open      map[uuid.UUID]store.PaymentRecord // settling or unknown
+}
+
+// parcel identifies the transfer of a payment with a transaction. A facilitator may put several payments into one
+// transaction, even equal ones by one payer.
+type parcel struct {
+	transaction, payer string
+	amount             uint64
+}
+
+// Compare reads the chain up to its newest block, then the payments of these terms that were created before, and checks
+// one by one what does not match at once. A since that is not zero leaves out earlier payments.
+func Compare(ctx context.Context, database *store.Store, chain *x402.Chain, terms store.PaymentTerms, since time.Time) (*Report, error) {
+	c := &comparison{
+		Report:   &Report{Network: terms.Network, Asset: terms.Asset, Payee: terms.PayTo, Findings: []Finding{}},
+		database: database, chain: chain,
+		transfers: map[parcel][]x402.Transfer{}, matched: map[uuid.UUID]bool{},
+		unmatched: map[uuid.UUID]store.PaymentRecord{}, open: map[uuid.UUID]store.PaymentRecord{},
+	}
+	return c.Report, c.compare(ctx, since)
+}
+
+func (c *comparison) compare(ctx context.Context, since time.Time) error {
+	id, err := c.chain.ChainID(ctx)
+	if err != nil {
+		return err
+	}
+	if want, err := x402.ParseChainID(c.Network); err != nil || id != want {
+		return fmt.Errorf("the endpoint serves chain %d, but the payments are on %s", id, c.Network)
+	}
+	first := time.Now()
+	filter := store.PaymentFilter{Network: c.Network, Asset: c.Asset, PayTo: c.Payee, Since: since, Until: first}
+	for record, err := range c.database.PaymentRecords(ctx, filter) {
+		if err != nil {
+			return err
+		}
+		first = record.CreatedAt
+		break
+	}
+	if err := c.readChain(ctx, first.Add(-sinceMargin)); err != nil {
+		return err
+	}
+	for record, err := range c.database.PaymentRecords(ctx, filter) {
+		if err != nil {
+			return err
+		}
+		c.match(record)
+	}
+	if err := c.explainTransfers(ctx); err != nil {
+		return err
+	}
+	for _, record := range oldestFirst(c.unmatched) {
+		c.checkUnmatched(ctx, record)
+	}
+	for _, record := range oldestFirst(c.open) {
+		c.checkOpen(ctx, record)
+	}
+	c.Difference = c.Balance - c.Ledger
+	return ctx.Err()
+}
+
+func oldestFirst(records map[uuid.UUID]store.PaymentRecord) []store.PaymentRecord {
+	return slices.SortedFunc(maps.Values(records), func(a, b store.PaymentRecord) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID.String(), b.ID.String()))
+	})
+}
+
+// readChain reads the balance, and the transfers to and from the payee after since.
+func (c *comparison) readChain(ctx context.Context, since time.Time) error {
+	var err error
+	if c.Block, c.At, err = c.chain.Newest(ctx); err != nil {
+		return err
+	}
+	// First, because most endpoints know old balances only for minutes.
+	balance, err := c.chain.BalanceAt(ctx, c.Asset, c.Payee, c.Block)
+	if err != nil {
+		return err
+	}
+	start, err := c.chain.BlockAt(ctx, since)
+	if err != nil {
+		return err
+	}
+	c.FromBlock = start + 1
+	before, unknown := c.chain.BalanceAt(ctx, c.Asset, c.Payee, start)
+	var in, out uint64
+	for transfer, err := range c.chain.Transfers(ctx, c.Asset, c.Payee, c.FromBlock, c.Block) {
+		if err != nil {
+			return err
+		}
+		in += transfer.Amount
+		key := parcel{transfer.Transaction, transfer.From, transfer.Amount}
+		c.transfers[key] = append(c.transfers[key], transfer)
+	}
+	for transfer, err := range c.chain.Payouts(ctx, c.Asset, c.Payee, c.FromBlock, c.Block) {
+		if err != nil {
+			return err
+		}
+		out += transfer.Amount
+	}
+	c.Balance, c.Left = atomic(balance), atomic(out)
+	c.Before, c.BeforeKnown = c.Balance-atomic(in)+c.Left, unknown == nil
+	if c.BeforeKnown && c.Before != atomic(before) || c.Before < 0 {
+		c.add(Contradiction, Finding{Payer: c.Payee, Amount: c.Before, Text: fmt.Sprintf(
+			"the endpoint contradicts itself: the balance and the transfers of blocks %d to %d leave this for the time before", c.FromBlock, c.Block)})
+	}
+	return nil
+}
+
+// atomic is an amount as the ledger has it: there is less money than would overflow it.
+func atomic(amount uint64) int64 { return int64(amount) }
+
+// match finds a payment's transfer by its transaction.
+func (c *comparison) match(record store.PaymentRecord) {
+	switch record.State {
+	case store.PaymentDelivered, store.PaymentUndeliverable:
+		c.Ledger += record.Amount
+		c.Payments++
+		key := parcel{strings.ToLower(record.Transaction), record.Payer, uint64(record.Amount)}
+		if transfers := c.transfers[key]; len(transfers) > 0 {
+			c.matched[record.ID] = true
+			c.transfers[key] = transfers[1:]
+		} else {
+			c.unmatched[record.ID] = record
+		}
+	case store.PaymentSettling, store.PaymentUnknown:
+		c.open[record.ID] = record
+	}
+}
+
+// explainTransfers checks each transaction with transfers that match no payment.
+func (c *comparison) explainTransfers(ctx context.Context) error {
+	left := map[string][]x402.Transfer{}
+	var order []x402.Transfer // one of each transaction
+	for key, transfers := range c.transfers {
+		if len(transfers) > 0 && left[key.transaction] == nil {
+			order = append(order, transfers[0])
+		}
+		left[key.transaction] = append(left[key.transaction], transfers...)
+	}
+	slices.SortFunc(order, func(a, b x402.Transfer) int {
+		return cmp.Or(cmp.Compare(a.Block, b.Block), cmp.Compare(a.Transaction, b.Transaction))
+	})
+	for _, one := range order {
+		if err := c.explain(ctx, one.Transaction, left[one.Transaction]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain finds the payments of the remaining transfers of one transaction by the nonces of its authorizations. match does
+// not distinguish equal transfers by one payer, so any of its payments may be the one that is not matched yet.
+func (c *comparison) explain(ctx context.Context, transaction string, left []x402.Transfer) error {
+	used, err := c.chain.AuthorizationsIn(ctx, c.Asset, transaction)
+	if err != nil {
+		return err
+	}
+	for _, one := range used {
+		at := slices.IndexFunc(left, func(t x402.Transfer) bool {
+			return t.From == one.Transfer.From && t.To == one.Transfer.To && t.Amount == one.Transfer.Amount
+		})
+		if at < 0 {
+			continue
+		}
+		record, err := c.paymentOf(ctx, one)
+		if err != nil {
+			return err
+		}
+		if record != nil && !c.matched[record.ID] {
+			left = slices.Delete(left, at, at+1)
+			c.settle(record, one.Transfer)
+		}
+	}
+	for _, transfer := range left {
+		c.Other += atomic(transfer.Amount)
+		c.add(Notice, Finding{Payer: transfer.From, Amount: atomic(transfer.Amount), Transaction: transaction,
+			Text: "came otherwise: no payment in the ledger explains it"})
+	}
+	return nil
+}
+
+// paymentOf returns the payment that was made with an authorization, or nil.
+func (c *comparison) paymentOf(ctx context.Context, used x402.UsedAuthorization) (*store.PaymentRecord, error) {
+	filter := store.PaymentFilter{Network: c.Network, Asset: c.Asset, Payer: used.Authorizer, Nonce: used.Nonce}
+	for record, err := range c.database.PaymentRecords(ctx, filter) {
+		return &record, err
+	}
+	return nil, nil
+}
+
+// settle records a transfer whose payment was found by its authorization.
+func (c *comparison) settle(record *store.PaymentRecord, transfer x402.Transfer) {
+	amount := atomic(transfer.Amount)
+	if record.Amount != amount {
+		c.addPayment(Contradiction, *record, transfer.Transaction, "came with another amount: "+x402.FormatUSD(transfer.Amount))
+	}
+	if unmatched, ok := c.unmatched[record.ID]; ok {
+		delete(c.unmatched, record.ID)
+		if unmatched.Transaction != "" { // without one an earlier attempt had settled it, and the response was lost
+			c.addPayment(Contradiction, unmatched, transfer.Transaction, "came in this transaction, but the ledger names "+unmatched.Transaction)
+		}
+		return
+	}
+	if open, ok := c.open[record.ID]; ok {
+		delete(c.open, record.ID)
+		c.Open += amount
+		c.addPayment(Notice, open, transfer.Transaction, "settled on the chain, and to be delivered")
+		return
+	}
+	if record.State == store.PaymentFailed {
+		c.Unpaid += amount
+		c.addPayment(Contradiction, *record, transfer.Transaction, "counts as not paid, but the money came")
+		return
+	}
+	c.Beyond += amount
+}

@@ -1,0 +1,81 @@
+// Package reconcile compares the ledger of payments with the chain in both directions: each settled payment has its
+// transfer, and each transfer to the payee has its payment.
+package reconcile
+
+import (
+	"time"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// The weights of a finding.
+const (
+	Contradiction = "contradiction" // ledger and chain cannot both be right
+	Unchecked     = "unchecked"     // the endpoint does not know
+	Notice        = "notice"        // nothing is wrong
+)
+
+// Finding is something that an operator should see. Payment is empty for a transfer without a payment.
+type Finding struct {
+	Weight      string `json:"weight"`
+	Payment     string `json:"payment,omitempty"`
+	State       string `json:"state,omitempty"`
+	Payer       string `json:"payer"`
+	Amount      int64  `json:"amount"`
+	AmountUSD   string `json:"amount_usd"`
+	Transaction string `json:"transaction,omitempty"`
+	Text        string `json:"text"`
+}
+
+// Report is the result of a comparison. Amounts are in atomic units. Balance - Ledger = Before + Other + Open + Unpaid +
+// Beyond - Left - Missing. If the endpoint does not know the balance before, Before is calculated from this equation.
+type Report struct {
+	Network   string    `json:"network"`
+	Asset     string    `json:"asset"`
+	Payee     string    `json:"payee"`
+	FromBlock uint64    `json:"from_block"` // the first one that was read
+	Block     uint64    `json:"block"`      // the last one
+	At        time.Time `json:"at"`
+
+	Balance    int64 `json:"balance"`
+	Ledger     int64 `json:"ledger"` // delivered and undeliverable
+	Payments   int64 `json:"payments"`
+	Difference int64 `json:"difference"`
+
+	Before      int64 `json:"before"`
+	BeforeKnown bool  `json:"before_known"`
+	Other       int64 `json:"other"`   // transfers without a payment
+	Open        int64 `json:"open"`    // transfers for payments that are still open
+	Unpaid      int64 `json:"unpaid"`  // transfers for payments that count as failed
+	Beyond      int64 `json:"beyond"`  // transfers for payments that were not compared
+	Left        int64 `json:"left"`    // transfers from the payee
+	Missing     int64 `json:"missing"` // payments in Ledger without a transfer up to the last block
+
+	Findings       []Finding `json:"findings"`
+	Contradictions int       `json:"contradictions"`
+	Unchecked      int       `json:"unchecked"`
+}
+
+func (r *Report) add(weight string, found Finding) {
+	found.Weight, found.AmountUSD = weight, formatUSD(found.Amount)
+	switch weight {
+	case Contradiction:
+		r.Contradictions++
+	case Unchecked:
+		r.Unchecked++
+	}
+	r.Findings = append(r.Findings, found)
+}
+
+func (r *Report) addPayment(weight string, record store.PaymentRecord, transaction, text string) {
+	r.add(weight, Finding{Payment: record.ID.String(), State: record.State, Payer: record.Payer, Amount: record.Amount, Transaction: transaction, Text: text})
+}
+
+// formatUSD writes an amount in dollars. It can be negative.
+func formatUSD(amount int64) string {
+	if amount < 0 {
+		return "-" + x402.FormatUSD(uint64(-amount))
+	}
+	return x402.FormatUSD(uint64(amount))
+}
