@@ -37,7 +37,7 @@ const breaks = {
       "paths./chat/private/send.post",
     ],
     "a free operation asks for a key": [(d) => delete d.paths["/health"].get.security, "paths./health.get"],
-    "a free operation answers 402": [
+    "a free operation returns 402": [
       (d) => (d.paths["/health"].get.responses["402"] = { $ref: "#/components/responses/PaymentRequired" }),
       "paths./health.get",
     ],

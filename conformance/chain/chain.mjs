@@ -1,6 +1,6 @@
-// Parley in production mode between parts that are not ours: the official clients of both protocol versions, the official
-// facilitator, and a real EVM node with an EIP-3009 token where Base Sepolia has its USDC. What was paid is read from the
-// chain, never from the server. One line for each check; the first failure ends it with the logs.
+// Runs Parley in production mode with third-party components: the official clients of both protocol versions, the official
+// facilitator, and a real EVM node with an EIP-3009 token at the address of USDC on Base Sepolia. Payments are read from the
+// chain, never from the server. Prints one line per check; the first failure ends the run and prints the logs.
 //
 //   PARLEY=../../bin/parley POSTGRES=../../bin/chain-postgres node chain.mjs
 import { strict as assert } from "node:assert";
@@ -14,7 +14,7 @@ import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { identified } from "../identifier.mjs";
 import { command, newFacilitator, startChain, startDatabase, startLine, startServer, until, usdc } from "./world.mjs";
 
-globalThis.crypto ??= webcrypto; // Node 18 keeps it to itself
+globalThis.crypto ??= webcrypto; // Node 18 does not export it
 
 const began = Date.now();
 const chain = await startChain();
@@ -28,8 +28,8 @@ const settings = [
 ];
 const server = await startServer(settings);
 
-let contract; // what calls cost is read from it, not repeated here
-let expected = 0n; // what the payee must have been paid
+let contract; // the source of all prices
+let expected = 0n; // what the payee must have received
 const price = (path) => BigInt(contract.paths[path].post["x-payment-info"].protocols[0].x402.amount);
 
 async function check(what, holds) {
@@ -52,8 +52,8 @@ const request = (body, headers = {}) => ({
 });
 const withKey = (key) => (key ? { "X-API-KEY": key } : {});
 
-// Each of the two official clients, around a wallet: how it pays, and where it finds the receipt. That of version 2 puts what
-// identify returns into each payment as its identifier.
+// The two official clients for a wallet: how each pays, and where it finds the settlement. The client of version 2 puts the result of
+// identify into each payment as its identifier.
 function clientV2(wallet, identify) {
   const client = new x402Client();
   registerExactEvmScheme(client, { signer: wallet.account });
@@ -70,13 +70,13 @@ async function clientV1(wallet) {
   const signer = await createSigner("base-sepolia", wallet.key);
   return {
     wallet,
-    fetch: wrapFetchWithPaymentV1(fetch, signer, 1_000_000n), // it refuses more than 0.10 USD by itself
+    fetch: wrapFetchWithPaymentV1(fetch, signer, 1_000_000n), // its default limit is 0.10 USD
     receipt: (response) => decodeXPaymentResponse(response.headers.get("X-PAYMENT-RESPONSE")),
     network: "base-sepolia",
   };
 }
 
-// call pays for one call, which must succeed, and finds the very transfer on the chain.
+// call pays for one call, which must succeed, and finds its transfer on the chain.
 async function call(payer, path, body, key) {
   const response = await payer.fetch(server.url + path, request(body, withKey(key)));
   return paid(payer, path, response);
@@ -114,7 +114,7 @@ async function journey(first, second) {
   return sent.chat_id;
 }
 
-// sign has the official v2 client sign the payment for a call and leaves the sending to the caller, as often as it likes.
+// sign returns a payment for a call, signed by the official v2 client. The caller can send it repeatedly.
 async function sign(payer, path, body, key) {
   const unpaid = await fetch(server.url + path, request(body, withKey(key)));
   assert.equal(unpaid.status, 402);
@@ -134,7 +134,7 @@ async function refused(response, status, code) {
 }
 
 const rich = 3_000_000n;
-let alice, bob, chat; // registered in the first journey, and part of everything after it
+let alice, bob, chat; // registered in the first journey, used in all later ones
 const message = async (content, wallet = alice.payer) =>
   sign(wallet, "/chat/private/send", { recipient_agent_id: bob.id, content }, alice.key);
 
@@ -179,7 +179,7 @@ await check("what stands on the chain opens no API key; the identifier and a fre
   let identifier;
   const payer = clientV2(await chain.wallet(rich), () => identifier);
   const path = "/register/create_account";
-  // created buys an account, and returns the payment, the answer and a function that sees the answer come again for another payment.
+  // created buys an account. It returns the payment, the response and a function that checks that another payment returns the response again.
   const created = async (username) => {
     const { tan } = await call(payer, "/register/request_account", { requested_username: username });
     const body = { username, tan, description: "An agent whose responses are lost." };
@@ -209,7 +209,7 @@ await check("a wallet that does not hold the price buys nothing, and the facilit
   assert.equal((await contents(bob, chat)).includes("on credit"), false);
 });
 
-await chain.everySecond(); // from here on a settlement takes its time
+await chain.everySecond(); // from here on a settlement takes a second
 
 await check("one payment sent again gives the same answer and moves nothing; for another request it is refused", async () => {
   const path = "/chat/private/send";
@@ -263,7 +263,7 @@ await check("money for one message and five signed for: one is sent, four are re
 
 await chain.atOnce();
 
-// cancel has the payer take the authorization back on the chain.
+// cancel lets the payer cancel the authorization on the chain.
 async function cancel({ wallet }, { payload }) {
   const { nonce } = payload.payload.authorization;
   const signature = await wallet.account.signTypedData({
@@ -304,7 +304,7 @@ async function sentOnce(payer, content) {
   assert.equal((await contents(bob, chat)).filter((each) => each === content).length, 1);
 }
 
-// settledIn sends one payment, always the same as the server asks for, until its outcome is known.
+// settledIn sends the same payment until its outcome is known, as the server requests.
 async function settledIn(payer, payment, content) {
   let answer;
   await until("the outcome is known", async () => (answer = await payment.send()).status !== 503);
