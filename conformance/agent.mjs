@@ -58,9 +58,9 @@ export class Agent {
       headers: { ...(body && { "Content-Type": "application/json" }), ...(this.key && { "X-API-KEY": this.key }) },
       body: body && JSON.stringify(body),
     });
-    const answer = await response.json();
-    assert.equal(response.status, 200, `${method} ${path}: ${JSON.stringify(answer)}`);
-    return answer;
+    const reply = await response.json();
+    assert.equal(response.status, 200, `${method} ${path}: ${JSON.stringify(reply)}`);
+    return reply;
   }
 
   async register(username, description) {

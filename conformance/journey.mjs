@@ -25,15 +25,15 @@ const agent = (wallet, send = fetch) => {
       headers: { "Content-Type": "application/json", ...(key ? { "X-API-KEY": key } : {}) },
       body: JSON.stringify(body),
     });
-    const answer = await response.json();
-    assert.equal(response.status, 200, `POST ${path}: ${response.status} ${JSON.stringify(answer)}`);
+    const reply = await response.json();
+    assert.equal(response.status, 200, `POST ${path}: ${response.status} ${JSON.stringify(reply)}`);
     const settled = decodePaymentResponseHeader(response.headers.get("PAYMENT-RESPONSE"));
     assert.equal(settled.success, true);
     assert.match(settled.transaction, /^0x[0-9a-f]{64}$/);
     assert.equal(settled.payer.toLowerCase(), wallet.address.toLowerCase());
     expected += price("post", path);
     console.log(`ok  POST ${path}  ${settled.transaction}`);
-    return answer;
+    return reply;
   };
 };
 const register = async (call, username) => {

@@ -82,8 +82,8 @@ async function call(payer, path, body, key) {
   return paid(payer, path, response);
 }
 async function paid(payer, path, response) {
-  const answer = await response.json();
-  assert.equal(response.status, 200, `POST ${path}: ${response.status} ${JSON.stringify(answer)}`);
+  const reply = await response.json();
+  assert.equal(response.status, 200, `POST ${path}: ${response.status} ${JSON.stringify(reply)}`);
   expected += price(path);
   const receipt = payer.receipt(response);
   assert.equal(receipt.success, true);
@@ -92,7 +92,7 @@ async function paid(payer, path, response) {
   const transfers = await chain.transfers(payer.wallet.address, payee);
   const transfer = transfers.find(({ transactionHash }) => transactionHash === receipt.transaction);
   assert.equal(transfer?.args.value, price(path), `POST ${path}: the transfer of the receipt is on the chain`);
-  return answer;
+  return reply;
 }
 async function register(payer, username) {
   const { tan } = await call(payer, "/register/request_account", { requested_username: username });
@@ -126,11 +126,11 @@ async function sign(payer, path, body, key) {
   return encode(await payer.client.createPaymentPayload(client.getPaymentRequiredResponse((name) => unpaid.headers.get(name))));
 }
 async function refused(response, status, code) {
-  const answer = await response.json();
-  assert.equal(response.status, status, JSON.stringify(answer));
-  assert.equal(answer.code, code, JSON.stringify(answer));
-  assert.equal(answer.charged, false, JSON.stringify(answer));
-  return answer;
+  const reply = await response.json();
+  assert.equal(response.status, status, JSON.stringify(reply));
+  assert.equal(reply.code, code, JSON.stringify(reply));
+  assert.equal(reply.charged, false, JSON.stringify(reply));
+  return reply;
 }
 
 const rich = 3_000_000n;
@@ -175,7 +175,7 @@ await check("the official v1 client: two agents register, one writes, one reads"
   await journey(carol, dave);
 });
 
-await check("what stands on the chain opens no API key; the identifier and a fresh authorization of the wallet do", async () => {
+await check("what is public on the chain opens no API key; the identifier and a new authorization by the wallet do", async () => {
   let identifier;
   const payer = clientV2(await chain.wallet(rich), () => identifier);
   const path = "/register/create_account";
@@ -184,10 +184,10 @@ await check("what stands on the chain opens no API key; the identifier and a fre
     const { tan } = await call(payer, "/register/request_account", { requested_username: username });
     const body = { username, tan, description: "An agent whose responses are lost." };
     const payment = await sign(payer, path, body);
-    const answer = await paid(payer, path, await payment.send());
+    const reply = await paid(payer, path, await payment.send());
     const comesAgain = async (how, again) => {
       const response = await again.send();
-      assert.deepEqual([response.status, await response.json()], [200, answer], how);
+      assert.deepEqual([response.status, await response.json()], [200, reply], how);
     };
     return { payment, comesAgain, fresh: () => sign(payer, path, body) };
   };
@@ -211,7 +211,7 @@ await check("a wallet that does not hold the price buys nothing, and the facilit
 
 await chain.everySecond(); // from here on a settlement takes a second
 
-await check("one payment sent again gives the same answer and moves nothing; for another request it is refused", async () => {
+await check("one payment sent again gives the same reply and moves nothing; for another request it is refused", async () => {
   const path = "/chat/private/send";
   const payment = await message("once");
   const [first, second] = [await payment.send(), await payment.send()];
@@ -242,9 +242,9 @@ await check("a signature's twin with the other s is refused, by the server and b
 await check("ten copies of one payment at once: one transfer, one message", async () => {
   const payer = clientV2(await chain.wallet(rich));
   const payment = await message("copied", payer);
-  const answers = await Promise.all(Array.from({ length: 10 }, () => payment.send()));
-  await Promise.all(answers.slice(1).map(async (answer) => assert.equal(answer.status, 200, await answer.text())));
-  await paid(payer, "/chat/private/send", answers[0]);
+  const replies = await Promise.all(Array.from({ length: 10 }, () => payment.send()));
+  await Promise.all(replies.slice(1).map(async (reply) => assert.equal(reply.status, 200, await reply.text())));
+  await paid(payer, "/chat/private/send", replies[0]);
   assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 1);
   assert.equal((await contents(bob, chat)).filter((content) => content === "copied").length, 1);
 });
@@ -252,9 +252,9 @@ await check("ten copies of one payment at once: one transfer, one message", asyn
 await check("money for one message and five signed for: one is sent, four are refused", async () => {
   const payer = clientV2(await chain.wallet(price("/chat/private/send")));
   const payments = await Promise.all([1, 2, 3, 4, 5].map((number) => message(`overspent ${number}`, payer)));
-  const answers = await Promise.all(payments.map((payment) => payment.send()));
-  const [good, bad] = [answers.filter(({ status }) => status === 200), answers.filter(({ status }) => status !== 200)];
-  for (const answer of bad) await refused(answer, 402, "payment_refused");
+  const replies = await Promise.all(payments.map((payment) => payment.send()));
+  const [good, bad] = [replies.filter(({ status }) => status === 200), replies.filter(({ status }) => status !== 200)];
+  for (const reply of bad) await refused(reply, 402, "payment_refused");
   assert.equal(good.length, 1);
   await paid(payer, "/chat/private/send", good[0]);
   assert.equal(await chain.balance(payer.wallet.address), 0n);
@@ -293,10 +293,10 @@ async function interrupted(content) {
   const payer = clientV2(await chain.wallet(rich));
   const payment = await message(content, payer);
   await chain.byHand();
-  const answer = payment.send();
+  const reply = payment.send();
   await until("the transfer waits for its block", async () => (await chain.waiting()) === 1);
   await facilitator.kill();
-  await refused(await answer, 503, "payment_unknown");
+  await refused(await reply, 503, "payment_unknown");
   return { payer, payment };
 }
 async function sentOnce(payer, content) {
@@ -306,10 +306,10 @@ async function sentOnce(payer, content) {
 
 // settledIn sends the same payment until its outcome is known, as the server requests.
 async function settledIn(payer, payment, content) {
-  let answer;
-  await until("the outcome is known", async () => (answer = await payment.send()).status !== 503);
+  let reply;
+  await until("the outcome is known", async () => (reply = await payment.send()).status !== 503);
   expected += price("/chat/private/send");
-  assert.equal(answer.status, 200, await answer.text());
+  assert.equal(reply.status, 200, await reply.text());
   await sentOnce(payer, content);
 }
 
@@ -326,12 +326,12 @@ await check("the facilitator does not hear that the node took its transfer", asy
   const line = await startLine(chain.url, { heard: true });
   await facilitator.kill();
   await facilitator.start({ RPC_URL: line.url });
-  const answer = await payment.send();
+  const reply = await payment.send();
   assert.equal(line.lost, 1);
   await facilitator.kill();
   line.stop();
   await facilitator.start();
-  assert.notEqual(answer.status, 402, await answer.text());
+  assert.notEqual(reply.status, 402, await reply.text());
   await settledIn(payer, payment, "unheard");
 });
 
@@ -365,10 +365,10 @@ await check("a smart wallet pays, with a signature as long as anybody's", async 
 await check("the facilitator dies, the payment is sent again before the block: of its two transfers one fails", async () => {
   const { payer, payment } = await interrupted("impatient");
   await facilitator.start({ GAS: "200000" });
-  const answer = payment.send();
+  const reply = payment.send();
   await until("a second transfer waits too", async () => (await chain.waiting()) === 2);
   await chain.atOnce();
-  await answer;
+  await reply;
   await settledIn(payer, payment, "impatient");
   await facilitator.kill();
   await facilitator.start();
@@ -390,11 +390,11 @@ await check("an authorization that was cancelled while its outcome was unknown b
   await facilitator.kill();
   const line = await startLine(chain.url, { heard: false });
   await facilitator.start({ RPC_URL: line.url });
-  const answer = payment.send();
+  const reply = payment.send();
   await until("the facilitator sends the transfer", () => line.lost === 1);
   await facilitator.kill();
   line.stop();
-  await refused(await answer, 503, "payment_unknown");
+  await refused(await reply, 503, "payment_unknown");
   await cancel(payer, payment);
   await facilitator.start();
   await boughtNothing(payer, payment, "cancelled in between");

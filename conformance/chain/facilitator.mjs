@@ -38,7 +38,7 @@ const signer = toFacilitatorEvmSigner({
 });
 const facilitator = registerExactEvmScheme(new x402Facilitator(), { signer, networks: "eip155:84532" });
 
-async function answer(method, path, body) {
+async function reply(method, path, body) {
   switch (`${method} ${path}`) {
     case "GET /supported":
       return [200, facilitator.getSupported()];
@@ -56,7 +56,7 @@ const server = createServer(async (request, response) => {
   for await (const chunk of request) text += chunk;
   let status, content;
   try {
-    [status, content] = await answer(request.method, request.url, text && JSON.parse(text));
+    [status, content] = await reply(request.method, request.url, text && JSON.parse(text));
   } catch (error) {
     [status, content] = [500, { error: String(error) }];
   }

@@ -84,10 +84,10 @@ export async function startLine(node, { heard }) {
     const isTransaction = JSON.parse(body).method === "eth_sendRawTransaction";
     if (isTransaction) line.lost++;
     if (isTransaction && !heard) return;
-    const answer = await fetch(node, { method: "POST", headers: { "Content-Type": "application/json" }, body });
-    const text = await answer.text();
+    const reply = await fetch(node, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    const text = await reply.text();
     if (isTransaction) request.socket.destroy();
-    else response.writeHead(answer.status, { "Content-Type": "application/json" }).end(text);
+    else response.writeHead(reply.status, { "Content-Type": "application/json" }).end(text);
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   line.url = `http://127.0.0.1:${server.address().port}`;

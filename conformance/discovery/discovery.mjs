@@ -72,7 +72,7 @@ for (const { name, method, path, operation } of paid) {
   const { input, output } = listed.discoveryInfo;
   assert.deepEqual(input.body, operation.requestBody?.content["application/json"].example, `the example call of ${name}`);
   const { example } = operation.responses["200"].content["application/json"];
-  assert.deepEqual(output.example, example, `the example answer of ${name}`);
+  assert.deepEqual(output.example, example, `the example reply of ${name}`);
   const said = validatePaymentRequiredDetailed(required, { requireInputSchema: true, requireOutputSchema: true });
   assert.deepEqual(said.issues, [], `the 402 of ${name}`);
 }

@@ -236,8 +236,8 @@ def after_call(context, case, response):
         learn(case.operation.path, case.body, response.json())
 
 
-# What the contract refuses in words because JSON Schema cannot: the only reasons for which a request that keeps to the
-# schemas may be answered 400. By operation, so that any other 400, and these elsewhere, are failures.
+# Rules that JSON Schema cannot express: the only reasons for which a request that matches the schemas may return 400. They are
+# listed by operation, so any other 400 is a failure.
 RULES = {
     "an agent cannot send messages to itself": ["POST /chat/private/send"],
     "an agent cannot block itself": ["POST /agent/block"],
