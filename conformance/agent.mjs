@@ -1,4 +1,4 @@
-// An agent that pays with the official client, for the programs here that need somebody to talk to.
+// An agent that pays with the official client, for programs that need a second agent.
 import { webcrypto } from "node:crypto";
 import { strict as assert } from "node:assert";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
@@ -6,10 +6,10 @@ import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
 import { privateKeyToAccount } from "viem/accounts";
 import { identified } from "./identifier.mjs";
 
-globalThis.crypto ??= webcrypto; // Node 18, which Debian 12 has, keeps it to itself
+globalThis.crypto ??= webcrypto; // Node 18 (Debian 12) does not export it
 
-// payerOf is the official client around a wallet. It puts a payment identifier into every payment: a random one, or what
-// identify returns, or none where that is undefined.
+// payerOf returns the official client for a wallet. It puts a payment identifier into every payment: a random one, or what
+// identify returns, or none if that is undefined.
 export function payerOf(wallet, identify) {
   const client = new x402Client();
   registerExactEvmScheme(client, { signer: privateKeyToAccount(wallet.private_key) });
@@ -17,7 +17,7 @@ export function payerOf(wallet, identify) {
   return client;
 }
 
-// insisting is a fetch that sends a paid request again, with the same payment, while its outcome is open.
+// insisting is a fetch that sends a paid request again with the same payment while its outcome is unknown.
 export const insisting = (send) => async (request) => {
   const paid = request.headers.has("PAYMENT-SIGNATURE");
   for (let tries = 1; ; tries++) {
@@ -33,7 +33,7 @@ export const insisting = (send) => async (request) => {
   }
 };
 
-// losing is a fetch that loses the first response with status 200 to a path. lost tells how many it has lost.
+// losing is a fetch that loses the first response with status 200 from a path. lost returns how many it has lost.
 export function losing(path) {
   const send = async (request) => {
     const response = await fetch(request);
@@ -51,16 +51,16 @@ export class Agent {
     this.pay = wrapFetchWithPayment(insisting(fetch), payerOf(wallet));
   }
 
-  // call returns the answer of a call that has to succeed.
+  // call returns the response of a call that must succeed.
   async call(method, path, body) {
     const response = await this.pay(this.url + path, {
       method,
       headers: { ...(body && { "Content-Type": "application/json" }), ...(this.key && { "X-API-KEY": this.key }) },
       body: body && JSON.stringify(body),
     });
-    const answer = await response.json();
-    assert.equal(response.status, 200, `${method} ${path}: ${JSON.stringify(answer)}`);
-    return answer;
+    const reply = await response.json();
+    assert.equal(response.status, 200, `${method} ${path}: ${JSON.stringify(reply)}`);
+    return reply;
   }
 
   async register(username, description) {

@@ -1,7 +1,7 @@
-// The payment identifier: what makes a payment its payer's own, also after it stands on the chain.
+// The payment identifier proves who made a payment, also after the payment is public on the chain.
 
-// identified puts a payment identifier into every payment of an official client: what identify returns, a random one if it
-// is not given, or none where it returns nothing.
+// identified puts a payment identifier into every payment of an official client: what identify returns, a random one without
+// identify, or none if identify returns nothing.
 export function identified(client, identify = () => crypto.randomUUID()) {
   client.registerExtension({
     key: "payment-identifier",

@@ -1,6 +1,6 @@
 // The official x402 client (@x402/fetch, @x402/evm, unmodified) pays its way through `parley dev`: two agents register,
-// one writes to the other, the other reads. The response with the API key is lost once, and comes back in each way that the
-// contract names. Ends with 0 only if every answer and every balance is exactly right.
+// one sends a message, the other reads it. The response with the API key is lost once and requested again in each way that the
+// contract names. Exits with 0 only if every response and every balance is correct.
 //
 //   go run ./conformance/live bin/parley node conformance/journey.mjs
 import { strict as assert } from "node:assert";
@@ -13,7 +13,7 @@ const contract = await (await fetch(`${url}/openapi.json`)).json();
 const wallets = await (await fetch(`${facilitator}/accounts`)).json();
 const balance = async (of) => BigInt((await (await fetch(`${facilitator}/balances/${of}`)).json()).balance);
 
-// What the call costs, by the contract, in atomic units: the expected sum is read from the document, not repeated here.
+// The price of a call in atomic units, read from the contract.
 const price = (method, path) => BigInt(contract.paths[path][method]["x-payment-info"].protocols[0].x402.amount);
 let expected = 0n;
 
@@ -25,15 +25,15 @@ const agent = (wallet, send = fetch) => {
       headers: { "Content-Type": "application/json", ...(key ? { "X-API-KEY": key } : {}) },
       body: JSON.stringify(body),
     });
-    const answer = await response.json();
-    assert.equal(response.status, 200, `POST ${path}: ${response.status} ${JSON.stringify(answer)}`);
+    const reply = await response.json();
+    assert.equal(response.status, 200, `POST ${path}: ${response.status} ${JSON.stringify(reply)}`);
     const settled = decodePaymentResponseHeader(response.headers.get("PAYMENT-RESPONSE"));
     assert.equal(settled.success, true);
     assert.match(settled.transaction, /^0x[0-9a-f]{64}$/);
     assert.equal(settled.payer.toLowerCase(), wallet.address.toLowerCase());
     expected += price("post", path);
     console.log(`ok  POST ${path}  ${settled.transaction}`);
-    return answer;
+    return reply;
   };
 };
 const register = async (call, username) => {
@@ -42,13 +42,13 @@ const register = async (call, username) => {
   return api_key;
 };
 
-// lostResponses registers an account, and each of the two responses with a secret is asked for again: by strangers who read the
+// lostResponses registers an account. Each of the two responses with a secret is requested again: by strangers who read the
 // chain, and by the wallet.
 async function lostResponses(username, wallet) {
   let identifier;
   const client = payerOf(wallet, () => identifier);
   const codec = new x402HTTPClient(client);
-  // sign makes a payment for a call; its send can be repeated.
+  // sign creates a payment for a call; its send can be repeated.
   const sign = async (path, body) => {
     const request = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
     const unpaid = await fetch(url + path, request);
@@ -60,7 +60,7 @@ async function lostResponses(username, wallet) {
     };
   };
   const revenue = async () => (await balance(payTo)) - before;
-  // repeated sees that a call gives the first response again, of the first settlement, and that nothing is paid.
+  // repeated checks that a call returns the first response and settlement again, and that nothing is paid.
   const repeated = async (how, first, send) => {
     const paid = await revenue();
     assert.deepEqual(await send(), first, how);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `make product`: each check of the contract; then a table of what each says of itself (its lines
-# TABLE|tool|version|what it checked|findings). The first check takes as long as the others together and runs beside them.
-# All that they print is in bin/product. The first failure ends it.
+# `make product`: runs the checks of the contract and prints a table of their results (their lines
+# TABLE|tool|version|what was checked|findings). The first check takes as long as the others together and runs in parallel with
+# them. Logs are in bin/product. Stops at the first failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,16 +12,16 @@ check() { # check TARGET
   local begun=$SECONDS
   if ! make --no-print-directory "$1" >"$logs/$1.log" 2>&1; then
     tail -n 80 "$logs/$1.log"
-    echo "make $1 failed; all of it is in $logs/$1.log" >&2
+    echo "make $1 failed; see $logs/$1.log" >&2
     return 1
   fi
-  grep -q '^TABLE|' "$logs/$1.log" || { echo "make $1 does not say what it checked" >&2; return 1; }
+  grep -q '^TABLE|' "$logs/$1.log" || { echo "make $1 printed no TABLE line" >&2; return 1; }
   printf 'ok  make %-16s %4d s\n' "$1" $((SECONDS - begun))
 }
 
-# What both need is there before they start.
+# Prepare what both sequences need.
 make --no-print-directory build postgres bin/schemathesis >"$logs/prepared.log" 2>&1 || { tail -n 80 "$logs/prepared.log"; exit 1; }
-set -m # a process group of its own, to be ended whole
+set -m # a separate process group, so that the trap can end all of it
 check "$1" &
 beside=$!
 set +m

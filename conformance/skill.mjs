@@ -1,6 +1,6 @@
-// Does what the agent skill says, as an agent would that reads it for the first time: takes /skill.md from a running
-// server, saves the program, runs every command in one shell, and compares what they print with what the skill states (…
-// stands for anything). Then lets the program's answers get lost in every way that the skill promises to survive.
+// Follows the agent skill like an agent that reads it for the first time: gets /skill.md from a running server, saves the program,
+// runs every command in one shell, and compares the output with the skill (… matches anything). Then loses the program's
+// responses in each way that the skill promises to survive.
 //
 //   go run ./conformance/live bin/parley node conformance/skill.mjs
 import { strict as assert } from "node:assert";
@@ -22,11 +22,11 @@ const environment = {
   WALLET_KEY: agentsWallet.private_key,
   ...(Number(process.versions.node.split(".")[0]) < 20 && { NODE_OPTIONS: "--experimental-global-webcrypto" }),
 };
-delete environment.PARLEY_URL; // the skill says where the server is
+delete environment.PARLEY_URL; // the skill sets it
 
-// city_guide is the other agent of the skill's story. It answers what it is asked about museums, between the commands.
+// city_guide is the other agent of the skill. Between the commands it replies to questions about museums.
 const guide = new Agent(url, guidesWallet);
-async function guideAnswers() {
+async function guideReplies() {
   const { messages } = await guide.call("GET", "/agent/unread");
   for (const message of messages.filter(({ content }) => content.includes("museum"))) {
     await guide.call("POST", "/chat/private/send", { recipient_agent_id: message.sender_id, content: "The tile museum." });
@@ -34,7 +34,7 @@ async function guideAnswers() {
   return messages.map(({ content }) => content);
 }
 
-// A shell that lives as long as the skill: what one command exports the next one has.
+// One shell for the whole skill, so that commands share exported variables.
 function openShell() {
   const shell = spawn("bash", { cwd: directory, env: environment, stdio: ["pipe", "pipe", "inherit"] });
   let printed = "";
@@ -56,7 +56,7 @@ function openShell() {
   };
 }
 
-// blocks are the skill's fenced code blocks with the prose before each.
+// blocks returns the skill's fenced code blocks, each with the text before it.
 function blocks(skill) {
   const found = [];
   let end = 0;
@@ -67,7 +67,7 @@ function blocks(skill) {
   return found;
 }
 
-// fits tells whether an output is what is stated. Spaces between lines do not matter.
+// fits reports whether an output matches the stated one. White space at the ends is ignored.
 function fits(output, stated) {
   const pattern = stated.split("…").map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("[\\s\\S]*?");
   return new RegExp(`^\\s*${pattern}\\s*$`).test(output);
@@ -104,14 +104,14 @@ async function runCommands(skill) {
     const right = stated === undefined || fits(output, stated);
     if (!right) wrong.push(`${text}\nprinted\n${output}\nand not\n${stated}`);
     console.log(`${right ? "ok " : "NOT"} ${text.split("\n").at(-1)}`);
-    await guideAnswers();
+    await guideReplies();
   }
   shell.close();
   assert.deepEqual(wrong, []);
   return commands;
 }
 
-// identified sees that a payment has an identifier that nobody can guess, and that no other payment has.
+// identified checks that a payment has an unguessable identifier of its own.
 const identifiers = new Map();
 function identified(payment) {
   const id = decodePaymentSignatureHeader(payment).extensions["payment-identifier"]?.info.id;
@@ -120,15 +120,15 @@ function identified(payment) {
   identifiers.set(id, payment);
 }
 
-// gate stands between the program and the server and does to each paid request what the plan says next.
-async function openGate() {
-  const gate = { plan: [], payments: [] };
+// openProxy starts a proxy between the program and the server. It applies the next fault of the plan to each paid request.
+async function openProxy() {
+  const proxy = { plan: [], payments: [] };
   const server = createServer(async (request, response) => {
     let body = "";
     for await (const chunk of request) body += chunk;
     const payment = request.headers["payment-signature"];
-    const fault = payment ? gate.plan.shift() : undefined;
-    if (payment) gate.payments.push(payment);
+    const fault = payment ? proxy.plan.shift() : undefined;
+    if (payment) proxy.payments.push(payment);
     if (payment) identified(payment);
     const refuse = (status, code, more) => {
       response.writeHead(status, { "Content-Type": "application/json", "Retry-After": "0" });
@@ -138,67 +138,67 @@ async function openGate() {
     const headers = { ...request.headers };
     for (const name of ["host", "connection", "content-length"]) delete headers[name];
     if (fault === "refuse") delete headers["payment-signature"];
-    const answer = await fetch(url + request.url, { method: request.method, headers, body: body || undefined });
-    const text = await answer.text();
+    const forwarded = await fetch(url + request.url, { method: request.method, headers, body: body || undefined });
+    const text = await forwarded.text();
     if (fault === "lose") return request.socket.destroy();
     if (fault === "kill") {
-      gate.program.kill("SIGKILL");
+      proxy.program.kill("SIGKILL");
       return request.socket.destroy();
     }
-    const passed = Object.fromEntries(answer.headers);
+    const passed = Object.fromEntries(forwarded.headers);
     for (const name of ["content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive"]) delete passed[name];
-    if (gate.dear && answer.status === 402) {
+    if (proxy.dear && forwarded.status === 402) {
       const required = decodePaymentRequiredHeader(passed["payment-required"]);
       required.accepts[0].amount = "2000000";
       passed["payment-required"] = encodePaymentRequiredHeader(required);
     }
-    response.writeHead(answer.status, passed);
+    response.writeHead(forwarded.status, passed);
     response.end(text);
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  gate.run = (...parameters) =>
+  proxy.run = (...parameters) =>
     new Promise((resolve) => {
       const at = `http://127.0.0.1:${server.address().port}`;
-      gate.payments = [];
-      gate.program = spawn(process.execPath, ["parley.mjs", ...parameters], { cwd: directory, env: { ...environment, PARLEY_URL: at } });
+      proxy.payments = [];
+      proxy.program = spawn(process.execPath, ["parley.mjs", ...parameters], { cwd: directory, env: { ...environment, PARLEY_URL: at } });
       let output = "";
-      gate.program.stdout.on("data", (chunk) => (output += chunk));
-      gate.program.stderr.on("data", (chunk) => (output += chunk));
-      gate.program.on("close", (code) => resolve({ code, output: output.trim() }));
+      proxy.program.stdout.on("data", (chunk) => (output += chunk));
+      proxy.program.stderr.on("data", (chunk) => (output += chunk));
+      proxy.program.on("close", (code) => resolve({ code, output: output.trim() }));
     });
-  gate.close = () => server.close();
-  return gate;
+  proxy.close = () => server.close();
+  return proxy;
 }
 
-async function loseAnswers() {
-  const gate = await openGate();
+async function loseResponses() {
+  const proxy = await openProxy();
   const send = (content) => ["POST", "/chat/private/send", JSON.stringify({ recipient_agent_id: guide.id, content })];
-  await guideAnswers();
+  await guideReplies();
   let faults = 0;
   const survived = (name) => {
     faults++;
     console.log(`ok  ${name}`);
   };
-  // once sees that the calls cost one message, and that city_guide has these, each once.
+  // once checks that the calls cost as much as these messages, and that city_guide receives each of them once.
   const once = async (name, contents, calls) => {
     const before = await revenue();
     await calls();
     const cost = (await revenue()) - before;
     assert.equal(cost, 5_000n * BigInt(contents.length), `${name}: the calls cost ${cost}`);
-    assert.deepEqual(await guideAnswers(), contents, name);
-    assert.deepEqual(gate.plan, [], name);
+    assert.deepEqual(await guideReplies(), contents, name);
+    assert.deepEqual(proxy.plan, [], name);
     survived(name);
   };
   const survives = (name, plan, signatures) =>
     once(name, [name], async () => {
-      gate.plan = plan;
-      const { code, output } = await gate.run(...send(name));
+      proxy.plan = plan;
+      const { code, output } = await proxy.run(...send(name));
       assert.equal(code, 0, `${name}: ${output}`);
-      assert.equal(new Set(gate.payments).size, signatures, `${name}: ${signatures} payments are signed`);
+      assert.equal(new Set(proxy.payments).size, signatures, `${name}: ${signatures} payments are signed`);
     });
-  await survives("the answer is lost", ["lose"], 1);
-  await survives("the answer is lost twice", ["lose", "lose"], 1);
-  await survives("the answer is lost before the server has the request", [(_, socket) => socket.destroy()], 1);
+  await survives("the response is lost", ["lose"], 1);
+  await survives("the response is lost twice", ["lose", "lose"], 1);
+  await survives("the response is lost before the server has the request", [(_, socket) => socket.destroy()], 1);
   await survives("503 payment_unknown", [(refuse) => refuse(503, "payment_unknown"), "lose"], 1);
   await survives("409 payment_in_progress", [(refuse) => refuse(409, "payment_in_progress")], 1);
   await survives("409 proof_required", [(refuse) => refuse(409, "proof_required")], 2);
@@ -206,54 +206,54 @@ async function loseAnswers() {
   await survives("429", [(refuse) => refuse(429, "rate_limited")], 1);
   await survives("402 after a payment", ["refuse"], 2);
   await once("killed, then started again", ["killed"], async () => {
-    gate.plan = ["kill"];
-    assert.equal((await gate.run(...send("killed"))).code, null);
-    assert.equal((await gate.run(...send("killed"))).code, 0);
+    proxy.plan = ["kill"];
+    assert.equal((await proxy.run(...send("killed"))).code, null);
+    assert.equal((await proxy.run(...send("killed"))).code, 0);
   });
   await once("killed, then started with another call", ["interrupted", "next"], async () => {
-    gate.plan = [(_, socket) => (gate.program.kill("SIGKILL"), socket.destroy())];
-    assert.equal((await gate.run(...send("interrupted"))).code, null);
-    assert.equal((await gate.run(...send("next"))).code, 0);
+    proxy.plan = [(_, socket) => (proxy.program.kill("SIGKILL"), socket.destroy())];
+    assert.equal((await proxy.run(...send("interrupted"))).code, null);
+    assert.equal((await proxy.run(...send("next"))).code, 0);
   });
   await once("paid, refused meanwhile, and corrected", ["corrected"], async () => {
-    gate.plan = [(refuse) => refuse(409, "already_member", { charged: true })];
-    const refused = await gate.run(...send("refused"));
+    proxy.plan = [(refuse) => refuse(409, "already_member", { charged: true })];
+    const refused = await proxy.run(...send("refused"));
     assert.equal(refused.code, 1, refused.output);
-    const [payment] = gate.payments;
-    const invalid = await gate.run("POST", "/chat/private/send", '{"recipient_agent_id":"nobody"}');
+    const [payment] = proxy.payments;
+    const invalid = await proxy.run("POST", "/chat/private/send", '{"recipient_agent_id":"nobody"}');
     assert.equal(invalid.code, 1, invalid.output);
-    assert.equal((await gate.run(...send("corrected"))).code, 0);
-    assert.deepEqual(gate.payments, [payment]);
+    assert.equal((await proxy.run(...send("corrected"))).code, 0);
+    assert.deepEqual(proxy.payments, [payment]);
   });
   await once("a price above the limit", [], async () => {
-    gate.dear = true;
-    const { code, output } = await gate.run(...send("dear"));
+    proxy.dear = true;
+    const { code, output } = await proxy.run(...send("dear"));
     assert(code === 1 && output.includes("LIMIT"), output);
-    assert.deepEqual(gate.payments, []);
-    gate.dear = false;
+    assert.deepEqual(proxy.payments, []);
+    proxy.dear = false;
   });
-  // spends sees that calls cost so many atomic units in all, and that nothing of the plan is left.
+  // spends checks that the calls cost this many atomic units in total, and that the plan is used up.
   const spends = async (name, cost, calls) => {
     const before = await revenue();
     await calls();
     assert.equal((await revenue()) - before, cost, `${name}: what it cost`);
-    assert.deepEqual(gate.plan, [], name);
+    assert.deepEqual(proxy.plan, [], name);
     survived(name);
   };
   const succeeds = async (plan, ...parameters) => {
-    gate.plan = plan;
-    const { code, output } = await gate.run(...parameters);
+    proxy.plan = plan;
+    const { code, output } = await proxy.run(...parameters);
     assert.equal(code, 0, `${parameters.join(" ")}: ${output}`);
     return output;
   };
   await spends("the response with a new key is lost", 3_000n, async () => {
     await succeeds(["lose"], "POST", "/agent/rotate_key", "{}");
-    assert.equal(new Set(gate.payments).size, 1);
+    assert.equal(new Set(proxy.payments).size, 1);
     await succeeds([], "GET", "/agent/me");
   });
   await spends("killed before it has the new key, then started again", 3_000n, async () => {
-    gate.plan = ["kill"];
-    assert.equal((await gate.run("POST", "/agent/rotate_key", "{}")).code, null);
+    proxy.plan = ["kill"];
+    assert.equal((await proxy.run("POST", "/agent/rotate_key", "{}")).code, null);
     await succeeds([], "POST", "/agent/rotate_key", "{}");
     await succeeds([], "GET", "/agent/me");
   });
@@ -280,10 +280,10 @@ async function loseAnswers() {
     await succeeds([], "GET", "/agent/me");
   });
   writeFileSync(state, JSON.stringify({ credit: {}, key: `parley_${"0".repeat(50)}` }));
-  const { code, output } = await gate.run("GET", "/agent/me");
+  const { code, output } = await proxy.run("GET", "/agent/me");
   assert(code === 1 && output.includes("invalid_api_key"), output);
   survived("a key that is lost is 401 invalid_api_key");
-  gate.close();
+  proxy.close();
   return faults;
 }
 
@@ -293,7 +293,7 @@ try {
   await guide.register("city_guide", "I know every museum in Lisbon.");
   const commands = await runCommands(skill);
   assert(existsSync(join(directory, "parley-state.json")));
-  const faults = await loseAnswers();
+  const faults = await loseResponses();
   const { version } = JSON.parse(readFileSync(join(directory, "node_modules/@x402/fetch/package.json"), "utf8"));
   console.log(`TABLE|skill with @x402/fetch|${version}|skills/parley/SKILL.md: ${commands} code blocks run, ${faults} faults survived|0`);
 } finally {

@@ -1,6 +1,5 @@
-// Runs what the README shows: each line of its sh blocks in one shell, against a running server, and its Go block as a
-// program. A make target is only looked up: CI runs those by themselves. Where a line's comment begins with a status,
-// the line prints it.
+// Runs the README: each line of its sh blocks in a shell, against a running server, and its Go block as a program. For a make
+// target it only checks that the target exists; CI runs the targets. If a line's comment starts with a status, the line must print it.
 //
 //   go run ./conformance/live bin/parley node conformance/snippets.mjs
 import { strict as assert } from "node:assert";
@@ -37,7 +36,7 @@ try {
     console.log(`ok  ${command.trim()}`);
   }
   const wallets = await (await fetch(`${facilitator}/accounts`)).json();
-  assert.equal(wallets.length, 10, "the README speaks of ten wallets");
+  assert.equal(wallets.length, 10, "the README names ten wallets");
   const [alice, bob] = wallets.map((wallet) => new Agent(url, wallet));
   await alice.register("alice", "An agent of the README.");
   await bob.register("bob", "Another one.");

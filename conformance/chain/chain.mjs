@@ -1,6 +1,6 @@
-// Parley in production mode between parts that are not ours: the official clients of both protocol versions, the official
-// facilitator, and a real EVM node with an EIP-3009 token where Base Sepolia has its USDC. What was paid is read from the
-// chain, never from the server. One line for each check; the first failure ends it with the logs.
+// Runs Parley in production mode with third-party components: the official clients of both protocol versions, the official
+// facilitator, and a real EVM node with an EIP-3009 token at the address of USDC on Base Sepolia. Payments are read from the
+// chain, never from the server. Prints one line per check; the first failure ends the run and prints the logs.
 //
 //   PARLEY=../../bin/parley POSTGRES=../../bin/chain-postgres node chain.mjs
 import { strict as assert } from "node:assert";
@@ -14,7 +14,7 @@ import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { identified } from "../identifier.mjs";
 import { command, newFacilitator, startChain, startDatabase, startLine, startServer, until, usdc } from "./world.mjs";
 
-globalThis.crypto ??= webcrypto; // Node 18 keeps it to itself
+globalThis.crypto ??= webcrypto; // Node 18 does not export it
 
 const began = Date.now();
 const chain = await startChain();
@@ -28,8 +28,8 @@ const settings = [
 ];
 const server = await startServer(settings);
 
-let contract; // what calls cost is read from it, not repeated here
-let expected = 0n; // what the payee must have been paid
+let contract; // the source of all prices
+let expected = 0n; // what the payee must have received
 const price = (path) => BigInt(contract.paths[path].post["x-payment-info"].protocols[0].x402.amount);
 
 async function check(what, holds) {
@@ -52,8 +52,8 @@ const request = (body, headers = {}) => ({
 });
 const withKey = (key) => (key ? { "X-API-KEY": key } : {});
 
-// Each of the two official clients, around a wallet: how it pays, and where it finds the receipt. That of version 2 puts what
-// identify returns into each payment as its identifier.
+// The two official clients for a wallet: how each pays, and where it finds the settlement. The client of version 2 puts the result of
+// identify into each payment as its identifier.
 function clientV2(wallet, identify) {
   const client = new x402Client();
   registerExactEvmScheme(client, { signer: wallet.account });
@@ -70,20 +70,20 @@ async function clientV1(wallet) {
   const signer = await createSigner("base-sepolia", wallet.key);
   return {
     wallet,
-    fetch: wrapFetchWithPaymentV1(fetch, signer, 1_000_000n), // it refuses more than 0.10 USD by itself
+    fetch: wrapFetchWithPaymentV1(fetch, signer, 1_000_000n), // its default limit is 0.10 USD
     receipt: (response) => decodeXPaymentResponse(response.headers.get("X-PAYMENT-RESPONSE")),
     network: "base-sepolia",
   };
 }
 
-// call pays for one call, which must succeed, and finds the very transfer on the chain.
+// call pays for one call, which must succeed, and finds its transfer on the chain.
 async function call(payer, path, body, key) {
   const response = await payer.fetch(server.url + path, request(body, withKey(key)));
   return paid(payer, path, response);
 }
 async function paid(payer, path, response) {
-  const answer = await response.json();
-  assert.equal(response.status, 200, `POST ${path}: ${response.status} ${JSON.stringify(answer)}`);
+  const reply = await response.json();
+  assert.equal(response.status, 200, `POST ${path}: ${response.status} ${JSON.stringify(reply)}`);
   expected += price(path);
   const receipt = payer.receipt(response);
   assert.equal(receipt.success, true);
@@ -92,7 +92,7 @@ async function paid(payer, path, response) {
   const transfers = await chain.transfers(payer.wallet.address, payee);
   const transfer = transfers.find(({ transactionHash }) => transactionHash === receipt.transaction);
   assert.equal(transfer?.args.value, price(path), `POST ${path}: the transfer of the receipt is on the chain`);
-  return answer;
+  return reply;
 }
 async function register(payer, username) {
   const { tan } = await call(payer, "/register/request_account", { requested_username: username });
@@ -114,7 +114,7 @@ async function journey(first, second) {
   return sent.chat_id;
 }
 
-// sign has the official v2 client sign the payment for a call and leaves the sending to the caller, as often as it likes.
+// sign returns a payment for a call, signed by the official v2 client. The caller can send it repeatedly.
 async function sign(payer, path, body, key) {
   const unpaid = await fetch(server.url + path, request(body, withKey(key)));
   assert.equal(unpaid.status, 402);
@@ -126,15 +126,15 @@ async function sign(payer, path, body, key) {
   return encode(await payer.client.createPaymentPayload(client.getPaymentRequiredResponse((name) => unpaid.headers.get(name))));
 }
 async function refused(response, status, code) {
-  const answer = await response.json();
-  assert.equal(response.status, status, JSON.stringify(answer));
-  assert.equal(answer.code, code, JSON.stringify(answer));
-  assert.equal(answer.charged, false, JSON.stringify(answer));
-  return answer;
+  const reply = await response.json();
+  assert.equal(response.status, status, JSON.stringify(reply));
+  assert.equal(reply.code, code, JSON.stringify(reply));
+  assert.equal(reply.charged, false, JSON.stringify(reply));
+  return reply;
 }
 
 const rich = 3_000_000n;
-let alice, bob, chat; // registered in the first journey, and part of everything after it
+let alice, bob, chat; // registered in the first journey, used in all later ones
 const message = async (content, wallet = alice.payer) =>
   sign(wallet, "/chat/private/send", { recipient_agent_id: bob.id, content }, alice.key);
 
@@ -175,19 +175,19 @@ await check("the official v1 client: two agents register, one writes, one reads"
   await journey(carol, dave);
 });
 
-await check("what stands on the chain opens no API key; the identifier and a fresh authorization of the wallet do", async () => {
+await check("what is public on the chain opens no API key; the identifier and a new authorization by the wallet do", async () => {
   let identifier;
   const payer = clientV2(await chain.wallet(rich), () => identifier);
   const path = "/register/create_account";
-  // created buys an account, and returns the payment, the answer and a function that sees the answer come again for another payment.
+  // created buys an account. It returns the payment, the response and a function that checks that another payment returns the response again.
   const created = async (username) => {
     const { tan } = await call(payer, "/register/request_account", { requested_username: username });
     const body = { username, tan, description: "An agent whose responses are lost." };
     const payment = await sign(payer, path, body);
-    const answer = await paid(payer, path, await payment.send());
+    const reply = await paid(payer, path, await payment.send());
     const comesAgain = async (how, again) => {
       const response = await again.send();
-      assert.deepEqual([response.status, await response.json()], [200, answer], how);
+      assert.deepEqual([response.status, await response.json()], [200, reply], how);
     };
     return { payment, comesAgain, fresh: () => sign(payer, path, body) };
   };
@@ -209,9 +209,9 @@ await check("a wallet that does not hold the price buys nothing, and the facilit
   assert.equal((await contents(bob, chat)).includes("on credit"), false);
 });
 
-await chain.everySecond(); // from here on a settlement takes its time
+await chain.everySecond(); // from here on a settlement takes a second
 
-await check("one payment sent again gives the same answer and moves nothing; for another request it is refused", async () => {
+await check("one payment sent again gives the same reply and moves nothing; for another request it is refused", async () => {
   const path = "/chat/private/send";
   const payment = await message("once");
   const [first, second] = [await payment.send(), await payment.send()];
@@ -242,9 +242,9 @@ await check("a signature's twin with the other s is refused, by the server and b
 await check("ten copies of one payment at once: one transfer, one message", async () => {
   const payer = clientV2(await chain.wallet(rich));
   const payment = await message("copied", payer);
-  const answers = await Promise.all(Array.from({ length: 10 }, () => payment.send()));
-  await Promise.all(answers.slice(1).map(async (answer) => assert.equal(answer.status, 200, await answer.text())));
-  await paid(payer, "/chat/private/send", answers[0]);
+  const replies = await Promise.all(Array.from({ length: 10 }, () => payment.send()));
+  await Promise.all(replies.slice(1).map(async (reply) => assert.equal(reply.status, 200, await reply.text())));
+  await paid(payer, "/chat/private/send", replies[0]);
   assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 1);
   assert.equal((await contents(bob, chat)).filter((content) => content === "copied").length, 1);
 });
@@ -252,9 +252,9 @@ await check("ten copies of one payment at once: one transfer, one message", asyn
 await check("money for one message and five signed for: one is sent, four are refused", async () => {
   const payer = clientV2(await chain.wallet(price("/chat/private/send")));
   const payments = await Promise.all([1, 2, 3, 4, 5].map((number) => message(`overspent ${number}`, payer)));
-  const answers = await Promise.all(payments.map((payment) => payment.send()));
-  const [good, bad] = [answers.filter(({ status }) => status === 200), answers.filter(({ status }) => status !== 200)];
-  for (const answer of bad) await refused(answer, 402, "payment_refused");
+  const replies = await Promise.all(payments.map((payment) => payment.send()));
+  const [good, bad] = [replies.filter(({ status }) => status === 200), replies.filter(({ status }) => status !== 200)];
+  for (const reply of bad) await refused(reply, 402, "payment_refused");
   assert.equal(good.length, 1);
   await paid(payer, "/chat/private/send", good[0]);
   assert.equal(await chain.balance(payer.wallet.address), 0n);
@@ -263,7 +263,7 @@ await check("money for one message and five signed for: one is sent, four are re
 
 await chain.atOnce();
 
-// cancel has the payer take the authorization back on the chain.
+// cancel lets the payer cancel the authorization on the chain.
 async function cancel({ wallet }, { payload }) {
   const { nonce } = payload.payload.authorization;
   const signature = await wallet.account.signTypedData({
@@ -293,10 +293,10 @@ async function interrupted(content) {
   const payer = clientV2(await chain.wallet(rich));
   const payment = await message(content, payer);
   await chain.byHand();
-  const answer = payment.send();
+  const reply = payment.send();
   await until("the transfer waits for its block", async () => (await chain.waiting()) === 1);
   await facilitator.kill();
-  await refused(await answer, 503, "payment_unknown");
+  await refused(await reply, 503, "payment_unknown");
   return { payer, payment };
 }
 async function sentOnce(payer, content) {
@@ -304,12 +304,12 @@ async function sentOnce(payer, content) {
   assert.equal((await contents(bob, chat)).filter((each) => each === content).length, 1);
 }
 
-// settledIn sends one payment, always the same as the server asks for, until its outcome is known.
+// settledIn sends the same payment until its outcome is known, as the server requests.
 async function settledIn(payer, payment, content) {
-  let answer;
-  await until("the outcome is known", async () => (answer = await payment.send()).status !== 503);
+  let reply;
+  await until("the outcome is known", async () => (reply = await payment.send()).status !== 503);
   expected += price("/chat/private/send");
-  assert.equal(answer.status, 200, await answer.text());
+  assert.equal(reply.status, 200, await reply.text());
   await sentOnce(payer, content);
 }
 
@@ -326,12 +326,12 @@ await check("the facilitator does not hear that the node took its transfer", asy
   const line = await startLine(chain.url, { heard: true });
   await facilitator.kill();
   await facilitator.start({ RPC_URL: line.url });
-  const answer = await payment.send();
+  const reply = await payment.send();
   assert.equal(line.lost, 1);
   await facilitator.kill();
   line.stop();
   await facilitator.start();
-  assert.notEqual(answer.status, 402, await answer.text());
+  assert.notEqual(reply.status, 402, await reply.text());
   await settledIn(payer, payment, "unheard");
 });
 
@@ -365,10 +365,10 @@ await check("a smart wallet pays, with a signature as long as anybody's", async 
 await check("the facilitator dies, the payment is sent again before the block: of its two transfers one fails", async () => {
   const { payer, payment } = await interrupted("impatient");
   await facilitator.start({ GAS: "200000" });
-  const answer = payment.send();
+  const reply = payment.send();
   await until("a second transfer waits too", async () => (await chain.waiting()) === 2);
   await chain.atOnce();
-  await answer;
+  await reply;
   await settledIn(payer, payment, "impatient");
   await facilitator.kill();
   await facilitator.start();
@@ -390,11 +390,11 @@ await check("an authorization that was cancelled while its outcome was unknown b
   await facilitator.kill();
   const line = await startLine(chain.url, { heard: false });
   await facilitator.start({ RPC_URL: line.url });
-  const answer = payment.send();
+  const reply = payment.send();
   await until("the facilitator sends the transfer", () => line.lost === 1);
   await facilitator.kill();
   line.stop();
-  await refused(await answer, 503, "payment_unknown");
+  await refused(await reply, 503, "payment_unknown");
   await cancel(payer, payment);
   await facilitator.start();
   await boughtNothing(payer, payment, "cancelled in between");

@@ -1,9 +1,9 @@
-// The official facilitator (@x402/core, @x402/evm, unmodified) behind the three paths of its HTTP API. It comes as a library;
-// the HTTP around it and the wallet below are what every operator of one adds.
+// The official facilitator (@x402/core, @x402/evm, unmodified) with its HTTP API of three paths. It is a library; an operator adds the
+// HTTP server and the wallet, as below.
 //
 //   RPC_URL=http://127.0.0.1:8545 PRIVATE_KEY=0x… PORT=8403 [GAS=200000] node facilitator.mjs
 //
-// With GAS it does not have the node estimate, and so does not learn beforehand that a transfer will fail.
+// With GAS the node does not estimate the gas, so the facilitator does not know in advance that a transfer will fail.
 import { createServer } from "node:http";
 import { webcrypto } from "node:crypto";
 import { x402Facilitator } from "@x402/core/facilitator";
@@ -13,10 +13,10 @@ import { createWalletClient, http, publicActions } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { baseSepolia } from "viem/chains";
 
-globalThis.crypto ??= webcrypto; // Node 18 keeps it to itself
+globalThis.crypto ??= webcrypto; // Node 18 does not export it
 
 const gas = process.env.GAS && BigInt(process.env.GAS);
-// Without the chain the library also leaves a promise of its own unanswered, which would end the process.
+// Without the chain the library leaves a rejected promise unhandled, which would end the process.
 process.on("unhandledRejection", (error) => console.log("unhandled:", error.message.split("\n")[0]));
 
 const account = privateKeyToAccount(process.env.PRIVATE_KEY);
@@ -27,7 +27,7 @@ const wallet = createWalletClient({
   pollingInterval: 100,
 }).extend(publicActions);
 
-// One transaction after the other gets its number: two that are prepared at once would get the same.
+// Transactions are sent in sequence: two concurrent ones would get the same nonce.
 let last = Promise.resolve();
 const inTurn = (send) => (args) => (last = last.then(() => send(args), () => send(args)));
 const signer = toFacilitatorEvmSigner({
@@ -38,7 +38,7 @@ const signer = toFacilitatorEvmSigner({
 });
 const facilitator = registerExactEvmScheme(new x402Facilitator(), { signer, networks: "eip155:84532" });
 
-async function answer(method, path, body) {
+async function reply(method, path, body) {
   switch (`${method} ${path}`) {
     case "GET /supported":
       return [200, facilitator.getSupported()];
@@ -56,7 +56,7 @@ const server = createServer(async (request, response) => {
   for await (const chunk of request) text += chunk;
   let status, content;
   try {
-    [status, content] = await answer(request.method, request.url, text && JSON.parse(text));
+    [status, content] = await reply(request.method, request.url, text && JSON.parse(text));
   } catch (error) {
     [status, content] = [500, { error: String(error) }];
   }

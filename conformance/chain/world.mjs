@@ -1,5 +1,5 @@
-// The processes of the checks and the chain they meet on: an EVM node with USDC, PostgreSQL, the facilitator and Parley's
-// server as an operator starts it. All of it on loopback, on free ports, and gone when this process ends.
+// The processes of the checks: an EVM node with USDC, PostgreSQL, the facilitator and Parley's server as an operator starts it. All of
+// them use loopback and free ports and end with this process.
 import { spawn, spawnSync } from "node:child_process";
 import { strict as assert } from "node:assert";
 import { readFileSync } from "node:fs";
@@ -20,7 +20,7 @@ export const usdc = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"; // on Base Sep
 const multicall = "0xcA11bde05977b3631167028862bE2a173976CA11"; // on every chain
 
 const running = new Set();
-// The last resort, and the only one where an exception leads; PostgreSQL sees its standard input end.
+// Runs also after an exception. PostgreSQL ends when its standard input ends.
 process.on("exit", () => running.forEach((program) => program.process.kill("SIGKILL")));
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));
 
@@ -30,7 +30,7 @@ class Program {
     this.log = "";
     this.process = spawn(command, args, { stdio: ["pipe", "pipe", "pipe"], env: { ...process.env, ...environment } });
     running.add(this);
-    this.process.stdin.on("error", () => {}); // ended before we were done with it
+    this.process.stdin.on("error", () => {}); // it ended early
     for (const stream of [this.process.stdout, this.process.stderr]) stream.on("data", (chunk) => (this.log += chunk));
     this.ended = new Promise((resolve) => {
       this.process.on("error", (error) => {
@@ -44,7 +44,7 @@ class Program {
     });
   }
 
-  // said waits for a line and returns the pattern's group.
+  // said waits for a line that matches the pattern and returns its group.
   async said(pattern) {
     await until(`${this.process.spawnfile} says ${pattern}`, () => this.gone || pattern.test(this.log), 60_000).catch(() => {});
     const found = this.log.match(pattern);
@@ -58,7 +58,7 @@ class Program {
   }
 }
 
-// until waits for something to come true, and fails if it does not in time.
+// until waits for a condition and fails after a timeout.
 export async function until(what, holds, milliseconds = 20_000) {
   for (const deadline = Date.now() + milliseconds; !(await holds()); ) {
     if (Date.now() > deadline) throw new Error(`waited in vain until ${what}`);
@@ -75,7 +75,7 @@ function freePort() {
   });
 }
 
-// A line to the node on which every transaction is lost, or where that is `heard` by the node, its answer.
+// A proxy to the node that loses every transaction, or, if the node `heard` it, its response.
 export async function startLine(node, { heard }) {
   const line = { lost: 0 };
   const server = createHTTPServer(async (request, response) => {
@@ -84,10 +84,10 @@ export async function startLine(node, { heard }) {
     const isTransaction = JSON.parse(body).method === "eth_sendRawTransaction";
     if (isTransaction) line.lost++;
     if (isTransaction && !heard) return;
-    const answer = await fetch(node, { method: "POST", headers: { "Content-Type": "application/json" }, body });
-    const text = await answer.text();
+    const reply = await fetch(node, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    const text = await reply.text();
     if (isTransaction) request.socket.destroy();
-    else response.writeHead(answer.status, { "Content-Type": "application/json" }).end(text);
+    else response.writeHead(reply.status, { "Content-Type": "application/json" }).end(text);
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   line.url = `http://127.0.0.1:${server.address().port}`;
@@ -139,14 +139,14 @@ export async function startChain() {
     balance: (of) => read("balanceOf", of),
     transfers: (from, to) =>
       client.getContractEvents({ address: usdc, abi: Token.abi, eventName: "Transfer", args: { from, to }, fromBlock: 0n }),
-    // wallet is somebody new with so much money, in atomic units.
+    // wallet returns a new wallet with this amount, in atomic units.
     wallet: async (money) => {
       const key = generatePrivateKey();
       const account = privateKeyToAccount(key);
       await write("mint", account.address, money);
       return { key, account, address: account.address };
     },
-    // smartWallet is a contract that pays when so many owners have signed.
+    // smartWallet returns a contract that pays if this many owners have signed.
     smartWallet: async (money, count) => {
       const owners = Array.from({ length: count }, () => privateKeyToAccount(generatePrivateKey()));
       const hash = await client.deployContract({
@@ -180,7 +180,7 @@ export async function startChain() {
 
 export async function startDatabase() {
   const postgres = new Program(process.env.POSTGRES, []);
-  running.delete(postgres); // ends with its standard input, so with us, and tidies up
+  running.delete(postgres); // ends and cleans up when its standard input ends
   const url = await postgres.said(/^ready (\S+)/m);
   const client = new pg.Client({ connectionString: url });
   await client.connect();
@@ -195,7 +195,7 @@ export async function startDatabase() {
   };
 }
 
-// A facilitator keeps its address and its wallet when it is started again.
+// A restarted facilitator keeps its address and wallet.
 export async function newFacilitator(chain) {
   const port = await freePort();
   const key = generatePrivateKey();
@@ -219,7 +219,7 @@ export async function newFacilitator(chain) {
 
 const parley = process.env.PARLEY;
 
-// command runs one of parley's commands to its end and returns what it prints.
+// command runs a parley command and returns its output.
 export function command(...args) {
   const done = spawnSync(parley, args, { encoding: "utf8", timeout: 60_000 });
   assert.equal(done.status, 0, `parley ${args[0]}: ${done.error ?? ""}${done.stdout}${done.stderr}`);

@@ -1,5 +1,5 @@
-// What crawlers and skills clients find on a running server, by their own programs: @agentcash/discovery, the bazaar
-// validator of @x402/extensions, and the skills CLI. Ends with 0 only if none of them has anything to say.
+// Runs crawlers and skill clients against a running server: @agentcash/discovery, the bazaar validator of @x402/extensions, and
+// the skills CLI. Exits with 0 only if none of them reports anything.
 //
 //   go run ./conformance/live bin/parley conformance/discovery/node_modules/.bin/node conformance/discovery/discovery.mjs
 import { strict as assert } from "node:assert";
@@ -34,7 +34,7 @@ const paid = Object.entries(contract.paths).flatMap(([path, methods]) =>
 const operations = Object.values(contract.paths).flatMap(Object.keys).length;
 assert.ok(paid.length > 0, "the contract has no paid operation");
 
-// @agentcash/discovery, as its own command line says it: the origin, then each paid path.
+// @agentcash/discovery, by its command line: the origin, then each paid path.
 const agentcash = (...argv) => {
   const program = join(here, "node_modules/@agentcash/discovery/bin/discovery.js");
   return JSON.parse(execFileSync(process.execPath, [program, ...argv, "--json"], { maxBuffer: 1 << 26 }));
@@ -55,7 +55,7 @@ for (const { name, method, path, operation } of paid) {
 }
 done("@agentcash/discovery", `discover of the origin with ${operations} operations, check of ${paid.length} paid paths`);
 
-// Each 402's catalogue entry, by x402's own validator, and as a facilitator would list it.
+// The catalog entry in each 402, validated by x402's own validator and extracted like a facilitator does.
 for (const { name, method, path, operation } of paid) {
   const response = await fetch(origin + path, { method });
   assert.equal(response.status, 402, `${name} without payment: ${response.status}, want 402`);
@@ -72,13 +72,13 @@ for (const { name, method, path, operation } of paid) {
   const { input, output } = listed.discoveryInfo;
   assert.deepEqual(input.body, operation.requestBody?.content["application/json"].example, `the example call of ${name}`);
   const { example } = operation.responses["200"].content["application/json"];
-  assert.deepEqual(output.example, example, `the example answer of ${name}`);
+  assert.deepEqual(output.example, example, `the example reply of ${name}`);
   const said = validatePaymentRequiredDetailed(required, { requireInputSchema: true, requireOutputSchema: true });
   assert.deepEqual(said.issues, [], `the 402 of ${name}`);
 }
 done("@x402/extensions", `bazaar entries of ${paid.length} paid operations: validated, extracted, equal to the contract's examples`);
 
-// The skill, installed by the skills CLI into an empty home: from the server's address, and from the repository.
+// The skills CLI installs the skill into an empty home directory, from the server's address and from the repository.
 const install = (source, want) => {
   const home = mkdtempSync(join(tmpdir(), "parley-skill-"));
   try {
@@ -104,7 +104,7 @@ install(repository, authored);
 assert.equal(served, authored.replaceAll("https://parley.example", origin), "the served skill is the authored one for this address");
 done("skills", "the skill from the server's index and from the repository, byte for byte");
 
-// What the documents point at on this server is there.
+// Links from the documents to this server work.
 const llms = await (await get(`${origin}/llms.txt`)).text();
 const card = await (await get(`${origin}/.well-known/agent-card.json`)).json();
 const skill = await (await get(`${origin}/skill`)).json();

@@ -1,7 +1,7 @@
-// Holds a schema, and every schema inside it, against one demand: {must: be closed | be bounded | be described}.
-// The document is resolved, so what a property's $ref points to counts as the property's own.
+// Checks a schema and all schemas inside it: {must: be closed | be bounded | be described}. The document is resolved, so the
+// target of a property's $ref belongs to the property.
 const demands = {
-  "be closed": (schema) => isObject(schema) && schema.additionalProperties !== false && "takes unknown fields: additionalProperties is not false",
+  "be closed": (schema) => isObject(schema) && schema.additionalProperties !== false && "accepts unknown fields: additionalProperties is not false",
   "be bounded": (schema) =>
     schema.type === "string" && !["maxLength", "pattern", "enum"].some((bound) => bound in schema) ? "has neither maxLength nor pattern nor enum"
     : ["integer", "number"].includes(schema.type) && !("minimum" in schema && "maximum" in schema) && !("enum" in schema) ? "has no minimum and maximum"
@@ -18,7 +18,7 @@ export default function eachSchema(root, { must }, { path }) {
     const broken = demands[must](schema, named);
     if (broken) findings.push({ message: `${at.slice(path.length).join(".") || "the schema"} ${broken}`, path: at });
     for (const [name, property] of Object.entries(schema.properties ?? {})) visit(property, [...at, "properties", name], true);
-    // What an array or a map holds is described by the array or the map.
+    // The array or map describes its elements.
     for (const inner of ["items", "additionalProperties", "not"]) visit(schema[inner] ?? null, [...at, inner], false);
     for (const several of ["allOf", "oneOf", "anyOf"]) {
       (schema[several] ?? []).forEach((inner, i) => visit(inner, [...at, several, i], false));

@@ -1,7 +1,7 @@
-"""How schemathesis pays: every generated request carries a fresh payment, made by the official x402 client, and the API
-key of an agent. The agents are registered, and given something to talk about, before the first request is generated.
+"""Payments for schemathesis: every generated request has a new payment by the official x402 client and the API key of an
+agent. The agents are registered, with chats, groups and channels, before the first request is generated.
 
-schemathesis loads this file by the environment variable SCHEMATHESIS_HOOKS; conformance/live sets the others.
+The environment variable SCHEMATHESIS_HOOKS makes schemathesis load this file; conformance/live sets the other variables.
 """
 
 import collections
@@ -32,7 +32,7 @@ wallets = [client(account["private_key"]) for account in accounts]
 
 
 def ask_prices():
-    """What each paid operation asks for, by its own 402: so that no generated request needs two calls."""
+    """The price of each paid operation, from its 402, so that a generated request needs only one call."""
     asked = {}
     for path, methods in requests.get(f"{URL}/openapi.json", timeout=30).json()["paths"].items():
         for method, operation in methods.items():
@@ -47,7 +47,7 @@ prices = ask_prices()
 
 
 def payment(wallet, label):
-    """The header that pays for one call of an operation."""
+    """Returns the header that pays for one call of an operation."""
     return wallet.encode_payment_signature_header(wallet.create_payment_payload(prices[label]))
 
 
@@ -63,7 +63,7 @@ class Agent:
         self.id = self.post("/agent/profile", username=name)["agent_id"]
 
     def post(self, path, **body):
-        """Calls a paid operation, which must answer 200."""
+        """Calls a paid operation, which must return 200."""
         headers = payment(self.wallet, f"POST {path}") | ({"X-API-KEY": self.api_key} if self.api_key else {})
         response = requests.post(URL + path, json=body, headers=headers, timeout=60)
         assert response.status_code == 200, f"POST {path}: {response.status_code} {response.text}"
@@ -71,7 +71,7 @@ class Agent:
         return response.json()
 
 
-# Ids that answers gave, by what they are good for; the newest of each.
+# The newest ids from responses, by kind.
 known = {kind: collections.deque(maxlen=40) for kind in ("private", "group", "channel", "message")}
 IDS = {
     "/chat/private/send": ("private", "chat_id"),
@@ -236,8 +236,8 @@ def after_call(context, case, response):
         learn(case.operation.path, case.body, response.json())
 
 
-# What the contract refuses in words because JSON Schema cannot: the only reasons for which a request that keeps to the
-# schemas may be answered 400. By operation, so that any other 400, and these elsewhere, are failures.
+# Rules that JSON Schema cannot express: the only reasons for which a request that matches the schemas may return 400. They are
+# listed by operation, so any other 400 is a failure.
 RULES = {
     "an agent cannot send messages to itself": ["POST /chat/private/send"],
     "an agent cannot block itself": ["POST /agent/block"],

@@ -2,7 +2,7 @@
 
     go run ./conformance/live bin/parley bin/schemathesis/bin/python conformance/schemathesis/run.py
 
-Ends with 0 only if nothing failed, at least CASES requests were generated, and every operation was answered 200.
+Exits with 0 only if nothing failed, at least CASES requests were generated, and every operation returned 200.
 """
 
 import json
@@ -17,9 +17,9 @@ import urllib.request
 import yaml
 
 SEED, CASES = 20261121, 10_000
-# Two runs against one server. The first has a fixed number of cases. In the second, Hypothesis ends a walk through the
-# links when the server, having a memory, answers a repetition differently; within --max-time schemathesis goes on with
-# the next walk, so the time is fixed and the number is not.
+# Two runs against one server. The first has a fixed number of cases. In the second, Hypothesis stops following links when a repeated
+# request gets another response, because the server has state. schemathesis then starts again within --max-time, so the time is
+# fixed and the number of cases is not.
 RUNS = [
     ["--phases=examples,coverage,fuzzing", "--max-examples=205"],
     ["--phases=stateful", "--max-examples=100", "--max-time=45"],
@@ -30,8 +30,8 @@ here = pathlib.Path(__file__).parent
 
 def contract():
     """Returns the served contract with the links of links.yaml."""
-    with urllib.request.urlopen(os.environ["PARLEY_URL"] + "/openapi.json") as answer:
-        document = json.load(answer)
+    with urllib.request.urlopen(os.environ["PARLEY_URL"] + "/openapi.json") as response:
+        document = json.load(response)
     operations = {operation["operationId"]: operation for path in document["paths"].values() for operation in path.values()}
     for source, links in yaml.safe_load((here / "links.yaml").read_text()).items():
         operations[source]["responses"]["200"]["links"] = {
@@ -64,13 +64,13 @@ for options in RUNS:
     for operation, phases in said["valid_rates"].items():
         reached[operation] = reached.get(operation, 0) + sum(phase["accepted"] for phase in phases.values())
 
-never = sorted(operation for operation, answers in reached.items() if answers == 0)
+never = sorted(operation for operation, accepted in reached.items() if accepted == 0)
 if never or len(reached) < operations:
-    print(f"never answered 200: {never}; {len(reached)} of {operations} operations were tried", file=sys.stderr)
+    print(f"never returned 200: {never}; {len(reached)} of {operations} operations were tried", file=sys.stderr)
 if cases < CASES:
     print(f"{cases} cases are fewer than {CASES}", file=sys.stderr)
 if failed or never or len(reached) < operations or cases < CASES:
     sys.exit(1)
-print(f"seed {SEED}: {cases} cases, no failure; each of the {operations} operations was answered 200")
+print(f"seed {SEED}: {cases} cases, no failure; each of the {operations} operations returned 200")
 checked = f"{cases} generated requests to {operations} operations, paid, all checks, seed {SEED}"
 print(f"TABLE|schemathesis|{said['schemathesis_version']}|{checked}|0")

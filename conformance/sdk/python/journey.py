@@ -64,7 +64,7 @@ def balance() -> int:
 
 
 class Books:
-    """The prices of the answers so far, against what the payee received."""
+    """Compares the prices of all responses so far with what the payee received."""
 
     def __init__(self) -> None:
         self.prices = prices()
@@ -133,7 +133,7 @@ class Losing(httpx.AsyncHTTPTransport):
 
 
 async def register(books: Books, wallet: dict[str, str], username: str) -> AuthenticatedClient:
-    """Buys an account. The official transport in the SDK's httpx client pays whatever answers 402."""
+    """Buys an account. The official transport in the SDK's httpx client pays every 402."""
     payer = x402Client()
     register_exact_evm_client(payer, EthAccountSigner(Account.from_key(wallet["private_key"])))
     payer.register_extension(PaymentIdentifier())

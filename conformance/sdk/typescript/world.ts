@@ -1,4 +1,4 @@
-// What both journeys need beside an SDK: wallets of the play-money network, a fetch that pays, and the books.
+// Shared by both journeys: wallets of the play-money network, a fetch that pays, and the sum of all prices.
 import { strict as assert } from "node:assert";
 import { decodePaymentResponseHeader, wrapFetchWithPayment, x402Client } from "@x402/fetch";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
@@ -42,7 +42,7 @@ const losing = async (input: RequestInfo | URL, init?: RequestInit) => {
   throw new TypeError("the response was lost");
 };
 
-// The official client as a fetch: it pays whatever answers 402, from the wallet with this number. Each payment has a random
+// The official client as a fetch: it pays every 402 from the wallet with this number. Each payment has a random
 // identifier, which opens a stored response with a secret.
 const wallets: Wallet[] = await get(`${facilitator}/accounts`);
 export function payingFetch(number: number): typeof fetch {
@@ -58,7 +58,7 @@ export function payingFetch(number: number): typeof fetch {
   return wrapFetchWithPayment(insisting(losing), client);
 }
 
-// The prices are the served contract's. Nothing here repeats them.
+// The prices come from the served contract.
 const contract: { paths: Record<string, Record<string, Operation>> } = await get(`${url}/openapi.json`);
 const prices = new Map<string, bigint>();
 for (const operation of Object.values(contract.paths).flatMap((path) => Object.values(path))) {
@@ -73,7 +73,7 @@ let sum = 0n;
 // What an SDK's call of an operation returns, whichever SDK it is.
 type Result<Data> = { data?: Data | undefined; error?: unknown; response?: Response | undefined };
 
-// The data of an answer that must be 200 and settled; its price is added to what the payee must receive.
+// Returns the data of a response that must be 200 and settled, and adds its price to what the payee must receive.
 export function paid<Data>(operation: string, { data, error, response }: Result<Data>): Data {
   assert.equal(response?.status, 200, `${operation}: ${response?.status} ${JSON.stringify(error)}`);
   const settled = decodePaymentResponseHeader(response.headers.get("PAYMENT-RESPONSE") ?? assert.fail(`${operation}: no settlement`));

@@ -141,7 +141,7 @@ public final class Journey {
     String header = response.getHeaders().entrySet().stream()
         .filter(entry -> entry.getKey().equalsIgnoreCase("PAYMENT-RESPONSE"))
         .map(entry -> entry.getValue().get(0))
-        .findFirst().orElseThrow(() -> new AssertionError(path + " answered without the header PAYMENT-RESPONSE"));
+        .findFirst().orElseThrow(() -> new AssertionError(path + " returned no header PAYMENT-RESPONSE"));
     JsonObject settlement = JsonParser.parseString(
         new String(Base64.getDecoder().decode(header), StandardCharsets.UTF_8)).getAsJsonObject();
     equal("settlement of " + path, true, settlement.get("success").getAsBoolean());
