@@ -308,7 +308,7 @@ func (h *house) openChats(ctx context.Context, database *store.Store) error {
 		h.peers[i] = others[i*peers : (i+1)*peers]
 		sending.Go(func() error {
 			for _, peer := range h.peers[i] {
-				if _, err := database.SendPrivateMessage(ctx, writer.id, peer, uuid.Must(uuid.NewV7()), "Hello."); err != nil {
+				if _, err := database.SendMessage(ctx, store.OutgoingMessage{Kind: store.KindPrivate, To: peer, Sender: writer.id, ID: uuid.Must(uuid.NewV7()), Content: "Hello."}); err != nil {
 					return err
 				}
 			}

@@ -153,6 +153,7 @@ type payment struct {
 	begun       bool     // its row was written by this call
 	identifier  string   // the payer's own name for it (x402's payment-identifier); "" without one
 
+	send      *send          // nil unless the call sends a message and does nothing else
 	recovered *store.Payment // set where the recovery worker, not a caller, goes on with it
 	proven    bool           // its wallet, or its identifier, is; see Server.proven
 }

@@ -86,14 +86,23 @@ func (s *Server) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequest
 	return gen.DeleteChannel200JSONResponse{Success: true, Message: "channel deleted"}, nil
 }
 
-// SendChannelMessage writes to all subscribers. The statement that sends checks the caller's right itself.
+// SendChannelMessage writes to all subscribers.
 func (s *Server) SendChannelMessage(ctx context.Context, req gen.SendChannelMessageRequestObject) (gen.SendChannelMessageResponseObject, error) {
-	message := newID()
-	_, err := s.transaction(ctx).SendChannelMessage(ctx, idOf(channelPrefix, req.Body.ChannelID), callerFrom(ctx).ID, message, req.Body.Content)
-	if err != nil {
+	message := channelMessage(ctx, req)
+	if _, err := s.transaction(ctx).SendMessage(ctx, message); err != nil {
 		return nil, err
 	}
-	return gen.SendChannelMessage200JSONResponse{Success: true, MessageID: formatID(messagePrefix, message), Message: "message sent"}, nil
+	return sentToChannel(message), nil
+}
+
+func channelMessage(ctx context.Context, req gen.SendChannelMessageRequestObject) store.OutgoingMessage {
+	return store.OutgoingMessage{
+		Kind: store.KindChannel, To: idOf(channelPrefix, req.Body.ChannelID), Sender: callerFrom(ctx).ID, ID: newID(), Content: req.Body.Content,
+	}
+}
+
+func sentToChannel(message store.OutgoingMessage) gen.SendChannelMessage200JSONResponse {
+	return gen.SendChannelMessage200JSONResponse{Success: true, MessageID: formatID(messagePrefix, message.ID), Message: "message sent"}
 }
 
 // SubscribeChannel makes the caller a subscriber, unless it is banned.

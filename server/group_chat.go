@@ -112,23 +112,23 @@ func (s *Server) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatReq
 	return gen.DeleteGroupChat200JSONResponse{Success: true, Message: "group chat deleted"}, nil
 }
 
-// SendGroupMessage writes to all members. The statement that sends checks the caller's right itself; only when it finds
-// none is the group loaded, to say why.
+// SendGroupMessage writes to all members.
 func (s *Server) SendGroupMessage(ctx context.Context, req gen.SendGroupMessageRequestObject) (gen.SendGroupMessageResponseObject, error) {
-	tx, id, message := s.transaction(ctx), idOf(chatPrefix, req.Body.ChatID), newID()
-	for range 2 { // the caller may have become a member in between
-		sent, err := tx.SendGroupMessage(ctx, id, callerFrom(ctx).ID, message, req.Body.Content)
-		if err != nil {
-			return nil, err
-		}
-		if sent != nil {
-			return gen.SendGroupMessage200JSONResponse{Success: true, MessageID: formatID(messagePrefix, message), Message: "message sent"}, nil
-		}
-		if _, err := membersGroup(ctx, tx, id); err != nil {
-			return nil, err
-		}
+	message := groupMessage(ctx, req)
+	if _, err := s.transaction(ctx).SendMessage(ctx, message); err != nil {
+		return nil, err
 	}
-	return nil, store.ErrNotMember
+	return sentToGroup(message), nil
+}
+
+func groupMessage(ctx context.Context, req gen.SendGroupMessageRequestObject) store.OutgoingMessage {
+	return store.OutgoingMessage{
+		Kind: store.KindGroup, To: idOf(chatPrefix, req.Body.ChatID), Sender: callerFrom(ctx).ID, ID: newID(), Content: req.Body.Content,
+	}
+}
+
+func sentToGroup(message store.OutgoingMessage) gen.SendGroupMessage200JSONResponse {
+	return gen.SendGroupMessage200JSONResponse{Success: true, MessageID: formatID(messagePrefix, message.ID), Message: "message sent"}
 }
 
 // ListGroupMessages returns a page of the group's messages, newest first, and marks them read.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"github.com/parley-chat/parley/gen"
@@ -49,6 +50,7 @@ func (s *Server) gate(next gen.StrictHandlerFunc, _ string) gen.StrictHandlerFun
 		if paid == nil {
 			return next(c, request)
 		}
+		paid.send = sendOf(original.Context(), request)
 		handle := func(ctx context.Context, tx *store.Store) ([]byte, error) {
 			c.SetRequest(original.WithContext(context.WithValue(ctx, transactionKey, tx)))
 			response, err := next(c, request)
@@ -74,6 +76,28 @@ func (s *Server) gate(next gen.StrictHandlerFunc, _ string) gen.StrictHandlerFun
 		c.Response().Header().Set("Cache-Control", "private, no-store")
 		return nil, c.JSONBlob(http.StatusOK, receipt.body) // nil: already answered
 	}
+}
+
+// send is a call that sends a message and does nothing else.
+type send struct {
+	message  store.OutgoingMessage
+	response func(chat uuid.UUID) any
+}
+
+// sendOf returns what the request sends; nil if that is not all it does.
+func sendOf(ctx context.Context, request any) *send {
+	switch req := request.(type) {
+	case gen.SendPrivateMessageRequestObject:
+		message := privateMessage(ctx, req)
+		return &send{message, func(chat uuid.UUID) any { return sentPrivately(message, chat) }}
+	case gen.SendGroupMessageRequestObject:
+		message := groupMessage(ctx, req)
+		return &send{message, func(uuid.UUID) any { return sentToGroup(message) }}
+	case gen.SendChannelMessageRequestObject:
+		message := channelMessage(ctx, req)
+		return &send{message, func(uuid.UUID) any { return sentToChannel(message) }}
+	}
+	return nil
 }
 
 // setPaymentResponse tells what became of the payment, in the version in which it came.

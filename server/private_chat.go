@@ -11,14 +11,24 @@ import (
 
 // SendPrivateMessage writes to another agent, creating the private chat if there is none.
 func (s *Server) SendPrivateMessage(ctx context.Context, req gen.SendPrivateMessageRequestObject) (gen.SendPrivateMessageResponseObject, error) {
-	message := newID()
-	sent, err := s.transaction(ctx).SendPrivateMessage(ctx, callerFrom(ctx).ID, idOf(agentPrefix, req.Body.RecipientAgentID), message, req.Body.Content)
+	message := privateMessage(ctx, req)
+	sent, err := s.transaction(ctx).SendMessage(ctx, message)
 	if err != nil {
 		return nil, err
 	}
+	return sentPrivately(message, sent.ConversationID), nil
+}
+
+func privateMessage(ctx context.Context, req gen.SendPrivateMessageRequestObject) store.OutgoingMessage {
+	return store.OutgoingMessage{
+		Kind: store.KindPrivate, To: idOf(agentPrefix, req.Body.RecipientAgentID), Sender: callerFrom(ctx).ID, ID: newID(), Content: req.Body.Content,
+	}
+}
+
+func sentPrivately(message store.OutgoingMessage, chat uuid.UUID) gen.SendPrivateMessage200JSONResponse {
 	return gen.SendPrivateMessage200JSONResponse{
-		Success: true, ChatID: formatID(chatPrefix, sent.ConversationID), MessageID: formatID(messagePrefix, message), Message: "message sent",
-	}, nil
+		Success: true, ChatID: formatID(chatPrefix, chat), MessageID: formatID(messagePrefix, message.ID), Message: "message sent",
+	}
 }
 
 // GetPrivateChat shows a private chat to its members.
@@ -70,7 +80,7 @@ func sendNote(ctx context.Context, tx *store.Store, to uuid.UUID, what string, a
 	if note != nil {
 		text += " " + *note
 	}
-	_, err := tx.SendPrivateMessage(ctx, callerFrom(ctx).ID, to, newID(), text)
+	_, err := tx.SendMessage(ctx, store.OutgoingMessage{Kind: store.KindPrivate, To: to, Sender: callerFrom(ctx).ID, ID: newID(), Content: text})
 	return err
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/store"
@@ -75,8 +78,14 @@ func (s *Server) dryRun(ctx context.Context, paid *payment, handle handler) (rea
 		return nil, err
 	}
 	defer release()
-	if paid.operation.readOnly {
+	switch {
+	case paid.operation.readOnly:
 		return handle(ctx, s.store)
+	case paid.send != nil:
+		return nil, s.store.CheckMessage(ctx, paid.send.message)
+	case paid.operation.paged:
+		_, err := handle(ctx, s.store.ForDryRun())
+		return nil, err
 	}
 	return nil, s.store.DryRun(ctx, func(tx *store.Store) error {
 		_, err := handle(ctx, tx)
@@ -271,28 +280,7 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 	crash("settled")
 	paid.id = row.ID
 	settled := settledAs(row, transaction)
-	read := answer != nil
-	finish := func(tx *store.Store) (err error) { // may run twice: see BatchedTransaction
-		if !read {
-			if answer, err = handle(ctx, tx); err != nil {
-				return err
-			}
-		}
-		delivery := store.Delivery{Payment: row.ID, Fingerprint: paid.fingerprint[:], Transaction: transaction}
-		if !paid.operation.readOnly || len(answer) <= maxStoredRead {
-			if delivery.Answer, err = sealAnswer(paid.request, answer); err != nil {
-				return err
-			}
-		}
-		crash("delivering")
-		return tx.PaymentDelivered(delivery)
-	}
-	var err error
-	if read {
-		err = finish(s.store)
-	} else {
-		err = s.store.BatchedTransaction(ctx, finish)
-	}
+	answer, err := s.takeEffect(ctx, paid, store.Delivery{Payment: row.ID, Fingerprint: paid.fingerprint[:], Transaction: transaction}, answer, handle)
 	unclear := &unclearSettlement{store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction}, err}
 	refusal, refused := errors.AsType[*store.Refusal](err)
 	switch {
@@ -318,6 +306,58 @@ func (s *Server) deliver(ctx context.Context, row *store.Payment, paid *payment,
 	p.charged, p.settled, p.redeeming = true, settled, row.State == store.PaymentUndeliverable
 	p.message += "; this came true only after the payment had settled, so it was charged: send the same payment with a mended request of this operation, it is not charged again"
 	return nil, &p
+}
+
+// takeEffect runs the operation, if it is not a read that has its answer already, and closes the payment: both become visible,
+// or neither. What can be done in a batch or without a transaction is tried so first.
+func (s *Server) takeEffect(ctx context.Context, paid *payment, delivery store.Delivery, answer []byte, handle handler) ([]byte, error) {
+	seal := func() (err error) {
+		if !paid.operation.readOnly || len(answer) <= maxStoredRead {
+			delivery.Answer, err = sealAnswer(paid.request, answer)
+		}
+		crash("delivering")
+		return err
+	}
+	err := store.ErrNotBatched
+	switch {
+	case answer != nil:
+		if err = seal(); err == nil {
+			err = s.store.PaymentDelivered(ctx, delivery)
+		}
+	case paid.send != nil:
+		var chat uuid.UUID
+		if paid.send.message.Kind == store.KindPrivate {
+			if chat, err = s.store.PrivateChat(ctx, paid.send.message.Sender, paid.send.message.To); err != nil {
+				return nil, err
+			}
+		}
+		if answer, err = json.Marshal(paid.send.response(chat)); err != nil {
+			return nil, err
+		}
+		if err = seal(); err == nil {
+			err = s.store.SendDelivered(ctx, paid.send.message, delivery)
+		}
+	case paid.operation.paged:
+		if answer, err = handle(ctx, s.store.WithoutTransaction()); err != nil {
+			break
+		}
+		if err = seal(); err == nil {
+			err = s.store.PaymentDelivered(ctx, delivery)
+		}
+	}
+	if !errors.Is(err, store.ErrNotBatched) {
+		return answer, err
+	}
+	err = s.store.Transaction(ctx, func(tx *store.Store) (err error) {
+		if answer, err = handle(ctx, tx); err != nil {
+			return err
+		}
+		if err := seal(); err != nil {
+			return err
+		}
+		return tx.PaymentDelivered(ctx, delivery)
+	})
+	return answer, err
 }
 
 // outcomeUnknown keeps the payment open. Never a 402: that would make the payer sign a second payment.
