@@ -32,7 +32,7 @@ func (s *Server) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestOb
 	if err != nil {
 		return nil, err
 	}
-	members, err := tx.GroupMembers(ctx, group.ID, callerFrom(ctx).ID)
+	members, err := tx.Members(ctx, group.ID, callerFrom(ctx).ID)
 	if err != nil {
 		return nil, err
 	}

@@ -49,10 +49,16 @@ func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 	if agent != nil {
 		return agent, nil
 	}
-	agent, err := oneAgent(gorm.G[Agent](s.db).Where("key_hash = ?", hash[:]).Take(ctx))
+	// On pgx, because every call begins so.
+	found, err := query[Agent](ctx, s, `SELECT id, username, description, is_discoverable, key_hash, previous_key_hash, key_payment, created_at
+		FROM agents WHERE key_hash = $1`, hash[:])
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("load agent: %w", err)
 	}
+	if len(found) == 0 {
+		return nil, ErrAgentNotFound
+	}
+	agent = &found[0]
 	s.agents.put(hash, *agent, load)
 	return agent, nil
 }
@@ -138,12 +144,8 @@ func (s *Store) AgentByUsername(ctx context.Context, username string) (*Agent, e
 // EditAgent changes what is not nil.
 func (s *Store) EditAgent(ctx context.Context, id uuid.UUID, description *string, isDiscoverable *bool) error {
 	changes := map[string]any{}
-	if description != nil {
-		changes["description"] = *description
-	}
-	if isDiscoverable != nil {
-		changes["is_discoverable"] = *isDiscoverable
-	}
+	change(changes, "description", description)
+	change(changes, "is_discoverable", isDiscoverable)
 	if len(changes) == 0 {
 		return nil
 	}

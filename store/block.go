@@ -50,9 +50,9 @@ func (s *Store) UnblockAgent(ctx context.Context, blocker, blocked uuid.UUID) er
 	return nil
 }
 
-// CheckBlocks returns ErrBlocked if to has blocked from, and ErrBlocking if from has blocked to. Where both have, it is
+// checkBlocks returns ErrBlocked if to has blocked from, and ErrBlocking if from has blocked to. Where both have, it is
 // ErrBlocked: to unblock the other would cost from money and help nothing.
-func (s *Store) CheckBlocks(ctx context.Context, from, to uuid.UUID) error {
+func (s *Store) checkBlocks(ctx context.Context, from, to uuid.UUID) error {
 	blocks, err := gorm.G[Block](s.db).Select("blocker_id").
 		Where("(blocker_id = ? AND blocked_id = ?) OR (blocker_id = ? AND blocked_id = ?)", from, to, to, from).Find(ctx)
 	switch {
@@ -64,13 +64,4 @@ func (s *Store) CheckBlocks(ctx context.Context, from, to uuid.UUID) error {
 		return ErrBlocking
 	}
 	return nil
-}
-
-// BlockedByAny tells whether one of the others has blocked the agent.
-func (s *Store) BlockedByAny(ctx context.Context, agent uuid.UUID, others []uuid.UUID) (bool, error) {
-	blocks, err := gorm.G[Block](s.db).Where("blocked_id = ? AND blocker_id IN ?", agent, others).Count(ctx, "*")
-	if err != nil {
-		return false, fmt.Errorf("look for blocks: %w", err)
-	}
-	return blocks > 0, nil
 }

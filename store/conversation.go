@@ -94,16 +94,17 @@ func (s *Store) CreateConversation(ctx context.Context, kind string, id, admin u
 // EditConversation changes of a group chat or channel what is not nil.
 func (s *Store) EditConversation(ctx context.Context, id uuid.UUID, name, description *string, isDiscoverable *bool) error {
 	changes := map[string]any{}
-	if name != nil {
-		changes["name"] = *name
-	}
-	if description != nil {
-		changes["description"] = *description
-	}
-	if isDiscoverable != nil {
-		changes["is_discoverable"] = *isDiscoverable
-	}
+	change(changes, "name", name)
+	change(changes, "description", description)
+	change(changes, "is_discoverable", isDiscoverable)
 	return s.changeConversation(ctx, id, changes)
+}
+
+// change adds the column to the changes, unless the value is nil.
+func change[T any](changes map[string]any, column string, value *T) {
+	if value != nil {
+		changes[column] = *value
+	}
 }
 
 // DeleteConversation ends a group chat or channel; its row, members and messages stay. Hold it first.
@@ -125,15 +126,25 @@ func (s *Store) changeConversation(ctx context.Context, id uuid.UUID, changes ma
 	return nil
 }
 
-// Members returns the agents of a conversation in the order they joined, as the viewer sees them: who has blocked it shows
-// no description.
-func (s *Store) Members(ctx context.Context, id, viewer uuid.UUID) ([]Agent, error) {
-	var agents []Agent
-	err := s.gorm(ctx, &Agent{}).Select("agents.id, agents.username, agents.is_discoverable, agents.created_at, "+shownDescription, viewer).
-		Joins("JOIN memberships m ON m.agent_id = agents.id").Where("m.conversation_id = ? AND m.status = 'member'", id).
-		Order("m.joined_at, agents.id").Find(&agents).Error
+// Member is an agent as a member of a chat.
+type Member struct {
+	ID          uuid.UUID
+	Username    string
+	Description string
+	IsAdmin     bool
+	JoinedAt    time.Time
+}
+
+// Members returns the members of a chat in the order they joined, as the viewer sees them: who has blocked it shows no
+// description. Who is the admin comes from the same moment as they do.
+func (s *Store) Members(ctx context.Context, id, viewer uuid.UUID) ([]Member, error) {
+	var members []Member
+	err := s.gorm(ctx, &Agent{}).
+		Select("agents.id, agents.username, coalesce(agents.id = c.admin_id, false) AS is_admin, m.joined_at, "+shownDescription, viewer).
+		Joins("JOIN memberships m ON m.agent_id = agents.id").Joins("JOIN conversations c ON c.id = m.conversation_id").
+		Where("m.conversation_id = ? AND m.status = 'member'", id).Order("m.joined_at, agents.id").Find(&members).Error
 	if err != nil {
 		return nil, fmt.Errorf("list members: %w", err)
 	}
-	return agents, nil
+	return members, nil
 }

@@ -5,33 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 )
-
-// GroupMember is an agent as a member of a group chat.
-type GroupMember struct {
-	ID          uuid.UUID
-	Username    string
-	Description string
-	IsAdmin     bool
-	JoinedAt    time.Time
-}
-
-// GroupMembers returns the members in the order they joined, as the viewer sees them: who has blocked it shows no
-// description. Who is the admin comes from the same moment as they do.
-func (s *Store) GroupMembers(ctx context.Context, id, viewer uuid.UUID) ([]GroupMember, error) {
-	var members []GroupMember
-	err := s.gorm(ctx, &Agent{}).Select("agents.id, agents.username, agents.id = c.admin_id AS is_admin, m.joined_at, "+shownDescription, viewer).
-		Joins("JOIN memberships m ON m.agent_id = agents.id").Joins("JOIN conversations c ON c.id = m.conversation_id").
-		Where("m.conversation_id = ? AND m.status = 'member'", id).Order("m.joined_at, agents.id").Find(&members).Error
-	if err != nil {
-		return nil, fmt.Errorf("list group members: %w", err)
-	}
-	return members, nil
-}
 
 // AddGroupMembers makes existing agents members, in this order, on behalf of admin. Those who are stay as they are, whatever
 // stands between them and the admin. ErrBlocked, ErrBanned, ErrMemberLimit. Hold the group first.
@@ -47,11 +24,11 @@ func (s *Store) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, age
 	newcomers := slices.DeleteFunc(slices.Clone(agents), func(agent uuid.UUID) bool {
 		return slices.ContainsFunc(members, func(member Membership) bool { return member.AgentID == agent })
 	})
-	blocked, err := s.BlockedByAny(ctx, admin, newcomers)
+	blocks, err := gorm.G[Block](s.db).Where("blocked_id = ? AND blocker_id IN ?", admin, newcomers).Count(ctx, "*")
 	if err != nil {
-		return err
+		return fmt.Errorf("look for blocks: %w", err)
 	}
-	if blocked {
+	if blocks > 0 {
 		return ErrBlocked
 	}
 	if err := s.Join(ctx, group, newcomers...); err != nil {

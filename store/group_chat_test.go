@@ -159,7 +159,7 @@ func TestGroupMembersKeepTheirOrder(t *testing.T) {
 	if !errors.Is(err, store.ErrMemberLimit) {
 		t.Errorf("one more than a thousand: %v, want %v", err, store.ErrMemberLimit)
 	}
-	members, err := s.GroupMembers(ctx, group, agents[0])
+	members, err := s.Members(ctx, group, agents[0])
 	if err != nil || len(members) != store.MemberLimit {
 		t.Fatalf("the group has %d members (%v), want %d", len(members), err, store.MemberLimit)
 	}

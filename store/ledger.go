@@ -169,15 +169,12 @@ func (s *Store) PaymentTerms(ctx context.Context) ([]PaymentTerms, error) {
 // has seen on the chain. It is free to be taken up at once: an open payment with a transaction is not settled again.
 // ErrPaymentMoved if its outcome is not unknown, or a server is at it.
 func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction string) error {
-	rows := s.gorm(ctx, &Payment{}).Where("id = ? AND state = 'unknown' AND owner IS NULL", id)
-	return s.movePayment(rows, map[string]any{"transaction": transaction, "lease_until": gorm.Expr("now()")})
+	changes := map[string]any{"transaction": transaction, "lease_until": gorm.Expr("now()")}
+	return s.movePayment(ctx, id, changes, "state = 'unknown' AND owner IS NULL")
 }
 
 // ResolveFailed closes a payment of unknown outcome that, as somebody has seen on the chain, was not settled and never can
 // be. ErrPaymentMoved if its outcome is not unknown, or known to be settled, or a server is at it.
 func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) error {
-	return s.Transaction(ctx, func(tx *Store) error {
-		rows := tx.gorm(ctx, &Payment{}).Where("id = ? AND state = 'unknown' AND owner IS NULL AND transaction = ''", id)
-		return tx.failPayment(ctx, id, rows, reason)
-	})
+	return s.failPayment(ctx, id, reason, "state = 'unknown' AND owner IS NULL AND transaction = ''")
 }

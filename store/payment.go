@@ -185,26 +185,39 @@ func (s *Store) PaymentUnclear(ctx context.Context, payment *Payment, what Uncle
 	if what.Transaction != "" {
 		changes["transaction"] = what.Transaction
 	}
-	return s.movePayment(s.inHand(ctx, payment), changes)
+	return s.movePayment(ctx, payment.ID, changes, inHand, payment.Attempts)
 }
 
-// inHand are the rows of a payment that the caller still works on: one, or none if its state is stale.
-func (s *Store) inHand(ctx context.Context, payment *Payment) *gorm.DB {
-	return s.gorm(ctx, &Payment{}).Where("id = ? AND state = 'settling' AND attempts = ?", payment.ID, payment.Attempts)
-}
+// inHand is true of a payment as long as the caller works on it and nobody else has taken it up.
+const inHand = "state = 'settling' AND attempts = ?"
 
 // PaymentFailed closes a payment that was refused for good, and lets go of what was kept for it. ErrPaymentMoved if
 // somebody else has taken it up meanwhile: then the refusal is not the last word.
 func (s *Store) PaymentFailed(ctx context.Context, payment *Payment, reason string) error {
-	return s.Transaction(ctx, func(tx *Store) error { return tx.failPayment(ctx, payment.ID, tx.inHand(ctx, payment), reason) })
+	return s.failPayment(ctx, payment.ID, reason, inHand, payment.Attempts)
 }
 
-func (s *Store) failPayment(ctx context.Context, id uuid.UUID, rows *gorm.DB, reason string) error {
-	err := s.movePayment(rows, closing(PaymentFailed, map[string]any{"failure_reason": reason, "payment_identifier": nil}))
-	if err != nil {
-		return err
-	}
-	return s.releaseUsername(ctx, id)
+func (s *Store) failPayment(ctx context.Context, id uuid.UUID, reason, condition string, values ...any) error {
+	changes := closing(PaymentFailed, map[string]any{"failure_reason": reason, "payment_identifier": nil})
+	return s.closePayment(ctx, id, changes, condition, values...)
+}
+
+// PaymentUndeliverable records that the money was taken but the operation was refused after all. The payment may be redeemed
+// with another request, so it keeps no username.
+func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transaction, reason string) error {
+	changes := closing(PaymentUndeliverable, map[string]any{"transaction": transaction, "failure_reason": reason})
+	return s.closePayment(ctx, id, changes, "state IN ('settling', 'undeliverable')")
+}
+
+// closePayment closes a payment that has no effect, and lets go of the username that was claimed for it. One that did not move
+// keeps its claim: it may yet be delivered.
+func (s *Store) closePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
+	return s.Transaction(ctx, func(tx *Store) error {
+		if err := tx.movePayment(ctx, id, changes, condition, values...); err != nil {
+			return err
+		}
+		return tx.releaseUsername(ctx, id)
+	})
 }
 
 // closing are the changes of a payment that is closed. What it needs no more is erased.
@@ -229,10 +242,10 @@ func (s *Store) PaymentDelivered(ctx context.Context, delivery Delivery) error {
 	if s.tx == nil {
 		return s.deliveries.do(delivery)
 	}
-	rows := s.gorm(ctx, &Payment{}).Where("id = ? AND state IN ('settling', 'undeliverable')", delivery.Payment)
-	return s.movePayment(rows, closing(PaymentDelivered, map[string]any{
+	changes := closing(PaymentDelivered, map[string]any{
 		"fingerprint": delivery.Fingerprint, "transaction": delivery.Transaction, "answer": delivery.Answer, "failure_reason": "",
-	}))
+	})
+	return s.movePayment(ctx, delivery.Payment, changes, "state IN ('settling', 'undeliverable')")
 }
 
 // AbandonSettlement takes back a payment that was begun and certainly not sent to be settled: it leaves no trace.
@@ -250,23 +263,10 @@ func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 	})
 }
 
-// PaymentUndeliverable records that the money was taken but the operation was refused after all. The payment may be redeemed
-// with another request, so it keeps no username.
-func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transaction, reason string) error {
-	return s.Transaction(ctx, func(tx *Store) error {
-		rows := tx.gorm(ctx, &Payment{}).Where("id = ? AND state IN ('settling', 'undeliverable')", id)
-		err := tx.movePayment(rows, closing(PaymentUndeliverable, map[string]any{"transaction": transaction, "failure_reason": reason}))
-		if err != nil {
-			return err
-		}
-		return tx.releaseUsername(ctx, id)
-	})
-}
-
-// movePayment changes a payment. ErrPaymentMoved if it is not among the rows: the caller's state is stale.
-func (s *Store) movePayment(rows *gorm.DB, changes map[string]any) error {
+// movePayment changes a payment if the condition holds. ErrPaymentMoved if not: the caller's state is stale.
+func (s *Store) movePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
 	changes["updated_at"] = gorm.Expr("now()")
-	moved := rows.Updates(changes)
+	moved := s.gorm(ctx, &Payment{}).Where("id = ?", id).Where(condition, values...).Updates(changes)
 	switch {
 	case moved.Error != nil:
 		return fmt.Errorf("move payment: %w", moved.Error)
@@ -276,8 +276,6 @@ func (s *Store) movePayment(rows *gorm.DB, changes map[string]any) error {
 	return nil
 }
 
-// releaseUsername lets go of the username that was claimed for the payment. A payment that did not move keeps its claim: it may
-// yet be delivered.
 func (s *Store) releaseUsername(ctx context.Context, payment uuid.UUID) error {
 	if _, err := gorm.G[Registration](s.db).Where("claimed_by = ?", payment).Update(ctx, "claimed_by", nil); err != nil {
 		return fmt.Errorf("release username: %w", err)

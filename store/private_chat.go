@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
@@ -19,29 +18,8 @@ type PrivatePair struct {
 	ConversationID uuid.UUID
 }
 
-// maxCachedChats bounds what this server remembers of private chats: some ten MB.
+// maxCachedChats bounds what this server remembers of private chats: some ten MB. A pair keeps its chat for ever.
 const maxCachedChats = 1 << 16
-
-// chatCache keeps the private chats of pairs of agents. A pair keeps its chat for ever.
-type chatCache struct {
-	mu  sync.Mutex
-	all map[PrivatePair]uuid.UUID // by pairs without conversation
-}
-
-func (c *chatCache) get(pair PrivatePair) uuid.UUID {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.all[pair]
-}
-
-func (c *chatCache) put(pair PrivatePair, chat uuid.UUID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.all == nil || len(c.all) >= maxCachedChats {
-		c.all = map[PrivatePair]uuid.UUID{}
-	}
-	c.all[pair] = chat
-}
 
 // pairOf sorts two agents as a private_pairs row has them.
 func pairOf(a, b uuid.UUID) PrivatePair {
@@ -54,7 +32,7 @@ func pairOf(a, b uuid.UUID) PrivatePair {
 // PrivateChat returns the private chat of two agents, uuid.Nil if there is none yet.
 func (s *Store) PrivateChat(ctx context.Context, a, b uuid.UUID) (uuid.UUID, error) {
 	pair := pairOf(a, b)
-	if chat := s.chats.get(pair); chat != uuid.Nil {
+	if chat, ok := s.chats.Get(pair); ok {
 		return chat, nil
 	}
 	found, err := gorm.G[PrivatePair](s.db).Where("low_agent = ? AND high_agent = ?", pair.LowAgent, pair.HighAgent).Take(ctx)
@@ -65,7 +43,7 @@ func (s *Store) PrivateChat(ctx context.Context, a, b uuid.UUID) (uuid.UUID, err
 		return uuid.Nil, fmt.Errorf("find private chat: %w", err)
 	}
 	if s.tx == nil { // else it may be this transaction's own, and never be committed
-		s.chats.put(pair, found.ConversationID)
+		s.chats.Add(pair, found.ConversationID)
 	}
 	return found.ConversationID, nil
 }
@@ -75,7 +53,7 @@ func (s *Store) openPrivateChat(ctx context.Context, message OutgoingMessage) (u
 	if message.toSelf() {
 		return uuid.Nil, ErrNothingToSelf
 	}
-	if err := s.CheckBlocks(ctx, message.Sender, message.To); err != nil {
+	if err := s.checkBlocks(ctx, message.Sender, message.To); err != nil {
 		return uuid.Nil, err
 	}
 	if chat, err := s.PrivateChat(ctx, message.Sender, message.To); err != nil || chat != uuid.Nil {

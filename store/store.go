@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -32,7 +33,7 @@ type Store struct {
 	db      *gorm.DB
 	owner   int32 // marks the payments that this process works on
 	agents  *agentCache
-	chats   *chatCache
+	chats   *lru.Cache[PrivatePair, uuid.UUID] // private chats, by pairs without one
 	mode    mode
 	tx      *transaction // nil for the database itself
 
@@ -88,7 +89,11 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		pool.Close()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	s := &Store{pool: pool, records: records, db: db, owner: newOwner(), agents: newAgentCache(time.Now), chats: &chatCache{}}
+	chats, err := lru.New[PrivatePair, uuid.UUID](maxCachedChats)
+	if err != nil {
+		return nil, err // the size is positive
+	}
+	s := &Store{pool: pool, records: records, db: db, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats}
 	s.checks, s.begins = newBatcher(s.checkBatch, nil), newBatcher(s.beginBatch, nil)
 	s.deliveries = newBatcher(s.deliverBatch, func(delivery Delivery) uuid.UUID { return delivery.Payment })
 	s.sends = newBatcher(s.sendBatch, func(message deliveredMessage) uuid.UUID { return message.delivery.Payment })

@@ -130,14 +130,13 @@ func (s *Store) readUnread(ctx context.Context, agent uuid.UUID, page, size int6
 		return nil, err
 	}
 	if len(locked) > 0 {
-		marks := readMarks{}
-		for _, conversation := range locked {
-			marks.conversations, marks.numbers = append(marks.conversations, conversation), append(marks.numbers, newest[conversation])
+		numbers := make([]int64, len(locked))
+		for i, conversation := range locked {
+			numbers[i] = newest[conversation]
 			delete(newest, conversation)
 		}
-		// Exec: one statement for all conversations, which reads what it compares after the lock.
-		if err := gorm.G[Membership](s.db).Exec(ctx, markRead, marks.arguments(agent)); err != nil {
-			return nil, fmt.Errorf("mark read: %w", err)
+		if err := s.mark(ctx, agent, locked, numbers); err != nil {
+			return nil, err
 		}
 	}
 	// What cannot be marked now is not returned now: it stays unread, or the agent has left meanwhile.
@@ -170,35 +169,31 @@ func (s *Store) lockMemberships(ctx context.Context, agent uuid.UUID, conversati
 
 // MarkRead moves the agent's marker forward to number; it never moves back.
 func (s *Store) MarkRead(ctx context.Context, conversation, agent uuid.UUID, number int64) error {
-	marks := readMarks{UUIDs{conversation}, numbers{number}}
 	if s.tx != nil {
 		_, err := gorm.G[Membership](s.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", conversation, agent).Find(ctx)
-		if err == nil {
-			err = gorm.G[Membership](s.db).Exec(ctx, markRead, marks.arguments(agent)) // Exec: as above
-		}
 		if err != nil {
-			return fmt.Errorf("mark read: %w", err)
+			return fmt.Errorf("lock membership: %w", err)
 		}
-		return nil
+		return s.mark(ctx, agent, []uuid.UUID{conversation}, []int64{number})
 	}
 	// The two statements of a pgx.Batch are one transaction, in one round trip.
 	batch := &pgx.Batch{}
 	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = $1 AND agent_id = $2 FOR NO KEY UPDATE`, conversation, agent)
-	batch.Queue(markRead, pgx.NamedArgs(marks.arguments(agent)))
+	batch.Queue(markRead, pgx.NamedArgs{"agent": agent, "conversations": []uuid.UUID{conversation}, "newest": []int64{number}})
 	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("mark read: %w", err)
 	}
 	return nil
 }
 
-// readMarks are conversations, and the number up to which each was read.
-type readMarks struct {
-	conversations UUIDs
-	numbers       numbers
-}
-
-func (m readMarks) arguments(agent uuid.UUID) map[string]any {
-	return map[string]any{"agent": agent, "conversations": m.conversations, "newest": m.numbers}
+// mark marks conversations as read up to the number beside each, in this transaction.
+func (s *Store) mark(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID, newest []int64) error {
+	// Exec: one statement for all conversations, which reads what it compares after the lock.
+	err := gorm.G[Membership](s.db).Exec(ctx, markRead, map[string]any{"agent": agent, "conversations": UUIDs(conversations), "newest": numbers(newest)})
+	if err != nil {
+		return fmt.Errorf("mark read: %w", err)
+	}
+	return nil
 }
 
 // markRead moves the agent's marker in each of the conversations forward to the number beside it. Where only own messages
