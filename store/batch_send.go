@@ -63,8 +63,8 @@ type deliveredMessage struct {
 }
 
 // SendDelivered appends the message and closes its payment in one transaction, as an item of the group commit. ErrNotBatched:
-// nothing happened, and the message has to be sent in a transaction of its own, where it founds its private chat, or learns
-// why it is refused. ErrPaymentMoved if the payment was closed before.
+// nothing happened, and the message has to be sent in a transaction of its own: its private chat does not exist yet, it is
+// refused, its payment was closed before, or a statement failed.
 func (s *Store) SendDelivered(ctx context.Context, message OutgoingMessage, delivery Delivery) error {
 	item := deliveredMessage{message, message.To, delivery}
 	if message.Kind == KindPrivate {
@@ -204,7 +204,7 @@ func unlessRolledBack(err error) error {
 	if rolledBack(err) {
 		return ErrNotBatched
 	}
-	return err
+	return fmt.Errorf("send message: %w", err)
 }
 
 // sendValues are the values of sendMessages. pgx encodes [16]byte directly.

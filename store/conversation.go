@@ -80,7 +80,7 @@ func (s *Store) Hold(ctx context.Context, id uuid.UUID) error {
 	return nil
 }
 
-// CreateConversation founds a group chat or channel with nobody in it.
+// CreateConversation creates a group chat or channel with nobody in it.
 func (s *Store) CreateConversation(ctx context.Context, kind string, id, admin uuid.UUID, name string, description *string, isDiscoverable bool) error {
 	err := gorm.G[Conversation](s.db).Create(ctx, &Conversation{
 		ID: id, Kind: kind, Name: &name, Description: description, AdminID: &admin, IsDiscoverable: isDiscoverable,

@@ -82,7 +82,7 @@ func (r sendRight) refusal(kind string) error {
 // none. Group chats: ErrChatNotFound, ErrDeleted, ErrBanned, ErrNotMember. Channels: ErrChannelNotFound, ErrDeleted,
 // ErrNotAdmin. Private chats: ErrNothingToSelf, ErrBlocked, ErrBlocking, ErrAgentNotFound.
 //
-// It does what SendDelivered does for a batch: there stands why.
+// It does for one message what sendMessages does for a batch, by the same rules. See there for the order of locks.
 func (s *Store) SendMessage(ctx context.Context, message OutgoingMessage) (sent *Sent, err error) {
 	err = s.Transaction(ctx, func(tx *Store) error {
 		sent, err = tx.sendMessage(ctx, message)
