@@ -204,6 +204,9 @@ func (e *Engine) dryRun(ctx context.Context, call *Call) (response []byte, err e
 		return call.Handle(ctx, e.store, a.paid())
 	case call.Batched != nil:
 		return nil, call.Batched.Check(ctx)
+	case a.operation.Paged:
+		_, err := call.Handle(ctx, e.store.ForDryRun(), a.paid())
+		return nil, err
 	}
 	return nil, e.store.DryRun(ctx, func(tx *store.Store) error {
 		_, err := call.Handle(ctx, tx, a.paid())

@@ -36,7 +36,7 @@ type Operation struct {
 	ReadOnly    bool                      // changes nothing: the dry run's response is the one that is paid for
 	Secret      bool                      // the response holds a TAN or an API key
 	Account     bool                      // the call needs an API key
-	Weight      int64                     // of a dry run, beyond the weight of its request
+	Paged       bool                      // reads a page of messages and marks it as read
 	Extensions  map[string]jsontext.Value // x402 extensions in the 402
 
 	requirements []x402.PaymentRequirements

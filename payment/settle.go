@@ -125,28 +125,32 @@ func (e *Engine) makeEffect(ctx context.Context, call *Call, row *store.Payment,
 		crash("delivering")
 		return delivery, err
 	}
-	if response != nil {
+	closePayment := func(on *store.Store, response []byte) error {
 		delivery, err := record(response)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return response, e.store.PaymentDelivered(ctx, delivery)
+		return on.PaymentDelivered(ctx, delivery)
 	}
-	if call.Batched != nil {
-		response, err := call.Batched.Deliver(ctx, record)
-		if !errors.Is(err, store.ErrNotBatched) {
-			return response, err
+	err := store.ErrNotBatched
+	switch {
+	case response != nil:
+		return response, closePayment(e.store, response)
+	case call.Batched != nil:
+		response, err = call.Batched.Deliver(ctx, record)
+	case a.operation.Paged: // there may be nothing to mark as read
+		if response, err = call.Handle(ctx, e.store.WithoutTransaction(), a.paid()); err == nil {
+			err = closePayment(e.store, response)
 		}
 	}
-	err := e.store.Transaction(ctx, func(tx *store.Store) (err error) {
+	if !errors.Is(err, store.ErrNotBatched) {
+		return response, err
+	}
+	err = e.store.Transaction(ctx, func(tx *store.Store) (err error) {
 		if response, err = call.Handle(ctx, tx, a.paid()); err != nil {
 			return err
 		}
-		delivery, err := record(response)
-		if err != nil {
-			return err
-		}
-		return tx.PaymentDelivered(ctx, delivery)
+		return closePayment(tx, response)
 	})
 	return response, err
 }

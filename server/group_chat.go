@@ -31,7 +31,7 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 	if err != nil {
 		return nil, err
 	}
-	members, err := c.tx.GroupMembers(ctx, group.ID, c.caller.ID)
+	members, err := c.tx.Members(ctx, group.ID, c.caller.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -63,17 +63,12 @@ func readContract(contract []byte) (*openapi3.T, map[string]*operation, error) {
 			operation.Account = len(security) > 0
 			operation.ReadOnly, _ = described.Extensions["x-read-only"].(bool)
 			operation.Secret, _ = described.Extensions["x-secret-response"].(bool)
-			if returnsMessages(described) {
-				operation.Weight = pageWeight
-			}
+			operation.Paged = returnsMessages(described)
 			operations[method+" "+path] = operation
 		}
 	}
 	return document, operations, nil
 }
-
-// pageWeight is the dry run weight of a page of messages, which may hold 1 MiB.
-const pageWeight = 8
 
 // returnsMessages tells whether the response is a page of messages.
 func returnsMessages(described *openapi3.Operation) bool {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -50,13 +49,16 @@ func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 	if agent != nil {
 		return agent, nil
 	}
-	agent, err := lookOne[Agent](ctx, s, `SELECT * FROM agents WHERE key_hash = @key`, pgx.NamedArgs{"key": hash[:]})
-	switch {
-	case err != nil:
+	// On pgx, because every call begins so.
+	found, err := query[Agent](ctx, s, `SELECT id, username, description, is_discoverable, key_hash, previous_key_hash, key_payment, created_at
+		FROM agents WHERE key_hash = $1`, hash[:])
+	if err != nil {
 		return nil, fmt.Errorf("load agent: %w", err)
-	case agent == nil:
+	}
+	if len(found) == 0 {
 		return nil, ErrAgentNotFound
 	}
+	agent = &found[0]
 	s.agents.put(hash, *agent, load)
 	return agent, nil
 }
@@ -74,37 +76,29 @@ func (s *Store) AgentByID(ctx context.Context, id uuid.UUID) (*Agent, error) {
 // RotateKey gives the agent a new key, which the response to the payment holds. ErrKeyReplaced if the key that the caller came with is not the agent's any more:
 // of two rotations that race, the second must not replace a key that its caller has never seen.
 func (s *Store) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payment uuid.UUID) error {
-	rotated, err := gorm.G[uuid.UUID](s.db).Raw(`
-		UPDATE agents SET key_hash = @new, previous_key_hash = key_hash, key_payment = @payment WHERE id = @id AND key_hash = @old RETURNING id`,
-		map[string]any{"id": agent.ID, "old": agent.KeyHash, "new": newHash, "payment": payment}).Find(ctx)
+	rotated, err := gorm.G[Agent](s.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
+		Updates(ctx, Agent{KeyHash: newHash, PreviousKeyHash: agent.KeyHash, KeyPayment: &payment})
 	if err != nil {
 		return fmt.Errorf("rotate key: %w", err)
 	}
-	if len(rotated) == 0 {
+	if rotated == 0 {
 		return ErrKeyReplaced
 	}
 	s.forgetAgent(agent.ID)
 	return nil
 }
 
-// forgetAgent ends what this server remembers of an agent that has changed: when the transaction is over.
-func (s *Store) forgetAgent(id uuid.UUID) {
-	if s.tx != nil {
-		s.tx.changed = append(s.tx.changed, id)
-		return
-	}
-	s.agents.forget(id)
-}
-
 // KeyUsed ends what was kept until the agent's key was used for the first time: the response that holds it, and the key
 // before it.
 func (s *Store) KeyUsed(ctx context.Context, agent *Agent) error {
-	_, err := find[uuid.UUID](ctx, s, `
-		WITH used AS (
-			UPDATE agents SET previous_key_hash = NULL, key_payment = NULL WHERE id = @id AND key_hash = @key RETURNING id
-		)
-		UPDATE payments SET answer = NULL WHERE id = @payment AND answer IS NOT NULL AND EXISTS (SELECT FROM used) RETURNING id`,
-		pgx.NamedArgs{"id": agent.ID, "key": agent.KeyHash, "payment": agent.KeyPayment})
+	err := s.Transaction(ctx, func(tx *Store) error {
+		used, err := gorm.G[Agent](tx.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
+			Select("previous_key_hash", "key_payment").Updates(ctx, Agent{})
+		if err != nil || used == 0 {
+			return err
+		}
+		return tx.eraseResponse(ctx, agent.KeyPayment)
+	})
 	if err != nil {
 		return fmt.Errorf("note the use of a key: %w", err)
 	}
@@ -118,26 +112,28 @@ type Profile struct {
 	BlocksViewer bool
 }
 
+// agentColumns are what others may see of an agent.
+const agentColumns = "agents.id, agents.username, agents.description, agents.is_discoverable, agents.created_at"
+
 // Profile returns the agent with that id, that username, or both if they are not nil, as the viewer sees it.
 // ErrAgentNotFound, also if they name different agents.
 func (s *Store) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
-	condition := "true"
+	search := s.gorm(ctx, &Agent{}).Select(agentColumns+`,
+		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = agents.id AND b.blocked_id = ?) AS blocks_viewer`, viewer)
 	if id != nil {
-		condition += " AND a.id = @id"
+		search = search.Where("agents.id = ?", *id)
 	}
 	if username != nil {
-		condition += " AND a.username = @username"
+		search = search.Where("agents.username = ?", *username)
 	}
-	profile, err := lookOne[Profile](ctx, s, `
-		SELECT a.*, EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
-		FROM agents a WHERE `+condition, pgx.NamedArgs{"viewer": viewer, "id": id, "username": username})
-	switch {
+	var profile Profile
+	switch err := search.Take(&profile).Error; {
+	case errors.Is(err, gorm.ErrRecordNotFound):
+		return nil, ErrAgentNotFound
 	case err != nil:
 		return nil, fmt.Errorf("load profile: %w", err)
-	case profile == nil:
-		return nil, ErrAgentNotFound
 	}
-	return profile, nil
+	return &profile, nil
 }
 
 // AgentByUsername returns the agent, or ErrAgentNotFound.
@@ -147,10 +143,13 @@ func (s *Store) AgentByUsername(ctx context.Context, username string) (*Agent, e
 
 // EditAgent changes what is not nil.
 func (s *Store) EditAgent(ctx context.Context, id uuid.UUID, description *string, isDiscoverable *bool) error {
-	err := gorm.G[Agent](s.db).Exec(ctx,
-		`UPDATE agents SET description = coalesce(?, description), is_discoverable = coalesce(?, is_discoverable) WHERE id = ?`,
-		description, isDiscoverable, id)
-	if err != nil {
+	changes := map[string]any{}
+	change(changes, "description", description)
+	change(changes, "is_discoverable", isDiscoverable)
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := s.gorm(ctx, &Agent{}).Where("id = ?", id).Updates(changes).Error; err != nil {
 		return fmt.Errorf("edit agent: %w", err)
 	}
 	s.forgetAgent(id)
@@ -167,18 +166,16 @@ type AgentConversation struct {
 
 // AgentConversations returns all chats and channels of an agent that are not deleted, oldest membership first.
 func (s *Store) AgentConversations(ctx context.Context, id uuid.UUID) ([]AgentConversation, error) {
-	rows, err := gorm.G[AgentConversation](s.db).Raw(`
-		SELECT c.id, c.kind, c.kind = 'channel' AND c.admin_id = @agent AS administered, m.agent_id IS NOT NULL AS joined
-		FROM (
-			SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member'
-			UNION
-			SELECT id FROM conversations WHERE admin_id = @agent AND kind = 'channel' AND deleted_at IS NULL
-		) own
-		JOIN conversations c ON c.id = own.conversation_id AND c.deleted_at IS NULL
-		LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent AND m.status = 'member'
-		ORDER BY coalesce(m.joined_at, c.created_at), c.id`, map[string]any{"agent": id}).Find(ctx)
+	var conversations []AgentConversation
+	err := s.gorm(ctx, &Conversation{}).
+		Select("conversations.id, conversations.kind, conversations.kind = 'channel' AND conversations.admin_id = ? AS administered, m.agent_id IS NOT NULL AS joined", id).
+		Joins("LEFT JOIN memberships m ON m.conversation_id = conversations.id AND m.agent_id = ? AND m.status = 'member'", id).
+		Where(`conversations.deleted_at IS NULL AND conversations.id = ANY (ARRAY(
+			SELECT conversation_id FROM memberships WHERE agent_id = ? AND status = 'member'
+			UNION SELECT id FROM conversations WHERE admin_id = ? AND kind = 'channel' AND deleted_at IS NULL))`, id, id).
+		Order("coalesce(m.joined_at, conversations.created_at), conversations.id").Find(&conversations).Error
 	if err != nil {
 		return nil, fmt.Errorf("list conversations of agent: %w", err)
 	}
-	return rows, nil
+	return conversations, nil
 }

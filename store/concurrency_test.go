@@ -45,8 +45,8 @@ func TestEveryPollerSeesEveryMessage(t *testing.T) {
 		writing.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 1))
 			for n := range each {
-				sent, err := s.SendGroupMessage(ctx, groups[random.IntN(conversations)], members[i], uuid.Must(uuid.NewV7()), fmt.Sprintf("message %d of sender %d", n, i))
-				if err != nil || sent == nil {
+				sent, err := s.SendMessage(ctx, toGroup(members[i], groups[random.IntN(conversations)], fmt.Sprintf("message %d of sender %d", n, i)))
+				if err != nil {
 					t.Errorf("sender %d: %v %v", i, sent, err)
 					return
 				}

@@ -2,12 +2,13 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // Conversation is a private chat, group chat or channel. LastNumber is the number of its newest message and so the
@@ -47,38 +48,43 @@ var notFound = map[string]*Refusal{KindPrivate: ErrChatNotFound, KindGroup: ErrC
 // Seat loads the conversation of that kind and the agent's place in it, in one round trip. ErrChatNotFound,
 // ErrChannelNotFound, ErrDeleted.
 func (s *Store) Seat(ctx context.Context, kind string, id, agent uuid.UUID) (*Seat, error) {
-	seat, err := lookOne[Seat](ctx, s, `
-		SELECT c.id, c.kind, c.name, c.description, c.admin_id, c.is_discoverable, c.last_number, c.last_message_at, c.member_count,
-			CAST(c.pinned AS text) AS pinned, c.created_at, c.deleted_at,
-			coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number
-		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent
-		WHERE c.id = @id AND c.kind = @kind`, pgx.NamedArgs{"agent": agent, "id": id, "kind": kind})
+	var seat Seat
+	err := s.gorm(ctx, &Conversation{}).Select(seatColumns).
+		Joins("LEFT JOIN memberships m ON m.conversation_id = conversations.id AND m.agent_id = ?", agent).
+		Where("conversations.id = ? AND conversations.kind = ?", id, kind).Take(&seat).Error
 	switch {
+	case errors.Is(err, gorm.ErrRecordNotFound):
+		return nil, notFound[kind]
 	case err != nil:
 		return nil, fmt.Errorf("load conversation: %w", err)
-	case seat == nil:
-		return nil, notFound[kind]
 	case seat.DeletedAt != nil:
 		return nil, ErrDeleted
 	}
-	return seat, nil
+	return &seat, nil
 }
 
-// Hold locks a conversation until the transaction ends. Whatever changes members, admin, bans, pins or deletion holds the
+// seatColumns are the columns of Seat, with the agent's membership as m.
+const seatColumns = `conversations.id, conversations.kind, conversations.name, conversations.description, conversations.admin_id,
+	conversations.is_discoverable, conversations.last_number, conversations.last_message_at, conversations.member_count, conversations.pinned,
+	conversations.created_at, conversations.deleted_at, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number`
+
+// forNoKeyUpdate locks rows as an update does. It lets others insert rows that refer to them.
+var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}
+
+// Hold locks a conversation until the transaction ends. Whatever changes members, admin, bans, pins or deletion locks the
 // conversation first and reads its Seat after, so that such changes happen one after the other and each sees the ones before.
 func (s *Store) Hold(ctx context.Context, id uuid.UUID) error {
-	err := gorm.G[Conversation](s.db).Exec(ctx, `SELECT 1 FROM conversations WHERE id = ? FOR NO KEY UPDATE`, id)
-	if err != nil {
-		return fmt.Errorf("hold conversation: %w", err)
+	if _, err := gorm.G[Conversation](s.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
+		return fmt.Errorf("lock conversation: %w", err)
 	}
 	return nil
 }
 
-// CreateConversation founds a group chat or channel with nobody in it.
+// CreateConversation creates a group chat or channel with nobody in it.
 func (s *Store) CreateConversation(ctx context.Context, kind string, id, admin uuid.UUID, name string, description *string, isDiscoverable bool) error {
-	err := gorm.G[Conversation](s.db).Exec(ctx, `
-		INSERT INTO conversations (id, kind, name, description, admin_id, is_discoverable, created_at)
-		VALUES (?, ?, ?, ?, ?, ?, clock_timestamp())`, id, kind, name, description, admin, isDiscoverable)
+	err := gorm.G[Conversation](s.db).Create(ctx, &Conversation{
+		ID: id, Kind: kind, Name: &name, Description: description, AdminID: &admin, IsDiscoverable: isDiscoverable,
+	})
 	if err != nil {
 		return fmt.Errorf("create conversation: %w", err)
 	}
@@ -87,41 +93,58 @@ func (s *Store) CreateConversation(ctx context.Context, kind string, id, admin u
 
 // EditConversation changes of a group chat or channel what is not nil.
 func (s *Store) EditConversation(ctx context.Context, id uuid.UUID, name, description *string, isDiscoverable *bool) error {
-	err := gorm.G[Conversation](s.db).Exec(ctx, `
-		UPDATE conversations SET name = coalesce(?, name), description = coalesce(?, description), is_discoverable = coalesce(?, is_discoverable)
-		WHERE id = ?`, name, description, isDiscoverable, id)
-	if err != nil {
-		return fmt.Errorf("edit conversation: %w", err)
+	changes := map[string]any{}
+	change(changes, "name", name)
+	change(changes, "description", description)
+	change(changes, "is_discoverable", isDiscoverable)
+	return s.changeConversation(ctx, id, changes)
+}
+
+// change adds the column to the changes, unless the value is nil.
+func change[T any](changes map[string]any, column string, value *T) {
+	if value != nil {
+		changes[column] = *value
 	}
-	return nil
 }
 
 // DeleteConversation ends a group chat or channel; its row, members and messages stay. Hold it first.
 func (s *Store) DeleteConversation(ctx context.Context, id uuid.UUID) error {
-	err := gorm.G[Conversation](s.db).Exec(ctx, `UPDATE conversations SET deleted_at = clock_timestamp() WHERE id = ?`, id)
-	if err != nil {
-		return fmt.Errorf("delete conversation: %w", err)
-	}
-	return nil
+	return s.changeConversation(ctx, id, map[string]any{"deleted_at": time.Now()})
 }
 
 func (s *Store) setAdmin(ctx context.Context, id, admin uuid.UUID) error {
-	err := gorm.G[Conversation](s.db).Exec(ctx, `UPDATE conversations SET admin_id = ? WHERE id = ?`, admin, id)
-	if err != nil {
-		return fmt.Errorf("set admin: %w", err)
+	return s.changeConversation(ctx, id, map[string]any{"admin_id": admin})
+}
+
+func (s *Store) changeConversation(ctx context.Context, id uuid.UUID, changes map[string]any) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := s.gorm(ctx, &Conversation{}).Where("id = ?", id).Updates(changes).Error; err != nil {
+		return fmt.Errorf("change conversation: %w", err)
 	}
 	return nil
 }
 
-// Members returns the agents of a conversation in the order they joined, as the viewer sees them: who has blocked it shows
-// no description.
-func (s *Store) Members(ctx context.Context, id, viewer uuid.UUID) ([]Agent, error) {
-	agents, err := gorm.G[Agent](s.db).Raw(`
-		SELECT a.id, a.username, `+shownDescription+`, a.is_discoverable, a.created_at
-		FROM memberships m JOIN agents a ON a.id = m.agent_id
-		WHERE m.conversation_id = @id AND m.status = 'member' ORDER BY m.joined_at, a.id`, map[string]any{"id": id, "viewer": viewer}).Find(ctx)
+// Member is an agent as a member of a chat.
+type Member struct {
+	ID          uuid.UUID
+	Username    string
+	Description string
+	IsAdmin     bool
+	JoinedAt    time.Time
+}
+
+// Members returns the members of a chat in the order they joined, as the viewer sees them: who has blocked it shows no
+// description. Who is the admin comes from the same moment as they do.
+func (s *Store) Members(ctx context.Context, id, viewer uuid.UUID) ([]Member, error) {
+	var members []Member
+	err := s.gorm(ctx, &Agent{}).
+		Select("agents.id, agents.username, coalesce(agents.id = c.admin_id, false) AS is_admin, m.joined_at, "+shownDescription, viewer).
+		Joins("JOIN memberships m ON m.agent_id = agents.id").Joins("JOIN conversations c ON c.id = m.conversation_id").
+		Where("m.conversation_id = ? AND m.status = 'member'", id).Order("m.joined_at, agents.id").Find(&members).Error
 	if err != nil {
 		return nil, fmt.Errorf("list members: %w", err)
 	}
-	return agents, nil
+	return members, nil
 }

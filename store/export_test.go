@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"gorm.io/gorm"
+	"github.com/jackc/pgx/v5"
 )
 
 // SearchWithin is SearchMessages with bounds of the test's own.
@@ -28,28 +28,28 @@ func (s *Store) Likes(ctx context.Context, query string) ([]string, error) {
 }
 
 // ExplainLookUp shows the plan by which the index is asked for a query.
-func (s *Store) ExplainLookUp(ctx context.Context, seat *Seat, query string) (string, error) {
-	likes, err := s.Likes(ctx, query)
+func (s *Store) ExplainLookUp(ctx context.Context, seat *Seat, wanted string) (string, error) {
+	likes, err := s.Likes(ctx, wanted)
 	if err != nil {
 		return "", err
 	}
-	return s.explain(ctx, lookUp, map[string]any{"conversation": seat.ID, "newest": seat.LastNumber, "likes": texts(likes), "most": searchBounds.indexed + 1})
+	return s.explain(ctx, lookUp, pgx.NamedArgs{"conversation": seat.ID, "newest": seat.LastNumber, "likes": likes, "most": searchBounds.indexed + 1})
 }
 
 // ExplainDirectory shows the plan of a search among agents (kind is empty), group chats or channels.
-func (s *Store) ExplainDirectory(ctx context.Context, kind, query string) (string, error) {
+func (s *Store) ExplainDirectory(ctx context.Context, kind, wanted string) (string, error) {
 	d := agentDirectory
-	values := map[string]any{"caller": uuid.Nil, "query": query, "size": 10, "offset": 0}
+	values := pgx.NamedArgs{"caller": uuid.Nil, "query": wanted, "size": 10, "offset": 0}
 	if kind != "" {
 		d = conversationDirectory(kind)
 		delete(values, "caller")
 	}
-	statement := d.statement(strings.Fields(query), values)
+	statement := d.statement(strings.Fields(wanted), values)
 	return s.explain(ctx, statement, values)
 }
 
-func (s *Store) explain(ctx context.Context, statement string, values map[string]any) (string, error) {
-	lines, err := gorm.G[string](s.db).Raw("EXPLAIN (ANALYZE, BUFFERS) "+statement, values).Find(ctx)
+func (s *Store) explain(ctx context.Context, statement string, values pgx.NamedArgs) (string, error) {
+	lines, err := query[string](ctx, s, "EXPLAIN (ANALYZE, BUFFERS) "+statement, values)
 	return strings.Join(lines, "\n"), err
 }
 

@@ -37,9 +37,8 @@ type PaymentRecord struct {
 	UpdatedAt         time.Time
 }
 
-// recordColumns are the fields of PaymentRecord: never request, payload and answer.
-const recordColumns = `id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id,
-	payment_identifier, state, transaction, failure_reason, attempts, lease_until, created_at, updated_at`
+// TableName is the ledger's. GORM selects the columns that the record has: never request, payload and answer.
+func (PaymentRecord) TableName() string { return "payments" }
 
 // recordPage is how many records are in memory at a time.
 const recordPage = 500
@@ -55,43 +54,41 @@ type PaymentFilter struct {
 	NewestFirst                         bool // where there is an order
 }
 
-// where is the filter as a condition with named values.
-func (f PaymentFilter) where() (string, map[string]any) {
-	conditions, values := []string{"true"}, map[string]any{}
-	add := func(given bool, condition, name string, value any) {
+// apply adds the filter to a search for payments.
+func (f PaymentFilter) apply(search *gorm.DB) *gorm.DB {
+	add := func(given bool, condition string, value any) {
 		if given {
-			conditions = append(conditions, condition)
-			values[name] = value
+			search = search.Where(condition, value)
 		}
 	}
-	add(f.States != nil, "state = ANY (CAST(@states AS text[]))", "states", texts(f.States))
-	add(f.Operation != "", "operation = @operation", "operation", f.Operation)
-	add(f.AgentID != nil, "agent_id = @agent", "agent", f.AgentID)
-	add(f.Network != "", "network = @network", "network", f.Network)
-	add(f.Asset != "", "asset = @asset", "asset", f.Asset)
-	add(f.PayTo != "", "pay_to = @payee", "payee", f.PayTo)
-	add(f.Payer != "", "payer = @payer", "payer", f.Payer)
-	add(f.Nonce != "", "nonce = @nonce", "nonce", f.Nonce)
-	add(!f.Since.IsZero(), "created_at >= @since", "since", f.Since)
-	add(!f.Until.IsZero(), "created_at < @until", "until", f.Until)
-	return strings.Join(conditions, " AND "), values
+	add(f.States != nil, "state IN ?", f.States)
+	add(f.Operation != "", "operation = ?", f.Operation)
+	add(f.AgentID != nil, "agent_id = ?", f.AgentID)
+	add(f.Network != "", "network = ?", f.Network)
+	add(f.Asset != "", "asset = ?", f.Asset)
+	add(f.PayTo != "", "pay_to = ?", f.PayTo)
+	add(f.Payer != "", "payer = ?", f.Payer)
+	add(f.Nonce != "", "nonce = ?", f.Nonce)
+	add(!f.Since.IsZero(), "created_at >= ?", f.Since)
+	add(!f.Until.IsZero(), "created_at < ?", f.Until)
+	return search
 }
 
 // PaymentRecords yields the payments that pass the filter in the order in which they were begun, by any number of short
 // queries: a payment that is begun or moved meanwhile may or may not be seen so. After an error nothing more comes.
 func (s *Store) PaymentRecords(ctx context.Context, filter PaymentFilter) iter.Seq2[PaymentRecord, error] {
 	return func(yield func(PaymentRecord, error) bool) {
-		where, values := filter.where()
-		direction, beyond := "ASC", ">"
+		order, beyond := "created_at, id", "(created_at, id) > (?, ?)"
 		if filter.NewestFirst {
-			direction, beyond = "DESC", "<"
+			order, beyond = "created_at DESC, id DESC", "(created_at, id) < (?, ?)"
 		}
-		values["page"] = recordPage
-		after := ""
-		for {
-			page, err := gorm.G[PaymentRecord](s.db).Raw(`SELECT `+recordColumns+` FROM payments WHERE `+where+after+
-				` ORDER BY created_at `+direction+`, id `+direction+` LIMIT @page`, values).Find(ctx)
-			if err != nil {
+		for last := (*PaymentRecord)(nil); ; {
+			search := filter.apply(s.db.WithContext(ctx)).Order(order).Limit(recordPage)
+			if last != nil {
+				search = search.Where(beyond, last.CreatedAt, last.ID)
+			}
+			var page []PaymentRecord
+			if err := search.Find(&page).Error; err != nil {
 				yield(PaymentRecord{}, fmt.Errorf("list payments: %w", err))
 				return
 			}
@@ -103,16 +100,14 @@ func (s *Store) PaymentRecords(ctx context.Context, filter PaymentFilter) iter.S
 			if len(page) < recordPage {
 				return
 			}
-			last := page[len(page)-1]
-			after = " AND (created_at, id) " + beyond + " (@last_created, @last_id)"
-			values["last_created"], values["last_id"] = last.CreatedAt, last.ID
+			last = &page[len(page)-1]
 		}
 	}
 }
 
 // PaymentRecord returns one payment, or nil.
 func (s *Store) PaymentRecord(ctx context.Context, id uuid.UUID) (*PaymentRecord, error) {
-	record, err := gorm.G[PaymentRecord](s.db).Raw(`SELECT `+recordColumns+` FROM payments WHERE id = ?`, id).Take(ctx)
+	record, err := gorm.G[PaymentRecord](s.db).Where("id = ?", id).Take(ctx)
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return nil, nil
 	}
@@ -140,17 +135,15 @@ type PaymentSums struct {
 
 // PaymentSums adds the payments up that pass the filter, by day and operation.
 func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) ([]PaymentSums, error) {
-	where, values := filter.where()
-	values["zone"] = "UTC"
 	sum := func(name, states string) string {
 		return fmt.Sprintf(`count(*) FILTER (WHERE state IN (%[2]s)) AS %[1]s_calls,
 			CAST(coalesce(sum(amount) FILTER (WHERE state IN (%[2]s)), 0) AS bigint) AS %[1]s_amount`, name, states)
 	}
-	sums, err := gorm.G[PaymentSums](s.db).Raw(`
-		SELECT date_trunc('day', created_at, @zone) AS day, operation, `+strings.Join([]string{
-		sum("delivered", `'delivered'`), sum("undeliverable", `'undeliverable'`), sum("failed", `'failed'`),
-		sum("open", `'settling', 'unknown'`),
-	}, ", ")+` FROM payments WHERE `+where+` GROUP BY day, operation ORDER BY day, operation`, values).Find(ctx)
+	var sums []PaymentSums
+	err := filter.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
+		"date_trunc('day', created_at, 'UTC') AS day, operation", sum("delivered", `'delivered'`), sum("undeliverable", `'undeliverable'`),
+		sum("failed", `'failed'`), sum("open", `'settling', 'unknown'`),
+	}, ", ")).Group("day, operation").Order("day, operation").Find(&sums).Error
 	if err != nil {
 		return nil, fmt.Errorf("add payments up: %w", err)
 	}
@@ -164,7 +157,8 @@ type PaymentTerms struct {
 
 // PaymentTerms returns the different terms of all payments.
 func (s *Store) PaymentTerms(ctx context.Context) ([]PaymentTerms, error) {
-	terms, err := gorm.G[PaymentTerms](s.db).Raw(`SELECT DISTINCT network, asset, pay_to FROM payments ORDER BY network, asset, pay_to`).Find(ctx)
+	var terms []PaymentTerms
+	err := s.gorm(ctx, &Payment{}).Distinct("network", "asset", "pay_to").Order("network, asset, pay_to").Find(&terms).Error
 	if err != nil {
 		return nil, fmt.Errorf("list payment terms: %w", err)
 	}
@@ -175,16 +169,12 @@ func (s *Store) PaymentTerms(ctx context.Context) ([]PaymentTerms, error) {
 // has seen on the chain. It is free to be taken up at once: an open payment with a transaction is not settled again.
 // ErrPaymentMoved if its outcome is not unknown, or a server is at it.
 func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction string) error {
-	return s.movePayment(ctx, `UPDATE payments SET transaction = @transaction, lease_until = now(), updated_at = now()
-		WHERE id = @id AND state = 'unknown' AND owner IS NULL RETURNING id`, map[string]any{"id": id, "transaction": transaction})
+	changes := map[string]any{"transaction": transaction, "lease_until": gorm.Expr("now()")}
+	return s.movePayment(ctx, id, changes, "state = 'unknown' AND owner IS NULL")
 }
 
 // ResolveFailed closes a payment of unknown outcome that, as somebody has seen on the chain, was not settled and never can
 // be. ErrPaymentMoved if its outcome is not unknown, or known to be settled, or a server is at it.
 func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) error {
-	return s.movePayment(ctx, `
-		WITH moved AS (
-			UPDATE payments SET state = 'failed', failure_reason = @reason, payment_identifier = NULL, `+forget+`
-			WHERE id = @id AND state = 'unknown' AND owner IS NULL AND transaction = '' RETURNING id
-		)`+release, map[string]any{"id": id, "reason": reason})
+	return s.failPayment(ctx, id, reason, "state = 'unknown' AND owner IS NULL AND transaction = ''")
 }

@@ -2,10 +2,8 @@ package store
 
 import (
 	"context"
-	"database/sql/driver"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -34,12 +32,12 @@ type Matches struct {
 // SearchMessages returns page (from 1) of the n newest messages that match the query, a regular expression or a literal.
 // With before, only messages older than that one are searched. ErrPatternTooLarge, and ErrMessageNotFound if before is
 // not a message of this conversation.
-func (s *Store) SearchMessages(ctx context.Context, seat *Seat, query string, n, page int64, before *uuid.UUID) (*Matches, error) {
-	return s.searchMessages(ctx, seat, query, n, page, before, searchBounds)
+func (s *Store) SearchMessages(ctx context.Context, seat *Seat, wanted string, n, page int64, before *uuid.UUID) (*Matches, error) {
+	return s.searchMessages(ctx, seat, wanted, n, page, before, searchBounds)
 }
 
-func (s *Store) searchMessages(ctx context.Context, seat *Seat, query string, n, page int64, before *uuid.UUID, within bounds) (*Matches, error) {
-	pattern, err := parsePattern(query)
+func (s *Store) searchMessages(ctx context.Context, seat *Seat, wanted string, n, page int64, before *uuid.UUID, within bounds) (*Matches, error) {
+	pattern, err := parsePattern(wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +82,7 @@ type search struct {
 }
 
 // look lets the matcher decide about messages, newest first.
-func (s *search) look(batch []Message) {
+func (s *search) look(batch []searchedMessage) {
 	for _, message := range batch {
 		if s.looked >= s.within.messages || s.worked >= s.within.work {
 			s.searchedTo, s.done = s.last, true
@@ -113,43 +111,58 @@ func (s *search) look(batch []Message) {
 
 // candidates returns a function that loads the next messages to look at, newest first: those that the index names, if
 // the pattern has literals that are rare enough, otherwise all.
-func (s *Store) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) (func() ([]Message, error), error) {
+func (s *Store) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) (func() ([]searchedMessage, error), error) {
 	numbers, rare, err := s.indexedMessages(ctx, conversation, newest, pattern, within)
 	if err != nil {
 		return nil, err
 	}
 	if rare {
 		slices.Sort(numbers)
-		return func() ([]Message, error) {
+		return func() ([]searchedMessage, error) {
 			from := max(0, len(numbers)-int(within.batch))
 			if len(numbers) == 0 {
 				return nil, nil
 			}
-			batch, err := s.someContent(ctx, conversation, `number = ANY (CAST(@numbers AS bigint[]))`, map[string]any{"numbers": numbersOf(numbers[from:])})
+			batch, err := query[searchedMessage](ctx, s, namedContents, pgx.NamedArgs{"conversation": conversation, "numbers": numbers[from:], "most": maxPageContent})
 			numbers = numbers[:len(numbers)-len(batch)]
 			return batch, err
 		}, nil
 	}
 	// Numbers have no gaps: each batch is a range of the key.
-	return func() ([]Message, error) {
+	return func() ([]searchedMessage, error) {
 		if newest <= 0 {
 			return nil, nil
 		}
-		batch, err := s.someContent(ctx, conversation, `number <= @newest AND number > @oldest`, map[string]any{"newest": newest, "oldest": newest - within.batch})
+		batch, err := query[searchedMessage](ctx, s, nextContents,
+			pgx.NamedArgs{"conversation": conversation, "newest": newest, "oldest": newest - within.batch, "most": maxPageContent})
 		newest -= int64(len(batch))
 		return batch, err
 	}, nil
 }
 
-// someContent loads the messages of a conversation that a condition names, newest first, as many as a page holds.
-func (s *Store) someContent(ctx context.Context, conversation uuid.UUID, condition string, values map[string]any) ([]Message, error) {
-	values["conversation"], values["most"] = conversation, maxPageContent
-	return gorm.G[Message](s.db).Raw(`
+// searchedMessage is a message as the matcher looks at it.
+type searchedMessage struct {
+	Number  int64
+	Content string
+}
+
+// namedContents and nextContents load messages of a conversation, newest first, as many as a page holds: those with these
+// numbers, or those of a range of numbers.
+const (
+	namedContents = `
 		SELECT number, content FROM (
 			SELECT number, content, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
-			FROM messages WHERE conversation_id = @conversation AND `+condition+` WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
-		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`, values).Find(ctx)
-}
+			FROM messages WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[]))
+			WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
+		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`
+
+	nextContents = `
+		SELECT number, content FROM (
+			SELECT number, content, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
+			FROM messages WHERE conversation_id = @conversation AND number <= @newest AND number > @oldest
+			WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
+		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`
+)
 
 const lookUp = `
 	SELECT number FROM messages
@@ -170,7 +183,9 @@ func (s *Store) indexedMessages(ctx context.Context, conversation uuid.UUID, new
 	if likes == nil {
 		return nil, false, nil
 	}
-	numbers, err := plannedAnew[int64](ctx, s, lookUp, pgx.NamedArgs{
+	// The best plan depends on the values: PostgreSQL would keep to one plan for all values from the sixth execution of a
+	// prepared statement on, so this one is not prepared.
+	numbers, err := query[int64](ctx, s, lookUp, pgx.QueryExecModeCacheDescribe, pgx.NamedArgs{
 		"conversation": conversation, "newest": newest, "likes": likes, "most": within.indexed + 1,
 	})
 	if err != nil {
@@ -185,9 +200,9 @@ func (s *Store) foldings(ctx context.Context, characters string) (map[rune]foldi
 		Character, Folded string
 		Word              bool
 	}
-	rows, err := gorm.G[row](s.db).Raw(`
-		SELECT c AS character, fold(c) AS folded, c ~ '[[:alnum:]]' AS word
-		FROM unnest(string_to_array(@characters, NULL)) AS c`, map[string]any{"characters": characters}).Find(ctx)
+	rows, err := query[row](ctx, s, `
+		SELECT c AS character, fold(c) AS folded, c ~ '[[:alnum:]]' AS word FROM unnest(string_to_array(@characters, NULL)) AS c`,
+		pgx.NamedArgs{"characters": characters})
 	if err != nil {
 		return nil, fmt.Errorf("fold characters: %w", err)
 	}
@@ -203,10 +218,11 @@ func (s *Store) matches(ctx context.Context, conversation uuid.UUID, found []int
 	matches := &Matches{}
 	if len(found) > 0 {
 		var err error
-		matches.Messages, err = gorm.G[SentMessage](s.db).Raw(`
-			SELECT m.*, a.username AS sender_username FROM messages m JOIN agents a ON a.id = m.sender_id
-			WHERE m.conversation_id = ? AND m.number = ANY (CAST(? AS bigint[])) ORDER BY m.number DESC`,
-			conversation, numbersOf(found)).Find(ctx)
+		matches.Messages, err = query[SentMessage](ctx, s, `
+			SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.created_at, a.username AS sender_username
+			FROM messages m JOIN agents a ON a.id = m.sender_id
+			WHERE m.conversation_id = @conversation AND m.number = ANY (CAST(@numbers AS bigint[])) ORDER BY m.number DESC`,
+			pgx.NamedArgs{"conversation": conversation, "numbers": found})
 		if err != nil {
 			return nil, fmt.Errorf("load matches: %w", err)
 		}
@@ -219,24 +235,4 @@ func (s *Store) matches(ctx context.Context, conversation uuid.UUID, found []int
 		matches.SearchedTo = &last.ID
 	}
 	return matches, nil
-}
-
-// numbersOf is a bigint[] value.
-type numbersOf []int64
-
-// Value writes PostgreSQL's array text.
-func (n numbersOf) Value() (driver.Value, error) {
-	return "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint([]int64(n)), " ", ","), "[]") + "}", nil
-}
-
-// texts is a text[] value.
-type texts []string
-
-// Value writes PostgreSQL's array text.
-func (t texts) Value() (driver.Value, error) {
-	parts := make([]string, len(t))
-	for i, text := range t {
-		parts[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
-	}
-	return "{" + strings.Join(parts, ",") + "}", nil
 }

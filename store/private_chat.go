@@ -3,12 +3,12 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // PrivatePair is the one private chat of two agents; LowAgent sorts before HighAgent.
@@ -18,90 +18,81 @@ type PrivatePair struct {
 	ConversationID uuid.UUID
 }
 
-// SendPrivateMessage appends a message to the private chat of the two agents, and creates the chat if there is none:
-// one round trip, four for the first message. ErrNothingToSelf, ErrBlocked, ErrBlocking, ErrAgentNotFound.
-func (s *Store) SendPrivateMessage(ctx context.Context, sender, recipient, message uuid.UUID, content string) (*Sent, error) {
-	if sender == recipient {
-		return nil, ErrNothingToSelf
-	}
-	low, high := pair(sender, recipient)
-	for range 2 {
-		sent, err := s.send(ctx, outgoing{KindPrivate, recipient, sender, message, content})
-		if sent != nil || err != nil {
-			return sent, err
-		}
-		// Nothing was selected: one of them has blocked the other, or there is no chat yet.
-		if err := s.CheckBlocks(ctx, sender, recipient); err != nil {
-			return nil, err
-		}
-		if err := s.createPrivateChat(ctx, low, high); err != nil {
-			return nil, err
-		}
-	}
-	return nil, ErrAgentNotFound
-}
-
-// maxCachedChats bounds what this server remembers of private chats: some ten MB.
+// maxCachedChats bounds what this server remembers of private chats: some ten MB. A pair keeps its chat for ever.
 const maxCachedChats = 1 << 16
 
-// chatCache keeps the private chats of pairs of agents. A pair keeps its chat for ever.
-type chatCache struct {
-	mu  sync.Mutex
-	all map[[2]uuid.UUID]uuid.UUID
+// pairOf sorts two agents as a private_pairs row has them.
+func pairOf(a, b uuid.UUID) PrivatePair {
+	if bytes.Compare(a[:], b[:]) > 0 {
+		a, b = b, a
+	}
+	return PrivatePair{LowAgent: a, HighAgent: b}
 }
 
-// privateChat returns the private chat of two agents, uuid.Nil if there is none yet.
-func (s *Store) privateChat(ctx context.Context, a, b uuid.UUID) (uuid.UUID, error) {
-	low, high := pair(a, b)
-	c := s.chats
-	c.mu.Lock()
-	chat := c.all[[2]uuid.UUID{low, high}]
-	c.mu.Unlock()
-	if chat != uuid.Nil {
+// PrivateChat returns the private chat of two agents, uuid.Nil if there is none yet.
+func (s *Store) PrivateChat(ctx context.Context, a, b uuid.UUID) (uuid.UUID, error) {
+	pair := pairOf(a, b)
+	if chat, ok := s.chats.Get(pair); ok {
 		return chat, nil
 	}
-	found, err := look[uuid.UUID](ctx, s, `SELECT conversation_id FROM private_pairs WHERE low_agent = @low AND high_agent = @high`, pgx.NamedArgs{"low": low, "high": high})
-	if err != nil || len(found) == 0 {
+	found, err := gorm.G[PrivatePair](s.db).Where("low_agent = ? AND high_agent = ?", pair.LowAgent, pair.HighAgent).Take(ctx)
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return uuid.Nil, nil
+	}
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("find private chat: %w", err)
+	}
+	if s.tx == nil { // else it may be this transaction's own, and never be committed
+		s.chats.Add(pair, found.ConversationID)
+	}
+	return found.ConversationID, nil
+}
+
+// openPrivateChat returns the chat in which the private message goes, and creates it if there is none.
+func (s *Store) openPrivateChat(ctx context.Context, message OutgoingMessage) (uuid.UUID, error) {
+	if message.toSelf() {
+		return uuid.Nil, ErrNothingToSelf
+	}
+	if err := s.checkBlocks(ctx, message.Sender, message.To); err != nil {
 		return uuid.Nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.all == nil || len(c.all) >= maxCachedChats {
-		c.all = map[[2]uuid.UUID]uuid.UUID{}
+	if chat, err := s.PrivateChat(ctx, message.Sender, message.To); err != nil || chat != uuid.Nil {
+		return chat, err
 	}
-	c.all[[2]uuid.UUID{low, high}] = found[0]
-	return found[0], nil
+	if err := s.CheckAgents(ctx, []uuid.UUID{message.Sender, message.To}); err != nil {
+		return uuid.Nil, err
+	}
+	return s.createPrivateChat(ctx, pairOf(message.Sender, message.To))
 }
 
-// pair sorts two agents as a private_pairs row has them.
-func pair(a, b uuid.UUID) (low, high uuid.UUID) {
-	if bytes.Compare(a[:], b[:]) > 0 {
-		return b, a
+// createPrivateChat creates the chat of two existing agents, unless another transaction is faster.
+func (s *Store) createPrivateChat(ctx context.Context, pair PrivatePair) (uuid.UUID, error) {
+	chat := Conversation{Kind: KindPrivate, MemberCount: 2}
+	var err error
+	if chat.ID, err = uuid.NewV7(); err != nil {
+		return uuid.Nil, err
 	}
-	return a, b
-}
-
-// createPrivateChat creates the pair's chat unless there is one already, or one of the agents does not exist.
-func (s *Store) createPrivateChat(ctx context.Context, low, high uuid.UUID) error {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return err
+	pair.ConversationID = chat.ID
+	if err := gorm.G[Conversation](s.db).Create(ctx, &chat); err != nil {
+		return uuid.Nil, fmt.Errorf("create private chat: %w", err)
 	}
-	// The pair comes first: of two racing sends the second waits for the first, finds its chat and creates nothing.
-	err = gorm.G[PrivatePair](s.db).Exec(ctx, `
-		WITH pair AS (
-			INSERT INTO private_pairs (low_agent, high_agent, conversation_id)
-			SELECT l.id, h.id, @id FROM agents l, agents h WHERE l.id = @low AND h.id = @high
-			ON CONFLICT (low_agent, high_agent) DO NOTHING RETURNING *
-		), chat AS (
-			INSERT INTO conversations (id, kind, member_count, created_at)
-			SELECT conversation_id, 'private', 2, clock_timestamp() FROM pair
-		)
-		INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
-		SELECT conversation_id, unnest(ARRAY[low_agent, high_agent]), 'member', 0, 0, clock_timestamp() FROM pair`,
-		map[string]any{"id": id, "low": low, "high": high})
-	if err != nil {
-		return fmt.Errorf("create private chat: %w", err)
+	// Of two racing sends the second waits here for the first, and then finds its chat.
+	created := s.gorm(ctx, &PrivatePair{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&pair)
+	if created.Error != nil {
+		return uuid.Nil, fmt.Errorf("create private chat: %w", created.Error)
 	}
-	return nil
+	if created.RowsAffected == 0 {
+		if _, err := gorm.G[Conversation](s.db).Where("id = ?", chat.ID).Delete(ctx); err != nil {
+			return uuid.Nil, fmt.Errorf("create private chat: %w", err)
+		}
+		return s.PrivateChat(ctx, pair.LowAgent, pair.HighAgent)
+	}
+	members := []Membership{
+		{ConversationID: chat.ID, AgentID: pair.LowAgent, Status: StatusMember, JoinedAt: chat.CreatedAt},
+		{ConversationID: chat.ID, AgentID: pair.HighAgent, Status: StatusMember, JoinedAt: chat.CreatedAt},
+	}
+	if err := gorm.G[Membership](s.db).CreateInBatches(ctx, &members, len(members)); err != nil {
+		return uuid.Nil, fmt.Errorf("create private chat: %w", err)
+	}
+	return chat.ID, nil
 }

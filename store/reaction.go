@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // Reaction is one agent's emoji on one message.
@@ -44,11 +45,10 @@ type MessageSeat struct {
 
 // MessageSeat finds a message by its id alone. ErrMessageNotFound, ErrDeleted.
 func (s *Store) MessageSeat(ctx context.Context, message, agent uuid.UUID) (*MessageSeat, error) {
-	seat, err := gorm.G[MessageSeat](s.db).Raw(`
-		SELECT o.number, c.*, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number
-		FROM messages o JOIN conversations c ON c.id = o.conversation_id
-		LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = ?
-		WHERE o.id = ?`, agent, message).Take(ctx)
+	var seat MessageSeat
+	err := s.gorm(ctx, &Message{}).Select("messages.number, "+seatColumns).Joins("JOIN conversations ON conversations.id = messages.conversation_id").
+		Joins("LEFT JOIN memberships m ON m.conversation_id = messages.conversation_id AND m.agent_id = ?", agent).
+		Where("messages.id = ?", message).Take(&seat).Error
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return nil, ErrMessageNotFound
 	}
@@ -63,10 +63,11 @@ func (s *Store) MessageSeat(ctx context.Context, message, agent uuid.UUID) (*Mes
 
 // React adds the agent's reaction to a message or replaces it.
 func (s *Store) React(ctx context.Context, conversation uuid.UUID, number int64, agent uuid.UUID, emoji string) error {
-	err := gorm.G[Reaction](s.db).Exec(ctx, `
-		INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) VALUES (?, ?, ?, ?, clock_timestamp())
-		ON CONFLICT (conversation_id, number, agent_id) DO UPDATE SET emoji = excluded.emoji, created_at = excluded.created_at`,
-		conversation, number, agent, emoji)
+	replace := clause.OnConflict{
+		Columns:   []clause.Column{{Name: "conversation_id"}, {Name: "number"}, {Name: "agent_id"}},
+		DoUpdates: clause.AssignmentColumns([]string{"emoji", "created_at"}),
+	}
+	err := gorm.G[Reaction](s.db, replace).Create(ctx, &Reaction{ConversationID: conversation, Number: number, AgentID: agent, Emoji: emoji})
 	if err != nil {
 		return fmt.Errorf("react: %w", err)
 	}
@@ -75,12 +76,23 @@ func (s *Store) React(ctx context.Context, conversation uuid.UUID, number int64,
 
 // RemoveReaction takes the agent's reaction away; where there is none nothing changes.
 func (s *Store) RemoveReaction(ctx context.Context, conversation uuid.UUID, number int64, agent uuid.UUID) error {
-	err := gorm.G[Reaction](s.db).Exec(ctx, `DELETE FROM reactions WHERE conversation_id = ? AND number = ? AND agent_id = ?`, conversation, number, agent)
+	_, err := gorm.G[Reaction](s.db).Where("conversation_id = ? AND number = ? AND agent_id = ?", conversation, number, agent).Delete(ctx)
 	if err != nil {
 		return fmt.Errorf("remove reaction: %w", err)
 	}
 	return nil
 }
+
+// listReactions keeps of each message the newest reactions and the newest of each emoji, which carries that emoji's count.
+const listReactions = `
+	SELECT kept.conversation_id, kept.number, kept.agent_id, kept.emoji, kept.created_at, kept.position, kept.count, a.username FROM (
+		SELECT r.conversation_id, r.number, r.agent_id, r.emoji, r.created_at,
+			row_number() OVER (PARTITION BY number ORDER BY created_at DESC, agent_id DESC) AS position,
+			row_number() OVER same AS same_position, count(*) OVER (PARTITION BY number, emoji) AS count
+		FROM reactions r WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[]))
+		WINDOW same AS (PARTITION BY number, emoji ORDER BY created_at DESC, agent_id DESC)
+	) kept JOIN agents a ON a.id = kept.agent_id
+	WHERE kept.position <= @limit OR kept.same_position = 1 ORDER BY kept.number, kept.position`
 
 // Reactions returns the reactions to these messages of a conversation, by number, in one round trip. Messages without
 // reactions are missing.
@@ -88,23 +100,14 @@ func (s *Store) Reactions(ctx context.Context, conversation uuid.UUID, messages 
 	if len(messages) == 0 {
 		return nil, nil
 	}
-	wanted := make(numbers, len(messages))
+	wanted := make([]int64, len(messages))
 	for i, message := range messages {
 		wanted[i] = message.Number
 	}
-	// Kept are the newest ones and the newest of each emoji, which carries that emoji's count.
-	rows, err := look[struct {
+	rows, err := query[struct {
 		NamedReaction
 		Position, Count int64
-	}](ctx, s, `
-		SELECT kept.conversation_id, kept.number, kept.agent_id, kept.emoji, kept.created_at, kept.position, kept.count, a.username FROM (
-			SELECT r.*, row_number() OVER (PARTITION BY number ORDER BY created_at DESC, agent_id DESC) AS position,
-				row_number() OVER same AS same_position, count(*) OVER (PARTITION BY number, emoji) AS count
-			FROM reactions r WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[]))
-			WINDOW same AS (PARTITION BY number, emoji ORDER BY created_at DESC, agent_id DESC)
-		) kept JOIN agents a ON a.id = kept.agent_id
-		WHERE kept.position <= @limit OR kept.same_position = 1 ORDER BY kept.number, kept.position`,
-		pgx.NamedArgs{"conversation": conversation, "numbers": wanted, "limit": ReactionLimit})
+	}](ctx, s, listReactions, pgx.NamedArgs{"conversation": conversation, "numbers": wanted, "limit": ReactionLimit})
 	if err != nil {
 		return nil, fmt.Errorf("list reactions: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // Registration is a username on its way to an account.
@@ -39,18 +40,21 @@ func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string,
 	case !errors.Is(err, ErrAgentNotFound):
 		return err
 	}
-	reserved, err := gorm.G[string](s.db).Raw(`
-		INSERT INTO registrations AS r (username, tan_hash, payer, expires_at, payment_id)
-		VALUES (@username, @hash, @payer, now() + @seconds * interval '1 second', @payment)
-		ON CONFLICT (username) DO UPDATE
-		SET tan_hash = excluded.tan_hash, payer = excluded.payer, expires_at = excluded.expires_at, payment_id = excluded.payment_id
-		WHERE r.claimed_by IS NULL AND (r.expires_at <= now() OR r.payer = excluded.payer)
-		RETURNING username`, map[string]any{"username": username, "hash": hashTAN(username, tan), "payer": payer,
-		"seconds": TANLifetime.Seconds(), "payment": payment}).Find(ctx)
-	if err != nil {
-		return fmt.Errorf("reserve username: %w", err)
+	now := time.Now()
+	free := clause.OnConflict{
+		Columns:   []clause.Column{{Name: "username"}},
+		DoUpdates: clause.AssignmentColumns([]string{"tan_hash", "payer", "expires_at", "payment_id"}),
+		Where: clause.Where{Exprs: []clause.Expression{
+			gorm.Expr("registrations.claimed_by IS NULL AND (registrations.expires_at <= ? OR registrations.payer = excluded.payer)", now),
+		}},
 	}
-	if len(reserved) == 0 {
+	reserved := s.gorm(ctx, &Registration{}).Clauses(free).Create(&Registration{
+		Username: username, TANHash: hashTAN(username, tan), Payer: payer, ExpiresAt: now.Add(TANLifetime), PaymentID: &payment,
+	})
+	if reserved.Error != nil {
+		return fmt.Errorf("reserve username: %w", reserved.Error)
+	}
+	if reserved.RowsAffected == 0 {
 		return ErrUsernameReserved
 	}
 	return nil
@@ -60,13 +64,13 @@ func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string,
 // another payment was faster, or the TAN has been replaced or has expired since it was looked at: a claim on a registration
 // that the TAN does not open would keep the username from whoever has it.
 func (s *Store) ClaimRegistration(ctx context.Context, username, tan string, payment uuid.UUID) error {
-	claimed, err := gorm.G[string](s.db).Raw(`UPDATE registrations SET claimed_by = ?
-		WHERE username = ? AND tan_hash = ? AND claimed_by IS NULL AND expires_at > now() RETURNING username`,
-		payment, username, hashTAN(username, tan)).Find(ctx)
+	claimed, err := gorm.G[Registration](s.db).
+		Where("username = ? AND tan_hash = ? AND claimed_by IS NULL AND expires_at > ?", username, hashTAN(username, tan), time.Now()).
+		Update(ctx, "claimed_by", payment)
 	if err != nil {
 		return fmt.Errorf("claim registration: %w", err)
 	}
-	if len(claimed) == 0 {
+	if claimed == 0 {
 		return ErrUsernameReserved
 	}
 	return nil
@@ -75,14 +79,14 @@ func (s *Store) ClaimRegistration(ctx context.Context, username, tan string, pay
 // CreateAccount turns the registration into an agent. ErrInvalidTAN, ErrUsernameReserved (another payment has claimed
 // the registration), ErrUsernameTaken.
 func (s *Store) CreateAccount(ctx context.Context, agent Agent, tan string, payment uuid.UUID) error {
-	registration, err := gorm.G[Registration](s.db).Raw(`
-		DELETE FROM registrations
-		WHERE username = @username AND tan_hash = @hash AND (claimed_by = @payment OR (claimed_by IS NULL AND expires_at > now()))
-		RETURNING username, payment_id`, map[string]any{"username": agent.Username, "hash": hashTAN(agent.Username, tan), "payment": payment}).Find(ctx)
+	var used []Registration
+	err := s.gorm(ctx, &Registration{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "payment_id"}}}).
+		Where("username = ? AND tan_hash = ? AND (claimed_by = ? OR (claimed_by IS NULL AND expires_at > ?))",
+			agent.Username, hashTAN(agent.Username, tan), payment, time.Now()).Delete(&used).Error
 	if err != nil {
 		return fmt.Errorf("use TAN: %w", err)
 	}
-	if len(registration) == 0 {
+	if len(used) == 0 {
 		claimed, err := gorm.G[Registration](s.db).Where("username = ? AND claimed_by IS NOT NULL", agent.Username).Count(ctx, "*")
 		if err != nil {
 			return fmt.Errorf("look for registration: %w", err)
@@ -99,5 +103,5 @@ func (s *Store) CreateAccount(ctx context.Context, agent Agent, tan string, paym
 	case err != nil:
 		return fmt.Errorf("create agent: %w", err)
 	}
-	return s.eraseResponse(ctx, registration[0].PaymentID) // the TAN has served
+	return s.eraseResponse(ctx, used[0].PaymentID) // the TAN has served
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // How long the ledger keeps what it need not keep for good, from the payment's last change on. The contract says so, too.
@@ -16,31 +17,27 @@ const (
 	failureLifetime  = time.Hour        // a payment that was refused, at least until it is valid no more: nothing was taken
 )
 
-// cleanUps erase what is kept no longer, at most @limit rows at a time. A row that somebody else has locked waits for the
-// next time.
-var cleanUps = []string{
-	`UPDATE payments SET answer = NULL WHERE id = ANY (ARRAY(
-		SELECT id FROM payments WHERE secret AND answer IS NOT NULL AND updated_at < now() - @secret::interval
-		ORDER BY updated_at LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED)) RETURNING id`,
-	`UPDATE payments SET answer = NULL WHERE id = ANY (ARRAY(
-		SELECT id FROM payments WHERE octet_length(answer) > 512 AND updated_at < now() - @response::interval
-		ORDER BY updated_at LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED)) RETURNING id`,
-	`DELETE FROM payments WHERE id = ANY (ARRAY(
-		SELECT id FROM payments WHERE state = 'failed' AND updated_at < now() - @failure::interval AND valid_before < now()
-		ORDER BY updated_at LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED)) RETURNING id`,
-}
+// longResponse is how many bytes of a stored response are long. The index payments_answers says the same.
+const longResponse = "octet_length(answer) > 512"
 
 // CleanUp erases stored responses and failed payments that are kept no longer, at most limit of each, and returns how many
-// of the kind of which there were most.
+// of the kind of which there were most. A row that somebody else has locked waits for the next time.
 func (s *Store) CleanUp(ctx context.Context, limit int) (most int, err error) {
-	for _, statement := range cleanUps {
-		erased, err := find[uuid.UUID](ctx, s, statement, pgx.NamedArgs{
-			"limit": limit, "secret": SecretLifetime, "response": responseLifetime, "failure": failureLifetime,
-		})
-		if err != nil {
-			return 0, fmt.Errorf("clean the ledger up: %w", err)
+	old := func(condition string, values ...any) *gorm.DB {
+		return s.gorm(ctx, &Payment{}).Select("id").Where(condition, values...).Order("updated_at").Limit(limit).
+			Clauses(clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked})
+	}
+	// An array is looked up in the index, however small the table was when this was planned.
+	chosen := func(old *gorm.DB) *gorm.DB { return s.gorm(ctx, &Payment{}).Where("id = ANY (ARRAY(?))", old) }
+	for _, erased := range []*gorm.DB{
+		chosen(old("secret AND answer IS NOT NULL AND updated_at < now() - CAST(? AS interval)", SecretLifetime)).UpdateColumn("answer", nil),
+		chosen(old(longResponse+" AND updated_at < now() - CAST(? AS interval)", responseLifetime)).UpdateColumn("answer", nil),
+		chosen(old("state = 'failed' AND updated_at < now() - CAST(? AS interval) AND valid_before < now()", failureLifetime)).Delete(&Payment{}),
+	} {
+		if erased.Error != nil {
+			return 0, fmt.Errorf("clean the ledger up: %w", erased.Error)
 		}
-		most = max(most, len(erased))
+		most = max(most, int(erased.RowsAffected))
 	}
 	return most, nil
 }
@@ -50,7 +47,7 @@ func (s *Store) eraseResponse(ctx context.Context, payment *uuid.UUID) error {
 	if payment == nil {
 		return nil
 	}
-	_, err := find[uuid.UUID](ctx, s, `UPDATE payments SET answer = NULL WHERE id = @id AND answer IS NOT NULL RETURNING id`, pgx.NamedArgs{"id": *payment})
+	err := s.gorm(ctx, &Payment{}).Where("id = ? AND answer IS NOT NULL", *payment).UpdateColumn("answer", nil).Error
 	if err != nil {
 		return fmt.Errorf("erase response: %w", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"unicode"
 
 	"github.com/google/uuid"
-	"gorm.io/gorm"
+	"github.com/jackc/pgx/v5"
 )
 
 // Directory search ranks candidates and shows a page of them. Candidates come from three places, each bounded, so that
@@ -30,7 +30,8 @@ const (
 // directory is a table that can be searched. Its expressions and conditions are, word for word, those of its indexes.
 type directory struct {
 	table   string
-	columns string
+	columns string // of the result
+	read    string // what name, text and shown are made of
 	name    string
 	text    string
 	listed  string // the rows that the indexes know
@@ -39,7 +40,7 @@ type directory struct {
 
 var agentDirectory = directory{
 	table: "agents", columns: "d.id, d.username, d.description, d.is_discoverable, d.created_at",
-	name: "username", text: "fold(username || ' ' || description)", listed: "is_discoverable",
+	read: "id, created_at, username, description", name: "username", text: "fold(username || ' ' || description)", listed: "is_discoverable",
 	shown: "NOT EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = d.id AND b.blocked_id = @caller)",
 }
 
@@ -47,7 +48,7 @@ var agentDirectory = directory{
 func conversationDirectory(kind string) directory {
 	return directory{
 		table: "conversations", columns: "d.id, d.name, coalesce(d.description, '') AS description, d.member_count, d.created_at",
-		name: "fold(name)", text: "fold(name || ' ' || coalesce(description, ''))",
+		read: "id, created_at, name, description", name: "fold(name)", text: "fold(name || ' ' || coalesce(description, ''))",
 		listed: "kind = '" + kind + "' AND is_discoverable AND deleted_at IS NULL", shown: "true",
 	}
 }
@@ -64,25 +65,25 @@ type FoundConversation struct {
 // SearchAgents returns page (from 1) of size discoverable agents that match the query, best first, without those that
 // have blocked the caller. ErrNoWord.
 func (s *Store) SearchAgents(ctx context.Context, caller uuid.UUID, query string, size, page int64) ([]Agent, error) {
-	return searchDirectory[Agent](ctx, s, agentDirectory, map[string]any{"caller": caller}, query, size, page)
+	return searchDirectory[Agent](ctx, s, agentDirectory, pgx.NamedArgs{"caller": caller}, query, size, page)
 }
 
 // SearchConversations returns page (from 1) of size discoverable group chats or channels that match the query, best
 // first. ErrNoWord.
 func (s *Store) SearchConversations(ctx context.Context, kind, query string, size, page int64) ([]FoundConversation, error) {
-	return searchDirectory[FoundConversation](ctx, s, conversationDirectory(kind), map[string]any{}, query, size, page)
+	return searchDirectory[FoundConversation](ctx, s, conversationDirectory(kind), pgx.NamedArgs{}, query, size, page)
 }
 
-func searchDirectory[T any](ctx context.Context, s *Store, d directory, values map[string]any, query string, size, page int64) ([]T, error) {
-	words := slices.Compact(slices.Sorted(strings.FieldsSeq(query)))
+func searchDirectory[T any](ctx context.Context, s *Store, d directory, values pgx.NamedArgs, wanted string, size, page int64) ([]T, error) {
+	words := slices.Compact(slices.Sorted(strings.FieldsSeq(wanted)))
 	if len(words) == 0 {
 		return nil, ErrNoWord
 	}
 	if (page-1)*size >= 2*mostFound+mostNewest { // there are no more candidates
 		return nil, nil
 	}
-	values["query"], values["size"], values["offset"] = strings.TrimSpace(query), size, (page-1)*size
-	rows, err := gorm.G[T](s.db).Raw(d.statement(words, values), values).Find(ctx)
+	values["query"], values["size"], values["offset"] = strings.TrimSpace(wanted), size, (page-1)*size
+	rows, err := query[T](ctx, s, d.statement(words, values), values)
 	if err != nil {
 		return nil, fmt.Errorf("search %s: %w", d.table, err)
 	}
@@ -90,7 +91,7 @@ func searchDirectory[T any](ctx context.Context, s *Store, d directory, values m
 }
 
 // statement writes the search, and the words into values.
-func (d *directory) statement(words []string, values map[string]any) string {
+func (d *directory) statement(words []string, values pgx.NamedArgs) string {
 	patterns := make([]string, len(words))
 	for i, word := range words {
 		patterns[i] = "%" + escapeLike(word) + "%"
@@ -116,22 +117,22 @@ func (d *directory) statement(words []string, values map[string]any) string {
 		found, broad = strings.Join(conditions, " AND "), fmt.Sprintf("(SELECT count(*) = %d FROM found)", mostFound)
 	}
 	rank := `CASE WHEN ` + d.name + ` = fold(@query) THEN 0 WHEN starts_with(` + d.name + `, fold(@query)) THEN 1 ELSE 2 END AS rank`
-	return strings.NewReplacer("$table", d.table, "$columns", d.columns, "$name", d.name, "$listed", d.listed, "$shown", d.shown,
+	return strings.NewReplacer("$table", d.table, "$columns", d.columns, "$read", d.read, "$name", d.name, "$listed", d.listed, "$shown", d.shown,
 		"$found", found, "$broad", broad, "$all", all, "$rank", rank, "$mostFound", fmt.Sprint(mostFound), "$mostNewest", fmt.Sprint(mostNewest)).Replace(`
 		WITH found AS MATERIALIZED (
 			SELECT id, created_at, $rank FROM $table d WHERE $listed AND $shown AND $found LIMIT $mostFound
 		), candidates AS (
-			SELECT * FROM found
+			SELECT id, created_at, rank FROM found
 			UNION (
 				SELECT id, created_at, $rank FROM $table d
 				WHERE $listed AND $shown AND $name ~>=~ fold(@query) AND $name ~<~ (fold(@query) || chr(1114111)) AND $broad
 				ORDER BY $name USING ~<~ LIMIT $mostFound
 			) UNION (
 				SELECT id, created_at, $rank
-				FROM (SELECT * FROM $table WHERE $listed ORDER BY created_at DESC, id DESC LIMIT $mostNewest) d WHERE $shown AND $all AND $broad
+				FROM (SELECT $read FROM $table WHERE $listed ORDER BY created_at DESC, id DESC LIMIT $mostNewest) d WHERE $shown AND $all AND $broad
 			)
 		), page AS (
-			SELECT * FROM candidates ORDER BY rank, created_at DESC, id DESC LIMIT @size OFFSET @offset
+			SELECT id, created_at, rank FROM candidates ORDER BY rank, created_at DESC, id DESC LIMIT @size OFFSET @offset
 		)
 		SELECT $columns FROM page p JOIN $table d ON d.id = p.id ORDER BY p.rank, p.created_at DESC, p.id DESC`)
 }

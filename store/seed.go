@@ -147,7 +147,7 @@ var seedSteps = []struct{ name, statement string }{
 				FROM generate_series(1, CAST(@conversations AS bigint) + 1) AS position
 			) AS kinds
 		), shared AS (
-			SELECT *, CAST(round(CAST(@messages AS bigint) * sum(weight) OVER (ORDER BY position) / sum(weight) OVER ()) AS bigint) AS messages_so_far FROM drawn
+			SELECT position, kind, turn, size, created_at, CAST(round(CAST(@messages AS bigint) * sum(weight) OVER (ORDER BY position) / sum(weight) OVER ()) AS bigint) AS messages_so_far FROM drawn
 		)
 		SELECT ` + uuidAt("created_at") + ` AS id, kind, size, created_at,
 			messages_so_far - lag(messages_so_far, 1, CAST(0 AS bigint)) OVER (ORDER BY position) AS last_number,
@@ -198,9 +198,9 @@ var seedSteps = []struct{ name, statement string }{
 				SELECT count(*) FROM messages m WHERE m.conversation_id = p.id AND m.number > p.read_number AND m.sender_id = a.id
 			), p.joined_number, p.created_at + (now() - p.created_at) * (CAST(p.joined_number AS float) / (p.last_number + 1)) + p.k * interval '1 microsecond'
 		FROM (
-			SELECT *, greatest(joined_number, last_number - CASE WHEN random() < 0.6 THEN 0 ELSE CAST(floor(60 * random() ^ 2) AS bigint) END) AS read_number
+			SELECT id, last_number, created_at, k, base, stride, joined_number, greatest(joined_number, last_number - CASE WHEN random() < 0.6 THEN 0 ELSE CAST(floor(60 * random() ^ 2) AS bigint) END) AS read_number
 			FROM (
-				SELECT c.*, k, CASE c.kind WHEN 'channel' THEN CAST(floor(random() * (c.last_number + 1)) AS bigint) ELSE 0 END AS joined_number
+				SELECT c.id, c.last_number, c.created_at, c.base, c.stride, k, CASE c.kind WHEN 'channel' THEN CAST(floor(random() * (c.last_number + 1)) AS bigint) ELSE 0 END AS joined_number
 				FROM seed_conversations c, generate_series(0, c.size - 1) AS k
 			) AS joined
 		) AS p JOIN seed_agents a ON a.position = (p.base + p.k * p.stride) % CAST(@agents AS bigint)`},

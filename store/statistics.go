@@ -14,12 +14,13 @@ type Statistics struct {
 
 // Statistics counts. Messages are summed from the conversations' counters, deleted ones included: they were sent.
 func (s *Store) Statistics(ctx context.Context) (*Statistics, error) {
-	counts, err := gorm.G[Statistics](s.db).Raw(`
-		SELECT (SELECT count(*) FROM agents) AS agents,
-			count(*) FILTER (WHERE kind = 'group' AND deleted_at IS NULL) AS groups,
-			count(*) FILTER (WHERE kind = 'channel' AND deleted_at IS NULL) AS channels,
-			coalesce(sum(last_number), 0)::bigint AS messages
-		FROM conversations`).Take(ctx)
+	var counts Statistics
+	err := s.gorm(ctx, &Conversation{}).Select(`count(*) FILTER (WHERE kind = 'group' AND deleted_at IS NULL) AS groups,
+		count(*) FILTER (WHERE kind = 'channel' AND deleted_at IS NULL) AS channels, CAST(coalesce(sum(last_number), 0) AS bigint) AS messages`).
+		Take(&counts).Error
+	if err == nil {
+		counts.Agents, err = gorm.G[Agent](s.db).Count(ctx, "*")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("count: %w", err)
 	}

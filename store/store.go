@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -22,20 +24,40 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Store is the database, or one transaction on it: the methods are the same.
+// Store is the database, or one transaction on it: the methods are the same. GORM owns the models and ordinary reads and
+// writes; the statements that a measurement demands run on pgx. The two have connections of their own, so that a
+// transaction (GORM) may wait for nothing that a batch (pgx) holds, and the other way round.
 type Store struct {
-	pool   *pgxpool.Pool
-	db     *gorm.DB
-	owner  int32 // whose work on payments this is
-	agents *agentCache
-	chats  *chatCache
+	pool    *pgxpool.Pool // of query and the batches
+	records *pgxpool.Pool // of GORM
+	db      *gorm.DB
+	owner   int32 // marks the payments that this process works on
+	agents  *agentCache
+	chats   *lru.Cache[PrivatePair, uuid.UUID] // private chats, by pairs without one
+	mode    mode
+	tx      *transaction // nil for the database itself
+
 	// Group commit (batch.go).
-	checks, begins, deliveries, sends *batcher
-	tx                                *transaction // nil for the database itself
+	checks     *batcher[*messageCheck]
+	begins     *batcher[*Payment]
+	deliveries *batcher[Delivery]
+	sends      *batcher[deliveredMessage]
 }
 
+// mode says what the caller of a store wants of it.
+type mode int
+
+const (
+	normal mode = iota
+	// dryRun: nothing is kept in the end. Rules are checked, pages of messages stay empty.
+	dryRun
+	// batched: what would need a transaction is refused with ErrNotBatched.
+	batched
+)
+
 // Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them). It does
-// not wait for the database: a server must boot, and answer its price, while the database is away.
+// not wait for the database: a server must boot, and tell its prices, while the database is unavailable. pool_max_conns
+// bounds the connections of GORM and those of pgx, each.
 func Open(ctx context.Context, url string) (*Store, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -46,30 +68,44 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	// GORM and the hand-written statements share one pool. Every statement here is one sentence on its own, so GORM's
-	// own transaction around each write would only add two round trips; pgx already caches prepared statements.
-	db, err := gorm.Open(postgres.New(postgres.Config{Conn: stdlib.OpenDBFromPool(pool)}), &gorm.Config{
-		TranslateError:         true,
-		SkipDefaultTransaction: true,
-		DisableAutomaticPing:   true,
-		// GORM's logger prints statements with their values: message content, key hashes. Errors are logged once, at the edge.
-		Logger: logger.Discard,
-	})
+	// database/sql's own pool hands out connections that a caller who left has broken; pgx's does not.
+	records, err := pgxpool.NewWithConfig(ctx, config.Copy())
 	if err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	s := &Store{pool: pool, db: db, owner: newOwner(), agents: newAgentCache(time.Now), chats: &chatCache{}}
-	s.checks, s.begins = &batcher{run: s.checkAll}, &batcher{run: s.beginAll}
-	s.deliveries, s.sends = &batcher{run: s.deliverAll}, &batcher{run: s.sendUnheld}
+	db, err := gorm.Open(postgres.New(postgres.Config{Conn: stdlib.OpenDBFromPool(records)}), &gorm.Config{
+		TranslateError: true,
+		// What needs a transaction asks for it; around every single write one would add two round trips.
+		SkipDefaultTransaction: true,
+		DisableAutomaticPing:   true,
+		// Columns are named: with SELECT * a column that is added would break the prepared statements of running servers.
+		QueryFields: true,
+		// GORM's logger prints statements with their values: message content, key hashes. Errors are logged once, at the edge.
+		Logger: logger.Discard,
+	})
+	if err != nil {
+		records.Close()
+		pool.Close()
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	chats, err := lru.New[PrivatePair, uuid.UUID](maxCachedChats)
+	if err != nil {
+		return nil, err // the size is positive
+	}
+	s := &Store{pool: pool, records: records, db: db, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats}
+	s.checks, s.begins = newBatcher(s.checkBatch, nil), newBatcher(s.beginBatch, nil)
+	s.deliveries = newBatcher(s.deliverBatch, func(delivery Delivery) uuid.UUID { return delivery.Payment })
+	s.sends = newBatcher(s.sendBatch, func(message deliveredMessage) uuid.UUID { return message.delivery.Payment })
 	return s, nil
 }
 
-// Close gives all connections back.
+// Close closes all connections.
 func (s *Store) Close() {
-	if db, err := s.db.DB(); err == nil {
-		_ = db.Close()
+	if connections, err := s.db.DB(); err == nil {
+		_ = connections.Close()
 	}
+	s.records.Close()
 	s.pool.Close()
 }
 
@@ -85,8 +121,12 @@ func (s *Store) migrations() (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
+	connections, err := s.db.DB()
+	if err != nil {
+		return nil, err
+	}
 	// The lock is an advisory one: of several servers that start at once, one migrates and the others wait.
-	return goose.NewProvider(goose.DialectPostgres, stdlib.OpenDBFromPool(s.pool), files, goose.WithSessionLocker(locker))
+	return goose.NewProvider(goose.DialectPostgres, connections, files, goose.WithSessionLocker(locker))
 }
 
 // Migrate brings the schema up to date and returns how many migrations it ran.

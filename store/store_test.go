@@ -38,6 +38,16 @@ func agent(t *testing.T, s *store.Store, name string) uuid.UUID {
 	return id
 }
 
+// private is a message from one agent to another.
+func private(from, to uuid.UUID, content string) store.OutgoingMessage {
+	return store.OutgoingMessage{Kind: store.KindPrivate, To: to, Sender: from, ID: uuid.Must(uuid.NewV7()), Content: content}
+}
+
+// toGroup is a message from an agent to a group chat.
+func toGroup(from, group uuid.UUID, content string) store.OutgoingMessage {
+	return store.OutgoingMessage{Kind: store.KindGroup, To: group, Sender: from, ID: uuid.Must(uuid.NewV7()), Content: content}
+}
+
 // TestModelsAreTheSchema: every column has its field and every field its column.
 func TestModelsAreTheSchema(t *testing.T) {
 	t.Parallel()
@@ -112,7 +122,7 @@ func TestNumbersHaveNoGaps(t *testing.T) {
 			}
 			for n := range each {
 				err := s.Transaction(t.Context(), func(tx *store.Store) error {
-					if _, err := tx.SendPrivateMessage(t.Context(), from, to, uuid.Must(uuid.NewV7()), fmt.Sprintf("%d of %d", n, i)); err != nil {
+					if _, err := tx.SendMessage(t.Context(), private(from, to, fmt.Sprintf("%d of %d", n, i))); err != nil {
 						return err
 					}
 					if n%5 == 4 {
@@ -187,7 +197,7 @@ func TestCallersThatLeave(t *testing.T) {
 					if err := tx.Hold(t.Context(), uuid.New()); err != nil {
 						return err
 					}
-					_, err := tx.SendPrivateMessage(t.Context(), alice, bob, uuid.Must(uuid.NewV7()), "still here")
+					_, err := tx.SendMessage(t.Context(), private(alice, bob, "still here"))
 					return err
 				})
 				if err != nil {
@@ -209,7 +219,7 @@ func TestFailedStatementIsNotCommitted(t *testing.T) {
 	s := storetest.New(t)
 	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
 	if err := s.Transaction(t.Context(), func(tx *store.Store) error {
-		if _, err := tx.SendPrivateMessage(t.Context(), alice, bob, uuid.New(), "one"); err != nil {
+		if _, err := tx.SendMessage(t.Context(), private(alice, bob, "one")); err != nil {
 			return err
 		}
 		if err := tx.CreateConversation(t.Context(), store.KindGroup, uuid.New(), uuid.New(), "a group of nobody", nil, false); err == nil {
@@ -228,12 +238,12 @@ func TestMarkerNeverMovesBack(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
-	sent, err := s.SendPrivateMessage(t.Context(), alice, bob, uuid.New(), "hello")
+	sent, err := s.SendMessage(t.Context(), private(alice, bob, "hello"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 6 {
-		if _, err := s.SendPrivateMessage(t.Context(), alice, bob, uuid.New(), "and on"); err != nil {
+		if _, err := s.SendMessage(t.Context(), private(alice, bob, "and on")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,8 +263,8 @@ func TestRefusals(t *testing.T) {
 	s := storetest.New(t)
 	ctx := t.Context()
 	alice := agent(t, s, "alice")
-	_, toSelf := s.SendPrivateMessage(ctx, alice, alice, uuid.New(), "me")
-	_, toNobody := s.SendPrivateMessage(ctx, alice, uuid.New(), uuid.New(), "you?")
+	_, toSelf := s.SendMessage(ctx, private(alice, alice, "me"))
+	_, toNobody := s.SendMessage(ctx, private(alice, uuid.New(), "you?"))
 	_, noChat := s.Seat(ctx, store.KindPrivate, uuid.New(), alice)
 	for _, test := range []struct {
 		name string
@@ -282,7 +292,7 @@ func TestRehearsalLeavesNothing(t *testing.T) {
 	ctx := t.Context()
 	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
 	if err := s.DryRun(ctx, func(tx *store.Store) error {
-		_, err := tx.SendPrivateMessage(ctx, alice, bob, uuid.New(), "only a rehearsal")
+		_, err := tx.SendMessage(ctx, private(alice, bob, "only a rehearsal"))
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -290,7 +300,7 @@ func TestRehearsalLeavesNothing(t *testing.T) {
 	if conversations, err := s.AgentConversations(ctx, alice); err != nil || len(conversations) != 0 {
 		t.Errorf("the rehearsal left %d chats (%v)", len(conversations), err)
 	}
-	sent, err := s.SendPrivateMessage(ctx, alice, bob, uuid.New(), "hello")
+	sent, err := s.SendMessage(ctx, private(alice, bob, "hello"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +331,7 @@ func TestConstraints(t *testing.T) {
 	t.Parallel()
 	s, connection := openBeside(t)
 	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
-	sent, err := s.SendPrivateMessage(t.Context(), alice, bob, uuid.New(), "hello")
+	sent, err := s.SendMessage(t.Context(), private(alice, bob, "hello"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,12 +3,14 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // UnreadMessage is a message that the agent has not read, with the kind of its conversation.
@@ -25,45 +27,48 @@ type Unread struct {
 	CutShort bool
 }
 
+// listUnread knows from counters alone what is new. Of each conversation with news at most as many keys are read as the page
+// and those before it can hold, and never more than are unread there: the scan ends with the last unread message, however
+// many own ones follow. Only the page itself is read whole. One statement, so one snapshot: total and messages agree.
+const listUnread = `
+	WITH news AS (
+		SELECT m.conversation_id, c.kind, m.read_number, c.last_number - m.read_number - m.unread_own AS unread
+		FROM memberships m JOIN conversations c ON c.id = m.conversation_id
+		WHERE m.agent_id = @agent AND m.status = 'member' AND c.deleted_at IS NULL AND c.last_number - m.read_number - m.unread_own > 0
+	), total AS (
+		SELECT CAST(coalesce(sum(unread), 0) AS bigint) AS total FROM news
+	), page AS (
+		SELECT n.kind, key.conversation_id, key.number, key.created_at, key.size FROM total t CROSS JOIN news n CROSS JOIN LATERAL (
+			SELECT o.conversation_id, o.number, o.created_at, octet_length(o.content) AS size FROM messages o
+			WHERE o.conversation_id = n.conversation_id AND o.number > n.read_number AND o.sender_id <> @agent
+			ORDER BY o.number LIMIT least(n.unread, CAST(@skip AS bigint) + CAST(@size AS bigint))
+		) key
+		WHERE t.total > @skip
+		ORDER BY key.created_at, key.conversation_id, key.number LIMIT @size OFFSET @skip
+	), measured AS (
+		SELECT page.kind, page.conversation_id, page.number, count(*) OVER () AS whole, row_number() OVER along AS position, sum(size) OVER along AS sum
+		FROM page WINDOW along AS (ORDER BY created_at, conversation_id, number ROWS UNBOUNDED PRECEDING)
+	)
+	SELECT t.total, p.kind, p.whole, o.conversation_id, o.number, o.id, o.sender_id, o.content, o.created_at, a.username AS sender_username
+	FROM total t LEFT JOIN (
+		(SELECT kind, conversation_id, number, whole FROM measured WHERE sum <= @most OR position = 1) p
+		JOIN messages o ON o.conversation_id = p.conversation_id AND o.number = p.number JOIN agents a ON a.id = o.sender_id
+	) ON true
+	ORDER BY o.created_at, o.conversation_id, o.number`
+
+// unreadRow is a row of listUnread. An empty page is one row with the total alone.
+type unreadRow struct {
+	Total                         int64
+	ConversationID, ID, SenderID  *uuid.UUID
+	Number, Whole                 *int64
+	Content, Kind, SenderUsername *string
+	CreatedAt                     *time.Time
+}
+
 // Unread returns page (from 1) of size unread messages of the agent over all its conversations, as far as their content
-// fits on a page. It changes nothing.
+// fits on a page. It changes nothing, and sees what is committed.
 func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	// What is new is known from counters alone. Of each conversation with news at most as many keys are read as the page
-	// and those before it can hold, and never more than are unread there: the scan ends with the last unread message,
-	// however many own ones follow. Only the page itself is read whole. One statement, so one snapshot: total and
-	// messages agree.
-	rows, err := look[struct { // an empty page is one row with the total alone
-		Total                         int64
-		ConversationID, ID, SenderID  *uuid.UUID
-		Number, Whole                 *int64
-		Content, Kind, SenderUsername *string
-		CreatedAt                     *time.Time
-	}](ctx, s, `
-		WITH news AS (
-			SELECT m.conversation_id, c.kind, m.read_number, c.last_number - m.read_number - m.unread_own AS unread
-			FROM memberships m JOIN conversations c ON c.id = m.conversation_id
-			WHERE m.agent_id = @agent AND m.status = 'member' AND c.deleted_at IS NULL AND c.last_number - m.read_number - m.unread_own > 0
-		), total AS (
-			SELECT CAST(coalesce(sum(unread), 0) AS bigint) AS total FROM news
-		), page AS (
-			SELECT n.kind, key.* FROM total t CROSS JOIN news n CROSS JOIN LATERAL (
-				SELECT o.conversation_id, o.number, o.created_at, octet_length(o.content) AS size FROM messages o
-				WHERE o.conversation_id = n.conversation_id AND o.number > n.read_number AND o.sender_id <> @agent
-				ORDER BY o.number LIMIT least(n.unread, CAST(@skip AS bigint) + CAST(@size AS bigint))
-			) key
-			WHERE t.total > @skip
-			ORDER BY key.created_at, key.conversation_id, key.number LIMIT @size OFFSET @skip
-		), measured AS (
-			SELECT page.*, count(*) OVER () AS whole, row_number() OVER along AS position, sum(size) OVER along AS sum
-			FROM page WINDOW along AS (ORDER BY created_at, conversation_id, number ROWS UNBOUNDED PRECEDING)
-		)
-		SELECT t.total, p.kind, p.whole, o.conversation_id, o.number, o.id, o.sender_id, o.content, o.created_at, a.username AS sender_username
-		FROM total t LEFT JOIN (
-			(SELECT * FROM measured WHERE sum <= @most OR position = 1) p
-			JOIN messages o ON o.conversation_id = p.conversation_id AND o.number = p.number JOIN agents a ON a.id = o.sender_id
-		) ON true
-		ORDER BY o.created_at, o.conversation_id, o.number`,
-		pgx.NamedArgs{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent})
+	rows, err := query[unreadRow](ctx, s, listUnread, pgx.NamedArgs{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent})
 	if err != nil {
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
@@ -80,20 +85,34 @@ func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (
 	return unread, nil
 }
 
-// ReadUnread returns what Unread returns and marks it read: of each conversation up to the newest message returned.
-// Runs in a transaction. Two calls for one agent come one after the other and never return the same message.
-//
-// In a dry run nobody sees the page, and no rule forbids it: it is empty.
+// ReadUnread returns what Unread returns and marks it read: of each conversation up to the newest message returned. Two calls
+// for one agent come one after the other and never return the same message. In a dry run nobody sees the page, and no rule
+// forbids it: it is empty.
 //
 // It cannot take part in a deadlock: it waits for the agent's turn while it holds nothing, and for no lock after that.
-func (s *Store) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	if s.isDryRun() {
+func (s *Store) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (unread *Unread, err error) {
+	switch {
+	case s.mode == dryRun:
 		return &Unread{}, nil
+	case s.tx != nil:
+		return s.readUnread(ctx, agent, page, size)
 	}
-	// Most polls find nothing: they need neither turn nor transaction.
-	if unread, err := s.Unread(ctx, agent, page, size); err != nil || len(unread.Messages) == 0 {
+	// Most polls find nothing: they need no transaction.
+	if unread, err = s.Unread(ctx, agent, page, size); err != nil || len(unread.Messages) == 0 {
 		return unread, err
 	}
+	if s.mode == batched {
+		return nil, ErrNotBatched
+	}
+	err = s.Transaction(ctx, func(tx *Store) error {
+		unread, err = tx.readUnread(ctx, agent, page, size)
+		return err
+	})
+	return unread, err
+}
+
+func (s *Store) readUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
+	// Exec: GORM has no advisory locks.
 	err := gorm.G[Membership](s.db).Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(? AS uuid) AS text), 0))`, agent)
 	if err != nil {
 		return nil, fmt.Errorf("wait for turn: %w", err)
@@ -106,21 +125,17 @@ func (s *Store) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int6
 	for _, message := range unread.Messages {
 		newest[message.ConversationID] = max(newest[message.ConversationID], message.Number)
 	}
-	var wanted UUIDs
-	for conversation := range newest {
-		wanted = append(wanted, conversation)
-	}
-	locked, err := s.lockMemberships(ctx, agent, wanted)
+	locked, err := s.lockMemberships(ctx, agent, slices.Collect(maps.Keys(newest)))
 	if err != nil {
 		return nil, err
 	}
-	var upTo numbers
-	for _, conversation := range locked {
-		upTo = append(upTo, newest[conversation])
-		delete(newest, conversation)
-	}
 	if len(locked) > 0 {
-		if err := s.mark(ctx, agent, locked, upTo); err != nil {
+		numbers := make([]int64, len(locked))
+		for i, conversation := range locked {
+			numbers[i] = newest[conversation]
+			delete(newest, conversation)
+		}
+		if err := s.mark(ctx, agent, locked, numbers); err != nil {
 			return nil, err
 		}
 	}
@@ -129,14 +144,15 @@ func (s *Store) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int6
 	return unread, nil
 }
 
-// lockMemberships locks the agent's memberships in these conversations and returns those that it got. Some other
-// transaction may hold two of them and want them in another order (leaving a group with a note does), so it never
+// lockMemberships locks the agent's memberships in these conversations and returns the conversations of those that it got. Some
+// other transaction may hold two of them and want them in another order (leaving a group with a note does), so it never
 // waits in the database: it asks for a tenth of a second, which outlasts whatever sends and reads at the time.
-func (s *Store) lockMemberships(ctx context.Context, agent uuid.UUID, conversations UUIDs) (UUIDs, error) {
+func (s *Store) lockMemberships(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) ([]uuid.UUID, error) {
+	skipLocked := clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked}
 	for attempt := 1; ; attempt++ {
-		locked, err := gorm.G[uuid.UUID](s.db).Raw(`
-			SELECT conversation_id FROM memberships WHERE agent_id = ? AND conversation_id = ANY (CAST(? AS uuid[])) AND status = 'member'
-			FOR NO KEY UPDATE SKIP LOCKED`, agent, conversations).Find(ctx)
+		var locked []uuid.UUID
+		err := gorm.G[Membership](s.db, skipLocked).Select("conversation_id").
+			Where("agent_id = ? AND conversation_id IN ? AND status = 'member'", agent, conversations).Scan(ctx, &locked)
 		if err != nil {
 			return nil, fmt.Errorf("lock memberships: %w", err)
 		}
@@ -150,3 +166,50 @@ func (s *Store) lockMemberships(ctx context.Context, agent uuid.UUID, conversati
 		}
 	}
 }
+
+// MarkRead moves the agent's marker forward to number; it never moves back.
+func (s *Store) MarkRead(ctx context.Context, conversation, agent uuid.UUID, number int64) error {
+	if s.tx != nil {
+		_, err := gorm.G[Membership](s.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", conversation, agent).Find(ctx)
+		if err != nil {
+			return fmt.Errorf("lock membership: %w", err)
+		}
+		return s.mark(ctx, agent, []uuid.UUID{conversation}, []int64{number})
+	}
+	// The two statements of a pgx.Batch are one transaction, in one round trip.
+	batch := &pgx.Batch{}
+	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = $1 AND agent_id = $2 FOR NO KEY UPDATE`, conversation, agent)
+	batch.Queue(markRead, pgx.NamedArgs{"agent": agent, "conversations": []uuid.UUID{conversation}, "newest": []int64{number}})
+	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("mark read: %w", err)
+	}
+	return nil
+}
+
+// mark marks conversations as read up to the number beside each, in this transaction.
+func (s *Store) mark(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID, newest []int64) error {
+	// Exec: one statement for all conversations, which reads what it compares after the lock.
+	err := gorm.G[Membership](s.db).Exec(ctx, markRead, map[string]any{"agent": agent, "conversations": UUIDs(conversations), "newest": numbers(newest)})
+	if err != nil {
+		return fmt.Errorf("mark read: %w", err)
+	}
+	return nil
+}
+
+// markRead moves the agent's marker in each of the conversations forward to the number beside it. Where only own messages
+// come after that number the marker moves past them, as it does when they are sent. The memberships are locked in an earlier
+// statement: the snapshot of this one must hold each own message that unread_own counts.
+const markRead = `
+	WITH asked AS (
+		SELECT c.id, c.last_number, least(r.number, c.last_number) AS number
+		FROM unnest(CAST(@conversations AS uuid[]), CAST(@newest AS bigint[])) AS r (id, number) JOIN conversations c ON c.id = r.id
+	), moved AS (
+		SELECT m.conversation_id, r.number, r.last_number, CASE WHEN m.unread_own = 0 OR r.number = r.last_number THEN 0 ELSE m.unread_own - (
+			SELECT count(*) FROM messages o WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id
+			AND o.number > m.read_number AND o.number <= r.number) END AS own
+		FROM asked r JOIN memberships m ON m.conversation_id = r.id AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < r.number
+	)
+	UPDATE memberships m
+	SET read_number = CASE WHEN v.number + v.own = v.last_number THEN v.last_number ELSE v.number END,
+		unread_own = CASE WHEN v.number + v.own = v.last_number THEN 0 ELSE v.own END
+	FROM moved v WHERE m.conversation_id = v.conversation_id AND m.agent_id = @agent`

@@ -3,48 +3,53 @@ package store
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // SendAnywhere sends to a conversation of any kind; to a private chat, its other agent.
 func (s *Store) SendAnywhere(ctx context.Context, conversation, sender, message uuid.UUID, content string) (*Sent, error) {
-	out, err := s.outgoing(ctx, conversation, sender, message, content)
+	out, err := s.OutgoingTo(ctx, conversation, sender, message, content)
 	if err != nil {
 		return nil, err
 	}
-	return s.send(ctx, out)
+	return s.SendMessage(ctx, out)
 }
 
 // SendAtOnce sends a message of each sender to the conversation in the same place, all in one statement.
 func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UUID) error {
-	var all []outgoing
+	var all []batchItem[deliveredMessage]
 	for i, conversation := range conversations {
-		out, err := s.outgoing(ctx, conversation, senders[i], uuid.Must(uuid.NewV7()), "text")
+		out, err := s.OutgoingTo(ctx, conversation, senders[i], uuid.Must(uuid.NewV7()), "text")
 		if err != nil {
 			return err
 		}
-		all = append(all, out)
-	}
-	rows, err := find[placed](ctx, s, sendMessages("SKIP LOCKED", false), sendValues(all)...)
-	for i, row := range rows {
-		if row.Number == 0 || row.ConversationID != conversations[i] {
-			err = errors.Join(err, errors.New("a message was not sent, or elsewhere"))
+		payment := &Payment{
+			ID: uuid.Must(uuid.NewV7()), X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: "0xb", Nonce: "0x" + uuid.NewString(), PayTo: "0xd",
+			Amount: 7, ValidBefore: time.Now().Add(time.Hour), Operation: "send", Fingerprint: HashKey("x"), SignatureHash: HashKey("x"), Payload: []byte("{}"), Request: []byte("{}"),
 		}
+		if err := s.BeginSettlement(ctx, payment, time.Minute); err != nil {
+			return err
+		}
+		all = append(all, batchItem[deliveredMessage]{deliveredMessage{out, conversation, Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}}, make(chan error, 1)})
+	}
+	s.sendBatch(all)
+	var err error
+	for _, item := range all {
+		err = errors.Join(err, <-item.done)
 	}
 	return err
 }
 
-func (s *Store) outgoing(ctx context.Context, conversation, sender, message uuid.UUID, content string) (outgoing, error) {
-	place, err := lookOne[struct {
+// OutgoingTo is a message to a conversation of any kind.
+func (s *Store) OutgoingTo(ctx context.Context, conversation, sender, message uuid.UUID, content string) (OutgoingMessage, error) {
+	var place struct {
 		Kind string
 		To   uuid.UUID
-	}](ctx, s, `
-		SELECT c.kind, coalesce((SELECT m.agent_id FROM memberships m WHERE m.conversation_id = c.id AND m.agent_id <> @sender AND c.kind = 'private'), c.id) AS to
-		FROM conversations c WHERE c.id = @conversation`, pgx.NamedArgs{"conversation": conversation, "sender": sender})
-	if err != nil {
-		return outgoing{}, err
 	}
-	return outgoing{place.Kind, place.To, sender, message, content}, nil
+	err := s.gorm(ctx, &Conversation{}).
+		Select("kind, coalesce((SELECT m.agent_id FROM memberships m WHERE m.conversation_id = conversations.id AND m.agent_id <> ? AND conversations.kind = 'private'), id) AS to", sender).
+		Where("id = ?", conversation).Take(&place).Error
+	return OutgoingMessage{Kind: place.Kind, To: place.To, Sender: sender, ID: message, Content: content}, err
 }

@@ -49,7 +49,7 @@ func newGround(t *testing.T) *ground {
 	}
 	for i, a := range g.agents {
 		for _, b := range g.agents[:i] {
-			sent, err := g.SendPrivateMessage(t.Context(), a, b, uuid.Must(uuid.NewV7()), "the first")
+			sent, err := g.SendMessage(t.Context(), private(a, b, "the first"))
 			if err != nil {
 				t.Fatal(err)
 			}

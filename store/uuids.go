@@ -3,7 +3,6 @@ package store
 import (
 	"database/sql/driver"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -33,22 +32,18 @@ func (u *UUIDs) Scan(value any) error {
 }
 
 // Value writes PostgreSQL's array text.
-func (u UUIDs) Value() (driver.Value, error) {
-	parts := make([]string, len(u))
-	for i, id := range u {
-		parts[i] = id.String()
-	}
-	return "{" + strings.Join(parts, ",") + "}", nil
-}
+func (u UUIDs) Value() (driver.Value, error) { return arrayText(u), nil }
 
 // numbers is a bigint[] value.
 type numbers []int64
 
 // Value writes PostgreSQL's array text.
-func (n numbers) Value() (driver.Value, error) {
-	parts := make([]string, len(n))
-	for i, number := range n {
-		parts[i] = strconv.FormatInt(number, 10)
+func (n numbers) Value() (driver.Value, error) { return arrayText(n), nil }
+
+func arrayText[T any](all []T) string {
+	parts := make([]string, len(all))
+	for i, one := range all {
+		parts[i] = fmt.Sprint(one)
 	}
-	return "{" + strings.Join(parts, ",") + "}", nil
+	return "{" + strings.Join(parts, ",") + "}"
 }

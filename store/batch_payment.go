@@ -1,0 +1,132 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// beginPayments writes payments as they begin, in one order: two statements that write the same ones must not wait for each
+// other. It returns those that were not in the ledger yet. The database's clock says when they begin and how long they are
+// leased.
+const beginPayments = `
+	INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash, fingerprint,
+		signature_hash, payment_identifier, request, payload, state, attempts, owner, secret, lease_until, created_at, updated_at)
+	SELECT p.id, p.x402_version, p.scheme, p.network, p.asset, p.payer, p.nonce, p.pay_to, p.amount, p.valid_before, p.operation, p.agent_id, p.key_hash, p.fingerprint,
+		p.signature_hash, p.payment_identifier, p.request, p.payload, 'settling', 1, $20, p.secret, now() + p.lease, now(), now()
+	FROM unnest((SELECT CAST($1 AS uuid[])), (SELECT CAST($2 AS smallint[])), (SELECT CAST($3 AS text[])), (SELECT CAST($4 AS text[])), (SELECT CAST($5 AS text[])),
+		(SELECT CAST($6 AS text[])), (SELECT CAST($7 AS text[])), (SELECT CAST($8 AS text[])), (SELECT CAST($9 AS bigint[])), (SELECT CAST($10 AS timestamptz[])),
+		(SELECT CAST($11 AS text[])), (SELECT CAST($12 AS uuid[])), (SELECT CAST($13 AS bytea[])), (SELECT CAST($14 AS bytea[])), (SELECT CAST($15 AS bytea[])),
+		(SELECT CAST($16 AS text[])), (SELECT CAST($17 AS bytea[])), (SELECT CAST($18 AS bytea[])), (SELECT CAST($19 AS boolean[])), (SELECT CAST($21 AS interval[])))
+		AS p (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash, fingerprint, signature_hash,
+			payment_identifier, request, payload, secret, lease)
+	ORDER BY p.payer, p.nonce
+	ON CONFLICT DO NOTHING RETURNING id, created_at`
+
+// begunPayment is what the database says of a payment that was written.
+type begunPayment struct {
+	ID        uuid.UUID
+	CreatedAt time.Time
+}
+
+// beginBatch writes payments that begin. One whose authorization or identifier is in the ledger already is left out.
+func (s *Store) beginBatch(batch []batchItem[*Payment]) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	written, err := query[begunPayment](ctx, s, beginPayments,
+		column(batch, func(p *Payment) [16]byte { return p.ID }), column(batch, func(p *Payment) int16 { return p.X402Version }),
+		column(batch, func(p *Payment) string { return p.Scheme }), column(batch, func(p *Payment) string { return p.Network }),
+		column(batch, func(p *Payment) string { return p.Asset }), column(batch, func(p *Payment) string { return p.Payer }),
+		column(batch, func(p *Payment) string { return p.Nonce }), column(batch, func(p *Payment) string { return p.PayTo }),
+		column(batch, func(p *Payment) int64 { return p.Amount }), column(batch, func(p *Payment) time.Time { return p.ValidBefore }),
+		column(batch, func(p *Payment) string { return p.Operation }), column(batch, func(p *Payment) *[16]byte { return (*[16]byte)(p.AgentID) }),
+		column(batch, func(p *Payment) []byte { return p.KeyHash }), column(batch, func(p *Payment) []byte { return p.Fingerprint }),
+		column(batch, func(p *Payment) []byte { return p.SignatureHash }), column(batch, func(p *Payment) *string { return p.PaymentIdentifier }),
+		column(batch, func(p *Payment) []byte { return p.Request }), column(batch, func(p *Payment) []byte { return p.Payload }),
+		column(batch, func(p *Payment) bool { return p.Secret }), s.owner, column(batch, func(p *Payment) time.Duration { return p.Lease }))
+	finish(batch, func(_ int, payment *Payment) error {
+		i := slices.IndexFunc(written, func(one begunPayment) bool { return one.ID == payment.ID })
+		switch {
+		case rolledBack(err) && len(batch) > 1: // for one of them, or for a deadlock with another server's: each by itself
+			return ErrNotBatched
+		case err != nil:
+			return fmt.Errorf("write payment: %w", err)
+		case i < 0:
+			return ErrPaymentMoved
+		}
+		payment.CreatedAt = written[i].CreatedAt
+		return nil
+	})
+}
+
+// deliverPayments closes payments that were delivered.
+const deliverPayments = `
+	UPDATE payments p SET state = 'delivered', fingerprint = d.fingerprint, transaction = d.transaction, answer = d.answer, failure_reason = '',
+		request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
+	FROM unnest((SELECT CAST($1 AS uuid[])), (SELECT CAST($2 AS bytea[])), (SELECT CAST($3 AS text[])), (SELECT CAST($4 AS bytea[]))) AS d (id, fingerprint, transaction, answer)
+	WHERE p.id = d.id AND p.state IN ('settling', 'undeliverable') RETURNING p.id`
+
+// deliverBatch closes payments that have nothing but a response to record.
+func (s *Store) deliverBatch(batch []batchItem[Delivery]) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	closed, err := query[uuid.UUID](ctx, s, deliverPayments, column(batch, func(d Delivery) [16]byte { return d.Payment }),
+		column(batch, func(d Delivery) []byte { return d.Fingerprint }), column(batch, func(d Delivery) string { return d.Transaction }),
+		column(batch, func(d Delivery) []byte { return d.Answer }))
+	finish(batch, func(_ int, delivery Delivery) error {
+		switch {
+		case err != nil:
+			return fmt.Errorf("deliver payment: %w", err)
+		case !slices.Contains(closed, delivery.Payment):
+			return ErrPaymentMoved
+		}
+		return nil
+	})
+}
+
+// ResumeSettlement takes an open payment that nobody works on (its outcome is unknown, or the server that settled it
+// died) and leases it to the caller. ErrPaymentMoved if there is nothing to take.
+func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.Duration) (*Payment, error) {
+	payment, err := query[Payment](ctx, s, `
+		UPDATE payments SET state = 'settling', attempts = attempts + 1, owner = @owner, lease_until = now() + @lease::interval, updated_at = now()
+		WHERE id = @id AND (state = 'unknown' OR (state = 'settling' AND lease_until < now())) RETURNING `+paymentColumns,
+		pgx.NamedArgs{"id": id, "owner": s.owner, "lease": lease})
+	if err != nil {
+		return nil, fmt.Errorf("resume settlement: %w", err)
+	}
+	if len(payment) == 0 {
+		return nil, ErrPaymentMoved
+	}
+	return &payment[0], nil
+}
+
+// ClaimOpenPayments takes up to limit open payments of a network whose time has come, or whose server is gone, and
+// leases them to the caller. Several servers may claim at once; none gets what another has. Payments with more than
+// maxAttempts attempts are left to the operator, unless it is known that they have settled.
+func (s *Store) ClaimOpenPayments(ctx context.Context, network, asset string, limit, maxAttempts int, lease time.Duration) ([]Payment, error) {
+	// An array is looked up in the index, however small the table was when this was planned.
+	payments, err := query[Payment](ctx, s, `
+		WITH alive AS (
+			SELECT objid::bigint AS owner FROM pg_locks
+			WHERE locktype = 'advisory' AND classid::bigint = @class AND objsubid = 2 AND granted
+				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		)
+		UPDATE payments SET state = 'settling', attempts = attempts + 1, owner = @owner, lease_until = now() + @lease::interval, updated_at = now()
+		WHERE id = ANY (ARRAY(
+			SELECT id FROM payments
+			WHERE state IN ('settling', 'unknown') AND network = @network AND asset = @asset
+				AND (attempts < @most OR transaction <> '')
+				AND (lease_until < now() OR (owner <> @owner AND owner NOT IN (SELECT owner FROM alive)))
+			ORDER BY lease_until LIMIT @limit FOR UPDATE SKIP LOCKED
+		)) RETURNING `+paymentColumns, pgx.NamedArgs{
+		"class": presenceClass, "owner": s.owner, "lease": lease, "network": network, "asset": asset, "limit": limit, "most": maxAttempts,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim open payments: %w", err)
+	}
+	return payments, nil
+}

@@ -1,0 +1,221 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// messageCheck is a batch item: a message to be checked. The batch fills the right in.
+type messageCheck struct {
+	message OutgoingMessage
+	right   sendRight
+}
+
+// CheckMessage tells whether the message may be sent: nil, or the refusal that SendMessage would return. It is the dry run of
+// SendMessage, as an item of a batch: it locks and changes nothing.
+func (s *Store) CheckMessage(ctx context.Context, message OutgoingMessage) error {
+	if message.toSelf() {
+		return ErrNothingToSelf
+	}
+	check := &messageCheck{message: message}
+	if err := s.checks.ask(ctx, check); err != nil {
+		return fmt.Errorf("check message: %w", err)
+	}
+	return check.right.refusal(message.Kind)
+}
+
+// checkMessages returns a row for each message, in their order. Each table is looked up by its key for every message, in a
+// sub-select that the planner cannot turn into a scan.
+const checkMessages = `
+	SELECT c.id IS NOT NULL AS found, coalesce(c.deleted, false) AS deleted, coalesce(c.admin_id = i.sender, false) AS admin,
+		coalesce((SELECT m.status FROM memberships m WHERE m.conversation_id = c.id AND m.agent_id = i.sender), '') AS status,
+		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM agents a WHERE a.id = i.target) > 0 ELSE false END AS recipient,
+		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM blocks b WHERE b.blocker_id = i.target AND b.blocked_id = i.sender) > 0 ELSE false END AS blocked,
+		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM blocks b WHERE b.blocker_id = i.sender AND b.blocked_id = i.target) > 0 ELSE false END AS blocking
+	FROM unnest((SELECT CAST($1 AS text[])), (SELECT CAST($2 AS uuid[])), (SELECT CAST($3 AS uuid[]))) WITH ORDINALITY AS i (kind, target, sender, n)
+	LEFT JOIN LATERAL (
+		SELECT o.id, o.admin_id, o.deleted_at IS NOT NULL AS deleted FROM conversations o WHERE i.kind <> 'private' AND o.id = i.target AND o.kind = i.kind LIMIT 1
+	) c ON true
+	ORDER BY i.n`
+
+func (s *Store) checkBatch(batch []batchItem[*messageCheck]) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	rights, err := query[sendRight](ctx, s, checkMessages, column(batch, func(c *messageCheck) string { return c.message.Kind }),
+		column(batch, func(c *messageCheck) [16]byte { return c.message.To }), column(batch, func(c *messageCheck) [16]byte { return c.message.Sender }))
+	finish(batch, func(i int, check *messageCheck) error {
+		if err == nil {
+			check.right = rights[i]
+		}
+		return err
+	})
+}
+
+// deliveredMessage is a batch item: a message that is sent to a conversation, and the delivery of its payment.
+type deliveredMessage struct {
+	OutgoingMessage
+	conversation uuid.UUID
+	delivery     Delivery
+}
+
+// SendDelivered appends the message and closes its payment in one transaction, as an item of the group commit. ErrNotBatched:
+// nothing happened, and the message has to be sent in a transaction of its own: its private chat does not exist yet, it is
+// refused, its payment was closed before, or a statement failed.
+func (s *Store) SendDelivered(ctx context.Context, message OutgoingMessage, delivery Delivery) error {
+	item := deliveredMessage{message, message.To, delivery}
+	if message.Kind == KindPrivate {
+		var err error
+		if item.conversation, err = s.PrivateChat(ctx, message.Sender, message.To); err != nil {
+			return err
+		}
+		if item.conversation == uuid.Nil {
+			return ErrNotBatched
+		}
+	}
+	return s.sends.do(item)
+}
+
+// sendMessages appends messages to conversations and closes their payments, any number in one statement, and returns a row for
+// each, in their order. A private chat takes a message unless either agent has blocked the other, a group chat from its
+// members, a channel from its admin. SendMessage says why one is refused.
+//
+//   - It sends only to conversations that nobody else has locked: who waits for one while it holds another could wait for ever.
+//   - The row lock on the conversation makes number order commit order. The time never goes back, so that within a
+//     conversation the order by time is the order by number.
+//   - A statement sees the memberships of the moment it began, and may have waited for the lock behind a ban. So it takes the
+//     lock first and then locks the membership, which fails for one that has ended: locking looks at what is, not at what
+//     was. Whoever ends memberships locks the conversation before, so the two never wait for each other.
+//   - Own messages are never unread: where nothing else is unread the sender's marker moves along, up to the next message of
+//     somebody else; the others count as own.
+//   - A message whose payment is closed already, or that somebody else works on, is not sent.
+//   - The sub-selects around the arrays hide their lengths from the planner: it would find a plan for these very lengths
+//     cheaper than one for any, and so plan the statement anew for every batch, which takes longer than running it.
+const sendMessages = `
+	WITH item AS (
+		SELECT i.kind, i.conversation_id, i.recipient, i.sender, i.message, i.content, i.payment, i.n
+		FROM unnest((SELECT CAST($1 AS text[])), (SELECT CAST($2 AS uuid[])), (SELECT CAST($3 AS uuid[])), (SELECT CAST($4 AS uuid[])), (SELECT CAST($5 AS uuid[])),
+			(SELECT CAST($6 AS text[])), (SELECT CAST($7 AS uuid[]))) WITH ORDINALITY AS i (kind, conversation_id, recipient, sender, message, content, payment, n)
+	), due AS MATERIALIZED (
+		SELECT id FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) AND state IN ('settling', 'undeliverable') FOR NO KEY UPDATE SKIP LOCKED
+	), locked AS (
+		SELECT c.id, c.kind, c.admin_id FROM conversations c
+		WHERE c.id = ANY (ARRAY(SELECT conversation_id FROM item)) AND c.deleted_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
+	), paid AS (
+		SELECT i.kind, i.conversation_id, i.recipient, i.sender, i.message, i.content, i.payment, i.n, l.admin_id
+		FROM item i JOIN locked l ON l.id = i.conversation_id AND l.kind = i.kind WHERE EXISTS (SELECT FROM due d WHERE d.id = i.payment)
+	), allowed AS (
+		SELECT p.conversation_id, p.sender, p.message, p.content, p.payment, p.n FROM paid p
+		WHERE (p.kind = 'channel' AND p.admin_id = p.sender) OR (p.kind = 'private'
+			AND (SELECT count(*) FROM blocks b WHERE b.blocker_id = p.sender AND b.blocked_id = p.recipient) = 0
+			AND (SELECT count(*) FROM blocks b WHERE b.blocker_id = p.recipient AND b.blocked_id = p.sender) = 0)
+		UNION ALL
+		SELECT p.conversation_id, p.sender, p.message, p.content, p.payment, p.n FROM paid p CROSS JOIN LATERAL (
+			SELECT FROM memberships m WHERE m.conversation_id = p.conversation_id AND m.agent_id = p.sender AND m.status = 'member' FOR KEY SHARE
+		) membership WHERE p.kind = 'group'
+	), bumped AS (
+		UPDATE conversations c SET last_number = c.last_number + a.count, last_message_at = greatest($11, c.last_message_at)
+		FROM (SELECT conversation_id, count(*) AS count FROM allowed GROUP BY conversation_id) a
+		WHERE c.id = a.conversation_id
+		RETURNING c.id, c.last_number - a.count AS last_number, c.last_message_at
+	), numbered AS (
+		SELECT a.conversation_id, a.sender, a.message, a.content, a.payment, a.n,
+			b.last_number + row_number() OVER (PARTITION BY a.conversation_id ORDER BY a.n) AS number, b.last_message_at
+		FROM allowed a JOIN bumped b ON b.id = a.conversation_id
+	), own AS (
+		UPDATE memberships m
+		SET read_number = CASE WHEN m.read_number + m.unread_own = o.first - 1 THEN o.first + o.run - 1 ELSE m.read_number END,
+			unread_own = CASE WHEN m.read_number + m.unread_own = o.first - 1 THEN o.count - o.run ELSE m.unread_own + o.count END
+		FROM (
+			SELECT conversation_id, sender, min(number) AS first, count(*) AS count, count(*) FILTER (WHERE number = start + rank - 1) AS run
+			FROM (
+				SELECT conversation_id, sender, number, min(number) OVER sent AS start, row_number() OVER (sent ORDER BY number) AS rank
+				FROM numbered WINDOW sent AS (PARTITION BY conversation_id, sender)
+			) ranked GROUP BY conversation_id, sender
+		) o
+		WHERE m.conversation_id = o.conversation_id AND m.agent_id = o.sender AND m.status = 'member'
+	), written AS (
+		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
+		SELECT conversation_id, number, message, sender, content, last_message_at FROM numbered
+	), closed AS (
+		UPDATE payments p SET state = 'delivered', fingerprint = d.fingerprint, transaction = d.transaction, answer = d.answer, failure_reason = '',
+			request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
+		FROM unnest((SELECT CAST($7 AS uuid[])), (SELECT CAST($8 AS bytea[])), (SELECT CAST($9 AS text[])), (SELECT CAST($10 AS bytea[]))) AS d (id, fingerprint, transaction, answer)
+		JOIN numbered n ON n.payment = d.id WHERE p.id = d.id
+	)
+	SELECT n.number IS NOT NULL AS sent, NOT EXISTS (SELECT FROM locked l WHERE l.id = i.conversation_id) AS locked
+	FROM item i LEFT JOIN numbered n USING (n) ORDER BY i.n`
+
+// placedMessage tells whether a message was sent, and whether its conversation was locked by somebody else (or is gone).
+type placedMessage struct{ Sent, Locked bool }
+
+func (s *Store) sendBatch(batch []batchItem[deliveredMessage]) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	placed, err := query[placedMessage](ctx, s, sendMessages, sendValues(batch)...)
+	waiting := map[uuid.UUID][]batchItem[deliveredMessage]{}
+	for i, item := range batch {
+		switch {
+		case err != nil:
+			item.done <- unlessRolledBack(err)
+		case placed[i].Sent:
+			item.done <- nil
+		case placed[i].Locked:
+			waiting[item.value.conversation] = append(waiting[item.value.conversation], item)
+		default: // in a transaction of its own it finds out why
+			item.done <- ErrNotBatched
+		}
+	}
+	for conversation, items := range waiting {
+		go s.sendWaiting(conversation, items)
+	}
+}
+
+// sendWaiting sends messages to one conversation that somebody else has locked. It holds nothing while it waits. The two
+// statements of a pgx.Batch are one transaction.
+func (s *Store) sendWaiting(conversation uuid.UUID, items []batchItem[deliveredMessage]) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	batch := &pgx.Batch{}
+	batch.Queue(`SELECT 1 FROM conversations WHERE id = $1 FOR NO KEY UPDATE`, conversation)
+	var placed []placedMessage
+	batch.Queue(sendMessages, sendValues(items)...).Query(func(rows pgx.Rows) (err error) {
+		placed, err = pgx.CollectRows(rows, scan[placedMessage])
+		return err
+	})
+	err := s.pool.SendBatch(ctx, batch).Close()
+	finish(items, func(i int, _ deliveredMessage) error {
+		switch {
+		case err != nil:
+			return unlessRolledBack(err)
+		case !placed[i].Sent:
+			return ErrNotBatched
+		}
+		return nil
+	})
+}
+
+// unlessRolledBack is ErrNotBatched for a statement that was undone: in a transaction of its own each item finds out by itself
+// what is wrong.
+func unlessRolledBack(err error) error {
+	if rolledBack(err) {
+		return ErrNotBatched
+	}
+	return fmt.Errorf("send message: %w", err)
+}
+
+// sendValues are the values of sendMessages. pgx encodes [16]byte directly.
+func sendValues(batch []batchItem[deliveredMessage]) []any {
+	type message = deliveredMessage
+	return []any{
+		column(batch, func(m message) string { return m.Kind }), column(batch, func(m message) [16]byte { return m.conversation }),
+		column(batch, func(m message) [16]byte { return m.To }), column(batch, func(m message) [16]byte { return m.Sender }),
+		column(batch, func(m message) [16]byte { return m.ID }), column(batch, func(m message) string { return m.Content }),
+		column(batch, func(m message) [16]byte { return m.delivery.Payment }), column(batch, func(m message) []byte { return m.delivery.Fingerprint }),
+		column(batch, func(m message) string { return m.delivery.Transaction }), column(batch, func(m message) []byte { return m.delivery.Answer }),
+		time.Now(),
+	}
+}

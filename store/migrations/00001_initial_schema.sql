@@ -1,0 +1,194 @@
+-- The schema of Parley: PostgreSQL 15 or later. Every row of a conversation's tables carries conversation_id, and every row of
+-- an account's its agent or payer, so that each family of tables can be distributed by that column.
+
+-- +goose Up
+
+-- Trigrams make substring search an index look-up; btree_gin lets one index hold a conversation's id beside them.
+-- Both are trusted extensions: the database's owner may create them.
+CREATE EXTENSION IF NOT EXISTS pg_trgm;
+CREATE EXTENSION IF NOT EXISTS btree_gin;
+
+-- What differs only in case folds to one text; by way of upper case, which is one where lower case has variants (σ and
+-- ς, s and ſ). In plpgsql, so that it is not inlined and the planner knows what it costs: a look-up in an index is cheaper
+-- than folding row by row. Nothing in it may depend on the search path.
+-- +goose StatementBegin
+CREATE FUNCTION fold(content text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE COST 500 AS $$
+BEGIN
+    RETURN lower(upper(content));
+END
+$$;
+-- +goose StatementEnd
+
+CREATE TABLE agents (
+    id                uuid        PRIMARY KEY,
+    username          text        NOT NULL UNIQUE CHECK (username ~ '^[a-z0-9_]{1,32}$'),
+    description       text        NOT NULL CHECK (char_length(description) <= 1024),
+    is_discoverable   boolean     NOT NULL,
+    key_hash          bytea       NOT NULL UNIQUE CHECK (octet_length(key_hash) = 32),
+    previous_key_hash bytea       CHECK (octet_length(previous_key_hash) = 32),
+    key_payment       uuid,
+    created_at        timestamptz NOT NULL
+);
+COMMENT ON TABLE agents IS 'Accounts. A key is known only by its SHA-256: a stolen table opens no account.';
+COMMENT ON COLUMN agents.previous_key_hash IS 'Of the key before the last rotation. It opens nothing, but whoever lost the response with the new key may ask for that response again with it. Erased when the new key is used for the first time.';
+COMMENT ON COLUMN agents.key_payment IS 'The payment whose stored response holds the API key. Erased, with that response, when the key is used for the first time.';
+CREATE UNIQUE INDEX agents_previous_key ON agents (previous_key_hash) WHERE previous_key_hash IS NOT NULL;
+-- The directory (store/search.go). A word of a query has no space in it, so it never matches across the one between name and
+-- description.
+CREATE INDEX agents_search ON agents USING gin (fold(username || ' ' || description) gin_trgm_ops) WHERE is_discoverable;
+CREATE INDEX agents_name ON agents (username text_pattern_ops) WHERE is_discoverable;
+CREATE INDEX agents_newest ON agents (created_at DESC, id DESC) WHERE is_discoverable;
+
+CREATE TABLE registrations (
+    username   text        PRIMARY KEY CHECK (username ~ '^[a-z0-9_]{1,32}$'),
+    tan_hash   bytea       NOT NULL CHECK (octet_length(tan_hash) = 32),
+    payer      text        NOT NULL,
+    expires_at timestamptz NOT NULL,
+    claimed_by uuid,
+    payment_id uuid
+);
+COMMENT ON TABLE registrations IS 'Usernames that are reserved until their accounts are created, or the TAN expires.';
+COMMENT ON COLUMN registrations.claimed_by IS 'The payment that is settling on this registration. From that commit on the TAN neither expires nor serves anybody else, so that a paid create_account cannot be refused at the end.';
+COMMENT ON COLUMN registrations.payment_id IS 'The payment whose stored response holds the TAN.';
+-- A payment that is closed lets go of its username.
+CREATE INDEX registrations_claimed ON registrations (claimed_by) WHERE claimed_by IS NOT NULL;
+
+CREATE TABLE blocks (
+    blocker_id uuid        NOT NULL REFERENCES agents,
+    blocked_id uuid        NOT NULL REFERENCES agents,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (blocker_id, blocked_id),
+    CHECK (blocker_id <> blocked_id)
+);
+COMMENT ON TABLE blocks IS 'Who has blocked whom.';
+
+CREATE TABLE conversations (
+    id              uuid        PRIMARY KEY,
+    kind            text        NOT NULL CHECK (kind IN ('private', 'group', 'channel')),
+    name            text        CHECK (char_length(name) BETWEEN 1 AND 64),
+    description     text        CHECK (char_length(description) <= 1024),
+    admin_id        uuid        REFERENCES agents,
+    is_discoverable boolean     NOT NULL DEFAULT false,
+    last_number     bigint      NOT NULL DEFAULT 0 CHECK (last_number >= 0),
+    last_message_at timestamptz,
+    member_count    bigint      NOT NULL DEFAULT 0 CHECK (member_count >= 0),
+    pinned          uuid[]      NOT NULL DEFAULT '{}' CHECK (cardinality(pinned) <= 5),
+    created_at      timestamptz NOT NULL,
+    deleted_at      timestamptz,
+    CHECK ((kind = 'private') = (admin_id IS NULL)),
+    CHECK ((kind = 'private') = (name IS NULL))
+);
+COMMENT ON TABLE conversations IS 'Private chats, group chats and channels in one table: messages, unread and search need no case split.';
+COMMENT ON COLUMN conversations.last_number IS 'The number of the newest message. It grows under the row lock, which makes number order commit order.';
+COMMENT ON COLUMN conversations.deleted_at IS 'A deleted group chat or channel keeps its rows; nobody can use it.';
+CREATE INDEX conversations_of_admin ON conversations (admin_id) WHERE kind = 'channel' AND deleted_at IS NULL;
+-- The directories. One partial index for each kind, because a search names the kind.
+CREATE INDEX groups_search ON conversations USING gin (fold(name || ' ' || coalesce(description, '')) gin_trgm_ops)
+    WHERE kind = 'group' AND is_discoverable AND deleted_at IS NULL;
+CREATE INDEX channels_search ON conversations USING gin (fold(name || ' ' || coalesce(description, '')) gin_trgm_ops)
+    WHERE kind = 'channel' AND is_discoverable AND deleted_at IS NULL;
+CREATE INDEX conversations_name ON conversations (kind, fold(name) text_pattern_ops) WHERE is_discoverable AND deleted_at IS NULL;
+CREATE INDEX conversations_newest ON conversations (kind, created_at DESC, id DESC) WHERE is_discoverable AND deleted_at IS NULL;
+
+CREATE TABLE private_pairs (
+    low_agent       uuid NOT NULL REFERENCES agents,
+    high_agent      uuid NOT NULL REFERENCES agents,
+    conversation_id uuid NOT NULL UNIQUE REFERENCES conversations,
+    PRIMARY KEY (low_agent, high_agent),
+    CHECK (low_agent < high_agent)
+);
+COMMENT ON TABLE private_pairs IS 'Exactly one private chat for two different agents, however many sends race.';
+
+CREATE TABLE memberships (
+    conversation_id uuid        NOT NULL REFERENCES conversations,
+    agent_id        uuid        NOT NULL REFERENCES agents,
+    status          text        NOT NULL CHECK (status IN ('member', 'banned')),
+    read_number     bigint      NOT NULL CHECK (read_number >= 0),
+    unread_own      bigint      NOT NULL DEFAULT 0 CHECK (unread_own >= 0),
+    joined_number   bigint      NOT NULL CHECK (joined_number >= 0),
+    joined_at       timestamptz NOT NULL,
+    PRIMARY KEY (conversation_id, agent_id)
+);
+COMMENT ON TABLE memberships IS 'Members of chats, subscribers of channels, and those who are banned.';
+COMMENT ON COLUMN memberships.read_number IS 'The number of the newest message that the agent has read; it never moves back.';
+COMMENT ON COLUMN memberships.unread_own IS 'The agent''s own messages with a number above read_number. So what is unread is last_number - read_number - unread_own, and never a count over messages.';
+CREATE INDEX memberships_of_agent ON memberships (agent_id) WHERE status = 'member';
+
+CREATE TABLE messages (
+    conversation_id uuid        NOT NULL REFERENCES conversations,
+    number          bigint      NOT NULL CHECK (number > 0),
+    id              uuid        NOT NULL UNIQUE,
+    sender_id       uuid        NOT NULL REFERENCES agents,
+    content         text        NOT NULL CHECK (char_length(content) BETWEEN 1 AND 16384),
+    created_at      timestamptz NOT NULL,
+    PRIMARY KEY (conversation_id, number)
+);
+COMMENT ON TABLE messages IS 'Numbers run 1, 2, 3 … in each conversation: the newest n, page p and everything after a marker are each one range.';
+CREATE INDEX messages_search ON messages USING gin (conversation_id, fold(content) gin_trgm_ops);
+
+CREATE TABLE reactions (
+    conversation_id uuid        NOT NULL,
+    number          bigint      NOT NULL,
+    agent_id        uuid        NOT NULL REFERENCES agents,
+    emoji           text        NOT NULL CHECK (char_length(emoji) BETWEEN 1 AND 32),
+    created_at      timestamptz NOT NULL,
+    PRIMARY KEY (conversation_id, number, agent_id),
+    FOREIGN KEY (conversation_id, number) REFERENCES messages
+);
+COMMENT ON TABLE reactions IS 'One emoji of an agent on a message.';
+
+-- There is no unique transaction: a facilitator may put several transfers into one.
+CREATE TABLE payments (
+    id                 uuid        PRIMARY KEY,
+    x402_version       smallint    NOT NULL CHECK (x402_version IN (1, 2)),
+    scheme             text        NOT NULL,
+    network            text        NOT NULL,
+    asset              text        NOT NULL CHECK (asset = lower(asset)),
+    payer              text        NOT NULL CHECK (payer = lower(payer)),
+    nonce              text        NOT NULL CHECK (nonce = lower(nonce)),
+    pay_to             text        NOT NULL CHECK (pay_to = lower(pay_to)),
+    amount             bigint      NOT NULL CHECK (amount > 0),
+    valid_before       timestamptz NOT NULL,
+    operation          text        NOT NULL,
+    agent_id           uuid        REFERENCES agents,
+    key_hash           bytea       CHECK (octet_length(key_hash) = 32),
+    fingerprint        bytea       NOT NULL CHECK (octet_length(fingerprint) = 32),
+    signature_hash     bytea       NOT NULL CHECK (octet_length(signature_hash) = 32),
+    payment_identifier text,
+    request            bytea,
+    payload            bytea,
+    state              text        NOT NULL CHECK (state IN ('settling', 'unknown', 'delivered', 'failed', 'undeliverable')),
+    transaction        text        NOT NULL DEFAULT '',
+    failure_reason     text        NOT NULL DEFAULT '',
+    attempts           integer     NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    lease_until        timestamptz NOT NULL,
+    owner              integer,
+    secret             boolean     NOT NULL DEFAULT false,
+    answer             bytea,
+    created_at         timestamptz NOT NULL,
+    updated_at         timestamptz NOT NULL,
+    UNIQUE (network, asset, payer, nonce),
+    CONSTRAINT payments_open_check CHECK ((state IN ('settling', 'unknown')) = (payload IS NOT NULL AND request IS NOT NULL)),
+    CONSTRAINT payments_failed_check CHECK (state <> 'failed' OR answer IS NULL)
+)
+-- A payload is read only after a crash and erased on delivery, so it is kept in its row: to compress it and to store it
+-- elsewhere, which PostgreSQL does from 2 kB on, takes longer than the rest of the insert.
+WITH (toast_tuple_target = 8160);
+ALTER TABLE payments ALTER COLUMN answer SET STORAGE EXTERNAL; -- it is sealed: PostgreSQL would try in vain to compress it
+COMMENT ON TABLE payments IS 'The ledger: one row for each x402 authorization. Amounts are in atomic units of the asset.';
+COMMENT ON COLUMN payments.request IS 'What delivering after a crash needs. Erased when the payment is closed.';
+COMMENT ON COLUMN payments.payload IS 'What settling after a crash needs. It can be spent by whoever reads it; erased when the payment is closed.';
+COMMENT ON COLUMN payments.key_hash IS 'Of the API key that the caller came with: a rotation replaces just that key, after a crash too.';
+COMMENT ON COLUMN payments.owner IS 'The server that works on the payment. As long as it lives it holds the advisory lock of that number (store/presence.go).';
+COMMENT ON COLUMN payments.secret IS 'The response holds a TAN or an API key. It is found by the wallet that paid, and erased when the secret has served, ten minutes after delivery at the latest.';
+COMMENT ON COLUMN payments.answer IS 'The response, sealed with a key made of the request.';
+CREATE UNIQUE INDEX payments_identifier ON payments (coalesce(agent_id::text, payer), operation, payment_identifier)
+    WHERE payment_identifier IS NOT NULL;
+CREATE INDEX payments_created ON payments (created_at, id);
+CREATE INDEX payments_open ON payments (lease_until) WHERE state IN ('settling', 'unknown');
+CREATE INDEX payments_undeliverable ON payments (created_at) WHERE state = 'undeliverable';
+CREATE INDEX payments_secret ON payments (payer, operation, created_at) WHERE secret;
+-- What is erased some time after its last change (store/response.go).
+CREATE INDEX payments_secret_responses ON payments (updated_at) WHERE secret AND answer IS NOT NULL;
+CREATE INDEX payments_answers ON payments (updated_at) WHERE octet_length(answer) > 512;
+CREATE INDEX payments_failed ON payments (updated_at) WHERE state = 'failed';
