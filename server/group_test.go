@@ -129,7 +129,7 @@ func (w *world) scanRow(query string, values ...any) {
 // addBlock lets one agent block another.
 func (w *world) addBlock(blocker, blocked *agent) {
 	w.t.Helper()
-	w.exec(`INSERT INTO blocks SELECT a.id, b.id, now() FROM agents a, agents b WHERE a.username = '` + blocker.name + `' AND b.username = '` + blocked.name + `'`)
+	w.exec(`INSERT INTO blocks (blocker_id, blocked_id, created_at) SELECT a.id, b.id, now() FROM agents a, agents b WHERE a.username = '` + blocker.name + `' AND b.username = '` + blocked.name + `'`)
 }
 
 // checkGroups fails the test if what must always hold of group chats does not.

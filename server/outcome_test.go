@@ -252,7 +252,7 @@ func TestRefusedAfterSettlement(t *testing.T) {
 	payer := w.wallet(dollar)
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
-			w.exec(`INSERT INTO registrations VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
+			w.exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
 		}
 		return false
 	})
@@ -323,7 +323,7 @@ func TestSmartWallet(t *testing.T) {
 		case r.URL.Path == "/verify":
 			_, _ = io.WriteString(rw, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`)
 		case good && moved.CompareAndSwap(false, true):
-			w.exec(`INSERT INTO registrations VALUES ('wallet', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes')`)
+			w.exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wallet', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes')`)
 			_, _ = io.WriteString(rw, `{"success":true,"transaction":"0x`+strings.Repeat("12", 32)+`","network":"eip155:84532","payer":"0x1"}`)
 		default:
 			_, _ = io.WriteString(rw, `{"success":false,"errorReason":"invalid_exact_evm_nonce_already_used","transaction":"","network":"eip155:84532"}`)

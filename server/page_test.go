@@ -18,7 +18,7 @@ func (w *world) fill(name string, sender *agent, n int, content string) {
 		where = "kind = 'private'"
 	}
 	w.exec(fmt.Sprintf(`DELETE FROM messages WHERE conversation_id = (SELECT id FROM conversations WHERE %s)`, where))
-	w.exec(fmt.Sprintf(`INSERT INTO messages SELECT c.id, i, gen_random_uuid(), a.id, %s, clock_timestamp()
+	w.exec(fmt.Sprintf(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) SELECT c.id, i, gen_random_uuid(), a.id, %s, clock_timestamp()
 		FROM generate_series(1, %d) AS i, conversations c, agents a WHERE c.%s AND a.username = '%s' ORDER BY i`, content, n, where, sender.name))
 	w.exec(fmt.Sprintf(`UPDATE conversations SET last_number = %d, last_message_at = clock_timestamp() WHERE %s`, n, where))
 	w.exec(fmt.Sprintf(`UPDATE memberships SET read_number = 0, unread_own = 0 WHERE conversation_id = (SELECT id FROM conversations WHERE %s)`, where))
@@ -57,8 +57,8 @@ func TestPagesAreBounded(t *testing.T) {
 			w := newWorld(t)
 			alice, bob := w.agent("alice"), w.agent("bob")
 			chat, _ := alice.send(bob, "first")
-			w.plant("group", "group", alice, alice, bob)
-			w.plant("channel", "channel", alice, bob)
+			w.insertConversation("group", "group", alice, alice, bob)
+			w.insertConversation("channel", "channel", alice, bob)
 			const n = 60
 			for _, conversation := range []string{"", "group", "channel"} {
 				w.fill(conversation, alice, n, content)

@@ -187,8 +187,8 @@ func seedForPlans(t *testing.T, databaseURL string) {
 		 SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa', '0xb' || n % 1000, '0xc' || n, '0xd', 1000, now(), 'getOwnAgent', NULL, sha256(n::text::bytea), sha256(n::text::bytea),
 			'delivered', now(), now(), now(), 'x' FROM generate_series(1, 200000) n`,
 		`INSERT INTO registrations (username, tan_hash, payer, expires_at) SELECT 'reserved_' || n, sha256('x'), '0xb', now() FROM generate_series(1, 20000) n`,
-		`INSERT INTO blocks SELECT a.id, b.id, now() FROM (SELECT id, row_number() OVER () n FROM agents LIMIT 20000) a JOIN (SELECT id, row_number() OVER () n FROM agents LIMIT 20001) b ON b.n = a.n + 1`,
-		`INSERT INTO reactions SELECT conversation_id, number, sender_id, '👍', now() FROM messages LIMIT 100000`,
+		`INSERT INTO blocks (blocker_id, blocked_id, created_at) SELECT a.id, b.id, now() FROM (SELECT id, row_number() OVER () n FROM agents LIMIT 20000) a JOIN (SELECT id, row_number() OVER () n FROM agents LIMIT 20001) b ON b.n = a.n + 1`,
+		`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) SELECT conversation_id, number, sender_id, '👍', now() FROM messages LIMIT 100000`,
 		`VACUUM ANALYZE`,
 	} {
 		if _, err := connection.Exec(t.Context(), statement); err != nil {

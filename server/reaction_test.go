@@ -111,7 +111,7 @@ func TestManyReactions(t *testing.T) {
 	alice.react(message, "🐌")
 	w.exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
 		SELECT gen_random_uuid(), 'fan_' || i, '', true, sha256(CAST('fan ' || i AS bytea)), now() FROM generate_series(1, 150) AS i`)
-	w.exec(`INSERT INTO reactions SELECT o.conversation_id, o.number, a.id, CASE WHEN substr(a.username, 5)::int % 3 = 0 THEN '👍' ELSE '👏' END,
+	w.exec(`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) SELECT o.conversation_id, o.number, a.id, CASE WHEN substr(a.username, 5)::int % 3 = 0 THEN '👍' ELSE '👏' END,
 		clock_timestamp() + substr(a.username, 5)::int * interval '1 millisecond' FROM messages o, agents a WHERE a.username LIKE 'fan%'`)
 	got := bob.page(chat)[0]
 	if diff := cmp.Diff(map[string]int64{"👍": 50, "👏": 100, "🐌": 1}, got.ReactionCounts); diff != "" {
@@ -134,7 +134,7 @@ func TestWhoMayReact(t *testing.T) {
 	_, private := admin.send(reader, "private")
 	message := map[string]string{"private": private}
 	for _, kind := range []string{"group", "channel"} {
-		w.plant(kind, kind, admin, reader, banned)
+		w.insertConversation(kind, kind, admin, reader, banned)
 		w.plantMessage(kind, admin, "in the "+kind)
 	}
 	for _, unread := range reader.unread(nil, nil, nil).Messages {
@@ -146,7 +146,7 @@ func TestWhoMayReact(t *testing.T) {
 		}
 	}
 	w.exec(`UPDATE memberships m SET status = 'banned' FROM agents a WHERE a.id = m.agent_id AND a.username = 'banned'`)
-	w.exec(`INSERT INTO memberships SELECT c.id, a.id, 'member', 0, 0, now() FROM conversations c, agents a WHERE c.name = 'group' AND a.username = 'admin'`)
+	w.exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT c.id, a.id, 'member', 0, 0, now() FROM conversations c, agents a WHERE c.name = 'group' AND a.username = 'admin'`)
 
 	for _, id := range message {
 		reader.react(id, "👍")

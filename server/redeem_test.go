@@ -25,7 +25,7 @@ func TestRedeemingInVainIsLimited(t *testing.T) {
 	const path, body = "/register/request_account", `{"requested_username":"wanted"}`
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
-			w.exec(`INSERT INTO registrations VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
+			w.exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
 		}
 		return false
 	})

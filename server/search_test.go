@@ -62,7 +62,7 @@ func TestSearchAgents(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
-	w.exec("INSERT INTO blocks VALUES (" + uuidOf("bob") + ", " + uuidOf("alice") + ", now())")
+	w.exec("INSERT INTO blocks (blocker_id, blocked_id, created_at) VALUES (" + uuidOf("bob") + ", " + uuidOf("alice") + ", now())")
 	w.exec("UPDATE agents SET is_discoverable = false WHERE username = 'carol'")
 	if diff := cmp.Diff(page(1, itemA), search(alice, client.SearchAgentsRequest{Query: "weather"})); diff != "" {
 		t.Errorf("one has blocked the caller, one is not discoverable (-want +got):\n%s", diff)

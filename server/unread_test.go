@@ -14,13 +14,13 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// plant makes a group chat or channel in the database: its admin, and its members or subscribers.
-func (w *world) plant(kind, name string, admin *agent, members ...*agent) {
+// insertConversation inserts a group chat or channel in the database: its admin, and its members or subscribers.
+func (w *world) insertConversation(kind, name string, admin *agent, members ...*agent) {
 	w.t.Helper()
 	w.exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, member_count, created_at)
 		SELECT gen_random_uuid(), '%s', '%s', id, %d, now() FROM agents WHERE username = '%s'`, kind, name, len(members), admin.name))
 	for _, member := range members {
-		w.exec(fmt.Sprintf(`INSERT INTO memberships SELECT c.id, a.id, 'member', c.last_number, c.last_number, now() FROM conversations c, agents a
+		w.exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT c.id, a.id, 'member', c.last_number, c.last_number, now() FROM conversations c, agents a
 			WHERE c.name = '%s' AND a.username = '%s'`, name, member.name))
 	}
 }
@@ -32,7 +32,7 @@ func (w *world) plantMessage(name string, sender *agent, content string) {
 	w.exec(fmt.Sprintf(`
 		WITH bumped AS (UPDATE conversations SET last_number = last_number + 1, last_message_at = clock_timestamp() WHERE name = '%s' RETURNING *),
 		own AS (UPDATE memberships m SET unread_own = unread_own + 1 FROM bumped b, agents a WHERE m.conversation_id = b.id AND m.agent_id = a.id AND a.username = '%s')
-		INSERT INTO messages SELECT b.id, b.last_number, gen_random_uuid(), a.id, '%s', b.last_message_at FROM bumped b, agents a WHERE a.username = '%[2]s'`,
+		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) SELECT b.id, b.last_number, gen_random_uuid(), a.id, '%s', b.last_message_at FROM bumped b, agents a WHERE a.username = '%[2]s'`,
 		name, sender.name, content))
 }
 
@@ -60,8 +60,8 @@ func TestUnreadMessages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
-	w.plant("group", "the group", carol, alice, bob, carol)
-	w.plant("channel", "the channel", alice, bob, carol)
+	w.insertConversation("group", "the group", carol, alice, bob, carol)
+	w.insertConversation("channel", "the channel", alice, bob, carol)
 	chat, first := alice.send(bob, "private one")
 	w.plantMessage("the group", carol, "group one")
 	bob.send(alice, "an answer")
@@ -133,7 +133,7 @@ func TestAdminWithoutSubscription(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	w.plant("channel", "news", alice, bob)
+	w.insertConversation("channel", "news", alice, bob)
 	w.plantMessage("news", bob, "from the admin before")
 	if page := alice.unread(nil, nil, nil); len(page.Messages) != 0 || page.TotalUnread != 0 {
 		t.Errorf("the admin has %+v", page)

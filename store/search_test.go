@@ -161,8 +161,8 @@ func TestSearchAgentsOrderPagesAndBlocks(t *testing.T) {
 	}
 	caller := r.agent("caller", "", 100)
 	r.exec(`UPDATE agents SET is_discoverable = false WHERE username = 'hidden_bot'`)
-	r.exec(`INSERT INTO blocks SELECT id, $1, now() FROM agents WHERE username = 'enemy_bot'`, caller)
-	r.exec(`INSERT INTO blocks SELECT $1, id, now() FROM agents WHERE username = 'blocked_bot'`, caller)
+	r.exec(`INSERT INTO blocks (blocker_id, blocked_id, created_at) SELECT id, $1, now() FROM agents WHERE username = 'enemy_bot'`, caller)
+	r.exec(`INSERT INTO blocks (blocker_id, blocked_id, created_at) SELECT $1, id, now() FROM agents WHERE username = 'blocked_bot'`, caller)
 	all := []string{"bot", "bottle", "botanist", "blocked_bot", "gardener", "robot"}
 	for _, query := range []string{"bot", " BOT ", "bO"} {
 		want := all
