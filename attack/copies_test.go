@@ -31,18 +31,18 @@ func TestHundredCopiesOfOnePayment(t *testing.T) {
 		switch {
 		case r.status == http.StatusConflict && r.Code == "payment_in_progress":
 		case r.status != http.StatusOK:
-			t.Errorf("a copy is answered %v, want 200, or 409 payment_in_progress", r)
+			t.Errorf("a copy returns %v, want 200, or 409 payment_in_progress", r)
 		case first.status == 0:
 			first = r
 		case !bytes.Equal(r.body, first.body) || r.header.Get(x402.HeaderPaymentResponse) != first.header.Get(x402.HeaderPaymentResponse):
-			t.Errorf("a copy is answered %v, another one %v", r, first)
+			t.Errorf("a copy returns %v, another one %v", r, first)
 		}
 	}
 	if first.status == 0 {
-		t.Error("no copy was answered 200")
+		t.Error("no copy returned 200")
 	}
 	if again := s.pay(o); !bytes.Equal(again.body, first.body) {
-		t.Errorf("the 101st copy is answered %v, want %v", again, first)
+		t.Errorf("the 101st copy returns %v, want %v", again, first)
 	}
 	if charged, messages := w.revenue()-revenue, w.messages(o.content); charged != o.price || messages != 1 {
 		t.Errorf("%d messages for %d, want one for %d", messages, charged, o.price)
@@ -64,7 +64,7 @@ func TestOnePaymentTwoRequests(t *testing.T) {
 		that.header, that.payment = this.header, this.payment
 		replies := s.sendAll(this, that)
 		if got := statuses(replies); got[200] != 1 || got[409] != 1 || replies[0].Code+replies[1].Code != "payment_reused" {
-			t.Errorf("the two are answered %v and %v, want a 200 and a 409 payment_reused", replies[0], replies[1])
+			t.Errorf("the two return %v and %v, want a 200 and a 409 payment_reused", replies[0], replies[1])
 		}
 		if n := w.messages(this.content) + w.messages(that.content); n != 1 {
 			t.Errorf("the two sent %d messages, want one", n)
@@ -100,11 +100,11 @@ func TestHundredPaymentsOneBalance(t *testing.T) {
 	}
 	replies := s.sendAll(orders...)
 	if got := statuses(replies); got[200] != 1 || got[402] != 99 {
-		t.Errorf("the answers by status: %v, want one 200 and 99 times 402", got)
+		t.Errorf("the replies by status: %v, want one 200 and 99 times 402", got)
 	}
 	for i, r := range replies {
 		if want := r.status == http.StatusOK; (w.messages(orders[i].content) == 1) != want {
-			t.Errorf("answered %d, the message is there: %v", r.status, !want)
+			t.Errorf("replied %d, the message is there: %v", r.status, !want)
 		}
 	}
 	if charged := w.revenue() - revenue; charged != orders[0].price {
@@ -130,7 +130,7 @@ func TestTwoServersOnePayment(t *testing.T) {
 		group.Wait()
 		for _, r := range replies {
 			if r.status != http.StatusOK || !bytes.Equal(r.body, replies[0].body) {
-				t.Errorf("a copy is answered %v, another one %v, want the same 200", r, replies[0])
+				t.Errorf("a copy returns %v, another one %v, want the same 200", r, replies[0])
 			}
 		}
 		if n, m := w.proxy.count("/settle")-settles, w.messages(o.content); n != 1 || m != 1 {
@@ -158,7 +158,7 @@ func TestBothVersionsOnePayment(t *testing.T) {
 		replies := s.sendAll(one, two, one, two, one, two)
 		for _, r := range replies {
 			if r.status != http.StatusOK || !bytes.Equal(r.body, replies[0].body) {
-				t.Errorf("one of both versions is answered %v, another one %v, want the same 200", r, replies[0])
+				t.Errorf("one of both versions returns %v, another one %v, want the same 200", r, replies[0])
 			}
 		}
 		for name, o := range map[string]order{"1": alice.says(bob, "spent in version 1"), "2": alice.says(bob, "spent in version 2")} {
@@ -195,10 +195,10 @@ func TestPresenceLost(t *testing.T) {
 		revenue := w.revenue()
 		o := alice.says(bob, "settled by two servers")
 		hold := w.proxy.hold(2, round%2 == 0)
-		answered := make(chan reply, 1)
+		replied := make(chan reply, 1)
 		go func() {
 			r, _ := one.send(context.WithoutCancel(t.Context()), o)
-			answered <- r
+			replied <- r
 		}()
 		hold.await(t)
 		w.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
@@ -209,7 +209,7 @@ func TestPresenceLost(t *testing.T) {
 		case <-time.After(3 * time.Second):
 		}
 		hold.release()
-		if r := <-answered; r.status != http.StatusOK && r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress" {
+		if r := <-replied; r.status != http.StatusOK && r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress" {
 			t.Errorf("settled by two servers: %v, want 200, or to come again", r)
 		}
 		if r := one.insist(o); r.status != http.StatusOK {

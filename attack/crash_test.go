@@ -18,7 +18,7 @@ import (
 	"github.com/parley-chat/parley/store/embedded"
 )
 
-// insist sends an order until the answer is final, as a good client does: it comes again after a lost connection, a 503
+// insist sends an order until the reply is final, as a good client does: it comes again after a lost connection, a 503
 // and "in progress".
 func (s *server) insist(o order) reply {
 	s.w.t.Helper()
@@ -29,7 +29,7 @@ func (s *server) insist(o order) reply {
 		return err == nil && r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress"
 	})
 	if !final {
-		s.w.t.Errorf("%s: no final answer in %s, the last one is %v", o.id, recoveryTime, last)
+		s.w.t.Errorf("%s: no final reply in %s, the last one is %v", o.id, recoveryTime, last)
 	}
 	return last
 }
@@ -59,7 +59,7 @@ func (s *server) errands(alice, bob *agent, number int) order {
 func (s *server) crashes(point string, o order) {
 	s.w.t.Helper()
 	s.restart(point)
-	// The caller of a payment that was answered before the point has its answer already.
+	// The caller of a payment that was replied before the point has its reply already.
 	_, _ = s.send(s.w.t.Context(), o)
 	s.awaitEnd(15 * time.Second)
 	if !s.died() {
@@ -123,7 +123,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				if o.content != "" && (w.messages(o.content) == 1) != paid {
 					t.Errorf("round %d: the message is there %d times, want it there: %v", round, w.messages(o.content), paid)
 				}
-				if o.id == "rotateKey" && paid { // the new key is in the answer, and nobody has heard it yet
+				if o.id == "rotateKey" && paid { // the new key is in the reply, and nobody has heard it yet
 					alice.learn(s.insist(o))
 				}
 				if t.Failed() {
@@ -145,11 +145,11 @@ func TestKilledWhileBusy(t *testing.T) {
 		for i := range orders {
 			orders[i] = alice.says(bob, "while busy")
 		}
-		answered := make(chan []reply)
-		go func() { answered <- s.sendAll(orders...) }()
+		replied := make(chan []reply)
+		go func() { replied <- s.sendAll(orders...) }()
 		time.Sleep(time.Duration(round%10) * 5 * time.Millisecond)
 		s.kill()
-		replies := <-answered
+		replies := <-replied
 		s.start("")
 		for i, o := range orders {
 			if i%2 == 0 {
@@ -161,7 +161,7 @@ func TestKilledWhileBusy(t *testing.T) {
 		w.check()
 		for i, r := range replies {
 			if n := w.messages(orders[i].content); r.status == http.StatusOK && n != 1 {
-				t.Errorf("answered 200 before the kill, and the message is there %d times", n)
+				t.Errorf("replied 200 before the kill, and the message is there %d times", n)
 			}
 		}
 	}

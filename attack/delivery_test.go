@@ -26,11 +26,11 @@ func TestRefusedAtDelivery(t *testing.T) {
 	post := func(sc *scene, by *agent, path string, body map[string]any) map[string]any {
 		t.Helper()
 		r := sc.s.pay(sc.w.order(by.wallet, by.key, path, body))
-		var answer map[string]any
-		if err := json.Unmarshal(r.body, &answer); err != nil || r.status != http.StatusOK {
+		var reply map[string]any
+		if err := json.Unmarshal(r.body, &reply); err != nil || r.status != http.StatusOK {
 			t.Fatalf("%s: %v, want 200", path, r)
 		}
-		return answer
+		return reply
 	}
 	for _, test := range []struct {
 		name      string

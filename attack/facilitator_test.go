@@ -23,7 +23,7 @@ import (
 )
 
 // TestFacilitatorMisbehaves: a 402 only on a definite refusal, no effect without money, no money without effect. Each
-// fault meets two payments: one is sent again by its caller, the other is left to the server. The slow answer takes 12 s:
+// fault meets two payments: one is sent again by its caller, the other is left to the server. The slow reply takes 12 s:
 // longer than a copy of the payment waits (5 s) and than /verify may take (10 s); the server's own patience with /settle,
 // 90 s, is not waited for.
 func TestFacilitatorMisbehaves(t *testing.T) {
@@ -40,20 +40,20 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 		fault  fault
 		status int
 	}{
-		{"refuses", answer(200, refusal), refused},
-		{"refuses with status 400", answer(400, refusal), refused},
-		{"refuses with status 500", answer(500, refusal), refused},
-		{"HTML, not moved", answer(200, "<html>welcome</html>"), unknown},
+		{"refuses", reply(200, refusal), refused},
+		{"refuses with status 400", reply(400, refusal), refused},
+		{"refuses with status 500", reply(500, refusal), refused},
+		{"HTML, not moved", reply(200, "<html>welcome</html>"), unknown},
 		{"HTML, moved", answerAfter(200, "<html>welcome</html>"), unknown},
-		{"nothing, not moved", answer(200, ""), unknown},
+		{"nothing, not moved", reply(200, ""), unknown},
 		{"nothing, moved", answerAfter(200, ""), unknown},
 		{"204, moved", answerAfter(204, ""), unknown},
-		{"500, not moved", answer(500, `{"error":"oops"}`), unknown},
+		{"500, not moved", reply(500, `{"error":"oops"}`), unknown},
 		{"500, moved", answerAfter(500, `{"error":"oops"}`), unknown},
 		{"502 of a gateway, moved", answerAfter(502, "<html>bad gateway</html>"), unknown},
-		{"401, not moved", answer(401, `{"error":"who are you?"}`), unknown},
+		{"401, not moved", reply(401, `{"error":"who are you?"}`), unknown},
 		{"a redirect, moved", answerAfter(302, settled("eip155:84532", transaction)), unknown},
-		{"pending, and pending again", answer(200, pending), unknown},
+		{"pending, and pending again", reply(200, pending), unknown},
 		{"pending, then moved", func(c *call) {
 			if c.number%2 == 1 {
 				c.write(200, pending)
@@ -61,19 +61,19 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 			}
 			dropAfter(c)
 		}, unknown},
-		{"a very slow answer", delayed(12*time.Second, pass), paid},
+		{"a very slow reply", delayed(12*time.Second, pass), paid},
 		{"hangs up, not moved", dropBefore, unknown},
 		{"hangs up, moved", dropAfter, unknown},
 		{"cut in the middle, moved", cutAfter, unknown},
 		{"two megabytes, moved", answerAfter(200, `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), unknown},
-		{"success as a text, not moved", answer(200, strings.Replace(settled("eip155:84532", transaction), "true", `"true"`, 1)), unknown},
-		{"success of 1, not moved", answer(200, strings.Replace(settled("eip155:84532", transaction), "true", "1", 1)), unknown},
-		{"only isValid, not moved", answer(200, `{"isValid":true}`), unknown},
-		{"null, not moved", answer(200, "null"), unknown},
+		{"success as a text, not moved", reply(200, strings.Replace(settled("eip155:84532", transaction), "true", `"true"`, 1)), unknown},
+		{"success of 1, not moved", reply(200, strings.Replace(settled("eip155:84532", transaction), "true", "1", 1)), unknown},
+		{"only isValid, not moved", reply(200, `{"isValid":true}`), unknown},
+		{"null, not moved", reply(200, "null"), unknown},
 		{"an empty transaction, moved", answerAfter(200, settled("eip155:84532", "")), unknown},
-		{"an empty transaction, not moved", answer(200, settled("eip155:84532", "")), unknown},
+		{"an empty transaction, not moved", reply(200, settled("eip155:84532", "")), unknown},
 		{"no network, moved", answerAfter(200, fmt.Sprintf(`{"success":true,"transaction":%q}`, transaction)), unknown},
-		{"another network, not moved", answer(200, settled("eip155:1", transaction)), unknown},
+		{"another network, not moved", reply(200, settled("eip155:1", transaction)), unknown},
 		{"another network, moved", answerAfter(200, settled("eip155:1", transaction)), unknown},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -87,13 +87,13 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 			for _, o := range []order{again, left} {
 				r := s.pay(o)
 				if r.status != test.status || r.Charged {
-					t.Errorf("answered %v, want %d", r, test.status)
+					t.Errorf("replied %v, want %d", r, test.status)
 				}
 				if test.status == unknown && (r.Code != "payment_unknown" || r.header.Get("Retry-After") == "") {
-					t.Errorf("answered %v, Retry-After %q, want payment_unknown with a time to come again", r, r.header.Get("Retry-After"))
+					t.Errorf("replied %v, Retry-After %q, want payment_unknown with a time to come again", r, r.header.Get("Retry-After"))
 				}
 				if n := w.messages(o.content); (n == 1) != (test.status == paid) {
-					t.Errorf("answered %d, and the message is there %d times", r.status, n)
+					t.Errorf("replied %d, and the message is there %d times", r.status, n)
 				}
 			}
 			w.proxy.mend()
@@ -113,7 +113,7 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 }
 
 // TestFacilitatorMisbehavesAtVerify: only the signatures that the server cannot judge itself are asked about, those of
-// smart wallets. Whatever the answer, nothing moves and nothing is delivered before /settle has said yes.
+// smart wallets. Whatever the reply, nothing moves and nothing is delivered before /settle has said yes.
 func TestFacilitatorMisbehavesAtVerify(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -125,17 +125,17 @@ func TestFacilitatorMisbehavesAtVerify(t *testing.T) {
 		verify fault
 		status int
 	}{
-		{"isValid false", answer(200, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`), refused},
-		{"isValid false with status 500", answer(500, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`), refused},
-		{"isValid as a text", answer(200, `{"isValid":"true"}`), unavailable},
-		{"no isValid", answer(200, `{"payer":"0x1"}`), unavailable},
-		{"HTML", answer(200, "<html>welcome</html>"), unavailable},
-		{"nothing", answer(200, ""), unavailable},
-		{"500", answer(500, ""), unavailable},
+		{"isValid false", reply(200, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`), refused},
+		{"isValid false with status 500", reply(500, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`), refused},
+		{"isValid as a text", reply(200, `{"isValid":"true"}`), unavailable},
+		{"no isValid", reply(200, `{"payer":"0x1"}`), unavailable},
+		{"HTML", reply(200, "<html>welcome</html>"), unavailable},
+		{"nothing", reply(200, ""), unavailable},
+		{"500", reply(500, ""), unavailable},
 		{"hangs up", dropBefore, unavailable},
-		{"a redirect", answer(302, `{"isValid":true}`), unavailable},
-		{"too slow", delayed(12*time.Second, answer(200, `{"isValid":true}`)), unavailable},
-		{"isValid true, and then refused by the real facilitator", answer(200, `{"isValid":true,"payer":"0x1"}`), refused},
+		{"a redirect", reply(302, `{"isValid":true}`), unavailable},
+		{"too slow", delayed(12*time.Second, reply(200, `{"isValid":true}`)), unavailable},
+		{"isValid true, and then refused by the real facilitator", reply(200, `{"isValid":true,"payer":"0x1"}`), refused},
 	} {
 		revenue := w.revenue()
 		w.proxy.breakWith(func(c *call) {
@@ -179,7 +179,7 @@ func (s *server) mustAnswerFree(t *testing.T) {
 	}
 }
 
-// mustSayComeAgain fails the test if the order is not answered 503 with Retry-After within 2 s, and one for a machine that
+// mustSayComeAgain fails the test if the order is not replied 503 with Retry-After within 2 s, and one for a machine that
 // is busy with the other tests.
 func (s *server) mustSayComeAgain(t *testing.T, o order) {
 	t.Helper()
@@ -220,7 +220,7 @@ func TestFacilitatorDownAtBoot(t *testing.T) {
 	}
 }
 
-// TestFacilitatorStopped: it goes away while the server runs, or takes calls and answers none.
+// TestFacilitatorStopped: it goes away while the server runs, or takes calls and replies none.
 func TestFacilitatorStopped(t *testing.T) {
 	t.Parallel()
 	t.Run("its port is closed", func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestFacilitatorStopped(t *testing.T) {
 			w.check()
 		}
 	})
-	t.Run("it accepts connections and never answers", func(t *testing.T) {
+	t.Run("it accepts connections and never replies", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		s := w.serve()
@@ -249,7 +249,7 @@ func TestFacilitatorStopped(t *testing.T) {
 		for range 3 {
 			w.proxy.silence()
 			again, left := alice.says(bob, "sent again"), alice.says(bob, "left alone")
-			for range 4 { // in the end nobody asks it any more, and the answer is the same
+			for range 4 { // in the end nobody asks it any more, and the reply is the same
 				s.mustSayComeAgain(t, again)
 				s.mustSayComeAgain(t, left)
 			}
@@ -261,7 +261,7 @@ func TestFacilitatorStopped(t *testing.T) {
 			w.check()
 		}
 	})
-	t.Run("neither it nor the chain's endpoint answers", func(t *testing.T) {
+	t.Run("neither it nor the chain's endpoint replies", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		endpoint, calls := silentPort(t)
@@ -292,7 +292,7 @@ func TestFacilitatorStopped(t *testing.T) {
 		w.check()
 		w.arrivedOnce(o)
 	})
-	t.Run("its chain is so slow that /settle never answers", func(t *testing.T) {
+	t.Run("its chain is so slow that /settle never replies", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		s := w.serve()
@@ -307,8 +307,8 @@ func TestFacilitatorStopped(t *testing.T) {
 			c.wait(silence)
 			c.hangUp("")
 		})
-		answered := make(chan []reply)
-		go func() { answered <- s.sendAll(orders...) }()
+		replied := make(chan []reply)
+		go func() { replied <- s.sendAll(orders...) }()
 		if !eventually(20*time.Second, func() bool { return w.proxy.count("/settle") >= many+4 }) {
 			t.Errorf("only %d of %d payments reached the facilitator", w.proxy.count("/settle")-4, many)
 		}
@@ -325,7 +325,7 @@ func TestFacilitatorStopped(t *testing.T) {
 		}
 		w.proxy.mend()
 		close(silence)
-		for _, r := range <-answered {
+		for _, r := range <-replied {
 			if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
 				t.Errorf("when the silent facilitator hangs up: %v, want 503 with Retry-After", r)
 			}
@@ -360,7 +360,7 @@ func TestFacilitatorStopped(t *testing.T) {
 	})
 }
 
-// silentPort is an address that takes requests and answers none of them; calls counts them.
+// silentPort is an address that takes requests and replies none of them; calls counts them.
 func silentPort(t *testing.T) (url string, calls *atomic.Int64) {
 	t.Helper()
 	calls = &atomic.Int64{}
@@ -418,7 +418,7 @@ func TestExpiredMeanwhile(t *testing.T) {
 	}
 }
 
-// TestExpiredAfterItMoved: the money moved, the answer was lost, and when the facilitator can be asked again it only says
+// TestExpiredAfterItMoved: the money moved, the reply was lost, and when the facilitator can be asked again it only says
 // that the payment has expired. That is no refusal; the chain's word decides.
 func TestExpiredAfterItMoved(t *testing.T) {
 	t.Parallel()
@@ -433,7 +433,7 @@ func TestExpiredAfterItMoved(t *testing.T) {
 	w.arrivedOnce(o)
 }
 
-// movedAndExpired pays for a message: the money moves, the answer is lost, and the facilitator is back when the payment has
+// movedAndExpired pays for a message: the money moves, the reply is lost, and the facilitator is back when the payment has
 // expired.
 func (s *server) movedAndExpired(alice, bob *agent) order {
 	w, t := s.w, s.w.t
@@ -442,14 +442,14 @@ func (s *server) movedAndExpired(alice, bob *agent) order {
 	o := alice.says(bob, "moved and expired", func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidBefore = fmt.Sprint(soon.Unix()) })
 	w.proxy.breakWith(onSettle(dropAfter))
 	if r := s.pay(o); r.status != http.StatusServiceUnavailable || !w.used(o) {
-		t.Fatalf("a lost answer: %v, money moved: %v, want 503 and true", r, w.used(o))
+		t.Fatalf("a lost reply: %v, money moved: %v, want 503 and true", r, w.used(o))
 	}
 	time.Sleep(time.Until(soon) + time.Second)
 	w.proxy.mend()
 	return o
 }
 
-// TestExpiredAndTheChainIsAway: as before, but the chain's endpoint answers nothing, so that the operator decides.
+// TestExpiredAndTheChainIsAway: as before, but the chain's endpoint replies nothing, so that the operator decides.
 func TestExpiredAndTheChainIsAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -484,7 +484,7 @@ func TestExpiredAndTheChainIsAway(t *testing.T) {
 }
 
 // TestCallerHangsUp: whatever was begun is finished, at whichever moment the caller goes, and sending it again gives the
-// answer.
+// reply.
 func TestCallerHangsUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// TestHostileFacilitatorQuota: the facilitator answers 429 for a while, to everything that costs quota. Callers are told to
+// TestHostileFacilitatorQuota: the facilitator replies 429 for a while, to everything that costs quota. Callers are told to
 // come again, the facilitator is left alone, and afterwards every payment ends by itself.
 func TestHostileFacilitatorQuota(t *testing.T) {
 	x := newTrial(t)
@@ -55,9 +55,9 @@ func TestHostileFacilitatorQuota(t *testing.T) {
 		x.proxy.mu.Lock()
 		asked := limited
 		x.proxy.mu.Unlock()
-		t.Logf("%s: %d calls reached a facilitator that answers 429 with Retry-After %d, for %d requests", broken, asked, pause, len(orders))
+		t.Logf("%s: %d calls reached a facilitator that replies 429 with Retry-After %d, for %d requests", broken, asked, pause, len(orders))
 		if most := 20 + len(orders)/4; asked > most {
-			t.Errorf("%s: %d calls for %d requests while the facilitator answers 429, want at most %d", broken, asked, len(orders), most)
+			t.Errorf("%s: %d calls for %d requests while the facilitator replies 429, want at most %d", broken, asked, len(orders), most)
 		}
 		x.proxy.mend()
 		time.Sleep(pause * time.Second)

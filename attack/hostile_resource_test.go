@@ -60,7 +60,7 @@ func (x *trial) leftNothing(l *wallets, took time.Duration, before int) {
 // bound is how many calls to the outside one attacker's address may cause: a burst, and then a hundred a second.
 func (x *trial) bound(took time.Duration) int { return 2000 + int(100*took.Seconds()) }
 
-// TestHostileBodies: a wrong body costs little and is answered briefly, however much is wrong with it.
+// TestHostileBodies: a wrong body costs little and is replied briefly, however much is wrong with it.
 func TestHostileBodies(t *testing.T) {
 	x := newTrial(t)
 	const size = 240_000
@@ -96,10 +96,10 @@ func TestHostileBodies(t *testing.T) {
 		default:
 			t.Errorf("%s: %d, want 400, 413, 429 or 503", what, r.status)
 		}
-		var answer struct{ Details []any }
-		_ = json.Unmarshal(r.body, &answer)
-		if len(answer.Details) > 20 || len(r.body) >= 16<<10 {
-			t.Errorf("%s: %d details and %d bytes, want at most 20 in less than 16 KiB", what, len(answer.Details), len(r.body))
+		var reply struct{ Details []any }
+		_ = json.Unmarshal(r.body, &reply)
+		if len(reply.Details) > 20 || len(r.body) >= 16<<10 {
+			t.Errorf("%s: %d details and %d bytes, want at most 20 in less than 16 KiB", what, len(reply.Details), len(r.body))
 		}
 	}
 	var names []string

@@ -364,7 +364,7 @@ func TestHostileTANs(t *testing.T) {
 		})
 	})
 	if tally.status(http.StatusOK) > 0 {
-		t.Errorf("guesses were answered 200: %v", tally)
+		t.Errorf("guesses were replied 200: %v", tally)
 	}
 	created("after a storm of guesses", o)
 	x.check()

@@ -268,24 +268,24 @@ func (z *stranger) try(r *rand.Rand, number int) {
 	}
 	c := newCaller(fmt.Sprintf("127.%d.%d.%d", 50+number/62500, number/250%250, 1+number%250), z.tally)
 	defer c.http.CloseIdleConnections()
-	answer, err := c.do(z.t.Context(), operation.method, z.s.url+path, body, append(headers, "Connection", "close")...)
-	counter, _ := z.statuses.LoadOrStore(answer.status, new(atomic.Int64))
+	reply, err := c.do(z.t.Context(), operation.method, z.s.url+path, body, append(headers, "Connection", "close")...)
+	counter, _ := z.statuses.LoadOrStore(reply.status, new(atomic.Int64))
 	counter.(*atomic.Int64).Add(1)
 	if err != nil {
 		z.complain("no response", "%v", err)
 		return
 	}
 	switch {
-	case answer.status == http.StatusOK:
-		z.complain("a stranger succeeds at "+path, "%.300s: %.300s", body, answer.body)
-	case answer.status >= 500 && answer.status != http.StatusServiceUnavailable:
-		z.complain(fmt.Sprintf("%d at %s", answer.status, path), "%.300s: %v", body, answer)
-	case answer.Charged:
-		z.complain("a stranger is charged at "+path, "%v", answer)
+	case reply.status == http.StatusOK:
+		z.complain("a stranger succeeds at "+path, "%.300s: %.300s", body, reply.body)
+	case reply.status >= 500 && reply.status != http.StatusServiceUnavailable:
+		z.complain(fmt.Sprintf("%d at %s", reply.status, path), "%.300s: %v", body, reply)
+	case reply.Charged:
+		z.complain("a stranger is charged at "+path, "%v", reply)
 	}
 	for _, secret := range z.secrets {
-		if strings.Contains(string(answer.body), secret) || strings.Contains(fmt.Sprint(answer.header), secret) {
-			z.complain("a stranger learns a secret at "+path, "%q in %.300s", secret, answer.body)
+		if strings.Contains(string(reply.body), secret) || strings.Contains(fmt.Sprint(reply.header), secret) {
+			z.complain("a stranger learns a secret at "+path, "%q in %.300s", secret, reply.body)
 		}
 	}
 }

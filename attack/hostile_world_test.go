@@ -377,7 +377,7 @@ func (x *trial) complain(kind, format string, arguments ...any) {
 func (x *trial) never500(r reply, what string) {
 	x.t.Helper()
 	if r.status == http.StatusInternalServerError {
-		x.t.Errorf("%s: %v, and nothing may be answered 500", what, r)
+		x.t.Errorf("%s: %v, and nothing may return 500", what, r)
 	}
 }
 

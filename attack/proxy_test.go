@@ -29,7 +29,7 @@ type proxy struct {
 	mu     sync.Mutex
 	server *http.Server // nil while the port is closed
 	fault  fault
-	mute   bool           // nothing is answered at all
+	mute   bool           // nothing is replied at all
 	calls  map[string]int // by path
 	idle   chan struct{}  // closed when the test ends: whoever hangs lets go
 }
@@ -37,7 +37,7 @@ type proxy struct {
 // fault handles one call of /verify or /settle.
 type fault func(c *call)
 
-// call is one call of the facilitator. A fault that does nothing with it answers 200 with nothing.
+// call is one call of the facilitator. A fault that does nothing with it replies 200 with nothing.
 type call struct {
 	p      *proxy
 	path   string // "/verify" or "/settle"
@@ -59,7 +59,7 @@ func newProxy(t testing.TB, network *devnet.Facilitator) *proxy {
 	return p
 }
 
-// open lets the port answer.
+// open lets the port reply.
 func (p *proxy) open() {
 	p.t.Helper()
 	listener, err := net.Listen("tcp", p.address)
@@ -95,7 +95,7 @@ func (p *proxy) breakWith(f fault) {
 	p.fault, p.mute = f, false
 }
 
-// silence takes every call of the facilitator, of whatever path, and answers none of them until the test ends. The chain's
+// silence takes every call of the facilitator, of whatever path, and replies none of them until the test ends. The chain's
 // endpoint, which shares the port, goes on.
 func (p *proxy) silence() {
 	p.mu.Lock()
@@ -137,23 +137,23 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fault(c)
 }
 
-// forward lets the facilitator act and keeps its answer back.
+// forward lets the facilitator act and keeps its reply back.
 func (c *call) forward() *httptest.ResponseRecorder {
 	request := c.r.Clone(c.r.Context())
 	request.Body = io.NopCloser(bytes.NewReader(c.body))
-	answer := httptest.NewRecorder()
-	c.p.network.ServeHTTP(answer, request)
-	return answer
+	reply := httptest.NewRecorder()
+	c.p.network.ServeHTTP(reply, request)
+	return reply
 }
 
-// write answers the call.
+// write replies the call.
 func (c *call) write(status int, body string) {
 	c.w.Header().Set("Content-Type", "application/json")
 	c.w.WriteHeader(status)
 	_, _ = io.WriteString(c.w, body) // a server that is gone reads nothing
 }
 
-// hangUp closes the connection, after a part of an answer if there is one.
+// hangUp closes the connection, after a part of a reply if there is one.
 func (c *call) hangUp(part string) {
 	connection, _, err := http.NewResponseController(c.w).Hijack()
 	if err != nil {
@@ -173,8 +173,8 @@ func (c *call) wait(release <-chan struct{}) {
 
 // pass lets the call through.
 func pass(c *call) {
-	answer := c.forward()
-	c.write(answer.Code, answer.Body.String())
+	reply := c.forward()
+	c.write(reply.Code, reply.Body.String())
 }
 
 // dropBefore hangs up without having asked the facilitator: the money did not move.
@@ -186,18 +186,18 @@ func dropAfter(c *call) {
 	c.hangUp("")
 }
 
-// cutAfter hangs up in the middle of the facilitator's answer.
+// cutAfter hangs up in the middle of the facilitator's reply.
 func cutAfter(c *call) {
 	body := c.forward().Body.String()
 	c.hangUp(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:len(body)/2]))
 }
 
-// answer answers without having asked the facilitator.
-func answer(status int, body string) fault {
+// reply replies without having asked the facilitator.
+func reply(status int, body string) fault {
 	return func(c *call) { c.write(status, body) }
 }
 
-// answerAfter lets the facilitator act and answers something else.
+// answerAfter lets the facilitator act and replies something else.
 func answerAfter(status int, body string) fault {
 	return func(c *call) {
 		c.forward()
@@ -216,7 +216,7 @@ func delayed(d time.Duration, then fault) fault {
 	}
 }
 
-// silent takes the call and never answers.
+// silent takes the call and never replies.
 func silent(c *call) { c.wait(nil) }
 
 // onSettle breaks /settle only.
@@ -239,7 +239,7 @@ type held struct {
 }
 
 // hold keeps the next n calls of /settle waiting until release; the others go through. With acted the facilitator acts
-// first, so that only its answers wait; else it hears of them only then.
+// first, so that only its replies wait; else it hears of them only then.
 func (p *proxy) hold(n int, acted bool) *held {
 	h := &held{p: p, reached: make(chan struct{}, n), let: make(chan struct{})}
 	left := make(chan struct{}, n)
@@ -259,10 +259,10 @@ func (p *proxy) hold(n int, acted bool) *held {
 			pass(c)
 			return
 		}
-		answer := c.forward()
+		reply := c.forward()
 		h.reached <- struct{}{}
 		c.wait(h.let)
-		c.write(answer.Code, answer.Body.String())
+		c.write(reply.Code, reply.Body.String())
 	}))
 	return h
 }

@@ -29,9 +29,9 @@ type account struct {
 	name   string
 	id     string // "" until it was told
 	key    string
-	locked bool // a rotation of its key has no answer yet
+	locked bool // a rotation of its key has no reply yet
 
-	rotations map[*request]bool // whose answers were read
+	rotations map[*request]bool // whose replies were read
 }
 
 // talk is a private chat, a group chat or a channel, as far as the actors know.
@@ -89,18 +89,18 @@ type payment struct {
 	freely     int  // other refusals
 	charged    bool // "charged": true
 	never      bool // it is not good: must never be settled
-	doubleUsed bool // with another operation, which may be answered 402
+	doubleUsed bool // with another operation, which may return 402
 	cancelled  bool
-	unfinished bool     // the last answer was not final
-	settlement string   // the transaction that an answer named
-	redeemed   *payment // the payment out of which its caller was answered
+	unfinished bool     // the last reply was not final
+	settlement string   // the transaction that a reply named
+	redeemed   *payment // the payment out of which its caller was replied
 	row        *row     // what the ledger says in the end
 }
 
 // family are the authorizations of one payment identifier, or one without.
 type family struct {
 	payments []*payment
-	answer   *[sha256.Size]byte // of the first 200; all others must be equal
+	reply   *[sha256.Size]byte // of the first 200; all others must be equal
 }
 
 // actor does one thing after the other.
@@ -115,7 +115,7 @@ type actor struct {
 	rich     []*purse
 	poor     []*purse
 	robbed   *purse
-	done     []sample // newest answers
+	done     []sample // newest replies
 	name     string   // requested, with its TAN
 	tan      string
 }
@@ -298,7 +298,7 @@ func (a *actor) pay(from *purse, q *request, changes ...func(*x402.PaymentPayloa
 	return p
 }
 
-// final tells whether an answer is the last word, so that a good client stops. That a key is not good is none, since all
+// final tells whether a reply is the last word, so that a good client stops. That a key is not good is none, since all
 // actors know their keys: it is an offence (see note), and giving up would only make more of them.
 func final(r reply, err error) bool {
 	return err == nil && r.status != http.StatusServiceUnavailable && r.status != http.StatusUnauthorized && r.Code != "payment_in_progress"
@@ -329,7 +329,7 @@ func (r *randomRun) sendAs(ctx context.Context, s *server, p *payment, q *reques
 	return got, err
 }
 
-// exchange is one request and its answer; the error is a connection that was lost or given up.
+// exchange is one request and its reply; the error is a connection that was lost or given up.
 func (r *randomRun) exchange(ctx context.Context, s *server, q *request, key, header string, v1 bool) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -367,7 +367,7 @@ func (r *randomRun) exchange(ctx context.Context, s *server, q *request, key, he
 	return got, nil
 }
 
-// note keeps what an answer says about its payment, and checks what can be checked at once.
+// note keeps what a reply says about its payment, and checks what can be checked at once.
 func (r *randomRun) note(p *payment, q *request, got reply, err error, v1 bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -389,14 +389,14 @@ func (r *randomRun) note(p *payment, q *request, got reply, err error, v1 bool) 
 		return
 	case got.status == 200:
 		if p.never {
-			r.offend("%s: %s is answered 200 for a payment that is not good", p.label, q.id)
+			r.offend("%s: %s returns 200 for a payment that is not good", p.label, q.id)
 		}
 		p.accepted = true
 		sum := sha256.Sum256(got.body)
-		if p.family.answer == nil {
-			p.family.answer = &sum
-		} else if *p.family.answer != sum {
-			r.offend("%s: %s is answered with another 200 than before: %.300s", p.label, q.id, got.body)
+		if p.family.reply == nil {
+			p.family.reply = &sum
+		} else if *p.family.reply != sum {
+			r.offend("%s: %s is replied with another 200 than before: %.300s", p.label, q.id, got.body)
 		}
 		name, network := x402.HeaderPaymentResponse, playMoney.ID
 		if v1 {
@@ -404,7 +404,7 @@ func (r *randomRun) note(p *payment, q *request, got reply, err error, v1 bool) 
 		}
 		settled, err := x402.DecodeSettleResponse(got.header.Get(name))
 		if err != nil || !settled.Success || settled.Network != network || !strings.EqualFold(settled.Payer, p.purse.address) {
-			r.offend("%s: the answer to %s names the settlement %+v (%v)", p.label, q.id, settled, err)
+			r.offend("%s: the reply to %s names the settlement %+v (%v)", p.label, q.id, settled, err)
 		} else {
 			p.settlement = settled.Transaction
 		}
@@ -415,15 +415,15 @@ func (r *randomRun) note(p *payment, q *request, got reply, err error, v1 bool) 
 	case got.status == 402:
 		p.refused = true
 		if _, err := x402.DecodePaymentRequired(got.header.Get(x402.HeaderPaymentRequired)); err != nil || got.Charged {
-			r.offend("%s: %s is answered %v, which does not say how to pay (%v)", p.label, q.id, got, err)
+			r.offend("%s: %s returns %v, which does not say how to pay (%v)", p.label, q.id, got, err)
 		}
 	case got.status == 503:
 		if got.header.Get("Retry-After") == "" || got.Charged {
-			r.offend("%s: %s is answered %v, want Retry-After and nothing charged", p.label, q.id, got)
+			r.offend("%s: %s returns %v, want Retry-After and nothing charged", p.label, q.id, got)
 		}
 	case got.Code == "payment_in_progress", got.Code == "payment_reused":
 	case got.Code == "proof_required":
-		r.offend("%s: %s with its payment identifier is answered %v", p.label, q.id, got)
+		r.offend("%s: %s with its payment identifier returns %v", p.label, q.id, got)
 	case slices.Contains([]int{403, 404, 409, 410}, got.status), p.never && got.status == 400:
 		if !got.Charged {
 			p.freely++
@@ -431,14 +431,14 @@ func (r *randomRun) note(p *payment, q *request, got reply, err error, v1 bool) 
 			p.settlement = settled.Transaction
 		}
 	default:
-		r.offend("%s: %s with the body %.300s is answered %v, which it should not be", p.label, q.id, q.body, got)
+		r.offend("%s: %s with the body %.300s returns %v, which it should not be", p.label, q.id, q.body, got)
 	}
 	if q.undo != nil && final(got, nil) {
 		q.undo(got)
 	}
 }
 
-// insist sends until the answer is final, as a good client does, some times at most.
+// insist sends until the reply is final, as a good client does, some times at most.
 func (a *actor) insist(p *payment, q *request, times int) (got reply, ok bool) {
 	for attempt := range times {
 		if attempt > 0 {
@@ -489,14 +489,14 @@ func (a *actor) keep(p *payment, q *request) {
 	}
 }
 
-// mustRepeat asks for an answer once more, which must come again.
+// mustRepeat asks for a reply once more, which must come again.
 func (a *actor) mustRepeat(old sample) {
 	if old.request.by != nil && old.request.by.locked {
 		return
 	}
 	got, err := a.r.send(a.r.t.Context(), a.server(), old.payment, old.request)
 	if final(got, err) && got.status != http.StatusOK && !servedSecret(old, got) {
-		a.r.offence("%s: %s was answered 200, and the same payment once more %v", old.payment.label, old.request.id, got)
+		a.r.offence("%s: %s returned 200, and the same payment once more %v", old.payment.label, old.request.id, got)
 	}
 }
 
@@ -525,7 +525,7 @@ func (a *actor) paysOnce(by *account, errand string) {
 	a.finish(p, q, got, err)
 }
 
-// together runs sendings at the same time, and returns the first final answer, the 200 if there is one.
+// together runs sendings at the same time, and returns the first final reply, the 200 if there is one.
 func together(sendings ...func() (reply, error)) (reply, error) {
 	type result struct {
 		reply
@@ -574,7 +574,7 @@ func (a *actor) paysInBothVersions(by *account, errand string) {
 
 // changesTheRequest sends one payment with two requests, of the same operation or not, at once or one after the other.
 func (a *actor) changesTheRequest(by *account, errand string) {
-	if errand == "rotateKey" { // whose answer its caller must learn
+	if errand == "rotateKey" { // whose reply its caller must learn
 		errand = "sendPrivateMessage"
 	}
 	q := a.build(errand, by)
@@ -696,7 +696,7 @@ func (a *actor) paysWrongly(by *account, errand string) {
 	}
 	got, err := a.r.send(a.r.t.Context(), a.server(), p, q)
 	if final(got, err) && got.status != http.StatusPaymentRequired && got.status != http.StatusBadRequest {
-		a.r.offence("%s: %s with a payment that is not good is answered %v", p.label, q.id, got)
+		a.r.offence("%s: %s with a payment that is not good returns %v", p.label, q.id, got)
 	}
 }
 
@@ -709,11 +709,11 @@ func (a *actor) asksThePrice(by *account, errand string) {
 	}
 	got, err := a.r.exchange(a.r.t.Context(), a.server(), q, key, "", false)
 	if err == nil && got.status != http.StatusPaymentRequired {
-		a.r.offence("actor %s: %s without a payment is answered %v", a.label, q.id, got)
+		a.r.offence("actor %s: %s without a payment returns %v", a.label, q.id, got)
 	}
 }
 
-// repeats asks for an old answer once more.
+// repeats asks for an old reply once more.
 func (a *actor) repeats(by *account, errand string) {
 	if len(a.done) == 0 {
 		a.paysOnce(by, errand)
@@ -722,7 +722,7 @@ func (a *actor) repeats(by *account, errand string) {
 	a.mustRepeat(a.done[a.chance.IntN(len(a.done))])
 }
 
-// comeBack sends half of the payments that have no final answer yet once more, now that all is calm. All rotations of
+// comeBack sends half of the payments that have no final reply yet once more, now that all is calm. All rotations of
 // keys come before: an agent that gave up on one does not know its key.
 func (r *randomRun) comeBack() {
 	r.mu.Lock()
@@ -736,12 +736,12 @@ func (r *randomRun) comeBack() {
 		}
 	}
 	r.mu.Unlock()
-	r.t.Logf("%d payments without a final answer are sent once more", len(rotations)+len(others))
+	r.t.Logf("%d payments without a final reply are sent once more", len(rotations)+len(others))
 	r.sendAgain(rotations)
 	r.sendAgain(others)
 }
 
-// sendAgain sends each until its answer is final, some at a time.
+// sendAgain sends each until its reply is final, some at a time.
 func (r *randomRun) sendAgain(open []sample) {
 	work := make(chan sample)
 	var workers sync.WaitGroup
@@ -759,7 +759,7 @@ func (r *randomRun) sendAgain(open []sample) {
 	workers.Wait()
 }
 
-// untilFinal sends until the answer is final.
+// untilFinal sends until the reply is final.
 func (r *randomRun) untilFinal(o sample) {
 	var last reply
 	ok := eventually(settleDown, func() bool {
@@ -771,11 +771,11 @@ func (r *randomRun) untilFinal(o sample) {
 		return true
 	})
 	if !ok {
-		r.offence("%s: %s has no final answer %s after the faults ended, the last one is %v", o.payment.label, o.request.id, settleDown, last)
+		r.offence("%s: %s has no final reply %s after the faults ended, the last one is %v", o.payment.label, o.request.id, settleDown, last)
 	}
 }
 
-// repeatSome asks for some of the answers once more, after all that has happened.
+// repeatSome asks for some of the replies once more, after all that has happened.
 func (r *randomRun) repeatSome() {
 	for _, old := range r.samples {
 		if old.request.by != nil && old.request.by.locked {
@@ -783,8 +783,8 @@ func (r *randomRun) repeatSome() {
 		}
 		got, err := r.send(r.t.Context(), r.servers[rand.IntN(len(r.servers))], old.payment, old.request)
 		if (err != nil || got.status != http.StatusOK) && !servedSecret(old, got) { // that it is the same is checked when it is noted
-			r.offence("%s: %s was answered 200, and the same payment at the end %v (%v)", old.payment.label, old.request.id, got, err)
+			r.offence("%s: %s returned 200, and the same payment at the end %v (%v)", old.payment.label, old.request.id, got, err)
 		}
 	}
-	r.t.Logf("%d answers were asked for once more at the end", len(r.samples))
+	r.t.Logf("%d replies were asked for once more at the end", len(r.samples))
 }

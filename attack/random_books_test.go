@@ -125,8 +125,8 @@ func (r *randomRun) wrong(p *payment, chain map[[2]string]spent, what string, de
 		p.accepted, p.refused, p.freely, p.sendings, p.charged, p.cancelled, lines)
 }
 
-// findRedeemed finds the payments that proved a wallet and were never settled: the caller was answered out of an earlier payment
-// of that wallet for the same operation, whose settlement the answer named. What they were sent with may be what that payment
+// findRedeemed finds the payments that proved a wallet and were never settled: the caller was replied out of an earlier payment
+// of that wallet for the same operation, whose settlement the reply named. What they were sent with may be what that payment
 // was delivered for.
 func (r *randomRun) findRedeemed() {
 	byTransaction := map[string]*payment{}
@@ -201,16 +201,16 @@ func (r *randomRun) checkAnswers(chain map[[2]string]spent) {
 			served = served || member.row.served()
 			charged = charged || member.row.paid()
 		}
-		if p.redeemed != nil { // its caller was answered out of another payment of the same wallet
+		if p.redeemed != nil { // its caller was replied out of another payment of the same wallet
 			served, charged = served || p.redeemed.row.served(), charged || p.redeemed.row.paid()
 		}
 		switch state := p.row; {
 		case p.accepted && !served:
-			r.wrong(p, chain, "answered 200, and not delivered")
+			r.wrong(p, chain, "replied 200, and not delivered")
 		case p.charged && !charged:
-			r.wrong(p, chain, `answered "charged": true, and not paid`)
+			r.wrong(p, chain, `replied "charged": true, and not paid`)
 		case p.refused && state.paid() && !p.doubleUsed:
-			r.wrong(p, chain, "answered 402, and the money moved")
+			r.wrong(p, chain, "replied 402, and the money moved")
 		case p.sendings == 1 && p.freely > 0 && state != nil && !p.charged:
 			r.wrong(p, chain, "refused free of charge, and in the ledger")
 		case p.freely > 0 && !p.charged && len(p.requests) == 1 && p.row.served():
@@ -335,7 +335,7 @@ func (r *randomRun) checkPlaces() {
 		UNION ALL SELECT 'about ' || name, coalesce(description, '') FROM conversations WHERE kind <> 'private'
 		UNION ALL SELECT 'admin ' || name, username FROM conversations c JOIN agents a ON a.id = c.admin_id
 		UNION ALL SELECT 'deleted ' || name, 'yes' FROM conversations WHERE deleted_at IS NOT NULL
-		UNION ALL SELECT 'seat ' || name || ' ' || username, status FROM memberships m JOIN conversations c ON c.id = m.conversation_id
+		UNION ALL SELECT 'view ' || name || ' ' || username, status FROM memberships m JOIN conversations c ON c.id = m.conversation_id
 			JOIN agents a ON a.id = m.agent_id WHERE kind <> 'private'
 		UNION ALL SELECT 'block ' || b.username || ' ' || d.username, 'yes' FROM blocks JOIN agents b ON b.id = blocker_id JOIN agents d ON d.id = blocked_id
 		UNION ALL SELECT 'reaction ' || m.content || E'\x01' || username, emoji FROM reactions x JOIN messages m USING (conversation_id, number)
@@ -374,7 +374,7 @@ func (r *randomRun) checkNumbers() {
 	}
 }
 
-// checkKeys: every agent whose rotations were answered has the key that it was told last.
+// checkKeys: every agent whose rotations were replied has the key that it was told last.
 func (r *randomRun) checkKeys() {
 	hashes := map[string]string{}
 	r.rows(func(rows pgx.Rows) error {

@@ -67,18 +67,18 @@ func (a *actor) tryBuild(errand string, by *account) *request {
 		return q
 	case "rotateKey":
 		q.learn = func(r reply) {
-			var answer struct {
+			var reply struct {
 				APIKey string `json:"api_key"`
 			}
-			if json.Unmarshal(r.body, &answer) != nil || answer.APIKey == "" {
-				a.r.offend("actor %s: a rotation is answered %v", a.label, r)
+			if json.Unmarshal(r.body, &reply) != nil || reply.APIKey == "" {
+				a.r.offend("actor %s: a rotation returns %v", a.label, r)
 			}
 			if by.rotations == nil {
 				by.rotations = map[*request]bool{}
 			}
 			// A repetition of an older rotation shows an older key.
 			if !by.rotations[q] {
-				by.rotations[q], by.key, by.locked = true, answer.APIKey, false
+				by.rotations[q], by.key, by.locked = true, reply.APIKey, false
 			}
 		}
 		q.undo = func(reply) { by.locked = false }
@@ -169,25 +169,25 @@ func (a *actor) fill(q *request, errand string, body map[string]any, by, other *
 		touch("admin "+t.name, by.name)
 		if t.kind == "group" {
 			t.seats[by.name] = true
-			touch("seat "+t.name+" "+by.name, "member")
+			touch("view "+t.name+" "+by.name, "member")
 			ids := []string{}
 			for range a.chance.IntN(8) {
 				member := oneOf(a, a.r.accounts, func(o *account) bool { return !t.seats[o.name] })
 				if member != nil {
 					ids, t.seats[member.name] = append(ids, member.id), true
-					touch("seat "+t.name+" "+member.name, "member")
+					touch("view "+t.name+" "+member.name, "member")
 				}
 			}
 			body["initial_member_ids"] = ids
 		}
 		q.learn = func(r reply) {
-			var answer struct {
+			var reply struct {
 				ChatID    string `json:"chat_id"`
 				ChannelID string `json:"channel_id"`
 			}
-			_ = json.Unmarshal(r.body, &answer)
+			_ = json.Unmarshal(r.body, &reply)
 			if t.id == "" {
-				t.id = answer.ChatID + answer.ChannelID
+				t.id = reply.ChatID + reply.ChannelID
 				a.r.talks = append(a.r.talks, t)
 			}
 		}
@@ -232,7 +232,7 @@ func (a *actor) fill(q *request, errand string, body map[string]any, by, other *
 			return false
 		}
 		body["chat_id"], body["successor_agent_id"] = t.id, other.id
-		touch("seat "+t.name+" "+by.name, "")
+		touch("view "+t.name+" "+by.name, "")
 		touch("admin "+t.name, other.name) // if the caller is the admin
 		q.learn = func(reply) {
 			delete(t.seats, by.name)
@@ -255,10 +255,10 @@ func (a *actor) fill(q *request, errand string, body map[string]any, by, other *
 		body["channel_id"] = t.id
 		switch errand {
 		case "subscribeChannel":
-			touch("seat "+t.name+" "+by.name, "member")
+			touch("view "+t.name+" "+by.name, "member")
 			q.learn = func(reply) { t.seats[by.name] = true }
 		case "unsubscribeChannel":
-			touch("seat "+t.name+" "+by.name, "")
+			touch("view "+t.name+" "+by.name, "")
 			q.learn = func(reply) { delete(t.seats, by.name) }
 		}
 	case "editChannel":
@@ -269,7 +269,7 @@ func (a *actor) fill(q *request, errand string, body map[string]any, by, other *
 		touch("about "+t.name, marker)
 		key := oneOf(a, []string{"remove_subscriber_ids", "ban_agent_ids", "unban_agent_ids"}, nil)
 		body[key] = []string{other.id}
-		touch("seat "+t.name+" "+other.name, map[string]string{"ban_agent_ids": "banned"}[key])
+		touch("view "+t.name+" "+other.name, map[string]string{"ban_agent_ids": "banned"}[key])
 	case "deleteChannel":
 		if t = in("channel", rules); t == nil {
 			return false
@@ -295,7 +295,7 @@ func (a *actor) fill(q *request, errand string, body map[string]any, by, other *
 		body["channel_id"], body["new_admin_agent_id"], body["message"] = t.id, other.id, text
 		q.effect = "private " + marker
 		touch("admin "+t.name, other.name)
-		touch("seat "+t.name+" "+by.name, "member") // who was its admin is a subscriber now
+		touch("view "+t.name+" "+by.name, "member") // who was its admin is a subscriber now
 		q.learn = func(reply) { t.admin = other.name }
 	case "reactToMessage", "removeReaction":
 		if t = oneOf(a, a.r.talks, speaks); t == nil {
@@ -328,22 +328,22 @@ func (a *actor) editsGroup(t *talk, body map[string]any, touch func(place, value
 	body["chat_id"] = t.id
 	member := oneOf(a, a.r.accounts, func(o *account) bool { return t.seats[o.name] && o.name != t.admin })
 	stranger := oneOf(a, a.r.accounts, func(o *account) bool { return !t.seats[o.name] })
-	seat := func(list string, o *account, value string) {
+	view := func(list string, o *account, value string) {
 		if o != nil {
 			body[list] = []string{o.id}
-			touch("seat "+t.name+" "+o.name, value)
+			touch("view "+t.name+" "+o.name, value)
 			t.seats[o.name] = value == "member" // not sure, and so somebody will try in vain
 		}
 	}
 	switch a.chance.IntN(8) {
 	case 0, 1, 2:
-		seat("add_member_ids", stranger, "member")
+		view("add_member_ids", stranger, "member")
 	case 3, 4:
-		seat("remove_member_ids", member, "")
+		view("remove_member_ids", member, "")
 	case 5:
-		seat("ban_agent_ids", member, "banned")
+		view("ban_agent_ids", member, "banned")
 	case 6:
-		seat("unban_agent_ids", stranger, "")
+		view("unban_agent_ids", stranger, "")
 	default:
 		var ids []string
 		for i, message := range t.recent {
@@ -381,30 +381,30 @@ func (t *talk) forget(name, code string) {
 
 // hears remembers a message.
 func (a *actor) hears(t *talk, r reply, marker string) {
-	var answer struct {
+	var reply struct {
 		MessageID string `json:"message_id"`
 	}
-	if json.Unmarshal(r.body, &answer) != nil || answer.MessageID == "" {
-		a.r.offend("actor %s: a message is answered %v", a.label, r)
+	if json.Unmarshal(r.body, &reply) != nil || reply.MessageID == "" {
+		a.r.offend("actor %s: a message returns %v", a.label, r)
 		return
 	}
 	if !slices.ContainsFunc(t.recent, func(s said) bool { return s.marker == marker }) {
-		t.add(answer.MessageID, marker)
+		t.add(reply.MessageID, marker)
 	}
 }
 
-// privateTalk is the private chat that an answer names.
+// privateTalk is the private chat that a reply names.
 func (a *actor) privateTalk(by, other *account, r reply) *talk {
-	var answer struct {
+	var reply struct {
 		ChatID string `json:"chat_id"`
 	}
-	_ = json.Unmarshal(r.body, &answer)
+	_ = json.Unmarshal(r.body, &reply)
 	for _, t := range a.r.talks {
-		if t.id == answer.ChatID {
+		if t.id == reply.ChatID {
 			return t
 		}
 	}
-	t := &talk{kind: "private", id: answer.ChatID, seats: map[string]bool{by.name: true, other.name: true}}
+	t := &talk{kind: "private", id: reply.ChatID, seats: map[string]bool{by.name: true, other.name: true}}
 	a.r.talks = append(a.r.talks, t)
 	return t
 }
@@ -419,13 +419,13 @@ func (a *actor) requestsAccount(q *request) *request {
 	}
 	q.touches = append(q.touches, touch{"username " + name, "yes"})
 	q.learn = func(r reply) {
-		var answer struct{ TAN string }
-		if json.Unmarshal(r.body, &answer) != nil || answer.TAN == "" {
-			a.r.offend("actor %s: a request for an account is answered %v", a.label, r)
+		var reply struct{ TAN string }
+		if json.Unmarshal(r.body, &reply) != nil || reply.TAN == "" {
+			a.r.offend("actor %s: a request for an account returns %v", a.label, r)
 		}
-		if !a.r.tans[answer.TAN] { // not a repetition
-			a.r.tans[answer.TAN] = true
-			a.name, a.tan = name, answer.TAN
+		if !a.r.tans[reply.TAN] { // not a repetition
+			a.r.tans[reply.TAN] = true
+			a.name, a.tan = name, reply.TAN
 		}
 	}
 	return q.with(map[string]any{"requested_username": name})
@@ -439,17 +439,17 @@ func (a *actor) createsAccount(q *request) *request {
 	q.touches = append(q.touches, touch{"about agent " + name, marker})
 	var made *account
 	q.learn = func(r reply) {
-		var answer struct {
+		var reply struct {
 			APIKey string `json:"api_key"`
 		}
-		if json.Unmarshal(r.body, &answer) != nil || answer.APIKey == "" {
-			a.r.offend("actor %s: the creation of an account is answered %v", a.label, r)
+		if json.Unmarshal(r.body, &reply) != nil || reply.APIKey == "" {
+			a.r.offend("actor %s: the creation of an account returns %v", a.label, r)
 		}
 		if a.tan == tan {
 			a.tan = ""
 		}
 		if made == nil {
-			made = &account{name: name, key: answer.APIKey}
+			made = &account{name: name, key: reply.APIKey}
 			a.adopt(made)
 		}
 	}

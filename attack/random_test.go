@@ -47,7 +47,7 @@ const (
 //
 // ATTACK_TIME is how long it acts (10m), ATTACK_SEED what it acts by (else chosen and printed). From the seed follow what
 // each actor wants to do in each of its steps, the keys, nonces and texts, what becomes of each attempt to settle each
-// payment, and the order of the kills. What comes when, and so which server answers what, is up to the scheduler: the
+// payment, and the order of the kills. What comes when, and so which server replies what, is up to the scheduler: the
 // same seed makes the same trouble, not the same run.
 //
 // It is not parallel: the machine is to be busy with this alone.
@@ -102,7 +102,7 @@ type randomRun struct {
 
 	calm   atomic.Bool   // no faults
 	calmed chan struct{} // closed when the faults end: whoever hangs lets go
-	mute   atomic.Bool   // the facilitator takes calls and answers none
+	mute   atomic.Bool   // the facilitator takes calls and replies none
 
 	mu        sync.Mutex // guards all that follows, and the actors' knowledge of accounts and conversations
 	made      []*account // all accounts whose keys are known
@@ -110,10 +110,10 @@ type randomRun struct {
 	talks     []*talk
 	payments  []*payment
 	purses    []*purse
-	samples   []sample                 // answers that are asked for once more at the end
+	samples   []sample                 // replies that are asked for once more at the end
 	settles   map[string]int           // calls of /settle by nonce
 	proofs    map[[2]string][]*request // by wallet and operation: sent with payments that only proved the wallet
-	calls     map[string]counts        // answers by operation
+	calls     map[string]counts        // replies by operation
 	faults    counts
 	kills     counts
 	recovered counts
@@ -123,7 +123,7 @@ type randomRun struct {
 
 type counts map[string]int
 
-// sample is a payment that was answered 200.
+// sample is a payment that returned 200.
 type sample struct {
 	payment *payment
 	request *request
@@ -233,15 +233,15 @@ func (r *randomRun) fault(c *call) {
 		{15, namedFault{"dropped before", dropBefore}},
 		{20, namedFault{"dropped after", dropAfter}},
 		{15, namedFault{"cut", cutAfter}},
-		{8, namedFault{"500 before", answer(500, "")}},
+		{8, namedFault{"500 before", reply(500, "")}},
 		{10, namedFault{"500 after", answerAfter(500, "")}},
-		{6, namedFault{"HTML before", answer(502, page)}},
+		{6, namedFault{"HTML before", reply(502, page)}},
 		{8, namedFault{"HTML after", answerAfter(200, page)}},
-		{5, namedFault{"nothing before", answer(200, "")}},
+		{5, namedFault{"nothing before", reply(200, "")}},
 		{6, namedFault{"nothing after", answerAfter(200, "")}},
-		{6, namedFault{"pending before", answer(200, pending)}},
+		{6, namedFault{"pending before", reply(200, pending)}},
 		{8, namedFault{"pending after", answerAfter(200, pending)}},
-		{8, namedFault{"refused", answer(200, refusal)}},
+		{8, namedFault{"refused", reply(200, refusal)}},
 		{10, namedFault{"late", r.late(long, pass)}},
 		{3, namedFault{"late, then dropped", r.late(long, dropBefore)}},
 		{2, namedFault{"silent, then dropped", r.late(4*long, dropAfter)}},
@@ -531,7 +531,7 @@ func (r *randomRun) summary(acted time.Duration) string {
 		}
 		text.WriteString("\n")
 	}
-	fmt.Fprintf(&text, "  %-24s%7s%7s%7s%7s%7s%7s\n", "answers", "200", "402", "409", "4xx", "503", "lost")
+	fmt.Fprintf(&text, "  %-24s%7s%7s%7s%7s%7s%7s\n", "replies", "200", "402", "409", "4xx", "503", "lost")
 	sum := counts{}
 	for _, id := range slices.Sorted(maps.Keys(r.calls)) {
 		line(id, r.calls[id])

@@ -28,7 +28,7 @@ func (s *server) refused(t *testing.T, name string, o order, statuses ...int) {
 	asked, revenue := s.w.proxy.asked(), s.w.revenue()
 	r, err := s.send(t.Context(), o)
 	if err != nil {
-		t.Errorf("%s: no answer (%v), want %v", name, err, statuses)
+		t.Errorf("%s: no reply (%v), want %v", name, err, statuses)
 		return
 	}
 	if !slices.Contains(statuses, r.status) || r.Charged {
@@ -36,7 +36,7 @@ func (s *server) refused(t *testing.T, name string, o order, statuses ...int) {
 	}
 	// Headers above 64 KiB are refused before anybody looks at what they say.
 	if _, err := x402.DecodePaymentRequired(r.header.Get(x402.HeaderPaymentRequired)); err != nil && r.status != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("%s: the answer does not say how to pay: %v", name, err)
+		t.Errorf("%s: the reply does not say how to pay: %v", name, err)
 	}
 	if n := s.w.proxy.asked() - asked; n != 0 {
 		t.Errorf("%s: the facilitator was called %d times", name, n)
@@ -379,12 +379,12 @@ func TestPaymentIdentifier(t *testing.T) {
 
 	first := alice.says(bob, "under an identifier", under(id))
 	revenue := w.revenue()
-	answered := s.pay(first)
-	if answered.status != http.StatusOK {
-		t.Fatalf("a payment with an identifier: %v, want 200", answered)
+	replied := s.pay(first)
+	if replied.status != http.StatusOK {
+		t.Fatalf("a payment with an identifier: %v, want 200", replied)
 	}
-	if r := s.pay(resigned(first, alice, under(id))); r.status != http.StatusOK || string(r.body) != string(answered.body) {
-		t.Errorf("the same request, signed anew: %v, want %v", r, answered)
+	if r := s.pay(resigned(first, alice, under(id))); r.status != http.StatusOK || string(r.body) != string(replied.body) {
+		t.Errorf("the same request, signed anew: %v, want %v", r, replied)
 	}
 	if charged := w.revenue() - revenue; charged != first.price || w.messages(first.content) != 1 {
 		t.Errorf("charged %d for %d messages, want one", charged, w.messages(first.content))
@@ -532,7 +532,7 @@ func TestPathsAndMethods(t *testing.T) {
 		t.Errorf("%d unpaid requests had an effect:\n%s\nbefore:\n%s", sent, after, before)
 	}
 
-	// With a good payment: what is answered 200 is charged, and nothing else is.
+	// With a good payment: what returns 200 is charged, and nothing else is.
 	for _, path := range []string{"/chat/private/send", "/agent/me", "/chat/group/create"} {
 		for _, bent := range append(bentPaths(path), path) {
 			for _, method := range []string{"GET", "POST", "HEAD", "PUT", "OPTIONS"} {

@@ -47,7 +47,7 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 		}
 	}
 
-	// A facilitator that repeats the payment in whatever it answers.
+	// A facilitator that repeats the payment in whatever it replies.
 	for name, fault := range map[string]fault{
 		"in a page": func(c *call) { c.write(500, "<html>"+string(c.body)+"</html>") },
 		"in a reason": func(c *call) {

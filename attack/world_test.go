@@ -60,7 +60,7 @@ type world struct {
 	servers  []*server
 	secrets  []string
 	contents map[string]bool // every message content that was ever sent
-	errors   strings.Builder // the body of every answer that was not a 200
+	errors   strings.Builder // the body of every reply that was not a 200
 }
 
 func newWorld(t testing.TB) *world {
@@ -146,7 +146,7 @@ func addressOf(key *ecdsa.PrivateKey) string { return evm.PubkeyToAddress(key.Pu
 // revenue is what the payee has, in atomic units.
 func (w *world) revenue() uint64 { return w.ledger.Balance(devnet.Payee) }
 
-// reply is an answer that was read.
+// reply is a reply that was read.
 type reply struct {
 	status int
 	header http.Header
@@ -163,7 +163,7 @@ type problem struct {
 
 func (r reply) String() string {
 	if r.status == 0 {
-		return "no answer"
+		return "no reply"
 	}
 	return fmt.Sprintf("%d %.600s", r.status, r.body)
 }
@@ -197,12 +197,12 @@ func (s *server) try(ctx context.Context, method, path, body string, headers ...
 		s.w.mu.Unlock()
 	}
 	if r.status == http.StatusInternalServerError {
-		s.w.t.Errorf("%s %s: %v, and nothing may be answered 500", method, path, r)
+		s.w.t.Errorf("%s %s: %v, and nothing may return 500", method, path, r)
 	}
 	return r, nil
 }
 
-// call is try that must get an answer.
+// call is try that must get a reply.
 func (s *server) call(method, path, body string, headers ...string) reply {
 	s.w.t.Helper()
 	r, err := s.try(s.w.t.Context(), method, path, body, headers...)
@@ -350,7 +350,7 @@ func (s *server) send(ctx context.Context, o order, headers ...string) (reply, e
 	return s.try(ctx, o.method, o.path, o.body, append(all, headers...)...)
 }
 
-// pay is send that must get an answer.
+// pay is send that must get a reply.
 func (s *server) pay(o order, headers ...string) reply {
 	s.w.t.Helper()
 	r, err := s.send(s.w.t.Context(), o, headers...)
@@ -360,7 +360,7 @@ func (s *server) pay(o order, headers ...string) reply {
 	return r
 }
 
-// sendAll sends orders at the same time and returns their answers in order; one that was lost has status 0.
+// sendAll sends orders at the same time and returns their replies in order; one that was lost has status 0.
 func (s *server) sendAll(orders ...order) []reply {
 	replies := make([]reply, len(orders))
 	var group sync.WaitGroup
@@ -371,7 +371,7 @@ func (s *server) sendAll(orders ...order) []reply {
 	return replies
 }
 
-// statuses counts the answers by status.
+// statuses counts the replies by status.
 func statuses(replies []reply) map[int]int {
 	counts := map[int]int{}
 	for _, r := range replies {
@@ -410,24 +410,24 @@ func (s *server) agent(name string) *agent {
 func (a *agent) creates(s *server) order {
 	a.w.t.Helper()
 	requested := s.pay(a.w.order(a.wallet, "", "/register/request_account", map[string]any{"requested_username": a.name}))
-	var answer struct{ TAN string }
-	if err := json.Unmarshal(requested.body, &answer); err != nil || answer.TAN == "" {
+	var reply struct{ TAN string }
+	if err := json.Unmarshal(requested.body, &reply); err != nil || reply.TAN == "" {
 		a.w.t.Fatalf("%s requests an account: %v", a.name, requested)
 	}
-	a.w.secret(answer.TAN)
-	return a.w.order(a.wallet, "", "/register/create_account", map[string]any{"username": a.name, "tan": answer.TAN, "description": "I am " + a.name + "."})
+	a.w.secret(reply.TAN)
+	return a.w.order(a.wallet, "", "/register/create_account", map[string]any{"username": a.name, "tan": reply.TAN, "description": "I am " + a.name + "."})
 }
 
-// learn reads the API key out of the answer to creates.
+// learn reads the API key out of the reply to creates.
 func (a *agent) learn(r reply) {
 	a.w.t.Helper()
-	var answer struct {
+	var reply struct {
 		APIKey string `json:"api_key"`
 	}
-	if err := json.Unmarshal(r.body, &answer); err != nil || answer.APIKey == "" {
+	if err := json.Unmarshal(r.body, &reply); err != nil || reply.APIKey == "" {
 		a.w.t.Fatalf("%s creates an account: %v", a.name, r)
 	}
-	a.key = answer.APIKey
+	a.key = reply.APIKey
 	a.w.secret(a.key)
 }
 
@@ -459,7 +459,7 @@ func (a *agent) saysFrom(wallet *ecdsa.PrivateKey, to *agent, about string, chan
 	return o
 }
 
-// scan runs a query that answers one row, on a connection of its own.
+// scan runs a query that replies one row, on a connection of its own.
 func (w *world) scan(query string, args []any, values ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -486,7 +486,7 @@ func (w *world) exec(statement string, args ...any) {
 	}
 }
 
-// count runs a query that answers one number.
+// count runs a query that replies one number.
 func (w *world) count(query string, args ...any) (n int) {
 	w.t.Helper()
 	if err := w.scan(query, args, &n); err != nil {

@@ -84,7 +84,7 @@ func (e *OverLimitError) Error() string {
 	return fmt.Sprintf("the call costs %s USD, the limit %s leaves %s USD", x402.FormatUSD(e.Price), e.Which, x402.FormatUSD(e.Left))
 }
 
-// RoundTrip sends the request, pays if the answer is 402, and returns the answer to the paid request. A 402 that it
+// RoundTrip sends the request, pays if the response is 402, and returns the response to the paid request. A 402 that it
 // returns means that the server refused the payment and took nothing.
 func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 	var body []byte
@@ -102,7 +102,7 @@ func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
 	if err != nil {
-		return response, nil //nolint:nilerr // not x402 version 2: the answer is the caller's to look at
+		return response, nil //nolint:nilerr // not x402 version 2: the response is the caller's to look at
 	}
 	discard(response)
 	payment, price, err := p.sign(required)
@@ -123,9 +123,9 @@ func (p *Payer) pay(request *http.Request, body []byte, payment string, price ui
 		response, err := p.send(request, body, payment)
 		wait := pause
 		if err == nil {
-			answer := peek(response)
-			if !comeAgain(response.StatusCode, answer) {
-				if response.StatusCode != http.StatusOK && !answer.Charged {
+			problem := peek(response)
+			if !comeAgain(response.StatusCode, problem) {
+				if response.StatusCode != http.StatusOK && !problem.Charged {
 					p.release(price)
 				}
 				return response, nil
@@ -243,28 +243,28 @@ func (p *Payer) send(request *http.Request, body []byte, payment string) (*http.
 
 // comeAgain tells whether the outcome is open, so that the same payment must be sent again: what the contract says of
 // 500, 503 and payment_in_progress, and what a proxy says when it lost the server.
-func comeAgain(status int, answer APIError) bool {
+func comeAgain(status int, problem APIError) bool {
 	switch status {
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	case http.StatusConflict:
-		return answer.Code == ErrorCodePaymentInProgress
+		return problem.Code == ErrorCodePaymentInProgress
 	}
 	return false
 }
 
 // peek reads an error's body and leaves it readable.
-func peek(response *http.Response) (answer APIError) {
+func peek(response *http.Response) (problem APIError) {
 	if response.StatusCode == http.StatusOK {
-		return answer
+		return problem
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	_ = response.Body.Close()
 	response.Body = io.NopCloser(bytes.NewReader(body))
 	if err == nil {
-		_ = json.Unmarshal(body, &answer)
+		_ = json.Unmarshal(body, &problem)
 	}
-	return answer
+	return problem
 }
 
 // discard reads the rest, so that the connection can be used again.

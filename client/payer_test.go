@@ -112,11 +112,11 @@ func TestPayerPays(t *testing.T) {
 		spent         uint64
 	}{
 		{"a good shop", []func(http.ResponseWriter){answerWith(200, `{}`)}, 200, 1, 5000},
-		{"a lost answer", []func(http.ResponseWriter){hangUp, answerWith(200, `{}`)}, 200, 2, 5000},
-		{"503, then the answer", []func(http.ResponseWriter){unavailable, unavailable, answerWith(200, `{}`)}, 200, 3, 5000},
-		{"in progress, then the answer", []func(http.ResponseWriter){inProgress, answerWith(200, `{}`)}, 200, 2, 5000},
-		{"a proxy without its server, then the answer", []func(http.ResponseWriter){answerWith(502, "<html>"), answerWith(200, `{}`)}, 200, 2, 5000},
-		{"500, then the answer", []func(http.ResponseWriter){answerWith(500, `{"code":"internal_error"}`), answerWith(200, `{}`)}, 200, 2, 5000},
+		{"a lost reply", []func(http.ResponseWriter){hangUp, answerWith(200, `{}`)}, 200, 2, 5000},
+		{"503, then the reply", []func(http.ResponseWriter){unavailable, unavailable, answerWith(200, `{}`)}, 200, 3, 5000},
+		{"in progress, then the reply", []func(http.ResponseWriter){inProgress, answerWith(200, `{}`)}, 200, 2, 5000},
+		{"a proxy without its server, then the reply", []func(http.ResponseWriter){answerWith(502, "<html>"), answerWith(200, `{}`)}, 200, 2, 5000},
+		{"500, then the reply", []func(http.ResponseWriter){answerWith(500, `{"code":"internal_error"}`), answerWith(200, `{}`)}, 200, 2, 5000},
 		{"refused", []func(http.ResponseWriter){answerWith(402, `{"code":"payment_refused"}`)}, 402, 1, 0},
 		{"not allowed, not charged", []func(http.ResponseWriter){answerWith(403, `{"code":"not_member","charged":false}`)}, 403, 1, 0},
 		{"not possible any more, charged", []func(http.ResponseWriter){answerWith(409, `{"code":"username_reserved","charged":true}`)}, 409, 1, 5000},
@@ -126,7 +126,7 @@ func TestPayerPays(t *testing.T) {
 			s, p := open(t, test.script...), payer(t, client.Limits{PerCall: 5000, Total: 5000})
 			status, err := s.buy(t, p)
 			if err != nil || status != test.status || len(s.payments) != test.calls || p.Spent() != test.spent {
-				t.Errorf("answered %d (%v) after %d paid calls, spent %d; want %d after %d, spent %d", status, err, len(s.payments), p.Spent(), test.status, test.calls, test.spent)
+				t.Errorf("replied %d (%v) after %d paid calls, spent %d; want %d after %d, spent %d", status, err, len(s.payments), p.Spent(), test.status, test.calls, test.spent)
 			}
 			for i, body := range s.bodies {
 				if body != `{"a":1}` {
@@ -170,7 +170,7 @@ func TestPayerNamesItsPayments(t *testing.T) {
 	for range 10 {
 		s, p := open(t, hangUp, answerWith(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
 		if status, err := s.buy(t, p); status != 200 {
-			t.Fatalf("answered %d (%v), want 200", status, err)
+			t.Fatalf("replied %d (%v), want 200", status, err)
 		}
 		identifiers := s.identifiers(t)
 		if len(identifiers) != 2 || identifiers[0] != identifiers[1] || !form.MatchString(identifiers[0]) {
@@ -189,7 +189,7 @@ func TestPayerKeepsOfferedExtensions(t *testing.T) {
 	s, p := open(t, answerWith(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
 	s.extensions = map[string]jsontext.Value{"bazaar": jsontext.Value(`{"info":{"a":1}}`)}
 	if status, err := s.buy(t, p); status != 200 {
-		t.Fatalf("answered %d (%v), want 200", status, err)
+		t.Fatalf("replied %d (%v), want 200", status, err)
 	}
 	payment, err := x402.DecodePaymentPayload(s.payments[0])
 	if err != nil || string(payment.Extensions["bazaar"]) != `{"info":{"a":1}}` || len(payment.Extensions) != 2 {
@@ -249,7 +249,7 @@ func TestPayerPaysInNothingElse(t *testing.T) {
 		s, p := open(t, answerWith(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
 		change(&s.offer)
 		if status, err := s.buy(t, p); err == nil || len(s.payments) != 0 || p.Spent() != 0 {
-			t.Errorf("%s: answered %d, %d payments, spent %d; want an error and nothing signed", name, status, len(s.payments), p.Spent())
+			t.Errorf("%s: replied %d, %d payments, spent %d; want an error and nothing signed", name, status, len(s.payments), p.Spent())
 		}
 	}
 	s, p := open(t, answerWith(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})

@@ -18,7 +18,7 @@ import (
 const (
 	// maxBodyBytes bounds a request; a payment with everything has a few KiB.
 	maxBodyBytes = 64 << 10
-	// headerDevnet marks every answer.
+	// headerDevnet marks every response.
 	headerDevnet = "X-Parley-Devnet"
 )
 
@@ -29,9 +29,9 @@ const (
 //	GET  /balances/{address}  {"address", "balance"}
 //	POST /cancel              {"authorizer", "nonce", "signature"} -> {"success": true, "transaction"}
 //
-// Balances are decimal strings in atomic units. /verify and /settle answer a well-formed payment with status 200 and a
+// Balances are decimal strings in atomic units. /verify and /settle response a well-formed payment with status 200 and a
 // verdict, and anything else with status 400 and a negative verdict. /cancel takes a signed CancelAuthorization as the
-// token contract does (EIP-3009) and answers 400 if it is malformed or not by the authorizer, 409 if the authorization
+// token contract does (EIP-3009) and returns 400 if it is malformed or not by the authorizer, 409 if the authorization
 // is used or cancelled. Make it with [NewFacilitator]; it is safe for concurrent use.
 type Facilitator struct {
 	ledger *Ledger
@@ -69,7 +69,7 @@ func (f *Facilitator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mux.ServeHTTP(w, r)
 }
 
-// PendSettlements makes the next n settlements of good payments answer settlement_pending, with a transaction but
+// PendSettlements makes the next n settlements of good payments response settlement_pending, with a transaction but
 // without moving anything, like a facilitator that waited for a block in vain. The same payment, sent to /settle again
 // with the same signature, then moves the money under that same transaction, even if it has expired meanwhile. What is
 // pending is not in the ledger and is forgotten at a restart.
@@ -91,7 +91,7 @@ func (f *Facilitator) DelaySettlements(d time.Duration) {
 func (f *Facilitator) serveVerify(w http.ResponseWriter, r *http.Request) {
 	request, form := readPayment(r.Body)
 	if form != nil {
-		answer(w, http.StatusBadRequest, x402.VerifyResponse{InvalidReason: form.Reason, InvalidMessage: form.Message})
+		respond(w, http.StatusBadRequest, x402.VerifyResponse{InvalidReason: form.Reason, InvalidMessage: form.Message})
 		return
 	}
 	verdict := x402.VerifyResponse{Payer: request.payload.Payload.Authorization.From}
@@ -100,13 +100,13 @@ func (f *Facilitator) serveVerify(w http.ResponseWriter, r *http.Request) {
 	} else {
 		verdict.IsValid = true
 	}
-	answer(w, http.StatusOK, verdict)
+	respond(w, http.StatusOK, verdict)
 }
 
 func (f *Facilitator) serveSettle(w http.ResponseWriter, r *http.Request) {
 	request, form := readPayment(r.Body)
 	if form != nil {
-		answer(w, http.StatusBadRequest, x402.SettleResponse{
+		respond(w, http.StatusBadRequest, x402.SettleResponse{
 			ErrorReason: form.Reason, ErrorMessage: form.Message, Network: request.network,
 		})
 		return
@@ -118,7 +118,7 @@ func (f *Facilitator) serveSettle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	verdict.Network = request.network
-	answer(w, http.StatusOK, verdict)
+	respond(w, http.StatusOK, verdict)
 }
 
 // payment is what /verify and /settle are asked about, in the terms of version 2.
@@ -196,8 +196,8 @@ func malformedRequirements(fault string) *x402.FormError {
 	return &x402.FormError{Reason: x402.ReasonInvalidRequirements, Message: "paymentRequirements " + fault}
 }
 
-// answer writes a JSON answer. What fails while writing is the caller's lost connection.
-func answer(w http.ResponseWriter, status int, value any) {
+// respond writes a JSON response. What fails while writing is the caller's lost connection.
+func respond(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.MarshalWrite(w, value)
@@ -205,5 +205,5 @@ func answer(w http.ResponseWriter, status int, value any) {
 
 // refuse writes {"error": message}.
 func refuse(w http.ResponseWriter, status int, message string) {
-	answer(w, status, map[string]string{"error": message})
+	respond(w, status, map[string]string{"error": message})
 }

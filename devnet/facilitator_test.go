@@ -191,11 +191,11 @@ func TestPendingSettlement(t *testing.T) {
 		t.Errorf("settling a third time says %+v, want that the authorization is used", again)
 	}
 
-	// The client follows a pending answer up by itself.
+	// The client follows a pending reply up by itself.
 	facilitator.PendSettlements(1)
 	payload, requirements = pay(t, Accounts()[1], nil)
 	if verdict := settle(t, client, payload, requirements); !verdict.Success {
-		t.Errorf("the client's settlement says %+v, want a success after one pending answer", verdict)
+		t.Errorf("the client's settlement says %+v, want a success after one pending reply", verdict)
 	}
 
 	// Pending twice is unknown; a later settlement of the same payment completes it.
@@ -340,25 +340,25 @@ func TestVersion1Requests(t *testing.T) {
 			t.Fatalf("%s: the request is the good one", row.name)
 		}
 		for _, endpoint := range []string{"verify", "settle"} {
-			status, answered := call(t, http.MethodPost, client.BaseURL+"/"+endpoint, row.body)
+			status, replied := call(t, http.MethodPost, client.BaseURL+"/"+endpoint, row.body)
 			var verdict struct {
 				IsValid       *bool  `json:"isValid"`
 				InvalidReason string `json:"invalidReason"`
 				Success       *bool  `json:"success"`
 				ErrorReason   string `json:"errorReason"`
 			}
-			if err := json.Unmarshal([]byte(answered), &verdict); err != nil {
-				t.Fatalf("%s to /%s: %s", row.name, endpoint, answered)
+			if err := json.Unmarshal([]byte(replied), &verdict); err != nil {
+				t.Fatalf("%s to /%s: %s", row.name, endpoint, replied)
 			}
 			said := map[string]*bool{"verify": verdict.IsValid, "settle": verdict.Success}[endpoint]
 			if status != row.status || said == nil || *said || verdict.InvalidReason+verdict.ErrorReason != row.reason {
-				t.Errorf("%s to /%s: status %d, %s, want %d and %s", row.name, endpoint, status, answered, row.status, row.reason)
+				t.Errorf("%s to /%s: status %d, %s, want %d and %s", row.name, endpoint, status, replied, row.status, row.reason)
 			}
 		}
 	}
 	wantBalance(t, ledger, Payee, 0)
-	if status, answered := call(t, http.MethodPost, client.BaseURL+"/settle", good); status != 200 || !strings.Contains(answered, `"success":true`) {
-		t.Errorf("the good request: status %d, %s, want a success", status, answered)
+	if status, replied := call(t, http.MethodPost, client.BaseURL+"/settle", good); status != 200 || !strings.Contains(replied, `"success":true`) {
+		t.Errorf("the good request: status %d, %s, want a success", status, replied)
 	}
 }
 
@@ -406,7 +406,7 @@ func TestDelayedSettlements(t *testing.T) {
 	}
 	wantBalance(t, ledger, Payee, 55000)
 
-	// What moves nothing is answered at once.
+	// What moves nothing is replied at once.
 	facilitator.DelaySettlements(30 * time.Second)
 	started = time.Now()
 	payload, requirements = pay(t, Accounts()[1], func(a *x402.Authorization) { a.Value = "1" })
@@ -452,7 +452,7 @@ func call(t *testing.T, method, url, body string) (int, string) {
 		t.Fatalf("%s %s: %v", method, url, err)
 	}
 	if res.Header.Get("X-Parley-Devnet") != "play money, never production" {
-		t.Errorf("%s %s answers %d without the dev network's mark", method, url, res.StatusCode)
+		t.Errorf("%s %s replies %d without the dev network's mark", method, url, res.StatusCode)
 	}
 	return res.StatusCode, string(content)
 }
@@ -487,21 +487,21 @@ func TestJunk(t *testing.T) {
 		"a signature that is hex?": strings.Replace(string(good), `"signature":"0x`, `"signature":"0xzz`, 1),
 	} {
 		for _, endpoint := range []string{"verify", "settle"} {
-			status, answered := call(t, http.MethodPost, client.BaseURL+"/"+endpoint, body)
+			status, replied := call(t, http.MethodPost, client.BaseURL+"/"+endpoint, body)
 			var verdict struct {
 				IsValid *bool `json:"isValid"`
 				Success *bool `json:"success"`
 			}
-			if err := json.Unmarshal([]byte(answered), &verdict); err != nil || status != http.StatusBadRequest {
-				t.Errorf("%s to /%s: status %d, %q, want 400 and JSON", name, endpoint, status, answered)
+			if err := json.Unmarshal([]byte(replied), &verdict); err != nil || status != http.StatusBadRequest {
+				t.Errorf("%s to /%s: status %d, %q, want 400 and JSON", name, endpoint, status, replied)
 				continue
 			}
 			if said := map[string]*bool{"verify": verdict.IsValid, "settle": verdict.Success}[endpoint]; said == nil || *said {
-				t.Errorf("%s to /%s: %s, want a negative verdict", name, endpoint, answered)
+				t.Errorf("%s to /%s: %s, want a negative verdict", name, endpoint, replied)
 			}
 		}
-		if status, answered := call(t, http.MethodPost, client.BaseURL+"/cancel", body); status != http.StatusBadRequest {
-			t.Errorf("%s to /cancel: status %d, %q, want 400", name, status, answered)
+		if status, replied := call(t, http.MethodPost, client.BaseURL+"/cancel", body); status != http.StatusBadRequest {
+			t.Errorf("%s to /cancel: status %d, %q, want 400", name, status, replied)
 		}
 	}
 	wantBalance(t, ledger, Payee, 0)
@@ -511,8 +511,8 @@ func TestJunk(t *testing.T) {
 	if status, _ := call(t, http.MethodGet, client.BaseURL+"/", ""); status != http.StatusNotFound {
 		t.Errorf("GET / has status %d, want 404", status)
 	}
-	if status, answered := call(t, http.MethodPost, client.BaseURL+"/settle", string(good)); status != http.StatusOK || !strings.Contains(answered, `"success":true`) {
-		t.Errorf("the good request: status %d, %s, want a success", status, answered)
+	if status, replied := call(t, http.MethodPost, client.BaseURL+"/settle", string(good)); status != http.StatusOK || !strings.Contains(replied, `"success":true`) {
+		t.Errorf("the good request: status %d, %s, want a success", status, replied)
 	}
 }
 
@@ -580,8 +580,8 @@ func TestCancel(t *testing.T) {
 		{"of the right one", body(alice.Address, used, signature), http.StatusOK},
 		{"once more", body(alice.Address, used, signature), http.StatusConflict},
 	} {
-		if status, answered := call(t, http.MethodPost, client.BaseURL+"/cancel", row.body); status != row.status {
-			t.Errorf("a cancellation %s: status %d, %s, want %d", row.name, status, answered, row.status)
+		if status, replied := call(t, http.MethodPost, client.BaseURL+"/cancel", row.body); status != row.status {
+			t.Errorf("a cancellation %s: status %d, %s, want %d", row.name, status, replied, row.status)
 		}
 	}
 	if verdict := settle(t, client, payload, requirements); verdict.Success || verdict.ErrorReason != x402.ReasonNonceAlreadyUsed {

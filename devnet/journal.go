@@ -99,7 +99,7 @@ func (l *Ledger) replay(file *os.File) error {
 		}
 		l.move(r)
 	}
-	// A line without its end was being written when the process died; nobody had an answer for it yet. It must go,
+	// A line without its end was being written when the process died; nobody had a response for it yet. It must go,
 	// or the next line would be glued to it.
 	return file.Truncate(int64(whole))
 }

@@ -206,19 +206,19 @@ func (c chain) call(call message, number evm.BlockNumber) (evm.Bytes, error) {
 		return nil, errors.New("header not found")
 	}
 	address := func() string { return "0x" + hex.EncodeToString([]byte(input[16:36])) }
-	var answer uint64
+	var response uint64
 	switch {
 	case strings.HasPrefix(input, selectorBalanceOf) && len(input) == 36:
-		answer = c.ledger.balanceAt(address(), at)
+		response = c.ledger.balanceAt(address(), at)
 	case strings.HasPrefix(input, selectorAuthorizationState) && len(input) == 68:
 		closed, ok := c.ledger.closed[authorization{address(), "0x" + hex.EncodeToString([]byte(input[36:]))}]
 		if ok && closed <= at {
-			answer = 1
+			response = 1
 		}
 	default:
 		return nil, errors.New("execution reverted")
 	}
-	return wordOf(answer), nil
+	return wordOf(response), nil
 }
 
 // logFilter is what eth_getLogs is asked. Each of the topics is null, one, or several of which one must be there.

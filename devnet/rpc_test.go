@@ -228,7 +228,7 @@ func TestBatchOnChain(t *testing.T) {
 	}
 }
 
-// TestOddCalls: what the dev chain does not have is an error, never a wrong answer.
+// TestOddCalls: what the dev chain does not have is an error, never a wrong reply.
 func TestOddCalls(t *testing.T) {
 	t.Parallel()
 	ledger := openLedger(t, "")
@@ -266,9 +266,9 @@ func TestOddCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var answer bytes.Buffer
-		if _, err := answer.ReadFrom(response.Body); err != nil || !strings.Contains(answer.String(), want) {
-			t.Errorf("%s: %v %s, want %s in it", body, err, answer.String(), want)
+		var reply bytes.Buffer
+		if _, err := reply.ReadFrom(response.Body); err != nil || !strings.Contains(reply.String(), want) {
+			t.Errorf("%s: %v %s, want %s in it", body, err, reply.String(), want)
 		}
 		_ = response.Body.Close()
 	}

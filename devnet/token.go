@@ -12,7 +12,7 @@ import (
 )
 
 func (f *Facilitator) serveSupported(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusOK, x402.SupportedResponse{
+	respond(w, http.StatusOK, x402.SupportedResponse{
 		Kinds: []x402.SupportedKind{
 			{X402Version: x402.Version, Scheme: x402.SchemeExact, Network: NetworkID},
 			{X402Version: x402.VersionV1, Scheme: x402.SchemeExact, Network: token.V1Name},
@@ -30,7 +30,7 @@ func (f *Facilitator) serveAccounts(w http.ResponseWriter, _ *http.Request) {
 	for _, a := range Accounts() {
 		accounts = append(accounts, account{a.Address, a.PrivateKey, f.balance(a.Address)})
 	}
-	answer(w, http.StatusOK, accounts)
+	respond(w, http.StatusOK, accounts)
 }
 
 func (f *Facilitator) serveBalance(w http.ResponseWriter, r *http.Request) {
@@ -39,7 +39,7 @@ func (f *Facilitator) serveBalance(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "an address is 0x and 40 hex digits")
 		return
 	}
-	answer(w, http.StatusOK, struct {
+	respond(w, http.StatusOK, struct {
 		Address string `json:"address"`
 		Balance string `json:"balance"`
 	}{address, f.balance(address)})
@@ -76,7 +76,7 @@ func (f *Facilitator) serveCancel(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		refuse(w, http.StatusInternalServerError, err.Error())
 	default:
-		answer(w, http.StatusOK, struct {
+		respond(w, http.StatusOK, struct {
 			Success     bool   `json:"success"`
 			Transaction string `json:"transaction"`
 		}{true, newTransaction()})

@@ -64,13 +64,13 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 			}
 		}
 		receipt, err := e.step(ctx, call, row)
-		if row == nil && err != nil && !a.begun && a.repeatOnly() == nil && !errors.Is(err, store.ErrPaymentMoved) {
+		if row == nil && err != nil && !a.begun && a.repeatOnly() == nil && !errors.Is(err, store.ErrStalePayment) {
 			// The payment may be in the ledger after all: its own effect can be the reason why the operation rejected this call.
 			if known, lookErr := e.lookUp(ctx, a); lookErr == nil && known != nil {
 				continue
 			}
 		}
-		if !errors.Is(err, store.ErrPaymentMoved) {
+		if !errors.Is(err, store.ErrStalePayment) {
 			return receipt, err
 		}
 		// Another copy of the payment was faster or is still running. Its outcome counts.
@@ -86,7 +86,7 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 	}
 }
 
-// step does what the payment needs. On store.ErrPaymentMoved the caller reads the ledger again.
+// step does what the payment needs. On store.ErrStalePayment the caller reads the ledger again.
 func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
 	a := call.Attempt
 	proven := !a.operation.Secret || a.proven
@@ -117,7 +117,7 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 		}
 		return receipt, err
 	case wait:
-		return nil, store.ErrPaymentMoved
+		return nil, store.ErrStalePayment
 	default: // reject
 		return nil, err
 	}
@@ -252,10 +252,10 @@ func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*R
 	var response []byte
 	var err error
 	switch {
-	case row.Answer != nil && a.operation.Secret && row.Now.Sub(row.UpdatedAt) > store.SecretLifetime:
+	case row.Response != nil && a.operation.Secret && row.Now.Sub(row.UpdatedAt) > store.SecretLifetime:
 		return nil, errGone
-	case row.Answer != nil:
-		if response, err = openResponse(a.request, row.Answer); err != nil {
+	case row.Response != nil:
+		if response, err = openResponse(a.request, row.Response); err != nil {
 			return nil, err
 		}
 	case !a.operation.ReadOnly || row.Now.After(row.ValidBefore):

@@ -182,7 +182,7 @@ func (u *unrecorded) take() []unrecordedOutcome {
 func (e *Engine) recordUnrecorded(ctx context.Context) {
 	for _, outcome := range e.unrecorded.take() {
 		err := e.store.PaymentUnclear(ctx, outcome.row, outcome.what)
-		if err != nil && !errors.Is(err, store.ErrPaymentMoved) && time.Now().Before(outcome.until) {
+		if err != nil && !errors.Is(err, store.ErrStalePayment) && time.Now().Before(outcome.until) {
 			e.unrecorded.add(outcome)
 		}
 	}

@@ -38,7 +38,7 @@ func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, res
 		return nil, e.notSettled(ctx, row, err)
 	}
 	switch err := e.store.PaymentFailed(ctx, row, no.reason); {
-	case errors.Is(err, store.ErrPaymentMoved):
+	case errors.Is(err, store.ErrStalePayment):
 		return nil, err
 	case err != nil:
 		return nil, e.unclear(ctx, row, &unclearSettlement{Unclear: store.Unclear{Reason: no.reason, Sent: true}, cause: err})
@@ -71,7 +71,7 @@ func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) e
 	}
 	if row.State != store.PaymentUndeliverable {
 		err := e.store.PaymentUnclear(context.WithoutCancel(ctx), row, unclear.Unclear)
-		if err != nil && !errors.Is(err, store.ErrPaymentMoved) {
+		if err != nil && !errors.Is(err, store.ErrStalePayment) {
 			cause = errors.Join(cause, err)
 			e.unrecorded.add(unrecordedOutcome{row, unclear.Unclear, time.Now().Add(Lease)})
 		}
@@ -94,13 +94,13 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, tr
 		e.metrics.payment(row, outcomeDelivered)
 		e.payers.settled(row.Payer)
 		return &Receipt{Response: response, Settled: settledAs(row, transaction)}, nil
-	case errors.Is(err, store.ErrPaymentMoved):
+	case errors.Is(err, store.ErrStalePayment):
 		return nil, err
 	case !refused:
 		return nil, e.unclear(ctx, row, unclear)
 	}
 	switch err := e.store.PaymentUndeliverable(ctx, row.ID, transaction, refusal.Code); {
-	case errors.Is(err, store.ErrPaymentMoved): // rejected because another copy was faster
+	case errors.Is(err, store.ErrStalePayment): // rejected because another copy was faster
 		return nil, err
 	case err != nil:
 		unclear.cause = err
@@ -120,7 +120,7 @@ func (e *Engine) makeEffect(ctx context.Context, call *Call, row *store.Payment,
 		delivery := store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}
 		var err error
 		if !a.operation.ReadOnly || len(response) <= maxStoredRead {
-			delivery.Answer, err = sealResponse(a.request, response)
+			delivery.Response, err = sealResponse(a.request, response)
 		}
 		crash("delivering")
 		return delivery, err

@@ -30,22 +30,22 @@ func (c *call) send(ctx context.Context, message store.OutgoingMessage) (*store.
 }
 
 // messageForReader returns the message with its conversation if the caller may read it.
-func (c *call) messageForReader(ctx context.Context, id uuid.UUID) (*store.MessageSeat, error) {
-	seat, err := c.tx.MessageSeat(ctx, id, c.caller.ID)
+func (c *call) messageForReader(ctx context.Context, id uuid.UUID) (*store.MessageView, error) {
+	view, err := c.tx.MessageView(ctx, id, c.caller.ID)
 	if err != nil {
 		return nil, err
 	}
-	return seat, c.mayRead(&seat.Seat)
+	return view, c.mayRead(&view.ConversationView)
 }
 
 // mayRead returns nil if the caller may read the conversation: as a member, as a subscriber, or as the admin of a
 // channel, who need not be a subscriber.
-func (c *call) mayRead(seat *store.Seat) error {
-	channel := seat.Kind == store.KindChannel
+func (c *call) mayRead(view *store.ConversationView) error {
+	channel := view.Kind == store.KindChannel
 	switch {
-	case seat.Status == store.StatusMember, channel && *seat.AdminID == c.caller.ID:
+	case view.Status == store.StatusMember, channel && *view.AdminID == c.caller.ID:
 		return nil
-	case seat.Status == store.StatusBanned:
+	case view.Status == store.StatusBanned:
 		return store.ErrBanned
 	case channel:
 		return store.ErrNotSubscriber
@@ -54,42 +54,42 @@ func (c *call) mayRead(seat *store.Seat) error {
 }
 
 // forReader returns the conversation if the caller may read it.
-func (c *call) forReader(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
-	seat, err := c.forAnyone(ctx, kind, id)
+func (c *call) forReader(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
+	view, err := c.forAnyone(ctx, kind, id)
 	if err != nil {
 		return nil, err
 	}
-	return seat, c.mayRead(seat)
+	return view, c.mayRead(view)
 }
 
 // forAdmin locks the conversation and returns it if the caller is its admin.
-func (c *call) forAdmin(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
-	seat, err := c.lockedForAnyone(ctx, kind, id)
+func (c *call) forAdmin(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
+	view, err := c.lockedForAnyone(ctx, kind, id)
 	if err != nil {
 		return nil, err
 	}
 	if kind == store.KindGroup {
-		if err := c.mayRead(seat); err != nil {
+		if err := c.mayRead(view); err != nil {
 			return nil, err
 		}
 	}
-	if *seat.AdminID != c.caller.ID {
+	if *view.AdminID != c.caller.ID {
 		return nil, store.ErrNotAdmin
 	}
-	return seat, nil
+	return view, nil
 }
 
 // lockedForReader locks the conversation and returns it if the caller may read it.
-func (c *call) lockedForReader(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
-	if err := c.tx.Hold(ctx, id); err != nil {
+func (c *call) lockedForReader(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
+	if err := c.tx.LockConversation(ctx, id); err != nil {
 		return nil, err
 	}
 	return c.forReader(ctx, kind, id)
 }
 
 // lockedForAnyone locks the conversation and returns it to any caller.
-func (c *call) lockedForAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
-	if err := c.tx.Hold(ctx, id); err != nil {
+func (c *call) lockedForAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
+	if err := c.tx.LockConversation(ctx, id); err != nil {
 		return nil, err
 	}
 	return c.forAnyone(ctx, kind, id)
@@ -97,6 +97,6 @@ func (c *call) lockedForAnyone(ctx context.Context, kind string, id uuid.UUID) (
 
 // forAnyone returns the conversation to any caller: channels are public, and an outsider may request access to a group
 // chat.
-func (c *call) forAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.Seat, error) {
-	return c.tx.Seat(ctx, kind, id, c.caller.ID)
+func (c *call) forAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
+	return c.tx.ConversationView(ctx, kind, id, c.caller.ID)
 }

@@ -28,7 +28,7 @@ func newCast(t *testing.T) *cast {
 	return c
 }
 
-func (c *cast) must(who *agent, path, body string) answer {
+func (c *cast) must(who *agent, path, body string) reply {
 	c.w.t.Helper()
 	a := c.w.pay(who.wallet, path, body, "X-API-KEY", who.key)
 	if a.status != http.StatusOK {
@@ -58,7 +58,7 @@ func (c *cast) scene(t *testing.T) *strings.Replacer {
 }
 
 // ask sends the request in a role.
-func (c *cast) ask(role, method, path, body string) answer {
+func (c *cast) ask(role, method, path, body string) reply {
 	c.w.t.Helper()
 	who := map[string]*agent{"admin": c.alice, "member": c.bob, "former": c.carol, "banned": c.dave, "blocked": c.erin, "stranger": c.frank}[role]
 	headers := []string{}
@@ -69,7 +69,7 @@ func (c *cast) ask(role, method, path, body string) answer {
 	if contractRoutes[method+" "+path].Operation.Extensions["x-payment-info"] != nil {
 		headers = append(headers, "PAYMENT-SIGNATURE", c.w.signFor(wallet, method, path))
 	}
-	// Each call comes from an address of its own, so that no limit of an address answers for a rule.
+	// Each call comes from an address of its own, so that no limit of an address replies for a rule.
 	c.calls++
 	return c.w.call(method, path, body, append(headers, "X-Forwarded-For", fmt.Sprintf("10.0.%d.%d", c.calls/256, c.calls%256))...)
 }
@@ -88,7 +88,7 @@ const (
 	mustSucceed = "409 admin_must_transfer"
 )
 
-// TestAccess is the specification's answer to who may do what. A cell is the status, and the code of a refusal.
+// TestAccess is the specification's reply to who may do what. A cell is the status, and the code of a refusal.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	everybody := [7]string{ok, ok, ok, ok, ok, ok, noKey}

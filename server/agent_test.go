@@ -19,19 +19,19 @@ import (
 
 const rotate = "/agent/rotate_key"
 
-// rotated reads the new key out of an answer.
-func (w *world) rotated(a answer) string {
+// rotated reads the new key out of a reply.
+func (w *world) rotated(a reply) string {
 	w.t.Helper()
 	_, key, found := strings.Cut(string(a.body), `"api_key":"`)
 	key, _, _ = strings.Cut(key, `"`)
 	if a.status != http.StatusOK || !found {
-		w.t.Fatalf("a rotation is answered %v, want a new key", a)
+		w.t.Fatalf("a rotation returns %v, want a new key", a)
 	}
 	w.secret(key)
 	return key
 }
 
-// TestRotateKey: the old key stops at once, but for one thing: whoever lost the answer with the new key gets it again
+// TestRotateKey: the old key stops at once, but for one thing: whoever lost the reply with the new key gets it again
 // with the same payment, until the new key is used.
 func TestRotateKey(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestRotateKey(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	old := alice.key
 	payment := w.sign(alice.wallet, rotate, named("rotation-of-the-key-1"))
-	send := func(path, payment, key string) answer {
+	send := func(path, payment, key string) reply {
 		return w.call(http.MethodPost, path, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment)
 	}
 	first := send(rotate, payment, old)
@@ -49,7 +49,7 @@ func TestRotateKey(t *testing.T) {
 	}
 
 	revenue, settles := w.revenue(), w.settles.Load()
-	unauthorized := func(when string, a answer) {
+	unauthorized := func(when string, a reply) {
 		t.Helper()
 		if a.status != http.StatusUnauthorized || a.Code != string(client.ErrorCodeInvalidAPIKey) || a.Charged || a.header.Get(x402.HeaderPaymentResponse) != "" {
 			t.Errorf("%s: %v, want 401 invalid_api_key", when, a)
@@ -57,7 +57,7 @@ func TestRotateKey(t *testing.T) {
 	}
 	unauthorized("the old key on another operation", w.pay(alice.wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", old))
 	if again := w.pay(alice.wallet, rotate, `{}`, "X-API-KEY", old); again.status != http.StatusOK || !bytes.Equal(again.body, first.body) {
-		t.Errorf("the old key with another payment by the same wallet: %v, want the answer of the first: %v", again, first)
+		t.Errorf("the old key with another payment by the same wallet: %v, want the reply of the first: %v", again, first)
 	}
 	unauthorized("the old key with a payment by another wallet", w.pay(bob.wallet, rotate, `{}`, "X-API-KEY", old))
 	unauthorized("the old key with a payment of another operation", send(rotate, w.sign(alice.wallet, "/agent/profile"), old))
@@ -68,7 +68,7 @@ func TestRotateKey(t *testing.T) {
 	}
 	for range 2 {
 		if again := send(rotate, payment, old); again.status != http.StatusOK || !bytes.Equal(again.body, first.body) {
-			t.Errorf("the same payment with the old key: %v, want the answer it had: %v", again, first)
+			t.Errorf("the same payment with the old key: %v, want the reply it had: %v", again, first)
 		}
 	}
 	if w.revenue() != revenue || w.settles.Load() != settles {
@@ -90,7 +90,7 @@ func TestRotateKey(t *testing.T) {
 	unauthorized("the key before the last", w.pay(alice.wallet, rotate, `{}`, "X-API-KEY", old))
 }
 
-// TestCopiesOfARotation: copies of one payment all get its answer, also one that was let in with the key that another
+// TestCopiesOfARotation: copies of one payment all get its reply, also one that was let in with the key that another
 // copy has replaced meanwhile; and what the agent does beside it goes through or is refused, without a deadlock.
 func TestCopiesOfARotation(t *testing.T) {
 	t.Parallel()
@@ -98,11 +98,11 @@ func TestCopiesOfARotation(t *testing.T) {
 	alice := w.agent("alice")
 	for round := range 20 {
 		payment, key := w.sign(alice.wallet, rotate, named(fmt.Sprintf("rotation-number-%d-of-alice", round))), alice.key
-		answers := make([]answer, 8)
+		replies := make([]reply, 8)
 		var group sync.WaitGroup
-		for i := range answers {
+		for i := range replies {
 			group.Go(func() {
-				answers[i], _ = w.try(http.MethodPost, rotate, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment)
+				replies[i], _ = w.try(http.MethodPost, rotate, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment)
 			})
 			beside := w.signFor(alice.wallet, http.MethodGet, "/agent/me")
 			group.Go(func() {
@@ -113,10 +113,10 @@ func TestCopiesOfARotation(t *testing.T) {
 			})
 		}
 		group.Wait()
-		alice.key = w.rotated(answers[0])
-		for _, a := range answers {
-			if a.status != http.StatusOK || !bytes.Equal(a.body, answers[0].body) {
-				t.Fatalf("round %d: a copy got %v, another %v", round, a, answers[0])
+		alice.key = w.rotated(replies[0])
+		for _, a := range replies {
+			if a.status != http.StatusOK || !bytes.Equal(a.body, replies[0].body) {
+				t.Fatalf("round %d: a copy got %v, another %v", round, a, replies[0])
 			}
 		}
 	}
@@ -143,17 +143,17 @@ func TestRotationsThatRace(t *testing.T) {
 		}
 		return false
 	})
-	answers := make([]answer, len(payments))
+	replies := make([]reply, len(payments))
 	var group sync.WaitGroup
-	for i := range answers {
+	for i := range replies {
 		group.Go(func() {
-			answers[i], _ = w.try(http.MethodPost, rotate, `{}`, "X-API-KEY", old, x402.HeaderPaymentSignature, payments[i])
+			replies[i], _ = w.try(http.MethodPost, rotate, `{}`, "X-API-KEY", old, x402.HeaderPaymentSignature, payments[i])
 		})
 	}
 	group.Wait()
 	mend()
 	var late []string
-	for i, a := range answers {
+	for i, a := range replies {
 		if a.status == http.StatusOK {
 			alice.key = w.rotated(a)
 			continue
@@ -195,7 +195,7 @@ func (w *world) another(agents ...*agent) *world {
 }
 
 // me asks for the account of a key.
-func (w *world) me(a *agent, key string) answer {
+func (w *world) me(a *agent, key string) reply {
 	w.t.Helper()
 	return w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, w.signFor(a.wallet, http.MethodGet, "/agent/me"))
 }

@@ -22,7 +22,7 @@ func TestFacilitatorAway(t *testing.T) {
 		}
 		return true
 	})
-	send := func(content string) answer {
+	send := func(content string) reply {
 		return w.pay(alice.wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.key)
 	}
 	for i := range 7 {

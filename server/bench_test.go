@@ -11,16 +11,16 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// These measure the server's own way, without a network: a recorder takes the answer. `make allocs` compares what they
+// These measure the server's own way, without a network: a recorder takes the reply. `make allocs` compares what they
 // allocate with bench/allocs.txt.
 
-// benchWorld is a server with two agents. Its facilitator answers at once, over HTTP.
+// benchWorld is a server with two agents. Its facilitator replies at once, over HTTP.
 func benchWorld(b *testing.B) (w *world, alice, bob *agent) {
 	w = newWorld(b, withoutLimits)
 	return w, w.agent("alice"), w.agent("bob")
 }
 
-// serve lets the handler answer one request.
+// serve lets the handler reply one request.
 func (w *world) serve(b *testing.B, path, body string, want int, headers ...string) {
 	b.Helper()
 	request := httptest.NewRequestWithContext(b.Context(), http.MethodPost, path, strings.NewReader(body))
@@ -31,7 +31,7 @@ func (w *world) serve(b *testing.B, path, body string, want int, headers ...stri
 	recorder := httptest.NewRecorder()
 	w.server.Handler().ServeHTTP(recorder, request)
 	if recorder.Code != want {
-		b.Fatalf("%s answers %d %s, want %d", path, recorder.Code, recorder.Body, want)
+		b.Fatalf("%s replies %d %s, want %d", path, recorder.Code, recorder.Body, want)
 	}
 }
 
@@ -109,7 +109,7 @@ func BenchmarkPaidMessages(b *testing.B) {
 	benchPaid(b, w, bob, "/chat/private/messages", fmt.Sprintf(`{"chat_id":%q}`, chat))
 }
 
-// BenchmarkRepetition sends the same payment again: the answer comes out of the ledger.
+// BenchmarkRepetition sends the same payment again: the reply comes out of the ledger.
 func BenchmarkRepetition(b *testing.B) {
 	w, alice, bob := benchWorld(b)
 	const path = "/agent/profile"

@@ -25,7 +25,7 @@ const noChannel = "channel_01k70taybbefyb5rymrpvaf640" // unknown, well formed
 type fields map[string]any
 
 // ask posts a request with a new payment; body may hold agents, who stand for their ids.
-func (a *agent) ask(path string, body fields) answer {
+func (a *agent) ask(path string, body fields) reply {
 	a.w.t.Helper()
 	return a.w.pay(a.wallet, path, body.json(a.w.t), "X-API-KEY", a.key)
 }
@@ -462,9 +462,9 @@ type channelCall struct {
 
 // race sends requests at once, and lets no settlement end before all have begun: each was rehearsed, and allowed, before
 // any of them has its effect.
-func (w *world) race(calls ...channelCall) []answer {
+func (w *world) race(calls ...channelCall) []reply {
 	w.t.Helper()
-	bodies, payments, answers := make([]string, len(calls)), make([]string, len(calls)), make([]answer, len(calls))
+	bodies, payments, replies := make([]string, len(calls)), make([]string, len(calls)), make([]reply, len(calls))
 	for i, call := range calls {
 		bodies[i], payments[i] = call.body.json(w.t), w.sign(call.caller.wallet, call.path)
 	}
@@ -488,14 +488,14 @@ func (w *world) race(calls ...channelCall) []answer {
 	for i, call := range calls {
 		group.Go(func() {
 			var err error
-			answers[i], err = w.try(http.MethodPost, call.path, bodies[i], "X-API-KEY", call.caller.key, x402.HeaderPaymentSignature, payments[i])
+			replies[i], err = w.try(http.MethodPost, call.path, bodies[i], "X-API-KEY", call.caller.key, x402.HeaderPaymentSignature, payments[i])
 			if err != nil {
 				w.t.Errorf("%s posts to %s: %v", call.caller.name, call.path, err)
 			}
 		})
 	}
 	group.Wait()
-	return answers
+	return replies
 }
 
 func TestBanAgainstSubscribe(t *testing.T) {
@@ -504,15 +504,15 @@ func TestBanAgainstSubscribe(t *testing.T) {
 	admin, eager := w.agent("admin"), w.agent("eager")
 	for round := range 6 {
 		channel := admin.channel(fmt.Sprint("round ", round))
-		answers := w.race(
+		replies := w.race(
 			channelCall{admin, "/channel/edit", fields{"channel_id": channel, "ban_agent_ids": []*agent{eager}}},
 			channelCall{eager, "/channel/subscribe", fields{"channel_id": channel}},
 		)
-		if answers[0].status != 200 || (answers[1].status != 200 && (answers[1].Code != "banned" || !answers[1].Charged)) {
-			t.Errorf("the ban is answered %v, the subscription %v; want 200, and 200 or a charged 403 banned", answers[0], answers[1])
+		if replies[0].status != 200 || (replies[1].status != 200 && (replies[1].Code != "banned" || !replies[1].Charged)) {
+			t.Errorf("the ban returns %v, the subscription %v; want 200, and 200 or a charged 403 banned", replies[0], replies[1])
 		}
 		if a := eager.ask("/channel/messages", fields{"channel_id": channel}); a.Code != "banned" {
-			t.Errorf("whoever came first, the ban holds; reading is answered %v", a)
+			t.Errorf("whoever came first, the ban holds; reading returns %v", a)
 		}
 	}
 	if n := w.count("SELECT count(*) FROM memberships WHERE status = 'member'"); n != 0 {
@@ -528,15 +528,15 @@ func TestTransferAgainstBan(t *testing.T) {
 	for round := range 6 {
 		channel := alice.channel(fmt.Sprint("round ", round))
 		bob.must("/channel/subscribe", fields{"channel_id": channel})
-		answers := w.race(
+		replies := w.race(
 			channelCall{alice, "/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": bob, "message": "yours"}},
 			channelCall{alice, "/channel/edit", fields{"channel_id": channel, "ban_agent_ids": []*agent{bob}}},
 			channelCall{bob, "/channel/unsubscribe", fields{"channel_id": channel}},
 		)
-		transferred := answers[0].status == 200 && answers[1].Code == "not_admin"
-		banned := answers[0].Code == "banned" && answers[1].status == 200
-		if transferred == banned || answers[2].status != 200 {
-			t.Errorf("transfer, ban and unsubscription are answered %v, %v and %v; want one of the first two, and the last", answers[0], answers[1], answers[2])
+		transferred := replies[0].status == 200 && replies[1].Code == "not_admin"
+		banned := replies[0].Code == "banned" && replies[1].status == 200
+		if transferred == banned || replies[2].status != 200 {
+			t.Errorf("transfer, ban and unsubscription return %v, %v and %v; want one of the first two, and the last", replies[0], replies[1], replies[2])
 		}
 	}
 	if n := w.count("SELECT count(*) FROM conversations c JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = c.admin_id WHERE m.status = 'banned'"); n != 0 {
@@ -561,8 +561,8 @@ func TestDeleteAgainstSends(t *testing.T) {
 			calls = append(calls, channelCall{admin, "/channel/send", fields{"channel_id": channel, "content": fmt.Sprint("last words ", i)}})
 		}
 		var sent int64
-		answers := w.race(calls...)
-		for i, a := range answers {
+		replies := w.race(calls...)
+		for i, a := range replies {
 			switch {
 			case a.status == 200:
 				if calls[i].path == "/channel/send" {
@@ -570,11 +570,11 @@ func TestDeleteAgainstSends(t *testing.T) {
 				}
 			case (a.Code == "deleted" || a.Code == "not_admin") && a.Charged:
 			default:
-				t.Errorf("%s in the race is answered %v, want 200 or a charged 410 or 403", calls[i].path, a)
+				t.Errorf("%s in the race returns %v, want 200 or a charged 410 or 403", calls[i].path, a)
 			}
 		}
-		if deleted, transferred := answers[0].status == 200, answers[2].status == 200; deleted == transferred {
-			t.Errorf("deleting is answered %v and transferring %v, want one of them", answers[0], answers[2])
+		if deleted, transferred := replies[0].status == 200, replies[2].status == 200; deleted == transferred {
+			t.Errorf("deleting returns %v and transferring %v, want one of them", replies[0], replies[2])
 		}
 		if n := w.count(fmt.Sprintf(`SELECT last_number FROM conversations WHERE name = 'round %d'`, round)); n != sent {
 			t.Errorf("%d sends succeeded, the channel counts %d messages", sent, n)

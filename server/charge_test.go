@@ -90,7 +90,7 @@ func TestOnlyA200IsCharged(t *testing.T) {
 	}
 }
 
-// count runs a query with one number as its answer.
+// count runs a query with one number as its reply.
 func (w *world) count(query string) (n int64) {
 	w.t.Helper()
 	w.query(func(c *pgx.Conn) error { return c.QueryRow(context.Background(), query).Scan(&n) })
@@ -121,18 +121,18 @@ func TestOnePaymentSentFiftyTimes(t *testing.T) {
 	revenue := w.revenue()
 	payment := w.sign(alice.wallet, "/chat/private/send")
 	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"once"}`
-	answers := make([]answer, 50)
+	replies := make([]reply, 50)
 	var group sync.WaitGroup
-	for i := range answers {
+	for i := range replies {
 		group.Go(func() {
-			answers[i], _ = w.try(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+			replies[i], _ = w.try(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 		})
 	}
 	group.Wait()
-	for _, a := range answers {
-		// The first answer's spelling, whoever is asked.
-		if a.status != http.StatusOK || string(a.body) != string(answers[0].body) || a.header.Get(x402.HeaderPaymentResponse) != answers[0].header.Get(x402.HeaderPaymentResponse) {
-			t.Errorf("a copy is answered %v, want %v", a, answers[0])
+	for _, a := range replies {
+		// The first reply's spelling, whoever is asked.
+		if a.status != http.StatusOK || string(a.body) != string(replies[0].body) || a.header.Get(x402.HeaderPaymentResponse) != replies[0].header.Get(x402.HeaderPaymentResponse) {
+			t.Errorf("a copy returns %v, want %v", a, replies[0])
 		}
 	}
 	if messages, charged := w.count("SELECT count(*) FROM messages"), w.revenue()-revenue; messages != 1 || charged != 5000 {
@@ -142,8 +142,8 @@ func TestOnePaymentSentFiftyTimes(t *testing.T) {
 		t.Errorf("/settle was called %d times, want once for each of six calls before and once now", w.settles.Load())
 	}
 	reordered := `{"content":"once",  "recipient_agent_id":` + quote(bob.id) + `}`
-	if a := w.call(http.MethodPost, "/chat/private/send", reordered, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment); string(a.body) != string(answers[0].body) {
-		t.Errorf("the same request in another spelling is answered %v, want the stored answer", a)
+	if a := w.call(http.MethodPost, "/chat/private/send", reordered, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment); string(a.body) != string(replies[0].body) {
+		t.Errorf("the same request in another spelling returns %v, want the stored reply", a)
 	}
 }
 
@@ -154,18 +154,18 @@ func TestOnePaymentForTwoRequests(t *testing.T) {
 	revenue := w.revenue()
 	payment := w.sign(alice.wallet, "/chat/private/send")
 	bodies := []string{`{"recipient_agent_id":` + quote(bob.id) + `,"content":"this"}`, `{"recipient_agent_id":` + quote(bob.id) + `,"content":"that"}`}
-	var answers [2]answer
+	var replies [2]reply
 	var group sync.WaitGroup
-	for i := range answers {
+	for i := range replies {
 		group.Go(func() {
-			answers[i], _ = w.try(http.MethodPost, "/chat/private/send", bodies[i], "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+			replies[i], _ = w.try(http.MethodPost, "/chat/private/send", bodies[i], "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 		})
 	}
 	group.Wait()
-	if answers[0].status+answers[1].status != 200+409 || answers[0].Code+answers[1].Code != "payment_reused" {
-		t.Errorf("the two are answered %v and %v, want a 200 and a 409 payment_reused", answers[0], answers[1])
+	if replies[0].status+replies[1].status != 200+409 || replies[0].Code+replies[1].Code != "payment_reused" {
+		t.Errorf("the two return %v and %v, want a 200 and a 409 payment_reused", replies[0], replies[1])
 	}
-	for name, a := range map[string]answer{
+	for name, a := range map[string]reply{
 		"for another operation of the same price": w.call(http.MethodPost, "/search/agents", `{"query":"x"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment),
 		"by another agent":                        w.call(http.MethodPost, "/chat/private/send", bodies[0], "X-API-KEY", bob.key, x402.HeaderPaymentSignature, payment),
 	} {
@@ -218,7 +218,7 @@ func TestBadPayments(t *testing.T) {
 			t.Errorf("%s: %v, want %d %s", test.name, a, test.status, test.code)
 		}
 		if _, err := x402.DecodePaymentRequired(a.header.Get(x402.HeaderPaymentRequired)); err != nil {
-			t.Errorf("%s: the answer does not say how to pay: %v", test.name, err)
+			t.Errorf("%s: the reply does not say how to pay: %v", test.name, err)
 		}
 		if asked := w.settles.Load() > before; asked != test.asked {
 			t.Errorf("%s: the facilitator was asked: %v, want %v", test.name, asked, test.asked)

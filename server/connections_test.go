@@ -52,7 +52,7 @@ func (w *world) dial(address, text string) net.Conn {
 	return conn
 }
 
-// told reads the answer of a connection, or says how it ended.
+// told reads the reply of a connection, or says how it ended.
 func told(conn net.Conn, patience time.Duration) (status int, text string) {
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)

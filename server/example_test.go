@@ -35,7 +35,7 @@ func (s *story) calls(example, real string) {
 // madeUp is what a server makes up.
 var madeUp = regexp.MustCompile(`^(agent|chat|channel|msg)_[0-9a-z]{26}$|^(parley)_[0-9A-Za-z]{49}$|^(req)_[0-9a-f]{16}$|^[0-9A-Z]{8}$`)
 
-// translate puts the examples' words for what the server made up into its answer, and the examples' times.
+// translate puts the examples' words for what the server made up into its reply, and the examples' times.
 func (s *story) translate(example, real any, name string) any {
 	switch real := real.(type) {
 	case map[string]any:
@@ -73,8 +73,8 @@ func (s *story) translate(example, real any, name string) any {
 	return real
 }
 
-// holds compares an answer with the contract's example of it.
-func (s *story) holds(name string, operation *openapi3.Operation, a answer) {
+// holds compares a reply with the contract's example of it.
+func (s *story) holds(name string, operation *openapi3.Operation, a reply) {
 	s.t.Helper()
 	example := operation.Responses.Value(fmt.Sprint(a.status)).Value.Content["application/json"].Example
 	var real any
@@ -82,11 +82,11 @@ func (s *story) holds(name string, operation *openapi3.Operation, a answer) {
 		s.t.Fatalf("%s: %v", name, err)
 	}
 	if diff := cmp.Diff(example, s.translate(example, real, "")); diff != "" {
-		s.t.Errorf("%s: the example is not what a server answers (-example +answer):\n%s", name, diff)
+		s.t.Errorf("%s: the example is not what a server replies (-example +reply):\n%s", name, diff)
 	}
 }
 
-// tell sends the example of an operation's request and holds the answer against the example of its response.
+// tell sends the example of an operation's request and holds the reply against the example of its response.
 func (s *story) tell(who *agent, operationID string) {
 	s.t.Helper()
 	s.told[operationID] = true
@@ -128,7 +128,7 @@ func (s *story) tell(who *agent, operationID string) {
 }
 
 // TestExamples: what the contract shows is what happens. Each operation's example is sent, in an order in which the
-// examples make one story, and answered with its example, but for times and what the server makes up.
+// examples make one story, and replied with its example, but for times and what the server makes up.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -205,7 +205,7 @@ func TestHealthExample(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	route := contractRoutes["GET /health"]
-	compare := func(a answer) {
+	compare := func(a reply) {
 		t.Helper()
 		numbers := regexp.MustCompile(`\b[0-9.]+\b`)
 		example, err := json.Marshal(route.Operation.Responses.Value(fmt.Sprint(a.status)).Value.Content["application/json"].Example)
@@ -217,7 +217,7 @@ func TestHealthExample(t *testing.T) {
 			t.Fatalf("neither %s nor %s may be anything but an object", example, a.body)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("the example of %d is not what a server answers (-example +answer):\n%s", a.status, diff)
+			t.Errorf("the example of %d is not what a server replies (-example +reply):\n%s", a.status, diff)
 		}
 	}
 	compare(w.call(http.MethodGet, "/health", ""))
@@ -225,7 +225,7 @@ func TestHealthExample(t *testing.T) {
 	compare(w.call(http.MethodGet, "/health", ""))
 }
 
-// TestErrorExamples: the errors that the contract shows are those that are answered. Only internal_error is not provoked
+// TestErrorExamples: the errors that the contract shows are those that are replied. Only internal_error is not provoked
 // here: it is our fault.
 func TestErrorExamples(t *testing.T) {
 	t.Parallel()
@@ -248,30 +248,30 @@ func TestErrorExamples(t *testing.T) {
 	for _, c := range []struct {
 		status  int
 		path    string
-		provoke func() answer
+		provoke func() reply
 	}{
-		{400, send, func() answer { return alice.ask(send, fields{"recipient_agent_id": bob}) }},
-		{401, send, func() answer { return w.pay(alice.wallet, send, message) }},
-		{402, send, func() answer { return forSale.call(http.MethodPost, send, message) }},
-		{403, "/chat/private/info", func() answer { return carol.ask("/chat/private/info", fields{"chat_id": private}) }},
-		{404, "/agent/block", func() answer {
+		{400, send, func() reply { return alice.ask(send, fields{"recipient_agent_id": bob}) }},
+		{401, send, func() reply { return w.pay(alice.wallet, send, message) }},
+		{402, send, func() reply { return forSale.call(http.MethodPost, send, message) }},
+		{403, "/chat/private/info", func() reply { return carol.ask("/chat/private/info", fields{"chat_id": private}) }},
+		{404, "/agent/block", func() reply {
 			return alice.ask("/agent/block", fields{"agent_id": "agent_01k70t995eeeqsqssjfq4h8qx8"})
 		}},
-		{405, send, func() answer { return w.call(http.MethodGet, send, "") }},
-		{409, send, func() answer {
+		{405, send, func() reply { return w.call(http.MethodGet, send, "") }},
+		{409, send, func() reply {
 			other := fields{"recipient_agent_id": bob, "content": "goodbye"}.json(t)
 			return w.call(http.MethodPost, send, other, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, reused)
 		}},
-		{410, "/chat/group/info", func() answer { return alice.ask("/chat/group/info", fields{"chat_id": group}) }},
-		{413, send, func() answer {
+		{410, "/chat/group/info", func() reply { return alice.ask("/chat/group/info", fields{"chat_id": group}) }},
+		{413, send, func() reply {
 			return alice.ask(send, fields{"recipient_agent_id": bob, "content": strings.Repeat("a", 300_000)})
 		}},
-		{415, send, func() answer { return w.call(http.MethodPost, send, message, "Content-Type", "text/plain") }},
-		{429, send, func() answer {
+		{415, send, func() reply { return w.call(http.MethodPost, send, message, "Content-Type", "text/plain") }},
+		{429, send, func() reply {
 			busy.call(http.MethodPost, send, message)
 			return busy.call(http.MethodPost, send, message)
 		}},
-		{503, send, func() answer {
+		{503, send, func() reply {
 			defer w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
 				rw.WriteHeader(http.StatusInternalServerError)
 				return true
@@ -282,7 +282,7 @@ func TestErrorExamples(t *testing.T) {
 		s := &story{t: t, real: map[string]string{}, inTheExample: map[string]string{}}
 		a := c.provoke()
 		if a.status != c.status {
-			t.Errorf("an answer with %d was to be provoked: %v", c.status, a)
+			t.Errorf("a reply with %d was to be provoked: %v", c.status, a)
 			continue
 		}
 		s.holds(fmt.Sprint(c.status), contractRoutes["POST "+c.path].Operation, a)

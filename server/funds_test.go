@@ -31,7 +31,7 @@ func TestEmptyWalletsGetNoWork(t *testing.T) {
 	rows, registrations := w.count(`SELECT count(*) FROM payments`), w.count(`SELECT count(*) FROM registrations`)
 	for range 5 {
 		empty := w.wallet(0)
-		for _, a := range []answer{
+		for _, a := range []reply{
 			w.pay(empty, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"for nothing"}`, "X-API-KEY", alice.key),
 			// The rules would refuse this with 409: whoever cannot pay does not learn it.
 			w.pay(empty, "/register/request_account", `{"requested_username":"alice"}`),
@@ -73,7 +73,7 @@ func TestFailedPaymentsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestFacilitatorQuota: a facilitator that answers 429 has not settled: the caller comes again, nothing is left open, and the
+// TestFacilitatorQuota: a facilitator that replies 429 has not settled: the caller comes again, nothing is left open, and the
 // facilitator is left alone for as long as it wants.
 func TestFacilitatorQuota(t *testing.T) {
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestFacilitatorQuota(t *testing.T) {
 		return true
 	})
 	payment := w.sign(alice.wallet, "/chat/private/send")
-	send := func() answer {
+	send := func() reply {
 		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"a little later"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 	}
 	for range 5 {
@@ -127,7 +127,7 @@ func TestAuthorizationReadFromTheChain(t *testing.T) {
 		}
 		return payment
 	}
-	send := func(payment, content string) answer {
+	send := func(payment, content string) reply {
 		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 	}
 	revenue := w.revenue()
@@ -177,11 +177,11 @@ func TestClocks(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	payment := w.sign(alice.wallet, "/chat/private/send")
 	mend := w.breakFacilitator(w.settleAndThen(hangUp))
-	send := func() answer {
+	send := func() reply {
 		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"once"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 	}
 	if a := send(); a.status != http.StatusServiceUnavailable {
-		t.Fatalf("the settlement's answer lost: %v, want 503", a)
+		t.Fatalf("the settlement's reply lost: %v, want 503", a)
 	}
 	mend()
 	w.exec(`UPDATE payments SET state = 'settling', owner = 1, lease_until = now() + interval '3 seconds' WHERE state = 'unknown'`)
@@ -214,7 +214,7 @@ func TestLongReadsAreReadAgain(t *testing.T) {
 	w.exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
 		SELECT c.id, a.id, 'member', 0, 0, now() FROM conversations c, agents a WHERE c.kind = 'group' AND a.username LIKE 'filler%'`)
 	payment := w.sign(alice.wallet, "/chat/group/info")
-	info := func() answer {
+	info := func() reply {
 		return w.call(http.MethodPost, "/chat/group/info", `{"chat_id":`+quote(group)+`}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 	}
 	revenue := w.revenue()
@@ -222,7 +222,7 @@ func TestLongReadsAreReadAgain(t *testing.T) {
 	if first.status != http.StatusOK || len(first.body) < 64<<10 {
 		t.Fatalf("the group's information has %d bytes, want more than is stored: %.300v", len(first.body), first)
 	}
-	if n := w.count(`SELECT count(*) FROM payments WHERE octet_length(answer) > 10000`); n != 0 {
+	if n := w.count(`SELECT count(*) FROM payments WHERE octet_length(reply) > 10000`); n != 0 {
 		t.Error("the ledger keeps a response of more than 64 KiB")
 	}
 	if again := info(); again.status != http.StatusOK || len(again.body) != len(first.body) {

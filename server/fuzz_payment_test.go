@@ -55,7 +55,7 @@ func encoded(t testing.TB, payload *x402.PaymentPayload) string {
 }
 
 // FuzzHeaders puts anything among the headers of a paid request, as bytes on the connection. Whatever comes, the request is
-// answered once, without a 500, and charged only with a 200.
+// replied once, without a 500, and charged only with a 200.
 func FuzzHeaders(f *testing.F) {
 	for _, lines := range []string{
 		"", "X-API-KEY: x", "PAYMENT-SIGNATURE: x", "X-PAYMENT: x", "Content-Length: 0", "Content-Length: 5\r\nContent-Length: 6",

@@ -44,7 +44,7 @@ const (
 
 // FuzzRegistration lets two parties request, create, rotate, replay each other's payments and ask for their own responses
 // again, in any order. A secret reaches only the wallet that paid for it and never by what the chain shows; nothing is
-// answered 500; what is charged is the price, for what is new.
+// replied 500; what is charged is the price, for what is new.
 func FuzzRegistration(f *testing.F) {
 	for _, steps := range []string{"\x00", "\x00\x01", "\x00\x01\x04", "\x00\x0a\x03", "\x00\x01\x1a\x2a\x03\x13", "\x00\x05\x01\x15\x04\x25", "\x07\x06\x01\x16", "\x07\x06\x0e\x06", "\x00\x08\x18\x01\x09",
 		"\x00\x21\x21\x21\x21\x21\x21\x01", "\x00\x29\x29\x29\x29\x29\x29\x01", "\x00\x01\x04\x2a\x3a\x25\x35", "\x00\x01\x0a\x0b\x1a\x1b\x05\x15\x06\x16", "\x00\x00\x13\x12"} {
@@ -202,7 +202,7 @@ func (r *registration) settleWith(s *step) {
 	r.secret(s.secret)
 }
 
-func secretIn(a answer) string {
+func secretIn(a reply) string {
 	var body struct {
 		TAN    string
 		APIKey string `json:"api_key"`
@@ -212,7 +212,7 @@ func secretIn(a answer) string {
 }
 
 // send sends a request from a party's address.
-func (r *registration) send(who *party, path, body, key string, headers ...string) answer {
+func (r *registration) send(who *party, path, body, key string, headers ...string) reply {
 	r.t.Helper()
 	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.url+path, bytes.NewReader([]byte(body)))
 	if err != nil {
@@ -234,7 +234,7 @@ func (r *registration) send(who *party, path, body, key string, headers ...strin
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	a := answer{status: response.StatusCode, header: response.Header, body: raw}
+	a := reply{status: response.StatusCode, header: response.Header, body: raw}
 	if a.status != http.StatusOK {
 		_ = json.Unmarshal(raw, &a.problem)
 	}

@@ -21,7 +21,7 @@ import (
 
 // FuzzOperations sends generated and broken requests to every operation, with and without payments and keys. Whatever
 // comes, there is no 5xx, no status that the contract does not declare, no body that breaks its schema (the world's
-// transport looks at every answer), and no charge without a 200. `go test` runs the seeds; `go test -fuzz` goes on.
+// transport looks at every reply), and no charge without a 200. `go test` runs the seeds; `go test -fuzz` goes on.
 func FuzzOperations(f *testing.F) {
 	for seed := range uint64(fuzzSeeds) {
 		f.Add(seed, []byte{byte(seed), byte(seed >> 3), 7})
@@ -59,7 +59,7 @@ func newFuzzStage(w *world) *fuzzStage {
 	return s
 }
 
-// learn keeps an id that an answer gave, for later requests.
+// learn keeps an id that a reply gave, for later requests.
 func (s *fuzzStage) learn(field, id string) {
 	kinds := map[string]string{"agent_id": "id of an agent", "chat_id": "id of a chat", "channel_id": "id of a channel", "message_id": "id of a message"}
 	if kind := kinds[field]; kind != "" && id != "" {
@@ -132,13 +132,13 @@ func (s *fuzzStage) play(t *testing.T, r *rand.Rand, names []string, noise []byt
 	case a.status != http.StatusOK && charged != 0 && !a.Charged:
 		t.Errorf("%s %s: %v, and %d was charged", name, body, a, charged)
 	}
-	var answered map[string]any
-	if a.status == http.StatusOK && json.Unmarshal(a.body, &answered) == nil {
+	var replied map[string]any
+	if a.status == http.StatusOK && json.Unmarshal(a.body, &replied) == nil {
 		for _, field := range []string{"chat_id", "channel_id", "message_id"} {
-			id, _ := answered[field].(string)
+			id, _ := replied[field].(string)
 			s.learn(field, id)
 		}
-		if key, _ := answered["api_key"].(string); key != "" && name == "POST /agent/rotate_key" && !repeated {
+		if key, _ := replied["api_key"].(string); key != "" && name == "POST /agent/rotate_key" && !repeated {
 			who.key = key
 		}
 	}

@@ -216,7 +216,7 @@ func (c *call) TransferGroupChat(ctx context.Context, req gen.TransferGroupChatR
 }
 
 // transferGroup makes another member the admin, and sends it the note if there is one.
-func (c *call) transferGroup(ctx context.Context, group *store.Seat, successor uuid.UUID, note *gen.Note) error {
+func (c *call) transferGroup(ctx context.Context, group *store.ConversationView, successor uuid.UUID, note *gen.Note) error {
 	if err := c.tx.TransferGroupChat(ctx, group.ID, successor); err != nil || note == nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func groupBody(chat string, pairs ...any) string {
 }
 
 // groupCall calls an operation of /chat/group with a new payment.
-func (a *agent) groupCall(operation, chat string, pairs ...any) answer {
+func (a *agent) groupCall(operation, chat string, pairs ...any) reply {
 	a.w.t.Helper()
 	return a.w.pay(a.wallet, "/chat/group/"+operation, groupBody(chat, pairs...), "X-API-KEY", a.key)
 }
@@ -120,7 +120,7 @@ func idsOfAgents(agents []*agent) []string {
 	return ids
 }
 
-// scanRow runs a query that answers one row.
+// scanRow runs a query that replies one row.
 func (w *world) scanRow(query string, values ...any) {
 	w.t.Helper()
 	w.query(func(c *pgx.Conn) error { return c.QueryRow(w.t.Context(), query).Scan(values...) })
@@ -466,7 +466,7 @@ func TestGroupPins(t *testing.T) {
 	for number := range 7 {
 		messages = append(messages, bob.tells(chat, fmt.Sprintf("message number %d", number)))
 	}
-	pin := func(number int) answer { return alice.groupCall("pin", chat, "message_id", messages[number]) }
+	pin := func(number int) reply { return alice.groupCall("pin", chat, "message_id", messages[number]) }
 	expect := func(when string, numbers ...int) {
 		t.Helper()
 		want := make([]string, len(numbers))
@@ -577,32 +577,32 @@ type groupRacer struct {
 	body      string
 }
 
-// raceOver sends calls at once, each paid for before, and returns their answers.
-func (w *world) raceOver(racers ...groupRacer) []answer {
+// raceOver sends calls at once, each paid for before, and returns their replies.
+func (w *world) raceOver(racers ...groupRacer) []reply {
 	w.t.Helper()
 	payments := make([]string, len(racers))
 	for i, racer := range racers {
 		payments[i] = w.sign(racer.who.wallet, "/chat/group/"+racer.operation)
 	}
-	answers := make([]answer, len(racers))
+	replies := make([]reply, len(racers))
 	var running sync.WaitGroup
 	for i, racer := range racers {
 		running.Go(func() {
 			var err error
-			answers[i], err = w.try(http.MethodPost, "/chat/group/"+racer.operation, racer.body, "X-API-KEY", racer.who.key, x402.HeaderPaymentSignature, payments[i])
+			replies[i], err = w.try(http.MethodPost, "/chat/group/"+racer.operation, racer.body, "X-API-KEY", racer.who.key, x402.HeaderPaymentSignature, payments[i])
 			if err != nil {
 				w.t.Errorf("%s of %s: %v", racer.operation, racer.who.name, err)
 			}
 		})
 	}
 	running.Wait()
-	return answers
+	return replies
 }
 
-// codesOf counts the answers by their code; those of a 200 have none.
-func codesOf(answers []answer) map[string]int {
+// codesOf counts the replies by their code; those of a 200 have none.
+func codesOf(replies []reply) map[string]int {
 	counts := map[string]int{}
-	for _, a := range answers {
+	for _, a := range replies {
 		counts[a.Code]++
 	}
 	return counts
@@ -641,10 +641,10 @@ func TestRaceOfTransferAndLeave(t *testing.T) {
 		if round%2 == 1 {
 			handOver = groupRacer{alice, "leave", groupBody(chat, "successor_agent_id", bob.id, "transfer_message", "yours")}
 		}
-		answers := w.raceOver(handOver, groupRacer{bob, "leave", groupBody(chat)})
+		replies := w.raceOver(handOver, groupRacer{bob, "leave", groupBody(chat)})
 		want := map[string]string{"": "successor_required", "not_member": ""}
-		if code, known := want[answers[0].Code]; !known || answers[1].Code != code {
-			t.Errorf("alice hands the group to bob while he leaves: %v and %v, want one of them refused", answers[0], answers[1])
+		if code, known := want[replies[0].Code]; !known || replies[1].Code != code {
+			t.Errorf("alice hands the group to bob while he leaves: %v and %v, want one of them refused", replies[0], replies[1])
 		}
 		w.checkGroups()
 	}
@@ -665,9 +665,9 @@ func TestRaceOfBanAndSends(t *testing.T) {
 			groupRacer{carol, "send", groupBody(chat, "content", fmt.Sprintf("carol's message %d", i))})
 	}
 	racers = slices.Insert(racers, 5, groupRacer{alice, "edit", groupBody(chat, "ban_agent_ids", []string{bob.id})})
-	answers := w.raceOver(racers...)
+	replies := w.raceOver(racers...)
 	var sent int64
-	for i, a := range answers {
+	for i, a := range replies {
 		switch {
 		case a.status == http.StatusOK && racers[i].operation == "send":
 			sent++
@@ -677,7 +677,7 @@ func TestRaceOfBanAndSends(t *testing.T) {
 		}
 	}
 	if messages := w.count(`SELECT count(*) FROM messages`); messages != sent {
-		t.Errorf("%d sends were answered with 200, there are %d messages", sent, messages)
+		t.Errorf("%d sends were replied with 200, there are %d messages", sent, messages)
 	}
 	if late := w.count(`SELECT count(*) FROM messages o JOIN memberships m ON m.conversation_id = o.conversation_id AND m.agent_id = o.sender_id
 		WHERE m.status = 'banned' AND o.created_at > m.joined_at`); late != 0 {
@@ -701,9 +701,9 @@ func TestRaceOfDeleteAndSends(t *testing.T) {
 		racers = append(racers, groupRacer{bob, "send", groupBody(chat, "content", fmt.Sprintf("bob's message %d", i))})
 	}
 	racers = slices.Insert(racers, 6, groupRacer{alice, "delete", groupBody(chat)})
-	answers := w.raceOver(racers...)
+	replies := w.raceOver(racers...)
 	sent := int64(1)
-	for i, a := range answers {
+	for i, a := range replies {
 		if a.status == http.StatusOK && racers[i].operation == "send" {
 			sent++
 		}
@@ -712,7 +712,7 @@ func TestRaceOfDeleteAndSends(t *testing.T) {
 		}
 	}
 	if messages := w.count(`SELECT count(*) FROM messages`); messages != sent {
-		t.Errorf("%d sends were answered with 200, there are %d messages", sent, messages)
+		t.Errorf("%d sends were replied with 200, there are %d messages", sent, messages)
 	}
 	if late := w.count(`SELECT count(*) FROM messages o JOIN conversations c ON c.id = o.conversation_id WHERE o.created_at > c.deleted_at`); late != 0 {
 		t.Errorf("%d messages are younger than the group's end", late)

@@ -9,7 +9,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// TestHeadersOfEveryAnswer: no answer is taken for something else, none but the published documents is kept by anybody,
+// TestHeadersOfEveryAnswer: no reply is taken for something else, none but the published documents is kept by anybody,
 // and none says what it was made with.
 func TestHeadersOfEveryAnswer(t *testing.T) {
 	t.Parallel()
@@ -17,15 +17,15 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 	alice := w.agent("alice")
 	const profile, body = "/agent/profile", `{"username":"alice"}`
 	payment := w.sign(alice.wallet, profile)
-	paid := func() answer {
+	paid := func() reply {
 		return w.call(http.MethodPost, profile, body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 	}
 	contract := w.call(http.MethodGet, "/openapi.yaml", "")
 	for name, test := range map[string]struct {
-		a     answer
+		a     reply
 		cache string
 	}{
-		"a paid answer":        {paid(), "private, no-store"},
+		"a paid reply":        {paid(), "private, no-store"},
 		"its repetition":       {paid(), "private, no-store"},
 		"a price":              {w.call(http.MethodPost, profile, ""), "no-store"},
 		"a mistake":            {w.call(http.MethodPost, profile, "{}"), "no-store"},

@@ -30,7 +30,7 @@ const (
 // GetHealth returns whether the database is available, with counts that are up to 30 seconds old.
 func (c *call) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen.GetHealthResponseObject, error) {
 	counts, err := c.server.counts(ctx)
-	answer := gen.Health{
+	response := gen.Health{
 		Status: gen.HealthStatusOK, Message: "Parley is up and serving agents.", Sympathy: kindPhrase, Timestamp: timestamp(now()),
 		Activity: gen.HealthActivity{
 			AgentsCount:   count(counts.Agents, "agent has an account.", "agents have an account."),
@@ -41,10 +41,10 @@ func (c *call) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen
 	}
 	if err != nil {
 		c.server.log.WarnContext(ctx, "database unavailable", "error", err)
-		answer.Status, answer.Message = gen.HealthStatusDEGRADED, "The database is unavailable; paid calls return 503 until it is available again."
-		return gen.GetHealth503JSONResponse{DegradedJSONResponse: gen.DegradedJSONResponse(answer)}, nil
+		response.Status, response.Message = gen.HealthStatusDEGRADED, "The database is unavailable; paid calls return 503 until it is available again."
+		return gen.GetHealth503JSONResponse{DegradedJSONResponse: gen.DegradedJSONResponse(response)}, nil
 	}
-	return gen.GetHealth200JSONResponse(answer), nil
+	return gen.GetHealth200JSONResponse(response), nil
 }
 
 // counts returns the counts, or an error if the database is unavailable. The first caller starts the query; the others

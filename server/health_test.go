@@ -82,7 +82,7 @@ func newSlowDatabase(t *testing.T) *slowDatabase {
 	return d
 }
 
-// health asks 20 times at once and counts the statuses; the slowest answer took so long.
+// health asks 20 times at once and counts the statuses; the slowest reply took so long.
 func (w *world) health() (statuses map[int]int, slowest time.Duration) {
 	w.t.Helper()
 	statuses = map[int]int{}
@@ -116,15 +116,15 @@ func TestHealthAsksTheDatabaseOnce(t *testing.T) {
 		t.Fatalf("20 calls of /health end as %v, want 200", statuses)
 	}
 
-	// The database answers within its two seconds, but not for two calls after each other.
+	// The database replies within its two seconds, but not for two calls after each other.
 	database.delay.Store(int64(1200 * time.Millisecond))
 	if statuses, slowest := w.health(); statuses[http.StatusOK] != 20 || slowest > 2*time.Second {
 		t.Errorf("with a slow database 20 calls of /health end as %v after %v, want 200 within 2 s", statuses, slowest)
 	}
 
-	// It does not answer: whoever asks it says so, and then everybody.
+	// It does not reply: whoever asks it says so, and then everybody.
 	database.delay.Store(int64(time.Hour))
-	asked := make(chan answer)
+	asked := make(chan reply)
 	go func() {
 		a, _ := w.try(http.MethodGet, "/health", "")
 		asked <- a

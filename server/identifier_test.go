@@ -30,14 +30,14 @@ func TestPaymentIdentifier(t *testing.T) {
 	id := strings.Repeat("secret-name_", 3)
 	w.secret(id)
 	revenue := w.revenue()
-	call := func(by, to *agent, content string, changes ...func(*x402.PaymentPayload)) answer {
+	call := func(by, to *agent, content string, changes ...func(*x402.PaymentPayload)) reply {
 		return w.call(http.MethodPost, send, `{"recipient_agent_id":`+quote(to.id)+`,"content":`+quote(content)+`}`, "X-API-KEY", by.key,
 			x402.HeaderPaymentSignature, w.sign(by.wallet, send, changes...))
 	}
 	first := call(alice, bob, "named", named(id))
 	again := call(alice, bob, "named", named(id))
 	if first.status != http.StatusOK || !bytes.Equal(first.body, again.body) || w.revenue() != revenue+5000 {
-		t.Errorf("signed anew: %v and %v for %d, want one answer for 5000", first, again, w.revenue()-revenue)
+		t.Errorf("signed anew: %v and %v for %d, want one reply for 5000", first, again, w.revenue()-revenue)
 	}
 	if a := call(alice, bob, "something else", named(id)); a.status != http.StatusConflict || a.Code != "payment_reused" {
 		t.Errorf("another request under the same name: %v, want 409 payment_reused", a)
@@ -60,18 +60,18 @@ func TestPaymentIdentifier(t *testing.T) {
 	// Many copies, all signed anew, at once.
 	revenue = w.revenue()
 	many := strings.Repeat("at-once_", 3)
-	answers := make([]answer, 10)
+	replies := make([]reply, 10)
 	var group sync.WaitGroup
-	for i := range answers {
+	for i := range replies {
 		payment := w.sign(alice.wallet, send, named(many))
 		group.Go(func() {
-			answers[i], _ = w.try(http.MethodPost, send, `{"recipient_agent_id":`+quote(bob.id)+`,"content":"at once"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+			replies[i], _ = w.try(http.MethodPost, send, `{"recipient_agent_id":`+quote(bob.id)+`,"content":"at once"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 		})
 	}
 	group.Wait()
-	for _, a := range answers {
-		if a.status != http.StatusOK || !bytes.Equal(a.body, answers[0].body) {
-			t.Errorf("one of many: %v, want %v", a, answers[0])
+	for _, a := range replies {
+		if a.status != http.StatusOK || !bytes.Equal(a.body, replies[0].body) {
+			t.Errorf("one of many: %v, want %v", a, replies[0])
 		}
 	}
 	if w.revenue() != revenue+5000 {
@@ -83,7 +83,7 @@ func TestPaymentIdentifier(t *testing.T) {
 	lost := strings.Repeat("lost-answer_", 2)
 	mend := w.breakFacilitator(w.settleAndThen(hangUp))
 	if a := call(alice, bob, "lost", named(lost)); a.status != http.StatusServiceUnavailable {
-		t.Errorf("the answer lost: %v, want 503", a)
+		t.Errorf("the reply lost: %v, want 503", a)
 	}
 	mend()
 	if a := call(alice, bob, "lost", named(lost)); a.status != http.StatusOK || w.revenue() != revenue+5000 {
@@ -92,7 +92,7 @@ func TestPaymentIdentifier(t *testing.T) {
 
 	// A refused payment lets go of the name.
 	poor := w.wallet(1)
-	retry := func() answer {
+	retry := func() reply {
 		return w.call(http.MethodPost, send, `{"recipient_agent_id":`+quote(bob.id)+`,"content":"in the end"}`, "X-API-KEY", alice.key,
 			x402.HeaderPaymentSignature, w.sign(poor, send, named(strings.Repeat("no-money_", 2))))
 	}
@@ -141,7 +141,7 @@ func TestVersionOne(t *testing.T) {
 		t.Fatalf("paid in version 1: %v, X-PAYMENT-RESPONSE %+v (%v)", first, settled, err)
 	}
 	if a := w.call(http.MethodPost, send, body("old words"), "X-API-KEY", alice.key, x402.HeaderPaymentSignature, v2); !bytes.Equal(a.body, first.body) {
-		t.Errorf("the same authorization in version 2: %v, want the stored answer", a)
+		t.Errorf("the same authorization in version 2: %v, want the stored reply", a)
 	}
 	if a := w.call(http.MethodPost, send, body("other words"), "X-API-KEY", alice.key, x402.HeaderPaymentV1, v1); a.status != http.StatusConflict || a.Code != "payment_reused" {
 		t.Errorf("another request in version 1: %v, want 409", a)

@@ -11,7 +11,7 @@ import (
 	"github.com/parley-chat/parley/client"
 )
 
-// TestTwoAgentsExchangeAMessage is the whole journey: every call paid, every answer as the contract says, and the
+// TestTwoAgentsExchangeAMessage is the whole journey: every call paid, every reply as the contract says, and the
 // payee's balance the exact sum of the prices.
 func TestTwoAgentsExchangeAMessage(t *testing.T) {
 	t.Parallel()

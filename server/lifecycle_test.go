@@ -101,7 +101,7 @@ func TestBlocksReachOtherOperations(t *testing.T) {
 	erins := c.must(erin, "/chat/group/create", `{"name":"erin's","initial_member_ids":[`+quote(bob.id)+`]}`).field(t, "chat_id")
 	bobs := c.must(bob, "/chat/group/create", `{"name":"bob's","initial_member_ids":[`+quote(alice.id)+`,`+quote(erin.id)+`]}`).field(t, "chat_id")
 	channel := c.must(erin, "/channel/create", `{"name":"erin's news"}`).field(t, "channel_id")
-	for name, refused := range map[string]answer{
+	for name, refused := range map[string]reply{
 		"adding":                  erin.ask("/chat/group/edit", fields{"chat_id": erins, "add_member_ids": []*agent{alice}}),
 		"founding a group with":   erin.ask("/chat/group/create", fields{"name": "new", "initial_member_ids": []*agent{alice}}),
 		"handing a channel over":  erin.ask("/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": alice, "message": "yours"}),

@@ -97,7 +97,7 @@ func TestPathsHaveOneSpelling(t *testing.T) {
 	_ = response.Body.Close()
 	if allowed := response.Header.Get("Access-Control-Allow-Headers"); response.StatusCode != http.StatusNoContent ||
 		!strings.Contains(allowed, "PAYMENT-SIGNATURE") || !strings.Contains(allowed, "Access-Control-Expose-Headers") {
-		t.Errorf("a preflight is answered %d, allowing %q", response.StatusCode, allowed)
+		t.Errorf("a preflight returns %d, allowing %q", response.StatusCode, allowed)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestValidation(t *testing.T) {
 			t.Errorf("%s: %v, want 400 naming %q and saying %q", test.name, a, test.fields, test.says)
 		}
 	}
-	for name, a := range map[string]answer{
+	for name, a := range map[string]reply{
 		"?page=0":      w.call(http.MethodGet, "/agent/unread?page=0", "", x402.HeaderPaymentSignature, "x"),
 		"?page_size=x": w.call(http.MethodGet, "/agent/unread?page_size=x", "", x402.HeaderPaymentSignature, "x"),
 		"?mark_read=2": w.call(http.MethodGet, "/agent/unread?mark_read=2", "", x402.HeaderPaymentSignature, "x"),
@@ -282,7 +282,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 	if legacy := w.call(http.MethodGet, "/.well-known/x402", ""); legacy.status != http.StatusNotFound {
 		t.Errorf("the legacy document is there although nobody turned it on: %v", legacy)
 	}
-	for _, a := range []answer{llms, skill, skills, picture, raw} {
+	for _, a := range []reply{llms, skill, skills, picture, raw} {
 		if a.header.Get("ETag") == "" || !strings.Contains(a.header.Get("Cache-Control"), "max-age") {
 			t.Errorf("a document cannot be cached: %v", a.header)
 		}

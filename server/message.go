@@ -66,7 +66,7 @@ func (s *batchedSend) Deliver(ctx context.Context, record func(response []byte) 
 }
 
 // sendNote sends a private message about a group chat or channel.
-func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *store.Seat, note *gen.Note) error {
+func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *store.ConversationView, note *gen.Note) error {
 	noun, prefix := "group chat", chatPrefix
 	if about.Kind == store.KindChannel {
 		noun, prefix = "channel", channelPrefix
@@ -80,21 +80,21 @@ func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *s
 }
 
 // readMessages returns a page of a conversation and marks it as read.
-func (c *call) readMessages(ctx context.Context, seat *store.Seat, n, page int64, before *gen.MessageID) (*gen.MessagePage, error) {
-	found, err := c.tx.Messages(ctx, seat, n, page, anchorOf(before))
+func (c *call) readMessages(ctx context.Context, view *store.ConversationView, n, page int64, before *gen.MessageID) (*gen.MessagePage, error) {
+	found, err := c.tx.Messages(ctx, view, n, page, anchorOf(before))
 	if err != nil {
 		return nil, err
 	}
-	if len(found.Messages) > 0 && found.Messages[0].Number > seat.ReadNumber {
-		if err := c.tx.MarkRead(ctx, seat.ID, c.caller.ID, found.Messages[0].Number); err != nil {
+	if len(found.Messages) > 0 && found.Messages[0].Number > view.ReadNumber {
+		if err := c.tx.MarkRead(ctx, view.ID, c.caller.ID, found.Messages[0].Number); err != nil {
 			return nil, err
 		}
 	}
-	shown, err := c.toMessages(ctx, seat.ID, found.Messages)
+	shown, err := c.toMessages(ctx, view.ID, found.Messages)
 	if err != nil {
 		return nil, err
 	}
-	return &gen.MessagePage{Messages: shown, Total: seat.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, nil
+	return &gen.MessagePage{Messages: shown, Total: view.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, nil
 }
 
 // nextOf formats next_before_message_id, which may be absent.
@@ -147,12 +147,12 @@ func toMessage(message store.SentMessage) gen.Message {
 }
 
 // searchMessages returns a page of matches. It does not mark them as read.
-func (c *call) searchMessages(ctx context.Context, seat *store.Seat, query string, page int64, before *gen.MessageID) (*gen.MessageSearchPage, error) {
-	matches, err := c.tx.SearchMessages(ctx, seat, query, matchesPerPage, page, anchorOf(before))
+func (c *call) searchMessages(ctx context.Context, view *store.ConversationView, query string, page int64, before *gen.MessageID) (*gen.MessageSearchPage, error) {
+	matches, err := c.tx.SearchMessages(ctx, view, query, matchesPerPage, page, anchorOf(before))
 	if err != nil {
 		return nil, err
 	}
-	shown, err := c.toMessages(ctx, seat.ID, matches.Messages)
+	shown, err := c.toMessages(ctx, view.ID, matches.Messages)
 	if err != nil {
 		return nil, err
 	}

@@ -25,14 +25,14 @@ func (w *world) breakFacilitator(fault func(rw http.ResponseWriter, r *http.Requ
 	return func() { w.fault.Store(nil) }
 }
 
-// settleAndThen lets the facilitator settle, throws its answer away and answers something else.
-func (w *world) settleAndThen(answer func(rw http.ResponseWriter)) func(http.ResponseWriter, *http.Request) bool {
+// settleAndThen lets the facilitator settle, throws its reply away and replies something else.
+func (w *world) settleAndThen(reply func(rw http.ResponseWriter)) func(http.ResponseWriter, *http.Request) bool {
 	return func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != "/settle" {
 			return false
 		}
 		w.network.ServeHTTP(httptest.NewRecorder(), r)
-		answer(rw)
+		reply(rw)
 		return true
 	}
 }
@@ -50,8 +50,8 @@ func TestUnclearSettlements(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	notMoved := func(answer func(rw http.ResponseWriter)) func(http.ResponseWriter, *http.Request) bool {
-		return func(rw http.ResponseWriter, _ *http.Request) bool { answer(rw); return true }
+	notMoved := func(reply func(rw http.ResponseWriter)) func(http.ResponseWriter, *http.Request) bool {
+		return func(rw http.ResponseWriter, _ *http.Request) bool { reply(rw); return true }
 	}
 	write := func(status int, body string) func(http.ResponseWriter) {
 		return func(rw http.ResponseWriter) { rw.WriteHeader(status); _, _ = io.WriteString(rw, body) }
@@ -62,7 +62,7 @@ func TestUnclearSettlements(t *testing.T) {
 	}{
 		{"HTML, money not moved", notMoved(write(200, "<html>welcome</html>"))},
 		{"500, money not moved", notMoved(write(500, "oops"))},
-		{"an empty answer, money not moved", notMoved(write(200, ""))},
+		{"an empty reply, money not moved", notMoved(write(200, ""))},
 		{"hangs up, money not moved", notMoved(hangUp)},
 		{"HTML, money moved", w.settleAndThen(write(200, "<html>welcome</html>"))},
 		{"500, money moved", w.settleAndThen(write(500, ""))},
@@ -74,7 +74,7 @@ func TestUnclearSettlements(t *testing.T) {
 		content := "sent while: " + test.name
 		body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":` + quote(content) + `}`
 		payment := w.sign(alice.wallet, "/chat/private/send")
-		send := func() answer {
+		send := func() reply {
 			return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 		}
 		mend := w.breakFacilitator(test.fault)
@@ -158,7 +158,7 @@ func TestUsedAuthorization(t *testing.T) {
 	}
 }
 
-// TestCallerHangsUpDuringSettlement: what was begun is finished, and sending it again gives the answer.
+// TestCallerHangsUpDuringSettlement: what was begun is finished, and sending it again gives the reply.
 func TestCallerHangsUpDuringSettlement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -184,7 +184,7 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 	request.Header.Set(x402.HeaderPaymentSignature, payment)
 	gone := make(chan error)
 	go func() {
-		_, err := http.DefaultClient.Do(request) //nolint:bodyclose // there is no answer
+		_, err := http.DefaultClient.Do(request) //nolint:bodyclose // there is no reply
 		gone <- err
 	}()
 	<-reached
@@ -213,7 +213,7 @@ func TestServerDiedDuringSettlement(t *testing.T) {
 	revenue := w.revenue()
 	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"after the crash"}`
 	payment := w.sign(alice.wallet, "/chat/private/send")
-	send := func() answer {
+	send := func() reply {
 		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 	}
 	// The ledger as a server leaves it that died after the facilitator moved the money.
@@ -226,7 +226,7 @@ func TestServerDiedDuringSettlement(t *testing.T) {
 	}
 }
 
-// TestStoredAnswerOutlivesTheTimeWindow: a payment that can no longer begin still gets its answer.
+// TestStoredAnswerOutlivesTheTimeWindow: a payment that can no longer begin still gets its reply.
 func TestStoredAnswerOutlivesTheTimeWindow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -235,7 +235,7 @@ func TestStoredAnswerOutlivesTheTimeWindow(t *testing.T) {
 		p.Payload.Authorization.ValidBefore = fmt.Sprint(time.Now().Add(x402.MinimumValidity + 2*time.Second).Unix())
 	})
 	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"in time"}`
-	send := func() answer {
+	send := func() reply {
 		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 	}
 	first := send()
@@ -331,7 +331,7 @@ func TestSmartWallet(t *testing.T) {
 		return true
 	})
 	defer mend()
-	call := func(signature, body string) answer {
+	call := func(signature, body string) reply {
 		return w.call(http.MethodPost, path, body, x402.HeaderPaymentSignature, with(signature))
 	}
 	if a := call(junk, body); a.status != http.StatusPaymentRequired || w.settles.Load() != 0 {
@@ -400,7 +400,7 @@ func TestDatabaseAway(t *testing.T) {
 	}
 	for _, inner := range []string{"pool", "conn", "sql", "SELECT"} {
 		if strings.Contains(string(a.body), inner) {
-			t.Errorf("the answer holds inner text (%s): %s", inner, a.body)
+			t.Errorf("the reply holds inner text (%s): %s", inner, a.body)
 		}
 	}
 	if price := w.call(http.MethodPost, "/chat/private/send", ""); price.status != http.StatusPaymentRequired {
@@ -418,7 +418,7 @@ func TestStoredAnswersAreSealed(t *testing.T) {
 		t.Fatalf("bob reads: %v %s", err, read.Body)
 	}
 	w.query(func(c *pgx.Conn) error {
-		rows, err := c.Query(context.Background(), "SELECT payments::text, answer FROM payments")
+		rows, err := c.Query(context.Background(), "SELECT payments::text, reply FROM payments")
 		if err != nil {
 			return err
 		}

@@ -36,7 +36,7 @@ type pageView struct {
 	NextBeforeMessageID string `json:"next_before_message_id"`
 }
 
-func (a answer) page(t *testing.T) (page pageView) {
+func (a reply) page(t *testing.T) (page pageView) {
 	t.Helper()
 	if err := json.Unmarshal(a.body, &page); err != nil || a.status != http.StatusOK {
 		t.Fatalf("a page: %d %.200s (%v)", a.status, a.body, err)

@@ -38,7 +38,7 @@ func TestSettledPaymentOpensNoSecret(t *testing.T) {
 	}
 }
 
-func (w *world) wantNoSecret(what string, a answer, secret string) {
+func (w *world) wantNoSecret(what string, a reply, secret string) {
 	w.t.Helper()
 	if a.status != http.StatusConflict || a.Code != string(client.ErrorCodeProofRequired) || a.Charged || bytes.Contains(a.body, []byte(secret)) {
 		w.t.Errorf("%s, for the settled payment alone: %v, want 409 proof_required", what, a)
@@ -53,7 +53,7 @@ func TestOwnerGetsItsSecretAgain(t *testing.T) {
 	const request, create = "/register/request_account", "/register/create_account"
 	owner, stranger := w.wallet(50*dollar), w.wallet(50*dollar)
 	identifier := named("the-owner-keeps-this-name")
-	again := func(path, body string, want answer, headers ...string) {
+	again := func(path, body string, want reply, headers ...string) {
 		t.Helper()
 		revenue, settles := w.revenue(), w.settles.Load()
 		for how, payment := range map[string]string{"identifier": w.sign(owner, path, identifier), "fresh authorization": w.sign(owner, path)} {
@@ -66,7 +66,7 @@ func TestOwnerGetsItsSecretAgain(t *testing.T) {
 			t.Errorf("%s: repetitions were charged %d, and settled %d times", path, w.revenue()-revenue, w.settles.Load()-settles)
 		}
 	}
-	lost := func(wallet *ecdsa.PrivateKey, path, body string, headers ...string) answer {
+	lost := func(wallet *ecdsa.PrivateKey, path, body string, headers ...string) reply {
 		return w.pay(wallet, path, body, headers...)
 	}
 	body := `{"requested_username":"owner"}`
@@ -101,12 +101,12 @@ func TestOwnerGetsItsSecretAgain(t *testing.T) {
 			t.Errorf("after ten minutes, by %s: %v, want no key", how, a)
 		}
 	}
-	if !w.recoverUntil(func() bool { return w.count(`SELECT count(*) FROM payments WHERE secret AND answer IS NOT NULL`) == 0 }) {
+	if !w.recoverUntil(func() bool { return w.count(`SELECT count(*) FROM payments WHERE secret AND reply IS NOT NULL`) == 0 }) {
 		t.Error("responses with secrets are kept for longer than ten minutes")
 	}
 }
 
-// TestLostSettlementOfASecret: where the settlement's answer was lost, too, the fresh authorization finishes that payment
+// TestLostSettlementOfASecret: where the settlement's reply was lost, too, the fresh authorization finishes that payment
 // and is not settled itself.
 func TestLostSettlementOfASecret(t *testing.T) {
 	t.Parallel()
@@ -117,7 +117,7 @@ func TestLostSettlementOfASecret(t *testing.T) {
 	payment := w.sign(owner, request)
 	mend := w.breakFacilitator(w.settleAndThen(hangUp))
 	if a := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment); a.status != http.StatusServiceUnavailable {
-		t.Fatalf("the settlement's answer lost: %v, want 503", a)
+		t.Fatalf("the settlement's reply lost: %v, want 503", a)
 	}
 	mend()
 	bare := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment)

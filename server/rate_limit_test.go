@@ -30,8 +30,8 @@ var plenty = server.Rate{PerSecond: 1_000_000, Burst: 1_000_000}
 // few is a rate that a test uses up and that does not come back while it runs.
 func few(burst int) server.Rate { return server.Rate{PerSecond: 0.001, Burst: burst} }
 
-// wantLimited fails unless the answer is the 429 of a limit.
-func (w *world) wantLimited(when string, a answer, limit string) {
+// wantLimited fails unless the reply is the 429 of a limit.
+func (w *world) wantLimited(when string, a reply, limit string) {
 	w.t.Helper()
 	if a.status != http.StatusTooManyRequests || a.Code != "rate_limited" || a.Charged || a.header.Get("Retry-After") == "" ||
 		!strings.HasPrefix(a.header.Get("RateLimit-Policy"), `"`+limit+`";q=`) || !strings.HasPrefix(a.header.Get("RateLimit"), `"`+limit+`";r=0;t=`) {
@@ -47,25 +47,25 @@ func (w *world) exhaust() {
 			return
 		}
 	}
-	w.t.Fatal("ten thousand price inquiries were answered")
+	w.t.Fatal("ten thousand price inquiries were replied")
 }
 
 // TestUnpaidCallsAreLimited: with the limits at their defaults, whoever only asks is told to wait, whatever it asks for.
 func TestUnpaidCallsAreLimited(t *testing.T) {
 	t.Parallel()
-	for name, ask := range map[string]func(w *world) answer{
-		"prices":         func(w *world) answer { return w.call(http.MethodPost, "/chat/private/send", "") },
-		"requests":       func(w *world) answer { return w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`) },
-		"wrong requests": func(w *world) answer { return w.call(http.MethodPost, "/agent/profile", `{}`) },
-		"malformed payments": func(w *world) answer {
+	for name, ask := range map[string]func(w *world) reply{
+		"prices":         func(w *world) reply { return w.call(http.MethodPost, "/chat/private/send", "") },
+		"requests":       func(w *world) reply { return w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`) },
+		"wrong requests": func(w *world) reply { return w.call(http.MethodPost, "/agent/profile", `{}`) },
+		"malformed payments": func(w *world) reply {
 			return w.call(http.MethodPost, "/agent/profile", `{}`, x402.HeaderPaymentSignature, "x")
 		},
-		"the skill": func(w *world) answer { return w.call(http.MethodGet, "/skill", "") },
-		"the skill, with a payment": func(w *world) answer {
+		"the skill": func(w *world) reply { return w.call(http.MethodGet, "/skill", "") },
+		"the skill, with a payment": func(w *world) reply {
 			return w.call(http.MethodGet, "/skill", "", x402.HeaderPaymentSignature, "x")
 		},
-		"the contract": func(w *world) answer { return w.call(http.MethodGet, "/openapi.yaml", "", "If-None-Match", "x") },
-		"no path":      func(w *world) answer { return w.call(http.MethodGet, "/wp-login.php", "") },
+		"the contract": func(w *world) reply { return w.call(http.MethodGet, "/openapi.yaml", "", "If-None-Match", "x") },
+		"no path":      func(w *world) reply { return w.call(http.MethodGet, "/wp-login.php", "") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,12 +77,12 @@ func TestUnpaidCallsAreLimited(t *testing.T) {
 				if a.status == http.StatusTooManyRequests {
 					w.wantLimited(name, a, "address")
 					if n < limit.Burst {
-						t.Errorf("call %d is refused, want %d answered", n+1, limit.Burst)
+						t.Errorf("call %d is refused, want %d replied", n+1, limit.Burst)
 					}
 					break
 				}
 				if earned := time.Since(started).Seconds() * limit.PerSecond; float64(n) > float64(limit.Burst)+earned+1 {
-					t.Fatalf("%d calls were answered, want %d and %.0f a second", n, limit.Burst, limit.PerSecond)
+					t.Fatalf("%d calls were replied, want %d and %.0f a second", n, limit.Burst, limit.PerSecond)
 				}
 			}
 			if metrics := w.admin("/metrics"); !strings.Contains(metrics, `parley_rate_limited_total{limit="address"} 1`) {
@@ -172,7 +172,7 @@ func TestPayersAreServedBesideAnAttacker(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	const send = "/chat/private/send"
 	required := w.price(send)
-	pay := func(key *ecdsa.PrivateKey, apiKey string) answer {
+	pay := func(key *ecdsa.PrivateKey, apiKey string) reply {
 		return w.call(http.MethodPost, send, fields{"recipient_agent_id": bob, "content": "hello"}.json(t), "X-API-KEY", apiKey, x402.HeaderPaymentSignature, w.signedBy(key, key, required))
 	}
 	w.exhaust()
@@ -280,7 +280,7 @@ func TestRepetitionsCountAgainstWhoRepeats(t *testing.T) {
 // not believed.
 func TestAddressesBehindAProxy(t *testing.T) {
 	t.Parallel()
-	ask := func(w *world, from string) answer {
+	ask := func(w *world, from string) reply {
 		return w.call(http.MethodGet, "/skill", "", "X-Forwarded-For", from)
 	}
 	w := newWorld(t, withLimits(server.Limits{Address: few(3), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))

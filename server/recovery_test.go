@@ -17,8 +17,8 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// TestRecoveryDeliversWhatWasPaid: the money moved, the answer was lost, and nobody comes again. The effect is made all
-// the same, once, whatever the operation; whoever does come again finds the answer.
+// TestRecoveryDeliversWhatWasPaid: the money moved, the reply was lost, and nobody comes again. The effect is made all
+// the same, once, whatever the operation; whoever does come again finds the reply.
 func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -52,7 +52,7 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 		revenue, before := w.revenue(), w.count(test.effect)
 		mend := w.breakFacilitator(w.settleAndThen(hangUp))
 		if a := w.call(test.method, test.path, test.body, headers...); a.status != http.StatusServiceUnavailable {
-			t.Errorf("%s, the settlement's answer lost: %v, want 503", test.path, a)
+			t.Errorf("%s, the settlement's reply lost: %v, want 503", test.path, a)
 		}
 		mend()
 		if w.count(test.effect) != before {
@@ -66,7 +66,7 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 		first := w.call(test.method, test.path, test.body, headers...)
 		second := w.call(test.method, test.path, test.body, headers...)
 		if first.status != http.StatusOK || !bytes.Equal(first.body, second.body) {
-			t.Errorf("%s, sent again: %v and %v, want the stored answer", test.path, first, second)
+			t.Errorf("%s, sent again: %v and %v, want the stored reply", test.path, first, second)
 		}
 		if w.count(test.effect) != before+1 || w.revenue()-revenue != charged || charged == 0 {
 			t.Errorf("%s: sent again it had %d effects for %d", test.path, w.count(test.effect)-before, w.revenue()-revenue)
@@ -85,7 +85,7 @@ func TestRecoveredRotationReplacesOnlyItsKey(t *testing.T) {
 	alice := w.agent("alice")
 	mend := w.breakFacilitator(w.settleAndThen(hangUp))
 	if a := w.pay(alice.wallet, "/agent/rotate_key", `{}`, "X-API-KEY", alice.key); a.status != http.StatusServiceUnavailable {
-		t.Fatalf("the settlement's answer lost: %v, want 503", a)
+		t.Fatalf("the settlement's reply lost: %v, want 503", a)
 	}
 	mend()
 	rotated := w.rotated(w.pay(w.wallet(dollar), "/agent/rotate_key", `{}`, "X-API-KEY", alice.key))
@@ -98,7 +98,7 @@ func TestRecoveredRotationReplacesOnlyItsKey(t *testing.T) {
 	}
 }
 
-// TestRefusalAfterALostAnswer: after an attempt whose answer was lost, a refusal is not the last word until the chain says
+// TestRefusalAfterALostAnswer: after an attempt whose reply was lost, a refusal is not the last word until the chain says
 // that the payment can never be settled.
 func TestRefusalAfterALostAnswer(t *testing.T) {
 	t.Parallel()
@@ -106,7 +106,7 @@ func TestRefusalAfterALostAnswer(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	payer := w.wallet(dollar)
 	payment := w.sign(payer, "/chat/private/send")
-	send := func() answer {
+	send := func() reply {
 		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"for nothing"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
 	}
 	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
@@ -160,7 +160,7 @@ func TestChainDecides(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	var signed x402.Authorization
-	pay := func(name string, fault func(http.ResponseWriter, *http.Request) bool) answer {
+	pay := func(name string, fault func(http.ResponseWriter, *http.Request) bool) reply {
 		payment := w.sign(alice.wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
 		mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool { return r.URL.Path == "/settle" && fault(rw, r) })
 		defer mend()
@@ -253,8 +253,8 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	}
 }
 
-// TestLongAnswersAreErased: a page of messages is answered again for an hour after its delivery, and not for ever; a short
-// answer is.
+// TestLongAnswersAreErased: a page of messages is replied again for an hour after its delivery, and not for ever; a short
+// reply is.
 func TestLongAnswersAreErased(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -267,10 +267,10 @@ func TestLongAnswersAreErased(t *testing.T) {
 		{method: http.MethodGet, path: "/agent/unread"},
 		{method: http.MethodPost, path: "/chat/private/send", body: `{"recipient_agent_id":` + quote(alice.id) + `,"content":"read"}`},
 	}
-	again := func(i int) answer {
+	again := func(i int) reply {
 		return w.call(calls[i].method, calls[i].path, calls[i].body, "X-API-KEY", bob.key, x402.HeaderPaymentSignature, calls[i].payment)
 	}
-	var first []answer
+	var first []reply
 	for i := range calls {
 		path, _, _ := strings.Cut(calls[i].path, "?")
 		calls[i].payment = w.signFor(bob.wallet, calls[i].method, path)
@@ -280,7 +280,7 @@ func TestLongAnswersAreErased(t *testing.T) {
 		t.Fatalf("the page is %s: too short for this test", first[0].body)
 	}
 	// erase lets all payments have been delivered so long ago, but for the oldest, which was delivered earlier, and the worker
-	// work until so many long answers are left.
+	// work until so many long replies are left.
 	erase := func(ago time.Duration, left int64) {
 		t.Helper()
 		w.query(func(c *pgx.Conn) error {
@@ -288,14 +288,14 @@ func TestLongAnswersAreErased(t *testing.T) {
 				- CASE WHEN id = (SELECT id FROM payments WHERE operation = 'listUnreadMessages' ORDER BY created_at LIMIT 1) THEN interval '1 hour' ELSE interval '0' END`, ago)
 			return err
 		})
-		if !w.recoverUntil(func() bool { return w.count(`SELECT count(*) FROM payments WHERE octet_length(answer) > 512`) == left }) {
+		if !w.recoverUntil(func() bool { return w.count(`SELECT count(*) FROM payments WHERE octet_length(reply) > 512`) == left }) {
 			t.Error("the worker does not erase what it should")
 		}
 	}
 	erase(50*time.Minute, 1)
 	for i := range calls[1:] {
 		if a := again(1 + i); a.status != http.StatusOK || !bytes.Equal(a.body, first[1+i].body) {
-			t.Errorf("%s, sent again within the hour: %v, want the stored answer", calls[1+i].path, a)
+			t.Errorf("%s, sent again within the hour: %v, want the stored reply", calls[1+i].path, a)
 		}
 	}
 	erase(70*time.Minute, 0)
@@ -306,7 +306,7 @@ func TestLongAnswersAreErased(t *testing.T) {
 		}
 	}
 	if a := again(2); a.status != http.StatusOK || !bytes.Equal(a.body, first[2].body) {
-		t.Errorf("%s, sent again after the hour: %v, want the stored answer", calls[2].path, a)
+		t.Errorf("%s, sent again after the hour: %v, want the stored reply", calls[2].path, a)
 	}
 	if w.revenue() != revenue {
 		t.Error("a repetition was charged")

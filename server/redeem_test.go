@@ -74,7 +74,7 @@ func TestTANLimitSparesWhatHasSettled(t *testing.T) {
 	w.secret(a.field(t, "api_key"))
 }
 
-// hesitant is a chain that does not answer once what became of an authorization.
+// hesitant is a chain that does not reply once what became of an authorization.
 type hesitant struct {
 	payment.Chain
 	asked *atomic.Bool
@@ -135,7 +135,7 @@ func TestRefusedWalletIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	payer := w.wallet(20_000)
-	request := func(name string) answer {
+	request := func(name string) reply {
 		return w.pay(payer, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
 	}
 	if a := request("first"); a.status != http.StatusOK {

@@ -14,7 +14,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-func (a answer) field(t testing.TB, name string) string {
+func (a reply) field(t testing.TB, name string) string {
 	t.Helper()
 	var body map[string]any
 	if err := json.Unmarshal(a.body, &body); err != nil || a.status != http.StatusOK {
@@ -42,7 +42,7 @@ func TestTANs(t *testing.T) {
 		}
 		return tan
 	}
-	refused := func(why string, a answer) {
+	refused := func(why string, a reply) {
 		t.Helper()
 		if a.status != http.StatusForbidden || a.Code != "invalid_tan" || a.Charged {
 			t.Errorf("%s: %v, want 403 invalid_tan, not charged", why, a)
@@ -84,7 +84,7 @@ func TestWrongTANsCountAgainstWhoTries(t *testing.T) {
 	victim, attacker := w.wallet(10*dollar), w.wallet(10*dollar)
 	tan := w.pay(victim, "/register/request_account", `{"requested_username":"victim"}`).field(t, "tan")
 	w.secret(tan)
-	from := func(wallet *ecdsa.PrivateKey, address, tan string) answer {
+	from := func(wallet *ecdsa.PrivateKey, address, tan string) reply {
 		return w.pay(wallet, create, account("victim", tan), "X-Forwarded-For", address)
 	}
 	for range 20 {
@@ -97,7 +97,7 @@ func TestWrongTANsCountAgainstWhoTries(t *testing.T) {
 			t.Errorf("a wrong TAN: %v, want 403 invalid_tan", a)
 		}
 	}
-	for name, a := range map[string]answer{
+	for name, a := range map[string]reply{
 		"the wallet, elsewhere":       from(attacker, "192.0.2.2", tan),
 		"the address, another wallet": from(w.wallet(10*dollar), "192.0.2.1", tan),
 	} {
@@ -119,21 +119,21 @@ func TestOneTANTwoPayments(t *testing.T) {
 		tan := w.pay(wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`).field(t, "tan")
 		revenue := w.revenue()
 		payments := []string{w.sign(wallet, create), w.sign(w.wallet(dollar), create), w.sign(w.wallet(dollar), create)}
-		answers := make([]answer, len(payments))
+		replies := make([]reply, len(payments))
 		var group sync.WaitGroup
 		for i, payment := range payments {
 			group.Go(func() {
-				answers[i], _ = w.try(http.MethodPost, create, account(name, tan), x402.HeaderPaymentSignature, payment)
+				replies[i], _ = w.try(http.MethodPost, create, account(name, tan), x402.HeaderPaymentSignature, payment)
 			})
 		}
 		group.Wait()
 		created := 0
-		for _, a := range answers {
+		for _, a := range replies {
 			switch {
 			case a.status == http.StatusOK:
 				created++
 			case (a.Code != "username_reserved" && a.Code != "invalid_tan") || a.Charged:
-				t.Errorf("a slower payment is answered %v", a)
+				t.Errorf("a slower payment returns %v", a)
 			}
 		}
 		if created != 1 || w.revenue() != revenue+990_000 {

@@ -18,13 +18,13 @@ func TestAddedColumnsFailNoCall(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
-	post := func(who *agent, path, body string) answer { return w.pay(who.wallet, path, body, "X-API-KEY", who.key) }
+	post := func(who *agent, path, body string) reply { return w.pay(who.wallet, path, body, "X-API-KEY", who.key) }
 	chat, message := alice.send(bob, "a word to begin with")
 	group := post(alice, "/chat/group/create", `{"name":"All","initial_member_ids":[`+quote(bob.id)+`]}`).field(t, "chat_id")
 
 	changed := make(chan struct{})
 	var calls sync.WaitGroup
-	during := func(name string, call func(round int) answer) {
+	during := func(name string, call func(round int) reply) {
 		calls.Go(func() {
 			for round := 0; ; round++ {
 				if a := call(round); a.status != http.StatusOK {
@@ -41,29 +41,29 @@ func TestAddedColumnsFailNoCall(t *testing.T) {
 			}
 		})
 	}
-	during("send", func(int) answer {
+	during("send", func(int) reply {
 		return post(alice, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"another word"}`)
 	})
-	during("send to the group", func(int) answer {
+	during("send to the group", func(int) reply {
 		return post(bob, "/chat/group/send", `{"chat_id":`+quote(group)+`,"content":"hello"}`)
 	})
-	during("read", func(int) answer { return post(bob, "/chat/private/messages", `{"chat_id":`+quote(chat)+`}`) })
-	during("search", func(int) answer {
+	during("read", func(int) reply { return post(bob, "/chat/private/messages", `{"chat_id":`+quote(chat)+`}`) })
+	during("search", func(int) reply {
 		return post(bob, "/chat/private/search", `{"chat_id":`+quote(chat)+`,"query":"word"}`)
 	})
-	during("react", func(int) answer {
+	during("react", func(int) reply {
 		return post(bob, "/message/react", `{"message_id":`+quote(message)+`,"emoji":"👍"}`)
 	})
-	during("edit the group", func(round int) answer {
+	during("edit the group", func(round int) reply {
 		return post(alice, "/chat/group/edit", fmt.Sprintf(`{"chat_id":%q,"name":"All %d"}`, group, round))
 	})
-	during("find agents", func(int) answer { return post(alice, "/search/agents", `{"query":"bob"}`) })
-	during("show a profile", func(int) answer { return post(carol, "/agent/profile", `{"username":"alice"}`) })
-	during("block", func(int) answer { return post(carol, "/agent/block", `{"agent_id":`+quote(alice.id)+`}`) })
-	during("poll", func(int) answer {
+	during("find agents", func(int) reply { return post(alice, "/search/agents", `{"query":"bob"}`) })
+	during("show a profile", func(int) reply { return post(carol, "/agent/profile", `{"username":"alice"}`) })
+	during("block", func(int) reply { return post(carol, "/agent/block", `{"agent_id":`+quote(alice.id)+`}`) })
+	during("poll", func(int) reply {
 		return w.call(http.MethodGet, "/agent/unread", "", "X-API-KEY", bob.key, x402.HeaderPaymentSignature, w.signFor(bob.wallet, http.MethodGet, "/agent/unread"))
 	})
-	during("register", func(round int) answer {
+	during("register", func(round int) reply {
 		name := fmt.Sprintf("newcomer_%d", round)
 		a := w.pay(carol.wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
 		if a.status != http.StatusOK {

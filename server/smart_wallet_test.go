@@ -83,7 +83,7 @@ func TestJunkSignaturesAskTheChainLittle(t *testing.T) {
 	w := newWorld(t, chain.on)
 	alice := w.agent("alice")
 	const from = "0x00000000000000000000000000000000000000aa"
-	for name, a := range map[string]answer{
+	for name, a := range map[string]reply{
 		"without a key":   w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`, "PAYMENT-SIGNATURE", w.junk("/agent/profile", from)),
 		"a mistyped key":  w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`, "X-API-KEY", alice.key[:len(alice.key)-1]+"?", "PAYMENT-SIGNATURE", w.junk("/agent/profile", from)),
 		"another amount":  w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.Value = "1" })),
@@ -115,11 +115,11 @@ func TestWalletLookupsAreBounded(t *testing.T) {
 	for i := range payments {
 		payments[i] = w.junk(requestAccount, fmt.Sprintf("0x%040x", 0xa0+i%12)) // two for each of twelve addresses
 	}
-	answers := make([]answer, callers)
+	replies := make([]reply, callers)
 	var group sync.WaitGroup
-	for i := range answers {
+	for i := range replies {
 		group.Go(func() {
-			answers[i], _ = w.try(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payments[i])
+			replies[i], _ = w.try(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payments[i])
 		})
 	}
 	for deadline := time.Now().Add(time.Second); chain.running.Load() < 4 && time.Now().Before(deadline); {
@@ -131,7 +131,7 @@ func TestWalletLookupsAreBounded(t *testing.T) {
 	close(chain.mayAnswer)
 	group.Wait()
 	refused := 0
-	for _, a := range answers {
+	for _, a := range replies {
 		switch {
 		case a.status == http.StatusServiceUnavailable && a.Code == "unavailable" && a.header.Get("Retry-After") != "":
 			refused++

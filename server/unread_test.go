@@ -64,7 +64,7 @@ func TestUnreadMessages(t *testing.T) {
 	w.insertConversation("channel", "the channel", alice, bob, carol)
 	chat, first := alice.send(bob, "private one")
 	w.plantMessage("the group", carol, "group one")
-	bob.send(alice, "an answer")
+	bob.send(alice, "a reply")
 	w.plantMessage("the channel", alice, "broadcast")
 	w.plantMessage("the group", bob, "bobs own")
 	w.plantMessage("the group", alice, "group two")
@@ -111,7 +111,7 @@ func TestUnreadMessages(t *testing.T) {
 	bob.send(alice, "two")
 	check("page 2 of alice", alice.unread(new(int64(3)), new(int64(1)), nil), 6, "bob in group_chat chat: bobs own")
 	check("alice after that", alice.unread(nil, nil, new(false)), 4,
-		"bob in private_chat chat: an answer", "carol in group_chat chat: group three", "bob in private_chat chat: one", "bob in private_chat chat: two")
+		"bob in private_chat chat: a reply", "carol in group_chat chat: group three", "bob in private_chat chat: one", "bob in private_chat chat: two")
 	read, err := alice.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat, N: new(int64(1))})
 	if err != nil || read.JSON200 == nil {
 		t.Fatalf("alice reads: %v %s", err, read.Body)
@@ -140,7 +140,7 @@ func TestAdminWithoutSubscription(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswersAreNotLost: the same payment gets the same answer although its messages are read by now; the next
+// TestUnreadAnswersAreNotLost: the same payment gets the same reply although its messages are read by now; the next
 // payment does not.
 func TestUnreadAnswersAreNotLost(t *testing.T) {
 	t.Parallel()
@@ -163,7 +163,7 @@ func TestUnreadAnswersAreNotLost(t *testing.T) {
 		}
 		return header
 	}
-	get := func(query, payment string) answer {
+	get := func(query, payment string) reply {
 		return w.call(http.MethodGet, "/agent/unread"+query, "", "X-API-KEY", bob.key, x402.HeaderPaymentSignature, payment)
 	}
 	revenue := w.revenue()

@@ -35,7 +35,7 @@ import (
 func TestMain(m *testing.M) { storetest.Main(m) }
 
 // world is a server on a real port, with a database of its own and a payment network that moves real balances. Every
-// answer is held against the contract, and the server's log against the secrets that went through it.
+// reply is held against the contract, and the server's log against the secrets that went through it.
 type world struct {
 	*place
 	t    testing.TB
@@ -53,7 +53,7 @@ type place struct {
 	log         *safeBuffer
 
 	settles atomic.Int64 // calls of /settle that reached the facilitator
-	// fault, if set, sees each call of the facilitator first; it returns true if it has answered.
+	// fault, if set, sees each call of the facilitator first; it returns true if it has replied.
 	fault atomic.Pointer[func(http.ResponseWriter, *http.Request) bool]
 
 	mu      sync.Mutex
@@ -167,7 +167,7 @@ func (w *world) recoverUntil(done func() bool) bool {
 }
 
 // sendOnCredit is a message whose payer's money is gone when the payment is to be settled; the payer was good for it before.
-func (w *world) sendOnCredit(from, to *agent) (send func() answer) {
+func (w *world) sendOnCredit(from, to *agent) (send func() reply) {
 	w.t.Helper()
 	payer := w.wallet(dollar)
 	payment := w.sign(payer, "/chat/private/send")
@@ -177,7 +177,7 @@ func (w *world) sendOnCredit(from, to *agent) (send func() answer) {
 			w.t.Error(err)
 		}
 	})
-	return func() answer {
+	return func() reply {
 		defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.URL.Path == "/settle" {
 				spend()
@@ -206,8 +206,8 @@ func (w *world) wallet(amount uint64) *ecdsa.PrivateKey {
 
 const dollar = 1_000_000
 
-// answer is a response that was read.
-type answer struct {
+// reply is a response that was read.
+type reply struct {
 	status int
 	header http.Header
 	body   []byte
@@ -222,10 +222,10 @@ type problem struct {
 	Details []client.ErrorDetail
 }
 
-func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.body) }
+func (a reply) String() string { return fmt.Sprintf("%d %s", a.status, a.body) }
 
 // call sends a request as it is; headers are pairs.
-func (w *world) call(method, path, body string, headers ...string) answer {
+func (w *world) call(method, path, body string, headers ...string) reply {
 	w.t.Helper()
 	a, err := w.try(method, path, body, headers...)
 	if err != nil {
@@ -234,10 +234,10 @@ func (w *world) call(method, path, body string, headers ...string) answer {
 	return a
 }
 
-func (w *world) try(method, path, body string, headers ...string) (answer, error) {
+func (w *world) try(method, path, body string, headers ...string) (reply, error) {
 	request, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, strings.NewReader(body))
 	if err != nil {
-		return answer{}, err
+		return reply{}, err
 	}
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
@@ -247,11 +247,11 @@ func (w *world) try(method, path, body string, headers ...string) (answer, error
 	}
 	response, err := w.http.Do(request)
 	if err != nil {
-		return answer{}, err
+		return reply{}, err
 	}
 	defer response.Body.Close()
 	raw, err := io.ReadAll(response.Body)
-	a := answer{status: response.StatusCode, header: response.Header, body: raw}
+	a := reply{status: response.StatusCode, header: response.Header, body: raw}
 	if a.status != http.StatusOK {
 		_ = json.Unmarshal(raw, &a.problem)
 	}
@@ -307,7 +307,7 @@ func (w *world) signFor(key *ecdsa.PrivateKey, method, path string, changes ...f
 }
 
 // pay posts a request with a new payment.
-func (w *world) pay(key *ecdsa.PrivateKey, path, body string, headers ...string) answer {
+func (w *world) pay(key *ecdsa.PrivateKey, path, body string, headers ...string) reply {
 	w.t.Helper()
 	return w.call(http.MethodPost, path, body, append(headers, x402.HeaderPaymentSignature, w.sign(key, path))...)
 }
@@ -372,7 +372,7 @@ func (a *agent) send(to *agent, content string) (chat, message string) {
 	return sent.JSON200.ChatID, sent.JSON200.MessageID
 }
 
-// contractual holds every answer of the server against the contract.
+// contractual holds every reply of the server against the contract.
 type contractual struct {
 	t          testing.TB
 	operations map[string]*routers.Route
@@ -405,7 +405,7 @@ func (c *contractual) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if response.Header.Get("X-Request-Id") == "" {
-		c.t.Errorf("%s %s: the answer has no X-Request-Id", request.Method, request.URL.Path)
+		c.t.Errorf("%s %s: the reply has no X-Request-Id", request.Method, request.URL.Path)
 	}
 	if route := c.operations[request.Method+" "+request.URL.Path]; route != nil {
 		err := openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
@@ -414,7 +414,7 @@ func (c *contractual) RoundTrip(request *http.Request) (*http.Response, error) {
 			Options: &openapi3filter.Options{IncludeResponseStatus: true},
 		})
 		if err != nil {
-			c.t.Errorf("%s %s answers %d against the contract: %v", request.Method, request.URL.Path, response.StatusCode, err)
+			c.t.Errorf("%s %s replies %d against the contract: %v", request.Method, request.URL.Path, response.StatusCode, err)
 		}
 	}
 	return response, nil
@@ -438,7 +438,7 @@ func (b *safeBuffer) String() string {
 	return b.buffer.String()
 }
 
-// admin is the answer of the operators' listener: its status and body; of /metrics only the body.
+// admin is the reply of the operators' listener: its status and body; of /metrics only the body.
 func (w *world) admin(path string) string {
 	w.t.Helper()
 	recorder := httptest.NewRecorder()

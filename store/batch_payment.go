@@ -56,7 +56,7 @@ func (s *Store) beginBatch(batch []batchItem[*Payment]) {
 		case err != nil:
 			return fmt.Errorf("write payment: %w", err)
 		case i < 0:
-			return ErrPaymentMoved
+			return ErrStalePayment
 		}
 		payment.CreatedAt = written[i].CreatedAt
 		return nil
@@ -65,9 +65,9 @@ func (s *Store) beginBatch(batch []batchItem[*Payment]) {
 
 // deliverPayments closes payments that were delivered.
 const deliverPayments = `
-	UPDATE payments p SET state = 'delivered', fingerprint = d.fingerprint, transaction = d.transaction, answer = d.answer, failure_reason = '',
+	UPDATE payments p SET state = 'delivered', fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, failure_reason = '',
 		request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
-	FROM unnest((SELECT CAST($1 AS uuid[])), (SELECT CAST($2 AS bytea[])), (SELECT CAST($3 AS text[])), (SELECT CAST($4 AS bytea[]))) AS d (id, fingerprint, transaction, answer)
+	FROM unnest((SELECT CAST($1 AS uuid[])), (SELECT CAST($2 AS bytea[])), (SELECT CAST($3 AS text[])), (SELECT CAST($4 AS bytea[]))) AS d (id, fingerprint, transaction, response)
 	WHERE p.id = d.id AND p.state IN ('settling', 'undeliverable') RETURNING p.id`
 
 // deliverBatch closes payments that have nothing but a response to record.
@@ -76,20 +76,20 @@ func (s *Store) deliverBatch(batch []batchItem[Delivery]) {
 	defer cancel()
 	closed, err := query[uuid.UUID](ctx, s, deliverPayments, column(batch, func(d Delivery) [16]byte { return d.Payment }),
 		column(batch, func(d Delivery) []byte { return d.Fingerprint }), column(batch, func(d Delivery) string { return d.Transaction }),
-		column(batch, func(d Delivery) []byte { return d.Answer }))
+		column(batch, func(d Delivery) []byte { return d.Response }))
 	finish(batch, func(_ int, delivery Delivery) error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("deliver payment: %w", err)
 		case !slices.Contains(closed, delivery.Payment):
-			return ErrPaymentMoved
+			return ErrStalePayment
 		}
 		return nil
 	})
 }
 
 // ResumeSettlement takes an open payment that nobody works on (its outcome is unknown, or the server that settled it
-// died) and leases it to the caller. ErrPaymentMoved if there is nothing to take.
+// died) and leases it to the caller. ErrStalePayment if there is nothing to take.
 func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.Duration) (*Payment, error) {
 	payment, err := query[Payment](ctx, s, `
 		UPDATE payments SET state = 'settling', attempts = attempts + 1, owner = @owner, lease_until = now() + @lease::interval, updated_at = now()
@@ -99,7 +99,7 @@ func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.D
 		return nil, fmt.Errorf("resume settlement: %w", err)
 	}
 	if len(payment) == 0 {
-		return nil, ErrPaymentMoved
+		return nil, ErrStalePayment
 	}
 	return &payment[0], nil
 }

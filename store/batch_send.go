@@ -141,9 +141,9 @@ const sendMessages = `
 		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
 		SELECT conversation_id, number, message, sender, content, last_message_at FROM numbered
 	), closed AS (
-		UPDATE payments p SET state = 'delivered', fingerprint = d.fingerprint, transaction = d.transaction, answer = d.answer, failure_reason = '',
+		UPDATE payments p SET state = 'delivered', fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, failure_reason = '',
 			request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
-		FROM unnest((SELECT CAST($7 AS uuid[])), (SELECT CAST($8 AS bytea[])), (SELECT CAST($9 AS text[])), (SELECT CAST($10 AS bytea[]))) AS d (id, fingerprint, transaction, answer)
+		FROM unnest((SELECT CAST($7 AS uuid[])), (SELECT CAST($8 AS bytea[])), (SELECT CAST($9 AS text[])), (SELECT CAST($10 AS bytea[]))) AS d (id, fingerprint, transaction, response)
 		JOIN numbered n ON n.payment = d.id WHERE p.id = d.id
 	)
 	SELECT n.number IS NOT NULL AS sent, NOT EXISTS (SELECT FROM locked l WHERE l.id = i.conversation_id) AS locked
@@ -215,7 +215,7 @@ func sendValues(batch []batchItem[deliveredMessage]) []any {
 		column(batch, func(m message) [16]byte { return m.To }), column(batch, func(m message) [16]byte { return m.Sender }),
 		column(batch, func(m message) [16]byte { return m.ID }), column(batch, func(m message) string { return m.Content }),
 		column(batch, func(m message) [16]byte { return m.delivery.Payment }), column(batch, func(m message) []byte { return m.delivery.Fingerprint }),
-		column(batch, func(m message) string { return m.delivery.Transaction }), column(batch, func(m message) []byte { return m.delivery.Answer }),
+		column(batch, func(m message) string { return m.delivery.Transaction }), column(batch, func(m message) []byte { return m.delivery.Response }),
 		time.Now(),
 	}
 }

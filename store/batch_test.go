@@ -27,7 +27,7 @@ func beginning(payer string, agent uuid.UUID) *store.Payment {
 }
 
 func deliveryOf(payment *store.Payment) store.Delivery {
-	return store.Delivery{Payment: payment.ID, Fingerprint: payment.Fingerprint, Transaction: "0xf", Answer: []byte("sealed")}
+	return store.Delivery{Payment: payment.ID, Fingerprint: payment.Fingerprint, Transaction: "0xf", Response: []byte("sealed")}
 }
 
 // deliver sends the messages and closes the payment as the payment engine does: a single message, or none, in a batch if it can.
@@ -100,9 +100,9 @@ func TestBatches(t *testing.T) {
 				switch random.IntN(12) {
 				case 0: // delivered before
 					again := *used
-					payment, want = &again, store.ErrPaymentMoved
+					payment, want = &again, store.ErrStalePayment
 				case 1: // in the ledger under another id
-					payment.Payer, payment.Nonce, want = used.Payer, used.Nonce, store.ErrPaymentMoved
+					payment.Payer, payment.Nonce, want = used.Payer, used.Nonce, store.ErrStalePayment
 				case 2:
 					want = giveUp
 				case 3:
@@ -126,7 +126,7 @@ func TestBatches(t *testing.T) {
 						t.Errorf("check: %v", err)
 					}
 				}
-				if err := g.BeginSettlement(ctx, payment, time.Minute); err != nil && !errors.Is(err, store.ErrPaymentMoved) {
+				if err := g.BeginSettlement(ctx, payment, time.Minute); err != nil && !errors.Is(err, store.ErrStalePayment) {
 					t.Errorf("begin: %v", err)
 				}
 				var err error
@@ -161,9 +161,9 @@ func TestBatches(t *testing.T) {
 			default:
 			}
 			err := g.Transaction(ctx, func(tx *store.Store) error {
-				err := tx.Hold(ctx, g.conversations[n%len(g.conversations)])
+				err := tx.LockConversation(ctx, g.conversations[n%len(g.conversations)])
 				time.Sleep(time.Millisecond)
-				return errors.Join(err, tx.Hold(ctx, g.conversations[(n*5+3)%len(g.conversations)]))
+				return errors.Join(err, tx.LockConversation(ctx, g.conversations[(n*5+3)%len(g.conversations)]))
 			})
 			if err != nil {
 				t.Errorf("hold two conversations: %v", err)
@@ -229,8 +229,8 @@ func TestBatchDeliversAPaymentOnce(t *testing.T) {
 				switch err := deliver(payment, text); {
 				case err == nil:
 					delivered.Add(1)
-				case !errors.Is(err, store.ErrPaymentMoved):
-					t.Errorf("round %d: %v, want ErrPaymentMoved", round, err)
+				case !errors.Is(err, store.ErrStalePayment):
+					t.Errorf("round %d: %v, want ErrStalePayment", round, err)
 				}
 			})
 		}

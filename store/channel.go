@@ -12,11 +12,11 @@ func (s *Store) TransferChannel(ctx context.Context, channel, from, to uuid.UUID
 	if err := s.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
 		return err
 	}
-	seat, err := s.Seat(ctx, KindChannel, channel, to)
+	view, err := s.ConversationView(ctx, KindChannel, channel, to)
 	if err != nil {
 		return err
 	}
-	if seat.Status == StatusBanned {
+	if view.Status == StatusBanned {
 		return ErrBanned
 	}
 	if err := s.setAdmin(ctx, channel, to); err != nil {

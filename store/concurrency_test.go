@@ -89,13 +89,13 @@ func TestEveryPollerSeesEveryMessage(t *testing.T) {
 
 	total := int64(0)
 	for _, group := range groups {
-		seat, err := s.Seat(ctx, store.KindGroup, group, members[senders])
+		view, err := s.ConversationView(ctx, store.KindGroup, group, members[senders])
 		if err != nil {
 			t.Fatal(err)
 		}
-		total += seat.LastNumber
-		if seat.ReadNumber != seat.LastNumber {
-			t.Errorf("the first poller has read up to %d of %d", seat.ReadNumber, seat.LastNumber)
+		total += view.LastNumber
+		if view.ReadNumber != view.LastNumber {
+			t.Errorf("the first poller has read up to %d of %d", view.ReadNumber, view.LastNumber)
 		}
 	}
 	if total != senders*each {

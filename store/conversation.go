@@ -35,8 +35,8 @@ const (
 	KindChannel = "channel"
 )
 
-// Seat is a conversation as one agent sees it: Status is empty for a stranger.
-type Seat struct {
+// ConversationView is a conversation as one agent sees it: Status is empty for a stranger.
+type ConversationView struct {
 	Conversation
 	Status     string
 	ReadNumber int64
@@ -45,25 +45,25 @@ type Seat struct {
 // notFound is what an unknown id of each kind is.
 var notFound = map[string]*Refusal{KindPrivate: ErrChatNotFound, KindGroup: ErrChatNotFound, KindChannel: ErrChannelNotFound}
 
-// Seat loads the conversation of that kind and the agent's place in it, in one round trip. ErrChatNotFound,
+// ConversationView loads the conversation of that kind and the agent's place in it, in one round trip. ErrChatNotFound,
 // ErrChannelNotFound, ErrDeleted.
-func (s *Store) Seat(ctx context.Context, kind string, id, agent uuid.UUID) (*Seat, error) {
-	var seat Seat
+func (s *Store) ConversationView(ctx context.Context, kind string, id, agent uuid.UUID) (*ConversationView, error) {
+	var view ConversationView
 	err := s.gorm(ctx, &Conversation{}).Select(seatColumns).
 		Joins("LEFT JOIN memberships m ON m.conversation_id = conversations.id AND m.agent_id = ?", agent).
-		Where("conversations.id = ? AND conversations.kind = ?", id, kind).Take(&seat).Error
+		Where("conversations.id = ? AND conversations.kind = ?", id, kind).Take(&view).Error
 	switch {
 	case errors.Is(err, gorm.ErrRecordNotFound):
 		return nil, notFound[kind]
 	case err != nil:
 		return nil, fmt.Errorf("load conversation: %w", err)
-	case seat.DeletedAt != nil:
+	case view.DeletedAt != nil:
 		return nil, ErrDeleted
 	}
-	return &seat, nil
+	return &view, nil
 }
 
-// seatColumns are the columns of Seat, with the agent's membership as m.
+// seatColumns are the columns of ConversationView, with the agent's membership as m.
 const seatColumns = `conversations.id, conversations.kind, conversations.name, conversations.description, conversations.admin_id,
 	conversations.is_discoverable, conversations.last_number, conversations.last_message_at, conversations.member_count, conversations.pinned,
 	conversations.created_at, conversations.deleted_at, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number`
@@ -71,9 +71,9 @@ const seatColumns = `conversations.id, conversations.kind, conversations.name, c
 // forNoKeyUpdate locks rows as an update does. It lets others insert rows that refer to them.
 var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}
 
-// Hold locks a conversation until the transaction ends. Whatever changes members, admin, bans, pins or deletion locks the
-// conversation first and reads its Seat after, so that such changes happen one after the other and each sees the ones before.
-func (s *Store) Hold(ctx context.Context, id uuid.UUID) error {
+// LockConversation locks a conversation until the transaction ends. Whatever changes members, admin, bans, pins or deletion locks the
+// conversation first and reads its ConversationView after, so that such changes happen one after the other and each sees the ones before.
+func (s *Store) LockConversation(ctx context.Context, id uuid.UUID) error {
 	if _, err := gorm.G[Conversation](s.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
 		return fmt.Errorf("lock conversation: %w", err)
 	}

@@ -23,7 +23,7 @@ const (
 	Unauthorized             // the caller is not who it was when it asked (401)
 )
 
-// Refusal is a rule saying no: an answer for the caller, not a fault of ours. Code is one of the contract's error
+// Refusal is a rule saying no: a response for the caller, not a fault of ours. Code is one of the contract's error
 // codes, Message a sentence that says what to do.
 type Refusal struct {
 	Kind    Kind
@@ -85,14 +85,14 @@ func refuse(kind Kind, code, message string) *Refusal {
 func Unavailable(err error) bool {
 	var connecting *pgconn.ConnectError
 	var network net.Error
-	var answer *pgconn.PgError
+	var postgres *pgconn.PgError
 	switch {
 	case errors.As(err, &connecting), errors.As(err, &network):
 		return true
-	case errors.As(err, &answer):
+	case errors.As(err, &postgres):
 		// 08 connection, 40 rolled back (a deadlock), 53 out of resources, 57P the server is shutting down or starting.
 		for _, class := range []string{"08", "40", "53", "57P"} {
-			if strings.HasPrefix(answer.Code, class) {
+			if strings.HasPrefix(postgres.Code, class) {
 				return true
 			}
 		}

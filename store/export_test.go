@@ -9,8 +9,8 @@ import (
 )
 
 // SearchWithin is SearchMessages with bounds of the test's own.
-func (s *Store) SearchWithin(ctx context.Context, seat *Seat, query string, n, page int64, messages int, work int64, indexed int, batch int64) (*Matches, error) {
-	return s.searchMessages(ctx, seat, query, n, page, nil, bounds{messages, work, indexed, batch})
+func (s *Store) SearchWithin(ctx context.Context, view *ConversationView, query string, n, page int64, messages int, work int64, indexed int, batch int64) (*Matches, error) {
+	return s.searchMessages(ctx, view, query, n, page, nil, bounds{messages, work, indexed, batch})
 }
 
 // Likes is what the index is asked for a query.
@@ -28,12 +28,12 @@ func (s *Store) Likes(ctx context.Context, query string) ([]string, error) {
 }
 
 // ExplainLookUp shows the plan by which the index is asked for a query.
-func (s *Store) ExplainLookUp(ctx context.Context, seat *Seat, wanted string) (string, error) {
+func (s *Store) ExplainLookUp(ctx context.Context, view *ConversationView, wanted string) (string, error) {
 	likes, err := s.Likes(ctx, wanted)
 	if err != nil {
 		return "", err
 	}
-	return s.explain(ctx, lookUp, pgx.NamedArgs{"conversation": seat.ID, "newest": seat.LastNumber, "likes": likes, "most": searchBounds.indexed + 1})
+	return s.explain(ctx, lookUp, pgx.NamedArgs{"conversation": view.ID, "newest": view.LastNumber, "likes": likes, "most": searchBounds.indexed + 1})
 }
 
 // ExplainDirectory shows the plan of a search among agents (kind is empty), group chats or channels.

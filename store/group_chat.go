@@ -93,13 +93,13 @@ func (s *Store) TransferGroupChat(ctx context.Context, group, to uuid.UUID) erro
 	if err := s.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
 		return err
 	}
-	seat, err := s.Seat(ctx, KindGroup, group, to)
+	view, err := s.ConversationView(ctx, KindGroup, group, to)
 	switch {
 	case err != nil:
 		return err
-	case seat.Status == StatusBanned:
+	case view.Status == StatusBanned:
 		return ErrBanned
-	case seat.Status != StatusMember:
+	case view.Status != StatusMember:
 		return ErrSuccessorNotMember
 	}
 	return s.setAdmin(ctx, group, to)

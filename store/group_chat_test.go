@@ -83,7 +83,7 @@ func TestSendWaitsForWhatHoldsTheGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := s.Transaction(ctx, func(tx *store.Store) error {
-			if err := tx.Hold(ctx, group); err != nil {
+			if err := tx.LockConversation(ctx, group); err != nil {
 				return err
 			}
 			changed := test.change(tx, group)

@@ -37,7 +37,7 @@ type PaymentRecord struct {
 	UpdatedAt         time.Time
 }
 
-// TableName is the ledger's. GORM selects the columns that the record has: never request, payload and answer.
+// TableName is the ledger's. GORM selects the columns that the record has: never request, payload and response.
 func (PaymentRecord) TableName() string { return "payments" }
 
 // recordPage is how many records are in memory at a time.
@@ -167,14 +167,14 @@ func (s *Store) PaymentTerms(ctx context.Context) ([]PaymentTerms, error) {
 
 // ResolveSettled records that a payment of unknown outcome was settled in this transaction, 0x and 64 hex digits, as somebody
 // has seen on the chain. It is free to be taken up at once: an open payment with a transaction is not settled again.
-// ErrPaymentMoved if its outcome is not unknown, or a server is at it.
+// ErrStalePayment if its outcome is not unknown, or a server is at it.
 func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction string) error {
 	changes := map[string]any{"transaction": transaction, "lease_until": gorm.Expr("now()")}
 	return s.movePayment(ctx, id, changes, "state = 'unknown' AND owner IS NULL")
 }
 
 // ResolveFailed closes a payment of unknown outcome that, as somebody has seen on the chain, was not settled and never can
-// be. ErrPaymentMoved if its outcome is not unknown, or known to be settled, or a server is at it.
+// be. ErrStalePayment if its outcome is not unknown, or known to be settled, or a server is at it.
 func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) error {
 	return s.failPayment(ctx, id, reason, "state = 'unknown' AND owner IS NULL AND transaction = ''")
 }

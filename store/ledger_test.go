@@ -21,7 +21,7 @@ func fillLedger(t *testing.T, connection *pgx.Conn, n int, agent uuid.UUID) {
 	t.Helper()
 	_, err := connection.Exec(t.Context(), `
 		INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint,
-			signature_hash, payment_identifier, request, payload, state, transaction, failure_reason, attempts, lease_until, answer, created_at, updated_at)
+			signature_hash, payment_identifier, request, payload, state, transaction, failure_reason, attempts, lease_until, response, created_at, updated_at)
 		SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa', CASE WHEN i % 2 = 0 THEN '0xaa' ELSE '0xbb' END, '0x' || i, '0xd', i, at + interval '1 hour',
 			(ARRAY['send', 'create', 'search'])[1 + i % 3], CASE WHEN i % 5 = 0 THEN CAST($2 AS uuid) END, sha256('x'), sha256('x'), 'identifier-' || i,
 			CASE WHEN state IN ('settling', 'unknown') THEN CAST('secret' AS bytea) END, CASE WHEN state IN ('settling', 'unknown') THEN CAST('secret' AS bytea) END,
@@ -181,7 +181,7 @@ func TestResolve(t *testing.T) {
 			continue
 		}
 		for _, resolve := range []func(uuid.UUID) error{settled, failed} {
-			if err := resolve(before.ID); !errors.Is(err, store.ErrPaymentMoved) {
+			if err := resolve(before.ID); !errors.Is(err, store.ErrStalePayment) {
 				t.Errorf("a payment that is %s is resolved: %v, want that it has moved", before.State, err)
 			}
 		}
@@ -221,13 +221,13 @@ func TestResolve(t *testing.T) {
 	if err != nil || after.State != store.PaymentUnknown || after.Transaction != transaction || time.Since(after.LeaseUntil).Abs() > time.Minute {
 		t.Errorf("resolved as settled: %+v, %v, want it unknown with its transaction and free now", after, err)
 	}
-	if err := failed(unknown[1].ID); !errors.Is(err, store.ErrPaymentMoved) {
+	if err := failed(unknown[1].ID); !errors.Is(err, store.ErrStalePayment) {
 		t.Errorf("a payment that is known to be settled is resolved as failed: %v", err)
 	}
 	if after, err = s.PaymentRecord(t.Context(), unknown[1].ID); err != nil || after.State != store.PaymentUnknown {
 		t.Errorf("after that it is %+v, %v, want it unknown", after, err)
 	}
-	if err := settled(uuid.New()); !errors.Is(err, store.ErrPaymentMoved) {
+	if err := settled(uuid.New()); !errors.Is(err, store.ErrStalePayment) {
 		t.Errorf("no payment at all is resolved: %v", err)
 	}
 }

@@ -179,8 +179,8 @@ const listMessages = `
 // short. With before, pages count from the message older than that one. ErrMessageNotFound if before is not a message of
 // this conversation. In a dry run nobody sees the page: it is empty. It sees what is committed, not what this transaction
 // has written.
-func (s *Store) Messages(ctx context.Context, seat *Seat, n, page int64, before *uuid.UUID) (*MessagePage, error) {
-	newest, err := s.newestBefore(ctx, seat, before)
+func (s *Store) Messages(ctx context.Context, view *ConversationView, n, page int64, before *uuid.UUID) (*MessagePage, error) {
+	newest, err := s.newestBefore(ctx, view, before)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (s *Store) Messages(ctx context.Context, seat *Seat, n, page int64, before 
 	}
 	newest -= (page - 1) * n
 	messages, err := query[SentMessage](ctx, s, listMessages,
-		pgx.NamedArgs{"conversation": seat.ID, "newest": newest, "oldest": newest - n, "most": maxPageContent})
+		pgx.NamedArgs{"conversation": view.ID, "newest": newest, "oldest": newest - n, "most": maxPageContent})
 	if err != nil {
 		return nil, fmt.Errorf("list messages: %w", err)
 	}
@@ -205,11 +205,11 @@ func (s *Store) Messages(ctx context.Context, seat *Seat, n, page int64, before 
 
 // newestBefore is the number at which pages begin: the newest message's, or that of the one older than before.
 // ErrMessageNotFound if before is not a message of this conversation.
-func (s *Store) newestBefore(ctx context.Context, seat *Seat, before *uuid.UUID) (int64, error) {
+func (s *Store) newestBefore(ctx context.Context, view *ConversationView, before *uuid.UUID) (int64, error) {
 	if before == nil {
-		return seat.LastNumber, nil
+		return view.LastNumber, nil
 	}
-	anchor, err := gorm.G[Message](s.db).Select("number").Where("id = ? AND conversation_id = ?", *before, seat.ID).Take(ctx)
+	anchor, err := gorm.G[Message](s.db).Select("number").Where("id = ? AND conversation_id = ?", *before, view.ID).Take(ctx)
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return 0, ErrMessageNotFound
 	}

@@ -32,23 +32,23 @@ type Matches struct {
 // SearchMessages returns page (from 1) of the n newest messages that match the query, a regular expression or a literal.
 // With before, only messages older than that one are searched. ErrPatternTooLarge, and ErrMessageNotFound if before is
 // not a message of this conversation.
-func (s *Store) SearchMessages(ctx context.Context, seat *Seat, wanted string, n, page int64, before *uuid.UUID) (*Matches, error) {
-	return s.searchMessages(ctx, seat, wanted, n, page, before, searchBounds)
+func (s *Store) SearchMessages(ctx context.Context, view *ConversationView, wanted string, n, page int64, before *uuid.UUID) (*Matches, error) {
+	return s.searchMessages(ctx, view, wanted, n, page, before, searchBounds)
 }
 
-func (s *Store) searchMessages(ctx context.Context, seat *Seat, wanted string, n, page int64, before *uuid.UUID, within bounds) (*Matches, error) {
+func (s *Store) searchMessages(ctx context.Context, view *ConversationView, wanted string, n, page int64, before *uuid.UUID, within bounds) (*Matches, error) {
 	pattern, err := parsePattern(wanted)
 	if err != nil {
 		return nil, err
 	}
-	newest, err := s.newestBefore(ctx, seat, before)
+	newest, err := s.newestBefore(ctx, view, before)
 	if err != nil {
 		return nil, err
 	}
 	if page-1 > newest/n { // beyond the end; also keeps the product below from overflowing
 		return &Matches{}, nil
 	}
-	next, err := s.candidates(ctx, seat.ID, newest, pattern, within)
+	next, err := s.candidates(ctx, view.ID, newest, pattern, within)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (s *Store) searchMessages(ctx context.Context, seat *Seat, wanted string, n
 		}
 		search.look(batch)
 	}
-	return s.matches(ctx, seat.ID, search.found, search.searchedTo)
+	return s.matches(ctx, view.ID, search.found, search.searchedTo)
 }
 
 // search is how far a search has come.

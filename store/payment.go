@@ -16,7 +16,7 @@ import (
 // row holds what is needed to find out and to deliver.
 const (
 	PaymentSettling      = "settling"      // being settled, or settled and being delivered
-	PaymentUnknown       = "unknown"       // the facilitator gave no clear answer
+	PaymentUnknown       = "unknown"       // the facilitator gave no clear response
 	PaymentDelivered     = "delivered"     // settled, and its effect is in the database
 	PaymentFailed        = "failed"        // refused for good; nothing was taken
 	PaymentUndeliverable = "undeliverable" // settled, but the operation was refused meanwhile; may be redeemed
@@ -53,7 +53,7 @@ type Payment struct {
 	LeaseUntil        time.Time
 	Owner             *int32
 	Secret            bool
-	Answer            []byte
+	Response            []byte
 	CreatedAt         time.Time
 	UpdatedAt         time.Time
 	Now               time.Time     `gorm:"-"`
@@ -66,10 +66,10 @@ func (p *Payment) LeaseOver() bool { return p.LeaseUntil.Before(p.Now) }
 // paymentColumns are the columns of Payment, and the time.
 const paymentColumns = `id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
 	fingerprint, signature_hash, payment_identifier, request, payload, state, transaction, failure_reason, attempts, lease_until, owner,
-	secret, answer, created_at, updated_at, clock_timestamp() AS now`
+	secret, response, created_at, updated_at, clock_timestamp() AS now`
 
-// ErrPaymentMoved means that the caller's state of the payment is stale: look it up again.
-var ErrPaymentMoved = errors.New("the payment is in another state by now")
+// ErrStalePayment means that the caller's state of the payment is stale: look it up again.
+var ErrStalePayment = errors.New("the payment is in another state by now")
 
 // Payment returns the ledger's row of an authorization, or nil. Asset, payer and nonce are lower-case.
 func (s *Store) Payment(ctx context.Context, network, asset, payer, nonce string) (*Payment, error) {
@@ -93,7 +93,7 @@ func (s *Store) PaymentByIdentifier(ctx context.Context, agent *uuid.UUID, payer
 func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprint []byte) (*Payment, error) {
 	return onePayment(s.gorm(ctx, &Payment{}).
 		Where("secret AND network = ? AND asset = ? AND payer = ? AND operation = ?", network, asset, payer, operation).
-		Where(`((state = 'delivered' AND fingerprint = ? AND answer IS NOT NULL AND updated_at > now() - CAST(? AS interval))
+		Where(`((state = 'delivered' AND fingerprint = ? AND response IS NOT NULL AND updated_at > now() - CAST(? AS interval))
 			OR (state IN ('settling', 'unknown') AND fingerprint = ?)
 			OR (state = 'undeliverable' AND agent_id IS NOT DISTINCT FROM CAST(? AS uuid)))`, fingerprint, SecretLifetime, fingerprint, agent).
 		Order(clause.OrderBy{Expression: gorm.Expr("fingerprint = ? DESC, created_at DESC", fingerprint)}))
@@ -116,7 +116,7 @@ func onePayment(search *gorm.DB) (*Payment, error) {
 }
 
 // BeginSettlement writes the payment as settling, leased to the caller until lease has passed: in this transaction, or
-// else together with other payments. ErrPaymentMoved if another copy of the same authorization, or another payment with the
+// else together with other payments. ErrStalePayment if another copy of the same authorization, or another payment with the
 // same identifier, came first.
 func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration) error {
 	payment.State, payment.Attempts, payment.Lease, payment.Owner = PaymentSettling, 1, lease, &s.owner
@@ -138,7 +138,7 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 	case written.Error != nil:
 		return fmt.Errorf("write payment: %w", written.Error)
 	case written.RowsAffected == 0:
-		return ErrPaymentMoved
+		return ErrStalePayment
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ type Unclear struct {
 }
 
 // PaymentUnclear gives a payment back for a later attempt. The pause grows with its age, from a
-// second to five minutes. ErrPaymentMoved if somebody else has taken it up meanwhile.
+// second to five minutes. ErrStalePayment if somebody else has taken it up meanwhile.
 func (s *Store) PaymentUnclear(ctx context.Context, payment *Payment, what Unclear) error {
 	changes := map[string]any{
 		"state": PaymentUnknown, "failure_reason": what.Reason, "owner": nil,
@@ -191,7 +191,7 @@ func (s *Store) PaymentUnclear(ctx context.Context, payment *Payment, what Uncle
 // inHand is true of a payment as long as the caller works on it and nobody else has taken it up.
 const inHand = "state = 'settling' AND attempts = ?"
 
-// PaymentFailed closes a payment that was refused for good, and lets go of what was kept for it. ErrPaymentMoved if
+// PaymentFailed closes a payment that was refused for good, and lets go of what was kept for it. ErrStalePayment if
 // somebody else has taken it up meanwhile: then the refusal is not the last word.
 func (s *Store) PaymentFailed(ctx context.Context, payment *Payment, reason string) error {
 	return s.failPayment(ctx, payment.ID, reason, inHand, payment.Attempts)
@@ -227,29 +227,29 @@ func closing(state string, changes map[string]any) map[string]any {
 	return all
 }
 
-// Delivery is what closes a payment that was delivered: Answer is the response that its repetition gets, nil if none is
+// Delivery is what closes a payment that was delivered: Response is the response that its repetition gets, nil if none is
 // kept. Fingerprint is that of the request that was delivered.
 type Delivery struct {
 	Payment     uuid.UUID
 	Fingerprint []byte
 	Transaction string
-	Answer      []byte
+	Response      []byte
 }
 
 // PaymentDelivered closes the payment. In the transaction that makes the effect both become visible, or neither. Without a
-// transaction, for what has no effect, it is closed together with others. ErrPaymentMoved if the payment was closed before.
+// transaction, for what has no effect, it is closed together with others. ErrStalePayment if the payment was closed before.
 func (s *Store) PaymentDelivered(ctx context.Context, delivery Delivery) error {
 	if s.tx == nil {
 		return s.deliveries.do(delivery)
 	}
 	changes := closing(PaymentDelivered, map[string]any{
-		"fingerprint": delivery.Fingerprint, "transaction": delivery.Transaction, "answer": delivery.Answer, "failure_reason": "",
+		"fingerprint": delivery.Fingerprint, "transaction": delivery.Transaction, "response": delivery.Response, "failure_reason": "",
 	})
 	return s.movePayment(ctx, delivery.Payment, changes, "state IN ('settling', 'undeliverable')")
 }
 
 // AbandonSettlement takes back a payment that was begun and certainly not sent to be settled: it leaves no trace.
-// ErrPaymentMoved if somebody else has taken it up meanwhile.
+// ErrStalePayment if somebody else has taken it up meanwhile.
 func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 	return s.Transaction(ctx, func(tx *Store) error {
 		taken, err := gorm.G[Payment](tx.db).Where("id = ? AND state = 'settling' AND attempts = 1 AND owner = ?", payment.ID, tx.owner).Delete(ctx)
@@ -257,13 +257,13 @@ func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 		case err != nil:
 			return fmt.Errorf("abandon payment: %w", err)
 		case taken == 0:
-			return ErrPaymentMoved
+			return ErrStalePayment
 		}
 		return tx.releaseUsername(ctx, payment.ID)
 	})
 }
 
-// movePayment changes a payment if the condition holds. ErrPaymentMoved if not: the caller's state is stale.
+// movePayment changes a payment if the condition holds. ErrStalePayment if not: the caller's state is stale.
 func (s *Store) movePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
 	changes["updated_at"] = gorm.Expr("now()")
 	moved := s.gorm(ctx, &Payment{}).Where("id = ?", id).Where(condition, values...).Updates(changes)
@@ -271,7 +271,7 @@ func (s *Store) movePayment(ctx context.Context, id uuid.UUID, changes map[strin
 	case moved.Error != nil:
 		return fmt.Errorf("move payment: %w", moved.Error)
 	case moved.RowsAffected == 0:
-		return ErrPaymentMoved
+		return ErrStalePayment
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (s *Store) BePresent(ctx context.Context, ready func()) {
 	}
 }
 
-// heartbeat is how often the connection is asked whether it lives, and how long its answer may take.
+// heartbeat is how often the connection is asked whether it lives, and how long its response may take.
 const heartbeat = 5 * time.Second
 
 // watch returns when the connection is broken or ctx ends. It waits for notifications, which nobody sends, so that a

@@ -37,28 +37,28 @@ type NamedReaction struct {
 	Username string
 }
 
-// MessageSeat is a message's place, and the conversation as one agent sees it.
-type MessageSeat struct {
-	Seat
+// MessageView is a message's place, and the conversation as one agent sees it.
+type MessageView struct {
+	ConversationView
 	Number int64
 }
 
-// MessageSeat finds a message by its id alone. ErrMessageNotFound, ErrDeleted.
-func (s *Store) MessageSeat(ctx context.Context, message, agent uuid.UUID) (*MessageSeat, error) {
-	var seat MessageSeat
+// MessageView finds a message by its id alone. ErrMessageNotFound, ErrDeleted.
+func (s *Store) MessageView(ctx context.Context, message, agent uuid.UUID) (*MessageView, error) {
+	var view MessageView
 	err := s.gorm(ctx, &Message{}).Select("messages.number, "+seatColumns).Joins("JOIN conversations ON conversations.id = messages.conversation_id").
 		Joins("LEFT JOIN memberships m ON m.conversation_id = messages.conversation_id AND m.agent_id = ?", agent).
-		Where("messages.id = ?", message).Take(&seat).Error
+		Where("messages.id = ?", message).Take(&view).Error
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return nil, ErrMessageNotFound
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find message: %w", err)
 	}
-	if seat.DeletedAt != nil {
+	if view.DeletedAt != nil {
 		return nil, ErrDeleted
 	}
-	return &seat, nil
+	return &view, nil
 }
 
 // React adds the agent's reaction to a message or replaces it.

@@ -17,8 +17,8 @@ const (
 	failureLifetime  = time.Hour        // a payment that was refused, at least until it is valid no more: nothing was taken
 )
 
-// longResponse is how many bytes of a stored response are long. The index payments_answers says the same.
-const longResponse = "octet_length(answer) > 512"
+// longResponse is how many bytes of a stored response are long. The index payments_long_responses says the same.
+const longResponse = "octet_length(response) > 512"
 
 // CleanUp erases stored responses and failed payments that are kept no longer, at most limit of each, and returns how many
 // of the kind of which there were most. A row that somebody else has locked waits for the next time.
@@ -30,8 +30,8 @@ func (s *Store) CleanUp(ctx context.Context, limit int) (most int, err error) {
 	// An array is looked up in the index, however small the table was when this was planned.
 	chosen := func(old *gorm.DB) *gorm.DB { return s.gorm(ctx, &Payment{}).Where("id = ANY (ARRAY(?))", old) }
 	for _, erased := range []*gorm.DB{
-		chosen(old("secret AND answer IS NOT NULL AND updated_at < now() - CAST(? AS interval)", SecretLifetime)).UpdateColumn("answer", nil),
-		chosen(old(longResponse+" AND updated_at < now() - CAST(? AS interval)", responseLifetime)).UpdateColumn("answer", nil),
+		chosen(old("secret AND response IS NOT NULL AND updated_at < now() - CAST(? AS interval)", SecretLifetime)).UpdateColumn("response", nil),
+		chosen(old(longResponse+" AND updated_at < now() - CAST(? AS interval)", responseLifetime)).UpdateColumn("response", nil),
 		chosen(old("state = 'failed' AND updated_at < now() - CAST(? AS interval) AND valid_before < now()", failureLifetime)).Delete(&Payment{}),
 	} {
 		if erased.Error != nil {
@@ -47,7 +47,7 @@ func (s *Store) eraseResponse(ctx context.Context, payment *uuid.UUID) error {
 	if payment == nil {
 		return nil
 	}
-	err := s.gorm(ctx, &Payment{}).Where("id = ? AND answer IS NOT NULL", *payment).UpdateColumn("answer", nil).Error
+	err := s.gorm(ctx, &Payment{}).Where("id = ? AND response IS NOT NULL", *payment).UpdateColumn("response", nil).Error
 	if err != nil {
 		return fmt.Errorf("erase response: %w", err)
 	}

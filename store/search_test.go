@@ -351,7 +351,7 @@ func TestSearchUsesTheIndexes(t *testing.T) {
 }
 
 // chat creates a private chat with n messages, whose content is an expression of i.
-func (r *rig) chat(n int, content string) *store.Seat {
+func (r *rig) chat(n int, content string) *store.ConversationView {
 	r.t.Helper()
 	id, low, high := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	for _, agent := range []uuid.UUID{low, high} {
@@ -363,15 +363,15 @@ func (r *rig) chat(n int, content string) *store.Seat {
 		SELECT $1, unnest(CAST($2 AS uuid[])), 'member', 0, 0, now()`, id, []uuid.UUID{low, high})
 	r.exec(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
 		SELECT $1, i, gen_random_uuid(), $2, `+content+`, now() FROM generate_series(1, CAST($3 AS int)) AS i`, id, low, n)
-	seat, err := r.Seat(r.t.Context(), store.KindPrivate, id, low)
+	view, err := r.ConversationView(r.t.Context(), store.KindPrivate, id, low)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return seat
+	return view
 }
 
 // chatOf creates a private chat with these messages.
-func (r *rig) chatOf(contents []string) *store.Seat {
+func (r *rig) chatOf(contents []string) *store.ConversationView {
 	r.t.Helper()
 	r.exec(`CREATE TEMPORARY TABLE contents (i int, content text)`)
 	rows := make([][]any, len(contents))
@@ -381,9 +381,9 @@ func (r *rig) chatOf(contents []string) *store.Seat {
 	if _, err := r.connection.CopyFrom(context.Background(), pgx.Identifier{"contents"}, []string{"i", "content"}, pgx.CopyFromRows(rows)); err != nil {
 		r.t.Fatal(err)
 	}
-	seat := r.chat(len(contents), `(SELECT c.content FROM contents c WHERE c.i = i.i)`)
+	view := r.chat(len(contents), `(SELECT c.content FROM contents c WHERE c.i = i.i)`)
 	r.exec(`DROP TABLE contents`)
-	return seat
+	return view
 }
 
 func numbers(matches *store.Matches) []int64 {

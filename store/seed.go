@@ -37,7 +37,7 @@ func (s *Store) Seed(ctx context.Context, size Seeding, began func(step string))
 		return nil, errors.New("a channel cannot have more subscribers than there are agents")
 	}
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// From here on nobody registers, so the answer to the next question stays true.
+		// From here on nobody registers, so the response to the next question stays true.
 		if _, err := tx.Exec(ctx, `LOCK TABLE agents IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 			return fmt.Errorf("lock agents: %w", err)
 		}

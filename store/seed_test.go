@@ -15,12 +15,12 @@ func TestSeed(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s, connection := openBeside(t)
-	ask := func(query string) (answer string) {
+	ask := func(query string) (response string) {
 		t.Helper()
-		if err := connection.QueryRow(ctx, query).Scan(&answer); err != nil {
+		if err := connection.QueryRow(ctx, query).Scan(&response); err != nil {
 			t.Fatalf("%s: %v", query, err)
 		}
-		return answer
+		return response
 	}
 	const indexes = `SELECT string_agg(indexdef, E'\n' ORDER BY indexdef) FROM pg_indexes WHERE schemaname = 'public'`
 	before := ask(indexes)

@@ -141,17 +141,17 @@ func TestNumbersHaveNoGaps(t *testing.T) {
 	if err != nil || len(conversations) != 1 {
 		t.Fatalf("alice has %d chats (%v), want one", len(conversations), err)
 	}
-	seat, err := s.Seat(t.Context(), store.KindPrivate, conversations[0].ID, alice)
+	view, err := s.ConversationView(t.Context(), store.KindPrivate, conversations[0].ID, alice)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := s.Messages(t.Context(), seat, 1000, 1, nil)
+	page, err := s.Messages(t.Context(), view, 1000, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	messages := page.Messages
-	if want := senders * each * 4 / 5; len(messages) != want || seat.LastNumber != int64(want) {
-		t.Fatalf("there are %d messages and the counter says %d, want %d", len(messages), seat.LastNumber, want)
+	if want := senders * each * 4 / 5; len(messages) != want || view.LastNumber != int64(want) {
+		t.Fatalf("there are %d messages and the counter says %d, want %d", len(messages), view.LastNumber, want)
 	}
 	for i, message := range messages {
 		if message.Number != int64(len(messages)-i) {
@@ -177,12 +177,12 @@ func TestCallersThatLeave(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				err := s.Transaction(ctx, func(tx *store.Store) error {
 					if n%2 == 0 {
-						if err := tx.Hold(ctx, uuid.New()); err != nil {
+						if err := tx.LockConversation(ctx, uuid.New()); err != nil {
 							return err
 						}
 					}
 					leave()
-					return tx.Hold(ctx, uuid.New())
+					return tx.LockConversation(ctx, uuid.New())
 				})
 				if err == nil {
 					t.Error("a transaction was committed for a caller that had left")
@@ -194,7 +194,7 @@ func TestCallersThatLeave(t *testing.T) {
 		group.Go(func() {
 			for range each {
 				err := s.Transaction(t.Context(), func(tx *store.Store) error {
-					if err := tx.Hold(t.Context(), uuid.New()); err != nil {
+					if err := tx.LockConversation(t.Context(), uuid.New()); err != nil {
 						return err
 					}
 					_, err := tx.SendMessage(t.Context(), private(alice, bob, "still here"))
@@ -252,9 +252,9 @@ func TestMarkerNeverMovesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	seat, err := s.Seat(t.Context(), store.KindPrivate, sent.ConversationID, bob)
-	if err != nil || seat.ReadNumber != 6 {
-		t.Errorf("the marker stands at %d (%v), want 6", seat.ReadNumber, err)
+	view, err := s.ConversationView(t.Context(), store.KindPrivate, sent.ConversationID, bob)
+	if err != nil || view.ReadNumber != 6 {
+		t.Errorf("the marker stands at %d (%v), want 6", view.ReadNumber, err)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestRefusals(t *testing.T) {
 	alice := agent(t, s, "alice")
 	_, toSelf := s.SendMessage(ctx, private(alice, alice, "me"))
 	_, toNobody := s.SendMessage(ctx, private(alice, uuid.New(), "you?"))
-	_, noChat := s.Seat(ctx, store.KindPrivate, uuid.New(), alice)
+	_, noChat := s.ConversationView(ctx, store.KindPrivate, uuid.New(), alice)
 	for _, test := range []struct {
 		name string
 		err  error
@@ -306,7 +306,7 @@ func TestRehearsalLeavesNothing(t *testing.T) {
 	}
 	unknown := uuid.New()
 	if err := s.DryRun(ctx, func(tx *store.Store) error {
-		_, err := tx.Messages(ctx, &store.Seat{Conversation: store.Conversation{ID: sent.ConversationID, LastNumber: 1}}, 1, 1, &unknown)
+		_, err := tx.Messages(ctx, &store.ConversationView{Conversation: store.Conversation{ID: sent.ConversationID, LastNumber: 1}}, 1, 1, &unknown)
 		return err
 	}); !errors.Is(err, store.ErrMessageNotFound) {
 		t.Errorf("the rehearsal of a page before an unknown message ends with %v, want ErrMessageNotFound", err)

@@ -166,7 +166,7 @@ func TestUnreadIsWhatRecountingFinds(t *testing.T) {
 		case 7:
 			when = "rejoining"
 			err = g.Transaction(ctx, func(tx *store.Store) error {
-				return errors.Join(tx.Hold(ctx, g.group), tx.Leave(ctx, g.group, who), tx.Join(ctx, g.group, who))
+				return errors.Join(tx.LockConversation(ctx, g.group), tx.Leave(ctx, g.group, who), tx.Join(ctx, g.group, who))
 			})
 		case 8, 9:
 			page, size := random.Int64N(3)+1, random.Int64N(6)+1
@@ -185,9 +185,9 @@ func TestUnreadIsWhatRecountingFinds(t *testing.T) {
 				}
 			}
 			for _, message := range read.Messages {
-				seat, err := g.Seat(ctx, message.Kind, message.ConversationID, who)
-				if err != nil || seat.ReadNumber < message.Number {
-					t.Fatalf("number %d was returned and the marker stands at %d (%v)", message.Number, seat.ReadNumber, err)
+				view, err := g.ConversationView(ctx, message.Kind, message.ConversationID, who)
+				if err != nil || view.ReadNumber < message.Number {
+					t.Fatalf("number %d was returned and the marker stands at %d (%v)", message.Number, view.ReadNumber, err)
 				}
 			}
 		}
@@ -383,9 +383,9 @@ func TestReadingWhileOneWrites(t *testing.T) {
 	if unread := g.read(me, 1, 10); unread.Total != 0 {
 		t.Errorf("everything was read or written by the agent itself, and %d are unread", unread.Total)
 	}
-	seat, err := g.Seat(ctx, store.KindGroup, g.group, me)
-	if err != nil || seat.ReadNumber != seat.LastNumber {
-		t.Errorf("the marker stands at %d of %d (%v), want it past the own message", seat.ReadNumber, seat.LastNumber, err)
+	view, err := g.ConversationView(ctx, store.KindGroup, g.group, me)
+	if err != nil || view.ReadNumber != view.LastNumber {
+		t.Errorf("the marker stands at %d of %d (%v), want it past the own message", view.ReadNumber, view.LastNumber, err)
 	}
 }
 

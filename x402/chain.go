@@ -39,7 +39,7 @@ var (
 // Chain reads an EVM chain over JSON-RPC; public endpoints will do. It is safe for concurrent use once its fields are
 // set. Each call to the endpoint has ten seconds and is made up to three times while the endpoint is busy or away
 // (429, 5xx, no connection). Addresses, nonces and hashes are taken in any case and returned in lower case; amounts
-// are in atomic units; times are UTC. An error means that the answer is not known; it never holds the URL, in which
+// are in atomic units; times are UTC. An error means that the response is not known; it never holds the URL, in which
 // many endpoints want to see a key.
 type Chain struct {
 	// URL is the endpoint, http:// or https://.

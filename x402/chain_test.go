@@ -23,7 +23,7 @@ const (
 	chainPayee = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
 )
 
-// endpoint is a JSON-RPC endpoint that answers as it is told.
+// endpoint is a JSON-RPC endpoint that replies as it is told.
 type endpoint struct {
 	Chain
 	mu    sync.Mutex
@@ -36,8 +36,8 @@ type rpcCall struct {
 	Params []jsontext.Value `json:"params"`
 }
 
-// newEndpoint asks answer for the result of the nth call (from 1), or for an error; a number as an error is a status.
-func newEndpoint(t *testing.T, answer func(n int, call rpcCall) (result string, err error)) *endpoint {
+// newEndpoint asks reply for the result of the nth call (from 1), or for an error; a number as an error is a status.
+func newEndpoint(t *testing.T, reply func(n int, call rpcCall) (result string, err error)) *endpoint {
 	t.Helper()
 	e := &endpoint{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +49,7 @@ func newEndpoint(t *testing.T, answer func(n int, call rpcCall) (result string, 
 		e.calls = append(e.calls, call)
 		n := len(e.calls)
 		e.mu.Unlock()
-		result, err := answer(n, call)
+		result, err := reply(n, call)
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case err == nil:
@@ -266,10 +266,10 @@ func TestAuthorizationUnknown(t *testing.T) {
 		"no token":                 {`"0x"`, `[]`, `null`},
 		"an amount beyond 64 bits": {yes, used, receipt(usedLog(chainPayer, "0xa"), strings.Replace(move, fmt.Sprintf("0x%064x", 5000), "0x"+strings.Repeat("f", 64), 1))},
 	} {
-		answer := map[string]string{
+		reply := map[string]string{
 			"eth_getBlockByNumber": `{"number":"0x9","timestamp":"0x64"}`, "eth_call": test.state, "eth_getLogs": test.logs, "eth_getTransactionReceipt": test.receipt,
 		}
-		e := newEndpoint(t, func(_ int, call rpcCall) (string, error) { return answer[call.Method], nil })
+		e := newEndpoint(t, func(_ int, call rpcCall) (string, error) { return reply[call.Method], nil })
 		if got, err := e.Authorization(t.Context(), chainToken, chainPayer, word("0xa"), time.Unix(50, 0)); err == nil {
 			t.Errorf("%s: %+v, want an error", name, got)
 		}

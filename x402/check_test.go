@@ -118,7 +118,7 @@ func TestCheck(t *testing.T) {
 			if strings.Contains(invalid.Message, payload.Payload.Signature[2:]) {
 				t.Errorf("the message repeats the signature: %s", invalid.Message)
 			}
-			// A payment out of time may have begun in time: its facts lead to the stored answer. One that is bad
+			// A payment out of time may have begun in time: its facts lead to the stored reply. One that is bad
 			// for another reason proves nothing about anybody.
 			outOfTime := row.reason == ReasonValidAfter || row.reason == ReasonValidBefore
 			if invalid.OutOfTime != outOfTime {

@@ -1,6 +1,6 @@
 package x402
 
-// FormError says that a header or a JSON object is not what the protocol prescribes: a resource server answers 400.
+// FormError says that a header or a JSON object is not what the protocol prescribes: a resource server returns 400.
 type FormError struct {
 	// Reason is one of the protocol's error codes, such as "invalid_payload".
 	Reason string
@@ -11,14 +11,14 @@ type FormError struct {
 // Error returns the message.
 func (e *FormError) Error() string { return e.Message }
 
-// Invalid says that a well-formed payment does not pay for the offer: a resource server answers 402.
+// Invalid says that a well-formed payment does not pay for the offer: a resource server returns 402.
 type Invalid struct {
 	// Reason is one of the protocol's error codes, such as "invalid_exact_evm_signature".
 	Reason string
 	// Message is a sentence for the payer: what is wrong and how to mend it.
 	Message string
 	// OutOfTime is true if the payment is good but for its time window: it cannot begin any more (or yet), but the
-	// answer of one that began in time may still be asked for again.
+	// response of one that began in time may still be asked for again.
 	OutOfTime bool
 }
 
@@ -61,7 +61,7 @@ func Inconclusive(reason string) bool {
 	switch reason {
 	case "", ReasonSettlementPending, ReasonUnexpectedSettle, "duplicate_settlement",
 		"invalid_exact_evm_failed_to_get_receipt", "invalid_exact_evm_failed_to_execute_transfer",
-		// The official facilitator answers so too when the node took the transfer and its answer was lost; and a
+		// The official facilitator answers so too when the node took the transfer and its response was lost; and a
 		// transfer that was reverted may have come second to another with the same authorization.
 		"invalid_exact_evm_transaction_failed":
 		return true

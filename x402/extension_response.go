@@ -18,7 +18,7 @@ import (
 const headerExtensionResponses = "EXTENSION-RESPONSES"
 
 const (
-	// maxLoggedExtensions and maxLoggedRunes bound what one answer can put into the log.
+	// maxLoggedExtensions and maxLoggedRunes bound what one response can put into the log.
 	maxLoggedExtensions = 8
 	maxLoggedRunes      = 200
 )

@@ -15,7 +15,7 @@ import (
 func TestExtensionResponses(t *testing.T) {
 	t.Parallel()
 	line := func(level, endpoint, extension, status, reason string) string {
-		return "level=" + level + ` msg="facilitator answered about an extension" endpoint=` + endpoint + " extension=" + extension +
+		return "level=" + level + ` msg="facilitator replied about an extension" endpoint=` + endpoint + " extension=" + extension +
 			" status=" + status + " reason=" + reason + "\n"
 	}
 	success := line("INFO", "verify", "bazaar", "success", `""`)
@@ -92,7 +92,7 @@ func TestExtensionResponses(t *testing.T) {
 			t.Error("settle succeeds without a verdict")
 		}
 		if lines := strings.Count(log.String(), "endpoint=settle"); lines != maxLoggedExtensions {
-			t.Errorf("one answer about 101 extensions gives %d lines, want %d", lines, maxLoggedExtensions)
+			t.Errorf("one reply about 101 extensions gives %d lines, want %d", lines, maxLoggedExtensions)
 		}
 	})
 }

@@ -21,8 +21,8 @@ import (
 const (
 	// verifyTimeout bounds /verify with its repetitions and each call of /supported, which move nothing.
 	verifyTimeout = 10 * time.Second
-	// maxAnswerBytes bounds what is read of an answer; real ones have a few hundred bytes.
-	maxAnswerBytes = 1 << 20
+	// maxResponseBytes bounds what is read of a response; real ones have a few hundred bytes.
+	maxResponseBytes = 1 << 20
 	// maxAttempts and longestPause bound the patience with a facilitator that is busy or away.
 	maxAttempts  = 3
 	longestPause = 10 * time.Second
@@ -47,7 +47,7 @@ type Facilitator struct {
 	Logger *slog.Logger
 }
 
-// UnknownOutcome says that /settle gave no clear answer: the money may or may not have moved. The payer must not be
+// UnknownOutcome says that /settle gave no clear response: the money may or may not have moved. The payer must not be
 // asked to pay again (no 402); settle the same payment again later.
 type UnknownOutcome struct {
 	// NotSent is true if the facilitator cannot have acted in this call: no connection came about, or it refused to listen (429).
@@ -70,44 +70,44 @@ func (e *UnknownOutcome) Unwrap() error { return e.Err }
 
 // StatusError says that the facilitator answered, but not what it should have: it is there, and of no use.
 type StatusError struct {
-	// Status is the HTTP status of its answer.
+	// Status is the HTTP status of its response.
 	Status int
 }
 
 // Error returns the status.
 func (e *StatusError) Error() string {
-	return fmt.Sprintf("no verdict in the answer with status %d", e.Status)
+	return fmt.Sprintf("no verdict in the response with status %d", e.Status)
 }
 
 // Supported asks what the facilitator can do. It waits and repeats on 429, honouring Retry-After up to ten seconds,
 // three attempts in all. A failure should keep no server from starting: it only means that nobody knows yet.
 func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error) {
 	for attempt := 1; ; attempt++ {
-		answer, err := f.timedCall(ctx, http.MethodGet, "supported", nil)
+		response, err := f.timedCall(ctx, http.MethodGet, "supported", nil)
 		if err != nil {
 			return nil, fmt.Errorf("facilitator supported: %w", err)
 		}
-		if answer.status == http.StatusTooManyRequests && attempt < maxAttempts {
-			wait := pause(answer.retryAfter, attempt)
+		if response.status == http.StatusTooManyRequests && attempt < maxAttempts {
+			wait := pause(response.retryAfter, attempt)
 			if deadline, ok := ctx.Deadline(); (!ok || time.Until(deadline) > wait) && sleep(ctx, wait) {
 				continue
 			}
 		}
-		if answer.status != http.StatusOK {
-			return nil, fmt.Errorf("facilitator supported: %w", &StatusError{answer.status})
+		if response.status != http.StatusOK {
+			return nil, fmt.Errorf("facilitator supported: %w", &StatusError{response.status})
 		}
 		supported := new(SupportedResponse)
-		if json.Unmarshal(answer.body, supported) != nil {
-			return nil, fmt.Errorf("facilitator supported: the answer is not the JSON it should be: %w", &StatusError{answer.status})
+		if json.Unmarshal(response.body, supported) != nil {
+			return nil, fmt.Errorf("facilitator supported: the response is not the JSON it should be: %w", &StatusError{response.status})
 		}
 		return supported, nil
 	}
 }
 
 // Verify asks whether a payment would settle, within 10 seconds. requirements are our own offer, never the payer's
-// copy, and a payment of version 1 needs the server's own Resource. A negative verdict is an answer with IsValid false,
+// copy, and a payment of version 1 needs the server's own Resource. A negative verdict is a response with IsValid false,
 // whatever its HTTP status; an error means that there is no verdict and nothing has happened. Because /verify moves
-// nothing, it is called up to three times if the connection fails or the answer is 429 or 5xx without a verdict.
+// nothing, it is called up to three times if the connection fails or the response is 429 or 5xx without a verdict.
 func (f *Facilitator) Verify(ctx context.Context, payload *PaymentPayload, requirements PaymentRequirements) (*VerifyResponse, error) {
 	body, err := requestBody(payload, requirements)
 	if err != nil {
@@ -131,32 +131,32 @@ func (f *Facilitator) Verify(ctx context.Context, payload *PaymentPayload, requi
 func (f *Facilitator) verify(ctx context.Context, body []byte, attempt int) (*VerifyResponse, time.Duration, error) {
 	const final = -1
 	wait := time.Duration(attempt) * retryPause
-	answer, err := f.call(ctx, http.MethodPost, "verify", body)
+	response, err := f.call(ctx, http.MethodPost, "verify", body)
 	if err != nil {
 		if _, broken := errors.AsType[*transportError](err); !broken {
 			return nil, final, err
 		}
 		return nil, wait, err
 	}
-	if verdict, ok := answer.verifyVerdict(); ok {
+	if verdict, ok := response.verifyVerdict(); ok {
 		return verdict, final, nil
 	}
 	switch {
-	case answer.status == http.StatusTooManyRequests || answer.status == http.StatusServiceUnavailable && answer.retryAfter != "":
-		wait = pause(answer.retryAfter, attempt)
-	case answer.status < http.StatusInternalServerError:
+	case response.status == http.StatusTooManyRequests || response.status == http.StatusServiceUnavailable && response.retryAfter != "":
+		wait = pause(response.retryAfter, attempt)
+	case response.status < http.StatusInternalServerError:
 		wait = final
 	}
-	return nil, wait, &StatusError{answer.status}
+	return nil, wait, &StatusError{response.status}
 }
 
 // Settle has the facilitator move the money. requirements are our own offer, never the payer's copy, and a payment of
 // version 1 needs the server's own Resource. ctx must not be the payer's connection and carries the deadline, 60 seconds
 // at least, since a block must be waited for.
 //
-// A definite refusal is an answer with Success false. invalid_exact_evm_nonce_already_used among them says that the
+// A definite refusal is a response with Success false. invalid_exact_evm_nonce_already_used among them says that the
 // authorization was used, perhaps by an earlier call for the same payment, or cancelled: consult the ledger. Every
-// error is an [*UnknownOutcome]. The answer settlement_pending is followed up once by the identical request; because
+// error is an [*UnknownOutcome]. The response settlement_pending is followed up once by the identical request; because
 // the transfer is then under way, only success is final after it. A success must name its transaction's hash and the
 // network of the requirements. A call that could not even connect is made once
 // more after a moment; any other failure may leave open whether the money moved, so repeating is the caller's decision.
@@ -187,19 +187,19 @@ func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requi
 // settle calls /settle once. networks are the names under which a success may speak of the payment's network. The error
 // is an *UnknownOutcome.
 func (f *Facilitator) settle(ctx context.Context, body []byte, networks []string) (*SettleResponse, error) {
-	answer, err := f.call(ctx, http.MethodPost, "settle", body)
+	response, err := f.call(ctx, http.MethodPost, "settle", body)
 	if err != nil {
 		broken, isBroken := errors.AsType[*transportError](err)
 		_, notMade := errors.AsType[*notMadeError](err)
 		notSent := notMade || isBroken && broken.notSent
 		return nil, &UnknownOutcome{NotSent: notSent, Err: fmt.Errorf("facilitator settle: %w", err)}
 	}
-	verdict, ok := answer.settleVerdict()
-	if !ok && answer.status == http.StatusTooManyRequests {
-		return nil, &UnknownOutcome{NotSent: true, RetryAfter: pause(answer.retryAfter, 1), Err: fmt.Errorf("facilitator settle: %w", &StatusError{answer.status})}
+	verdict, ok := response.settleVerdict()
+	if !ok && response.status == http.StatusTooManyRequests {
+		return nil, &UnknownOutcome{NotSent: true, RetryAfter: pause(response.retryAfter, 1), Err: fmt.Errorf("facilitator settle: %w", &StatusError{response.status})}
 	}
 	if !ok {
-		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: %w", &StatusError{answer.status})}
+		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: %w", &StatusError{response.status})}
 	}
 	if verdict.Success && !slices.Contains(networks, verdict.Network) {
 		return nil, &UnknownOutcome{Err: errors.New("facilitator settle: it says to have settled on another network")}
@@ -232,7 +232,7 @@ func requestBody(payload *PaymentPayload, requirements PaymentRequirements) ([]b
 }
 
 // timedCall is call with verifyTimeout.
-func (f *Facilitator) timedCall(ctx context.Context, method, endpoint string, body []byte) (*answer, error) {
+func (f *Facilitator) timedCall(ctx context.Context, method, endpoint string, body []byte) (*rawResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	return f.call(ctx, method, endpoint, body)
@@ -251,8 +251,8 @@ type transportError struct {
 
 func (e *transportError) Unwrap() error { return e.error }
 
-// call sends one request and reads the whole answer. What fails outside of the network is no *transportError.
-func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []byte) (*answer, error) {
+// call sends one request and reads the whole response. What fails outside of the network is no *transportError.
+func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []byte) (*rawResponse, error) {
 	var connected atomic.Bool // written by the transport's goroutines
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
@@ -283,14 +283,14 @@ func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []
 	}
 	defer res.Body.Close()
 	f.logExtensions(ctx, endpoint, res.Header.Get(headerExtensionResponses))
-	content, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes+1))
+	content, err := io.ReadAll(io.LimitReader(res.Body, maxResponseBytes+1))
 	if err != nil {
-		return nil, &transportError{error: fmt.Errorf("read the answer with status %d: %w", res.StatusCode, err)}
+		return nil, &transportError{error: fmt.Errorf("read the response with status %d: %w", res.StatusCode, err)}
 	}
-	if len(content) > maxAnswerBytes {
-		return nil, fmt.Errorf("the answer with status %d is longer than %d bytes", res.StatusCode, maxAnswerBytes)
+	if len(content) > maxResponseBytes {
+		return nil, fmt.Errorf("the response with status %d is longer than %d bytes", res.StatusCode, maxResponseBytes)
 	}
-	return &answer{res.StatusCode, res.Header.Get("Retry-After"), content}, nil
+	return &rawResponse{res.StatusCode, res.Header.Get("Retry-After"), content}, nil
 }
 
 // client returns the HTTP client, made to hand over redirects instead of carrying a payment elsewhere.

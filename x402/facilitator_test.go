@@ -17,13 +17,13 @@ import (
 
 const hash = "0xf1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1"
 
-// facilitatorAnswering returns a client of a facilitator that gives these answers one after another, the last one
+// facilitatorAnswering returns a client of a facilitator that gives these replies one after another, the last one
 // again and again, and the number of calls it got.
-func facilitatorAnswering(t *testing.T, answers ...http.HandlerFunc) (*Facilitator, *atomic.Int32) {
+func facilitatorAnswering(t *testing.T, replies ...http.HandlerFunc) (*Facilitator, *atomic.Int32) {
 	t.Helper()
 	calls := new(atomic.Int32)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answers[min(int(calls.Add(1)), len(answers))-1](w, r)
+		replies[min(int(calls.Add(1)), len(replies))-1](w, r)
 	}))
 	t.Cleanup(server.Close)
 	return &Facilitator{BaseURL: server.URL}, calls
@@ -71,7 +71,7 @@ func TestVerify(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name   string
-		answer http.HandlerFunc
+		reply http.HandlerFunc
 		want   *VerifyResponse // nil if there is no verdict
 		calls  int32
 	}{
@@ -90,14 +90,14 @@ func TestVerify(t *testing.T) {
 		{"nothing", says(200, ``), nil, 1},
 		{"status 500", says(500, `oops`), nil, 3},
 		{"status 500 with JSON", says(500, `{"error":"oops"}`), nil, 3},
-		{"too much", says(200, `{"isValid":true,"x":"`+strings.Repeat("x", maxAnswerBytes)+`"}`), nil, 1},
+		{"too much", says(200, `{"isValid":true,"x":"`+strings.Repeat("x", maxResponseBytes)+`"}`), nil, 1},
 		{"status 404", says(404, `{"error":"oops"}`), nil, 1},
 		{"a redirect", redirects, nil, 1},
 		{"hung up", hangsUp, nil, 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			facilitator, calls := facilitatorAnswering(t, row.answer)
+			facilitator, calls := facilitatorAnswering(t, row.reply)
 			payload, requirements := receivedPayment(t)
 			got, err := facilitator.Verify(t.Context(), payload, requirements)
 			if (err == nil) != (row.want != nil) {
@@ -119,7 +119,7 @@ func TestVerifyRepeats(t *testing.T) {
 	busy := saysLater(429, "0")
 	for _, row := range []struct {
 		name    string
-		answers []http.HandlerFunc
+		replies []http.HandlerFunc
 		calls   int32
 		valid   bool
 	}{
@@ -136,7 +136,7 @@ func TestVerifyRepeats(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			facilitator, calls := facilitatorAnswering(t, row.answers...)
+			facilitator, calls := facilitatorAnswering(t, row.replies...)
 			payload, requirements := receivedPayment(t)
 			started := time.Now()
 			verdict, err := facilitator.Verify(t.Context(), payload, requirements)
@@ -178,7 +178,7 @@ func TestSettle(t *testing.T) {
 	unknown := &UnknownOutcome{}
 	for _, row := range []struct {
 		name    string
-		answers []http.HandlerFunc
+		replies []http.HandlerFunc
 		want    *SettleResponse
 		unknown *UnknownOutcome // Err aside
 		calls   int32
@@ -217,7 +217,7 @@ func TestSettle(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			facilitator, calls := facilitatorAnswering(t, row.answers...)
+			facilitator, calls := facilitatorAnswering(t, row.replies...)
 			payload, requirements := receivedPayment(t)
 			got, err := facilitator.Settle(t.Context(), payload, requirements)
 			if diff := cmp.Diff(row.want, got); diff != "" {
@@ -242,7 +242,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// busy answers 429.
+// busy replies 429.
 func busy(retryAfter string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", retryAfter)
@@ -448,10 +448,10 @@ func TestSupported(t *testing.T) {
 	if n := calls.Load(); n != 3 {
 		t.Errorf("the facilitator was called %d times, want 3", n)
 	}
-	for name, answer := range map[string]http.HandlerFunc{
+	for name, reply := range map[string]http.HandlerFunc{
 		"always busy": busy, "HTML": says(200, "<html>"), "status 500": says(500, "{}"), "a redirect": redirects, "hung up": hangsUp,
 	} {
-		facilitator, _ := facilitatorAnswering(t, answer)
+		facilitator, _ := facilitatorAnswering(t, reply)
 		if _, err := facilitator.Supported(t.Context()); err == nil {
 			t.Errorf("supported with %s succeeds, want an error", name)
 		}

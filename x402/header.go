@@ -10,11 +10,11 @@ import (
 
 // The protocol's headers. Each carries base64 (standard alphabet, padded) of UTF-8 JSON (x402 v2, HTTP transport).
 const (
-	// HeaderPaymentRequired is on every 402 answer and holds a [PaymentRequired].
+	// HeaderPaymentRequired is on every 402 response and holds a [PaymentRequired].
 	HeaderPaymentRequired = "PAYMENT-REQUIRED"
 	// HeaderPaymentSignature is on a paying request and holds a [PaymentPayload]. Never log it.
 	HeaderPaymentSignature = "PAYMENT-SIGNATURE"
-	// HeaderPaymentResponse is on an answer after settlement, good or bad, and holds a [SettleResponse].
+	// HeaderPaymentResponse is on a response after settlement, good or bad, and holds a [SettleResponse].
 	HeaderPaymentResponse = "PAYMENT-RESPONSE"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// Sign pays one offer of a 402 answer: it authorizes the transfer of exactly the offered amount, from now until
+// Sign pays one offer of a 402 response: it authorizes the transfer of exactly the offered amount, from now until
 // maxTimeoutSeconds later, under a random nonce, and echoes resource and extensions. An offer that is not scheme exact
 // by EIP-3009 on an EVM chain, or that lacks the token's name and version, is an error. Whether the price is
 // acceptable is the caller's decision.

@@ -19,7 +19,7 @@ const (
 	SchemeExact = "exact"
 )
 
-// PaymentRequired is what a 402 answer says: what is sold, and every way to pay for it (x402 v2 specification).
+// PaymentRequired is what a 402 response says: what is sold, and every way to pay for it (x402 v2 specification).
 type PaymentRequired struct {
 	// X402Version is 2.
 	X402Version int `json:"x402Version"`
@@ -39,7 +39,7 @@ type ResourceInfo struct {
 	URL string `json:"url"`
 	// Description is for humans and catalogues; hosted catalogues want at most 500 characters.
 	Description string `json:"description,omitzero"`
-	// MimeType is the media type of the answer that is paid for.
+	// MimeType is the media type of the response that is paid for.
 	MimeType string `json:"mimeType,omitzero"`
 	// ServiceName is 1 to 32 printable ASCII characters.
 	ServiceName string `json:"serviceName,omitzero"`

@@ -10,11 +10,11 @@ import (
 // VersionV1 is the protocol version of the objects whose names end in V1.
 const VersionV1 = 1
 
-// The headers of version 1, encoded like those of version 2. A 402 answer has none: its offers are in the body.
+// The headers of version 1, encoded like those of version 2. A 402 response has none: its offers are in the body.
 const (
 	// HeaderPaymentV1 is on a paying request. Never log it.
 	HeaderPaymentV1 = "X-PAYMENT"
-	// HeaderPaymentResponseV1 is on an answer after settlement, good or bad, and holds a [SettleResponse] whose Network
+	// HeaderPaymentResponseV1 is on a response after settlement, good or bad, and holds a [SettleResponse] whose Network
 	// is the short name; [EncodeSettleResponse] and [DecodeSettleResponse] serve it, too.
 	HeaderPaymentResponseV1 = "X-PAYMENT-RESPONSE"
 )
@@ -32,7 +32,7 @@ type PaymentRequirementsV1 struct {
 	Resource string `json:"resource"`
 	// Description is for humans and catalogues.
 	Description string `json:"description"`
-	// MimeType is the media type of the answer that is paid for.
+	// MimeType is the media type of the response that is paid for.
 	MimeType string `json:"mimeType"`
 	// PayTo is the payee's address.
 	PayTo string `json:"payTo"`

@@ -8,8 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// answer is what a facilitator sent back.
-type answer struct {
+// rawResponse is what a facilitator sent back.
+type rawResponse struct {
 	status     int
 	retryAfter string
 	body       []byte
@@ -17,7 +17,7 @@ type answer struct {
 
 // verifyVerdict reads the verdict of /verify; false if there is none. isValid must be there and a boolean: an official
 // server once took every status 200 for a yes and served unpaid requests.
-func (a *answer) verifyVerdict() (*VerifyResponse, bool) {
+func (a *rawResponse) verifyVerdict() (*VerifyResponse, bool) {
 	var wire struct {
 		IsValid        *bool          `json:"isValid"`
 		InvalidReason  jsontext.Value `json:"invalidReason"`
@@ -38,7 +38,7 @@ func (a *answer) verifyVerdict() (*VerifyResponse, bool) {
 // settleVerdict reads the verdict of /settle; false if there is none. success, transaction and network must be there
 // with the right types, and a success must name its transaction by its hash. The optional members are taken where they are
 // strings and left out where not: a facilitator's oddity there must not turn a settled payment into an unknown one.
-func (a *answer) settleVerdict() (*SettleResponse, bool) {
+func (a *rawResponse) settleVerdict() (*SettleResponse, bool) {
 	var wire struct {
 		Success      *bool          `json:"success"`
 		Transaction  *string        `json:"transaction"`
@@ -73,11 +73,11 @@ func (a *answer) settleVerdict() (*SettleResponse, bool) {
 }
 
 // isRedirect is true for answers that point elsewhere: whatever they carry, it is not this facilitator's verdict.
-func (a *answer) isRedirect() bool {
+func (a *rawResponse) isRedirect() bool {
 	return a.status >= http.StatusMultipleChoices && a.status < http.StatusBadRequest
 }
 
-// What goes on to payers, ledgers and logs is held to its form: a facilitator's answer may repeat the payment, and that
+// What goes on to payers, ledgers and logs is held to its form: a facilitator's response may repeat the payment, and that
 // can be spent.
 var (
 	isTransaction = regexp.MustCompile(`^0x[0-9a-fA-F]{64}$`)

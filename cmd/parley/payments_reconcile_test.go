@@ -65,7 +65,7 @@ func TestReconcileAgrees(t *testing.T) {
 		b.paid(account)
 		b.paid(account)
 	}
-	// A batch, with two equal payments by one payer, and one that settled although its answer was lost.
+	// A batch, with two equal payments by one payer, and one that settled although its reply was lost.
 	first := b.enter(store.PaymentDelivered, 0, map[string]string{"transaction": quote(hash(77))})
 	second := b.enter(store.PaymentUndeliverable, 0, map[string]string{"transaction": quote(hash(77))})
 	lost := b.enter(store.PaymentDelivered, 0, map[string]string{"transaction": "''"})
@@ -270,13 +270,13 @@ func TestReconcileWithoutArchive(t *testing.T) {
 			fmt.Fprintln(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"missing trie node"}}`)
 			return
 		}
-		answer, err := http.Post(archive, "application/json", bytes.NewReader(body))
+		reply, err := http.Post(archive, "application/json", bytes.NewReader(body))
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		defer answer.Body.Close()
-		_, _ = io.Copy(w, answer.Body)
+		defer reply.Body.Close()
+		_, _ = io.Copy(w, reply.Body)
 	}))
 	t.Cleanup(forgetful.Close)
 	b.rpcURL = forgetful.URL

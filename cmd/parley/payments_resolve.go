@@ -50,7 +50,7 @@ func (p *paymentsResolve) Run(ctx context.Context, to console) error {
 		done = "the server closes it with its next recovery run"
 		err = database.ResolveSettled(ctx, p.ID, strings.ToLower(p.Settled))
 	}
-	if errors.Is(err, store.ErrPaymentMoved) {
+	if errors.Is(err, store.ErrStalePayment) {
 		if record, err = findPayment(ctx, database, p.ID); err != nil {
 			return err
 		}

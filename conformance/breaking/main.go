@@ -92,7 +92,7 @@ var severities = map[string]checker.Level{
 	"request-property-default-value-removed":  checker.ERR,
 	"request-parameter-default-value-changed": checker.ERR,
 	"request-parameter-default-value-removed": checker.ERR,
-	// What an answer's text may be is what other agents were allowed to send; nobody may size anything by it.
+	// What a response's text may be is what other agents were allowed to send; nobody may size anything by it.
 	"response-property-max-length-increased": checker.INFO,
 	"response-property-min-length-decreased": checker.INFO,
 }

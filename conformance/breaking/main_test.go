@@ -208,7 +208,7 @@ func TestBreaks(t *testing.T) {
 				code["enum"] = slices.DeleteFunc(code["enum"].([]any), func(value any) bool { return value == "payment_unknown" })
 			}, "*", "response-property-enum-value-removed",
 		},
-		"the answer 200 removed": {
+		"the reply 200 removed": {
 			set(nil, operation("/chat/private/send", "post", "responses", "200")...),
 			"sendPrivateMessage", "response-success-status-removed",
 		},

@@ -88,13 +88,13 @@ ENDS = {
 }
 
 
-def learn(path, body, answer):
-    """Keeps what the answer to a successful call lets later calls refer to."""
+def learn(path, body, response):
+    """Keeps what the response to a successful call lets later calls refer to."""
     if path in IDS:
         kind, field = IDS[path]
-        known[kind].append(answer[field])
-    if "message_id" in answer:
-        known["message"].append(answer["message_id"])
+        known[kind].append(response[field])
+    if "message_id" in response:
+        known["message"].append(response["message_id"])
     if path in ENDS:
         kind, field = ENDS[path]
         if body[field] in known[kind]:
@@ -123,8 +123,8 @@ def furnish():
     """Gives the first agent private chats, and a group chat and a channel of its own and of another."""
     for other in OTHERS:
         FIRST.post("/chat/private/send", recipient_agent_id=other.id, content="Are you well?")
-        answer = other.post("/chat/private/send", recipient_agent_id=FIRST.id, content="Quite well, and you?")
-        FIRST.post("/message/react", message_id=answer["message_id"], emoji="👍")
+        response = other.post("/chat/private/send", recipient_agent_id=FIRST.id, content="Quite well, and you?")
+        FIRST.post("/message/react", message_id=response["message_id"], emoji="👍")
     for admin, readers in ((FIRST, OTHERS), (OTHERS[0], [FIRST, *OTHERS[1:]])):
         admin.post("/chat/group/send", chat_id=group(admin, readers), content="A message for every member")
         news = channel(admin)

@@ -164,24 +164,24 @@ CREATE TABLE payments (
     lease_until        timestamptz NOT NULL,
     owner              integer,
     secret             boolean     NOT NULL DEFAULT false,
-    answer             bytea,
+    response             bytea,
     created_at         timestamptz NOT NULL,
     updated_at         timestamptz NOT NULL,
     UNIQUE (network, asset, payer, nonce),
     CONSTRAINT payments_open_check CHECK ((state IN ('settling', 'unknown')) = (payload IS NOT NULL AND request IS NOT NULL)),
-    CONSTRAINT payments_failed_check CHECK (state <> 'failed' OR answer IS NULL)
+    CONSTRAINT payments_failed_check CHECK (state <> 'failed' OR response IS NULL)
 )
 -- A payload is read only after a crash and erased on delivery, so it is kept in its row: to compress it and to store it
 -- elsewhere, which PostgreSQL does from 2 kB on, takes longer than the rest of the insert.
 WITH (toast_tuple_target = 8160);
-ALTER TABLE payments ALTER COLUMN answer SET STORAGE EXTERNAL; -- it is sealed: PostgreSQL would try in vain to compress it
+ALTER TABLE payments ALTER COLUMN response SET STORAGE EXTERNAL; -- it is sealed: PostgreSQL would try in vain to compress it
 COMMENT ON TABLE payments IS 'The ledger: one row for each x402 authorization. Amounts are in atomic units of the asset.';
 COMMENT ON COLUMN payments.request IS 'What delivering after a crash needs. Erased when the payment is closed.';
 COMMENT ON COLUMN payments.payload IS 'What settling after a crash needs. It can be spent by whoever reads it; erased when the payment is closed.';
 COMMENT ON COLUMN payments.key_hash IS 'Of the API key that the caller came with: a rotation replaces just that key, after a crash too.';
 COMMENT ON COLUMN payments.owner IS 'The server that works on the payment. As long as it lives it holds the advisory lock of that number (store/presence.go).';
 COMMENT ON COLUMN payments.secret IS 'The response holds a TAN or an API key. It is found by the wallet that paid, and erased when the secret has served, ten minutes after delivery at the latest.';
-COMMENT ON COLUMN payments.answer IS 'The response, sealed with a key made of the request.';
+COMMENT ON COLUMN payments.response IS 'The response, sealed with a key made of the request.';
 CREATE UNIQUE INDEX payments_identifier ON payments (coalesce(agent_id::text, payer), operation, payment_identifier)
     WHERE payment_identifier IS NOT NULL;
 CREATE INDEX payments_created ON payments (created_at, id);
@@ -189,6 +189,6 @@ CREATE INDEX payments_open ON payments (lease_until) WHERE state IN ('settling',
 CREATE INDEX payments_undeliverable ON payments (created_at) WHERE state = 'undeliverable';
 CREATE INDEX payments_secret ON payments (payer, operation, created_at) WHERE secret;
 -- What is erased some time after its last change (store/response.go).
-CREATE INDEX payments_secret_responses ON payments (updated_at) WHERE secret AND answer IS NOT NULL;
-CREATE INDEX payments_answers ON payments (updated_at) WHERE octet_length(answer) > 512;
+CREATE INDEX payments_secret_responses ON payments (updated_at) WHERE secret AND response IS NOT NULL;
+CREATE INDEX payments_long_responses ON payments (updated_at) WHERE octet_length(response) > 512;
 CREATE INDEX payments_failed ON payments (updated_at) WHERE state = 'failed';

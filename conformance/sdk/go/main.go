@@ -134,8 +134,8 @@ func readUnread(ctx context.Context, bob *client.ClientWithResponses, sent *clie
 	return nil
 }
 
-// answered returns what an answer carries, which must be a 200.
-func answered[T any](answer interface {
+// answered returns what a response carries, which must be a 200.
+func answered[T any](response interface {
 	GetJSON200() *T
 	GetBody() []byte
 	Status() string
@@ -143,10 +143,10 @@ func answered[T any](answer interface {
 	if err != nil {
 		return nil, err
 	}
-	if answer.GetJSON200() == nil {
-		return nil, fmt.Errorf("%s %s, want 200", answer.Status(), answer.GetBody())
+	if response.GetJSON200() == nil {
+		return nil, fmt.Errorf("%s %s, want 200", response.Status(), response.GetBody())
 	}
-	return answer.GetJSON200(), nil
+	return response.GetJSON200(), nil
 }
 
 // books carries the requests of the payers and adds up what the served contract asks for each 200.

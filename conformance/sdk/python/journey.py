@@ -72,7 +72,7 @@ class Books:
         self.sum = 0
 
     def paid(self, operation: str, kind: type[T], response: Response[ApiError | T]) -> T:
-        """Returns the data of an answer, which must be 200 and settled."""
+        """Returns the data of an response, which must be 200 and settled."""
         assert response.status_code == 200, f"{operation}: {response.status_code} {response.content.decode()}"
         assert decode_payment_response_header(response.headers["PAYMENT-RESPONSE"]).success
         assert isinstance(response.parsed, kind)
