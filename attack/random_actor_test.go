@@ -100,7 +100,7 @@ type payment struct {
 // family are the authorizations of one payment identifier, or one without.
 type family struct {
 	payments []*payment
-	reply   *[sha256.Size]byte // of the first 200; all others must be equal
+	reply    *[sha256.Size]byte // of the first 200; all others must be equal
 }
 
 // actor does one thing after the other.

@@ -25,7 +25,7 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 		a     reply
 		cache string
 	}{
-		"a paid reply":        {paid(), "private, no-store"},
+		"a paid reply":         {paid(), "private, no-store"},
 		"its repetition":       {paid(), "private, no-store"},
 		"a price":              {w.call(http.MethodPost, profile, ""), "no-store"},
 		"a mistake":            {w.call(http.MethodPost, profile, "{}"), "no-store"},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -112,28 +113,27 @@ type Profile struct {
 	BlocksViewer bool
 }
 
-// agentColumns are what others may see of an agent.
-const agentColumns = "agents.id, agents.username, agents.description, agents.is_discoverable, agents.created_at"
-
 // Profile returns the agent with that id, that username, or both if they are not nil, as the viewer sees it.
 // ErrAgentNotFound, also if they name different agents.
 func (s *Store) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
-	search := s.gorm(ctx, &Agent{}).Select(agentColumns+`,
-		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = agents.id AND b.blocked_id = ?) AS blocks_viewer`, viewer)
+	condition := "true"
 	if id != nil {
-		search = search.Where("agents.id = ?", *id)
+		condition += " AND a.id = @id"
 	}
 	if username != nil {
-		search = search.Where("agents.username = ?", *username)
+		condition += " AND a.username = @username"
 	}
-	var profile Profile
-	switch err := search.Take(&profile).Error; {
-	case errors.Is(err, gorm.ErrRecordNotFound):
-		return nil, ErrAgentNotFound
-	case err != nil:
+	// On pgx, because it is looked at often and GORM allocates more.
+	found, err := query[Profile](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at,
+		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
+		FROM agents a WHERE `+condition, pgx.NamedArgs{"viewer": viewer, "id": id, "username": username})
+	if err != nil {
 		return nil, fmt.Errorf("load profile: %w", err)
 	}
-	return &profile, nil
+	if len(found) == 0 {
+		return nil, ErrAgentNotFound
+	}
+	return &found[0], nil
 }
 
 // AgentByUsername returns the agent, or ErrAgentNotFound.

@@ -53,7 +53,7 @@ type Payment struct {
 	LeaseUntil        time.Time
 	Owner             *int32
 	Secret            bool
-	Response            []byte
+	Response          []byte
 	CreatedAt         time.Time
 	UpdatedAt         time.Time
 	Now               time.Time     `gorm:"-"`
@@ -73,7 +73,7 @@ var ErrStalePayment = errors.New("the payment is in another state by now")
 
 // Payment returns the ledger's row of an authorization, or nil. Asset, payer and nonce are lower-case.
 func (s *Store) Payment(ctx context.Context, network, asset, payer, nonce string) (*Payment, error) {
-	return onePayment(s.gorm(ctx, &Payment{}).Where("network = ? AND asset = ? AND payer = ? AND nonce = ?", network, asset, payer, nonce))
+	return s.onePayment(ctx, "network = $1 AND asset = $2 AND payer = $3 AND nonce = $4", network, asset, payer, nonce)
 }
 
 // PaymentByIdentifier returns the row that an account made for an operation under this (hashed) payment identifier, or
@@ -83,36 +83,31 @@ func (s *Store) PaymentByIdentifier(ctx context.Context, agent *uuid.UUID, payer
 	if agent != nil {
 		account = agent.String()
 	}
-	return onePayment(s.gorm(ctx, &Payment{}).
-		Where("coalesce(CAST(agent_id AS text), payer) = ? AND operation = ? AND payment_identifier = ?", account, operation, identifier))
+	return s.onePayment(ctx, "coalesce(agent_id::text, payer) = $1 AND operation = $2 AND payment_identifier = $3", account, operation, identifier)
 }
 
 // PaymentOfWallet returns what a wallet has paid for an operation whose response holds a secret, and what a fresh
 // authorization by that wallet gives it access to: the payment of the same request while it is open or its response is kept,
 // or a payment of that operation and account that could not be delivered. nil if there is none.
 func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprint []byte) (*Payment, error) {
-	return onePayment(s.gorm(ctx, &Payment{}).
-		Where("secret AND network = ? AND asset = ? AND payer = ? AND operation = ?", network, asset, payer, operation).
-		Where(`((state = 'delivered' AND fingerprint = ? AND response IS NOT NULL AND updated_at > now() - CAST(? AS interval))
-			OR (state IN ('settling', 'unknown') AND fingerprint = ?)
-			OR (state = 'undeliverable' AND agent_id IS NOT DISTINCT FROM CAST(? AS uuid)))`, fingerprint, SecretLifetime, fingerprint, agent).
-		Order(clause.OrderBy{Expression: gorm.Expr("fingerprint = ? DESC, created_at DESC", fingerprint)}))
+	return s.onePayment(ctx, `secret AND network = $1 AND asset = $2 AND payer = $3 AND operation = $4 AND (
+			(state = 'delivered' AND fingerprint = $5 AND response IS NOT NULL AND updated_at > now() - $6::interval)
+			OR (state IN ('settling', 'unknown') AND fingerprint = $5)
+			OR (state = 'undeliverable' AND agent_id IS NOT DISTINCT FROM $7::uuid)
+		) ORDER BY fingerprint = $5 DESC, created_at DESC LIMIT 1`, network, asset, payer, operation, fingerprint, SecretLifetime, agent)
 }
 
-// onePayment loads the payment with the database's time; nil if there is none.
-func onePayment(search *gorm.DB) (*Payment, error) {
-	var found struct {
-		Payment
-		Now time.Time
-	}
-	switch err := search.Select(paymentColumns).Take(&found).Error; {
-	case errors.Is(err, gorm.ErrRecordNotFound):
-		return nil, nil //nolint:nilnil // it is not in the ledger
-	case err != nil:
+// onePayment loads a payment with the database's time; nil if there is none. It is on pgx, because GORM allocates half as much
+// again for each repetition.
+func (s *Store) onePayment(ctx context.Context, condition string, values ...any) (*Payment, error) {
+	found, err := query[Payment](ctx, s, `SELECT `+paymentColumns+` FROM payments WHERE `+condition, values...)
+	if err != nil {
 		return nil, fmt.Errorf("look payment up: %w", err)
 	}
-	found.Payment.Now = found.Now
-	return &found.Payment, nil
+	if len(found) == 0 {
+		return nil, nil //nolint:nilnil // it is not in the ledger
+	}
+	return &found[0], nil
 }
 
 // BeginSettlement writes the payment as settling, leased to the caller until lease has passed: in this transaction, or
@@ -233,7 +228,7 @@ type Delivery struct {
 	Payment     uuid.UUID
 	Fingerprint []byte
 	Transaction string
-	Response      []byte
+	Response    []byte
 }
 
 // PaymentDelivered closes the payment. In the transaction that makes the effect both become visible, or neither. Without a

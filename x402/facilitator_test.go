@@ -70,10 +70,10 @@ func receivedPayment(t *testing.T) (*PaymentPayload, PaymentRequirements) {
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name   string
+		name  string
 		reply http.HandlerFunc
-		want   *VerifyResponse // nil if there is no verdict
-		calls  int32
+		want  *VerifyResponse // nil if there is no verdict
+		calls int32
 	}{
 		{"valid", says(200, `{"isValid":true,"payer":"0xab"}`), &VerifyResponse{IsValid: true, Payer: "0xab"}, 1},
 		{"invalid", says(200, `{"isValid":false,"invalidReason":"insufficient_funds","invalidMessage":"poor","payer":"0xab"}`),

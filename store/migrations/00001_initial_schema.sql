@@ -104,9 +104,9 @@ CREATE TABLE memberships (
     agent_id        uuid        NOT NULL REFERENCES agents,
     status          text        NOT NULL CHECK (status IN ('member', 'banned')),
     read_number     bigint      NOT NULL CHECK (read_number >= 0),
-    unread_own      bigint      NOT NULL DEFAULT 0 CHECK (unread_own >= 0),
     joined_number   bigint      NOT NULL CHECK (joined_number >= 0),
     joined_at       timestamptz NOT NULL,
+    unread_own      bigint      NOT NULL DEFAULT 0 CHECK (unread_own >= 0),
     PRIMARY KEY (conversation_id, agent_id)
 );
 COMMENT ON TABLE memberships IS 'Members of chats, subscribers of channels, and those who are banned.';
