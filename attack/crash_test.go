@@ -34,9 +34,9 @@ func (s *server) insist(o order) reply {
 	return last
 }
 
-// errands are the things that the crash rounds pay for in turn: a message, a group, an account, a read, a new key and a
+// crashOrder returns one of the calls that the crash rounds pay for in turn: a message, a group, an account, a read, a new key and a
 // message paid in version 1.
-func (s *server) errands(alice, bob *agent, number int) order {
+func (s *server) crashOrder(alice, bob *agent, number int) order {
 	s.w.t.Helper()
 	switch number % 6 {
 	case 1:
@@ -96,7 +96,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			s := w.serve()
 			alice, bob := s.agent("alice"), s.agent("bob")
 			for round := range rounds(t) {
-				o := s.errands(alice, bob, number+round/2)
+				o := s.crashOrder(alice, bob, number+round/2)
 				w.check() // nothing else is open, so that the crash is this order's
 				revenue := w.revenue()
 				s.crashes(test.points[0], o)

@@ -40,20 +40,20 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 		fault  fault
 		status int
 	}{
-		{"refuses", reply(200, refusal), refused},
-		{"refuses with status 400", reply(400, refusal), refused},
-		{"refuses with status 500", reply(500, refusal), refused},
-		{"HTML, not moved", reply(200, "<html>welcome</html>"), unknown},
+		{"refuses", respond(200, refusal), refused},
+		{"refuses with status 400", respond(400, refusal), refused},
+		{"refuses with status 500", respond(500, refusal), refused},
+		{"HTML, not moved", respond(200, "<html>welcome</html>"), unknown},
 		{"HTML, moved", answerAfter(200, "<html>welcome</html>"), unknown},
-		{"nothing, not moved", reply(200, ""), unknown},
+		{"nothing, not moved", respond(200, ""), unknown},
 		{"nothing, moved", answerAfter(200, ""), unknown},
 		{"204, moved", answerAfter(204, ""), unknown},
-		{"500, not moved", reply(500, `{"error":"oops"}`), unknown},
+		{"500, not moved", respond(500, `{"error":"oops"}`), unknown},
 		{"500, moved", answerAfter(500, `{"error":"oops"}`), unknown},
 		{"502 of a gateway, moved", answerAfter(502, "<html>bad gateway</html>"), unknown},
-		{"401, not moved", reply(401, `{"error":"who are you?"}`), unknown},
+		{"401, not moved", respond(401, `{"error":"who are you?"}`), unknown},
 		{"a redirect, moved", answerAfter(302, settled("eip155:84532", transaction)), unknown},
-		{"pending, and pending again", reply(200, pending), unknown},
+		{"pending, and pending again", respond(200, pending), unknown},
 		{"pending, then moved", func(c *call) {
 			if c.number%2 == 1 {
 				c.write(200, pending)
@@ -66,14 +66,14 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 		{"hangs up, moved", dropAfter, unknown},
 		{"cut in the middle, moved", cutAfter, unknown},
 		{"two megabytes, moved", answerAfter(200, `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), unknown},
-		{"success as a text, not moved", reply(200, strings.Replace(settled("eip155:84532", transaction), "true", `"true"`, 1)), unknown},
-		{"success of 1, not moved", reply(200, strings.Replace(settled("eip155:84532", transaction), "true", "1", 1)), unknown},
-		{"only isValid, not moved", reply(200, `{"isValid":true}`), unknown},
-		{"null, not moved", reply(200, "null"), unknown},
+		{"success as a text, not moved", respond(200, strings.Replace(settled("eip155:84532", transaction), "true", `"true"`, 1)), unknown},
+		{"success of 1, not moved", respond(200, strings.Replace(settled("eip155:84532", transaction), "true", "1", 1)), unknown},
+		{"only isValid, not moved", respond(200, `{"isValid":true}`), unknown},
+		{"null, not moved", respond(200, "null"), unknown},
 		{"an empty transaction, moved", answerAfter(200, settled("eip155:84532", "")), unknown},
-		{"an empty transaction, not moved", reply(200, settled("eip155:84532", "")), unknown},
+		{"an empty transaction, not moved", respond(200, settled("eip155:84532", "")), unknown},
 		{"no network, moved", answerAfter(200, fmt.Sprintf(`{"success":true,"transaction":%q}`, transaction)), unknown},
-		{"another network, not moved", reply(200, settled("eip155:1", transaction)), unknown},
+		{"another network, not moved", respond(200, settled("eip155:1", transaction)), unknown},
 		{"another network, moved", answerAfter(200, settled("eip155:1", transaction)), unknown},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -125,17 +125,17 @@ func TestFacilitatorMisbehavesAtVerify(t *testing.T) {
 		verify fault
 		status int
 	}{
-		{"isValid false", reply(200, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`), refused},
-		{"isValid false with status 500", reply(500, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`), refused},
-		{"isValid as a text", reply(200, `{"isValid":"true"}`), unavailable},
-		{"no isValid", reply(200, `{"payer":"0x1"}`), unavailable},
-		{"HTML", reply(200, "<html>welcome</html>"), unavailable},
-		{"nothing", reply(200, ""), unavailable},
-		{"500", reply(500, ""), unavailable},
+		{"isValid false", respond(200, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`), refused},
+		{"isValid false with status 500", respond(500, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`), refused},
+		{"isValid as a text", respond(200, `{"isValid":"true"}`), unavailable},
+		{"no isValid", respond(200, `{"payer":"0x1"}`), unavailable},
+		{"HTML", respond(200, "<html>welcome</html>"), unavailable},
+		{"nothing", respond(200, ""), unavailable},
+		{"500", respond(500, ""), unavailable},
 		{"hangs up", dropBefore, unavailable},
-		{"a redirect", reply(302, `{"isValid":true}`), unavailable},
-		{"too slow", delayed(12*time.Second, reply(200, `{"isValid":true}`)), unavailable},
-		{"isValid true, and then refused by the real facilitator", reply(200, `{"isValid":true,"payer":"0x1"}`), refused},
+		{"a redirect", respond(302, `{"isValid":true}`), unavailable},
+		{"too slow", delayed(12*time.Second, respond(200, `{"isValid":true}`)), unavailable},
+		{"isValid true, and then refused by the real facilitator", respond(200, `{"isValid":true,"payer":"0x1"}`), refused},
 	} {
 		revenue := w.revenue()
 		w.proxy.breakWith(func(c *call) {

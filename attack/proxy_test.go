@@ -192,8 +192,8 @@ func cutAfter(c *call) {
 	c.hangUp(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:len(body)/2]))
 }
 
-// reply replies without having asked the facilitator.
-func reply(status int, body string) fault {
+// respond responds without having asked the facilitator.
+func respond(status int, body string) fault {
 	return func(c *call) { c.write(status, body) }
 }
 

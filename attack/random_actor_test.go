@@ -134,15 +134,15 @@ func (r *randomRun) enter() []*actor {
 		entering.Go(func() {
 			a.begin(0)
 			for len(a.accounts) == 0 || a.accounts[0].id == "" {
-				errand := "requestAccount"
+				operationID := "requestAccount"
 				if a.tan != "" {
-					errand = "createAccount"
+					operationID = "createAccount"
 				}
 				by := &account{}
 				if len(a.accounts) > 0 {
-					errand, by = "getOwnAgent", a.accounts[0]
+					operationID, by = "getOwnAgent", a.accounts[0]
 				}
-				q := a.build(errand, by)
+				q := a.build(operationID, by)
 				if got, final := a.insist(a.pay(a.rich[0], q), q, 10); !final || got.status != http.StatusOK {
 					r.offence("actor %d enters: %v", i, got)
 					return
@@ -185,7 +185,7 @@ func (a *actor) text() (text, marker string) {
 
 type behaviour struct {
 	name string
-	do   func(a *actor, by *account, errand string)
+	do   func(a *actor, by *account, operationID string)
 }
 
 // behaviours are what an actor does with a payment.
@@ -206,7 +206,7 @@ var behaviours = []weighted[behaviour]{
 func (a *actor) step(number int) {
 	a.begin(number)
 	behaviour := pick(a.chance, behaviours)
-	errand := pick(a.chance, errands)
+	operationID := pick(a.chance, operationWeights)
 	switch at := a.chance.IntN(400); {
 	case at == 0:
 		a.r.give(a.poor[0], uint64(5000+a.chance.IntN(60_000)))
@@ -220,12 +220,12 @@ func (a *actor) step(number int) {
 	by := a.accounts[a.chance.IntN(len(a.accounts))]
 	switch {
 	case by.locked:
-		errand = "requestAccount"
+		operationID = "requestAccount"
 	case by.id == "":
-		errand = "getOwnAgent"
+		operationID = "getOwnAgent"
 	}
 	a.doing = behaviour.name
-	behaviour.do(a, by, errand)
+	behaviour.do(a, by, operationID)
 }
 
 // purse picks who pays.
@@ -518,8 +518,8 @@ func (a *actor) redeems(p *payment, q *request) {
 	}
 }
 
-func (a *actor) paysOnce(by *account, errand string) {
-	q := a.build(errand, by)
+func (a *actor) paysOnce(by *account, operationID string) {
+	q := a.build(operationID, by)
 	p := a.pay(a.purse(), q)
 	got, err := a.r.send(a.r.t.Context(), a.server(), p, q)
 	a.finish(p, q, got, err)
@@ -546,8 +546,8 @@ func together(sendings ...func() (reply, error)) (reply, error) {
 	return best.reply, best.err
 }
 
-func (a *actor) paysAtSeveral(by *account, errand string) {
-	q := a.build(errand, by)
+func (a *actor) paysAtSeveral(by *account, operationID string) {
+	q := a.build(operationID, by)
 	p := a.pay(a.purse(), q)
 	sendings := make([]func() (reply, error), 2+a.chance.IntN(3))
 	for i := range sendings {
@@ -558,10 +558,10 @@ func (a *actor) paysAtSeveral(by *account, errand string) {
 	a.finish(p, q, got, err)
 }
 
-func (a *actor) paysInBothVersions(by *account, errand string) {
-	q := a.build(errand, by)
+func (a *actor) paysInBothVersions(by *account, operationID string) {
+	q := a.build(operationID, by)
 	if secret[q.path] { // version 1 has no identifier, so that its caller would not get the secret again
-		a.paysOnce(by, errand)
+		a.paysOnce(by, operationID)
 		return
 	}
 	p := a.pay(a.purse(), q)
@@ -573,17 +573,17 @@ func (a *actor) paysInBothVersions(by *account, errand string) {
 }
 
 // changesTheRequest sends one payment with two requests, of the same operation or not, at once or one after the other.
-func (a *actor) changesTheRequest(by *account, errand string) {
-	if errand == "rotateKey" { // whose reply its caller must learn
-		errand = "sendPrivateMessage"
+func (a *actor) changesTheRequest(by *account, operationID string) {
+	if operationID == "rotateKey" { // whose reply its caller must learn
+		operationID = "sendPrivateMessage"
 	}
-	q := a.build(errand, by)
+	q := a.build(operationID, by)
 	other := a.build(q.id, by)
 	if a.chance.IntN(5) == 0 {
-		other = a.build(pick(a.chance, errands), by)
+		other = a.build(pick(a.chance, operationWeights), by)
 	}
 	if other.id == "rotateKey" || other.id == q.id && other.body == q.body && other.query == q.query {
-		a.paysOnce(by, errand)
+		a.paysOnce(by, operationID)
 		return
 	}
 	p := a.pay(a.purse(), q)
@@ -601,8 +601,8 @@ func (a *actor) changesTheRequest(by *account, errand string) {
 }
 
 // namesThePayment sends a request with a payment identifier, signs it anew, and misuses the name for another request.
-func (a *actor) namesThePayment(by *account, errand string) {
-	q := a.build(errand, by)
+func (a *actor) namesThePayment(by *account, operationID string) {
+	q := a.build(operationID, by)
 	if q.id == "rotateKey" {
 		q = a.build("sendPrivateMessage", by)
 	}
@@ -635,8 +635,8 @@ func (a *actor) namesThePayment(by *account, errand string) {
 }
 
 // hangsUp ends the connection after a moment, and comes again or does not.
-func (a *actor) hangsUp(by *account, errand string) {
-	q := a.build(errand, by)
+func (a *actor) hangsUp(by *account, operationID string) {
+	q := a.build(operationID, by)
 	p := a.pay(a.purse(), q)
 	ctx, cancel := context.WithTimeout(a.r.t.Context(), time.Duration(a.chance.IntN(60))*time.Millisecond)
 	defer cancel()
@@ -645,8 +645,8 @@ func (a *actor) hangsUp(by *account, errand string) {
 }
 
 // cancels takes the authorization back on the chain, before it is sent or meanwhile.
-func (a *actor) cancels(by *account, errand string) {
-	q := a.build(errand, by)
+func (a *actor) cancels(by *account, operationID string) {
+	q := a.build(operationID, by)
 	p := a.pay(a.purse(), q)
 	cancel := func() {
 		if a.r.ledger.Cancel(p.purse.address, p.nonce) == nil {
@@ -669,8 +669,8 @@ func (a *actor) cancels(by *account, errand string) {
 }
 
 // paysWrongly sends a payment that is not good.
-func (a *actor) paysWrongly(by *account, errand string) {
-	q := a.build(errand, by)
+func (a *actor) paysWrongly(by *account, operationID string) {
+	q := a.build(operationID, by)
 	somebody := a.rich[0].address
 	in := func(seconds int64) string { return strconv.FormatInt(time.Now().Unix()+seconds, 10) }
 	change := []func(p *x402.PaymentPayload){
@@ -701,8 +701,8 @@ func (a *actor) paysWrongly(by *account, errand string) {
 }
 
 // asksThePrice sends a request without a payment.
-func (a *actor) asksThePrice(by *account, errand string) {
-	q := a.build(errand, by)
+func (a *actor) asksThePrice(by *account, operationID string) {
+	q := a.build(operationID, by)
 	key := ""
 	if by != nil {
 		key = by.key
@@ -714,9 +714,9 @@ func (a *actor) asksThePrice(by *account, errand string) {
 }
 
 // repeats asks for an old reply once more.
-func (a *actor) repeats(by *account, errand string) {
+func (a *actor) repeats(by *account, operationID string) {
 	if len(a.done) == 0 {
-		a.paysOnce(by, errand)
+		a.paysOnce(by, operationID)
 		return
 	}
 	a.mustRepeat(a.done[a.chance.IntN(len(a.done))])

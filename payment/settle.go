@@ -138,9 +138,10 @@ func (e *Engine) makeEffect(ctx context.Context, call *Call, row *store.Payment,
 		return response, closePayment(e.store, response)
 	case call.Batched != nil:
 		response, err = call.Batched.Deliver(ctx, record)
-	case a.operation.Paged: // there may be nothing to mark as read
-		if response, err = call.Handle(ctx, e.store.WithoutTransaction(), a.paid()); err == nil {
-			err = closePayment(e.store, response)
+	case a.operation.Paged:
+		page := e.store.WithoutTransaction()
+		if response, err = call.Handle(ctx, page, a.paid()); err == nil {
+			err = closePayment(page, response)
 		}
 	}
 	if !errors.Is(err, store.ErrNotBatched) {

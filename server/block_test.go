@@ -35,8 +35,8 @@ func (a *agent) refusedSend(to *agent, says, when string) {
 }
 
 const (
-	blocked  = "that agent has blocked the caller"
-	blocking = "the caller has blocked that agent; unblock it first with POST /agent/unblock"
+	blocked  = "this agent has blocked you"
+	blocking = "you have blocked this agent; unblock it first with POST /agent/unblock"
 )
 
 func TestBlocks(t *testing.T) {

@@ -222,7 +222,7 @@ func TestLongReadsAreReadAgain(t *testing.T) {
 	if first.status != http.StatusOK || len(first.body) < 64<<10 {
 		t.Fatalf("the group's information has %d bytes, want more than is stored: %.300v", len(first.body), first)
 	}
-	if n := w.count(`SELECT count(*) FROM payments WHERE octet_length(reply) > 10000`); n != 0 {
+	if n := w.count(`SELECT count(*) FROM payments WHERE octet_length(response) > 10000`); n != 0 {
 		t.Error("the ledger keeps a response of more than 64 KiB")
 	}
 	if again := info(); again.status != http.StatusOK || len(again.body) != len(first.body) {

@@ -418,7 +418,7 @@ func TestStoredAnswersAreSealed(t *testing.T) {
 		t.Fatalf("bob reads: %v %s", err, read.Body)
 	}
 	w.query(func(c *pgx.Conn) error {
-		rows, err := c.Query(context.Background(), "SELECT payments::text, reply FROM payments")
+		rows, err := c.Query(context.Background(), "SELECT payments::text, response FROM payments")
 		if err != nil {
 			return err
 		}

@@ -88,6 +88,38 @@ func (s *Store) deliverBatch(batch []batchItem[Delivery]) {
 	})
 }
 
+// deliverRead closes a payment and, if it was open, marks what its response has shown.
+var deliverRead = `WITH closed AS (
+		UPDATE payments SET state = 'delivered', fingerprint = @fingerprint, transaction = @transaction, response = @response, failure_reason = '',
+			request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
+		WHERE id = @payment AND state IN ('settling', 'undeliverable') RETURNING id
+	), marked AS (` + markRead + ` AND EXISTS (SELECT FROM closed)) SELECT id FROM closed`
+
+// deliverRead closes the payment of a page of messages and marks them as read, in one transaction and one round trip.
+func (s *Store) deliverRead(ctx context.Context, delivery Delivery, mark *readMark) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
+	defer cancel()
+	values := mark.values()
+	values["payment"], values["fingerprint"], values["transaction"], values["response"] = delivery.Payment, delivery.Fingerprint, delivery.Transaction, delivery.Response
+	batch := &pgx.Batch{}
+	mark.lock(batch)
+	closed := false
+	batch.Queue(deliverRead, values).Query(func(rows pgx.Rows) error {
+		closed = rows.Next()
+		rows.Close()
+		return rows.Err()
+	})
+	switch err := s.pool.SendBatch(ctx, batch).Close(); {
+	case rolledBack(err):
+		return ErrNotBatched
+	case err != nil:
+		return fmt.Errorf("deliver payment: %w", err)
+	case !closed:
+		return ErrStalePayment
+	}
+	return nil
+}
+
 // ResumeSettlement takes an open payment that nobody works on (its outcome is unknown, or the server that settled it
 // died) and leases it to the caller. ErrStalePayment if there is nothing to take.
 func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.Duration) (*Payment, error) {

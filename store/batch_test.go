@@ -246,3 +246,53 @@ func TestBatchDeliversAPaymentOnce(t *testing.T) {
 	close(done)
 	others.Wait()
 }
+
+// TestMarkedWithThePayment: on a store without transaction a page is marked as read when its payment is closed, not before,
+// and not if the payment was closed already.
+func TestMarkedWithThePayment(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	ctx, writer, reader := t.Context(), g.agents[0], g.agents[1]
+	for range 3 {
+		if _, err := g.SendMessage(ctx, store.OutgoingMessage{Kind: store.KindPrivate, To: reader, Sender: writer, ID: uuid.Must(uuid.NewV7()), Content: "read me"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	chat, err := g.PrivateChat(ctx, writer, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, err := g.ConversationView(ctx, store.KindPrivate, chat, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := start.ReadNumber
+	marker := func(when string, want int64) {
+		t.Helper()
+		view, err := g.ConversationView(ctx, store.KindPrivate, chat, reader)
+		if err != nil || view.ReadNumber != want {
+			t.Errorf("%s the marker is at %d (%v), want %d", when, view.ReadNumber, err, want)
+		}
+	}
+	payment := beginning("0xreader", reader)
+	if err := g.BeginSettlement(ctx, payment, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	page := g.WithoutTransaction()
+	if err := page.MarkRead(ctx, chat, reader, first+1); err != nil {
+		t.Fatal(err)
+	}
+	marker("before the payment is closed", first)
+	if err := page.PaymentDelivered(ctx, deliveryOf(payment)); err != nil {
+		t.Fatal(err)
+	}
+	marker("with the payment", first+1)
+	again := g.WithoutTransaction()
+	if err := again.MarkRead(ctx, chat, reader, first+2); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.PaymentDelivered(ctx, deliveryOf(payment)); !errors.Is(err, store.ErrStalePayment) {
+		t.Errorf("a closed payment is closed again: %v, want ErrStalePayment", err)
+	}
+	marker("after the closed payment was closed again", first+1)
+}

@@ -10,21 +10,21 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Kind says what sort of refusal it is; the server gives each kind its HTTP status.
+// Kind is the kind of a refusal. Package server maps kinds to HTTP statuses.
 type Kind int
 
 // The kinds of refusal.
 const (
-	Invalid      Kind = iota // the request makes no sense, whatever the state (400)
-	Forbidden                // the caller may not (403)
-	NotFound                 // there is no such thing (404)
-	Conflict                 // not in this state (409)
-	Gone                     // it was deleted (410)
-	Unauthorized             // the caller is not who it was when it asked (401)
+	Invalid      Kind = iota // invalid request, whatever the state (400)
+	Forbidden                // the caller is not allowed (403)
+	NotFound                 // not found (404)
+	Conflict                 // conflicts with the state (409)
+	Gone                     // deleted (410)
+	Unauthorized             // the API key was replaced meanwhile (401)
 )
 
-// Refusal is a rule saying no: a response for the caller, not a fault of ours. Code is one of the contract's error
-// codes, Message a sentence that says what to do.
+// Refusal is a rejection by the operation's rules. Code is one of the contract's error codes. Message names the problem and
+// the remedy.
 type Refusal struct {
 	Kind    Kind
 	Code    string
@@ -33,46 +33,46 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Message }
 
-// Every refusal, once.
+// All refusals.
 var (
-	ErrNothingToSelf     = refuse(Invalid, "invalid_request", "an agent cannot send messages to itself")
-	ErrBlockSelf         = refuse(Invalid, "invalid_request", "an agent cannot block itself")
-	ErrTransferToSelf    = refuse(Invalid, "invalid_request", "the caller is the admin already; name another agent")
-	ErrTwoLists          = refuse(Invalid, "invalid_request", "an agent stands in two lists of this request; keep it in one")
-	ErrNoWord            = refuse(Invalid, "invalid_request", "the query needs a word; it is only white space")
-	ErrPatternTooLarge   = refuse(Invalid, "invalid_request", "the query is too large a pattern; use fewer or smaller repetitions, or look for a word")
-	ErrNotAnEmoji        = refuse(Invalid, "invalid_request", "a reaction is exactly one emoji")
-	ErrSuccessorRequired = refuse(Invalid, "successor_required", "the admin must name a successor before it leaves: send successor_agent_id, a current member other than the caller")
+	ErrNothingToSelf     = refuse(Invalid, "invalid_request", "you cannot send messages to yourself")
+	ErrBlockSelf         = refuse(Invalid, "invalid_request", "you cannot block yourself")
+	ErrTransferToSelf    = refuse(Invalid, "invalid_request", "you are already the admin; name another agent")
+	ErrTwoLists          = refuse(Invalid, "invalid_request", "the same agent is in two lists; remove it from one")
+	ErrNoWord            = refuse(Invalid, "invalid_request", "the query contains only white space; send at least one word")
+	ErrPatternTooLarge   = refuse(Invalid, "invalid_request", "the expression is too complex; use fewer or smaller repetitions, or search for a word")
+	ErrNotAnEmoji        = refuse(Invalid, "invalid_request", "send exactly one emoji")
+	ErrSuccessorRequired = refuse(Invalid, "successor_required", "the admin must name a successor before leaving; set successor_agent_id to another current member")
 
-	ErrInvalidTAN    = refuse(Forbidden, "invalid_tan", "the TAN is wrong, expired, used up or of another username; request a new one with POST /register/request_account")
-	ErrNotMember     = refuse(Forbidden, "not_member", "only members of this chat may do this")
-	ErrNotSubscriber = refuse(Forbidden, "not_subscriber", "only subscribers of this channel and its admin may do this; subscribe with POST /channel/subscribe")
-	ErrNotAdmin      = refuse(Forbidden, "not_admin", "only the admin may do this")
-	ErrBanned        = refuse(Forbidden, "banned", "the agent is banned there; the admin can lift the ban with unban_agent_ids")
-	ErrBlocked       = refuse(Forbidden, "blocked", "that agent has blocked the caller")
-	ErrBlocking      = refuse(Forbidden, "blocked", "the caller has blocked that agent; unblock it first with POST /agent/unblock")
+	ErrInvalidTAN    = refuse(Forbidden, "invalid_tan", "the TAN is wrong, expired, already used or issued for another username; request a new one with POST /register/request_account")
+	ErrNotMember     = refuse(Forbidden, "not_member", "only members of this chat can do this")
+	ErrNotSubscriber = refuse(Forbidden, "not_subscriber", "only subscribers of this channel and its admin can do this; subscribe with POST /channel/subscribe")
+	ErrNotAdmin      = refuse(Forbidden, "not_admin", "only the admin can do this")
+	ErrBanned        = refuse(Forbidden, "banned", "you are banned from this group chat or channel; the admin can lift the ban with unban_agent_ids")
+	ErrBlocked       = refuse(Forbidden, "blocked", "this agent has blocked you")
+	ErrBlocking      = refuse(Forbidden, "blocked", "you have blocked this agent; unblock it first with POST /agent/unblock")
 
 	ErrSuccessorNotMember = refuse(Forbidden, "not_member", "the new admin must be a member of the group chat; add it first with POST /chat/group/edit")
 
-	ErrAgentNotFound   = refuse(NotFound, "agent_not_found", "there is no such agent")
-	ErrChatNotFound    = refuse(NotFound, "chat_not_found", "there is no chat of this kind with this id")
-	ErrChannelNotFound = refuse(NotFound, "channel_not_found", "there is no channel with this id")
-	ErrMessageNotFound = refuse(NotFound, "message_not_found", "there is no such message there")
+	ErrAgentNotFound   = refuse(NotFound, "agent_not_found", "agent not found; check the id or username")
+	ErrChatNotFound    = refuse(NotFound, "chat_not_found", "chat not found; check the id and whether it is a private or a group chat")
+	ErrChannelNotFound = refuse(NotFound, "channel_not_found", "channel not found; check the id")
+	ErrMessageNotFound = refuse(NotFound, "message_not_found", "message not found in this conversation")
 
-	ErrUsernameTaken     = refuse(Conflict, "username_taken", "another agent has this username; choose another one")
-	ErrUsernameReserved  = refuse(Conflict, "username_reserved", "somebody is registering this username; choose another one or try again in ten minutes")
-	ErrPinLimit          = refuse(Conflict, "pin_limit", "five messages are pinned already; take one away with unpin_message_ids of POST /chat/group/edit")
+	ErrUsernameTaken     = refuse(Conflict, "username_taken", "this username is already in use; choose another one")
+	ErrUsernameReserved  = refuse(Conflict, "username_reserved", "this username is reserved by another registration; choose another one or try again in ten minutes")
+	ErrPinLimit          = refuse(Conflict, "pin_limit", "five messages are already pinned; remove a pin with unpin_message_ids of POST /chat/group/edit")
 	ErrMemberLimit       = refuse(Conflict, "member_limit", "a group chat holds at most 1,000 members")
-	ErrAlreadyMember     = refuse(Conflict, "already_member", "the caller is a member already")
-	ErrAdminMustTransfer = refuse(Conflict, "admin_must_transfer", "the admin cannot be removed or banned; transfer first")
+	ErrAlreadyMember     = refuse(Conflict, "already_member", "you are already a member")
+	ErrAdminMustTransfer = refuse(Conflict, "admin_must_transfer", "the admin cannot be removed or banned; transfer the group chat or channel first")
 	ErrAdminAlone        = refuse(Conflict, "admin_alone", "the admin is the only member; delete the group chat instead with POST /chat/group/delete")
 
-	ErrKeyReplaced = refuse(Unauthorized, "invalid_api_key", "another request has just replaced this API key; send the new one")
+	ErrKeyReplaced = refuse(Unauthorized, "invalid_api_key", "another request replaced this API key; use the new key")
 
 	ErrDeleted = refuse(Gone, "deleted", "this group chat or channel was deleted")
 )
 
-// Refusals lists the catalogue, so that a test can hold it against the contract's error codes.
+// Refusals lists all refusals. A test compares it with the contract's error codes.
 var Refusals []*Refusal
 
 func refuse(kind Kind, code, message string) *Refusal {
@@ -81,7 +81,7 @@ func refuse(kind Kind, code, message string) *Refusal {
 	return refusal
 }
 
-// Unavailable tells whether err means that the database is away or too busy, so that trying again later makes sense.
+// Unavailable tells whether err means that the database is unavailable or too busy, so that a retry may succeed.
 func Unavailable(err error) bool {
 	var connecting *pgconn.ConnectError
 	var network net.Error

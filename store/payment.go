@@ -234,7 +234,10 @@ type Delivery struct {
 // PaymentDelivered closes the payment. In the transaction that makes the effect both become visible, or neither. Without a
 // transaction, for what has no effect, it is closed together with others. ErrStalePayment if the payment was closed before.
 func (s *Store) PaymentDelivered(ctx context.Context, delivery Delivery) error {
-	if s.tx == nil {
+	switch {
+	case s.tx == nil && s.pending != nil && s.pending.mark != nil:
+		return s.deliverRead(ctx, delivery, s.pending.mark)
+	case s.tx == nil:
 		return s.deliveries.do(delivery)
 	}
 	changes := closing(PaymentDelivered, map[string]any{

@@ -36,6 +36,7 @@ type Store struct {
 	chats   *lru.Cache[PrivatePair, uuid.UUID] // private chats, by pairs without one
 	mode    mode
 	tx      *transaction // nil for the database itself
+	pending *pending     // nil unless WithoutTransaction
 
 	// Group commit (batch.go).
 	checks     *batcher[*messageCheck]

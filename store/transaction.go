@@ -55,17 +55,23 @@ func (s *Store) transact(ctx context.Context, mode mode, fn func(tx *Store) erro
 
 // ForDryRun returns the store for the dry run of an operation that reads messages and marks them as read: its rules are
 // checked without a transaction, and pages stay empty.
-func (s *Store) ForDryRun() *Store { return s.in(dryRun) }
-
-// WithoutTransaction returns the store for an attempt to read messages and mark them as read without a transaction. Where
-// that takes one (ReadUnread with something to read) the method changes nothing and returns ErrNotBatched.
-func (s *Store) WithoutTransaction() *Store { return s.in(batched) }
-
-func (s *Store) in(mode mode) *Store {
+func (s *Store) ForDryRun() *Store {
 	other := *s
-	other.mode = mode
+	other.mode = dryRun
 	return &other
 }
+
+// WithoutTransaction returns the store for one call that reads messages, marks them as read and closes its payment with
+// PaymentDelivered on the same store: the marker and the payment then change in one transaction. If the call needs more than
+// that, the method changes nothing and returns ErrNotBatched.
+func (s *Store) WithoutTransaction() *Store {
+	other := *s
+	other.mode, other.pending = batched, &pending{}
+	return &other
+}
+
+// pending is what a store WithoutTransaction writes when the payment is closed.
+type pending struct{ mark *readMark }
 
 // forgetAgent removes an agent that has changed from this server's cache: when the transaction is over.
 func (s *Store) forgetAgent(id uuid.UUID) {

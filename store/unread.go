@@ -167,23 +167,46 @@ func (s *Store) lockMemberships(ctx context.Context, agent uuid.UUID, conversati
 	}
 }
 
-// MarkRead moves the agent's marker forward to number; it never moves back.
+// readMark is a conversation that an agent has read up to a number.
+type readMark struct {
+	conversation, agent uuid.UUID
+	number              int64
+}
+
+// MarkRead moves the agent's marker forward to number; it never moves back. On a store WithoutTransaction the marker moves
+// when the payment is closed, in the same transaction.
 func (s *Store) MarkRead(ctx context.Context, conversation, agent uuid.UUID, number int64) error {
-	if s.tx != nil {
+	mark := readMark{conversation, agent, number}
+	switch {
+	case s.tx != nil:
 		_, err := gorm.G[Membership](s.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", conversation, agent).Find(ctx)
 		if err != nil {
 			return fmt.Errorf("lock membership: %w", err)
 		}
 		return s.mark(ctx, agent, []uuid.UUID{conversation}, []int64{number})
+	case s.mode == batched && s.pending.mark == nil:
+		s.pending.mark = &mark
+		return nil
+	case s.mode == batched: // one is all that a page marks
+		return ErrNotBatched
 	}
 	// The two statements of a pgx.Batch are one transaction, in one round trip.
 	batch := &pgx.Batch{}
-	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = $1 AND agent_id = $2 FOR NO KEY UPDATE`, conversation, agent)
-	batch.Queue(markRead, pgx.NamedArgs{"agent": agent, "conversations": []uuid.UUID{conversation}, "newest": []int64{number}})
+	mark.lock(batch)
+	batch.Queue(markRead, mark.values())
 	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("mark read: %w", err)
 	}
 	return nil
+}
+
+// lock queues the statement that locks the membership, before the one that marks.
+func (m *readMark) lock(batch *pgx.Batch) {
+	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = $1 AND agent_id = $2 FOR NO KEY UPDATE`, m.conversation, m.agent)
+}
+
+func (m *readMark) values() pgx.NamedArgs {
+	return pgx.NamedArgs{"agent": m.agent, "conversations": []uuid.UUID{m.conversation}, "newest": []int64{m.number}}
 }
 
 // mark marks conversations as read up to the number beside each, in this transaction.

@@ -49,7 +49,7 @@ func (f *Facilitator) logExtensions(ctx context.Context, endpoint, header string
 		if status == "rejected" {
 			level = slog.LevelWarn
 		}
-		f.Logger.LogAttrs(ctx, level, "facilitator answered about an extension",
+		f.Logger.LogAttrs(ctx, level, "facilitator responded about an extension",
 			slog.String("endpoint", endpoint),
 			slog.String("extension", loggable(name)),
 			slog.String("status", status),

@@ -15,7 +15,7 @@ import (
 func TestExtensionResponses(t *testing.T) {
 	t.Parallel()
 	line := func(level, endpoint, extension, status, reason string) string {
-		return "level=" + level + ` msg="facilitator replied about an extension" endpoint=` + endpoint + " extension=" + extension +
+		return "level=" + level + ` msg="facilitator responded about an extension" endpoint=` + endpoint + " extension=" + extension +
 			" status=" + status + " reason=" + reason + "\n"
 	}
 	success := line("INFO", "verify", "bazaar", "success", `""`)

@@ -87,7 +87,7 @@ func (b *books) enter(state string, account int, change map[string]string) entry
 	case store.PaymentSettling, store.PaymentUnknown:
 		columns["request"], columns["payload"] = "'secret request'", "'secret payload'"
 	case store.PaymentDelivered:
-		columns["reply"] = "'secret reply'"
+		columns["response"] = "'secret reply'"
 	}
 	maps.Copy(columns, change)
 	names := slices.Sorted(maps.Keys(columns))

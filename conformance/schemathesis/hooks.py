@@ -239,17 +239,17 @@ def after_call(context, case, response):
 # Rules that JSON Schema cannot express: the only reasons for which a request that matches the schemas may return 400. They are
 # listed by operation, so any other 400 is a failure.
 RULES = {
-    "an agent cannot send messages to itself": ["POST /chat/private/send"],
-    "an agent cannot block itself": ["POST /agent/block"],
-    "the caller is the admin already; name another agent":
+    "you cannot send messages to yourself": ["POST /chat/private/send"],
+    "you cannot block yourself": ["POST /agent/block"],
+    "you are already the admin; name another agent":
         ["POST /channel/transfer", "POST /chat/group/transfer", "POST /chat/group/leave"],
-    "an agent stands in two lists of this request; keep it in one": ["POST /chat/group/edit", "POST /channel/edit"],
-    "the query needs a word; it is only white space":
+    "the same agent is in two lists; remove it from one": ["POST /chat/group/edit", "POST /channel/edit"],
+    "the query contains only white space; send at least one word":
         ["POST /search/agents", "POST /search/groups", "POST /search/channels"],
-    "the query is too large a pattern; use fewer or smaller repetitions, or look for a word":
+    "the expression is too complex; use fewer or smaller repetitions, or search for a word":
         ["POST /chat/private/search", "POST /chat/group/search", "POST /channel/search"],
-    "a reaction is exactly one emoji": ["POST /message/react"],
-    "the admin must name a successor before it leaves: send successor_agent_id, a current member other than the caller":
+    "send exactly one emoji": ["POST /message/react"],
+    "the admin must name a successor before leaving; set successor_agent_id to another current member":
         ["POST /chat/group/leave"],
 }
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// errands are the operations that actors want to call.
-var errands = []weighted[string]{
+// operationWeights are the operations that actors want to call.
+var operationWeights = []weighted[string]{
 	{14, "requestAccount"}, {14, "createAccount"}, {15, "getOwnAgent"}, {20, "editAgent"}, {12, "blockAgent"}, {24, "unblockAgent"},
 	{40, "listUnreadMessages"}, {15, "getAgentProfile"}, {18, "rotateKey"},
 	{20, "searchAgents"}, {10, "searchGroups"}, {10, "searchChannels"},
@@ -32,11 +32,11 @@ var byID = func() map[string]operation {
 	return all
 }()
 
-// build makes a request for an errand of an account; a private message where there is nothing to do the errand with.
-func (a *actor) build(errand string, by *account) *request {
+// build makes a request for an operationID of an account; a private message where there is nothing to do the operationID with.
+func (a *actor) build(operationID string, by *account) *request {
 	a.r.mu.Lock()
 	defer a.r.mu.Unlock()
-	if q := a.tryBuild(errand, by); q != nil {
+	if q := a.tryBuild(operationID, by); q != nil {
 		return q
 	}
 	if q := a.tryBuild("sendPrivateMessage", by); q != nil {
@@ -46,15 +46,15 @@ func (a *actor) build(errand string, by *account) *request {
 }
 
 // tryBuild is build that returns nil. The run's lock is held.
-func (a *actor) tryBuild(errand string, by *account) *request {
-	q := &request{operation: byID[errand], by: by}
+func (a *actor) tryBuild(operationID string, by *account) *request {
+	q := &request{operation: byID[operationID], by: by}
 	body := map[string]any{}
 	touch := func(place, value string) { q.touches = append(q.touches, touch{place, value}) }
 	somebody := func() *account {
 		return oneOf(a, a.r.accounts, func(other *account) bool { return by == nil || other.name != by.name })
 	}
 	other := somebody()
-	switch errand {
+	switch operationID {
 	case "requestAccount":
 		return a.requestsAccount(q)
 	case "createAccount":
@@ -95,7 +95,7 @@ func (a *actor) tryBuild(errand string, by *account) *request {
 		if other == nil {
 			return nil
 		}
-		if !a.fill(q, errand, body, by, other, touch) {
+		if !a.fill(q, operationID, body, by, other, touch) {
 			return nil
 		}
 	}
@@ -127,8 +127,8 @@ func oneOf[T any](a *actor, all []T, fits func(T) bool) (picked T) {
 	return candidates[at%uint64(len(candidates))]
 }
 
-// fill does the errands that need somebody else or a conversation.
-func (a *actor) fill(q *request, errand string, body map[string]any, by, other *account, touch func(place, value string)) bool {
+// fill does the operationWeights that need somebody else or a conversation.
+func (a *actor) fill(q *request, operationID string, body map[string]any, by, other *account, touch func(place, value string)) bool {
 	text, marker := a.text()
 	in := func(kind string, fits func(t *talk) bool) *talk {
 		return oneOf(a, a.r.talks, func(t *talk) bool { return t.kind == kind && (fits == nil || fits(t)) })
@@ -142,7 +142,7 @@ func (a *actor) fill(q *request, errand string, body map[string]any, by, other *
 	}
 	var t *talk
 	hears := func(t *talk) func(r reply) { return func(r reply) { a.hears(t, r, marker) } }
-	switch errand {
+	switch operationID {
 	case "blockAgent":
 		body["agent_id"] = other.id
 		touch("block "+by.name+" "+other.name, "yes")
@@ -161,7 +161,7 @@ func (a *actor) fill(q *request, errand string, body map[string]any, by, other *
 		}
 		body["chat_id"] = t.id
 	case "createGroupChat", "createChannel":
-		t = &talk{kind: map[string]string{"createGroupChat": "group", "createChannel": "channel"}[errand], admin: by.name, seats: map[string]bool{}}
+		t = &talk{kind: map[string]string{"createGroupChat": "group", "createChannel": "channel"}[operationID], admin: by.name, seats: map[string]bool{}}
 		t.name = fmt.Sprintf("Talk %x %s %d", a.r.seed, a.label, a.texts)
 		body["name"], body["description"], body["is_discoverable"] = t.name, text, a.chance.IntN(2) == 0
 		q.effect = t.kind + " " + t.name
@@ -253,7 +253,7 @@ func (a *actor) fill(q *request, errand string, body map[string]any, by, other *
 			return false
 		}
 		body["channel_id"] = t.id
-		switch errand {
+		switch operationID {
 		case "subscribeChannel":
 			touch("view "+t.name+" "+by.name, "member")
 			q.learn = func(reply) { t.seats[by.name] = true }
@@ -303,15 +303,15 @@ func (a *actor) fill(q *request, errand string, body map[string]any, by, other *
 		}
 		message, emoji := oneOf(a, t.recent, nil), ""
 		body["message_id"] = message.id
-		if errand == "reactToMessage" {
+		if operationID == "reactToMessage" {
 			emoji = oneOf(a, []string{"👍", "🎉", "🇵🇹", "👩‍🚀"}, nil)
 			body["emoji"] = emoji
 		}
 		touch("reaction "+message.marker+" "+by.name, emoji)
 	default:
-		panic("no errand " + errand)
+		panic("no operationID " + operationID)
 	}
-	switch errand {
+	switch operationID {
 	case "searchPrivateMessages", "searchGroupMessages", "searchChannelMessages":
 		body["query"] = oneOf(a, []string{"lisbon", "rain.*hotel", "(train|東京)", "confidential", "%"}, nil)
 	case "listPrivateMessages", "listGroupMessages", "listChannelMessages":
