@@ -2,7 +2,6 @@ package devnet
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/creachadair/jrpc2"
 	"github.com/creachadair/jrpc2/handler"
@@ -292,87 +290,4 @@ func (c chain) receipt(hash evm.Hash) *transactionReceipt {
 		}
 	}
 	return receipt
-}
-
-// tip mines an empty block, unless there is one of this second on top, and returns its number. The caller of this and
-// of what follows holds the lock.
-func (l *Ledger) tip() int {
-	n, now := len(l.records), time.Now().Unix()
-	if n == 0 || l.records[n-1].Kind != kindEmpty || l.records[n-1].Time < now {
-		l.mine(record{Kind: kindEmpty, Time: now})
-	}
-	return len(l.records)
-}
-
-// blockNumber resolves a number or a name; false if there is no such block yet.
-func (l *Ledger) blockNumber(number evm.BlockNumber) (int, bool) {
-	switch {
-	case number == evm.EarliestBlock:
-		return 0, true
-	case number < 0: // latest, and the others that are the same here
-		return l.tip(), true
-	}
-	return int(number), int(number) <= len(l.records)
-}
-
-// blockTime is in Unix seconds. Block 0 is as old as time itself.
-func (l *Ledger) blockTime(at int) int64 {
-	if at == 0 {
-		return 0
-	}
-	return l.records[at-1].Time
-}
-
-// balanceAt goes back from what the balance is now.
-func (l *Ledger) balanceAt(address string, at int) uint64 {
-	balance := l.balances[address]
-	for i := len(l.records) - 1; i >= at; i-- {
-		r := l.records[i]
-		if r.From == address {
-			balance += r.Amount
-		}
-		if r.To == address {
-			balance -= r.Amount
-		}
-	}
-	return balance
-}
-
-// hash is the transaction of the record that is block at.
-func (r record) hash(at int) evm.Hash {
-	if r.Transaction == "" {
-		return evm.Keccak256Hash(fmt.Appendf(nil, "%s %s %d", NetworkID, r.Kind, at))
-	}
-	return evm.HexToHash(r.Transaction)
-}
-
-// events are what the token contract would have left in a block, in EIP-3009's order.
-func (l *Ledger) events(at int) []event {
-	r := l.records[at-1]
-	authorized := func(topic evm.Hash) event {
-		return event{Topics: []evm.Hash{topic, addressTopic(r.From), evm.HexToHash(r.Nonce)}, Data: evm.Bytes{}}
-	}
-	moved := event{Topics: []evm.Hash{topicTransfer, addressTopic(r.From), addressTopic(r.To)}, Data: wordOf(r.Amount)}
-	var events []event
-	switch r.Kind {
-	case kindMint: // from address 0, as tokens have it
-		events = []event{moved}
-	case kindTransfer:
-		events = []event{authorized(topicAuthorizationUsed), moved}
-	case kindCancel:
-		events = []event{authorized(topicAuthorizationCanceled)}
-	}
-	for i := range events {
-		events[i].Address = tokenAddress
-		events[i].BlockNumber, events[i].TransactionHash, events[i].LogIndex = evm.Uint64(at), r.hash(at), evm.Uint64(i)
-	}
-	return events
-}
-
-func addressTopic(address string) evm.Hash {
-	return evm.HexToAddress(address).Word()
-}
-
-func wordOf(number uint64) evm.Bytes {
-	return binary.BigEndian.AppendUint64(make([]byte, evm.HashLength-8), number)
 }

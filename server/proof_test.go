@@ -101,7 +101,9 @@ func TestOwnerGetsItsSecretAgain(t *testing.T) {
 			t.Errorf("after ten minutes, by %s: %v, want no key", how, a)
 		}
 	}
-	if !w.recoverUntil(func() bool { return w.count(`SELECT count(*) FROM payments WHERE secret AND response IS NOT NULL`) == 0 }) {
+	if !w.recoverUntil(func() bool {
+		return w.count(`SELECT count(*) FROM payments WHERE secret AND response IS NOT NULL`) == 0
+	}) {
 		t.Error("responses with secrets are kept for longer than ten minutes")
 	}
 }

@@ -288,7 +288,9 @@ func TestLongAnswersAreErased(t *testing.T) {
 				- CASE WHEN id = (SELECT id FROM payments WHERE operation = 'listUnreadMessages' ORDER BY created_at LIMIT 1) THEN interval '1 hour' ELSE interval '0' END`, ago)
 			return err
 		})
-		if !w.recoverUntil(func() bool { return w.count(`SELECT count(*) FROM payments WHERE octet_length(response) > 512`) == left }) {
+		if !w.recoverUntil(func() bool {
+			return w.count(`SELECT count(*) FROM payments WHERE octet_length(response) > 512`) == left
+		}) {
 			t.Error("the worker does not erase what it should")
 		}
 	}
