@@ -183,7 +183,7 @@ func seedForPlans(t *testing.T, databaseURL string) {
 	for _, statement := range []string{
 		// A ledger, blocks, reactions and registrations of a size at which a scan would be a mistake.
 		`INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint, signature_hash,
-			state, lease_until, created_at, updated_at, reply)
+			state, lease_until, created_at, updated_at, response)
 		 SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa', '0xb' || n % 1000, '0xc' || n, '0xd', 1000, now(), 'getOwnAgent', NULL, sha256(n::text::bytea), sha256(n::text::bytea),
 			'delivered', now(), now(), now(), 'x' FROM generate_series(1, 200000) n`,
 		`INSERT INTO registrations (username, tan_hash, payer, expires_at) SELECT 'reserved_' || n, sha256('x'), '0xb', now() FROM generate_series(1, 20000) n`,
