@@ -86,7 +86,7 @@ func orbit(r rune) []rune {
 
 // safe tells whether the folded text of every message in which the matcher finds r contains r's folding. For that the
 // database must fold all case variants of r to the same text, whatever characters are next to them. So safe excludes
-// what ICU folds depending on neighbors in some locale: combining marks, sigma, dotless i, and Greek if upper case
+// what ICU folds depending on neighbours in some locale: combining marks, sigma, dotless i, and Greek if upper case
 // loses its accents.
 func safe(r rune, foldings map[rune]folding) bool {
 	if unicode.Is(unicode.M, r) || unicode.Is(unicode.Greek, r) && foldings['ά'].text != "ά" {
@@ -129,7 +129,7 @@ func (p *pattern) likes(foldings map[rune]folding) []string {
 	return alternatives
 }
 
-// anything is the LIKE pattern for parts of an expression that are not analyzed.
+// anything is the LIKE pattern for parts of an expression that are not analysed.
 var anything = []string{"%"}
 
 // required translates an expression into LIKE patterns. Every text that matches the expression matches at least one of

@@ -70,7 +70,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	// The pool of database/sql may return a connection that a canceled call has broken. The pool of pgx does not.
+	// The pool of database/sql may return a connection that a cancelled call has broken. The pool of pgx does not.
 	records, err := pgxpool.NewWithConfig(ctx, config.Copy())
 	if err != nil {
 		pool.Close()
