@@ -175,7 +175,7 @@ CREATE TABLE payments (
 -- A payload is read only after a crash and erased on delivery, so it stays in its row. By default PostgreSQL compresses
 -- rows of more than 2 kB and moves values out of them, which takes longer than the rest of the insert.
 WITH (toast_tuple_target = 8160);
-ALTER TABLE payments ALTER COLUMN response SET STORAGE EXTERNAL; -- a response is encrypted, so compression has no effect
+ALTER TABLE payments ALTER COLUMN response SET STORAGE EXTERNAL; -- a response is encrypted: compression has no effect
 COMMENT ON TABLE payments IS 'The ledger: one row for each x402 authorization. Amounts are in atomic units of the asset.';
 COMMENT ON COLUMN payments.request IS 'The data that delivery after a crash needs. Erased when the payment is closed.';
 COMMENT ON COLUMN payments.payload IS 'The data that settlement after a crash needs. Everyone who reads it can spend it. Erased when the payment is closed.';
