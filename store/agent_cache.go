@@ -71,7 +71,7 @@ func (c *agentCache) put(key [sha256.Size]byte, agent Agent, load load) {
 	if len(c.byKey) >= maxCachedAgents {
 		c.clear()
 	}
-	delete(c.byKey, c.keys[agent.ID]) // one entry for each agent, so that forget removes all of them
+	delete(c.byKey, c.keys[agent.ID]) // one entry per agent, so that forget leaves none
 	c.byKey[key], c.keys[agent.ID] = cachedAgent{agent, load.began.Add(cachedFor)}, key
 }
 

@@ -23,8 +23,8 @@ const (
 	Unauthorized             // the API key was replaced during the call (401)
 )
 
-// Refusal is a rejection by the operation's rules. Code is one of the contract's error codes. Message names the problem and
-// the remedy.
+// Refusal is a rejection by the rules of the operation. Code is one of the contract's error codes. Message names the
+// problem and the remedy.
 type Refusal struct {
 	Kind    Kind
 	Code    string
