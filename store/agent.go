@@ -12,9 +12,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// Agent is an account. KeyHash is the SHA-256 of its API key; the key itself is stored nowhere. PreviousKeyHash is that
-// of the key before the last rotation, and KeyPayment the payment whose stored response holds the key: both until the key is
-// used for the first time.
+// Agent is an account. KeyHash is the SHA-256 of its API key; the key itself is not stored. PreviousKeyHash is the hash
+// of the key before the last rotation. KeyPayment is the payment whose stored response holds the key. Both are kept
+// until the key is used for the first time.
 type Agent struct {
 	ID              uuid.UUID
 	Username        string
@@ -26,7 +26,8 @@ type Agent struct {
 	CreatedAt       time.Time
 }
 
-// HashKey is how an API key is stored. A plain hash is enough for 256 random bits: there is nothing to guess.
+// HashKey returns the form in which an API key is stored. A plain hash is enough, because a key has 256 random bits and
+// cannot be guessed.
 func HashKey(key string) []byte {
 	sum := sha256.Sum256([]byte(key))
 	return sum[:]
@@ -42,15 +43,15 @@ func oneAgent(agent Agent, err error) (*Agent, error) {
 	return &agent, nil
 }
 
-// AgentByKey returns the agent with this API key, or ErrAgentNotFound. The record may be up to a second old: use it for
-// who the caller is, not to show it.
+// AgentByKey returns the agent with this API key, or ErrAgentNotFound. The record may be up to one second old. Use it
+// to authenticate the caller, not to show the account.
 func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 	hash := sha256.Sum256([]byte(key))
 	agent, load := s.agents.get(hash)
 	if agent != nil {
 		return agent, nil
 	}
-	// On pgx, because every call begins so.
+	// On pgx, because almost every call starts with this query.
 	found, err := query[Agent](ctx, s, `SELECT id, username, description, is_discoverable, key_hash, previous_key_hash, key_payment, created_at
 		FROM agents WHERE key_hash = $1`, hash[:])
 	if err != nil {
@@ -74,8 +75,9 @@ func (s *Store) AgentByID(ctx context.Context, id uuid.UUID) (*Agent, error) {
 	return oneAgent(gorm.G[Agent](s.db).Where("id = ?", id).Take(ctx))
 }
 
-// RotateKey gives the agent a new key, which the response to the payment holds. ErrKeyReplaced if the key that the caller came with is not the agent's any more:
-// of two rotations that race, the second must not replace a key that its caller has never seen.
+// RotateKey gives the agent a new key, which the response to the payment holds. It returns ErrKeyReplaced if the key of
+// the caller is no longer the agent's key: of two concurrent rotations, the second must not replace a key that its
+// caller has never seen.
 func (s *Store) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payment uuid.UUID) error {
 	rotated, err := gorm.G[Agent](s.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
 		Updates(ctx, Agent{KeyHash: newHash, PreviousKeyHash: agent.KeyHash, KeyPayment: &payment})
@@ -89,8 +91,8 @@ func (s *Store) RotateKey(ctx context.Context, agent *Agent, newHash []byte, pay
 	return nil
 }
 
-// KeyUsed ends what was kept until the agent's key was used for the first time: the response that holds it, and the key
-// before it.
+// KeyUsed erases what is kept until the first use of the agent's key: the response that holds the key, and the hash of
+// the previous key.
 func (s *Store) KeyUsed(ctx context.Context, agent *Agent) error {
 	err := s.Transaction(ctx, func(tx *Store) error {
 		used, err := gorm.G[Agent](tx.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
@@ -107,14 +109,14 @@ func (s *Store) KeyUsed(ctx context.Context, agent *Agent) error {
 	return nil
 }
 
-// Profile is an agent as another one sees it.
+// Profile is an agent as another agent sees it.
 type Profile struct {
 	Agent
 	BlocksViewer bool
 }
 
-// Profile returns the agent with that id, that username, or both if they are not nil, as the viewer sees it.
-// ErrAgentNotFound, also if they name different agents.
+// Profile returns the agent with this id, this username, or both if both are not nil, as the viewer sees it. It returns
+// ErrAgentNotFound if there is none, or if id and username belong to different agents.
 func (s *Store) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
 	condition := "true"
 	if id != nil {
@@ -123,7 +125,7 @@ func (s *Store) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, us
 	if username != nil {
 		condition += " AND a.username = @username"
 	}
-	// On pgx, because it is looked at often and GORM allocates more.
+	// On pgx, because profiles are read often and GORM allocates more.
 	found, err := query[Profile](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at,
 		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
 		FROM agents a WHERE `+condition, pgx.NamedArgs{"viewer": viewer, "id": id, "username": username})
@@ -141,7 +143,7 @@ func (s *Store) AgentByUsername(ctx context.Context, username string) (*Agent, e
 	return oneAgent(gorm.G[Agent](s.db).Where("username = ?", username).Take(ctx))
 }
 
-// EditAgent changes what is not nil.
+// EditAgent changes the fields that are not nil.
 func (s *Store) EditAgent(ctx context.Context, id uuid.UUID, description *string, isDiscoverable *bool) error {
 	changes := map[string]any{}
 	change(changes, "description", description)
@@ -156,7 +158,7 @@ func (s *Store) EditAgent(ctx context.Context, id uuid.UUID, description *string
 	return nil
 }
 
-// AgentConversation is a conversation that an agent belongs to, and how.
+// AgentConversation is a conversation of an agent, and the role of the agent in it.
 type AgentConversation struct {
 	ID           uuid.UUID
 	Kind         string

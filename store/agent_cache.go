@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// cachedFor is how long an agent is found by its key without a query, and so how long a key that another server has
-	// replaced still works on this one.
+	// cachedFor is how long an agent is found by its key without a query. It is also how long this server still accepts
+	// a key that another server has replaced.
 	cachedFor = time.Second
-	// maxCachedAgents bounds the cache: some 30 MB.
+	// maxCachedAgents limits the cache to about 30 MB. A full cache is emptied.
 	maxCachedAgents = 1 << 16
 )
 
-// agentCache keeps agents by the hashes of their API keys. An entry lives for one second, counted from before the query
-// that loaded it, so that it never outlives a change elsewhere by more than that. A change by this server removes the
-// entry before the change is reported to anybody. It keeps the record of authentication; a response that shows an
-// account loads it anew.
+// agentCache caches agents by the hashes of their API keys. An entry lives for one second, counted from before the
+// query that loaded it, so it outlives a change by another server by at most one second. A change by this server
+// removes the entry before anybody gets the result of the change. The cached record is for authentication; a response
+// that shows an account loads it again.
 type agentCache struct {
 	mu      sync.Mutex
 	now     func() time.Time
-	changes int // counts forget, so that what was loaded before a change is not put after it
+	changes int // counts forget, so that put rejects what was loaded before a change
 	byKey   map[[sha256.Size]byte]cachedAgent
-	keys    map[uuid.UUID][sha256.Size]byte // the one key by which byKey has each agent
+	keys    map[uuid.UUID][sha256.Size]byte // the only key of each agent in byKey
 }
 
 type cachedAgent struct {
@@ -33,7 +33,7 @@ type cachedAgent struct {
 	until time.Time
 }
 
-// load is the moment before a query.
+// load is the state before a query.
 type load struct {
 	began   time.Time
 	changes int
@@ -49,7 +49,7 @@ func (c *agentCache) clear() {
 	c.byKey, c.keys = map[[sha256.Size]byte]cachedAgent{}, map[uuid.UUID][sha256.Size]byte{}
 }
 
-// get returns the agent; where it returns nil, query it and pass the load to put.
+// get returns the agent. If it returns nil, query the agent and pass the load to put.
 func (c *agentCache) get(key [sha256.Size]byte) (*Agent, load) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,8 +60,8 @@ func (c *agentCache) get(key [sha256.Size]byte) (*Agent, load) {
 	return nil, load{now, c.changes}
 }
 
-// put keeps an agent that was queried after get, unless this server has changed an agent since. An agent whose key was not used
-// yet is not kept: its first call notes that.
+// put caches an agent that was queried after get, unless this server has changed an agent since. An agent whose key has
+// not been used yet is not cached, because its first call has to record the use.
 func (c *agentCache) put(key [sha256.Size]byte, agent Agent, load load) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,11 +71,11 @@ func (c *agentCache) put(key [sha256.Size]byte, agent Agent, load load) {
 	if len(c.byKey) >= maxCachedAgents {
 		c.clear()
 	}
-	delete(c.byKey, c.keys[agent.ID]) // one entry for each agent, so that forget leaves none
+	delete(c.byKey, c.keys[agent.ID]) // one entry per agent, so that forget leaves none
 	c.byKey[key], c.keys[agent.ID] = cachedAgent{agent, load.began.Add(cachedFor)}, key
 }
 
-// forget removes the agent. Call it when the change is committed.
+// forget removes the agent. Call it after the change is committed.
 func (c *agentCache) forget(id uuid.UUID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

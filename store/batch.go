@@ -13,32 +13,33 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Group commit: calls that come at the same time share one statement and so one commit. While a batch is under way the
-// next calls gather for the one after it, so that nobody waits for company. There are four kinds of batch: messages that
-// are checked (CheckMessage), payments that begin (BeginSettlement), payments that are delivered (PaymentDelivered), and
-// messages that are sent together with the delivery of their payments (SendDelivered).
+// Group commit: concurrent calls share one statement, and so one commit. While a batch runs, new calls are queued for
+// the next batch, so a call never waits for other calls to arrive. There are four kinds of batch: messages to check
+// (CheckMessage), payments to begin (BeginSettlement), payments to deliver (PaymentDelivered), and messages to send
+// together with the delivery of their payments (SendDelivered).
 
-// ErrNotBatched means that a call cannot be part of a batch and changed nothing: it needs a transaction of its own.
+// ErrNotBatched means that a call cannot be part of a batch. The call changed nothing and needs a transaction of its
+// own.
 var ErrNotBatched = errors.New("this call needs a transaction of its own")
 
 const (
 	// batchTimeout bounds the statement of a batch.
 	batchTimeout = 30 * time.Second
-	// maxBatch is how many calls share a statement at most.
+	// maxBatch is the maximum number of calls in one statement.
 	maxBatch = 64
 )
 
-// batchItem is one call's part of a batch. done has room for the result, so that the batch waits for nobody.
+// batchItem is the part of one call in a batch. The channel done is buffered, so the batch does not wait for receivers.
 type batchItem[T any] struct {
 	value T
 	done  chan error
 }
 
-// batcher gathers the items of one kind while a batch of them is under way.
+// batcher queues items of one kind while a batch of them runs.
 type batcher[T any] struct {
 	run func([]batchItem[T])
-	// key, if not nil, is what a statement can change once, however many of its items say so: a batch has no two items of
-	// one key. The later one waits for the next batch, which finds it changed.
+	// key, if not nil, identifies what a statement can change only once. A batch ends before the second item with the
+	// same key. That item goes into the next batch, which sees the change of the first.
 	key func(T) uuid.UUID
 
 	mu      sync.Mutex
@@ -50,11 +51,11 @@ func newBatcher[T any](run func([]batchItem[T]), key func(T) uuid.UUID) *batcher
 	return &batcher[T]{run: run, key: key}
 }
 
-// do makes the value part of the next batch and returns what came of it. It waits for that, however impatient the caller is:
-// what a batch writes cannot be taken back.
+// do puts the value into the next batch and returns its result. It takes no context, because the write of a batch
+// cannot be undone when the caller leaves.
 func (b *batcher[T]) do(value T) error { return <-b.add(value) }
 
-// ask is do for a batch that changes nothing: a caller that leaves need not wait for it.
+// ask is do for a batch that changes nothing: it returns early if ctx ends.
 func (b *batcher[T]) ask(ctx context.Context, value T) error {
 	select {
 	case err := <-b.add(value):
@@ -82,7 +83,7 @@ func (b *batcher[T]) work() {
 	}
 }
 
-// next takes the next batch; nil if nothing waits.
+// next returns the next batch, or nil if no item waits.
 func (b *batcher[T]) next() []batchItem[T] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,14 +108,14 @@ func (b *batcher[T]) next() []batchItem[T] {
 	return batch
 }
 
-// finish tells each item what came of it.
+// finish sends each item its result.
 func finish[T any](batch []batchItem[T], result func(i int, value T) error) {
 	for i, item := range batch {
 		item.done <- result(i, item.value)
 	}
 }
 
-// column is one array of a batch's values.
+// column collects one value of each item into an array for a statement.
 func column[T, V any](batch []batchItem[T], of func(T) V) []V {
 	values := make([]V, len(batch))
 	for i, item := range batch {
@@ -123,14 +124,15 @@ func column[T, V any](batch []batchItem[T], of func(T) V) []V {
 	return values
 }
 
-// rolledBack tells whether PostgreSQL itself says that a statement was undone. Any other error leaves open whether it was
-// committed.
+// rolledBack tells whether PostgreSQL itself reports that a statement was rolled back. With any other error it is
+// unknown whether the statement was committed.
 func rolledBack(err error) bool {
 	said, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && !strings.HasPrefix(said.Code, "57P") && !strings.HasPrefix(said.Code, "08")
 }
 
-// query runs a statement on pgx's pool, never in a transaction. Each column needs a field of its name.
+// query runs a statement on the pgx pool, never in a transaction. The result type needs a field for each column of the
+// result, with the same name.
 func query[T any](ctx context.Context, s *Store, text string, arguments ...any) ([]T, error) {
 	rows, _ := s.pool.Query(ctx, text, arguments...) // CollectRows returns the error
 	return pgx.CollectRows(rows, scan[T])

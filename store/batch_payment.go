@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// beginPayments writes payments as they begin, in one order: two statements that write the same ones must not wait for each
-// other. It returns those that were not in the ledger yet. The database's clock says when they begin and how long they are
-// leased.
+// beginPayments inserts payments that begin, and returns those that were not in the ledger yet. It inserts them in a
+// fixed order, so that two statements that insert the same payments cannot deadlock. The start time and the lease use
+// the clock of the database.
 const beginPayments = `
 	INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash, fingerprint,
 		signature_hash, payment_identifier, request, payload, state, attempts, owner, secret, lease_until, created_at, updated_at)
@@ -27,13 +27,14 @@ const beginPayments = `
 	ORDER BY p.payer, p.nonce
 	ON CONFLICT DO NOTHING RETURNING id, created_at`
 
-// begunPayment is what the database says of a payment that was written.
+// begunPayment is a row that beginPayments returns.
 type begunPayment struct {
 	ID        uuid.UUID
 	CreatedAt time.Time
 }
 
-// beginBatch writes payments that begin. One whose authorization or identifier is in the ledger already is left out.
+// beginBatch inserts payments that begin. A payment whose authorization or identifier is already in the ledger gets
+// ErrStalePayment.
 func (s *Store) beginBatch(batch []batchItem[*Payment]) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
@@ -51,7 +52,7 @@ func (s *Store) beginBatch(batch []batchItem[*Payment]) {
 	finish(batch, func(_ int, payment *Payment) error {
 		i := slices.IndexFunc(written, func(one begunPayment) bool { return one.ID == payment.ID })
 		switch {
-		case rolledBack(err) && len(batch) > 1: // for one of them, or for a deadlock with another server's: each by itself
+		case rolledBack(err) && len(batch) > 1: // one failed, or deadlock with another server: retry each alone
 			return ErrNotBatched
 		case err != nil:
 			return fmt.Errorf("write payment: %w", err)
@@ -63,14 +64,14 @@ func (s *Store) beginBatch(batch []batchItem[*Payment]) {
 	})
 }
 
-// deliverPayments closes payments that were delivered.
+// deliverPayments closes delivered payments.
 const deliverPayments = `
 	UPDATE payments p SET state = 'delivered', fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, failure_reason = '',
 		request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
 	FROM unnest((SELECT CAST($1 AS uuid[])), (SELECT CAST($2 AS bytea[])), (SELECT CAST($3 AS text[])), (SELECT CAST($4 AS bytea[]))) AS d (id, fingerprint, transaction, response)
 	WHERE p.id = d.id AND p.state IN ('settling', 'undeliverable') RETURNING p.id`
 
-// deliverBatch closes payments that have nothing but a response to record.
+// deliverBatch closes payments whose delivery only records a response.
 func (s *Store) deliverBatch(batch []batchItem[Delivery]) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
@@ -88,7 +89,7 @@ func (s *Store) deliverBatch(batch []batchItem[Delivery]) {
 	})
 }
 
-// deliverRead closes a payment and, if it was open, marks what its response has shown.
+// deliverRead closes a payment and, if it was open or undeliverable, marks the messages of its response as read.
 var deliverRead = `WITH closed AS (
 		UPDATE payments SET state = 'delivered', fingerprint = @fingerprint, transaction = @transaction, response = @response, failure_reason = '',
 			request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
@@ -120,8 +121,8 @@ func (s *Store) deliverRead(ctx context.Context, delivery Delivery, mark *readMa
 	return nil
 }
 
-// ResumeSettlement takes an open payment that nobody works on (its outcome is unknown, or the server that settled it
-// died) and leases it to the caller. ErrStalePayment if there is nothing to take.
+// ResumeSettlement takes an open payment that no server works on, and leases it to the caller. Its outcome is unknown,
+// or the lease of the server that settled it is over. It returns ErrStalePayment if there is no such payment.
 func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.Duration) (*Payment, error) {
 	payment, err := query[Payment](ctx, s, `
 		UPDATE payments SET state = 'settling', attempts = attempts + 1, owner = @owner, lease_until = now() + @lease::interval, updated_at = now()
@@ -136,11 +137,11 @@ func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.D
 	return &payment[0], nil
 }
 
-// ClaimOpenPayments takes up to limit open payments of a network whose time has come, or whose server is gone, and
-// leases them to the caller. Several servers may claim at once; none gets what another has. Payments with more than
-// maxAttempts attempts are left to the operator, unless it is known that they have settled.
+// ClaimOpenPayments takes up to limit open payments of a network and leases them to the caller. It takes payments whose
+// lease is over, and payments whose server has died. Several servers may claim concurrently; each payment goes to one
+// of them. Payments with maxAttempts attempts or more are left to the operator, unless they are known to be settled.
 func (s *Store) ClaimOpenPayments(ctx context.Context, network, asset string, limit, maxAttempts int, lease time.Duration) ([]Payment, error) {
-	// An array is looked up in the index, however small the table was when this was planned.
+	// With an array the planner uses the index, even if the table was small when the statement was planned.
 	payments, err := query[Payment](ctx, s, `
 		WITH alive AS (
 			SELECT objid::bigint AS owner FROM pg_locks

@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// messageCheck is a batch item: a message to be checked. The batch fills the right in.
+// messageCheck is a batch item: a message to check. The batch sets right.
 type messageCheck struct {
 	message OutgoingMessage
 	right   sendRight
 }
 
-// CheckMessage tells whether the message may be sent: nil, or the refusal that SendMessage would return. It is the dry run of
-// SendMessage, as an item of a batch: it locks and changes nothing.
+// CheckMessage is the dry run of SendMessage, as a batch item. It returns nil if the message may be sent, and otherwise
+// the refusal that SendMessage would return. It takes no locks and changes nothing.
 func (s *Store) CheckMessage(ctx context.Context, message OutgoingMessage) error {
 	if message.toSelf() {
 		return ErrNothingToSelf
@@ -28,8 +28,8 @@ func (s *Store) CheckMessage(ctx context.Context, message OutgoingMessage) error
 	return check.right.refusal(message.Kind)
 }
 
-// checkMessages returns a row for each message, in their order. Each table is looked up by its key for every message, in a
-// sub-select that the planner cannot turn into a scan.
+// checkMessages returns one row for each message, in the order of the messages. For every message it looks up each
+// table by its key, in a subquery that the planner cannot turn into a scan.
 const checkMessages = `
 	SELECT c.id IS NOT NULL AS found, coalesce(c.deleted, false) AS deleted, coalesce(c.admin_id = i.sender, false) AS admin,
 		coalesce((SELECT m.status FROM memberships m WHERE m.conversation_id = c.id AND m.agent_id = i.sender), '') AS status,
@@ -55,16 +55,16 @@ func (s *Store) checkBatch(batch []batchItem[*messageCheck]) {
 	})
 }
 
-// deliveredMessage is a batch item: a message that is sent to a conversation, and the delivery of its payment.
+// deliveredMessage is a batch item: a message to a conversation, and the delivery of its payment.
 type deliveredMessage struct {
 	OutgoingMessage
 	conversation uuid.UUID
 	delivery     Delivery
 }
 
-// SendDelivered appends the message and closes its payment in one transaction, as an item of the group commit. ErrNotBatched:
-// nothing happened, and the message has to be sent in a transaction of its own: its private chat does not exist yet, it is
-// refused, its payment was closed before, or a statement failed.
+// SendDelivered appends the message and closes its payment in one transaction, as a batch item of the group commit. It
+// returns ErrNotBatched if nothing changed and the message needs a transaction of its own: the private chat does not
+// exist yet, the message is refused, the payment was closed before, or a statement failed.
 func (s *Store) SendDelivered(ctx context.Context, message OutgoingMessage, delivery Delivery) error {
 	item := deliveredMessage{message, message.To, delivery}
 	if message.Kind == KindPrivate {
@@ -79,21 +79,25 @@ func (s *Store) SendDelivered(ctx context.Context, message OutgoingMessage, deli
 	return s.sends.do(item)
 }
 
-// sendMessages appends messages to conversations and closes their payments, any number in one statement, and returns a row for
-// each, in their order. A private chat takes a message unless either agent has blocked the other, a group chat from its
-// members, a channel from its admin. SendMessage says why one is refused.
+// sendMessages appends messages to conversations and closes their payments. It handles any number of messages in one
+// statement and returns one row for each, in their order. A private chat accepts a message unless one of the two agents
+// has blocked the other, a group chat accepts messages from its members, and a channel from its admin. SendMessage
+// returns the reason of a refusal.
 //
-//   - It sends only to conversations that nobody else has locked: who waits for one while it holds another could wait for ever.
-//   - The row lock on the conversation makes number order commit order. The time never goes back, so that within a
-//     conversation the order by time is the order by number.
-//   - A statement sees the memberships of the moment it began, and may have waited for the lock behind a ban. So it takes the
-//     lock first and then locks the membership, which fails for one that has ended: locking looks at what is, not at what
-//     was. Whoever ends memberships locks the conversation before, so the two never wait for each other.
-//   - Own messages are never unread: where nothing else is unread the sender's marker moves along, up to the next message of
-//     somebody else; the others count as own.
-//   - A message whose payment is closed already, or that somebody else works on, is not sent.
-//   - The sub-selects around the arrays hide their lengths from the planner: it would find a plan for these very lengths
-//     cheaper than one for any, and so plan the statement anew for every batch, which takes longer than running it.
+//   - The statement skips conversations that another transaction has locked. Waiting for one lock while holding another
+//     can deadlock.
+//   - The row lock on the conversation makes the number order equal to the commit order. The time never goes back, so
+//     within a conversation the order by time equals the order by number.
+//   - The snapshot of a statement shows the memberships at its start, and a ban may be committed before the statement
+//     has the lock on the conversation. So the statement first locks the conversation and then the membership. Locking
+//     a row reads its current version, so it finds no row if the membership has ended. Code that ends memberships locks
+//     the conversation first, so the two never wait for each other.
+//   - Own messages are never unread. If nothing else is unread, the read marker of the sender moves forward, up to the
+//     next message of another agent. The other own messages are counted in unread_own.
+//   - A message is not sent if its payment is already closed, or if another transaction has locked the payment.
+//   - The subqueries around the arrays hide the array lengths from the planner. Otherwise a plan for these lengths
+//     looks cheaper than the generic plan, and PostgreSQL plans the statement again for every batch, which takes longer
+//     than to run it.
 const sendMessages = `
 	WITH item AS (
 		SELECT i.kind, i.conversation_id, i.recipient, i.sender, i.message, i.content, i.payment, i.n
@@ -149,7 +153,8 @@ const sendMessages = `
 	SELECT n.number IS NOT NULL AS sent, NOT EXISTS (SELECT FROM locked l WHERE l.id = i.conversation_id) AS locked
 	FROM item i LEFT JOIN numbered n USING (n) ORDER BY i.n`
 
-// placedMessage tells whether a message was sent, and whether its conversation was locked by somebody else (or is gone).
+// placedMessage tells whether a message was sent, and whether its conversation was locked by another transaction (or is
+// deleted).
 type placedMessage struct{ Sent, Locked bool }
 
 func (s *Store) sendBatch(batch []batchItem[deliveredMessage]) {
@@ -165,7 +170,7 @@ func (s *Store) sendBatch(batch []batchItem[deliveredMessage]) {
 			item.done <- nil
 		case placed[i].Locked:
 			waiting[item.value.conversation] = append(waiting[item.value.conversation], item)
-		default: // in a transaction of its own it finds out why
+		default: // SendMessage, in a transaction of its own, returns the reason
 			item.done <- ErrNotBatched
 		}
 	}
@@ -174,8 +179,8 @@ func (s *Store) sendBatch(batch []batchItem[deliveredMessage]) {
 	}
 }
 
-// sendWaiting sends messages to one conversation that somebody else has locked. It holds nothing while it waits. The two
-// statements of a pgx.Batch are one transaction.
+// sendWaiting sends messages to one conversation that another transaction has locked. It holds no lock while it waits.
+// The two statements of a pgx.Batch are one transaction.
 func (s *Store) sendWaiting(conversation uuid.UUID, items []batchItem[deliveredMessage]) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
@@ -198,8 +203,8 @@ func (s *Store) sendWaiting(conversation uuid.UUID, items []batchItem[deliveredM
 	})
 }
 
-// unlessRolledBack is ErrNotBatched for a statement that was undone: in a transaction of its own each item finds out by itself
-// what is wrong.
+// unlessRolledBack returns ErrNotBatched for a statement that was rolled back. Each item then runs in a transaction of
+// its own, which returns its own error.
 func unlessRolledBack(err error) error {
 	if rolledBack(err) {
 		return ErrNotBatched
@@ -207,7 +212,7 @@ func unlessRolledBack(err error) error {
 	return fmt.Errorf("send message: %w", err)
 }
 
-// sendValues are the values of sendMessages. pgx encodes [16]byte directly.
+// sendValues returns the arguments of sendMessages. pgx encodes [16]byte directly.
 func sendValues(batch []batchItem[deliveredMessage]) []any {
 	type message = deliveredMessage
 	return []any{

@@ -12,18 +12,20 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Block keeps BlockedID away from BlockerID.
+// Block prevents contact: BlockerID has blocked BlockedID.
 type Block struct {
 	BlockerID uuid.UUID
 	BlockedID uuid.UUID
 	CreatedAt time.Time
 }
 
-// shownDescription is the description of an agent as another one sees it: empty where it has blocked the viewer.
+// shownDescription is the description of an agent as another agent sees it. It is empty if the agent has blocked the
+// viewer.
 const shownDescription = `CASE WHEN EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = agents.id AND b.blocked_id = ?)
 	THEN '' ELSE agents.description END AS description`
 
-// BlockAgent blocks an agent; blocking it twice changes nothing. ErrBlockSelf, ErrAgentNotFound.
+// BlockAgent blocks an agent. If the agent is already blocked, nothing changes. It returns ErrBlockSelf or
+// ErrAgentNotFound.
 func (s *Store) BlockAgent(ctx context.Context, blocker, blocked uuid.UUID) error {
 	if blocker == blocked {
 		return ErrBlockSelf
@@ -38,7 +40,7 @@ func (s *Store) BlockAgent(ctx context.Context, blocker, blocked uuid.UUID) erro
 	return nil
 }
 
-// UnblockAgent ends a block; where there is none nothing changes. ErrAgentNotFound.
+// UnblockAgent removes a block. If there is none, nothing changes. It returns ErrAgentNotFound.
 func (s *Store) UnblockAgent(ctx context.Context, blocker, blocked uuid.UUID) error {
 	ended, err := gorm.G[Block](s.db).Where("blocker_id = ? AND blocked_id = ?", blocker, blocked).Delete(ctx)
 	if err != nil {
@@ -50,8 +52,8 @@ func (s *Store) UnblockAgent(ctx context.Context, blocker, blocked uuid.UUID) er
 	return nil
 }
 
-// checkBlocks returns ErrBlocked if to has blocked from, and ErrBlocking if from has blocked to. Where both have, it is
-// ErrBlocked: to unblock the other would cost from money and help nothing.
+// checkBlocks returns ErrBlocked if to has blocked from, and ErrBlocking if from has blocked to. If both have, it
+// returns ErrBlocked, because unblocking costs money and would not help.
 func (s *Store) checkBlocks(ctx context.Context, from, to uuid.UUID) error {
 	blocks, err := gorm.G[Block](s.db).Select("blocker_id").
 		Where("(blocker_id = ? AND blocked_id = ?) OR (blocker_id = ? AND blocked_id = ?)", from, to, to, from).Find(ctx)

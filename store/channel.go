@@ -6,8 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// TransferChannel makes another agent the admin, and the former admin a subscriber. ErrAgentNotFound, ErrBanned. Hold the
-// channel first.
+// TransferChannel makes another agent the admin, and the former admin a subscriber. It returns ErrAgentNotFound or
+// ErrBanned. Lock the channel first.
 func (s *Store) TransferChannel(ctx context.Context, channel, from, to uuid.UUID) error {
 	if err := s.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Conversation is a private chat, group chat or channel. LastNumber is the number of its newest message and so the
-// count of its messages; the clock orders nothing.
+// Conversation is a private chat, group chat or channel. LastNumber is the number of its newest message, and so also
+// the count of its messages. Messages are ordered by number, not by time.
 type Conversation struct {
 	ID             uuid.UUID
 	Kind           string
@@ -35,18 +35,18 @@ const (
 	KindChannel = "channel"
 )
 
-// ConversationView is a conversation as one agent sees it: Status is empty for a stranger.
+// ConversationView is a conversation as one agent sees it. Status is empty if the agent has no membership.
 type ConversationView struct {
 	Conversation
 	Status     string
 	ReadNumber int64
 }
 
-// notFound is what an unknown id of each kind is.
+// notFound maps each kind to its error for an unknown id.
 var notFound = map[string]*Refusal{KindPrivate: ErrChatNotFound, KindGroup: ErrChatNotFound, KindChannel: ErrChannelNotFound}
 
-// ConversationView loads the conversation of that kind and the agent's place in it, in one round trip. ErrChatNotFound,
-// ErrChannelNotFound, ErrDeleted.
+// ConversationView loads the conversation of this kind and the membership of the agent, in one round trip. It returns
+// ErrChatNotFound, ErrChannelNotFound or ErrDeleted.
 func (s *Store) ConversationView(ctx context.Context, kind string, id, agent uuid.UUID) (*ConversationView, error) {
 	var view ConversationView
 	err := s.gorm(ctx, &Conversation{}).Select(seatColumns).
@@ -63,16 +63,17 @@ func (s *Store) ConversationView(ctx context.Context, kind string, id, agent uui
 	return &view, nil
 }
 
-// seatColumns are the columns of ConversationView, with the agent's membership as m.
+// seatColumns are the columns of ConversationView. The membership of the agent is joined as m.
 const seatColumns = `conversations.id, conversations.kind, conversations.name, conversations.description, conversations.admin_id,
 	conversations.is_discoverable, conversations.last_number, conversations.last_message_at, conversations.member_count, conversations.pinned,
 	conversations.created_at, conversations.deleted_at, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number`
 
-// forNoKeyUpdate locks rows as an update does. It lets others insert rows that refer to them.
+// forNoKeyUpdate locks rows like an update. Other transactions can still insert rows that refer to them.
 var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}
 
-// LockConversation locks a conversation until the transaction ends. Whatever changes members, admin, bans, pins or deletion locks the
-// conversation first and reads its ConversationView after, so that such changes happen one after the other and each sees the ones before.
+// LockConversation locks a conversation until the transaction ends. Code that changes members, admin, bans, pins or
+// deletion locks the conversation first and then reads its ConversationView. So such changes run one after the other,
+// and each sees the earlier ones.
 func (s *Store) LockConversation(ctx context.Context, id uuid.UUID) error {
 	if _, err := gorm.G[Conversation](s.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
 		return fmt.Errorf("lock conversation: %w", err)
@@ -80,7 +81,7 @@ func (s *Store) LockConversation(ctx context.Context, id uuid.UUID) error {
 	return nil
 }
 
-// CreateConversation creates a group chat or channel with nobody in it.
+// CreateConversation creates a group chat or channel without members.
 func (s *Store) CreateConversation(ctx context.Context, kind string, id, admin uuid.UUID, name string, description *string, isDiscoverable bool) error {
 	err := gorm.G[Conversation](s.db).Create(ctx, &Conversation{
 		ID: id, Kind: kind, Name: &name, Description: description, AdminID: &admin, IsDiscoverable: isDiscoverable,
@@ -91,7 +92,7 @@ func (s *Store) CreateConversation(ctx context.Context, kind string, id, admin u
 	return nil
 }
 
-// EditConversation changes of a group chat or channel what is not nil.
+// EditConversation changes the fields of a group chat or channel that are not nil.
 func (s *Store) EditConversation(ctx context.Context, id uuid.UUID, name, description *string, isDiscoverable *bool) error {
 	changes := map[string]any{}
 	change(changes, "name", name)
@@ -107,7 +108,8 @@ func change[T any](changes map[string]any, column string, value *T) {
 	}
 }
 
-// DeleteConversation ends a group chat or channel; its row, members and messages stay. Hold it first.
+// DeleteConversation marks a group chat or channel as deleted. Its row, members and messages stay. Lock the
+// conversation first.
 func (s *Store) DeleteConversation(ctx context.Context, id uuid.UUID) error {
 	return s.changeConversation(ctx, id, map[string]any{"deleted_at": time.Now()})
 }
@@ -135,8 +137,8 @@ type Member struct {
 	JoinedAt    time.Time
 }
 
-// Members returns the members of a chat in the order they joined, as the viewer sees them: who has blocked it shows no
-// description. Who is the admin comes from the same moment as they do.
+// Members returns the members of a chat in the order in which they joined, as the viewer sees them. The description of
+// a member that has blocked the viewer is empty. Members and admin come from the same snapshot.
 func (s *Store) Members(ctx context.Context, id, viewer uuid.UUID) ([]Member, error) {
 	var members []Member
 	err := s.gorm(ctx, &Agent{}).

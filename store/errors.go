@@ -15,16 +15,16 @@ type Kind int
 
 // The kinds of refusal.
 const (
-	Invalid      Kind = iota // invalid request, whatever the state (400)
+	Invalid      Kind = iota // invalid request, in any state (400)
 	Forbidden                // the caller is not allowed (403)
 	NotFound                 // not found (404)
 	Conflict                 // conflicts with the state (409)
 	Gone                     // deleted (410)
-	Unauthorized             // the API key was replaced meanwhile (401)
+	Unauthorized             // the API key was replaced during the call (401)
 )
 
-// Refusal is a rejection by the operation's rules. Code is one of the contract's error codes. Message names the problem and
-// the remedy.
+// Refusal is a rejection by the rules of the operation. Code is one of the contract's error codes. Message names the
+// problem and the remedy.
 type Refusal struct {
 	Kind    Kind
 	Code    string
@@ -90,7 +90,8 @@ func Unavailable(err error) bool {
 	case errors.As(err, &connecting), errors.As(err, &network):
 		return true
 	case errors.As(err, &postgres):
-		// 08 connection, 40 rolled back (a deadlock), 53 out of resources, 57P the server is shutting down or starting.
+		// 08: connection, 40: rolled back (a deadlock), 53: out of resources, 57P: the server is shutting down or
+		// starting.
 		for _, class := range []string{"08", "40", "53", "57P"} {
 			if strings.HasPrefix(postgres.Code, class) {
 				return true

@@ -10,8 +10,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// AddGroupMembers makes existing agents members, in this order, on behalf of admin. Those who are stay as they are, whatever
-// stands between them and the admin. ErrBlocked, ErrBanned, ErrMemberLimit. Hold the group first.
+// AddGroupMembers makes existing agents members, in this order, on behalf of admin. Agents that are already members
+// stay unchanged, even if they have blocked the admin. It returns ErrBlocked, ErrBanned or ErrMemberLimit. Lock the
+// group first.
 func (s *Store) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agents []uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil
@@ -44,7 +45,7 @@ func (s *Store) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, age
 	return nil
 }
 
-// loadConversation returns a conversation that exists.
+// loadConversation returns a conversation that is known to exist.
 func (s *Store) loadConversation(ctx context.Context, id uuid.UUID) (Conversation, error) {
 	conversation, err := gorm.G[Conversation](s.db).Where("id = ?", id).Take(ctx)
 	if err != nil {
@@ -53,7 +54,7 @@ func (s *Store) loadConversation(ctx context.Context, id uuid.UUID) (Conversatio
 	return conversation, nil
 }
 
-// Unpin takes the pins of the messages away; those that are not pinned do not matter. Hold the group first.
+// Unpin removes the pins of the messages. Messages that are not pinned are ignored. Lock the group first.
 func (s *Store) Unpin(ctx context.Context, group uuid.UUID, messages []uuid.UUID) error {
 	if len(messages) == 0 {
 		return nil
@@ -66,8 +67,9 @@ func (s *Store) Unpin(ctx context.Context, group uuid.UUID, messages []uuid.UUID
 	return s.changeConversation(ctx, group, map[string]any{"pinned": pinned})
 }
 
-// PinMessage pins a message of the group, the newest pin last, and returns all pins. A pinned one stays where it is.
-// ErrMessageNotFound, ErrPinLimit: then the transaction is spoilt. Hold the group first.
+// PinMessage pins a message of the group and returns all pins, the newest last. A message that is already pinned keeps
+// its position. It returns ErrMessageNotFound or ErrPinLimit. After ErrPinLimit the transaction is aborted. Lock the
+// group first.
 func (s *Store) PinMessage(ctx context.Context, group, message uuid.UUID) (UUIDs, error) {
 	found, err := gorm.G[Message](s.db).Where("id = ? AND conversation_id = ?", message, group).Count(ctx, "*")
 	if err != nil {
@@ -82,13 +84,14 @@ func (s *Store) PinMessage(ctx context.Context, group, message uuid.UUID) (UUIDs
 	}
 	pinned := append(chat.Pinned, message) //nolint:gocritic // of a row that was just loaded
 	err = s.changeConversation(ctx, group, map[string]any{"pinned": pinned})
-	if errors.Is(err, gorm.ErrCheckConstraintViolated) { // how many there may be is the schema's to say
+	if errors.Is(err, gorm.ErrCheckConstraintViolated) { // the schema sets the limit
 		return nil, ErrPinLimit
 	}
 	return pinned, err
 }
 
-// TransferGroupChat makes another member the admin. ErrAgentNotFound, ErrBanned, ErrSuccessorNotMember. Hold the group first.
+// TransferGroupChat makes another member the admin. It returns ErrAgentNotFound, ErrBanned or ErrSuccessorNotMember.
+// Lock the group first.
 func (s *Store) TransferGroupChat(ctx context.Context, group, to uuid.UUID) error {
 	if err := s.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
 		return err

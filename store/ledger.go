@@ -12,8 +12,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// PaymentRecord is what an operator may see of a payment: all but what can be spent or was said. Amount is in atomic
-// units of the asset; addresses and nonce are in lower case.
+// PaymentRecord is what an operator may see of a payment: everything except data that can be spent and the content of
+// calls. Amount is in atomic units of the asset. Addresses and nonce are in lower case.
 type PaymentRecord struct {
 	ID                uuid.UUID
 	X402Version       int16 `gorm:"column:x402_version"`
@@ -37,24 +37,25 @@ type PaymentRecord struct {
 	UpdatedAt         time.Time
 }
 
-// TableName is the ledger's. GORM selects the columns that the record has: never request, payload and response.
+// TableName returns the table of the ledger. GORM selects only the columns of the record, never request, payload and
+// response.
 func (PaymentRecord) TableName() string { return "payments" }
 
-// recordPage is how many records are in memory at a time.
+// recordPage is the maximum number of records in memory.
 const recordPage = 500
 
-// PaymentFilter chooses payments. What is empty does not matter; everything else must hold. Addresses and nonces are
-// lower-case. Since is the first moment of creation, Until the first one that is too late.
+// PaymentFilter selects payments. Empty fields are ignored, and all others must match. Addresses and nonces must be in
+// lower case. Since is inclusive and Until is exclusive; both refer to the time of creation.
 type PaymentFilter struct {
 	States                              []string
 	Operation                           string
 	AgentID                             *uuid.UUID
 	Network, Asset, PayTo, Payer, Nonce string
 	Since, Until                        time.Time
-	NewestFirst                         bool // where there is an order
+	NewestFirst                         bool // for calls that return an order
 }
 
-// apply adds the filter to a search for payments.
+// apply adds the filter to a query for payments.
 func (f PaymentFilter) apply(search *gorm.DB) *gorm.DB {
 	add := func(given bool, condition string, value any) {
 		if given {
@@ -74,8 +75,8 @@ func (f PaymentFilter) apply(search *gorm.DB) *gorm.DB {
 	return search
 }
 
-// PaymentRecords yields the payments that pass the filter in the order in which they were begun, by any number of short
-// queries: a payment that is begun or moved meanwhile may or may not be seen so. After an error nothing more comes.
+// PaymentRecords yields the payments that match the filter, in the order in which they were begun. It runs several
+// short queries, so it may or may not show a payment that is begun or changed meanwhile. After an error it stops.
 func (s *Store) PaymentRecords(ctx context.Context, filter PaymentFilter) iter.Seq2[PaymentRecord, error] {
 	return func(yield func(PaymentRecord, error) bool) {
 		order, beyond := "created_at, id", "(created_at, id) > (?, ?)"
@@ -122,8 +123,8 @@ type PaymentSum struct {
 	Calls, Amount int64
 }
 
-// PaymentSums are the payments of one operation that were begun on one day (UTC), by what became of them. Open are
-// those in the states settling and unknown.
+// PaymentSums are the payments of one operation that were begun on one day (UTC), by state. Open counts those in the
+// states settling and unknown.
 type PaymentSums struct {
 	Day           time.Time
 	Operation     string
@@ -133,7 +134,7 @@ type PaymentSums struct {
 	Open          PaymentSum `gorm:"embedded;embeddedPrefix:open_"`
 }
 
-// PaymentSums adds the payments up that pass the filter, by day and operation.
+// PaymentSums sums the payments that match the filter, by day and operation.
 func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) ([]PaymentSums, error) {
 	sum := func(name, states string) string {
 		return fmt.Sprintf(`count(*) FILTER (WHERE state IN (%[2]s)) AS %[1]s_calls,
@@ -150,12 +151,12 @@ func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) ([]Paymen
 	return sums, nil
 }
 
-// PaymentTerms say in what payments were made, and to whom.
+// PaymentTerms are the network, asset and payee of payments.
 type PaymentTerms struct {
 	Network, Asset, PayTo string
 }
 
-// PaymentTerms returns the different terms of all payments.
+// PaymentTerms returns the distinct terms of all payments.
 func (s *Store) PaymentTerms(ctx context.Context) ([]PaymentTerms, error) {
 	var terms []PaymentTerms
 	err := s.gorm(ctx, &Payment{}).Distinct("network", "asset", "pay_to").Order("network, asset, pay_to").Find(&terms).Error
@@ -165,16 +166,17 @@ func (s *Store) PaymentTerms(ctx context.Context) ([]PaymentTerms, error) {
 	return terms, nil
 }
 
-// ResolveSettled records that a payment of unknown outcome was settled in this transaction, 0x and 64 hex digits, as somebody
-// has seen on the chain. It is free to be taken up at once: an open payment with a transaction is not settled again.
-// ErrStalePayment if its outcome is not unknown, or a server is at it.
+// ResolveSettled records that a payment with unknown outcome was settled in this transaction (0x and 64 hex digits),
+// which the operator has checked on the chain. The payment can be claimed at once. An open payment with a transaction
+// is not settled again. It returns ErrStalePayment if the outcome is not unknown or a server works on the payment.
 func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction string) error {
 	changes := map[string]any{"transaction": transaction, "lease_until": gorm.Expr("now()")}
 	return s.movePayment(ctx, id, changes, "state = 'unknown' AND owner IS NULL")
 }
 
-// ResolveFailed closes a payment of unknown outcome that, as somebody has seen on the chain, was not settled and never can
-// be. ErrStalePayment if its outcome is not unknown, or known to be settled, or a server is at it.
+// ResolveFailed closes a payment with unknown outcome. The operator has checked on the chain that it was not settled
+// and never can be. It returns ErrStalePayment if the outcome is not unknown, if the payment is known to be settled, or
+// if a server works on it.
 func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) error {
 	return s.failPayment(ctx, id, reason, "state = 'unknown' AND owner IS NULL AND transaction = ''")
 }

@@ -10,8 +10,8 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Membership binds an agent to a conversation: a member or subscriber, or one who is kept out. ReadNumber is the
-// number of the newest message that it has read; UnreadOwn counts its own messages after that one.
+// Membership connects an agent with a conversation, as a member, a subscriber or a banned agent. ReadNumber is the
+// number of the newest message that the agent has read. UnreadOwn counts the agent's own messages after that one.
 type Membership struct {
 	ConversationID uuid.UUID
 	AgentID        uuid.UUID
@@ -22,16 +22,16 @@ type Membership struct {
 	JoinedAt       time.Time
 }
 
-// What a membership may be.
+// The states of a membership. A subscriber has StatusMember.
 const (
 	StatusMember = "member"
 	StatusBanned = "banned"
 )
 
-// MemberLimit is how many members a group chat may have. Channels have no limit.
+// MemberLimit is the maximum number of members of a group chat. Channels have no limit.
 const MemberLimit = 1000
 
-// CheckAgents returns ErrAgentNotFound if one of the ids is nobody's.
+// CheckAgents returns ErrAgentNotFound if one of the ids belongs to no agent.
 func (s *Store) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
 	if len(ids) == 0 {
 		return nil
@@ -50,8 +50,8 @@ func (s *Store) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
 	return nil
 }
 
-// Join makes existing agents members or subscribers, in this order; those who are stay as they are. Everything that was
-// sent before is read. ErrBanned if one is kept out. Hold the conversation first.
+// Join makes existing agents members or subscribers, in this order. Those that already are stay unchanged. All earlier
+// messages count as read. It returns ErrBanned if one of the agents is banned. Lock the conversation first.
 func (s *Store) Join(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil
@@ -72,8 +72,8 @@ func (s *Store) Join(ctx context.Context, conversation uuid.UUID, agents ...uuid
 	}, agents)
 }
 
-// addMemberships gives all agents who have none in the conversation a membership like this one, each a microsecond after the
-// one before, and counts them if they are members.
+// addMemberships adds a membership like this one for each agent that has none in the conversation. The times are one
+// microsecond apart. If the agents become members, it updates the member count.
 func (s *Store) addMemberships(ctx context.Context, like Membership, agents []uuid.UUID) error {
 	memberships := make([]Membership, len(agents))
 	for i, agent := range agents {
@@ -90,7 +90,7 @@ func (s *Store) addMemberships(ctx context.Context, like Membership, agents []uu
 	return s.countMembers(ctx, like.ConversationID, added.RowsAffected)
 }
 
-// countMembers notes how many members a conversation has more.
+// countMembers adds more to the member count of a conversation.
 func (s *Store) countMembers(ctx context.Context, conversation uuid.UUID, more int64) error {
 	if more == 0 {
 		return nil
@@ -98,7 +98,7 @@ func (s *Store) countMembers(ctx context.Context, conversation uuid.UUID, more i
 	return s.changeConversation(ctx, conversation, map[string]any{"member_count": gorm.Expr("member_count + ?", more)})
 }
 
-// Leave ends memberships; of agents who are no members nothing changes. Hold the conversation first.
+// Leave ends memberships. Agents that are not members are ignored. Lock the conversation first.
 func (s *Store) Leave(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil
@@ -110,7 +110,7 @@ func (s *Store) Leave(ctx context.Context, conversation uuid.UUID, agents ...uui
 	return s.countMembers(ctx, conversation, -int64(gone))
 }
 
-// Ban ends memberships and keeps the agents out, whether they were members or not. Hold the conversation first.
+// Ban ends memberships and bans the agents, whether they were members or not. Lock the conversation first.
 func (s *Store) Ban(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
 	if err := s.Leave(ctx, conversation, agents...); err != nil || len(agents) == 0 {
 		return err
@@ -118,7 +118,7 @@ func (s *Store) Ban(ctx context.Context, conversation uuid.UUID, agents ...uuid.
 	return s.addMemberships(ctx, Membership{ConversationID: conversation, Status: StatusBanned, JoinedAt: time.Now()}, agents)
 }
 
-// Unban lets agents in again; it makes nobody a member. Hold the conversation first.
+// Unban lifts bans. It makes no agent a member. Lock the conversation first.
 func (s *Store) Unban(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// Message is one text in a conversation. Number orders it there.
+// Message is a message in a conversation. Number is its position there.
 type Message struct {
 	ConversationID uuid.UUID
 	Number         int64
@@ -21,14 +21,13 @@ type Message struct {
 	CreatedAt      time.Time
 }
 
-// SentMessage is a message with its sender's name.
+// SentMessage is a message with the username of its sender.
 type SentMessage struct {
 	Message
 	SenderUsername string
 }
 
-// OutgoingMessage is a message that is about to be sent: to an agent if Kind is KindPrivate, else to that group chat or
-// channel.
+// OutgoingMessage is a message to send. To is an agent if Kind is KindPrivate, otherwise a group chat or channel.
 type OutgoingMessage struct {
 	Kind           string
 	To, Sender, ID uuid.UUID
@@ -37,15 +36,16 @@ type OutgoingMessage struct {
 
 func (m OutgoingMessage) toSelf() bool { return m.Kind == KindPrivate && m.To == m.Sender }
 
-// Sent is where a message went.
+// Sent is the result of sending a message.
 type Sent struct {
 	ConversationID uuid.UUID
 	Number         int64
 	CreatedAt      time.Time
 }
 
-// sendRight is what decides whether a message may be sent: of a group chat or channel, whether there is one and what the
-// sender is there; of a private message, whether there is a recipient and who of the two has blocked the other.
+// sendRight holds what decides whether a message may be sent. For a group chat or channel: whether it exists, whether
+// it is deleted, and the role of the sender. For a private message: whether the recipient exists, and which of the two
+// agents has blocked the other.
 type sendRight struct {
 	Found, Deleted, Admin bool
 	Status                string
@@ -53,7 +53,7 @@ type sendRight struct {
 	Recipient, Blocked, Blocking bool
 }
 
-// refusal is the one rule of who may send: nil, or why not.
+// refusal returns nil if the sender may send, and otherwise the reason. It is the only place with this rule.
 func (r sendRight) refusal(kind string) error {
 	switch {
 	case kind == KindPrivate && r.Blocked:
@@ -78,11 +78,12 @@ func (r sendRight) refusal(kind string) error {
 	return nil
 }
 
-// SendMessage appends the message in this transaction and returns where it went; a private message opens its chat if there is
-// none. Group chats: ErrChatNotFound, ErrDeleted, ErrBanned, ErrNotMember. Channels: ErrChannelNotFound, ErrDeleted,
-// ErrNotAdmin. Private chats: ErrNothingToSelf, ErrBlocked, ErrBlocking, ErrAgentNotFound.
+// SendMessage appends the message in this transaction and returns where it was stored. A private message creates its
+// chat if there is none. Errors for group chats: ErrChatNotFound, ErrDeleted, ErrBanned, ErrNotMember. For channels:
+// ErrChannelNotFound, ErrDeleted, ErrNotAdmin. For private chats: ErrNothingToSelf, ErrBlocked, ErrBlocking,
+// ErrAgentNotFound.
 //
-// It does for one message what sendMessages does for a batch, by the same rules. See there for the order of locks.
+// It applies the rules of sendMessages to one message. See sendMessages for the order of locks.
 func (s *Store) SendMessage(ctx context.Context, message OutgoingMessage) (sent *Sent, err error) {
 	err = s.Transaction(ctx, func(tx *Store) error {
 		sent, err = tx.sendMessage(ctx, message)
@@ -120,7 +121,7 @@ func (s *Store) sendMessage(ctx context.Context, message OutgoingMessage) (*Sent
 	if err != nil {
 		return nil, fmt.Errorf("count message: %w", err)
 	}
-	if membership.Status != StatusMember { // a channel's admin need not subscribe
+	if membership.Status != StatusMember { // the admin of a channel need not be a subscriber
 		return sent, nil
 	}
 	// Own messages are never unread.
@@ -136,8 +137,8 @@ func (s *Store) sendMessage(ctx context.Context, message OutgoingMessage) (*Sent
 	return sent, nil
 }
 
-// lockForSending locks the conversation, then the sender's membership, and checks the sender's right. Of a private chat that
-// was checked before.
+// lockForSending locks the conversation and then the sender's membership, and checks whether the sender may send. For a
+// private chat openPrivateChat has checked the blocks before.
 func (s *Store) lockForSending(ctx context.Context, message OutgoingMessage, to uuid.UUID) (conversation Conversation, membership Membership, err error) {
 	conversation, err = gorm.G[Conversation](s.db, forNoKeyUpdate).Where("id = ? AND kind = ?", to, message.Kind).Take(ctx)
 	right := sendRight{Found: err == nil, Recipient: true}
@@ -158,13 +159,14 @@ func (s *Store) lockForSending(ctx context.Context, message OutgoingMessage, to 
 	return conversation, membership, right.refusal(message.Kind)
 }
 
-// MessagePage is a page of a conversation, newest first. Next is the oldest message on it where it was cut short.
+// MessagePage is a page of a conversation, newest first. Next is the oldest message on the page if the page was cut
+// short.
 type MessagePage struct {
 	Messages []SentMessage
 	Next     *uuid.UUID
 }
 
-// listMessages is on pgx: with GORM fifty messages take half as long again.
+// listMessages runs on pgx. With GORM fifty messages take half as long again.
 const listMessages = `
 	SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.created_at, a.username AS sender_username
 	FROM (
@@ -174,11 +176,11 @@ const listMessages = `
 	) m JOIN agents a ON a.id = m.sender_id
 	WHERE m.size <= @most OR m.number = @newest ORDER BY m.number DESC`
 
-// Messages returns page (from 1) of n messages of the conversation, newest first, as far as their content fits on a page.
-// Numbers have no gaps, so a page is a range of the key however far back it lies, and stays that where others were cut
-// short. With before, pages count from the message older than that one. ErrMessageNotFound if before is not a message of
-// this conversation. In a dry run nobody sees the page: it is empty. It sees what is committed, not what this transaction
-// has written.
+// Messages returns page (from 1) of n messages of the conversation, newest first. It returns only as many as fit on a
+// page by size. Numbers have no gaps, so a page is one range of the key, however far back it is, and it stays the same
+// range if other pages were cut short. With before, pages start at the message that is older than that one. It returns
+// ErrMessageNotFound if before is not a message of this conversation. In a dry run the page is empty, because nobody
+// sees it. Messages reads committed data only, not the writes of this transaction.
 func (s *Store) Messages(ctx context.Context, view *ConversationView, n, page int64, before *uuid.UUID) (*MessagePage, error) {
 	newest, err := s.newestBefore(ctx, view, before)
 	if err != nil {
@@ -187,7 +189,7 @@ func (s *Store) Messages(ctx context.Context, view *ConversationView, n, page in
 	if s.mode == dryRun {
 		return &MessagePage{}, nil
 	}
-	if page-1 > newest/n { // beyond the end; also keeps the product below from overflowing
+	if page-1 > newest/n { // beyond the end; also prevents an overflow of the product below
 		return &MessagePage{}, nil
 	}
 	newest -= (page - 1) * n
@@ -203,8 +205,8 @@ func (s *Store) Messages(ctx context.Context, view *ConversationView, n, page in
 	return found, nil
 }
 
-// newestBefore is the number at which pages begin: the newest message's, or that of the one older than before.
-// ErrMessageNotFound if before is not a message of this conversation.
+// newestBefore returns the number at which pages start: that of the newest message, or that of the message before the
+// given one. It returns ErrMessageNotFound if before is not a message of this conversation.
 func (s *Store) newestBefore(ctx context.Context, view *ConversationView, before *uuid.UUID) (int64, error) {
 	if before == nil {
 		return view.LastNumber, nil

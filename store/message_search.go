@@ -10,28 +10,29 @@ import (
 	"gorm.io/gorm"
 )
 
-// bounds is what one message search may cost.
+// bounds limits the cost of one message search.
 type bounds struct {
-	messages int   // that the matcher looks at
-	work     int64 // bytes it looks at, times the steps of the pattern: one is a few nanoseconds at worst
-	indexed  int   // messages that the index may name; where there are more, looking at one after the other is as good
-	batch    int64 // messages loaded at a time, and no more of them than a page holds
+	messages int   // checked by the matcher
+	work     int64 // bytes checked, times the steps of the pattern; a unit takes a few nanoseconds at worst
+	indexed  int   // messages that the index may return; with more, checking one after the other is as good
+	batch    int64 // messages loaded at a time, limited also by the size of a page
 }
 
-// With this much work the worst pattern costs one search about what a plain scan of 100,000 messages costs, a fifth of a
-// second. The 100,000 messages stand in the contract.
+// At this limit of work the worst pattern costs a search about as much as a plain scan of 100,000 messages, which takes
+// a fifth of a second. The contract names the 100,000 messages.
 var searchBounds = bounds{messages: 100_000, work: 50_000_000, indexed: 5_000, batch: 500}
 
-// Matches is a page of a message search. SearchedTo is the oldest message that was looked at, if the search ended at
-// its bounds, or where the next match did not fit on the page, and not at the conversation's first message.
+// Matches is a page of a message search. SearchedTo is the oldest message that was checked, if the search ended before
+// the first message of the conversation because it reached its bounds or because the next match did not fit on the
+// page. Otherwise it is nil.
 type Matches struct {
 	Messages   []SentMessage
 	SearchedTo *uuid.UUID
 }
 
-// SearchMessages returns page (from 1) of the n newest messages that match the query, a regular expression or a literal.
-// With before, only messages older than that one are searched. ErrPatternTooLarge, and ErrMessageNotFound if before is
-// not a message of this conversation.
+// SearchMessages returns page (from 1) of the messages that match the query, n on a page, newest first. The query is a
+// regular expression or a literal. With before, only messages older than that one are searched. It returns
+// ErrPatternTooLarge, or ErrMessageNotFound if before is not a message of this conversation.
 func (s *Store) SearchMessages(ctx context.Context, view *ConversationView, wanted string, n, page int64, before *uuid.UUID) (*Matches, error) {
 	return s.searchMessages(ctx, view, wanted, n, page, before, searchBounds)
 }
@@ -45,7 +46,7 @@ func (s *Store) searchMessages(ctx context.Context, view *ConversationView, want
 	if err != nil {
 		return nil, err
 	}
-	if page-1 > newest/n { // beyond the end; also keeps the product below from overflowing
+	if page-1 > newest/n { // beyond the end; also prevents an overflow of the product below
 		return &Matches{}, nil
 	}
 	next, err := s.candidates(ctx, view.ID, newest, pattern, within)
@@ -66,22 +67,22 @@ func (s *Store) searchMessages(ctx context.Context, view *ConversationView, want
 	return s.matches(ctx, view.ID, search.found, search.searchedTo)
 }
 
-// search is how far a search has come.
+// search is the progress of a search.
 type search struct {
 	pattern    *pattern
 	within     bounds
-	skip       int64 // matches that earlier pages have
+	skip       int64 // matches that are on earlier pages
 	want       int
 	looked     int
 	worked     int64
-	last       int64 // the number of the message looked at last
+	last       int64 // the number of the message that was checked last
 	found      []int64
-	room       pageRoom // of what was found
-	searchedTo int64    // 0: the bounds were not reached
+	room       pageRoom // of the found messages
+	searchedTo int64    // 0 if the search was not cut short
 	done       bool
 }
 
-// look lets the matcher decide about messages, newest first.
+// look runs the matcher on messages, newest first.
 func (s *search) look(batch []searchedMessage) {
 	for _, message := range batch {
 		if s.looked >= s.within.messages || s.worked >= s.within.work {
@@ -109,8 +110,8 @@ func (s *search) look(batch []searchedMessage) {
 	}
 }
 
-// candidates returns a function that loads the next messages to look at, newest first: those that the index names, if
-// the pattern has literals that are rare enough, otherwise all.
+// candidates returns a function that loads the next messages to check, newest first. These are the messages that the
+// index returns, if the pattern has literals that are rare enough, otherwise all messages.
 func (s *Store) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) (func() ([]searchedMessage, error), error) {
 	numbers, rare, err := s.indexedMessages(ctx, conversation, newest, pattern, within)
 	if err != nil {
@@ -128,7 +129,7 @@ func (s *Store) candidates(ctx context.Context, conversation uuid.UUID, newest i
 			return batch, err
 		}, nil
 	}
-	// Numbers have no gaps: each batch is a range of the key.
+	// Numbers have no gaps, so each batch is a range of the key.
 	return func() ([]searchedMessage, error) {
 		if newest <= 0 {
 			return nil, nil
@@ -140,14 +141,14 @@ func (s *Store) candidates(ctx context.Context, conversation uuid.UUID, newest i
 	}, nil
 }
 
-// searchedMessage is a message as the matcher looks at it.
+// searchedMessage is the part of a message that the matcher needs.
 type searchedMessage struct {
 	Number  int64
 	Content string
 }
 
-// namedContents and nextContents load messages of a conversation, newest first, as many as a page holds: those with these
-// numbers, or those of a range of numbers.
+// namedContents and nextContents load messages of a conversation, newest first, at most as many as a page holds. The
+// first loads the messages with the given numbers, the second those in a range of numbers.
 const (
 	namedContents = `
 		SELECT number, content FROM (
@@ -168,8 +169,8 @@ const lookUp = `
 	SELECT number FROM messages
 	WHERE conversation_id = @conversation AND number <= @newest AND fold(content) LIKE ANY (CAST(@likes AS text[])) LIMIT @most`
 
-// indexedMessages returns the numbers of all messages that have the literals of the pattern, in no order; false if the
-// pattern has none, or too many messages have them.
+// indexedMessages returns the numbers of all messages that contain the literals of the pattern, in no particular order.
+// It returns false if the pattern has no literals or too many messages contain them.
 func (s *Store) indexedMessages(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) ([]int64, bool, error) {
 	characters := pattern.characters()
 	if characters == "" {
@@ -183,8 +184,8 @@ func (s *Store) indexedMessages(ctx context.Context, conversation uuid.UUID, new
 	if likes == nil {
 		return nil, false, nil
 	}
-	// The best plan depends on the values: PostgreSQL would keep to one plan for all values from the sixth execution of a
-	// prepared statement on, so this one is not prepared.
+	// This statement is not prepared, because the best plan depends on the values. From the sixth execution of a
+	// prepared statement PostgreSQL may use one plan for all values.
 	numbers, err := query[int64](ctx, s, lookUp, pgx.QueryExecModeCacheDescribe, pgx.NamedArgs{
 		"conversation": conversation, "newest": newest, "likes": likes, "most": within.indexed + 1,
 	})
@@ -194,7 +195,7 @@ func (s *Store) indexedMessages(ctx context.Context, conversation uuid.UUID, new
 	return numbers, len(numbers) <= within.indexed, nil
 }
 
-// foldings asks the database how it folds each character.
+// foldings queries how the database folds each character.
 func (s *Store) foldings(ctx context.Context, characters string) (map[rune]folding, error) {
 	type row struct {
 		Character, Folded string
@@ -213,7 +214,7 @@ func (s *Store) foldings(ctx context.Context, characters string) (map[rune]foldi
 	return foldings, nil
 }
 
-// matches loads what was found, newest first.
+// matches loads the found messages, newest first.
 func (s *Store) matches(ctx context.Context, conversation uuid.UUID, found []int64, searchedTo int64) (*Matches, error) {
 	matches := &Matches{}
 	if len(found) > 0 {

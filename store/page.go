@@ -1,17 +1,17 @@
 package store
 
-// A page of messages holds at most this much content, and at least one message. The database cuts a page by the bytes of
-// its content, which it knows without reading it, so that no more is ever loaded. JSON writes some characters in six
-// bytes; so what was loaded is cut once more. Sixteen messages always fit.
+// The maximum size of a page of messages; one message always fits. The database limits a page by the bytes of its
+// content, which it knows without reading the content, so that no more is loaded. JSON encodes some characters in six
+// bytes, so the loaded messages are limited again by the size of their JSON. Sixteen messages always fit.
 const (
 	maxPageContent = 1 << 20
 	maxPageJSON    = 2 << 20
 )
 
-// pageRoom is what a page holds so far.
+// pageRoom is the size of a page so far.
 type pageRoom struct{ messages, content, json int }
 
-// take adds a message and tells whether the page still holds it.
+// take adds a message and tells whether it fits on the page.
 func (r *pageRoom) take(content string) bool {
 	r.messages++
 	r.content += len(content)
@@ -19,7 +19,7 @@ func (r *pageRoom) take(content string) bool {
 	return r.messages == 1 || r.content <= maxPageContent && r.json <= maxPageJSON
 }
 
-// fitting is how many of the messages, from the first on, fit on a page.
+// fitting returns how many of the messages, from the first one, fit on a page.
 func fitting(messages int, content func(i int) string) int {
 	var room pageRoom
 	for i := range messages {
@@ -30,7 +30,7 @@ func fitting(messages int, content func(i int) string) int {
 	return messages
 }
 
-// jsonLength is how many bytes encoding/json writes for a valid text, without quotation marks.
+// jsonLength returns how many bytes encoding/json writes for a valid text, without quotation marks.
 func jsonLength(text string) int {
 	length := len(text)
 	for i := range len(text) {

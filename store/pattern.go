@@ -8,20 +8,21 @@ import (
 	"unicode"
 )
 
-// pattern is the query of a message search. The matcher decides what matches; the tree tells which literals every
-// match must contain, so that the trigram index can leave out most messages first. The database never sees the
-// expression itself.
+// pattern is the query of a message search. The matcher decides what matches. The tree gives the literals that every
+// match contains, so that the trigram index can exclude most messages first. The expression itself is never sent to the
+// database.
 type pattern struct {
 	matcher *regexp.Regexp
 	tree    *syntax.Regexp
-	size    int // steps of the compiled program: the matcher needs at most so many for each byte
+	size    int // steps of the compiled program; the matcher needs at most this many for each byte
 }
 
-// mostSteps bounds the compiled program. Go's parser has its own bounds, but a few characters like (\w?){999} repeated
-// still make a program of tens of thousands of steps.
+// mostSteps limits the compiled program. The limits of Go's parser are not enough: a few expressions like (\w?){999} in
+// a row still compile to tens of thousands of steps.
 const mostSteps = 1_000
 
-// parsePattern reads a query as a regular expression, ignoring case, and where it is none as a literal. ErrPatternTooLarge.
+// parsePattern parses a query as a regular expression, ignoring case, or as a literal if it is not a valid expression.
+// It returns ErrPatternTooLarge.
 func parsePattern(query string) (*pattern, error) {
 	tree, err := syntax.Parse("(?i)"+query, syntax.Perl)
 	if err != nil {
@@ -44,13 +45,14 @@ func parsePattern(query string) (*pattern, error) {
 	return &pattern{matcher, tree, len(program.Inst)}, nil
 }
 
-// folding is what the database makes of a character: it folds case by its locale, the matcher by Unicode.
+// folding is how the database folds a character. The database folds case by its locale, the matcher by Unicode.
 type folding struct {
 	text string
-	word bool // it is part of trigrams
+	word bool // the character can be part of a trigram
 }
 
-// characters returns all characters in the pattern's literals, what the matcher takes for the same, and accented alpha.
+// characters returns all characters in the pattern's literals, their case variants for the matcher, and accented alpha,
+// which safe needs. It returns "" if there are no literals.
 func (p *pattern) characters() string {
 	var all []rune
 	var walk func(*syntax.Regexp)
@@ -70,10 +72,10 @@ func (p *pattern) characters() string {
 	}
 	all = append(all, 'ά')
 	slices.Sort(all)
-	return strings.TrimPrefix(string(slices.Compact(all)), "\x00") // which the database cannot take, nor has
+	return strings.TrimPrefix(string(slices.Compact(all)), "\x00") // the database does not accept or store NUL
 }
 
-// orbit returns the characters that differ from r only in case, and r.
+// orbit returns r and the characters that differ from r only in case.
 func orbit(r rune) []rune {
 	all := []rune{r}
 	for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
@@ -82,9 +84,10 @@ func orbit(r rune) []rune {
 	return all
 }
 
-// safe tells whether a message in which the matcher finds r has r's folding in its folded text. The database must fold
-// all that the matcher takes for r alike, and whatever stands beside it: so nothing is safe that ICU folds by its
-// neighbours in some locale. Those are combining marks, sigma, dotless i, and Greek where upper case has no accents.
+// safe tells whether the folded text of every message in which the matcher finds r contains r's folding. For that the
+// database must fold all case variants of r to the same text, whatever characters are next to them. So safe excludes
+// what ICU folds depending on neighbours in some locale: combining marks, sigma, dotless i, and Greek if upper case
+// loses its accents.
 func safe(r rune, foldings map[rune]folding) bool {
 	if unicode.Is(unicode.M, r) || unicode.Is(unicode.Greek, r) && foldings['ά'].text != "ά" {
 		return false
@@ -97,11 +100,11 @@ func safe(r rune, foldings map[rune]folding) bool {
 	return foldings[r].text != ""
 }
 
-// mostAlternatives bounds how often the index is asked.
+// mostAlternatives limits how many LIKE patterns the index looks up.
 const mostAlternatives = 16
 
-// likes returns LIKE patterns on folded text, of which every matching message matches one; nil if they would not
-// narrow the search, because one of them has no trigram.
+// likes returns LIKE patterns for folded text. Every matching message matches at least one of them. It returns nil if
+// one of them has no trigram, because the patterns then do not narrow the search.
 func (p *pattern) likes(foldings map[rune]folding) []string {
 	alternatives := required(p.tree, foldings)
 	for i, alternative := range alternatives {
@@ -126,10 +129,11 @@ func (p *pattern) likes(foldings map[rune]folding) []string {
 	return alternatives
 }
 
-// anything is the LIKE pattern of what is not looked at.
+// anything is the LIKE pattern for parts of an expression that are not analysed.
 var anything = []string{"%"}
 
-// required translates an expression into LIKE patterns, one of which whatever matches the expression must match.
+// required translates an expression into LIKE patterns. Every text that matches the expression matches at least one of
+// them.
 func required(node *syntax.Regexp, foldings map[rune]folding) []string {
 	switch node.Op {
 	case syntax.OpLiteral:
@@ -177,7 +181,8 @@ func either(some, others []string) []string {
 	return append(slices.Clone(some), others...)
 }
 
-// followed combines each of some with each of others. Where that becomes too many, nothing is required of the others.
+// followed combines each of some with each of others. If there are too many combinations, it replaces others by
+// anything.
 func followed(some, others []string) []string {
 	if len(some)*len(others) > mostAlternatives {
 		others = anything

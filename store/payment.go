@@ -12,21 +12,22 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// The states of a payment. settling and unknown are open: the facilitator may or may not have moved the money, and the
-// row holds what is needed to find out and to deliver.
+// The states of a payment. The states settling and unknown are open: the facilitator may or may not have moved the
+// money. The row of an open payment holds what is needed to find out and to deliver.
 const (
 	PaymentSettling      = "settling"      // being settled, or settled and being delivered
-	PaymentUnknown       = "unknown"       // the facilitator gave no clear response
+	PaymentUnknown       = "unknown"       // the facilitator returned no clear result
 	PaymentDelivered     = "delivered"     // settled, and its effect is in the database
-	PaymentFailed        = "failed"        // refused for good; nothing was taken
-	PaymentUndeliverable = "undeliverable" // settled, but the operation was refused meanwhile; may be redeemed
+	PaymentFailed        = "failed"        // rejected for good; no money was taken
+	PaymentUndeliverable = "undeliverable" // settled, but the operation was refused afterwards; may be redeemed
 )
 
 // Payment is one row of the ledger: one x402 authorization. Amount is in atomic units of the asset. Fingerprint is the
-// SHA-256 of the request that it pays for, SignatureHash that of the signature, KeyHash that of the caller's API key,
-// PaymentIdentifier that of the payer's own identifier. Secret marks a response that holds a TAN or an API key. Transaction,
-// in an open payment, says that it has settled. Payload can be spent: it never reaches a log. Now is the database's time at
-// which the row was read: leases and ages are measured with that clock alone.
+// SHA-256 of the request that it pays for, SignatureHash that of the signature, KeyHash that of the API key of the
+// caller, and PaymentIdentifier that of the identifier that the payer chose. Secret means that the response holds a TAN
+// or an API key. If Transaction of an open payment is set, the payment has settled. Payload can be spent, so it is
+// never logged. Now is the time of the database when the row was read. Leases and ages are measured only with the clock
+// of the database.
 type Payment struct {
 	ID                uuid.UUID
 	X402Version       int16 `gorm:"column:x402_version"`
@@ -60,24 +61,24 @@ type Payment struct {
 	Lease             time.Duration `gorm:"-" db:"-"` // of a payment that begins
 }
 
-// LeaseOver tells whether the server that worked on the payment has given it up.
+// LeaseOver tells whether the lease of the server that worked on the payment is over.
 func (p *Payment) LeaseOver() bool { return p.LeaseUntil.Before(p.Now) }
 
-// paymentColumns are the columns of Payment, and the time.
+// paymentColumns are the columns of Payment, and the current time.
 const paymentColumns = `id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
 	fingerprint, signature_hash, payment_identifier, request, payload, state, transaction, failure_reason, attempts, lease_until, owner,
 	secret, response, created_at, updated_at, clock_timestamp() AS now`
 
-// ErrStalePayment means that the caller's state of the payment is stale: look it up again.
+// ErrStalePayment means that the caller has a stale payment state. Look the payment up again.
 var ErrStalePayment = errors.New("the payment is in another state by now")
 
-// Payment returns the ledger's row of an authorization, or nil. Asset, payer and nonce are lower-case.
+// Payment returns the row of an authorization, or nil. Asset, payer and nonce must be in lower case.
 func (s *Store) Payment(ctx context.Context, network, asset, payer, nonce string) (*Payment, error) {
 	return s.onePayment(ctx, "network = $1 AND asset = $2 AND payer = $3 AND nonce = $4", network, asset, payer, nonce)
 }
 
-// PaymentByIdentifier returns the row that an account made for an operation under this (hashed) payment identifier, or
-// nil. Where there is no account yet the payer stands for it.
+// PaymentByIdentifier returns the payment that an account made for an operation with this payment identifier (hashed),
+// or nil. If agent is nil, the payer takes the place of the account.
 func (s *Store) PaymentByIdentifier(ctx context.Context, agent *uuid.UUID, payer, operation, identifier string) (*Payment, error) {
 	account := payer
 	if agent != nil {
@@ -86,9 +87,9 @@ func (s *Store) PaymentByIdentifier(ctx context.Context, agent *uuid.UUID, payer
 	return s.onePayment(ctx, "coalesce(agent_id::text, payer) = $1 AND operation = $2 AND payment_identifier = $3", account, operation, identifier)
 }
 
-// PaymentOfWallet returns what a wallet has paid for an operation whose response holds a secret, and what a fresh
-// authorization by that wallet gives it access to: the payment of the same request while it is open or its response is kept,
-// or a payment of that operation and account that could not be delivered. nil if there is none.
+// PaymentOfWallet returns the payment that a new authorization of the same wallet gives access to, for an operation
+// whose response holds a secret. It is the payment of the same request if that is open or its response is stored, or an
+// undeliverable payment of the same operation and account. It returns nil if there is none.
 func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprint []byte) (*Payment, error) {
 	return s.onePayment(ctx, `secret AND network = $1 AND asset = $2 AND payer = $3 AND operation = $4 AND (
 			(state = 'delivered' AND fingerprint = $5 AND response IS NOT NULL AND updated_at > now() - $6::interval)
@@ -97,8 +98,8 @@ func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, oper
 		) ORDER BY fingerprint = $5 DESC, created_at DESC LIMIT 1`, network, asset, payer, operation, fingerprint, SecretLifetime, agent)
 }
 
-// onePayment loads a payment with the database's time; nil if there is none. It is on pgx, because GORM allocates half as much
-// again for each repetition.
+// onePayment loads a payment with the time of the database, or returns nil. It uses pgx because GORM allocates half as
+// much again for each repeated call.
 func (s *Store) onePayment(ctx context.Context, condition string, values ...any) (*Payment, error) {
 	found, err := query[Payment](ctx, s, `SELECT `+paymentColumns+` FROM payments WHERE `+condition, values...)
 	if err != nil {
@@ -110,9 +111,9 @@ func (s *Store) onePayment(ctx context.Context, condition string, values ...any)
 	return &found[0], nil
 }
 
-// BeginSettlement writes the payment as settling, leased to the caller until lease has passed: in this transaction, or
-// else together with other payments. ErrStalePayment if another copy of the same authorization, or another payment with the
-// same identifier, came first.
+// BeginSettlement inserts the payment as settling, leased to the caller for the duration lease. In a transaction it
+// inserts in that transaction; otherwise it is an item of the group commit. It returns ErrStalePayment if the same
+// authorization, or another payment with the same identifier, is already in the ledger.
 func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration) error {
 	payment.State, payment.Attempts, payment.Lease, payment.Owner = PaymentSettling, 1, lease, &s.owner
 	if s.tx == nil {
@@ -122,7 +123,7 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 		}
 		return err
 	}
-	// Raw: leases and ages are measured with the database's clock alone.
+	// Raw, because leases and ages are measured only with the clock of the database.
 	now, err := gorm.G[time.Time](s.db).Raw("SELECT now()").Take(ctx)
 	if err != nil {
 		return fmt.Errorf("ask for the time: %w", err)
@@ -138,10 +139,10 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 	return nil
 }
 
-// CountOpenPayments counts the payments whose story has not ended, by state.
+// CountOpenPayments counts the payments that are settling, unknown or undeliverable, by state.
 func (s *Store) CountOpenPayments(ctx context.Context) (map[string]int64, error) {
 	counts := map[string]int64{PaymentSettling: 0, PaymentUnknown: 0, PaymentUndeliverable: 0}
-	// Each condition is, word for word, that of an index.
+	// Each condition has the exact text of the condition of a partial index, so that the planner can use the index.
 	for _, condition := range []string{"state IN ('settling', 'unknown')", "state = 'undeliverable'"} {
 		var rows []struct {
 			State string
@@ -157,18 +158,17 @@ func (s *Store) CountOpenPayments(ctx context.Context) (map[string]int64, error)
 	return counts, nil
 }
 
-// Unclear is what is known of an attempt whose outcome is not.
+// Unclear describes an attempt with an unknown outcome.
 type Unclear struct {
 	Reason string
-	// Sent tells whether the facilitator can have received it: only then may a nonce that turns out to be used count as
-	// used by us.
+	// Sent tells whether the facilitator may have received the attempt. Only then may a used nonce count as used by us.
 	Sent bool
-	// Transaction, if not empty, says that the money has moved; only the delivery is missing.
+	// Transaction, if not empty, means that the money has moved. Only the delivery is missing.
 	Transaction string
 }
 
-// PaymentUnclear gives a payment back for a later attempt. The pause grows with its age, from a
-// second to five minutes. ErrStalePayment if somebody else has taken it up meanwhile.
+// PaymentUnclear releases a payment for a later attempt. The pause is half the age of the payment, at least one second
+// and at most five minutes. It returns ErrStalePayment if another server has taken the payment.
 func (s *Store) PaymentUnclear(ctx context.Context, payment *Payment, what Unclear) error {
 	changes := map[string]any{
 		"state": PaymentUnknown, "failure_reason": what.Reason, "owner": nil,
@@ -183,11 +183,12 @@ func (s *Store) PaymentUnclear(ctx context.Context, payment *Payment, what Uncle
 	return s.movePayment(ctx, payment.ID, changes, inHand, payment.Attempts)
 }
 
-// inHand is true of a payment as long as the caller works on it and nobody else has taken it up.
+// inHand is true while the caller works on the payment and no other server has taken it.
 const inHand = "state = 'settling' AND attempts = ?"
 
-// PaymentFailed closes a payment that was refused for good, and lets go of what was kept for it. ErrStalePayment if
-// somebody else has taken it up meanwhile: then the refusal is not the last word.
+// PaymentFailed closes a payment that was rejected for good. It erases the payment identifier, and releases the
+// username that was claimed for the payment. It returns ErrStalePayment if another server has taken the payment; then
+// the rejection is not final.
 func (s *Store) PaymentFailed(ctx context.Context, payment *Payment, reason string) error {
 	return s.failPayment(ctx, payment.ID, reason, inHand, payment.Attempts)
 }
@@ -197,15 +198,15 @@ func (s *Store) failPayment(ctx context.Context, id uuid.UUID, reason, condition
 	return s.closePayment(ctx, id, changes, condition, values...)
 }
 
-// PaymentUndeliverable records that the money was taken but the operation was refused after all. The payment may be redeemed
-// with another request, so it keeps no username.
+// PaymentUndeliverable records that the money was taken and the operation was refused afterwards. The payment may be
+// redeemed with another request, so it releases its username.
 func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transaction, reason string) error {
 	changes := closing(PaymentUndeliverable, map[string]any{"transaction": transaction, "failure_reason": reason})
 	return s.closePayment(ctx, id, changes, "state IN ('settling', 'undeliverable')")
 }
 
-// closePayment closes a payment that has no effect, and lets go of the username that was claimed for it. One that did not move
-// keeps its claim: it may yet be delivered.
+// closePayment closes a payment that has no effect, and releases the username that was claimed for it. A payment that
+// does not match the condition keeps its claim, because it may still be delivered.
 func (s *Store) closePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
 	return s.Transaction(ctx, func(tx *Store) error {
 		if err := tx.movePayment(ctx, id, changes, condition, values...); err != nil {
@@ -215,15 +216,15 @@ func (s *Store) closePayment(ctx context.Context, id uuid.UUID, changes map[stri
 	})
 }
 
-// closing are the changes of a payment that is closed. What it needs no more is erased.
+// closing returns the changes for a payment that is closed. They erase the data that is no longer needed.
 func closing(state string, changes map[string]any) map[string]any {
 	all := map[string]any{"state": state, "request": nil, "payload": nil, "key_hash": nil, "owner": nil}
 	maps.Copy(all, changes)
 	return all
 }
 
-// Delivery is what closes a payment that was delivered: Response is the response that its repetition gets, nil if none is
-// kept. Fingerprint is that of the request that was delivered.
+// Delivery holds the data that closes a delivered payment. Response is returned to a repeated request; nil if none is
+// stored. Fingerprint is that of the delivered request.
 type Delivery struct {
 	Payment     uuid.UUID
 	Fingerprint []byte
@@ -231,8 +232,9 @@ type Delivery struct {
 	Response    []byte
 }
 
-// PaymentDelivered closes the payment. In the transaction that makes the effect both become visible, or neither. Without a
-// transaction, for what has no effect, it is closed together with others. ErrStalePayment if the payment was closed before.
+// PaymentDelivered closes the payment. In the transaction that makes the effect, both are committed or neither. Without
+// a transaction, for an operation without effect, it is an item of the group commit. It returns ErrStalePayment if the
+// payment was closed before.
 func (s *Store) PaymentDelivered(ctx context.Context, delivery Delivery) error {
 	switch {
 	case s.tx == nil && s.pending != nil && s.pending.mark != nil:
@@ -246,8 +248,8 @@ func (s *Store) PaymentDelivered(ctx context.Context, delivery Delivery) error {
 	return s.movePayment(ctx, delivery.Payment, changes, "state IN ('settling', 'undeliverable')")
 }
 
-// AbandonSettlement takes back a payment that was begun and certainly not sent to be settled: it leaves no trace.
-// ErrStalePayment if somebody else has taken it up meanwhile.
+// AbandonSettlement deletes a payment that was begun and certainly not sent to the facilitator. It returns
+// ErrStalePayment if another server has taken the payment.
 func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 	return s.Transaction(ctx, func(tx *Store) error {
 		taken, err := gorm.G[Payment](tx.db).Where("id = ? AND state = 'settling' AND attempts = 1 AND owner = ?", payment.ID, tx.owner).Delete(ctx)
@@ -261,7 +263,8 @@ func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 	})
 }
 
-// movePayment changes a payment if the condition holds. ErrStalePayment if not: the caller's state is stale.
+// movePayment changes a payment if the condition holds. Otherwise it returns ErrStalePayment: the caller has a stale
+// payment state.
 func (s *Store) movePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
 	changes["updated_at"] = gorm.Expr("now()")
 	moved := s.gorm(ctx, &Payment{}).Where("id = ?", id).Where(condition, values...).Updates(changes)

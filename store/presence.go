@@ -8,16 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// presenceClass keeps the advisory locks of living servers apart from all others: "PARL" in ASCII.
+// presenceClass separates the advisory locks of running servers from all other advisory locks. It is "PARL" in ASCII.
 const presenceClass = 0x5041524c
 
-// newOwner picks the number under which this process works on payments. Of two equal ones the second would not get its
-// lock and stay silent, which is what being gone looks like; leases still hold then.
+// newOwner picks the number that identifies this process in the payments that it works on. If two processes pick the
+// same number, the second one does not get the lock and has no presence of its own. Leases still protect its payments.
 func newOwner() int32 { return rand.Int32N(1<<31-1) + 1 } //nolint:gosec // a name, not a secret
 
-// BePresent shows the other servers on this database that the present one lives, until ctx ends: it holds an advisory
-// lock on a connection of its own, which PostgreSQL gives back the moment the process is gone. A lost connection is
-// made anew. ready is called when the lock is held for the first time, or could not be had at once.
+// BePresent shows other servers on this database that this server is alive, until ctx ends. It holds an advisory lock
+// on a separate connection. PostgreSQL releases the lock as soon as the process ends. BePresent replaces a lost
+// connection. It calls ready after the first attempt to get the lock, successful or not.
 func (s *Store) BePresent(ctx context.Context, ready func()) {
 	for first := true; ctx.Err() == nil; first = false {
 		connection, err := s.holdPresence(ctx)
@@ -33,11 +33,11 @@ func (s *Store) BePresent(ctx context.Context, ready func()) {
 	}
 }
 
-// heartbeat is how often the connection is asked whether it lives, and how long its response may take.
+// heartbeat is how often watch checks the connection, and how long a check may take.
 const heartbeat = 5 * time.Second
 
-// watch returns when the connection is broken or ctx ends. It waits for notifications, which nobody sends, so that a
-// connection that PostgreSQL closes is noticed at once; the ping finds one that is dead without a word.
+// watch returns when the connection is broken or ctx ends. It waits for notifications, which nobody sends, so that it
+// notices at once when PostgreSQL closes the connection. The ping finds a connection that died without being closed.
 func watch(ctx context.Context, connection *pgx.Conn) {
 	for ctx.Err() == nil {
 		waiting, cancel := context.WithTimeout(ctx, heartbeat)

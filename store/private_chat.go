@@ -11,17 +11,18 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// PrivatePair is the one private chat of two agents; LowAgent sorts before HighAgent.
+// PrivatePair is the private chat of two agents. There is one for each pair. LowAgent sorts before HighAgent.
 type PrivatePair struct {
 	LowAgent       uuid.UUID
 	HighAgent      uuid.UUID
 	ConversationID uuid.UUID
 }
 
-// maxCachedChats bounds what this server remembers of private chats: some ten MB. A pair keeps its chat for ever.
+// maxCachedChats limits the cache of private chats to about 10 MB. Entries never become stale, because a pair keeps its
+// chat forever.
 const maxCachedChats = 1 << 16
 
-// pairOf sorts two agents as a private_pairs row has them.
+// pairOf sorts two agents in the order of a private_pairs row.
 func pairOf(a, b uuid.UUID) PrivatePair {
 	if bytes.Compare(a[:], b[:]) > 0 {
 		a, b = b, a
@@ -29,7 +30,7 @@ func pairOf(a, b uuid.UUID) PrivatePair {
 	return PrivatePair{LowAgent: a, HighAgent: b}
 }
 
-// PrivateChat returns the private chat of two agents, uuid.Nil if there is none yet.
+// PrivateChat returns the private chat of two agents, or uuid.Nil if there is none yet.
 func (s *Store) PrivateChat(ctx context.Context, a, b uuid.UUID) (uuid.UUID, error) {
 	pair := pairOf(a, b)
 	if chat, ok := s.chats.Get(pair); ok {
@@ -42,13 +43,13 @@ func (s *Store) PrivateChat(ctx context.Context, a, b uuid.UUID) (uuid.UUID, err
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("find private chat: %w", err)
 	}
-	if s.tx == nil { // else it may be this transaction's own, and never be committed
+	if s.tx == nil { // in a transaction the chat may be uncommitted
 		s.chats.Add(pair, found.ConversationID)
 	}
 	return found.ConversationID, nil
 }
 
-// openPrivateChat returns the chat in which the private message goes, and creates it if there is none.
+// openPrivateChat returns the chat for the private message, and creates it if there is none.
 func (s *Store) openPrivateChat(ctx context.Context, message OutgoingMessage) (uuid.UUID, error) {
 	if message.toSelf() {
 		return uuid.Nil, ErrNothingToSelf
@@ -65,7 +66,7 @@ func (s *Store) openPrivateChat(ctx context.Context, message OutgoingMessage) (u
 	return s.createPrivateChat(ctx, pairOf(message.Sender, message.To))
 }
 
-// createPrivateChat creates the chat of two existing agents, unless another transaction is faster.
+// createPrivateChat creates the chat of two existing agents, unless another transaction creates it first.
 func (s *Store) createPrivateChat(ctx context.Context, pair PrivatePair) (uuid.UUID, error) {
 	chat := Conversation{Kind: KindPrivate, MemberCount: 2}
 	var err error
@@ -76,7 +77,7 @@ func (s *Store) createPrivateChat(ctx context.Context, pair PrivatePair) (uuid.U
 	if err := gorm.G[Conversation](s.db).Create(ctx, &chat); err != nil {
 		return uuid.Nil, fmt.Errorf("create private chat: %w", err)
 	}
-	// Of two racing sends the second waits here for the first, and then finds its chat.
+	// If two sends race, the second one waits here for the first and then finds its chat.
 	created := s.gorm(ctx, &PrivatePair{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&pair)
 	if created.Error != nil {
 		return uuid.Nil, fmt.Errorf("create private chat: %w", created.Error)

@@ -21,29 +21,28 @@ type Reaction struct {
 	CreatedAt      time.Time
 }
 
-// ReactionLimit is how many reactions a message shows one by one: the newest ones.
+// ReactionLimit is the maximum number of reactions that a message lists. It lists the newest ones.
 const ReactionLimit = 100
 
-// Reactions are what a message shows of its reactions: the newest one by one, newest first, and of each emoji how many
-// there are in all.
+// Reactions are the reactions that a message shows: the newest ones, newest first, and the total count of each emoji.
 type Reactions struct {
 	Newest []NamedReaction
 	Counts map[string]int64
 }
 
-// NamedReaction is a reaction with its agent's name.
+// NamedReaction is a reaction with the username of its agent.
 type NamedReaction struct {
 	Reaction
 	Username string
 }
 
-// MessageView is a message's place, and the conversation as one agent sees it.
+// MessageView is the number of a message, and its conversation as one agent sees it.
 type MessageView struct {
 	ConversationView
 	Number int64
 }
 
-// MessageView finds a message by its id alone. ErrMessageNotFound, ErrDeleted.
+// MessageView finds a message by its id. It returns ErrMessageNotFound or ErrDeleted.
 func (s *Store) MessageView(ctx context.Context, message, agent uuid.UUID) (*MessageView, error) {
 	var view MessageView
 	err := s.gorm(ctx, &Message{}).Select("messages.number, "+seatColumns).Joins("JOIN conversations ON conversations.id = messages.conversation_id").
@@ -61,7 +60,7 @@ func (s *Store) MessageView(ctx context.Context, message, agent uuid.UUID) (*Mes
 	return &view, nil
 }
 
-// React adds the agent's reaction to a message or replaces it.
+// React adds the agent's reaction to a message, or replaces it.
 func (s *Store) React(ctx context.Context, conversation uuid.UUID, number int64, agent uuid.UUID, emoji string) error {
 	replace := clause.OnConflict{
 		Columns:   []clause.Column{{Name: "conversation_id"}, {Name: "number"}, {Name: "agent_id"}},
@@ -74,7 +73,7 @@ func (s *Store) React(ctx context.Context, conversation uuid.UUID, number int64,
 	return nil
 }
 
-// RemoveReaction takes the agent's reaction away; where there is none nothing changes.
+// RemoveReaction removes the agent's reaction. If there is none, nothing changes.
 func (s *Store) RemoveReaction(ctx context.Context, conversation uuid.UUID, number int64, agent uuid.UUID) error {
 	_, err := gorm.G[Reaction](s.db).Where("conversation_id = ? AND number = ? AND agent_id = ?", conversation, number, agent).Delete(ctx)
 	if err != nil {
@@ -83,7 +82,8 @@ func (s *Store) RemoveReaction(ctx context.Context, conversation uuid.UUID, numb
 	return nil
 }
 
-// listReactions keeps of each message the newest reactions and the newest of each emoji, which carries that emoji's count.
+// listReactions selects the newest reactions of each message, and the newest reaction of each emoji, which carries the
+// count of that emoji.
 const listReactions = `
 	SELECT kept.conversation_id, kept.number, kept.agent_id, kept.emoji, kept.created_at, kept.position, kept.count, a.username FROM (
 		SELECT r.conversation_id, r.number, r.agent_id, r.emoji, r.created_at,
@@ -95,7 +95,7 @@ const listReactions = `
 	WHERE kept.position <= @limit OR kept.same_position = 1 ORDER BY kept.number, kept.position`
 
 // Reactions returns the reactions to these messages of a conversation, by number, in one round trip. Messages without
-// reactions are missing.
+// reactions have no entry.
 func (s *Store) Reactions(ctx context.Context, conversation uuid.UUID, messages []SentMessage) (map[int64]*Reactions, error) {
 	if len(messages) == 0 {
 		return nil, nil

@@ -12,27 +12,27 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Registration is a username on its way to an account.
+// Registration is a username that is reserved for a new account.
 type Registration struct {
 	Username  string
 	TANHash   []byte `gorm:"column:tan_hash"`
 	Payer     string
 	ExpiresAt time.Time
 	ClaimedBy *uuid.UUID
-	PaymentID *uuid.UUID // whose response holds the TAN
+	PaymentID *uuid.UUID // its response holds the TAN
 }
 
 // TANLifetime is how long a TAN is valid.
 const TANLifetime = 10 * time.Minute
 
-// hashTAN mixes in the username, so that equal TANs of two usernames do not look alike.
+// hashTAN includes the username, so that equal TANs of two usernames have different hashes.
 func hashTAN(username, tan string) []byte {
 	sum := sha256.Sum256([]byte(username + "\x00" + tan))
 	return sum[:]
 }
 
-// RequestAccount reserves the username for the payer and stores the TAN, which the response to the payment holds. A new
-// request by the same payer replaces the TAN. ErrUsernameTaken, ErrUsernameReserved.
+// RequestAccount reserves the username for the payer and stores the hash of the TAN, which the response to the payment
+// holds. A new request by the same payer replaces the TAN. It returns ErrUsernameTaken or ErrUsernameReserved.
 func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string, payment uuid.UUID) error {
 	switch _, err := s.AgentByUsername(ctx, username); {
 	case err == nil:
@@ -60,9 +60,9 @@ func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string,
 	return nil
 }
 
-// ClaimRegistration keeps the username and its TAN for a payment that is about to settle. ErrUsernameReserved if
-// another payment was faster, or the TAN has been replaced or has expired since it was looked at: a claim on a registration
-// that the TAN does not open would keep the username from whoever has it.
+// ClaimRegistration reserves the username and its TAN for a payment that is about to settle. It returns
+// ErrUsernameReserved if another payment claimed them first, or if the TAN was replaced or has expired since it was
+// checked. A claim with a TAN that is not valid would block the username for the owner of the valid one.
 func (s *Store) ClaimRegistration(ctx context.Context, username, tan string, payment uuid.UUID) error {
 	claimed, err := gorm.G[Registration](s.db).
 		Where("username = ? AND tan_hash = ? AND claimed_by IS NULL AND expires_at > ?", username, hashTAN(username, tan), time.Now()).
@@ -76,8 +76,8 @@ func (s *Store) ClaimRegistration(ctx context.Context, username, tan string, pay
 	return nil
 }
 
-// CreateAccount turns the registration into an agent. ErrInvalidTAN, ErrUsernameReserved (another payment has claimed
-// the registration), ErrUsernameTaken.
+// CreateAccount turns the registration into an agent. It returns ErrInvalidTAN, ErrUsernameReserved (another payment
+// has claimed the registration) or ErrUsernameTaken.
 func (s *Store) CreateAccount(ctx context.Context, agent Agent, tan string, payment uuid.UUID) error {
 	var used []Registration
 	err := s.gorm(ctx, &Registration{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "payment_id"}}}).
@@ -103,5 +103,5 @@ func (s *Store) CreateAccount(ctx context.Context, agent Agent, tan string, paym
 	case err != nil:
 		return fmt.Errorf("create agent: %w", err)
 	}
-	return s.eraseResponse(ctx, used[0].PaymentID) // the TAN has served
+	return s.eraseResponse(ctx, used[0].PaymentID) // the TAN has been used
 }

@@ -10,24 +10,25 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// How long the ledger keeps what it need not keep for good, from the payment's last change on. The contract says so, too.
+// How long the ledger keeps data that it does not keep forever, counted from the last change of the payment. The
+// contract names the same times.
 const (
 	SecretLifetime   = 10 * time.Minute // a response with a TAN or an API key
 	responseLifetime = time.Hour        // any other response of more than 512 bytes
-	failureLifetime  = time.Hour        // a payment that was refused, at least until it is valid no more: nothing was taken
+	failureLifetime  = time.Hour        // a payment that was rejected, at least until it expires: no money was taken
 )
 
-// longResponse is how many bytes of a stored response are long. The index payments_long_responses says the same.
+// longResponse tells whether a stored response is long. The index payments_long_responses has the same condition.
 const longResponse = "octet_length(response) > 512"
 
-// CleanUp erases stored responses and failed payments that are kept no longer, at most limit of each, and returns how many
-// of the kind of which there were most. A row that somebody else has locked waits for the next time.
+// CleanUp erases expired responses and failed payments, at most limit of each kind, and returns the largest count of a
+// kind. It skips rows that another transaction has locked; the next run erases them.
 func (s *Store) CleanUp(ctx context.Context, limit int) (most int, err error) {
 	old := func(condition string, values ...any) *gorm.DB {
 		return s.gorm(ctx, &Payment{}).Select("id").Where(condition, values...).Order("updated_at").Limit(limit).
 			Clauses(clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked})
 	}
-	// An array is looked up in the index, however small the table was when this was planned.
+	// With an array the planner uses the index, even if the table was small when the statement was planned.
 	chosen := func(old *gorm.DB) *gorm.DB { return s.gorm(ctx, &Payment{}).Where("id = ANY (ARRAY(?))", old) }
 	for _, erased := range []*gorm.DB{
 		chosen(old("secret AND response IS NOT NULL AND updated_at < now() - CAST(? AS interval)", SecretLifetime)).UpdateColumn("response", nil),
@@ -42,7 +43,7 @@ func (s *Store) CleanUp(ctx context.Context, limit int) (most int, err error) {
 	return most, nil
 }
 
-// eraseResponse erases a stored response whose secret has served.
+// eraseResponse erases a stored response whose secret has been used.
 func (s *Store) eraseResponse(ctx context.Context, payment *uuid.UUID) error {
 	if payment == nil {
 		return nil

@@ -13,29 +13,32 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Directory search ranks candidates and shows a page of them. Candidates come from three places, each bounded, so that
-// no query costs more than a few ten thousand rows, however many match:
+// Directory search ranks candidates and returns a page of them. The candidates come from three sources. Each is
+// limited, so that a query reads at most a few ten thousand rows, no matter how many match:
 //
-//   - found: what the trigram index finds. Fewer than mostFound are all there are, and the other two are not needed.
-//   - the names that begin with the query, in the order of names, so that the equal ones come first.
-//   - the newest ones, row by row.
+//   - found: the rows that the trigram index finds. If they are fewer than mostFound, they are all matches, and the
+//     other two sources are not read.
+//   - the names that begin with the query, in the order of names, so that equal names come first.
+//   - the newest rows, checked one by one.
 //
-// Trigrams know only words with three letters or digits in a row; queries without one have the last two alone.
+// Trigrams need words with three letters or digits in a row. A query without such a word uses only the last two
+// sources.
 const (
 	mostFound   = 5_000
 	mostNewest  = 10_000
-	mostIndexed = 3 // words that are looked up in the index
+	mostIndexed = 3 // words that the index looks up
 )
 
-// directory is a table that can be searched. Its expressions and conditions are, word for word, those of its indexes.
+// directory is a table that can be searched. Its expressions and conditions have the exact text of those of its
+// indexes, so that the planner can use the indexes.
 type directory struct {
 	table   string
 	columns string // of the result
-	read    string // what name, text and shown are made of
+	read    string // the columns that name, text and shown use
 	name    string
 	text    string
-	listed  string // the rows that the indexes know
-	shown   string // those of them that the caller may see
+	listed  string // the rows in the indexes
+	shown   string // the listed rows that the caller may see
 }
 
 var agentDirectory = directory{
@@ -44,7 +47,7 @@ var agentDirectory = directory{
 	shown: "NOT EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = d.id AND b.blocked_id = @caller)",
 }
 
-// conversationDirectory has the literal kind in its condition: parameters do not fit partial indexes.
+// conversationDirectory has the kind as a literal in its condition, because a parameter does not match a partial index.
 func conversationDirectory(kind string) directory {
 	return directory{
 		table: "conversations", columns: "d.id, d.name, coalesce(d.description, '') AS description, d.member_count, d.created_at",
@@ -53,7 +56,7 @@ func conversationDirectory(kind string) directory {
 	}
 }
 
-// FoundConversation is a group chat or channel as search shows it.
+// FoundConversation is a group chat or channel in a search result.
 type FoundConversation struct {
 	ID          uuid.UUID
 	Name        string
@@ -63,13 +66,13 @@ type FoundConversation struct {
 }
 
 // SearchAgents returns page (from 1) of size discoverable agents that match the query, best first, without those that
-// have blocked the caller. ErrNoWord.
+// have blocked the caller. It returns ErrNoWord.
 func (s *Store) SearchAgents(ctx context.Context, caller uuid.UUID, query string, size, page int64) ([]Agent, error) {
 	return searchDirectory[Agent](ctx, s, agentDirectory, pgx.NamedArgs{"caller": caller}, query, size, page)
 }
 
 // SearchConversations returns page (from 1) of size discoverable group chats or channels that match the query, best
-// first. ErrNoWord.
+// first. It returns ErrNoWord.
 func (s *Store) SearchConversations(ctx context.Context, kind, query string, size, page int64) ([]FoundConversation, error) {
 	return searchDirectory[FoundConversation](ctx, s, conversationDirectory(kind), pgx.NamedArgs{}, query, size, page)
 }
@@ -90,7 +93,7 @@ func searchDirectory[T any](ctx context.Context, s *Store, d directory, values p
 	return rows, nil
 }
 
-// statement writes the search, and the words into values.
+// statement returns the search statement, and adds the words to values.
 func (d *directory) statement(words []string, values pgx.NamedArgs) string {
 	patterns := make([]string, len(words))
 	for i, word := range words {
@@ -98,7 +101,8 @@ func (d *directory) statement(words []string, values pgx.NamedArgs) string {
 	}
 	values["patterns"] = strings.Join(patterns, "\n") // words have no white space
 	all := d.text + ` LIKE ALL (string_to_array(fold(@patterns), chr(10)))`
-	// The index looks up the longest words; each costs a folding per row again, so the others are compared together.
+	// The index looks up the longest words. Each of them costs one more folding per row, so the other words are
+	// compared in one condition.
 	slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(longestRun(b), longestRun(a)) })
 	var conditions []string
 	for i, word := range words[:min(mostIndexed, len(words))] {
@@ -137,15 +141,15 @@ func (d *directory) statement(words []string, values pgx.NamedArgs) string {
 		SELECT $columns FROM page p JOIN $table d ON d.id = p.id ORDER BY p.rank, p.created_at DESC, p.id DESC`)
 }
 
-// escapeLike makes a text stand for itself in a LIKE pattern.
+// escapeLike escapes a text for a LIKE pattern.
 func escapeLike(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text)
 }
 
-// trigram is how many letters and digits in a row the trigram indexes need.
+// trigram is how many letters and digits in a row a trigram index needs.
 const trigram = 3
 
-// longestRun is the length of the longest run of letters and digits.
+// longestRun returns the length of the longest run of letters and digits.
 func longestRun(text string) int {
 	longest, run := 0, 0
 	for _, r := range text {

@@ -9,27 +9,28 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Seeding is how much Seed makes. Conversations are private chats and group chats; one channel comes on top.
+// Seeding is how much data Seed creates. Conversations counts private chats and group chats; one channel is added.
 type Seeding struct {
 	Agents, Conversations, Messages, Subscribers int64
 }
 
-// Seeded is what Seed made, counted in the database.
+// Seeded is what Seed created, counted in the database.
 type Seeded struct {
 	Agents, PrivateChats, Groups, Channels, Memberships, Messages int64
 }
 
-// Seed fills an empty database, so that developers can measure at a believable size: few conversations hold most
-// messages, few agents sit in most groups, most of it is read and some is not. Everything is as if it had been sent, with
-// numbers without gaps and counters that are right. No API key opens the seeded accounts.
+// Seed fills an empty database, so that developers can measure at a realistic size. A few conversations hold most
+// messages, a few agents are in most groups, and most messages are read. The data looks as if it had been sent: numbers
+// have no gaps, and counters are correct. The seeded accounts have no usable API key.
 //
-// It runs in one transaction and needs the tables' owner: indexes that guard nothing are built again at the end, which
-// is much faster than to keep them up for each row. began hears of every step.
+// Seed runs in one transaction and must be run by the owner of the tables. It drops the indexes that no constraint
+// needs and creates them again at the end, which is much faster than to update them for each row. It calls began before
+// each step.
 func (s *Store) Seed(ctx context.Context, size Seeding, began func(step string)) (*Seeded, error) {
 	switch {
 	case size.Agents < 3:
 		return nil, errors.New("seed at least three agents")
-	case size.Conversations < 0 || size.Conversations > size.Agents*((size.Agents-1)/2): // two agents have one private chat
+	case size.Conversations < 0 || size.Conversations > size.Agents*((size.Agents-1)/2): // each pair has one chat
 		return nil, errors.New("so few agents cannot have so many conversations")
 	case size.Messages < 0:
 		return nil, errors.New("the number of messages cannot be negative")
@@ -37,7 +38,7 @@ func (s *Store) Seed(ctx context.Context, size Seeding, began func(step string))
 		return nil, errors.New("a channel cannot have more subscribers than there are agents")
 	}
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// From here on nobody registers, so the response to the next question stays true.
+		// The lock prevents registrations until the end of the transaction, so the following check stays valid.
 		if _, err := tx.Exec(ctx, `LOCK TABLE agents IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 			return fmt.Errorf("lock agents: %w", err)
 		}
@@ -71,7 +72,7 @@ func (s *Store) Seed(ctx context.Context, size Seeding, began func(step string))
 		return nil, err
 	}
 	began("statistics")
-	// What autovacuum would do some time later, in the middle of a measurement.
+	// Autovacuum would do this later, in the middle of a measurement.
 	if _, err := s.pool.Exec(ctx, `VACUUM (ANALYZE) agents, conversations, private_pairs, memberships, messages`); err != nil {
 		return nil, fmt.Errorf("vacuum: %w", err)
 	}
@@ -86,7 +87,7 @@ func (s *Store) Seed(ctx context.Context, size Seeding, began func(step string))
 	return &made, nil
 }
 
-// dropIndexes drops the indexes that no constraint needs, and returns the statements that make them again.
+// dropIndexes drops the indexes that no constraint needs, and returns the statements that create them again.
 func dropIndexes(ctx context.Context, tx pgx.Tx) (restore []string, err error) {
 	rows, err := tx.Query(ctx, `
 		SELECT format('DROP INDEX %s', CAST(indexrelid AS regclass)), pg_get_indexdef(indexrelid) FROM pg_index
@@ -111,9 +112,9 @@ func dropIndexes(ctx context.Context, tx pgx.Tx) (restore []string, err error) {
 	return restore, nil
 }
 
-// seedSteps fill the tables. Agents and conversations have positions, from which members follow without being stored:
-// the member k of a conversation is the agent at (base + k * stride) modulo the number of agents. The strides keep the
-// members of a conversation apart, and the pairs of private chats too.
+// seedSteps fill the tables. Agents and conversations have positions, from which the members are computed without being
+// stored: member k of a conversation is the agent at position (base + k * stride) modulo the number of agents. The
+// strides ensure that the members of a conversation differ, and so do the pairs of private chats.
 var seedSteps = []struct{ name, statement string }{
 	{"preparation", `SELECT set_config('work_mem', '128MB', true), set_config('maintenance_work_mem', '256MB', true)`},
 
@@ -173,7 +174,7 @@ var seedSteps = []struct{ name, statement string }{
 		JOIN seed_agents b ON b.position = (c.base + c.stride) % CAST(@agents AS bigint)
 		WHERE c.kind = 'private'`},
 
-	// In the order of time, as they would have come: the messages of a conversation lie scattered in the table.
+	// In the order of time, as real messages arrive. So the messages of a conversation are scattered in the table.
 	{"messages", `
 		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
 		SELECT conversation_id, number, ` + uuidAt("created_at") + `, sender_id, ` + text + `, created_at
@@ -206,12 +207,12 @@ var seedSteps = []struct{ name, statement string }{
 		) AS p JOIN seed_agents a ON a.position = (p.base + p.k * p.stride) % CAST(@agents AS bigint)`},
 }
 
-// uuidAt is an expression for a UUIDv7 of that time.
+// uuidAt returns an expression for a UUIDv7 of this time.
 func uuidAt(at string) string {
 	return `CAST(lpad(to_hex(CAST(extract(epoch FROM ` + at + `) * 1000 AS bigint)), 12, '0') || '7' || substr(CAST(gen_random_uuid() AS text), 16) AS uuid)`
 }
 
-// pick is an expression for one of the words, another one for each row.
+// pick returns an expression that chooses one of the words at random for each row.
 func pick(words ...string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {
@@ -222,8 +223,9 @@ func pick(words ...string) string {
 
 var city = pick("Lisbon", "Bremen", "Vienna", "Kraków", "Bergen", "Marseille", "Ghent", "Zürich", "Tallinn", "Porto", "Malmö", "Trieste", "Galway", "Basel", "Toulouse", "Split")
 
-// text is an expression for what somebody wrote: a short reply, a few sentences, or rarely a long report. It counts the
-// sentences by the message's number: a subquery that depends on nothing would be run once for all rows.
+// text is an expression for the content of a message: a short reply, a few sentences, or rarely a long report. The
+// number of sentences depends on the message's number, because PostgreSQL would run an uncorrelated subquery only once
+// for all rows.
 var text = `CASE WHEN random() < 0.25 THEN ` +
 	pick("Yes, please.", "No, thanks.", "OK 👍", "Understood.", "Done.", "Which one?", "Tomorrow at nine.", "I will ask and come back to you.", "¡Hola!", "Too expensive.", "Any news?", "Same as last week.") + `
 	ELSE concat_ws(' ',

@@ -12,7 +12,8 @@ type Statistics struct {
 	Agents, Groups, Channels, Messages int64
 }
 
-// Statistics counts. Messages are summed from the conversations' counters, deleted ones included: they were sent.
+// Statistics counts the agents, group chats, channels and messages. Messages are the sum of the counters of all
+// conversations, including deleted ones, because those messages were sent.
 func (s *Store) Statistics(ctx context.Context) (*Statistics, error) {
 	var counts Statistics
 	err := s.gorm(ctx, &Conversation{}).Select(`count(*) FILTER (WHERE kind = 'group' AND deleted_at IS NULL) AS groups,

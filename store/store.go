@@ -1,5 +1,5 @@
-// Package store keeps everything Parley knows in PostgreSQL 15 or later. GORM and SQL stay inside it; callers see
-// domain types, and refusals (Refusal) for what the rules forbid.
+// Package store keeps all data of Parley in PostgreSQL 15 or later. GORM and SQL are used only in this package. Callers
+// use domain types, and get a Refusal if the rules forbid a call.
 package store
 
 import (
@@ -24,19 +24,20 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Store is the database, or one transaction on it: the methods are the same. GORM owns the models and ordinary reads and
-// writes; the statements that a measurement demands run on pgx. The two have connections of their own, so that a
-// transaction (GORM) may wait for nothing that a batch (pgx) holds, and the other way round.
+// Store is the database, or one transaction on it; both have the same methods. GORM handles the models and ordinary
+// reads and writes. Statements that a measurement demands run on pgx. GORM and pgx have separate connection pools, so
+// that a transaction (GORM) never waits for a connection that a batch (pgx) holds, and a batch never for one that a
+// transaction holds.
 type Store struct {
-	pool    *pgxpool.Pool // of query and the batches
-	records *pgxpool.Pool // of GORM
+	pool    *pgxpool.Pool // for query and the batches
+	records *pgxpool.Pool // for GORM
 	db      *gorm.DB
-	owner   int32 // marks the payments that this process works on
+	owner   int32 // identifies this process in the payments that it works on
 	agents  *agentCache
-	chats   *lru.Cache[PrivatePair, uuid.UUID] // private chats, by pairs without one
+	chats   *lru.Cache[PrivatePair, uuid.UUID] // private chats, keyed by pairs without ConversationID
 	mode    mode
-	tx      *transaction // nil for the database itself
-	pending *pending     // nil unless WithoutTransaction
+	tx      *transaction // nil outside a transaction
+	pending *pending     // nil unless from WithoutTransaction
 
 	// Group commit (batch.go).
 	checks     *batcher[*messageCheck]
@@ -45,31 +46,31 @@ type Store struct {
 	sends      *batcher[deliveredMessage]
 }
 
-// mode says what the caller of a store wants of it.
+// mode is what the caller uses a store for.
 type mode int
 
 const (
 	normal mode = iota
-	// dryRun: nothing is kept in the end. Rules are checked, pages of messages stay empty.
+	// dryRun keeps no change. Rules are checked, and pages of messages are empty.
 	dryRun
-	// batched: what would need a transaction is refused with ErrNotBatched.
+	// batched rejects calls that need a transaction with ErrNotBatched.
 	batched
 )
 
 // Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them). It does
-// not wait for the database: a server must boot, and tell its prices, while the database is unavailable. pool_max_conns
-// bounds the connections of GORM and those of pgx, each.
+// not wait for the database, because a server must start and return its prices while the database is unavailable.
+// pool_max_conns limits the connections of GORM and those of pgx, each.
 func Open(ctx context.Context, url string) (*Store, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		// pgx's own text repeats the URL, and with it the password.
+		// The error of pgx contains the URL, and so the password.
 		return nil, errors.New("the database URL is not one that PostgreSQL's libpq would read")
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	// database/sql's own pool hands out connections that a caller who left has broken; pgx's does not.
+	// The pool of database/sql may return a connection that a cancelled call has broken. The pool of pgx does not.
 	records, err := pgxpool.NewWithConfig(ctx, config.Copy())
 	if err != nil {
 		pool.Close()
@@ -77,12 +78,13 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	}
 	db, err := gorm.Open(postgres.New(postgres.Config{Conn: stdlib.OpenDBFromPool(records)}), &gorm.Config{
 		TranslateError: true,
-		// What needs a transaction asks for it; around every single write one would add two round trips.
+		// Code that needs a transaction opens one. A transaction around every single write would add two round trips.
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,
-		// Columns are named: with SELECT * a column that is added would break the prepared statements of running servers.
+		// Columns are named. With SELECT * a new column would break the prepared statements of running servers.
 		QueryFields: true,
-		// GORM's logger prints statements with their values: message content, key hashes. Errors are logged once, at the edge.
+		// GORM's logger prints statements with their values: message content, key hashes. Errors are logged once, by
+		// the caller.
 		Logger: logger.Discard,
 	})
 	if err != nil {
@@ -110,7 +112,7 @@ func (s *Store) Close() {
 	s.pool.Close()
 }
 
-// Ping tells whether the database answers.
+// Ping returns nil if the database responds.
 func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
 
 func (s *Store) migrations() (*goose.Provider, error) {
@@ -126,11 +128,11 @@ func (s *Store) migrations() (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The lock is an advisory one: of several servers that start at once, one migrates and the others wait.
+	// The lock is an advisory lock. If several servers start at once, one of them migrates and the others wait.
 	return goose.NewProvider(goose.DialectPostgres, connections, files, goose.WithSessionLocker(locker))
 }
 
-// Migrate brings the schema up to date and returns how many migrations it ran.
+// Migrate updates the schema and returns how many migrations it ran.
 func (s *Store) Migrate(ctx context.Context) (int, error) {
 	provider, err := s.migrations()
 	if err != nil {

@@ -8,16 +8,17 @@ import (
 	"gorm.io/gorm"
 )
 
-// transaction is what a Store remembers until its transaction is over.
+// transaction is what a Store collects until its transaction ends.
 type transaction struct {
-	// changed are the agents that this server's cache must forget.
+	// changed lists the agents that this server's cache must forget.
 	changed []uuid.UUID
 }
 
-// errDryRun rolls a dry run back.
+// errDryRun rolls back a dry run.
 var errDryRun = errors.New("this transaction is a dry run")
 
-// Transaction runs fn in one database transaction and commits it, unless fn returns an error. In a transaction, fn joins it.
+// Transaction runs fn in one database transaction and commits it, unless fn returns an error. If the store is already
+// in a transaction, fn runs in that one.
 func (s *Store) Transaction(ctx context.Context, fn func(tx *Store) error) error {
 	if s.tx != nil {
 		return fn(s)
@@ -25,7 +26,7 @@ func (s *Store) Transaction(ctx context.Context, fn func(tx *Store) error) error
 	return s.transact(ctx, normal, fn)
 }
 
-// DryRun runs fn in a transaction that is always rolled back, and returns fn's error: what would happen, without it happening.
+// DryRun runs fn in a transaction that is always rolled back, and returns the error of fn.
 func (s *Store) DryRun(ctx context.Context, fn func(tx *Store) error) error {
 	err := s.transact(ctx, dryRun, func(tx *Store) error {
 		if err := fn(tx); err != nil {
@@ -41,7 +42,7 @@ func (s *Store) DryRun(ctx context.Context, fn func(tx *Store) error) error {
 
 func (s *Store) transact(ctx context.Context, mode mode, fn func(tx *Store) error) error {
 	tx := &transaction{}
-	defer func() { // also when it is not known whether COMMIT came through
+	defer func() { // also if it is unknown whether COMMIT succeeded
 		for _, id := range tx.changed {
 			s.agents.forget(id)
 		}
@@ -53,8 +54,8 @@ func (s *Store) transact(ctx context.Context, mode mode, fn func(tx *Store) erro
 	})
 }
 
-// ForDryRun returns the store for the dry run of an operation that reads messages and marks them as read: its rules are
-// checked without a transaction, and pages stay empty.
+// ForDryRun returns the store for the dry run of an operation that reads messages and marks them as read. The rules are
+// checked without a transaction, and pages are empty.
 func (s *Store) ForDryRun() *Store {
 	other := *s
 	other.mode = dryRun
@@ -62,18 +63,18 @@ func (s *Store) ForDryRun() *Store {
 }
 
 // WithoutTransaction returns the store for one call that reads messages, marks them as read and closes its payment with
-// PaymentDelivered on the same store: the marker and the payment then change in one transaction. If the call needs more than
-// that, the method changes nothing and returns ErrNotBatched.
+// PaymentDelivered on the same store. The read marker and the payment change in one transaction. If a method needs more
+// than that, it changes nothing and returns ErrNotBatched.
 func (s *Store) WithoutTransaction() *Store {
 	other := *s
 	other.mode, other.pending = batched, &pending{}
 	return &other
 }
 
-// pending is what a store WithoutTransaction writes when the payment is closed.
+// pending is what a store from WithoutTransaction writes when the payment is closed.
 type pending struct{ mark *readMark }
 
-// forgetAgent removes an agent that has changed from this server's cache: when the transaction is over.
+// forgetAgent removes a changed agent from this server's cache. In a transaction it does so when the transaction ends.
 func (s *Store) forgetAgent(id uuid.UUID) {
 	if s.tx != nil {
 		s.tx.changed = append(s.tx.changed, id)
@@ -82,7 +83,7 @@ func (s *Store) forgetAgent(id uuid.UUID) {
 	s.agents.forget(id)
 }
 
-// gorm is GORM's chain for statements that its generic API cannot say: joins, and changes of several columns.
+// gorm returns GORM's chain for statements that its generic API cannot express: joins, and changes of several columns.
 func (s *Store) gorm(ctx context.Context, model any) *gorm.DB {
 	return s.db.WithContext(ctx).Model(model)
 }

@@ -19,17 +19,18 @@ type UnreadMessage struct {
 	Kind string
 }
 
-// Unread is a page of unread messages, oldest first, and how many there are in all. CutShort tells that more messages
-// belong on the page than their content lets fit.
+// Unread is a page of unread messages, oldest first, and their total count. CutShort means that some messages of the
+// page are missing because their content does not fit.
 type Unread struct {
 	Messages []UnreadMessage
 	Total    int64
 	CutShort bool
 }
 
-// listUnread knows from counters alone what is new. Of each conversation with news at most as many keys are read as the page
-// and those before it can hold, and never more than are unread there: the scan ends with the last unread message, however
-// many own ones follow. Only the page itself is read whole. One statement, so one snapshot: total and messages agree.
+// listUnread finds conversations with unread messages from counters alone. In each of them it reads at most as many
+// keys as this page and the pages before it can hold, and never more than the number of unread messages there. So the
+// scan ends with the last unread message, no matter how many own messages follow. It reads the content of this page
+// only. It is one statement with one snapshot, so total and messages agree.
 const listUnread = `
 	WITH news AS (
 		SELECT m.conversation_id, c.kind, m.read_number, c.last_number - m.read_number - m.unread_own AS unread
@@ -56,7 +57,7 @@ const listUnread = `
 	) ON true
 	ORDER BY o.created_at, o.conversation_id, o.number`
 
-// unreadRow is a row of listUnread. An empty page is one row with the total alone.
+// unreadRow is a row of listUnread. An empty page is one row with only the total.
 type unreadRow struct {
 	Total                         int64
 	ConversationID, ID, SenderID  *uuid.UUID
@@ -65,8 +66,8 @@ type unreadRow struct {
 	CreatedAt                     *time.Time
 }
 
-// Unread returns page (from 1) of size unread messages of the agent over all its conversations, as far as their content
-// fits on a page. It changes nothing, and sees what is committed.
+// Unread returns page (from 1) of size unread messages of the agent in all its conversations. It returns only as many
+// as fit on a page by size. It changes nothing and reads committed data only.
 func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
 	rows, err := query[unreadRow](ctx, s, listUnread, pgx.NamedArgs{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent})
 	if err != nil {
@@ -85,11 +86,12 @@ func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (
 	return unread, nil
 }
 
-// ReadUnread returns what Unread returns and marks it read: of each conversation up to the newest message returned. Two calls
-// for one agent come one after the other and never return the same message. In a dry run nobody sees the page, and no rule
-// forbids it: it is empty.
+// ReadUnread returns what Unread returns and marks it as read: in each conversation up to the newest returned message.
+// Two calls for one agent run one after the other and never return the same message. In a dry run the page is empty,
+// because nobody sees it and no rule forbids the call.
 //
-// It cannot take part in a deadlock: it waits for the agent's turn while it holds nothing, and for no lock after that.
+// ReadUnread cannot deadlock: it waits only for the advisory lock of the agent, while it holds no other lock. After
+// that it waits for no lock.
 func (s *Store) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (unread *Unread, err error) {
 	switch {
 	case s.mode == dryRun:
@@ -97,7 +99,7 @@ func (s *Store) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int6
 	case s.tx != nil:
 		return s.readUnread(ctx, agent, page, size)
 	}
-	// Most polls find nothing: they need no transaction.
+	// Most polls find nothing and need no transaction.
 	if unread, err = s.Unread(ctx, agent, page, size); err != nil || len(unread.Messages) == 0 {
 		return unread, err
 	}
@@ -112,7 +114,7 @@ func (s *Store) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int6
 }
 
 func (s *Store) readUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	// Exec: GORM has no advisory locks.
+	// Exec, because GORM has no advisory locks.
 	err := gorm.G[Membership](s.db).Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(? AS uuid) AS text), 0))`, agent)
 	if err != nil {
 		return nil, fmt.Errorf("wait for turn: %w", err)
@@ -139,14 +141,16 @@ func (s *Store) readUnread(ctx context.Context, agent uuid.UUID, page, size int6
 			return nil, err
 		}
 	}
-	// What cannot be marked now is not returned now: it stays unread, or the agent has left meanwhile.
+	// Messages that cannot be marked now are not returned now. They stay unread, or the agent has left the
+	// conversation.
 	unread.Messages = slices.DeleteFunc(unread.Messages, func(message UnreadMessage) bool { return newest[message.ConversationID] > 0 })
 	return unread, nil
 }
 
-// lockMemberships locks the agent's memberships in these conversations and returns the conversations of those that it got. Some
-// other transaction may hold two of them and want them in another order (leaving a group with a note does), so it never
-// waits in the database: it asks for a tenth of a second, which outlasts whatever sends and reads at the time.
+// lockMemberships locks the agent's memberships in these conversations, and returns the conversations of those that it
+// could lock. Another transaction may lock two of them in another order (leaving a group with a note does), so
+// lockMemberships never waits for a lock in the database. It retries for a tenth of a second, which is longer than
+// concurrent sends and reads take.
 func (s *Store) lockMemberships(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) ([]uuid.UUID, error) {
 	skipLocked := clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked}
 	for attempt := 1; ; attempt++ {
@@ -173,8 +177,8 @@ type readMark struct {
 	number              int64
 }
 
-// MarkRead moves the agent's marker forward to number; it never moves back. On a store WithoutTransaction the marker moves
-// when the payment is closed, in the same transaction.
+// MarkRead moves the agent's read marker forward to number. The marker never moves back. On a store from
+// WithoutTransaction the marker moves when the payment is closed, in the same transaction.
 func (s *Store) MarkRead(ctx context.Context, conversation, agent uuid.UUID, number int64) error {
 	mark := readMark{conversation, agent, number}
 	switch {
@@ -187,7 +191,7 @@ func (s *Store) MarkRead(ctx context.Context, conversation, agent uuid.UUID, num
 	case s.mode == batched && s.pending.mark == nil:
 		s.pending.mark = &mark
 		return nil
-	case s.mode == batched: // one is all that a page marks
+	case s.mode == batched: // a page marks only one conversation
 		return ErrNotBatched
 	}
 	// The two statements of a pgx.Batch are one transaction, in one round trip.
@@ -200,7 +204,7 @@ func (s *Store) MarkRead(ctx context.Context, conversation, agent uuid.UUID, num
 	return nil
 }
 
-// lock queues the statement that locks the membership, before the one that marks.
+// lock queues the statement that locks the membership. It must come before the statement that marks.
 func (m *readMark) lock(batch *pgx.Batch) {
 	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = $1 AND agent_id = $2 FOR NO KEY UPDATE`, m.conversation, m.agent)
 }
@@ -209,9 +213,9 @@ func (m *readMark) values() pgx.NamedArgs {
 	return pgx.NamedArgs{"agent": m.agent, "conversations": []uuid.UUID{m.conversation}, "newest": []int64{m.number}}
 }
 
-// mark marks conversations as read up to the number beside each, in this transaction.
+// mark marks conversations as read, each up to its number, in this transaction.
 func (s *Store) mark(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID, newest []int64) error {
-	// Exec: one statement for all conversations, which reads what it compares after the lock.
+	// Exec, because one statement handles all conversations and reads the compared values after the lock.
 	err := gorm.G[Membership](s.db).Exec(ctx, markRead, map[string]any{"agent": agent, "conversations": UUIDs(conversations), "newest": numbers(newest)})
 	if err != nil {
 		return fmt.Errorf("mark read: %w", err)
@@ -219,9 +223,9 @@ func (s *Store) mark(ctx context.Context, agent uuid.UUID, conversations []uuid.
 	return nil
 }
 
-// markRead moves the agent's marker in each of the conversations forward to the number beside it. Where only own messages
-// come after that number the marker moves past them, as it does when they are sent. The memberships are locked in an earlier
-// statement: the snapshot of this one must hold each own message that unread_own counts.
+// markRead moves the agent's read marker in each of the conversations forward to the given number. If only own messages
+// follow that number, the marker moves past them, as it does when they are sent. An earlier statement locks the
+// memberships, because the snapshot of markRead must contain every own message that unread_own counts.
 const markRead = `
 	WITH asked AS (
 		SELECT c.id, c.last_number, least(r.number, c.last_number) AS number

@@ -11,7 +11,7 @@ import (
 // UUIDs is a uuid[] column.
 type UUIDs []uuid.UUID
 
-// Scan reads PostgreSQL's array text, {a,b}.
+// Scan parses PostgreSQL's array text, {a,b}.
 func (u *UUIDs) Scan(value any) error {
 	text, ok := value.(string)
 	if !ok {

@@ -21,22 +21,22 @@ import (
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
 
-// source is where PostgreSQL's binaries come from: folders of the machine, else a download kept in the cache.
+// source is where PostgreSQL's binaries come from: folders of the machine, or a download in the cache.
 type source struct {
 	folders    []string
 	cache      string // empty if this user has none
-	repository string // where to download; empty is the downloader's default
-	version    string // the major version of a new cluster; empty is the newest on the machine
+	repository string // the download URL; empty for the downloader's default
+	version    string // the major version of a new cluster; empty for the newest on the machine
 }
 
-// installation is a folder with initdb and postgres in it.
+// installation is a folder that contains initdb and postgres.
 type installation struct {
 	binaries string
 	version  int
 }
 
-// versionVariable names the environment variable that selects the major version of new clusters: CI tests the oldest and the
-// newest supported one.
+// versionVariable is the environment variable that selects the major version of new clusters. CI uses it to test the
+// oldest and the newest supported version.
 const versionVariable = "PARLEY_POSTGRES_VERSION"
 
 // downloads are the versions that can be downloaded, by major version.
@@ -50,7 +50,7 @@ const (
 	howToInstall     = "install PostgreSQL (apt-get install postgresql, brew install postgresql@17) or give --database-url"
 )
 
-// machine is the source everybody but the tests uses.
+// machine returns the source for everything except some tests.
 func machine(ctx context.Context) source {
 	s := source{version: os.Getenv(versionVariable)}
 	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
@@ -76,15 +76,15 @@ func machine(ctx context.Context) source {
 		s.folders = append(s.folders, folders...)
 	}
 	if os.Geteuid() == 0 {
-		s.cache = "/var/cache/parley" // root's own cache is out of reach for the user who runs PostgreSQL
+		s.cache = "/var/cache/parley" // the user who runs PostgreSQL has no access to root's own cache
 	} else if cache, err := os.UserCacheDir(); err == nil {
 		s.cache = filepath.Join(cache, "parley")
 	}
 	return s
 }
 
-// find returns the folder of the newest binaries, or of those that versionVariable selects. For an existing cluster (version not
-// 0) it returns the binaries of its version, the only ones that can read it.
+// find returns the folder of the newest binaries, or of the version that versionVariable selects. For an existing
+// cluster (version is not 0) it returns the binaries of that version, because no others can read the data.
 func (s source) find(ctx context.Context, version int, user *account, progress io.Writer) (string, error) {
 	download, wanted := downloadVersion, version
 	if version == 0 && s.version != "" {
@@ -104,7 +104,7 @@ func (s source) find(ctx context.Context, version int, user *account, progress i
 			}
 		}
 	}
-	if ctx.Err() != nil { // the search was cut short
+	if ctx.Err() != nil { // the search was interrupted
 		return "", context.Cause(ctx)
 	}
 
@@ -126,12 +126,13 @@ func (s source) find(ctx context.Context, version int, user *account, progress i
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// installations returns the usable ones in the folders, the newest first: the user can run them and the version is not too old.
+// installations returns the usable installations in the folders, newest first. Usable means that the user can run them
+// and that their version is supported.
 func installations(ctx context.Context, folders []string, user *account) []installation {
 	var found []installation
 	seen := map[string]bool{}
 	for _, folder := range folders {
-		// A folder of the PATH may have links to them; where a link leads, the two are together.
+		// A folder of the PATH may contain links to the binaries. The targets of the links are together in one folder.
 		postgres, err := filepath.EvalSymlinks(filepath.Join(folder, "postgres"))
 		if err != nil || seen[filepath.Dir(postgres)] {
 			continue
@@ -155,7 +156,7 @@ func installations(ctx context.Context, folders []string, user *account) []insta
 	return found
 }
 
-// download returns the folder of the downloaded binaries of a version, after downloading them if nobody did before.
+// download returns the folder of the downloaded binaries of a version. It downloads them if they are not in the cache.
 func (s source) download(ctx context.Context, version embeddedpostgres.PostgresVersion, progress io.Writer) (string, error) {
 	if s.cache == "" {
 		return "", errors.New("this user has no cache folder to keep it in")
@@ -178,12 +179,13 @@ func (s source) download(ctx context.Context, version embeddedpostgres.PostgresV
 
 	folder := filepath.Join(s.cache, downloadedPrefix+string(version))
 	binaries := filepath.Join(folder, "bin")
-	if _, err := os.Stat(binaries); err == nil { // by another process, while this one waited for the lock
+	if _, err := os.Stat(binaries); err == nil { // downloaded by another process during the wait for the lock
 		return binaries, unlockFile(lock)
 	}
 	fmt.Fprintf(progress, "downloading PostgreSQL %s (about 15 MB, once) to %s\n", version, s.cache)
 	start := time.Now()
-	// The downloader takes no context. When nobody waits for it any more it finishes alone, and until then keeps the lock.
+	// The downloader takes no context. If the caller stops waiting, the download continues in the background and keeps
+	// the lock until it ends.
 	done := make(chan error, 1)
 	go func() {
 		err := s.unpack(folder, version)
@@ -201,8 +203,8 @@ func (s source) download(ctx context.Context, version embeddedpostgres.PostgresV
 	return binaries, nil
 }
 
-// unpack downloads into a folder beside the final one and renames it, so that a kill never leaves half a distribution. The
-// caller holds the cache's lock.
+// unpack downloads into a folder next to the final one and renames it, so that a killed process never leaves an
+// incomplete distribution. The caller holds the lock of the cache.
 func (s source) unpack(folder string, version embeddedpostgres.PostgresVersion) error {
 	const prefix = "download-"
 	if err := removeAll(entries(s.cache, prefix)); err != nil {
@@ -212,7 +214,7 @@ func (s source) unpack(folder string, version embeddedpostgres.PostgresVersion) 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(workshop) }() // else the next download does
+	defer func() { _ = os.RemoveAll(workshop) }() // if the process is killed, the next download removes it
 
 	unpacked := filepath.Join(workshop, "postgresql")
 	config := embeddedpostgres.DefaultConfig().
@@ -226,8 +228,9 @@ func (s source) unpack(folder string, version embeddedpostgres.PostgresVersion) 
 	if s.repository != "" {
 		config = config.BinaryRepositoryURL(s.repository)
 	}
-	// Start downloads, checks the checksum, unpacks, and then creates and runs a cluster we have no use for, in a way that does not work as
-	// root. With that user name it ends at initdb's refusal: the one error that says the rest worked.
+	// Start downloads, verifies the checksum and unpacks. Then it creates and runs a cluster that is not needed here,
+	// in a way that does not work as root. With this user name initdb fails. That error is the only one that means that
+	// the earlier steps succeeded.
 	err = embeddedpostgres.NewDatabase(config).Start()
 	if refusal := (*exec.ExitError)(nil); !errors.As(err, &refusal) {
 		return fmt.Errorf("download PostgreSQL: %w", err)
@@ -238,7 +241,8 @@ func (s source) unpack(folder string, version embeddedpostgres.PostgresVersion) 
 	return os.Rename(unpacked, folder)
 }
 
-// share lets everybody read and run what the owner can, whatever the umask: root's download is run by another user.
+// share lets all users read and execute what the owner can, whatever the umask is, because another user runs a download
+// of root.
 func share(folder string) error {
 	return filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Type()&fs.ModeSymlink != 0 {

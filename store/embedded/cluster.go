@@ -16,8 +16,9 @@ import (
 	"strings"
 )
 
-// stopLeftover stops the PostgreSQL of an earlier process that was killed, if it still runs or is shutting down at this moment, and
-// removes what would hinder the next one. The caller holds the folder's lock, so nobody else wants that server.
+// stopLeftover stops the PostgreSQL of an earlier process that was killed, if it still runs or is shutting down, and
+// removes files that would block the next start. The caller holds the lock of the folder, so no other process uses that
+// server.
 func stopLeftover(ctx context.Context, data string, user *account, progress io.Writer) error {
 	file, err := openFile(filepath.Join(data, "postmaster.pid"), os.O_RDWR, user)
 	if err == nil {
@@ -42,7 +43,7 @@ func stopNamedIn(ctx context.Context, postmasterPID *os.File, data string, progr
 	}
 	first, rest, _ := bytes.Cut(content, []byte("\n"))
 	if pid, err := strconv.Atoi(string(bytes.TrimSpace(first))); err == nil && pid > 1 {
-		// Opened before the check: from here on the handle cannot come to mean another process.
+		// Find the process before the check, so that the handle cannot refer to another process afterwards.
 		process, err := os.FindProcess(pid)
 		if err == nil && serves(pid, data) {
 			fmt.Fprintf(progress, "stopping the PostgreSQL left over in %s\n", data)
@@ -54,9 +55,10 @@ func stopNamedIn(ctx context.Context, postmasterPID *os.File, data string, progr
 		}
 	}
 
-	// If the file still exists, PostgreSQL died without removing it, and would refuse to start if some other program has got that
-	// process id since. Its parent's process id it knows to be stale; and unlike without the file, it still makes sure that no process
-	// of the old server is using the data.
+	// If the file still exists, PostgreSQL ended without removing it. It would refuse to start if another program now
+	// has that process id. So write the id of this process, the parent of the next PostgreSQL, which PostgreSQL treats
+	// as stale. Do not remove the file: with the file, PostgreSQL still checks that no process of the old server uses
+	// the data.
 	if err := postmasterPID.Truncate(0); err != nil {
 		return err
 	}
@@ -70,7 +72,7 @@ func serves(pid int, data string) bool {
 	return strings.Contains(line, "postgres") && strings.Contains(line+" ", " -D "+data+" ")
 }
 
-// clusterVersion is the major version that created the cluster, 0 if there is none.
+// clusterVersion returns the major version that created the cluster, or 0 if there is none.
 func clusterVersion(data string) (int, error) {
 	content, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,7 +88,8 @@ func clusterVersion(data string) (int, error) {
 	return version, nil
 }
 
-// createCluster works in a folder beside the final one and renames it, so that a kill never leaves half a cluster.
+// createCluster works in a folder next to the final one and renames it, so that a killed process never leaves an
+// incomplete cluster.
 func createCluster(ctx context.Context, binaries, data string, user *account) error {
 	const prefix = "initdb-"
 	if err := removeAll(entries(filepath.Dir(data), prefix)); err != nil {
@@ -96,14 +99,14 @@ func createCluster(ctx context.Context, binaries, data string, user *account) er
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(folder) }() // nothing is there any more if all went well
+	defer func() { _ = os.RemoveAll(folder) }() // after success the folder no longer exists
 	if err := user.own(folder); err != nil {
 		return err
 	}
 
-	// Whoever can open the socket is trusted: only PostgreSQL's user and root can, see socketFolder.
+	// Everyone who can open the socket is trusted. Only PostgreSQL's user and root can open it, see socketFolder.
 	arguments := []string{"-D", folder, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync", "--no-instructions"}
-	if runtime.GOOS == "darwin" { // has no C.UTF-8; this sorts the same way
+	if runtime.GOOS == "darwin" { // macOS has no C.UTF-8; this sorts the same way
 		arguments = append(arguments, "--locale=en_US.UTF-8", "--lc-collate=C")
 	} else {
 		arguments = append(arguments, "--locale=C.UTF-8")

@@ -1,7 +1,8 @@
 //go:build unix
 
-// Package embedded runs a private PostgreSQL for `parley dev`, `parley demo` and the tests. It uses the PostgreSQL installed
-// on the machine, else downloads one; nothing listens on a port, and nothing keeps running after the process that started it.
+// Package embedded runs a private PostgreSQL for `parley dev`, `parley demo` and the tests. It uses the PostgreSQL
+// installed on the machine, and downloads one if there is none. PostgreSQL listens on no TCP port, and ends with the
+// process that started it.
 package embedded
 
 import (
@@ -20,18 +21,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Options say where the cluster lives and how much its data is worth.
+// Options say where the cluster is stored and how durable its data is.
 type Options struct {
-	// Folder is where the cluster lives. It is created if missing, and the data survives restarts. One process at a time.
+	// Folder holds the cluster. Start creates it if it is missing, and the data survives restarts. Only one process can
+	// use it at a time.
 	//
-	// As root PostgreSQL runs as another user. If that user cannot get to Folder (a checkout below root's home), the data
-	// lives in a folder of /var/lib/parley instead, always the same one for the same Folder; see Server.Folder.
+	// If the process runs as root, PostgreSQL runs as another user. If that user has no access to Folder (a checkout
+	// below root's home), the data is stored in a folder of /var/lib/parley instead, always the same one for the same
+	// Folder. See Server.Folder.
 	Folder string
 
-	// Volatile trades the data's safety in a power failure for speed, for tests and demos.
+	// Volatile makes PostgreSQL faster, but a power failure may destroy the data. It is for tests and demos.
 	Volatile bool
 
-	// Progress gets lines for a person to read: what is downloaded, where the data lives. Nil is silent.
+	// Progress receives lines for the user: what is downloaded, where the data is stored. Nil prints nothing.
 	Progress io.Writer
 }
 
@@ -39,7 +42,7 @@ type Options struct {
 type Server struct {
 	folder   string
 	lock     *os.File
-	socket   string // the folder of the unix socket
+	socket   string // the folder of the Unix socket
 	postgres *child
 	stop     func() error
 }
@@ -48,18 +51,18 @@ const (
 	minimumVersion = 15
 	logName        = "postgres.log"
 
-	// socketName is given by PostgreSQL: the port is part of it even where nothing listens on one.
+	// socketName is defined by PostgreSQL. It contains the port even if nothing listens on a port.
 	socketName = ".s.PGSQL." + port
 	port       = "5432"
 
 	startPatience = 30 * time.Second // enough for the recovery after a crash
 )
 
-// Start creates the cluster if the folder has none and returns when it accepts connections. The superuser is postgres, without
-// a password: the socket is open to this process's user only. The only databases are PostgreSQL's own; creating others is up
-// to the caller.
+// Start creates the cluster if the folder has none, and returns when it accepts connections. The superuser is postgres,
+// without a password, because only the user of this process has access to the socket. The only databases are
+// PostgreSQL's own; the caller creates others.
 //
-// PostgreSQL stops with Stop, and by itself if this process dies (on Linux at once, elsewhere at the next Start).
+// PostgreSQL stops with Stop, and also if this process dies (on Linux at once, elsewhere at the next Start).
 func Start(ctx context.Context, options Options) (*Server, error) {
 	return start(ctx, options, machine(ctx))
 }
@@ -115,24 +118,24 @@ func (s *Server) start(ctx context.Context, volatile bool, user *account, source
 	return nil
 }
 
-// URL is the address of one of the server's databases, for pgx and for psql. It names everything an environment variable
-// (PGPORT, PGSSLMODE) could change.
+// URL returns the address of one of the server's databases, for pgx and for psql. It sets everything that an
+// environment variable (PGPORT, PGSSLMODE) could change.
 func (s *Server) URL(database string) string {
 	address := url.URL{
 		Scheme: "postgres",
 		User:   url.User("postgres"),
 		Path:   "/" + database,
-		// psql does not read + as a space.
+		// psql does not decode + as a space.
 		RawQuery: "host=" + strings.ReplaceAll(url.QueryEscape(s.socket), "+", "%20") + "&port=" + port + "&sslmode=disable",
 	}
 	return address.String()
 }
 
-// Folder is where the data really is: Options.Folder, or the place chosen instead.
+// Folder returns where the data is stored: Options.Folder, or the folder used instead.
 func (s *Server) Folder() string { return s.folder }
 
-// Stop disconnects the clients, shuts PostgreSQL down and frees the folder. If PostgreSQL does not obey within a time it is
-// killed; its data is safe then too, unless it is volatile. Further calls return the first one's result.
+// Stop disconnects the clients, shuts PostgreSQL down and unlocks the folder. If PostgreSQL does not stop in time, Stop
+// kills it; the data is still safe, unless it is volatile. Further calls return the result of the first one.
 func (s *Server) Stop() error { return s.stop() }
 
 func (s *Server) release() error {
@@ -161,7 +164,7 @@ func (s *Server) launch(ctx context.Context, binaries string, volatile bool, use
 	defer func() { _ = log.Close() }() // PostgreSQL has its own handle
 
 	settings := []string{
-		"listen_addresses=", // the unix socket is the only way in
+		"listen_addresses=", // only the Unix socket accepts connections
 		"unix_socket_permissions=0700",
 		"port=" + port,
 		"max_connections=200",
@@ -176,7 +179,7 @@ func (s *Server) launch(ctx context.Context, binaries string, volatile bool, use
 	for _, setting := range settings {
 		arguments = append(arguments, "-c", setting)
 	}
-	// The context is about the start, the server outlives it.
+	// ctx limits only the start. The server runs longer.
 	postgres := command(context.WithoutCancel(ctx), user, s.data(), filepath.Join(binaries, "postgres"), arguments...)
 	postgres.Stdout, postgres.Stderr = log, log
 	s.postgres, err = launch(postgres)
@@ -201,8 +204,9 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// socketFolder is the data folder, which only PostgreSQL's user (and root) can enter, or a new temporary folder where the data
-// folder's path is longer than a socket's address can be, or has the comma that separates hosts in a connection string.
+// socketFolder returns the data folder, which only PostgreSQL's user (and root) can enter. If its path is too long for
+// the address of a socket, or contains a comma, which separates hosts in a connection string, it returns a new
+// temporary folder.
 func socketFolder(data string, user *account) (string, error) {
 	var address syscall.RawSockaddrUnix
 	fits := func(folder string) bool {

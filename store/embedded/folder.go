@@ -16,13 +16,14 @@ import (
 	"syscall"
 )
 
-// account is the user PostgreSQL runs as, because it refuses to run as root. Nil is the user of this process.
+// account is the user that runs PostgreSQL if this process runs as root, because PostgreSQL refuses to run as root. Nil
+// is the user of this process.
 type account struct {
 	uid, gid uint32
 	name     string
 }
 
-// own gives a folder to the account.
+// own changes the owner of a folder to the account.
 func (a *account) own(path string) error {
 	if a == nil {
 		return nil
@@ -30,8 +31,9 @@ func (a *account) own(path string) error {
 	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
-// clusterAccount is, for root, the user who owns the folder's cluster, so that data changes hands neither by a restart as root nor
-// when a user named postgres appears; without a cluster it is postgres, else nobody.
+// clusterAccount returns the account for a process that runs as root: the owner of the folder's cluster, so that the
+// data keeps its owner after a restart as root, or when a user named postgres is added. Without a cluster it is the
+// user postgres, or nobody if there is no postgres.
 func clusterAccount(folder string) (*account, error) {
 	if info, err := os.Stat(filepath.Join(folder, "data")); err == nil {
 		if owner := info.Sys().(*syscall.Stat_t); owner.Uid != 0 {
@@ -57,7 +59,8 @@ func clusterAccount(folder string) (*account, error) {
 		"start parley as an ordinary user, or give --database-url")
 }
 
-// settle creates the folder, or for root one that PostgreSQL's user can get to, and returns it with that user.
+// settle creates the folder and returns it with the user that runs PostgreSQL. For root the folder is one that this
+// user can access.
 func settle(folder string, progress io.Writer) (string, *account, error) {
 	if folder == "" {
 		return "", nil, errors.New("PostgreSQL needs a folder for its data")
@@ -71,7 +74,7 @@ func settle(folder string, progress io.Writer) (string, *account, error) {
 		return asked, nil, os.MkdirAll(asked, 0o700)
 	}
 
-	// Named by the path's hash, the substitute is the same one at the next start.
+	// The name of the substitute is a hash of the path, so it is the same at the next start.
 	hash := sha256.Sum256([]byte(asked))
 	substitute := fmt.Sprintf("/var/lib/parley/%x", hash[:8])
 	for _, place := range []string{asked, substitute} {
@@ -94,8 +97,8 @@ func settle(folder string, progress io.Writer) (string, *account, error) {
 	return "", nil, fmt.Errorf("neither %s nor %s is within reach of the user who runs PostgreSQL: choose another folder", asked, substitute)
 }
 
-// enter creates the folder for the account if it is missing, and tells whether the account can get into it. The only thing
-// it changes about a folder that exists is the owner, and only if that was root: anyone else's folder stays theirs.
+// enter creates the folder for the account if it is missing, and tells whether the account can access it. If the folder
+// exists, enter changes only its owner, and only from root; a folder of another user stays unchanged.
 func enter(folder string, account *account) (bool, error) {
 	if !reachable(folder, account) {
 		return false, nil
@@ -120,7 +123,7 @@ func enter(folder string, account *account) (bool, error) {
 	return false, nil
 }
 
-// reachable tells whether the account may pass through every parent of the folder, as far as they exist.
+// reachable tells whether the account can pass through all existing parents of the folder.
 func reachable(folder string, account *account) bool {
 	if account == nil {
 		return true
@@ -149,7 +152,8 @@ func searchable(folder fs.FileInfo, account *account) bool {
 	return folder.Mode()&0o001 != 0
 }
 
-// resolve follows the symbolic links in a path, the end of which may not exist yet: a link's target has other parents.
+// resolve follows the symbolic links in a path, because the target of a link has other parents. The end of the path may
+// not exist yet.
 func resolve(path string) string {
 	if resolved, err := filepath.EvalSymlinks(path); err == nil {
 		return resolved
@@ -160,7 +164,8 @@ func resolve(path string) string {
 	return path
 }
 
-// createFolders creates what is missing of a path. Root's are open to PostgreSQL's user whatever the umask.
+// createFolders creates the missing folders of a path. PostgreSQL's user can enter folders of root, whatever the umask
+// is.
 func createFolders(path string) error {
 	if os.Geteuid() != 0 {
 		return os.MkdirAll(path, 0o700)
@@ -177,7 +182,8 @@ func createFolders(path string) error {
 	return os.Chmod(path, 0o755)
 }
 
-// openFile opens the owner's file. It follows no link, because the owner may be less trusted than this process.
+// openFile opens a file for the owner. It follows no symbolic link, because the owner may be less trusted than this
+// process.
 func openFile(path string, flag int, owner *account) (*os.File, error) {
 	file, err := os.OpenFile(path, flag|syscall.O_NOFOLLOW, 0o600)
 	if err != nil || owner == nil {
@@ -192,7 +198,7 @@ func openFile(path string, flag int, owner *account) (*os.File, error) {
 
 var errLocked = errors.New("locked by another process")
 
-// lockFile takes the lock that says who owns a folder, or returns errLocked. The lock ends with the process at the latest.
+// lockFile takes the lock of a folder, or returns errLocked. The lock ends with the process at the latest.
 func lockFile(path string, owner *account) (*os.File, error) {
 	file, err := openFile(path, os.O_CREATE|os.O_RDWR, owner)
 	if err != nil {
@@ -208,15 +214,15 @@ func lockFile(path string, owner *account) (*os.File, error) {
 	return file, nil
 }
 
-// unlockFile unlocks explicitly, because a child that is just being started shares the open file until its exec.
+// unlockFile unlocks explicitly, because a child process shares the open file between fork and exec.
 func unlockFile(file *os.File) error {
 	return errors.Join(syscall.Flock(int(file.Fd()), syscall.LOCK_UN), file.Close())
 }
 
-// entries returns what the folder has with that beginning of the name.
+// entries returns the paths of the folder's entries whose names have this prefix.
 func entries(folder, prefix string) []string {
 	var paths []string
-	all, _ := os.ReadDir(folder) // a folder that is missing or closed has nothing for us
+	all, _ := os.ReadDir(folder) // a folder that is missing or not readable has no entries
 	for _, entry := range all {
 		if strings.HasPrefix(entry.Name(), prefix) {
 			paths = append(paths, filepath.Join(folder, entry.Name()))
@@ -225,7 +231,7 @@ func entries(folder, prefix string) []string {
 	return paths
 }
 
-// removeAll removes what a killed process left unfinished.
+// removeAll removes the incomplete folders of a killed process.
 func removeAll(folders []string) error {
 	var err error
 	for _, folder := range folders {

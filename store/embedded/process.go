@@ -14,12 +14,14 @@ import (
 	"time"
 )
 
-// command prepares a program of PostgreSQL's to run as the account (nil: this process's user) in a folder it can enter.
+// command prepares a program of PostgreSQL. It runs as the account (nil: the user of this process), in a folder that
+// the account can enter.
 func command(ctx context.Context, user *account, folder, program string, arguments ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, arguments...)
 	cmd.Dir = folder
-	cmd.WaitDelay = 5 * time.Second // initdb's own children may hold its output open after it was killed
-	// The environment must not choose: PGPORT, PGDATA and others change what PostgreSQL does, a locale may not be installed.
+	cmd.WaitDelay = 5 * time.Second // initdb's child processes may keep its output open after it was killed
+	// The environment must not affect PostgreSQL: PGPORT, PGDATA and others change what it does, and a locale may not
+	// be installed.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "PG") })
 	cmd.Env = append(cmd.Env, "LC_ALL=C", "TZ=UTC")
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -29,22 +31,24 @@ func command(ctx context.Context, user *account, folder, program string, argumen
 	return cmd
 }
 
-// child is a running process that does not outlive this one, where the system can see to that.
+// child is a running process that ends with this one, if the operating system supports it.
 type child struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 	err   error // of cmd.Wait, once ended is closed
 }
 
-// launch starts the command out of reach of the terminal's Ctrl-C, so that this process decides when it stops.
+// launch starts the command in its own process group. Ctrl-C in the terminal does not reach it, so this process decides
+// when it stops.
 func launch(cmd *exec.Cmd) (*child, error) {
 	cmd.SysProcAttr.Setpgid = true
 	endWithParent(cmd.SysProcAttr)
 	c := &child{cmd: cmd, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// For Linux the parent is the thread, not the process: were the thread to end before the child, the child would be told that
-		// its parent died. So the thread serves nothing else until then, and is not unlocked but ends with this goroutine.
+		// On Linux the parent of a child is the thread, not the process. If the thread ended before the child, the
+		// child would receive its death signal. So the thread is locked to this goroutine until the child ends. It is
+		// never unlocked, and ends with the goroutine.
 		runtime.LockOSThread()
 		err := cmd.Start()
 		started <- err
@@ -60,7 +64,7 @@ func launch(cmd *exec.Cmd) (*child, error) {
 	return c, nil
 }
 
-// shutDown asks PostgreSQL to stop, less and less politely, and returns when it has.
+// shutDown asks PostgreSQL to stop, with stronger signals after each timeout, and returns when it has stopped.
 func shutDown(ctx context.Context, process *os.Process, ended <-chan struct{}) error {
 	for _, step := range []struct {
 		signal   os.Signal
@@ -70,7 +74,7 @@ func shutDown(ctx context.Context, process *os.Process, ended <-chan struct{}) e
 		{syscall.SIGQUIT, 10 * time.Second}, // immediate: leaves the work to the recovery at the next start
 		{syscall.SIGKILL, 5 * time.Second},
 	} {
-		_ = process.Signal(step.signal) // fails if it has ended, which the next lines notice
+		_ = process.Signal(step.signal) // fails if it has ended; the select below handles that
 		select {
 		case <-ended:
 			return nil
@@ -82,12 +86,13 @@ func shutDown(ctx context.Context, process *os.Process, ended <-chan struct{}) e
 	return fmt.Errorf("PostgreSQL, process %d, does not end", process.Pid)
 }
 
-// ended is closed when the PostgreSQL of the data folder, not a child of this process, is gone.
+// ended returns a channel that is closed when the PostgreSQL of the data folder, not a child of this process, has
+// ended.
 func ended(ctx context.Context, pid int, data string) <-chan struct{} {
 	gone := make(chan struct{})
 	go func() {
 		for serves(pid, data) {
-			if ctx.Err() != nil { // nobody waits any more
+			if ctx.Err() != nil { // nobody waits any longer
 				return
 			}
 			time.Sleep(10 * time.Millisecond)

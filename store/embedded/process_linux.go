@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// endWithParent lets the kernel send the child the fast shutdown when this process dies, even of kill -9.
+// endWithParent makes the kernel send the fast shutdown signal to the child when this process dies, even by kill -9.
 func endWithParent(attributes *syscall.SysProcAttr) {
 	attributes.Pdeathsig = syscall.SIGINT
 }
 
-// commandLine is how the process was called, empty if it has ended.
+// commandLine returns the command line of the process, or "" if it has ended.
 func commandLine(pid int) string {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {

@@ -9,10 +9,11 @@ import (
 	"syscall"
 )
 
-// endWithParent cannot be had here: a PostgreSQL whose process was killed is stopped at the next start, see stopLeftover.
+// endWithParent does nothing, because this system has no such signal. If the process is killed, its PostgreSQL is
+// stopped at the next start, see stopLeftover.
 func endWithParent(*syscall.SysProcAttr) {}
 
-// commandLine is how the process was called, empty if it has ended.
+// commandLine returns the command line of the process, or "" if it has ended.
 func commandLine(pid int) string {
 	line, err := exec.Command("ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output() //nolint:noctx // ps ends at once
 	if err != nil {

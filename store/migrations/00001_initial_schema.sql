@@ -1,16 +1,17 @@
--- The schema of Parley: PostgreSQL 15 or later. Every row of a conversation's tables carries conversation_id, and every row of
--- an account's its agent or payer, so that each family of tables can be distributed by that column.
+-- The schema of Parley, for PostgreSQL 15 or later. Every row of a conversation has its conversation_id, and every row
+-- of an account has its agent or payer, so that each group of tables can be distributed by that column.
 
 -- +goose Up
 
--- Trigrams make substring search an index look-up; btree_gin lets one index hold a conversation's id beside them.
--- Both are trusted extensions: the database's owner may create them.
+-- Trigrams make substring search an index lookup. btree_gin lets one index contain a conversation's id and trigrams.
+-- Both are trusted extensions, so the owner of the database may create them.
 CREATE EXTENSION IF NOT EXISTS pg_trgm;
 CREATE EXTENSION IF NOT EXISTS btree_gin;
 
--- What differs only in case folds to one text; by way of upper case, which is one where lower case has variants (σ and
--- ς, s and ſ). In plpgsql, so that it is not inlined and the planner knows what it costs: a look-up in an index is cheaper
--- than folding row by row. Nothing in it may depend on the search path.
+-- fold returns the same text for texts that differ only in case. It converts to upper case first, because several
+-- lower-case characters can have one upper case (σ and ς, s and ſ). It is written in plpgsql so that PostgreSQL does
+-- not inline it and the planner uses its cost: an index lookup is cheaper than folding row by row. It must not depend
+-- on the search path.
 -- +goose StatementBegin
 CREATE FUNCTION fold(content text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE COST 500 AS $$
 BEGIN
@@ -29,12 +30,12 @@ CREATE TABLE agents (
     key_payment       uuid,
     created_at        timestamptz NOT NULL
 );
-COMMENT ON TABLE agents IS 'Accounts. A key is known only by its SHA-256: a stolen table opens no account.';
-COMMENT ON COLUMN agents.previous_key_hash IS 'Of the key before the last rotation. It opens nothing, but whoever lost the response with the new key may ask for that response again with it. Erased when the new key is used for the first time.';
-COMMENT ON COLUMN agents.key_payment IS 'The payment whose stored response holds the API key. Erased, with that response, when the key is used for the first time.';
+COMMENT ON TABLE agents IS 'Accounts. Only the SHA-256 of a key is stored, so a stolen table gives access to no account.';
+COMMENT ON COLUMN agents.previous_key_hash IS 'The hash of the key before the last rotation. That key gives no access to the account. A caller that lost the response with the new key can request that response again with it. Erased when the new key is used for the first time.';
+COMMENT ON COLUMN agents.key_payment IS 'The payment whose stored response holds the API key. Erased together with that response when the key is used for the first time.';
 CREATE UNIQUE INDEX agents_previous_key ON agents (previous_key_hash) WHERE previous_key_hash IS NOT NULL;
--- The directory (store/search.go). A word of a query has no space in it, so it never matches across the one between name and
--- description.
+-- The directory (store/search.go). A word of a query contains no space, so it never matches across the space between
+-- name and description.
 CREATE INDEX agents_search ON agents USING gin (fold(username || ' ' || description) gin_trgm_ops) WHERE is_discoverable;
 CREATE INDEX agents_name ON agents (username text_pattern_ops) WHERE is_discoverable;
 CREATE INDEX agents_newest ON agents (created_at DESC, id DESC) WHERE is_discoverable;
@@ -47,10 +48,10 @@ CREATE TABLE registrations (
     claimed_by uuid,
     payment_id uuid
 );
-COMMENT ON TABLE registrations IS 'Usernames that are reserved until their accounts are created, or the TAN expires.';
-COMMENT ON COLUMN registrations.claimed_by IS 'The payment that is settling on this registration. From that commit on the TAN neither expires nor serves anybody else, so that a paid create_account cannot be refused at the end.';
+COMMENT ON TABLE registrations IS 'Usernames that are reserved until the account is created or the TAN expires.';
+COMMENT ON COLUMN registrations.claimed_by IS 'The payment that settles for this registration. While it is set, the TAN does not expire and no other payment can use it, so that a paid create_account cannot be refused at the end.';
 COMMENT ON COLUMN registrations.payment_id IS 'The payment whose stored response holds the TAN.';
--- A payment that is closed lets go of its username.
+-- A payment that is closed without effect releases its username.
 CREATE INDEX registrations_claimed ON registrations (claimed_by) WHERE claimed_by IS NOT NULL;
 
 CREATE TABLE blocks (
@@ -60,7 +61,7 @@ CREATE TABLE blocks (
     PRIMARY KEY (blocker_id, blocked_id),
     CHECK (blocker_id <> blocked_id)
 );
-COMMENT ON TABLE blocks IS 'Who has blocked whom.';
+COMMENT ON TABLE blocks IS 'Blocks: blocker_id has blocked blocked_id.';
 
 CREATE TABLE conversations (
     id              uuid        PRIMARY KEY,
@@ -78,11 +79,11 @@ CREATE TABLE conversations (
     CHECK ((kind = 'private') = (admin_id IS NULL)),
     CHECK ((kind = 'private') = (name IS NULL))
 );
-COMMENT ON TABLE conversations IS 'Private chats, group chats and channels in one table: messages, unread and search need no case split.';
-COMMENT ON COLUMN conversations.last_number IS 'The number of the newest message. It grows under the row lock, which makes number order commit order.';
-COMMENT ON COLUMN conversations.deleted_at IS 'A deleted group chat or channel keeps its rows; nobody can use it.';
+COMMENT ON TABLE conversations IS 'Private chats, group chats and channels. One table for all kinds, so that messages, unread and search need no special cases.';
+COMMENT ON COLUMN conversations.last_number IS 'The number of the newest message. It is incremented under the row lock, so the number order equals the commit order.';
+COMMENT ON COLUMN conversations.deleted_at IS 'When the group chat or channel was deleted. Its rows stay, but no agent can use it.';
 CREATE INDEX conversations_of_admin ON conversations (admin_id) WHERE kind = 'channel' AND deleted_at IS NULL;
--- The directories. One partial index for each kind, because a search names the kind.
+-- The directories. There is one partial index for each kind, because a search names the kind.
 CREATE INDEX groups_search ON conversations USING gin (fold(name || ' ' || coalesce(description, '')) gin_trgm_ops)
     WHERE kind = 'group' AND is_discoverable AND deleted_at IS NULL;
 CREATE INDEX channels_search ON conversations USING gin (fold(name || ' ' || coalesce(description, '')) gin_trgm_ops)
@@ -97,7 +98,7 @@ CREATE TABLE private_pairs (
     PRIMARY KEY (low_agent, high_agent),
     CHECK (low_agent < high_agent)
 );
-COMMENT ON TABLE private_pairs IS 'Exactly one private chat for two different agents, however many sends race.';
+COMMENT ON TABLE private_pairs IS 'The private chat of two different agents. There is exactly one, even if several sends run concurrently.';
 
 CREATE TABLE memberships (
     conversation_id uuid        NOT NULL REFERENCES conversations,
@@ -109,9 +110,9 @@ CREATE TABLE memberships (
     unread_own      bigint      NOT NULL DEFAULT 0 CHECK (unread_own >= 0),
     PRIMARY KEY (conversation_id, agent_id)
 );
-COMMENT ON TABLE memberships IS 'Members of chats, subscribers of channels, and those who are banned.';
-COMMENT ON COLUMN memberships.read_number IS 'The number of the newest message that the agent has read; it never moves back.';
-COMMENT ON COLUMN memberships.unread_own IS 'The agent''s own messages with a number above read_number. So what is unread is last_number - read_number - unread_own, and never a count over messages.';
+COMMENT ON TABLE memberships IS 'Members of chats, subscribers of channels, and banned agents.';
+COMMENT ON COLUMN memberships.read_number IS 'The number of the newest message that the agent has read. It never decreases.';
+COMMENT ON COLUMN memberships.unread_own IS 'The count of the agent''s own messages with a number above read_number. The number of unread messages is last_number - read_number - unread_own, so no query counts messages.';
 CREATE INDEX memberships_of_agent ON memberships (agent_id) WHERE status = 'member';
 
 CREATE TABLE messages (
@@ -123,7 +124,7 @@ CREATE TABLE messages (
     created_at      timestamptz NOT NULL,
     PRIMARY KEY (conversation_id, number)
 );
-COMMENT ON TABLE messages IS 'Numbers run 1, 2, 3 … in each conversation: the newest n, page p and everything after a marker are each one range.';
+COMMENT ON TABLE messages IS 'Messages. Numbers run 1, 2, 3 … in each conversation without gaps, so the newest n messages, page p, and all messages after a read marker are each one range.';
 CREATE INDEX messages_search ON messages USING gin (conversation_id, fold(content) gin_trgm_ops);
 
 CREATE TABLE reactions (
@@ -135,9 +136,9 @@ CREATE TABLE reactions (
     PRIMARY KEY (conversation_id, number, agent_id),
     FOREIGN KEY (conversation_id, number) REFERENCES messages
 );
-COMMENT ON TABLE reactions IS 'One emoji of an agent on a message.';
+COMMENT ON TABLE reactions IS 'The reaction of an agent to a message: one emoji.';
 
--- There is no unique transaction: a facilitator may put several transfers into one.
+-- transaction is not unique, because a facilitator may put several transfers into one transaction.
 CREATE TABLE payments (
     id                 uuid        PRIMARY KEY,
     x402_version       smallint    NOT NULL CHECK (x402_version IN (1, 2)),
@@ -171,24 +172,24 @@ CREATE TABLE payments (
     CONSTRAINT payments_open_check CHECK ((state IN ('settling', 'unknown')) = (payload IS NOT NULL AND request IS NOT NULL)),
     CONSTRAINT payments_failed_check CHECK (state <> 'failed' OR response IS NULL)
 )
--- A payload is read only after a crash and erased on delivery, so it is kept in its row: to compress it and to store it
--- elsewhere, which PostgreSQL does from 2 kB on, takes longer than the rest of the insert.
+-- A payload is read only after a crash and erased on delivery, so it stays in its row. By default PostgreSQL compresses
+-- rows of more than 2 kB and moves values out of them, which takes longer than the rest of the insert.
 WITH (toast_tuple_target = 8160);
-ALTER TABLE payments ALTER COLUMN response SET STORAGE EXTERNAL; -- it is sealed: PostgreSQL would try in vain to compress it
+ALTER TABLE payments ALTER COLUMN response SET STORAGE EXTERNAL; -- a response is encrypted: compression has no effect
 COMMENT ON TABLE payments IS 'The ledger: one row for each x402 authorization. Amounts are in atomic units of the asset.';
-COMMENT ON COLUMN payments.request IS 'What delivering after a crash needs. Erased when the payment is closed.';
-COMMENT ON COLUMN payments.payload IS 'What settling after a crash needs. It can be spent by whoever reads it; erased when the payment is closed.';
-COMMENT ON COLUMN payments.key_hash IS 'Of the API key that the caller came with: a rotation replaces just that key, after a crash too.';
-COMMENT ON COLUMN payments.owner IS 'The server that works on the payment. As long as it lives it holds the advisory lock of that number (store/presence.go).';
-COMMENT ON COLUMN payments.secret IS 'The response holds a TAN or an API key. It is found by the wallet that paid, and erased when the secret has served, ten minutes after delivery at the latest.';
-COMMENT ON COLUMN payments.response IS 'The response, sealed with a key made of the request.';
+COMMENT ON COLUMN payments.request IS 'The data that delivery after a crash needs. Erased when the payment is closed.';
+COMMENT ON COLUMN payments.payload IS 'The data that settlement after a crash needs. Everyone who reads it can spend it. Erased when the payment is closed.';
+COMMENT ON COLUMN payments.key_hash IS 'The hash of the API key of the caller. A rotation replaces only this key, also after a crash.';
+COMMENT ON COLUMN payments.owner IS 'The server that works on the payment. While it is alive, it holds the advisory lock with this number (store/presence.go).';
+COMMENT ON COLUMN payments.secret IS 'The response holds a TAN or an API key. The wallet that paid can request it again. It is erased when the secret is used, ten minutes after delivery at the latest.';
+COMMENT ON COLUMN payments.response IS 'The response, encrypted with a key derived from the request.';
 CREATE UNIQUE INDEX payments_identifier ON payments (coalesce(agent_id::text, payer), operation, payment_identifier)
     WHERE payment_identifier IS NOT NULL;
 CREATE INDEX payments_created ON payments (created_at, id);
 CREATE INDEX payments_open ON payments (lease_until) WHERE state IN ('settling', 'unknown');
 CREATE INDEX payments_undeliverable ON payments (created_at) WHERE state = 'undeliverable';
 CREATE INDEX payments_secret ON payments (payer, operation, created_at) WHERE secret;
--- What is erased some time after its last change (store/response.go).
+-- Data that is erased some time after its last change (store/response.go).
 CREATE INDEX payments_secret_responses ON payments (updated_at) WHERE secret AND response IS NOT NULL;
 CREATE INDEX payments_long_responses ON payments (updated_at) WHERE octet_length(response) > 512;
 CREATE INDEX payments_failed ON payments (updated_at) WHERE state = 'failed';

@@ -1,4 +1,4 @@
-// Package storetest gives each test a migrated PostgreSQL database of its own: a clone of one template per process, in
+// Package storetest gives each test its own migrated PostgreSQL database. It is a clone of one template per process, in
 // a private PostgreSQL that ends with the process, or in the server that PARLEY_TEST_DATABASE_URL names.
 package storetest
 
@@ -22,7 +22,7 @@ import (
 	"github.com/parley-chat/parley/store/embedded"
 )
 
-// cluster is the PostgreSQL of this process, started by the first test that wants a database.
+// cluster is the PostgreSQL of this process. The first test that needs a database starts it.
 var cluster struct {
 	once     sync.Once
 	err      error
@@ -33,7 +33,8 @@ var cluster struct {
 	urlOf    func(database string) string
 }
 
-// Main runs the tests of a package and then removes what they needed. Call it from TestMain.
+// Main runs the tests of a package, and then stops PostgreSQL and removes its files or the template. Call it from
+// TestMain.
 func Main(m *testing.M) {
 	code := m.Run()
 	if cluster.server != nil {
@@ -53,7 +54,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// New returns a store on a migrated database of the test's own.
+// New returns a store on a migrated database for this test.
 func New(t testing.TB) *store.Store {
 	t.Helper()
 	database, err := store.Open(t.Context(), URL(t))
@@ -64,8 +65,8 @@ func New(t testing.TB) *store.Store {
 	return database
 }
 
-// URL returns a migrated database of the test's own. It is dropped afterwards; in a server that outlives the process
-// the database of a failed test is kept and its address printed.
+// URL returns the address of a migrated database for this test. The database is dropped after the test. If the server
+// outlives the process, the database of a failed test is kept and its address printed.
 func URL(t testing.TB) string {
 	t.Helper()
 	cluster.once.Do(func() { cluster.err = start(context.Background()) })
@@ -73,7 +74,7 @@ func URL(t testing.TB) string {
 		t.Fatalf("no PostgreSQL for the tests: %v", cluster.err)
 	}
 	name := fmt.Sprintf("%s_%d", cluster.template, cluster.created.Add(1))
-	// A file copy of a small template is faster than logging it block by block.
+	// Copying the files of a small template is faster than logging it block by block.
 	if err := admin(t.Context(), "CREATE DATABASE "+name+" TEMPLATE "+cluster.template+" STRATEGY FILE_COPY"); err != nil {
 		t.Fatalf("clone the template database: %v", err)
 	}
@@ -126,14 +127,14 @@ func start(ctx context.Context) error {
 
 const folderPrefix = "parley-test-"
 
-// sweep removes the folders of test processes that were killed (go test does that to its fuzz workers) and could not
-// clean up. PostgreSQL ended with them.
+// sweep removes the folders of test processes that were killed before they could clean up (go test kills its fuzz
+// workers). Their PostgreSQL has already ended.
 func sweep() {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*-*")) // fails only for a malformed pattern
 	for _, folder := range folders {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), folderPrefix), "-")
 		if pid, err := strconv.Atoi(owner); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			_ = os.RemoveAll(folder) // another user's stays
+			_ = os.RemoveAll(folder) // fails for folders of other users
 		}
 	}
 }
