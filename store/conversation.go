@@ -49,7 +49,7 @@ var notFound = map[string]*Refusal{KindPrivate: ErrChatNotFound, KindGroup: ErrC
 // ErrChatNotFound, ErrChannelNotFound or ErrDeleted.
 func (s *Store) ConversationView(ctx context.Context, kind string, id, agent uuid.UUID) (*ConversationView, error) {
 	var view ConversationView
-	err := s.gorm(ctx, &Conversation{}).Select(seatColumns).
+	err := s.gorm(ctx, &Conversation{}).Select(viewColumns).
 		Joins("LEFT JOIN memberships m ON m.conversation_id = conversations.id AND m.agent_id = ?", agent).
 		Where("conversations.id = ? AND conversations.kind = ?", id, kind).Take(&view).Error
 	switch {
@@ -63,8 +63,8 @@ func (s *Store) ConversationView(ctx context.Context, kind string, id, agent uui
 	return &view, nil
 }
 
-// seatColumns are the columns of ConversationView. The membership of the agent is joined as m.
-const seatColumns = `conversations.id, conversations.kind, conversations.name, conversations.description, conversations.admin_id,
+// viewColumns are the columns of ConversationView. The membership of the agent is joined as m.
+const viewColumns = `conversations.id, conversations.kind, conversations.name, conversations.description, conversations.admin_id,
 	conversations.is_discoverable, conversations.last_number, conversations.last_message_at, conversations.member_count, conversations.pinned,
 	conversations.created_at, conversations.deleted_at, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number`
 

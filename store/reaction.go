@@ -45,7 +45,7 @@ type MessageView struct {
 // MessageView finds a message by its id. It returns ErrMessageNotFound or ErrDeleted.
 func (s *Store) MessageView(ctx context.Context, message, agent uuid.UUID) (*MessageView, error) {
 	var view MessageView
-	err := s.gorm(ctx, &Message{}).Select("messages.number, "+seatColumns).Joins("JOIN conversations ON conversations.id = messages.conversation_id").
+	err := s.gorm(ctx, &Message{}).Select("messages.number, "+viewColumns).Joins("JOIN conversations ON conversations.id = messages.conversation_id").
 		Joins("LEFT JOIN memberships m ON m.conversation_id = messages.conversation_id AND m.agent_id = ?", agent).
 		Where("messages.id = ?", message).Take(&view).Error
 	if errors.Is(err, gorm.ErrRecordNotFound) {
