@@ -19,8 +19,8 @@ type Invalid struct {
 	Reason string
 	// Message is a sentence for the payer. It names the problem and the remedy.
 	Message string
-	// OutOfTime is true if only the time window of the payment is invalid. The payment cannot be settled now. If it was
-	// settled in time, the payer may still request its stored response.
+	// OutOfTime is true if only the time window of the payment is invalid. The payment cannot be settled now. If its
+	// settlement started in time, the payer may still request the response.
 	OutOfTime bool
 }
 
