@@ -93,7 +93,7 @@ func serveChain(ledger *Ledger) http.Handler {
 	})
 }
 
-// parseCalls decodes a call or a batch. For any other body it returns JSON-RPC's parse error with status 200.
+// parseCalls decodes a call or a batch. For any other body the response is a JSON-RPC error, not an HTTP error status.
 func parseCalls(r *http.Request) ([]*jrpc2.ParsedRequest, error) {
 	var calls []*jrpc2.ParsedRequest
 	body, err := io.ReadAll(r.Body)

@@ -60,8 +60,8 @@ func (f *Facilitator) mine(a x402.Authorization, transaction string) (*x402.Inva
 	}
 }
 
-// sentAt returns the time when a pending transfer was sent, or now if there is none. A chain checks the time window of
-// an authorization when the transfer is executed, so a pending transfer is valid if it was sent in time.
+// sentAt returns the time when a pending transfer was sent, or now if there is none. The time window is checked at this
+// time, because a chain checks an authorization when the transfer reaches it.
 func (f *Facilitator) sentAt(signature string, now time.Time) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
