@@ -32,7 +32,7 @@ func Sign(key *ecdsa.PrivateKey, offer PaymentRequirements, resource *ResourceIn
 		return nil, fmt.Errorf("pay: %w", err)
 	}
 	var nonce [32]byte
-	_, _ = rand.Read(nonce[:]) // never fails: without randomness the program ends
+	_, _ = rand.Read(nonce[:]) // never returns an error: the program ends if there is no randomness
 	authorization := Authorization{
 		From:  evm.PubkeyToAddress(key.PublicKey).Hex(),
 		To:    offer.PayTo,

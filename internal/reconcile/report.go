@@ -28,8 +28,9 @@ type Finding struct {
 	Text        string `json:"text"`
 }
 
-// Report is the result of a comparison. Amounts are in atomic units. Balance - Ledger = Before + Other + Open + Unpaid +
-// Beyond - Left - Missing. If the endpoint does not know the balance before, Before is calculated from this equation.
+// Report is the result of a comparison. Amounts are in atomic units. Balance - Ledger = Before + Other + Open + Unpaid
+// + Beyond - Left - Missing. If the endpoint does not return the balance before the first block, Before is calculated
+// from this equation.
 type Report struct {
 	Network   string    `json:"network"`
 	Asset     string    `json:"asset"`
