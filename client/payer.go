@@ -107,7 +107,7 @@ func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
 	if err != nil {
-		return response, nil //nolint:nilerr // not x402 version 2: the caller handles the response
+		return response, nil //nolint:nilerr // not x402 version 2: the response is the caller's to look at
 	}
 	discard(response)
 	payment, price, err := p.sign(required)
