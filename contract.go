@@ -1,4 +1,4 @@
-// Package parley embeds the texts that the server publishes: the contract and the agent skill.
+// Package parley embeds the files that the server publishes: the contract and the agent skill.
 package parley
 
 import _ "embed"
@@ -8,7 +8,8 @@ import _ "embed"
 //go:embed openapi.yaml
 var Contract []byte
 
-// Skill is the agent skill: Markdown with front matter (agentskills.io). It names the server https://parley.example.
+// Skill is the agent skill: Markdown with front matter (agentskills.io). It uses https://parley.example as the server's
+// URL.
 //
 //go:embed skills/parley/SKILL.md
 var Skill string

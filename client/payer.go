@@ -23,29 +23,32 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// Limits bound what a Payer spends, in atomic units of USDC (six decimals: 1_000_000 is one dollar). Zero allows nothing.
+// Limits are the maximum amounts that a Payer spends, in atomic units of USDC (six decimals: 1_000_000 is one dollar).
+// Zero allows no payment.
 type Limits struct {
 	PerCall uint64
 	Total   uint64
 }
 
-// Payer is an http.RoundTripper that pays 402 responses (x402 version 2, scheme exact) from a private key. It pays only
-// in the USDC of Networks, and never more than its limits. It is safe for concurrent use.
+// Payer is an http.RoundTripper that pays 402 responses (x402 version 2, scheme exact) with a private key. It pays only
+// with the tokens of Networks and never more than its limits. It is safe for concurrent use.
 //
-// Every payment carries a random payment identifier. After a lost response, a 500, 503 or a 409 payment_in_progress the Payer
-// sends the same payment with the same identifier again, because signing a second one could pay twice. The identifier also
-// opens a stored response that holds a TAN or an API key; without it such a repetition is 409 proof_required, which a Payer
-// therefore does not see.
+// Every payment has a random payment identifier. If the response is lost, or is 500, 502, 503, 504 or 409
+// payment_in_progress, the Payer sends the same payment with the same identifier again, because a second payment could
+// be charged as well. The identifier is also required to get a stored response that contains a TAN or an API key.
+// Without it the server returns 409 proof_required; a Payer does not get this response, because it sends the
+// identifier.
 //
-// A Payer forgets its payment when it returns. A program that must survive its own crash during CreateAccount or RotateKey
-// gets the response within ten minutes by making the same call again with the same wallet: the new payment proves the
-// wallet and is not charged, although the Payer counts it as spent.
+// A Payer keeps its payment only until RoundTrip returns. If a program crashes during CreateAccount or RotateKey, it
+// gets the response by making the same call again with the same wallet within ten minutes. The new payment proves
+// possession of the wallet and is not charged, although the Payer counts it as spent.
 type Payer struct {
-	// Base carries the requests; nil means http.DefaultTransport.
+	// Base sends the requests. If nil, http.DefaultTransport is used.
 	Base http.RoundTripper
-	// Networks are the chains and tokens it pays with; nil means the USDC of Base and of Base Sepolia.
+	// Networks are the chains and tokens that the Payer pays with. If nil, it pays with USDC on Base and on Base
+	// Sepolia.
 	Networks []x402.Network
-	// Patience is how long one call may go on sending the same payment again; zero means a minute.
+	// Patience limits how long one call retries the same payment. Zero means one minute.
 	Patience time.Duration
 
 	key    *ecdsa.PrivateKey
@@ -55,26 +58,27 @@ type Payer struct {
 	spent uint64
 }
 
-// NewPayer returns a Payer for a private key of 64 hex digits, with or without 0x.
+// NewPayer returns a Payer for a private key of 64 hex digits, with or without 0x. It returns an error for any other
+// format.
 func NewPayer(privateKey string, limits Limits) (*Payer, error) {
 	key, err := evm.HexToECDSA(strings.TrimPrefix(privateKey, "0x"))
 	if err != nil {
-		return nil, errors.New("the private key is not 64 hex digits") // never the library's text: it may quote the key
+		return nil, errors.New("the private key is not 64 hex digits") // the library's message may quote the key
 	}
 	return &Payer{key: key, limits: limits}, nil
 }
 
-// Address is the wallet that pays.
+// Address returns the address of the wallet that pays.
 func (p *Payer) Address() string { return evm.PubkeyToAddress(p.key.PublicKey).Hex() }
 
-// Spent is what this Payer has paid, in atomic units, including payments whose outcome it never learned.
+// Spent returns the amount that this Payer has spent, in atomic units. It includes payments whose outcome is unknown.
 func (p *Payer) Spent() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.spent
 }
 
-// OverLimitError says that a price is above what the Payer may spend. Nothing was signed.
+// OverLimitError means that a price exceeds the Payer's limits. Nothing was signed.
 type OverLimitError struct {
 	Price, Left uint64 // atomic units
 	Which       string // "per call" or "in total"
@@ -84,8 +88,9 @@ func (e *OverLimitError) Error() string {
 	return fmt.Sprintf("the call costs %s USD, the limit %s leaves %s USD", x402.FormatUSD(e.Price), e.Which, x402.FormatUSD(e.Left))
 }
 
-// RoundTrip sends the request, pays if the response is 402, and returns the response to the paid request. A 402 that it
-// returns means that the server refused the payment and took nothing.
+// RoundTrip sends the request. If the response is 402, it pays and returns the response to the paid request. It returns
+// a 402 if the server rejected the payment and charged nothing, or if the 402 does not contain a PAYMENT-REQUIRED
+// header of x402 version 2. The error is an [*OverLimitError] if the price exceeds the limits.
 func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 	var body []byte
 	if request.Body != nil {
@@ -112,7 +117,7 @@ func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 	return p.pay(request, body, payment, price)
 }
 
-// pay sends the paid request until its outcome is clear.
+// pay sends the paid request until its outcome is known.
 func (p *Payer) pay(request *http.Request, body []byte, payment string, price uint64) (*http.Response, error) {
 	patience := p.Patience
 	if patience == 0 {
@@ -135,7 +140,7 @@ func (p *Payer) pay(request *http.Request, body []byte, payment string, price ui
 			}
 		}
 		if request.Context().Err() != nil || time.Now().Add(wait).After(deadline) {
-			return response, err // the outcome stays unknown, so the amount stays spent
+			return response, err // the outcome is unknown, so the amount counts as spent
 		}
 		if response != nil {
 			discard(response)
@@ -146,7 +151,8 @@ func (p *Payer) pay(request *http.Request, body []byte, payment string, price ui
 	}
 }
 
-// sign takes the first offer that it may pay, books its price, and signs. It returns the PAYMENT-SIGNATURE header.
+// sign selects the first payment requirements that it may pay, reserves their price, and signs. It returns the value of
+// the PAYMENT-SIGNATURE header and the price.
 func (p *Payer) sign(required *x402.PaymentRequired) (string, uint64, error) {
 	for _, offer := range required.Accepts {
 		network, ok := p.network(offer)
@@ -157,7 +163,8 @@ func (p *Payer) sign(required *x402.PaymentRequired) (string, uint64, error) {
 		if err := p.book(price); err != nil {
 			return "", 0, err
 		}
-		// Signed for the token as we know it: a server cannot make us sign for another one through extra.
+		// Use the name and version of the token that we know, so that a server cannot make us sign for another token
+		// through extra.
 		offer.Extra = network.Requirements(price, offer.PayTo, offer.MaxTimeoutSeconds).Extra
 		payload, err := x402.Sign(p.key, offer, &required.Resource, withIdentifier(required.Extensions), time.Now())
 		if err != nil {
@@ -174,16 +181,16 @@ func (p *Payer) sign(required *x402.PaymentRequired) (string, uint64, error) {
 	return "", 0, errors.New("the server offers no payment that this wallet makes (scheme exact, USDC on a known network)")
 }
 
-// withIdentifier returns the extensions that a server offers, with a payment identifier of 256 random bits. A server that
-// does not offer the extension ignores it.
+// withIdentifier returns the extensions that a server offers, with a payment identifier of 256 random bits. A server
+// that does not offer this extension ignores it.
 func withIdentifier(offered map[string]jsontext.Value) map[string]jsontext.Value {
 	var random [32]byte
-	_, _ = rand.Read(random[:]) // never fails: without randomness the program ends
+	_, _ = rand.Read(random[:]) // never returns an error: the program ends if there is no randomness
 	extensions := maps.Clone(offered)
 	if extensions == nil {
 		extensions = map[string]jsontext.Value{}
 	}
-	// Hexadecimal digits need no escape.
+	// Hex digits need no escaping in JSON.
 	extensions["payment-identifier"] = jsontext.Value(`{"info":{"required":false,"id":"` + hex.EncodeToString(random[:]) + `"}}`)
 	return extensions
 }
@@ -241,8 +248,8 @@ func (p *Payer) send(request *http.Request, body []byte, payment string) (*http.
 	return base.RoundTrip(again)
 }
 
-// comeAgain tells whether the outcome is open, so that the same payment must be sent again: what the contract says of
-// 500, 503 and payment_in_progress, and what a proxy says when it lost the server.
+// comeAgain tells whether the outcome is unknown, so that the same payment must be sent again. The contract defines
+// this for 500, 503 and payment_in_progress. A proxy that cannot reach the server returns 502 or 504.
 func comeAgain(status int, problem APIError) bool {
 	switch status {
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -253,7 +260,7 @@ func comeAgain(status int, problem APIError) bool {
 	return false
 }
 
-// peek reads an error's body and leaves it readable.
+// peek decodes an error's body, up to 1 MiB, and leaves the body readable.
 func peek(response *http.Response) (problem APIError) {
 	if response.StatusCode == http.StatusOK {
 		return problem
@@ -267,7 +274,7 @@ func peek(response *http.Response) (problem APIError) {
 	return problem
 }
 
-// discard reads the rest, so that the connection can be used again.
+// discard reads the rest of the body, up to 1 MiB, so that the connection can be reused.
 func discard(response *http.Response) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<20))
 	_ = response.Body.Close()

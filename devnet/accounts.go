@@ -1,7 +1,7 @@
-// Package devnet is a payment network for development: a facilitator (x402, scheme exact) over a ledger of play
-// money, with ten funded accounts whose keys everybody knows. It checks real signatures by the rules of the token
-// contract and a facilitator, presents itself as Base Sepolia so that the official clients work unchanged, and keeps
-// everything in memory and in one file. It is never for production: [Listen] serves this machine only.
+// Package devnet is a payment network for development: a facilitator (x402, scheme exact) with a ledger of play money
+// and ten funded accounts whose keys are public. It verifies real signatures by the rules of a facilitator and of the
+// token contract. It uses the chain id and token of Base Sepolia, so that the official clients work unchanged. It keeps
+// its state in memory and in one file. Never use it in production: [Listen] accepts loopback addresses only.
 package devnet
 
 import (
@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// NetworkID is the chain that the dev network looks like: Base Sepolia, whose token it copies, too.
+	// NetworkID is the chain that the dev network imitates: Base Sepolia, including its token.
 	NetworkID = x402.NetworkBaseSepolia
-	// Payee is the address that a development server is paid to, number 10 of the same mnemonic as the accounts. It
-	// starts without money, so that its balance is the revenue.
+	// Payee is the payee's address of a development server. It is number 10 of the same mnemonic as the accounts. It
+	// starts with a balance of zero, so that its balance is the revenue.
 	Payee = "0xBcd4042DE499D14e55001CcbB24a551F3b954096"
-	// GenesisBalance is what each of the accounts starts with in atomic units: 10,000 USDC.
+	// GenesisBalance is the initial balance of each account in atomic units: 10,000 USDC.
 	GenesisBalance uint64 = 10_000_000_000
-	// Warning is for commands to print when they start the dev network.
+	// Warning is the text that a command prints when it starts the dev network.
 	Warning = "WARNING: this is play money with publicly known keys; never use it in production and never send real " +
 		"funds to these accounts."
 )
@@ -29,11 +29,11 @@ const (
 type Account struct {
 	// Address is checksummed (EIP-55).
 	Address string
-	// PrivateKey is 0x and 64 hex digits, and public knowledge.
+	// PrivateKey is 0x and 64 hex digits. It is public.
 	PrivateKey string
 }
 
-// Key returns the private key, ready to sign with.
+// Key returns the private key in the form that signing needs.
 func (a Account) Key() (*ecdsa.PrivateKey, error) {
 	key, err := evm.HexToECDSA(a.PrivateKey[min(2, len(a.PrivateKey)):])
 	if err != nil {
@@ -43,7 +43,7 @@ func (a Account) Key() (*ecdsa.PrivateKey, error) {
 }
 
 // Accounts returns the ten funded accounts: m/44'/60'/0'/0/0 to 9 of the mnemonic "test test test test test test test
-// test test test test junk", the same as on hardhat's and anvil's networks, so that wallets may know them already.
+// test test test test junk". Hardhat and anvil use the same accounts, so wallets may already contain them.
 func Accounts() [10]Account {
 	return [10]Account{
 		{"0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", "0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"},

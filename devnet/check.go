@@ -10,20 +10,20 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// settlementRoom is how long an authorization must still be valid for a facilitator to take it, in seconds.
+// settlementRoom is how long an authorization must still be valid at verify and settle, in seconds.
 const settlementRoom = 6
 
-// keySignature is the length on the wire of a signature by a key: 0x, r, s, v. Smart wallets sign longer ones, but
-// here no address has code, so that nobody is a smart wallet.
+// keySignature is the length of a private key's signature in hex: 0x, r, s, v. Smart wallets make longer signatures,
+// but the dev network has no contract accounts, so no payer is a smart wallet.
 const keySignature = 2 + 2*65
 
-// erc6492Suffix ends the signatures of smart wallets that are not deployed yet.
+// erc6492Suffix is the end of the signature of a smart wallet that is not deployed yet.
 var erc6492Suffix = strings.Repeat("6492", 16)
 
-// atomicForm is an unsigned decimal in its canonical spelling.
+// atomicForm matches an unsigned decimal in canonical form.
 var atomicForm = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
 
-// token is the one token there is: Base Sepolia's USDC. Its digest is what payers sign.
+// token is the only token: the USDC of Base Sepolia. Payers sign in tokenDomain.
 var token, tokenDomain = func() (x402.Network, x402.Domain) {
 	network, _ := x402.LookupNetwork(NetworkID)
 	domain, err := x402.NewDomain(network.AssetName, network.AssetVersion, network.ChainID, network.Asset)
@@ -33,8 +33,8 @@ var token, tokenDomain = func() (x402.Network, x402.Domain) {
 	return network, domain
 }()
 
-// check goes through what a facilitator must check at verify, in its order, and returns nil or the first reason
-// against the payment. The payload's form has been checked.
+// check makes the checks that a facilitator must make at verify, in the same order. It returns the first reason to
+// reject the payment, or nil. The caller has checked the payload's form.
 func (f *Facilitator) check(payload *x402.PaymentPayload, requirements x402.PaymentRequirements, now time.Time) *x402.Invalid {
 	return cmp.Or(
 		checkTerms(payload, requirements),
@@ -61,7 +61,7 @@ func checkTerms(payload *x402.PaymentPayload, requirements x402.PaymentRequireme
 	return nil
 }
 
-// checkTransfer checks payee and amount: exactly, not at least.
+// checkTransfer checks payee and amount. The amount must be equal.
 func checkTransfer(a x402.Authorization, requirements x402.PaymentRequirements) *x402.Invalid {
 	if !strings.EqualFold(a.To, requirements.PayTo) {
 		return &x402.Invalid{Reason: x402.ReasonRecipientMismatch, Message: "authorization.to is not payTo"}
@@ -72,9 +72,9 @@ func checkTransfer(a x402.Authorization, requirements x402.PaymentRequirements) 
 	return nil
 }
 
-// checkTimes checks the window in which the token contract would take the authorization.
+// checkTimes checks the time window in which the token contract accepts the authorization.
 func checkTimes(a x402.Authorization, now time.Time) *x402.Invalid {
-	// A number beyond 64 bits is a time that never comes: too late for a beginning, fine for an end.
+	// A number above 2^63-1 is a time that never comes: invalid as a start, valid as an end.
 	if validBefore, err := strconv.ParseInt(a.ValidBefore, 10, 64); err == nil && validBefore < now.Unix()+settlementRoom {
 		return &x402.Invalid{Reason: x402.ReasonValidBefore, Message: "the authorization has ended or ends in less than 6 seconds"}
 	}
@@ -84,8 +84,8 @@ func checkTimes(a x402.Authorization, now time.Time) *x402.Invalid {
 	return nil
 }
 
-// checkSignature checks that the payer's key signed, in the domain that the requirements name. Whether that is the
-// token's domain comes out in the simulation, as with a real facilitator.
+// checkSignature checks that the payer's key made the signature, in the domain that the requirements name. As in a real
+// facilitator, the simulation checks whether that is the token's domain.
 func checkSignature(payload x402.ExactPayload, requirements x402.PaymentRequirements) *x402.Invalid {
 	name, _ := requirements.Extra["name"].(string)
 	version, _ := requirements.Extra["version"].(string)
@@ -122,7 +122,8 @@ func checkSignature(payload x402.ExactPayload, requirements x402.PaymentRequirem
 	return nil
 }
 
-// simulate says why the token contract would refuse the transfer now, in the order in which facilitators look.
+// simulate returns the reason why the token contract would reject the transfer now, or nil. The checks have the same
+// order as in real facilitators.
 func (f *Facilitator) simulate(a x402.Authorization, requirements x402.PaymentRequirements) *x402.Invalid {
 	amount, err := strconv.ParseUint(a.Value, 10, 64)
 	switch {

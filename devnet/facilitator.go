@@ -16,40 +16,42 @@ import (
 )
 
 const (
-	// maxBodyBytes bounds a request; a payment with everything has a few KiB.
+	// maxBodyBytes limits the size of a request. The largest real payments have a few KiB.
 	maxBodyBytes = 64 << 10
-	// headerDevnet marks every response.
+	// headerDevnet is a header of every response.
 	headerDevnet = "X-Parley-Devnet"
 )
 
-// Facilitator serves the facilitator's HTTP API (POST /verify, POST /settle, GET /supported) in both versions of x402
-// over a ledger, and what developers need besides:
+// Facilitator serves the HTTP API of a facilitator (POST /verify, POST /settle, GET /supported) in both versions of
+// x402, backed by a ledger. It also serves the ledger as a chain over JSON-RPC (POST /rpc), and these endpoints for
+// developers:
 //
 //	GET  /accounts            [{"address", "private_key", "balance"}, ...], the ten funded accounts
 //	GET  /balances/{address}  {"address", "balance"}
 //	POST /cancel              {"authorizer", "nonce", "signature"} -> {"success": true, "transaction"}
 //
-// Balances are decimal strings in atomic units. /verify and /settle response a well-formed payment with status 200 and a
-// verdict, and anything else with status 400 and a negative verdict. /cancel takes a signed CancelAuthorization as the
-// token contract does (EIP-3009) and returns 400 if it is malformed or not by the authorizer, 409 if the authorization
-// is used or cancelled. Make it with [NewFacilitator]; it is safe for concurrent use.
+// Balances are decimal strings in atomic units. /verify and /settle respond to a well-formed payment with status 200
+// and a verdict, and to any other request with status 400 and a negative verdict. /settle returns 500 without a verdict
+// if the ledger cannot be written. /cancel accepts a signed CancelAuthorization, like the token contract (EIP-3009). It
+// returns 400 if the request is malformed or not signed by the authorizer, and 409 if the authorization is used or
+// cancelled. Create a Facilitator with [NewFacilitator]. It is safe for concurrent use.
 type Facilitator struct {
 	ledger *Ledger
 	mux    *http.ServeMux
 
 	mu    sync.Mutex
-	delay time.Duration        // how long a settlement waits for its block
-	pend  int                  // how many settlements shall still be left pending
-	sent  map[string]broadcast // transfers that were left pending, by lower-case signature
+	delay time.Duration        // how long a settlement waits before the money moves
+	pend  int                  // how many more settlements stay pending
+	sent  map[string]broadcast // pending transfers, by lower-case signature
 }
 
-// broadcast is a transfer that was sent to the imagined chain.
+// broadcast is a transfer that was sent to the simulated chain.
 type broadcast struct {
 	transaction string
 	at          time.Time
 }
 
-// NewFacilitator returns a facilitator over a ledger, which stays the caller's to close.
+// NewFacilitator returns a facilitator for a ledger. The caller closes the ledger.
 func NewFacilitator(ledger *Ledger) *Facilitator {
 	f := &Facilitator{ledger: ledger, mux: http.NewServeMux(), sent: map[string]broadcast{}}
 	f.mux.HandleFunc("POST /verify", f.serveVerify)
@@ -62,26 +64,26 @@ func NewFacilitator(ledger *Ledger) *Facilitator {
 	return f
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP handles one request.
 func (f *Facilitator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(headerDevnet, "play money, never production")
 	r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 	f.mux.ServeHTTP(w, r)
 }
 
-// PendSettlements makes the next n settlements of good payments response settlement_pending, with a transaction but
-// without moving anything, like a facilitator that waited for a block in vain. The same payment, sent to /settle again
-// with the same signature, then moves the money under that same transaction, even if it has expired meanwhile. What is
-// pending is not in the ledger and is forgotten at a restart.
+// PendSettlements makes the next n settlements of valid payments return settlement_pending with a transaction hash,
+// without moving money, like a facilitator whose wait for a block timed out. A later /settle of the same payment with
+// the same signature moves the money under the same transaction hash, even if the payment has expired in the meantime.
+// Pending settlements are not in the ledger and are lost at a restart.
 func (f *Facilitator) PendSettlements(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pend = n
 }
 
-// DelaySettlements makes each settlement from now on take d before the money moves, as if it waited for a block; 0 is
-// the default. Settlements wait beside each other, not one after another, and none is given up when its caller hangs
-// up. What does not move money is answered at once: refusals, and what [Facilitator.PendSettlements] leaves pending.
+// DelaySettlements makes each later settlement wait for d before the money moves, like the wait for a block. The
+// default is 0. Concurrent settlements wait in parallel. A settlement continues if its caller disconnects. Responses
+// that move no money are not delayed: rejections, and settlements that [Facilitator.PendSettlements] keeps pending.
 func (f *Facilitator) DelaySettlements(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,7 +115,7 @@ func (f *Facilitator) serveSettle(w http.ResponseWriter, r *http.Request) {
 	}
 	verdict, err := f.settle(request.payload, request.requirements, time.Now())
 	if err != nil {
-		// No verdict: whether the transfer is in the journal is not known.
+		// There is no verdict, because it is not known whether the transfer is in the journal.
 		refuse(w, http.StatusInternalServerError, err.Error())
 		return
 	}
@@ -121,15 +123,15 @@ func (f *Facilitator) serveSettle(w http.ResponseWriter, r *http.Request) {
 	respond(w, http.StatusOK, verdict)
 }
 
-// payment is what /verify and /settle are asked about, in the terms of version 2.
+// payment is the request of /verify and /settle, converted to version 2.
 type payment struct {
 	payload      *x402.PaymentPayload
 	requirements x402.PaymentRequirements
-	network      string // what the request's version calls the dev network
+	network      string // the dev network's name in the request's version
 }
 
-// readPayment reads the body of /verify and /settle. A *x402.FormError is a body that is no payment; of what is
-// returned beside it, only network means something.
+// readPayment decodes the body of /verify and /settle. It returns an *x402.FormError if the body is not a well-formed
+// payment. In this case only the field network of the payment is set correctly.
 func readPayment(body io.Reader) (payment, *x402.FormError) {
 	var request struct {
 		X402Version         int            `json:"x402Version"`
@@ -164,13 +166,13 @@ func readPayment(body io.Reader) (payment, *x402.FormError) {
 	return read, nil
 }
 
-// readRequirementsV1 turns requirements of version 1 into those of version 2, so that one set of rules serves both.
+// readRequirementsV1 converts payment requirements of version 1 to version 2, so that the same checks apply to both.
 func readRequirementsV1(raw jsontext.Value) (x402.PaymentRequirements, *x402.FormError) {
 	var v1 x402.PaymentRequirementsV1
 	if json.Unmarshal(raw, &v1) != nil {
 		return x402.PaymentRequirements{}, malformedRequirements("are not of version 1")
 	}
-	// Hosted facilitators insist on it, so a server that forgets it should find out here.
+	// Hosted facilitators require an absolute URL. A server that does not send one should get the error in development.
 	if resource, err := url.Parse(v1.Resource); err != nil || !resource.IsAbs() {
 		return x402.PaymentRequirements{}, malformedRequirements("need the absolute address of the resource")
 	}
@@ -196,14 +198,14 @@ func malformedRequirements(fault string) *x402.FormError {
 	return &x402.FormError{Reason: x402.ReasonInvalidRequirements, Message: "paymentRequirements " + fault}
 }
 
-// respond writes a JSON response. What fails while writing is the caller's lost connection.
+// respond writes a JSON response. It ignores write errors, because they mean that the caller has disconnected.
 func respond(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.MarshalWrite(w, value)
 }
 
-// refuse writes {"error": message}.
+// refuse writes the error response {"error": message}.
 func refuse(w http.ResponseWriter, status int, message string) {
 	respond(w, status, map[string]string{"error": message})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// journalName is the file in the ledger's folder.
+// journalName is the name of the journal file in the ledger's folder.
 const journalName = "dev-ledger.jsonl"
 
 // The kinds of records.
@@ -19,11 +19,11 @@ const (
 	kindMint     = "mint"
 	kindTransfer = "transfer"
 	kindCancel   = "cancel"
-	kindEmpty    = "empty" // a block in which nothing happened; never in the journal
+	kindEmpty    = "empty" // a block without a record of the ledger; never in the journal
 )
 
-// record is one line of the journal. Addresses and nonce are in lower case. Time is in Unix seconds, and missing in
-// journals that are older than it.
+// record is one line of the journal. Addresses and nonce are in lower case. Time is in Unix seconds. Journals of older
+// versions have no time.
 type record struct {
 	Kind        string `json:"kind"`
 	From        string `json:"from,omitzero"`
@@ -39,7 +39,7 @@ var (
 	nonceForm   = regexp.MustCompile(`^0x[0-9a-f]{64}$`)
 )
 
-// checkForm refuses records that no ledger could hold.
+// checkForm rejects records that are not well-formed.
 func (r record) checkForm() error {
 	hasFrom, hasTo := addressForm.MatchString(r.From), addressForm.MatchString(r.To)
 	hasNonce := nonceForm.MatchString(r.Nonce)
@@ -62,7 +62,7 @@ func (r record) checkForm() error {
 	return nil
 }
 
-// openJournal replays the journal in dir and keeps it open for what comes.
+// openJournal replays the journal in dir and keeps it open for writing.
 func (l *Ledger) openJournal(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (l *Ledger) openJournal(dir string) error {
 	return nil
 }
 
-// replay applies every whole line of the journal and cuts off a torn one.
+// replay applies every complete line of the journal and removes an incomplete last line.
 func (l *Ledger) replay(file *os.File) error {
 	content, err := io.ReadAll(file)
 	if err != nil {
@@ -99,12 +99,12 @@ func (l *Ledger) replay(file *os.File) error {
 		}
 		l.move(r)
 	}
-	// A line without its end was being written when the process died; nobody had a response for it yet. It must go,
-	// or the next line would be glued to it.
+	// An incomplete line means that the process was killed while writing it, so no caller has received its response.
+	// The line must be removed, because the next line would be appended to it.
 	return file.Truncate(int64(whole))
 }
 
-// write appends a record in one system call, so that a killed process leaves whole lines or one torn at the end.
+// write appends a record in one system call. If the process is killed, only the last line can be incomplete.
 func (l *Ledger) write(r record) error {
 	if l.journal == nil {
 		return nil

@@ -11,33 +11,34 @@ import (
 )
 
 var (
-	// ErrAuthorizationUsed says that an authorization has moved its money before, or was cancelled.
+	// ErrAuthorizationUsed means that an authorization was used or cancelled before.
 	ErrAuthorizationUsed = errors.New("the authorization is used or cancelled")
-	// ErrInsufficientBalance says that an account has less than it should pay.
+	// ErrInsufficientBalance means that an account's balance is less than the amount.
 	ErrInsufficientBalance = errors.New("the balance is too small")
 )
 
-// Ledger holds the balances of the play token and which authorizations are used or cancelled, as the token contract
-// does. Addresses and nonces may be given in any case. It is safe for concurrent use: one lock covers the check, the
-// journal and the move, so that of any number of transfers by one authorization one succeeds.
+// Ledger stores the balances of the play token and the used and cancelled authorizations, like the token contract.
+// Addresses and nonces are accepted in any case. It is safe for concurrent use. One lock covers the check, the journal
+// and the move, so that at most one of several transfers with the same authorization succeeds.
 type Ledger struct {
 	mu       sync.Mutex
 	balances map[string]uint64     // by lower-case address, in atomic units
 	closed   map[authorization]int // the block that used or cancelled it
-	records  []record              // what happened since the start, and empty blocks: number n is block n + 1 (see rpc.go)
-	supply   uint64                // bounds every balance, so that no sum overflows
-	journal  *os.File              // nil if the ledger lives in memory only
-	failed   error                 // why nothing can be written any more
+	records  []record              // all records and empty blocks: index n is block n + 1 (see rpc.go)
+	supply   uint64                // all money; limits every balance, so that no sum overflows
+	journal  *os.File              // nil if the ledger is in memory only
+	failed   error                 // why the ledger accepts no more records
 }
 
-// authorization identifies an EIP-3009 authorization; both in lower case.
+// authorization identifies an EIP-3009 authorization. Both fields are in lower case.
 type authorization struct{ payer, nonce string }
 
-// OpenLedger opens the ledger in the folder dir and makes both if they are not there; "" keeps it in memory only. A
-// new ledger gives each of [Accounts] its [GenesisBalance]. What the ledger has answered is in the folder's file
-// dev-ledger.jsonl and survives a killed process (not a power failure: nothing is synced to disk). A last line that
-// was torn by that is dropped; any other damage is an error naming file and line. One process at a time may have a
-// folder open.
+// OpenLedger opens the ledger in the folder dir. It creates the folder and the ledger if they do not exist. If dir is
+// "", the ledger is in memory only. A new ledger gives each of [Accounts] the balance [GenesisBalance].
+//
+// Every acknowledged change is in the file dev-ledger.jsonl in the folder. It survives a killed process, but not a
+// power failure, because nothing is synced to disk. OpenLedger drops an incomplete last line. Any other damage is an
+// error that names the file and the line. Only one process at a time may open a folder.
 func OpenLedger(dir string) (*Ledger, error) {
 	l := &Ledger{balances: map[string]uint64{}, closed: map[authorization]int{}}
 	for _, account := range Accounts() {
@@ -53,7 +54,7 @@ func OpenLedger(dir string) (*Ledger, error) {
 	return l, nil
 }
 
-// Close ends the ledger: balances can still be read, nothing can be moved.
+// Close closes the ledger. Balances can still be read. Changes return an error.
 func (l *Ledger) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +67,7 @@ func (l *Ledger) Close() error {
 	return file.Close()
 }
 
-// Balance returns what an address has, in atomic units; 0 for one that was never heard of.
+// Balance returns the balance of an address in atomic units. It is 0 for an unknown address.
 func (l *Ledger) Balance(address string) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,15 +82,17 @@ func (l *Ledger) Used(payer, nonce string) bool {
 	return closed
 }
 
-// Mint gives an address new money, in atomic units. It fails if all money together would exceed 2^64-1 units.
+// Mint adds new money to an address, in atomic units. It returns an error if all money together would exceed 2^64-1
+// units.
 func (l *Ledger) Mint(address string, amount uint64) error {
 	return l.post(record{Kind: kindMint, To: strings.ToLower(address), Amount: amount})
 }
 
-// Transfer moves amount atomic units and uses up the authorization (from, nonce); transaction is recorded with it.
-// Signatures and times are not looked at: that is [Facilitator]. It returns [ErrAuthorizationUsed] or
-// [ErrInsufficientBalance], in this order, if the token contract would refuse; any other error means that it is unknown
-// whether the transfer survives a restart.
+// Transfer moves amount atomic units and marks the authorization (from, nonce) as used. It records transaction with the
+// transfer. It does not check signatures and times: see [Facilitator]. It returns [ErrAuthorizationUsed] or
+// [ErrInsufficientBalance], checked in this order, if the token contract would reject the transfer, and an error if the
+// record is malformed or the ledger is closed. After an error in writing the journal it is not known whether the
+// transfer survives a restart.
 func (l *Ledger) Transfer(from, to string, amount uint64, nonce, transaction string) error {
 	return l.post(record{
 		Kind: kindTransfer, From: strings.ToLower(from), To: strings.ToLower(to), Amount: amount,
@@ -97,13 +100,13 @@ func (l *Ledger) Transfer(from, to string, amount uint64, nonce, transaction str
 	})
 }
 
-// Cancel uses up an authorization without moving anything (EIP-3009 cancelAuthorization). It returns
-// [ErrAuthorizationUsed] if that is so already.
+// Cancel marks an authorization as cancelled without moving money (EIP-3009 cancelAuthorization). It returns
+// [ErrAuthorizationUsed] if the authorization is used or cancelled.
 func (l *Ledger) Cancel(authorizer, nonce string) error {
 	return l.post(record{Kind: kindCancel, From: strings.ToLower(authorizer), Nonce: strings.ToLower(nonce)})
 }
 
-// post checks, writes and then applies a record: what was answered is always in the journal.
+// post checks a record, writes it to the journal and applies it. Every acknowledged record is in the journal.
 func (l *Ledger) post(r record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +118,8 @@ func (l *Ledger) post(r record) error {
 	}
 	r.Time = time.Now().Unix()
 	if err := l.write(r); err != nil {
-		// Half a line may be in the file. Anything after it would turn a torn end into damage in the middle.
+		// The file may contain an incomplete line. A further record after it would make the journal unreadable, so the
+		// ledger accepts no more records.
 		l.failed = fmt.Errorf("the dev network's ledger stopped: %w", err)
 		return l.failed
 	}
@@ -123,7 +127,7 @@ func (l *Ledger) post(r record) error {
 	return nil
 }
 
-// check says whether the token contract would allow the record.
+// check returns an error if the token contract would not allow the record.
 func (l *Ledger) check(r record) error {
 	if err := r.checkForm(); err != nil {
 		return err
@@ -159,9 +163,9 @@ func (l *Ledger) move(r record) {
 	}
 }
 
-// mine makes a record the next block.
+// mine appends a record as the next block.
 func (l *Ledger) mine(r record) {
-	// Time never goes back on a chain; a clock may, and a record of an older journal has none.
+	// The time of a chain never decreases, but a clock can go back, and records of older journals have no time.
 	if n := len(l.records); n > 0 {
 		r.Time = max(r.Time, l.records[n-1].Time)
 	}

@@ -5,9 +5,9 @@ import (
 	"net"
 )
 
-// Listen opens a TCP address on this machine's loopback, such as "127.0.0.1:0" or "localhost:0". Every other address,
-// one without a host included (that would be all interfaces), is refused with an error that says so: the dev network
-// gives its keys to whoever asks.
+// Listen listens on a TCP address of this machine's loopback interface, such as "127.0.0.1:0" or "localhost:0". It
+// returns an error for any other address, including an address without a host, which would mean all interfaces. The dev
+// network gives its keys to every caller.
 func Listen(address string) (net.Listener, error) {
 	resolved, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
@@ -17,6 +17,6 @@ func Listen(address string) (net.Listener, error) {
 		return nil, fmt.Errorf("the dev network does not listen on %q: it is for this machine only, so give a loopback "+
 			"address such as 127.0.0.1:0", address)
 	}
-	// The resolved address, not the name: a name may resolve otherwise the next time.
+	// Listen on the resolved address and not on the name: the name may resolve to another address the next time.
 	return net.ListenTCP("tcp", resolved)
 }

@@ -19,22 +19,22 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// chain shows the ledger as an EVM chain with one contract, the token, over Ethereum's JSON-RPC: as much of it as
-// [x402.Chain] reads. The accounts are funded in block 0, and each mint, transfer and cancellation since then is a block of
-// its own. Whoever asks for the newest block gets an empty one of the current second, so that time goes on where nothing
-// happens; empty blocks are forgotten at a restart, which gives the others new numbers.
+// chain serves the ledger as an EVM chain with one contract, the token, over Ethereum's JSON-RPC. It implements the
+// part that [x402.Chain] reads. The accounts are funded in block 0. Each later mint, transfer and cancellation is a
+// block of its own. A call that asks for the newest block creates an empty block with the current second, so that time
+// advances without transfers. Empty blocks are lost at a restart, which changes the numbers of the other blocks.
 //
-// It has eth_chainId, eth_blockNumber, eth_getBlockByNumber (number and timestamp only), eth_getCode, eth_call of the
+// Methods: eth_chainId, eth_blockNumber, eth_getBlockByNumber (number and timestamp only), eth_getCode, eth_call of the
 // token's balanceOf and authorizationState, eth_getLogs of the token by blocks and topics, and
-// eth_getTransactionReceipt. It has no hashes of blocks, no senders, gas, transactions to send or subscriptions. Mints
-// and cancellations have made-up transaction hashes. Transfers that were given the same hash share one receipt,
-// although each stands in its own block.
+// eth_getTransactionReceipt. Not implemented: block hashes, senders, gas, sending transactions, subscriptions. Mints
+// and cancellations have generated transaction hashes. Transfers with the same hash share one receipt, although each is
+// in its own block.
 type chain struct{ ledger *Ledger }
 
-// codeServerError is what Ethereum's nodes give an error that has no code of its own (EIP-1474).
+// codeServerError is the code that Ethereum nodes use for errors without a code of their own (EIP-1474).
 const codeServerError jrpc2.Code = -32000
 
-// serveChain returns the handler of POST /rpc: single calls and batches of JSON-RPC 2.0.
+// serveChain returns the handler of POST /rpc. It accepts single calls and batches of JSON-RPC 2.0.
 func serveChain(ledger *Ledger) http.Handler {
 	c := chain{ledger}
 	bridge := jhttp.NewBridge(handler.Map{
@@ -93,7 +93,7 @@ func serveChain(ledger *Ledger) http.Handler {
 	})
 }
 
-// parseCalls reads a call or a batch. What is neither is answered with JSON-RPC's parse error, not with a status.
+// parseCalls decodes a call or a batch. For any other body the response is a JSON-RPC error, not an HTTP error status.
 func parseCalls(r *http.Request) ([]*jrpc2.ParsedRequest, error) {
 	var calls []*jrpc2.ParsedRequest
 	body, err := io.ReadAll(r.Body)
@@ -108,7 +108,7 @@ func parseCalls(r *http.Request) ([]*jrpc2.ParsedRequest, error) {
 	return calls, nil
 }
 
-// parameters reads a call's parameters, an array of exactly these. A call without parameters may leave the array out.
+// parameters decodes a call's parameters, an array of exactly these. A call without parameters may omit the array.
 func parameters(call *jrpc2.Request, into ...any) error {
 	if !call.HasParams() {
 		if len(into) == 0 {
@@ -158,14 +158,14 @@ type transactionReceipt struct {
 	Logs            []event    `json:"logs"`
 }
 
-// newestBlock is eth_blockNumber.
+// newestBlock implements eth_blockNumber.
 func (c chain) newestBlock() evm.Uint64 {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
 	return evm.Uint64(c.ledger.tip())
 }
 
-// block is eth_getBlockByNumber: null for a block that is not there yet.
+// block implements eth_getBlockByNumber. It returns null for a block that does not exist yet.
 func (c chain) block(number evm.BlockNumber) *header {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
@@ -176,26 +176,26 @@ func (c chain) block(number evm.BlockNumber) *header {
 	return &header{evm.Uint64(at), evm.Uint64(c.ledger.blockTime(at))}
 }
 
-// code is eth_getCode: only the token has any.
+// code implements eth_getCode. Only the token has code.
 func (c chain) code(address evm.Address) evm.Bytes {
 	if address != tokenAddress {
 		return evm.Bytes{}
 	}
-	return evm.Bytes{0xfe} // an instruction that always fails; nothing is executed here
+	return evm.Bytes{0xfe} // the INVALID instruction; the dev network executes no code
 }
 
-// message is what eth_call is asked; clients use either of the two names.
+// message is the call object of eth_call. Clients use either of the names data and input.
 type message struct {
 	To    evm.Address `json:"to"`
 	Data  evm.Bytes   `json:"data"`
 	Input evm.Bytes   `json:"input"`
 }
 
-// call is eth_call.
+// call implements eth_call.
 func (c chain) call(call message, number evm.BlockNumber) (evm.Bytes, error) {
 	input := string(slices.Concat(call.Data, call.Input))
 	if call.To != tokenAddress {
-		return evm.Bytes{}, nil // nobody at home
+		return evm.Bytes{}, nil // no contract
 	}
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
@@ -219,7 +219,8 @@ func (c chain) call(call message, number evm.BlockNumber) (evm.Bytes, error) {
 	return wordOf(response), nil
 }
 
-// logFilter is what eth_getLogs is asked. Each of the topics is null, one, or several of which one must be there.
+// logFilter is the filter of eth_getLogs. Each entry of Topics is null, one topic, or several topics of which one must
+// match.
 type logFilter struct {
 	Address   evm.Address     `json:"address"`
 	FromBlock evm.BlockNumber `json:"fromBlock"`
@@ -229,7 +230,7 @@ type logFilter struct {
 
 type topicSet []evm.Hash
 
-// UnmarshalJSON reads null, a string or an array of strings.
+// UnmarshalJSON accepts null, a string or an array of strings.
 func (t *topicSet) UnmarshalJSON(data []byte) error {
 	var one *evm.Hash
 	if json.Unmarshal(data, &one) != nil {
@@ -250,7 +251,7 @@ func (f logFilter) wants(e event) bool {
 	return true
 }
 
-// logs is eth_getLogs.
+// logs implements eth_getLogs.
 func (c chain) logs(filter logFilter) ([]event, error) {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
@@ -276,7 +277,7 @@ func (c chain) logs(filter logFilter) ([]event, error) {
 	return found, nil
 }
 
-// receipt is eth_getTransactionReceipt: null for a transaction that never was.
+// receipt implements eth_getTransactionReceipt. It returns null for an unknown transaction.
 func (c chain) receipt(hash evm.Hash) *transactionReceipt {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// tip mines an empty block, unless there is one of this second on top, and returns its number. The caller of this and
-// of what follows holds the lock.
+// tip appends an empty block, unless the newest block is an empty one of the current second, and returns the number of
+// the newest block. The caller of tip and of the functions below holds the ledger's lock.
 func (l *Ledger) tip() int {
 	n, now := len(l.records), time.Now().Unix()
 	if n == 0 || l.records[n-1].Kind != kindEmpty || l.records[n-1].Time < now {
@@ -18,18 +18,18 @@ func (l *Ledger) tip() int {
 	return len(l.records)
 }
 
-// blockNumber resolves a number or a name; false if there is no such block yet.
+// blockNumber resolves a number or a name. It returns false if the block does not exist yet.
 func (l *Ledger) blockNumber(number evm.BlockNumber) (int, bool) {
 	switch {
 	case number == evm.EarliestBlock:
 		return 0, true
-	case number < 0: // latest, and the others that are the same here
+	case number < 0: // latest, pending, safe and finalized are the same here
 		return l.tip(), true
 	}
 	return int(number), int(number) <= len(l.records)
 }
 
-// blockTime is in Unix seconds. Block 0 is as old as time itself.
+// blockTime returns the time of a block in Unix seconds. The time of block 0 is 0.
 func (l *Ledger) blockTime(at int) int64 {
 	if at == 0 {
 		return 0
@@ -37,7 +37,7 @@ func (l *Ledger) blockTime(at int) int64 {
 	return l.records[at-1].Time
 }
 
-// balanceAt goes back from what the balance is now.
+// balanceAt calculates the balance at the end of a block by reverting later records from the current balance.
 func (l *Ledger) balanceAt(address string, at int) uint64 {
 	balance := l.balances[address]
 	for i := len(l.records) - 1; i >= at; i-- {
@@ -52,7 +52,7 @@ func (l *Ledger) balanceAt(address string, at int) uint64 {
 	return balance
 }
 
-// hash is the transaction of the record that is block at.
+// hash returns the transaction hash of the record in block at. For a record without one it generates a hash.
 func (r record) hash(at int) evm.Hash {
 	if r.Transaction == "" {
 		return evm.Keccak256Hash(fmt.Appendf(nil, "%s %s %d", NetworkID, r.Kind, at))
@@ -60,7 +60,7 @@ func (r record) hash(at int) evm.Hash {
 	return evm.HexToHash(r.Transaction)
 }
 
-// events are what the token contract would have left in a block, in EIP-3009's order.
+// events returns the events that the token contract would emit in a block, in the order of EIP-3009.
 func (l *Ledger) events(at int) []event {
 	r := l.records[at-1]
 	authorized := func(topic evm.Hash) event {
@@ -69,7 +69,7 @@ func (l *Ledger) events(at int) []event {
 	moved := event{Topics: []evm.Hash{topicTransfer, addressTopic(r.From), addressTopic(r.To)}, Data: wordOf(r.Amount)}
 	var events []event
 	switch r.Kind {
-	case kindMint: // from address 0, as tokens have it
+	case kindMint: // from address 0, as in ERC-20
 		events = []event{moved}
 	case kindTransfer:
 		events = []event{authorized(topicAuthorizationUsed), moved}

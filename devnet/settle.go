@@ -11,7 +11,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// settle repeats the checks and moves the money. An error means that the outcome is not known.
+// settle repeats the checks of verify and moves the money. An error means that the outcome is not known.
 func (f *Facilitator) settle(payload *x402.PaymentPayload, requirements x402.PaymentRequirements, now time.Time) (x402.SettleResponse, error) {
 	a := payload.Payload.Authorization
 	verdict := x402.SettleResponse{Network: NetworkID, Payer: a.From}
@@ -28,7 +28,7 @@ func (f *Facilitator) settle(payload *x402.PaymentPayload, requirements x402.Pay
 		return verdict, nil
 	}
 	f.waitForBlock()
-	// The checks saw the ledger as it was; the ledger itself decides between payments that came together.
+	// The ledger may have changed since the checks. For concurrent payments the ledger's own check counts.
 	invalid, err := f.mine(a, transfer.transaction)
 	if err != nil {
 		return x402.SettleResponse{}, err
@@ -43,11 +43,12 @@ func (f *Facilitator) settle(payload *x402.PaymentPayload, requirements x402.Pay
 	return verdict, nil
 }
 
-// mine moves the money, or says why the token contract refused. An error means that the outcome is not known.
+// mine moves the money, or returns the reason why the token contract rejects the transfer. An error means that the
+// outcome is not known.
 func (f *Facilitator) mine(a x402.Authorization, transaction string) (*x402.Invalid, error) {
 	amount, err := strconv.ParseUint(a.Value, 10, 64)
 	if err != nil {
-		return invalidBalance(), nil // nobody has that much
+		return invalidBalance(), nil // no balance is that large
 	}
 	switch err := f.ledger.Transfer(a.From, a.To, amount, a.Nonce, transaction); {
 	case errors.Is(err, ErrAuthorizationUsed):
@@ -59,8 +60,8 @@ func (f *Facilitator) mine(a x402.Authorization, transaction string) (*x402.Inva
 	}
 }
 
-// sentAt returns when a transfer was sent that was left pending, else now: a chain asks whether an authorization was
-// in time when the transfer reached it.
+// sentAt returns the time when a pending transfer was sent, or now if there is none. The time window is checked at this
+// time, because a chain checks an authorization when the transfer reaches it.
 func (f *Facilitator) sentAt(signature string, now time.Time) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,8 +71,8 @@ func (f *Facilitator) sentAt(signature string, now time.Time) time.Time {
 	return now
 }
 
-// send puts a transfer on its way: the one that was left pending, under its old transaction, or a new one. pending is
-// true if it shall be left (again).
+// send returns the transfer to execute: the pending one with its transaction hash, or a new one. pending is true if the
+// transfer stays pending.
 func (f *Facilitator) send(signature string, now time.Time) (transfer broadcast, pending bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +88,8 @@ func (f *Facilitator) send(signature string, now time.Time) (transfer broadcast,
 	return transfer, true
 }
 
-// waitForBlock takes as long as a settlement shall. It holds no lock meanwhile: blocks take many transfers at once.
+// waitForBlock waits for the configured delay. It holds no lock while it waits, because a block contains many
+// transfers.
 func (f *Facilitator) waitForBlock() {
 	f.mu.Lock()
 	delay := f.delay
@@ -95,16 +97,16 @@ func (f *Facilitator) waitForBlock() {
 	time.Sleep(delay)
 }
 
-// forget drops a transfer that is no longer pending.
+// forget removes a transfer that is no longer pending.
 func (f *Facilitator) forget(signature string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.sent, signature)
 }
 
-// newTransaction returns a transaction hash that never was before: 0x and 64 hex digits.
+// newTransaction returns a random transaction hash: 0x and 64 hex digits.
 func newTransaction() string {
 	var hash [32]byte
-	_, _ = rand.Read(hash[:]) // never fails: without randomness the program ends
+	_, _ = rand.Read(hash[:]) // never returns an error: the program ends if there is no randomness
 	return "0x" + hex.EncodeToString(hash[:])
 }

@@ -49,7 +49,7 @@ func (f *Facilitator) balance(address string) string {
 	return strconv.FormatUint(f.ledger.Balance(address), 10)
 }
 
-// serveCancel does what the token contract's cancelAuthorization does.
+// serveCancel does the same as cancelAuthorization of the token contract.
 func (f *Facilitator) serveCancel(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Authorizer string `json:"authorizer"`

@@ -11,19 +11,20 @@ import (
 )
 
 const (
-	// chainTimeout bounds one attempt of one call, chainAttempts the patience with an endpoint that is busy or away.
+	// chainTimeout limits one attempt of a call. chainAttempts limits the attempts if the endpoint is busy or
+	// unavailable.
 	chainTimeout  = 10 * time.Second
 	chainAttempts = 3
-	// chainPause is the wait after the first attempt; each further one doubles it.
+	// chainPause is the wait after the first attempt. The wait doubles after each further attempt.
 	chainPause = 500 * time.Millisecond
-	// logBlocks is how many blocks one eth_getLogs asks about at first; public endpoints allow 500 to 10,000.
+	// logBlocks is the number of blocks in the first eth_getLogs call. Public endpoints allow 500 to 10,000.
 	logBlocks = 2000
-	// sinceMargin is how far before the given time the search for an authorization's event begins: the clocks of the
-	// chain and of the asker differ.
+	// sinceMargin is how far before the given time the search for an authorization's event starts. The clocks of the
+	// chain and of the caller can differ.
 	sinceMargin = 10 * time.Minute
 )
 
-// What the token contract is asked, and the events that it leaves (ERC-20, EIP-3009).
+// Function selectors and event topics of the token contract (ERC-20, EIP-3009).
 var (
 	selectorBalanceOf          = []byte{0x70, 0xa0, 0x82, 0x31}
 	selectorAuthorizationState = []byte{0xe9, 0x4a, 0x01, 0x02}
@@ -33,37 +34,41 @@ var (
 	topicAuthorizationCanceled = evm.HexToHash("0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81")
 )
 
-// Chain reads an EVM chain over JSON-RPC; public endpoints will do. It is safe for concurrent use once its fields are
-// set. Each call to the endpoint has ten seconds and is made up to three times while the endpoint is busy or away
-// (429, 5xx, no connection). Addresses, nonces and hashes are taken in any case and returned in lower case; amounts
-// are in atomic units; times are UTC. An error means that the response is not known; it never holds the URL, in which
-// many endpoints want to see a key.
+// Chain reads an EVM chain over JSON-RPC. Public endpoints are sufficient. It is safe for concurrent use once its
+// fields are set.
+//
+// Each attempt of a call has a timeout of ten seconds. Chain makes up to three attempts if the endpoint is busy or
+// unavailable: no connection, no readable response, status 429 or 5xx, or a JSON-RPC error for a rate limit or a
+// missing block. Addresses, nonces and hashes are accepted in any case and returned in lower case. Amounts are in
+// atomic units. Times are in UTC. An error means that the result is not known. Errors never contain the URL, because
+// the URL of many endpoints contains an API key.
 type Chain struct {
-	// URL is the endpoint, http:// or https://.
+	// URL is the endpoint, with the scheme http:// or https://.
 	URL string
-	// HTTPClient sends the requests; nil means one with the default transport.
+	// HTTPClient sends the requests. If nil, [http.DefaultClient] is used.
 	HTTPClient *http.Client
 }
 
-// AuthorizationState is what the chain knows of an EIP-3009 authorization. Neither Used nor Cancelled means that it was
-// open at ChainTime; if ChainTime is not before its validBefore, it can never be used.
+// AuthorizationState is the state of an EIP-3009 authorization on the chain. If Used and Cancelled are both false, the
+// authorization was unused at ChainTime. An authorization that is unused at its validBefore or later can never be used.
 type AuthorizationState struct {
-	// Used is true if the authorization has moved its money.
+	// Used is true if the authorization was used to transfer money.
 	Used bool
-	// Cancelled is true if its authorizer took it back: it can never be used.
+	// Cancelled is true if the authorizer cancelled the authorization. It can never be used.
 	Cancelled bool
-	// Transaction is the hash of the transaction that used or cancelled it, 0x and 64 hex digits; else "".
+	// Transaction is the hash of the transaction that used or cancelled the authorization: 0x and 64 hex digits. It is
+	// "" if the authorization is unused.
 	Transaction string
-	// To and Amount say where the money went and how much, if Used.
+	// To is the payee and Amount the amount of the transfer, if Used is true.
 	To     string
 	Amount uint64
-	// At is the time of that transaction's block.
+	// At is the time of the block that contains Transaction.
 	At time.Time
-	// ChainTime is the time of the block whose state was read, the newest one.
+	// ChainTime is the time of the newest block, which is the block whose state was read.
 	ChainTime time.Time
 }
 
-// Transfer is money that moved.
+// Transfer is a transfer of the token.
 type Transfer struct {
 	From, To    string
 	Amount      uint64
@@ -72,20 +77,20 @@ type Transfer struct {
 	LogIndex    uint64
 }
 
-// UsedAuthorization is an authorization with the transfer that it made.
+// UsedAuthorization is a used authorization and the transfer that it made.
 type UsedAuthorization struct {
 	Authorizer, Nonce string
 	Transfer          Transfer
 }
 
-// ChainID returns the number in the chain's CAIP-2 id.
+// ChainID returns the numeric chain id, as in the chain's CAIP-2 id.
 func (c *Chain) ChainID(ctx context.Context) (uint64, error) {
 	var id evm.Uint64
 	err := c.call(ctx, &id, "eth_chainId")
 	return uint64(id), err
 }
 
-// Newest returns the newest block's number and time.
+// Newest returns the number and the time of the newest block.
 func (c *Chain) Newest(ctx context.Context) (number uint64, at time.Time, err error) {
 	newest, err := c.block(ctx, evm.LatestBlock)
 	if err != nil {
@@ -94,7 +99,7 @@ func (c *Chain) Newest(ctx context.Context) (number uint64, at time.Time, err er
 	return uint64(newest.Number), newest.time(), nil
 }
 
-// BlockAt returns the number of the newest block that is not younger than at, and 0 if the whole chain is younger.
+// BlockAt returns the number of the newest block whose time is not after at. It returns 0 if all blocks are after at.
 func (c *Chain) BlockAt(ctx context.Context, at time.Time) (uint64, error) {
 	newest, err := c.block(ctx, evm.LatestBlock)
 	if err != nil {
@@ -103,7 +108,7 @@ func (c *Chain) BlockAt(ctx context.Context, at time.Time) (uint64, error) {
 	return c.blockAt(ctx, at, newest)
 }
 
-// blockAt searches between the first block and high.
+// blockAt searches between block 0 and high.
 func (c *Chain) blockAt(ctx context.Context, at time.Time, high *block) (uint64, error) {
 	if !at.Before(high.time()) {
 		return uint64(high.Number), nil
@@ -115,8 +120,9 @@ func (c *Chain) blockAt(ctx context.Context, at time.Time, high *block) (uint64,
 	if at.Before(low.time()) {
 		return 0, nil
 	}
-	// low is never younger than at and high always is. Most chains have their blocks at equal distances, so a guess in
-	// proportion is nearly right at once; every second step halves, so that any other chain takes few steps, too.
+	// Invariant: low's time is not after at, and high's time is after at. Most chains produce blocks at equal
+	// intervals, so interpolation finds the block in few steps. Every second step is a bisection, which limits the
+	// number of steps on other chains.
 	for halve := false; high.Number-low.Number > 1; halve = !halve {
 		gap := uint64(high.Number - low.Number)
 		step := gap / 2
@@ -136,13 +142,13 @@ func (c *Chain) blockAt(ctx context.Context, at time.Time, high *block) (uint64,
 	return uint64(low.Number), nil
 }
 
-// Balance returns what holder has of the token asset at the newest block.
+// Balance returns the holder's balance of the token asset at the newest block.
 func (c *Chain) Balance(ctx context.Context, asset, holder string) (uint64, error) {
 	return c.balance(ctx, asset, holder, evm.LatestBlock)
 }
 
-// BalanceAt returns what holder had of the token asset at the end of a block. Most endpoints remember this of the last
-// few minutes only and fail for older blocks.
+// BalanceAt returns the holder's balance of the token asset at the end of a block. Most endpoints keep this state for a
+// few minutes only and return an error for older blocks.
 func (c *Chain) BalanceAt(ctx context.Context, asset, holder string, block uint64) (uint64, error) {
 	return c.balance(ctx, asset, holder, evm.BlockNumber(block))
 }
@@ -158,7 +164,8 @@ func (c *Chain) balance(ctx context.Context, asset, holder string, at evm.BlockN
 	return amountOf(word)
 }
 
-// HasCode tells whether there is a contract at the address: a smart wallet's signature only the chain can judge.
+// HasCode tells whether the address is a contract. Only the chain can verify the signature of a contract (smart
+// wallet).
 func (c *Chain) HasCode(ctx context.Context, address string) (bool, error) {
 	if !isAddress(address) {
 		return false, fmt.Errorf("%q is not an address", address)
@@ -168,9 +175,10 @@ func (c *Chain) HasCode(ctx context.Context, address string) (bool, error) {
 	return len(code) > 0, err
 }
 
-// Authorization returns the state of an EIP-3009 authorization of the token asset. since is a time before which it
-// cannot have been used or cancelled, with a tolerance of ten minutes. It is an error if the token says that it is
-// used, but there is no event that tells what became of it: it was used earlier, or the endpoint's parts disagree.
+// Authorization returns the state of an EIP-3009 authorization of the token asset. The caller guarantees that the
+// authorization was not used or cancelled before since; a tolerance of ten minutes applies. Authorization returns an
+// error if the token reports the authorization as used but has no event for it: it was used before since, or the nodes
+// behind the endpoint disagree.
 func (c *Chain) Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (AuthorizationState, error) {
 	if !isAddress(authorizer) || !isHex(nonce, 32, 32) {
 		return AuthorizationState{}, errors.New("an authorization is named by an address and a nonce of 32 bytes")
@@ -179,8 +187,8 @@ func (c *Chain) Authorization(ctx context.Context, asset, authorizer, nonce stri
 	if err != nil {
 		return AuthorizationState{}, err
 	}
-	// The state is asked of that very block, not of the latest: behind one URL stand many nodes, and one that lags
-	// would call open what its newer neighbour's time seems to have closed for good.
+	// Read the state at this block and not at "latest". One URL can serve many nodes. A node that lags behind could
+	// report the authorization as unused, while the newer time of another node suggests that it has expired unused.
 	used, err := c.ask(ctx, asset, evm.BlockNumber(newest.Number), selectorAuthorizationState, addressWord(authorizer), evm.HexToHash(nonce))
 	if err != nil {
 		return AuthorizationState{}, err
@@ -204,7 +212,7 @@ func (c *Chain) Authorization(ctx context.Context, asset, authorizer, nonce stri
 		since.UTC().Format(time.RFC3339))
 }
 
-// closed completes the state by the event that ended the authorization.
+// closed completes the state from the event that used or cancelled the authorization.
 func (c *Chain) closed(ctx context.Context, asset string, event eventLog, state AuthorizationState) (AuthorizationState, error) {
 	mined, err := c.block(ctx, evm.BlockNumber(event.BlockNumber))
 	if err != nil {
@@ -228,7 +236,7 @@ func (c *Chain) closed(ctx context.Context, asset string, event eventLog, state 
 	return AuthorizationState{}, fmt.Errorf("transaction %s uses the authorization, but has no transfer of it", state.Transaction)
 }
 
-// ask calls a view function of the token contract at a block and returns the one word that it answers.
+// ask calls a view function of the token contract at a block and returns its result of one word.
 func (c *Chain) ask(ctx context.Context, asset string, at evm.BlockNumber, selector []byte, arguments ...evm.Hash) (evm.Hash, error) {
 	if !isAddress(asset) {
 		return evm.Hash{}, fmt.Errorf("token contract %q is not an address", asset)
@@ -242,7 +250,7 @@ func (c *Chain) ask(ctx context.Context, asset string, at evm.BlockNumber, selec
 	if err := c.call(ctx, &output, "eth_call", call, at); err != nil {
 		return evm.Hash{}, err
 	}
-	if len(output) != evm.HashLength { // nothing comes from an address without a contract
+	if len(output) != evm.HashLength { // an address without a contract returns no data
 		return evm.Hash{}, fmt.Errorf("there is no token with authorizations (EIP-3009) at %s", asset)
 	}
 	return evm.Hash(output), nil
@@ -259,7 +267,7 @@ func (c *Chain) block(ctx context.Context, number evm.BlockNumber) (*block, erro
 	return found, nil
 }
 
-// call makes one JSON-RPC call, which only reads and so may be repeated.
+// call makes one JSON-RPC call. It retries, because all calls are read-only.
 func (c *Chain) call(ctx context.Context, result any, method string, params ...any) error {
 	for attempt, wait := 1, chainPause; ; attempt, wait = attempt+1, 2*wait {
 		err := c.callOnce(ctx, result, method, params...)
@@ -278,7 +286,7 @@ func (c *Chain) call(ctx context.Context, result any, method string, params ...a
 	}
 }
 
-// block is what is needed of a block's header.
+// block is the part of a block header that Chain reads.
 type block struct {
 	Number    evm.Uint64 `json:"number"`
 	Timestamp evm.Uint64 `json:"timestamp"`

@@ -11,9 +11,9 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// AuthorizationsIn returns the authorizations of the token asset that a transaction used, each with its transfer; a
-// facilitator may put several into one transaction. The token must leave its events in EIP-3009's order, as USDC does:
-// AuthorizationUsed, then the transfer that it made.
+// AuthorizationsIn returns the authorizations of the token asset that a transaction used, each with its transfer. A
+// facilitator can put several authorizations into one transaction. The token must emit its events in the order of
+// EIP-3009, as USDC does: first AuthorizationUsed, then the Transfer.
 func (c *Chain) AuthorizationsIn(ctx context.Context, asset, transaction string) ([]UsedAuthorization, error) {
 	if !isAddress(asset) || !isHex(transaction, 32, 32) {
 		return nil, fmt.Errorf("%q is not a transaction's hash, or %q not a token's address", transaction, asset)
@@ -28,7 +28,7 @@ func (c *Chain) AuthorizationsIn(ctx context.Context, asset, transaction string)
 		return nil, fmt.Errorf("the chain has no receipt of transaction %s", transaction)
 	}
 	var found []UsedAuthorization
-	var open *eventLog // the authorization whose transfer has not come yet
+	var open *eventLog // the authorization whose Transfer event has not been read yet
 	for i, log := range receipt.Logs {
 		switch {
 		case log.Address != evm.HexToAddress(asset):
@@ -46,13 +46,13 @@ func (c *Chain) AuthorizationsIn(ctx context.Context, asset, transaction string)
 	return found, nil
 }
 
-// Transfers yields what moved to an address in the blocks from and until, both included, oldest first. Transfers of
-// nothing, which anybody can make in anybody's name, are left out. After an error nothing more comes.
+// Transfers yields the transfers to an address in the blocks from to until, both included, oldest first. It skips
+// transfers of zero, because anybody can make them in the name of any address. It stops after the first error.
 func (c *Chain) Transfers(ctx context.Context, asset, to string, from, until uint64) iter.Seq2[Transfer, error] {
 	return c.transfers(ctx, asset, to, []any{topicTransfer, nil, addressWord(to)}, from, until)
 }
 
-// Payouts yields what moved away from an address, as [Chain.Transfers] does for what came.
+// Payouts yields the transfers from an address. It works like [Chain.Transfers].
 func (c *Chain) Payouts(ctx context.Context, asset, holder string, from, until uint64) iter.Seq2[Transfer, error] {
 	return c.transfers(ctx, asset, holder, []any{topicTransfer, addressWord(holder)}, from, until)
 }
@@ -78,8 +78,8 @@ func (c *Chain) transfers(ctx context.Context, asset, holder string, topics []an
 	}
 }
 
-// logs yields the token's events with these topics in the blocks first to last, oldest first. Where the endpoint
-// refuses so many blocks at once, it asks for half as many, and stays with that.
+// logs yields the token's events with these topics in the blocks first to last, oldest first. If the endpoint rejects a
+// range of blocks, logs halves the range and uses the smaller size from then on.
 func (c *Chain) logs(ctx context.Context, asset string, topics []any, first, last uint64) iter.Seq2[eventLog, error] {
 	return func(yield func(eventLog, error) bool) {
 		if !isAddress(asset) {
@@ -104,7 +104,7 @@ func (c *Chain) logs(ctx context.Context, asset string, topics []any, first, las
 				if log.Removed || log.Address != evm.HexToAddress(asset) {
 					continue
 				}
-				if len(log.Topics) != 3 { // three in each of the events that are asked for
+				if len(log.Topics) != 3 { // each of the requested events has three topics
 					yield(eventLog{}, fmt.Errorf("an event in transaction %s has %d topics", log.TransactionHash, len(log.Topics)))
 					return
 				}
@@ -117,7 +117,7 @@ func (c *Chain) logs(ctx context.Context, asset string, topics []any, first, las
 	}
 }
 
-// eventLog is an event that a contract left.
+// eventLog is an event that a contract emitted.
 type eventLog struct {
 	Address         evm.Address `json:"address"`
 	Topics          []evm.Hash  `json:"topics"`
@@ -128,10 +128,10 @@ type eventLog struct {
 	Removed         bool        `json:"removed"`
 }
 
-// is tells whether the event is that one; all that are read here have two indexed members.
+// is tells whether the event has this topic. All events that are read here have two indexed parameters.
 func (l eventLog) is(topic evm.Hash) bool { return len(l.Topics) == 3 && l.Topics[0] == topic }
 
-// transfer reads the event Transfer.
+// transfer decodes a Transfer event.
 func (l eventLog) transfer() (Transfer, error) {
 	if len(l.Data) != evm.HashLength {
 		return Transfer{}, fmt.Errorf("the Transfer in transaction %s has no amount", l.TransactionHash)
@@ -143,7 +143,7 @@ func (l eventLog) transfer() (Transfer, error) {
 	}, err
 }
 
-// addressWord is an address as the word that contracts take and topics hold.
+// addressWord returns an address as a 32-byte word, as in contract arguments and topics.
 func addressWord(address string) evm.Hash {
 	return evm.HexToAddress(address).Word()
 }
@@ -153,7 +153,7 @@ func addressOf(word evm.Hash) string {
 	return "0x" + hex.EncodeToString(address[:])
 }
 
-// amountOf reads an amount; no token worth paying with has more than 2^64-1 units.
+// amountOf converts a word to an amount. It returns an error above 2^64-1 units; no supported token has larger amounts.
 func amountOf(word evm.Hash) (uint64, error) {
 	const high = evm.HashLength - 8
 	if [high]byte(word[:high]) != [high]byte{} {

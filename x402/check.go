@@ -8,21 +8,22 @@ import (
 )
 
 const (
-	// MinimumValidity is how long an authorization must still be valid when it arrives: room for the handler and for
-	// the settlement in a block. Facilitators themselves want 6 seconds.
+	// MinimumValidity is how long an authorization must still be valid when it arrives. The handler and the settlement
+	// in a block need this time. Facilitators require 6 seconds.
 	MinimumValidity = 20 * time.Second
-	// MaximumValidity is how far ahead validBefore may lie. The official clients sign up to an hour; a longer life
-	// would only make us keep the replay record longer.
+	// MaximumValidity is how far ahead validBefore may be. The official clients sign authorizations of up to one hour.
+	// A longer validity only means that the record against replays must be kept longer.
 	MaximumValidity = 24 * time.Hour
 )
 
-// Checker makes the checks that a resource server makes itself before it calls a facilitator. Make it with
-// [NewChecker]; it is safe for concurrent use.
+// Checker makes the checks of a resource server before it calls a facilitator. Create it with [NewChecker]. It is safe
+// for concurrent use.
 type Checker struct {
 	domains map[string]Domain // by network
 }
 
-// NewChecker returns a checker for payments with the tokens of these networks. It fails on a malformed token address.
+// NewChecker returns a checker for payments with the tokens of these networks. It returns an error for a malformed
+// token address.
 func NewChecker(networks ...Network) (Checker, error) {
 	domains := make(map[string]Domain, len(networks))
 	for _, network := range networks {
@@ -35,31 +36,35 @@ func NewChecker(networks ...Network) (Checker, error) {
 	return Checker{domains}, nil
 }
 
-// Checked is what the local checks found out about a payment, in the shape a ledger needs.
+// Checked is the result of the local checks of a payment, as a ledger stores it.
 type Checked struct {
-	// Payer is the lower-case address that pays.
+	// Payer is the payer's address in lower case.
 	Payer string
-	// Nonce is lower-case; (network, asset, Payer, Nonce) identifies the authorization.
+	// Nonce is the nonce in lower case. (network, asset, Payer, Nonce) identifies the authorization.
 	Nonce string
-	// ValidBefore is when the authorization ends, to the second; zero if the payment is out of time.
+	// ValidBefore is the end of the authorization, in full seconds. It is zero if the payment is outside of its time
+	// window.
 	ValidBefore time.Time
-	// Conclusive is true if a key's signature was checked. It is false for a longer signature, of a smart wallet
-	// (ERC-1271, ERC-6492), which only the chain can judge: ask the facilitator's /verify. Until then Payer is a claim
-	// that anybody can make, since authorizations are public once they are settled.
+	// Conclusive is true if the signature of a private key was verified. It is false for the longer signature of a
+	// smart wallet (ERC-1271, ERC-6492), which only the chain can verify: call the facilitator's /verify. Until then
+	// Payer is unproven, because settled authorizations are public and anybody can copy one.
 	Conclusive bool
 }
 
-// Check checks a payment against our offer (not the payer's copy) at the server's time now: payee, exact amount, a
-// signature, and last a time window from now or before to between [MinimumValidity] and [MaximumValidity] ahead. The
-// error is an [*Invalid] if the payment is at fault, and another one if the offer is not of a network of this checker,
-// which is the server's own mistake. With an Invalid that is OutOfTime, Checked still names the authorization. The
-// payload's form is taken as checked by [ParsePaymentPayload] or [ParsePaymentPayloadV1].
+// Check checks a payment against the server's own payment requirements (not the payer's copy) at the server's time now.
+// It checks the payee, the exact amount, the signature, and last the time window: validAfter is not after now, and
+// validBefore is between [MinimumValidity] and [MaximumValidity] ahead.
+//
+// The error is an [*Invalid] if the payment is invalid. With an Invalid whose OutOfTime is true, Checked still
+// identifies the authorization. Any other error is a mistake of the server: the payment requirements are not for a
+// network and token of this checker. Check expects a payload from [ParsePaymentPayload] or [ParsePaymentPayloadV1],
+// which check its form.
 func (c Checker) Check(offer PaymentRequirements, payload *PaymentPayload, now time.Time) (Checked, error) {
 	return c.check(offer, payload, now, !isHex(payload.Payload.Signature, signatureBytes+1, maxSignatureBytes))
 }
 
-// CheckTerms is [Checker.Check] without the signature: for a payer that is known to be a contract. The result is never
-// Conclusive.
+// CheckTerms is [Checker.Check] without the signature check, for a payer that is known to be a contract. The result is
+// never Conclusive.
 func (c Checker) CheckTerms(offer PaymentRequirements, payload *PaymentPayload, now time.Time) (Checked, error) {
 	return c.check(offer, payload, now, false)
 }
@@ -92,7 +97,7 @@ func (c Checker) check(offer PaymentRequirements, payload *PaymentPayload, now t
 	return checked, err
 }
 
-// checkWindow checks the times of an authorization and returns its end.
+// checkWindow checks the time window of an authorization and returns its end.
 func checkWindow(a Authorization, now time.Time) (time.Time, error) {
 	clock := now.Unix()
 	if validAfter, ok := unixSeconds(a.ValidAfter); !ok || validAfter > clock {
@@ -114,14 +119,14 @@ func checkWindow(a Authorization, now time.Time) (time.Time, error) {
 	return time.Unix(validBefore, 0).UTC(), nil
 }
 
-// unixSeconds returns false for a number that no clock will ever reach.
+// unixSeconds converts a decimal to Unix seconds. It returns false for a number above 2^63-1.
 func unixSeconds(decimal string) (int64, bool) {
 	seconds, err := strconv.ParseInt(decimal, 10, 64)
 	return seconds, err == nil
 }
 
-// checkSignature checks that the payer's key made the signature. A contract whose own signatures happen to have 65
-// bytes is refused here, too: it cannot be told from a forgery without the chain. Who has asked that uses CheckTerms.
+// checkSignature checks that the payer's private key made the signature. It also rejects a contract's signature of 65
+// bytes, which only the chain can distinguish from a forgery. Callers that have asked the chain use CheckTerms.
 func checkSignature(domain Domain, payload ExactPayload) error {
 	digest, err := domain.TransferDigest(payload.Authorization)
 	if err != nil {

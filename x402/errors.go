@@ -1,32 +1,34 @@
 package x402
 
-// FormError says that a header or a JSON object is not what the protocol prescribes: a resource server returns 400.
+// FormError means that a header or a JSON object does not have the form that the protocol requires. A resource server
+// returns 400.
 type FormError struct {
 	// Reason is one of the protocol's error codes, such as "invalid_payload".
 	Reason string
-	// Message is a sentence for the payer: what is wrong and how to mend it. It never holds a signature or a payload.
+	// Message is a sentence for the payer. It names the problem and the remedy. It never contains a signature or a
+	// payload.
 	Message string
 }
 
 // Error returns the message.
 func (e *FormError) Error() string { return e.Message }
 
-// Invalid says that a well-formed payment does not pay for the offer: a resource server returns 402.
+// Invalid means that a payment is well-formed but does not pay the payment requirements. A resource server returns 402.
 type Invalid struct {
 	// Reason is one of the protocol's error codes, such as "invalid_exact_evm_signature".
 	Reason string
-	// Message is a sentence for the payer: what is wrong and how to mend it.
+	// Message is a sentence for the payer. It names the problem and the remedy.
 	Message string
-	// OutOfTime is true if the payment is good but for its time window: it cannot begin any more (or yet), but the
-	// response of one that began in time may still be asked for again.
+	// OutOfTime is true if only the time window of the payment is invalid. The payment cannot be settled now. If its
+	// settlement started in time, the payer may still request the response.
 	OutOfTime bool
 }
 
 // Error returns the message.
 func (e *Invalid) Error() string { return e.Message }
 
-// The protocol's error codes that this package and the development facilitator give (x402 v2, scheme exact on EVM).
-// Facilitators know many more: treat a code that comes from outside as opaque.
+// The error codes of the protocol that this package and the development facilitator return (x402 v2, scheme exact on
+// EVM). Facilitators return many others. Treat codes from a facilitator as opaque.
 const (
 	ReasonInvalidVersion      = "invalid_x402_version"
 	ReasonInvalidPayload      = "invalid_payload"
@@ -55,14 +57,14 @@ const (
 	ReasonNotEIP3009          = "invalid_exact_evm_eip3009_not_supported"
 )
 
-// Inconclusive reports whether a refusal of /settle with this reason leaves it open whether the money moves: the
-// transfer may have been sent to the chain, by this call or by another one for the same payment. Settle it again later.
+// Inconclusive reports whether a rejection by /settle with this reason leaves the outcome open. The transfer may have
+// been sent to the chain, by this call or by another call for the same payment. Settle the payment again later.
 func Inconclusive(reason string) bool {
 	switch reason {
 	case "", ReasonSettlementPending, ReasonUnexpectedSettle, "duplicate_settlement",
 		"invalid_exact_evm_failed_to_get_receipt", "invalid_exact_evm_failed_to_execute_transfer",
-		// The official facilitator answers so too when the node took the transfer and its response was lost; and a
-		// transfer that was reverted may have come second to another with the same authorization.
+		// The official facilitator also returns this reason if the node accepted the transfer but its response was
+		// lost. A reverted transfer can also mean that another transfer with the same authorization was mined first.
 		"invalid_exact_evm_transaction_failed":
 		return true
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// The EIP-712 type hashes of the domain and of EIP-3009's two messages.
+// The EIP-712 type hashes of the domain and of the two messages of EIP-3009.
 var (
 	domainTypeHash = evm.Keccak256Hash([]byte(
 		"EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"))
@@ -21,15 +21,15 @@ var (
 		"CancelAuthorization(address authorizer,bytes32 nonce)"))
 )
 
-// halfOrder is half the order of secp256k1. For every signature (r, s) there is a twin (r, order-s); only the one with
-// s up to here counts, so that nobody but the payer can make a second valid signature (EIP-2).
+// halfOrder is half the order of secp256k1. For every signature (r, s), (r, order-s) is also a signature. Only the one
+// with s up to halfOrder is valid (EIP-2), so that nobody but the payer can make a second valid signature.
 var halfOrder = evm.HexToHash("0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0")
 
-// errRecover does not say more because only the payer's own software can tell why.
+// errRecover gives no details, because only the payer's own software can find the cause.
 var errRecover = errors.New("no key can have made the signature")
 
-// TransferDigest returns the EIP-712 digest that the payer of an EIP-3009 TransferWithAuthorization signs. Malformed
-// addresses, numbers or nonces are errors.
+// TransferDigest returns the EIP-712 digest that a payer signs for an EIP-3009 TransferWithAuthorization. It returns an
+// error for a malformed address, number or nonce.
 func (d Domain) TransferDigest(a Authorization) ([32]byte, error) {
 	value, okValue := uint256(a.Value)
 	validAfter, okAfter := uint256(a.ValidAfter)
@@ -37,7 +37,8 @@ func (d Domain) TransferDigest(a Authorization) ([32]byte, error) {
 	if !isAddress(a.From) || !isAddress(a.To) || !isHex(a.Nonce, 32, 32) || !okValue || !okAfter || !okBefore {
 		return [32]byte{}, errors.New("malformed authorization: want addresses, decimals of at most 256 bits and a 32-byte nonce")
 	}
-	// By hand because generic encoders of typed data take six times as long and 96 allocations.
+	// The encoding is written by hand, because generic encoders of typed data take six times as long and make 96
+	// allocations.
 	var encoded [7 * 32]byte
 	copy(encoded[0:], transferTypeHash[:])
 	putHex(encoded[44:64], a.From)
@@ -49,8 +50,8 @@ func (d Domain) TransferDigest(a Authorization) ([32]byte, error) {
 	return d.digest(encoded[:]), nil
 }
 
-// CancelDigest returns the EIP-712 digest that a payer signs to cancel an authorization before it is used (EIP-3009
-// CancelAuthorization). A malformed address or nonce is an error.
+// CancelDigest returns the EIP-712 digest that a payer signs to cancel an unused authorization (EIP-3009
+// CancelAuthorization). It returns an error for a malformed address or nonce.
 func (d Domain) CancelDigest(authorizer, nonce string) ([32]byte, error) {
 	if !isAddress(authorizer) || !isHex(nonce, 32, 32) {
 		return [32]byte{}, errors.New("malformed cancellation: want an address and a 32-byte nonce")
@@ -62,7 +63,7 @@ func (d Domain) CancelDigest(authorizer, nonce string) ([32]byte, error) {
 	return d.digest(encoded[:]), nil
 }
 
-// digest is EIP-712's keccak256("\x19\x01" ‖ separator ‖ hashStruct(message)).
+// digest returns the digest of EIP-712: keccak256("\x19\x01" ‖ separator ‖ hashStruct(message)).
 func (d Domain) digest(encoded []byte) [32]byte {
 	hash := evm.Keccak256Hash(encoded)
 	var message [2 + 32 + 32]byte
@@ -72,13 +73,13 @@ func (d Domain) digest(encoded []byte) [32]byte {
 	return evm.Keccak256Hash(message[:])
 }
 
-// putHex decodes 0x and hex digits, already checked to be of the right length, into word.
+// putHex decodes 0x and hex digits into word. The caller has checked the length.
 func putHex(word []byte, digits string) {
 	_, _ = hex.Decode(word, []byte(digits[2:]))
 }
 
-// Recover returns the lower-case address whose key made the signature over digest. It takes exactly 65 bytes r, s, v
-// with v 0, 1, 27 or 28, and refuses a high s (EIP-2) as token contracts do.
+// Recover returns the lower-case address whose key made the signature over digest. The signature is exactly 65 bytes:
+// r, s, v with v 0, 1, 27 or 28. Recover rejects a high s (EIP-2), as token contracts do.
 func Recover(digest [32]byte, signature []byte) (string, error) {
 	if len(signature) != signatureBytes {
 		return "", fmt.Errorf("the signature has %d bytes, want %d", len(signature), signatureBytes)
@@ -103,7 +104,7 @@ func Recover(digest [32]byte, signature []byte) (string, error) {
 	return "0x" + hex.EncodeToString(signer[:]), nil
 }
 
-// RecoverHex is [Recover] for a signature as it is on the wire: 0x and hex digits.
+// RecoverHex is [Recover] for a signature in the form of the wire: 0x and hex digits.
 func RecoverHex(digest [32]byte, signature string) (string, error) {
 	raw, err := hex.DecodeString(strings.TrimPrefix(signature, "0x"))
 	if err != nil {
@@ -112,8 +113,8 @@ func RecoverHex(digest [32]byte, signature string) (string, error) {
 	return Recover(digest, raw)
 }
 
-// SignAuthorization signs an EIP-3009 transfer for the token of domain and returns the signature as 0x and hex digits.
-// A malformed authorization is an error; whether key belongs to a.From is the caller's business.
+// SignAuthorization signs an EIP-3009 transfer for the token of domain. It returns the signature as 0x and hex digits,
+// or an error if the authorization is malformed. It does not check that key belongs to a.From.
 func SignAuthorization(key *ecdsa.PrivateKey, domain Domain, a Authorization) (string, error) {
 	digest, err := domain.TransferDigest(a)
 	if err != nil {
@@ -122,8 +123,8 @@ func SignAuthorization(key *ecdsa.PrivateKey, domain Domain, a Authorization) (s
 	return sign(key, digest)
 }
 
-// SignCancellation signs the cancellation of the authorization (authorizer, nonce) for the token of domain and returns
-// the signature as 0x and hex digits. A malformed address or nonce is an error.
+// SignCancellation signs the cancellation of the authorization (authorizer, nonce) for the token of domain. It returns
+// the signature as 0x and hex digits, or an error if the address or the nonce is malformed.
 func SignCancellation(key *ecdsa.PrivateKey, domain Domain, authorizer, nonce string) (string, error) {
 	digest, err := domain.CancelDigest(authorizer, nonce)
 	if err != nil {
@@ -137,6 +138,6 @@ func sign(key *ecdsa.PrivateKey, digest [32]byte) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("sign: %w", err)
 	}
-	signature[64] += 27 // what token contracts expect; the library gives 0 or 1
+	signature[64] += 27 // token contracts expect 27 or 28; the library returns 0 or 1
 	return "0x" + hex.EncodeToString(signature[:]), nil
 }

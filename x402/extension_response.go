@@ -13,21 +13,23 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// headerExtensionResponses is on a facilitator's answers and says what became of the payment's extensions: base64 of
-// {"bazaar": {"status": "rejected", "rejectedReason": ...}}. It is for the operator and never for the payer.
+// headerExtensionResponses is a header of a facilitator's responses. It tells how the facilitator handled the payment's
+// extensions: base64 of {"bazaar": {"status": "rejected", "rejectedReason": ...}}. It is for the operator and is never
+// passed to the payer.
 const headerExtensionResponses = "EXTENSION-RESPONSES"
 
 const (
-	// maxLoggedExtensions and maxLoggedRunes bound what one response can put into the log.
+	// maxLoggedExtensions and maxLoggedRunes limit what one response can write to the log.
 	maxLoggedExtensions = 8
 	maxLoggedRunes      = 200
 )
 
-// opaque is a run of characters longer than a transaction's hash. Refusals may quote the payment that they are about,
-// and what it can be spent with, hex or base64, is such a run.
+// opaque matches a run of characters that is longer than a transaction hash. A facilitator's reason may quote the
+// payment. The parts of a payment that can be spent, in hex or base64, are such runs.
 var opaque = regexp.MustCompile(`[0-9A-Za-z+/=_-]{67,}`)
 
-// logExtensions logs the value of an EXTENSION-RESPONSES header. What is malformed is left out: it concerns no payment.
+// logExtensions logs the value of an EXTENSION-RESPONSES header. It ignores malformed values, because they do not
+// affect the payment.
 func (f *Facilitator) logExtensions(ctx context.Context, endpoint, header string) {
 	if f.Logger == nil || header == "" {
 		return
@@ -57,8 +59,8 @@ func (f *Facilitator) logExtensions(ctx context.Context, endpoint, header string
 	}
 }
 
-// loggable makes a facilitator's words fit for a log: without control characters, without what could be a signature or
-// a payment, and short.
+// loggable makes a facilitator's text safe for the log. It removes control characters, redacts what could be a
+// signature or a payment, and shortens the text.
 func loggable(words string) string {
 	words = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -19,58 +19,62 @@ import (
 )
 
 const (
-	// verifyTimeout bounds /verify with its repetitions and each call of /supported, which move nothing.
+	// verifyTimeout limits /verify including its retries, and each call of /supported. Neither call moves money.
 	verifyTimeout = 10 * time.Second
-	// maxResponseBytes bounds what is read of a response; real ones have a few hundred bytes.
+	// maxResponseBytes limits the size of a response. Real responses have a few hundred bytes.
 	maxResponseBytes = 1 << 20
-	// maxAttempts and longestPause bound the patience with a facilitator that is busy or away.
+	// maxAttempts and longestPause limit the retries if the facilitator is busy or unavailable.
 	maxAttempts  = 3
 	longestPause = 10 * time.Second
-	// retryPause is the pause after a failure about which the facilitator said nothing.
+	// retryPause is the pause after a failure without a Retry-After from the facilitator.
 	retryPause = 200 * time.Millisecond
 )
 
-// Facilitator calls a facilitator's HTTP API, in each payment's version of the protocol. It is safe for concurrent use
-// once its fields are set. Errors tell statuses and never what a facilitator wrote, because that may repeat the payment;
-// for the same reason do not log the messages in its verdicts together with payloads.
+// Facilitator is a client of a facilitator's HTTP API. It sends each payment in the payment's own version of the
+// protocol. It is safe for concurrent use once its fields are set.
+//
+// Errors contain HTTP statuses but never text from the facilitator, because that text may repeat the payment. For the
+// same reason, do not log the messages in verdicts together with payloads.
 type Facilitator struct {
-	// BaseURL is without a trailing slash.
+	// BaseURL is the URL of the API without a trailing slash.
 	BaseURL string
-	// HTTPClient sends the requests; nil means [http.DefaultClient]. Redirects are never followed. Its Timeout, if
-	// set, must leave a settlement the time it needs: 60 to 90 seconds.
+	// HTTPClient sends the requests. If nil, [http.DefaultClient] is used. Redirects are never followed. If Timeout is
+	// set, it must be long enough for a settlement: 60 to 90 seconds.
 	HTTPClient *http.Client
-	// AuthHeaders returns what a hosted facilitator wants to see, for the endpoint "supported", "verify" or "settle";
-	// it is asked anew for each call. nil means none.
+	// AuthHeaders returns the authentication headers that a hosted facilitator requires for the endpoint "supported",
+	// "verify" or "settle". It is called for each request. If nil, no headers are added.
 	AuthHeaders func(ctx context.Context, endpoint string) (http.Header, error)
-	// Logger gets what facilitators say about extensions beside their verdicts, whether a catalogue took the entry for
-	// instance: one line for each extension, a warning if it was rejected. nil means silence.
+	// Logger receives what the facilitator responds about extensions, for example whether a catalogue accepted the
+	// entry. Each extension is one log record, at level Warn if it was rejected and at level Info otherwise. If nil,
+	// nothing is logged.
 	Logger *slog.Logger
 }
 
-// UnknownOutcome says that /settle gave no clear response: the money may or may not have moved. The payer must not be
-// asked to pay again (no 402); settle the same payment again later.
+// UnknownOutcome means that /settle returned no clear response: the money may or may not have moved. Do not ask the
+// payer to pay again (no 402). Settle the same payment again later.
 type UnknownOutcome struct {
-	// NotSent is true if the facilitator cannot have acted in this call: no connection came about, or it refused to listen (429).
+	// NotSent is true if the facilitator cannot have acted in this call: the request was not made, no connection was
+	// established, or the facilitator returned 429.
 	NotSent bool
-	// RetryAfter is how long a facilitator that refused to listen (429) wants to be left alone; otherwise zero.
+	// RetryAfter is how long to wait after a 429, at most ten seconds. It is zero otherwise.
 	RetryAfter time.Duration
-	// Reason is the facilitator's last errorReason, "settlement_pending" for instance; "" if it gave none.
+	// Reason is the facilitator's last errorReason, for example "settlement_pending". It is "" if there is none.
 	Reason string
-	// Transaction is the hash of a transfer that was sent to the chain and is not confirmed; "" if none is known.
+	// Transaction is the hash of a transfer that was sent to the chain and is not confirmed. It is "" if none is known.
 	Transaction string
-	// Err says what happened. It holds nothing that the facilitator wrote.
+	// Err is the cause. It contains no text from the facilitator.
 	Err error
 }
 
-// Error returns what happened.
+// Error returns the cause.
 func (e *UnknownOutcome) Error() string { return "settlement outcome unknown: " + e.Err.Error() }
 
-// Unwrap returns Err, so that [context.DeadlineExceeded] can be recognised.
+// Unwrap returns Err, so that errors.Is finds [context.DeadlineExceeded].
 func (e *UnknownOutcome) Unwrap() error { return e.Err }
 
-// StatusError says that the facilitator answered, but not what it should have: it is there, and of no use.
+// StatusError means that the facilitator is available but its response contains no verdict.
 type StatusError struct {
-	// Status is the HTTP status of its response.
+	// Status is the HTTP status of the response.
 	Status int
 }
 
@@ -79,8 +83,9 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("no verdict in the response with status %d", e.Status)
 }
 
-// Supported asks what the facilitator can do. It waits and repeats on 429, honouring Retry-After up to ten seconds,
-// three attempts in all. A failure should keep no server from starting: it only means that nobody knows yet.
+// Supported returns the payment kinds, extensions and signers that the facilitator supports. After a 429 it waits and
+// retries, up to three attempts. It waits as long as Retry-After says, at most ten seconds. A server should start even
+// if Supported returns an error: the error only means that the capabilities are not known yet.
 func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error) {
 	for attempt := 1; ; attempt++ {
 		response, err := f.timedCall(ctx, http.MethodGet, "supported", nil)
@@ -104,10 +109,12 @@ func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error)
 	}
 }
 
-// Verify asks whether a payment would settle, within 10 seconds. requirements are our own offer, never the payer's
-// copy, and a payment of version 1 needs the server's own Resource. A negative verdict is a response with IsValid false,
-// whatever its HTTP status; an error means that there is no verdict and nothing has happened. Because /verify moves
-// nothing, it is called up to three times if the connection fails or the response is 429 or 5xx without a verdict.
+// Verify asks the facilitator whether a payment would settle. It takes at most 10 seconds. requirements are the
+// server's own payment requirements, never the payer's copy. A payment of version 1 needs the server's own Resource.
+//
+// A negative verdict is a response with IsValid false, whatever its HTTP status. An error means that there is no
+// verdict. /verify moves no money, so Verify makes up to three attempts if the connection fails or the response is 429
+// or 5xx without a verdict.
 func (f *Facilitator) Verify(ctx context.Context, payload *PaymentPayload, requirements PaymentRequirements) (*VerifyResponse, error) {
 	body, err := requestBody(payload, requirements)
 	if err != nil {
@@ -126,8 +133,8 @@ func (f *Facilitator) Verify(ctx context.Context, payload *PaymentPayload, requi
 	}
 }
 
-// verify calls /verify once. With an error it says how long to wait for the next attempt, or less than zero if another
-// one would be no use.
+// verify calls /verify once. With an error it returns how long to wait before the next attempt, or a negative duration
+// if a retry is useless.
 func (f *Facilitator) verify(ctx context.Context, body []byte, attempt int) (*VerifyResponse, time.Duration, error) {
 	const final = -1
 	wait := time.Duration(attempt) * retryPause
@@ -150,16 +157,19 @@ func (f *Facilitator) verify(ctx context.Context, body []byte, attempt int) (*Ve
 	return nil, wait, &StatusError{response.status}
 }
 
-// Settle has the facilitator move the money. requirements are our own offer, never the payer's copy, and a payment of
-// version 1 needs the server's own Resource. ctx must not be the payer's connection and carries the deadline, 60 seconds
-// at least, since a block must be waited for.
+// Settle asks the facilitator to transfer the money. requirements are the server's own payment requirements, never the
+// payer's copy. A payment of version 1 needs the server's own Resource. ctx must not end when the payer disconnects.
+// Its deadline must be at least 60 seconds ahead, because the facilitator waits for a block.
 //
-// A definite refusal is a response with Success false. invalid_exact_evm_nonce_already_used among them says that the
-// authorization was used, perhaps by an earlier call for the same payment, or cancelled: consult the ledger. Every
-// error is an [*UnknownOutcome]. The response settlement_pending is followed up once by the identical request; because
-// the transfer is then under way, only success is final after it. A success must name its transaction's hash and the
-// network of the requirements. A call that could not even connect is made once
-// more after a moment; any other failure may leave open whether the money moved, so repeating is the caller's decision.
+// A success names the transaction's hash and the network of the requirements. A rejection is a response with Success
+// false. It is final unless [Inconclusive] reports true for its ErrorReason. The reason
+// invalid_exact_evm_nonce_already_used means that the authorization was cancelled or used, possibly by an earlier call
+// for the same payment: check the ledger.
+//
+// Every error is an [*UnknownOutcome]. After the response settlement_pending Settle sends the identical request once
+// more. The transfer has then been sent, so only a success is final; every other outcome is an UnknownOutcome. Settle
+// also retries once, after a short pause, if it could not connect. After any other failure the money may have moved, so
+// the caller decides about a retry.
 func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requirements PaymentRequirements) (*SettleResponse, error) {
 	body, err := requestBody(payload, requirements)
 	if err != nil {
@@ -174,7 +184,7 @@ func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requi
 		return first, err
 	}
 	second, err := f.settle(ctx, body, networks)
-	if err != nil { // whether or not it was heard: the first request was
+	if err != nil { // even if this request was not sent: the first one was
 		return nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: first.Transaction, Err: errors.Unwrap(err)}
 	}
 	if !second.Success {
@@ -184,8 +194,8 @@ func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requi
 	return second, nil
 }
 
-// settle calls /settle once. networks are the names under which a success may speak of the payment's network. The error
-// is an *UnknownOutcome.
+// settle calls /settle once. networks are the names that a success may use for the payment's network. The error is an
+// *UnknownOutcome.
 func (f *Facilitator) settle(ctx context.Context, body []byte, networks []string) (*SettleResponse, error) {
 	response, err := f.call(ctx, http.MethodPost, "settle", body)
 	if err != nil {
@@ -207,8 +217,9 @@ func (f *Facilitator) settle(ctx context.Context, body []byte, networks []string
 	return verdict, nil
 }
 
-// requestBody is {x402Version, paymentPayload, paymentRequirements}, all in the payload's version. It is put together from bytes because encoding
-// the payload again might change it, and then the facilitator would judge something else than we checked.
+// requestBody returns {x402Version, paymentPayload, paymentRequirements}, all in the payload's version. It inserts the
+// payload's original bytes, because encoding the payload again could change it, and then the facilitator would check
+// something other than what the server checked.
 func requestBody(payload *PaymentPayload, requirements PaymentRequirements) ([]byte, error) {
 	version, raw, offer := Version, payload.Raw(), any(requirements)
 	if payload.X402Version == VersionV1 {
@@ -231,27 +242,27 @@ func requestBody(payload *PaymentPayload, requirements PaymentRequirements) ([]b
 	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, version, raw, ours), nil
 }
 
-// timedCall is call with verifyTimeout.
+// timedCall is call with the timeout verifyTimeout.
 func (f *Facilitator) timedCall(ctx context.Context, method, endpoint string, body []byte) (*rawResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	return f.call(ctx, method, endpoint, body)
 }
 
-// notMadeError marks a failure on our own side, before there was a request to send.
+// notMadeError is a local failure before the request was sent.
 type notMadeError struct{ error }
 
 func (e *notMadeError) Unwrap() error { return e.error }
 
-// transportError marks a failure between us and the facilitator.
+// transportError is a network failure between this client and the facilitator.
 type transportError struct {
 	error
-	notSent bool // no connection came about, so that certainly nothing was sent
+	notSent bool // no connection was established, so nothing was sent
 }
 
 func (e *transportError) Unwrap() error { return e.error }
 
-// call sends one request and reads the whole response. What fails outside of the network is no *transportError.
+// call sends one request and reads the whole response. Only network failures are a *transportError.
 func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []byte) (*rawResponse, error) {
 	var connected atomic.Bool // written by the transport's goroutines
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -276,8 +287,8 @@ func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []
 	}
 	res, err := f.client().Do(req)
 	if err != nil {
-		// Both signs are needed: a transport that does not trace looks unconnected, and one that lost a connection
-		// after sending may fail to dial the next.
+		// Both conditions are needed. A transport without tracing never reports a connection. A transport that loses a
+		// connection after sending may fail to dial the next one.
 		dial, ok := errors.AsType[*net.OpError](err)
 		return nil, &transportError{err, ok && dial.Op == "dial" && !connected.Load()}
 	}
@@ -293,7 +304,8 @@ func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []
 	return &rawResponse{res.StatusCode, res.Header.Get("Retry-After"), content}, nil
 }
 
-// client returns the HTTP client, made to hand over redirects instead of carrying a payment elsewhere.
+// client returns the HTTP client, configured to return redirects instead of following them. A redirect could send the
+// payment to another server.
 func (f *Facilitator) client() *http.Client {
 	client := *http.DefaultClient
 	if f.HTTPClient != nil {
@@ -303,7 +315,8 @@ func (f *Facilitator) client() *http.Client {
 	return &client
 }
 
-// pause is how long to wait after a 429: what Retry-After says in seconds, else one second, then two.
+// pause returns how long to wait after a 429: the seconds in Retry-After, or else one second per attempt made, and at
+// most longestPause.
 func pause(retryAfter string, attempt int) time.Duration {
 	wait := time.Duration(attempt) * time.Second
 	if seconds, err := strconv.ParseUint(retryAfter, 10, 32); err == nil {
@@ -312,7 +325,7 @@ func pause(retryAfter string, attempt int) time.Duration {
 	return min(wait, longestPause)
 }
 
-// sleep waits, and returns false at once if ctx ends before the time is over.
+// sleep waits. It returns false at once if ctx ends before the wait is over.
 func sleep(ctx context.Context, wait time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
 		return false

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// signatureBytes is the length of a signature by a key: r, s, v.
+	// signatureBytes is the length of a signature by a private key: r, s, v.
 	signatureBytes = 65
-	// maxSignatureBytes bounds smart-wallet signatures; the wrapped ones seen in practice stay below 2 KiB.
+	// maxSignatureBytes limits smart-wallet signatures. Wrapped signatures in practice are shorter than 2 KiB.
 	maxSignatureBytes = 4096
 )
 
-// isHex reports whether s is 0x and hex digits, two for each of at least least and at most most bytes.
+// isHex reports whether s is 0x followed by two hex digits per byte, for at least least and at most most bytes.
 func isHex(s string, least, most int) bool {
 	if len(s) < 2+2*least || len(s) > 2+2*most || len(s)%2 != 0 || s[0] != '0' || s[1] != 'x' {
 		return false
@@ -28,11 +28,10 @@ func isHex(s string, least, most int) bool {
 	return true
 }
 
-// isAddress accepts any case: clients send checksummed and lower-case addresses.
+// isAddress reports whether s is an address, in any case: clients send checksummed and lower-case addresses.
 func isAddress(s string) bool { return isHex(s, 20, 20) }
 
-// isDecimal reports whether s is an unsigned decimal in its one canonical spelling, so that comparing strings
-// compares numbers.
+// isDecimal reports whether s is an unsigned decimal in canonical form, so that equal strings mean equal numbers.
 func isDecimal(s string) bool {
 	if s == "" || s[0] == '0' && len(s) > 1 {
 		return false
@@ -45,9 +44,10 @@ func isDecimal(s string) bool {
 	return true
 }
 
-// uint256 returns a canonical decimal as a 32-byte big-endian word; false if it is not one or needs more bits.
+// uint256 converts a canonical decimal to a 32-byte big-endian word. It returns false if the string is not canonical or
+// the number needs more than 256 bits.
 func uint256(decimal string) (word [32]byte, ok bool) {
-	const maxDigits = 78 // of 2^256-1; also bounds the work below
+	const maxDigits = 78 // of 2^256-1; also limits the work below
 	if !isDecimal(decimal) || len(decimal) > maxDigits {
 		return word, false
 	}

@@ -8,28 +8,30 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// The protocol's headers. Each carries base64 (standard alphabet, padded) of UTF-8 JSON (x402 v2, HTTP transport).
+// The headers of the protocol. Each value is base64 (standard alphabet, padded) of UTF-8 JSON (x402 v2, HTTP
+// transport).
 const (
-	// HeaderPaymentRequired is on every 402 response and holds a [PaymentRequired].
+	// HeaderPaymentRequired is in every 402 response and contains a [PaymentRequired].
 	HeaderPaymentRequired = "PAYMENT-REQUIRED"
-	// HeaderPaymentSignature is on a paying request and holds a [PaymentPayload]. Never log it.
+	// HeaderPaymentSignature is in a paid request and contains a [PaymentPayload]. Never log it.
 	HeaderPaymentSignature = "PAYMENT-SIGNATURE"
-	// HeaderPaymentResponse is on a response after settlement, good or bad, and holds a [SettleResponse].
+	// HeaderPaymentResponse is in a response after a settlement, successful or not, and contains a [SettleResponse].
 	HeaderPaymentResponse = "PAYMENT-RESPONSE"
 )
 
-// MaxHeaderBytes bounds a header's value before anything is decoded: 16 KiB, eight times what a payment that echoes
-// a full catalogue entry takes.
+// MaxHeaderBytes limits the length of a header's value before it is decoded: 16 KiB. A payment that echoes a full
+// catalogue entry takes an eighth of this.
 const MaxHeaderBytes = 16 << 10
 
-// EncodePaymentRequired returns the value of a PAYMENT-REQUIRED header. It fails only on strings or extensions that
-// are not valid UTF-8 or JSON.
+// EncodePaymentRequired returns the value of a PAYMENT-REQUIRED header. It returns an error only if a string is not
+// valid UTF-8 or an extension is not valid JSON.
 func EncodePaymentRequired(required *PaymentRequired) (string, error) {
 	return encodeHeader(HeaderPaymentRequired, required)
 }
 
-// DecodePaymentRequired reads the value of a PAYMENT-REQUIRED header and checks that it has version 2, a resource and
-// at least one complete offer. The error is always a [*FormError].
+// DecodePaymentRequired decodes the value of a PAYMENT-REQUIRED header. It checks that the value has version 2, a
+// resource URL and at least one entry in accepts, and that all entries are complete. The error is always a
+// [*FormError].
 func DecodePaymentRequired(header string) (*PaymentRequired, error) {
 	required := new(PaymentRequired)
 	if err := decodeHeader(HeaderPaymentRequired, header, required); err != nil {
@@ -52,14 +54,14 @@ func DecodePaymentRequired(header string) (*PaymentRequired, error) {
 	return required, nil
 }
 
-// EncodePaymentPayload returns the value of a PAYMENT-SIGNATURE header, written from the payload's fields. It fails
-// only on strings or extensions that are not valid UTF-8 or JSON.
+// EncodePaymentPayload returns the value of a PAYMENT-SIGNATURE header, encoded from the payload's fields. It returns
+// an error only if a string is not valid UTF-8 or an extension is not valid JSON.
 func EncodePaymentPayload(payload *PaymentPayload) (string, error) {
 	return encodeHeader(HeaderPaymentSignature, payload)
 }
 
-// DecodePaymentPayload reads the value of a PAYMENT-SIGNATURE header as strictly as [ParsePaymentPayload] reads its
-// JSON. The error is always a [*FormError].
+// DecodePaymentPayload decodes the value of a PAYMENT-SIGNATURE header. It is as strict as [ParsePaymentPayload]. The
+// error is always a [*FormError].
 func DecodePaymentPayload(header string) (*PaymentPayload, error) {
 	raw, err := decodeBase64(HeaderPaymentSignature, header)
 	if err != nil {
@@ -68,13 +70,13 @@ func DecodePaymentPayload(header string) (*PaymentPayload, error) {
 	return ParsePaymentPayload(raw)
 }
 
-// EncodeSettleResponse returns the value of a PAYMENT-RESPONSE header. It fails only on strings or extensions that are
-// not valid UTF-8 or JSON.
+// EncodeSettleResponse returns the value of a PAYMENT-RESPONSE header. It returns an error only if a string is not
+// valid UTF-8 or an extension is not valid JSON.
 func EncodeSettleResponse(response *SettleResponse) (string, error) {
 	return encodeHeader(HeaderPaymentResponse, response)
 }
 
-// DecodeSettleResponse reads the value of a PAYMENT-RESPONSE header. The error is always a [*FormError].
+// DecodeSettleResponse decodes the value of a PAYMENT-RESPONSE header. The error is always a [*FormError].
 func DecodeSettleResponse(header string) (*SettleResponse, error) {
 	response := new(SettleResponse)
 	if err := decodeHeader(HeaderPaymentResponse, header, response); err != nil {
@@ -84,7 +86,7 @@ func DecodeSettleResponse(header string) (*SettleResponse, error) {
 }
 
 func encodeHeader(name string, value any) (string, error) {
-	// Deterministic keeps the order of map members, so that one offer is always the same header.
+	// Deterministic sorts the members of maps, so that equal values always have equal headers.
 	raw, err := json.Marshal(value, json.Deterministic(true))
 	if err != nil {
 		return "", fmt.Errorf("encode %s: %w", name, err)
@@ -108,7 +110,7 @@ func decodeBase64(name, header string) ([]byte, error) {
 		return nil, &FormError{ReasonInvalidPayload, fmt.Sprintf("the %s header has %d bytes; at most %d are read",
 			name, len(header), MaxHeaderBytes)}
 	}
-	// The decoder skips line breaks; other decoders do not.
+	// The decoder ignores line breaks, but other decoders do not.
 	raw, err := base64.StdEncoding.Strict().DecodeString(header)
 	if err != nil || header == "" || strings.ContainsAny(header, "\r\n") {
 		return nil, &FormError{ReasonInvalidPayload, fmt.Sprintf("the %s header is not base64: use the standard alphabet "+

@@ -7,11 +7,14 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Match returns the offer that the payer accepted: scheme, network and amount equal as strings, asset and payee as
-// addresses, and every entry of the offer's extra repeated with the same value. More entries in the payer's extra and
-// another maxTimeoutSeconds do not matter. A payment of version 1 repeats nothing but scheme and network, so it gets the
-// first offer with both; whether it pays that offer's payee and amount is for [Checker.Check] to say, as for every
-// payment. From here on use the returned offer, ours, and never the payer's copy.
+// Match returns the payment requirements among offers that the payer accepted, or false if there are none. It compares
+// scheme, network and amount as strings, asset and payee as addresses. The payer's extra must contain every entry of
+// the server's extra with the same value. Match ignores further entries in the payer's extra and a different
+// maxTimeoutSeconds.
+//
+// A payment of version 1 repeats only scheme and network, so Match returns the first payment requirements with both.
+// [Checker.Check] then checks payee and amount, as for every payment. After Match use the returned payment
+// requirements, never the payer's copy.
 func Match(offers []PaymentRequirements, payload *PaymentPayload) (PaymentRequirements, bool) {
 	for _, offer := range offers {
 		if accepts(offer, payload.Accepted, payload.X402Version) {
@@ -41,8 +44,8 @@ func accepts(offer, accepted PaymentRequirements, version int) bool {
 	return true
 }
 
-// equalJSON compares as JSON because the offer was built in Go, where 1 may be an int, and the payer's copy was
-// decoded, where it is a float64.
+// equalJSON compares two values as JSON. The server's value was created in Go, where 1 may be an int. The payer's copy
+// was decoded from JSON, where 1 is a float64.
 func equalJSON(a, b any) bool {
 	if text, ok := a.(string); ok {
 		return text == b

@@ -9,24 +9,24 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// The networks whose USDC is known here, as CAIP-2 chain ids.
+// The networks whose USDC this package knows, as CAIP-2 chain ids.
 const (
 	NetworkBase        = "eip155:8453"
 	NetworkBaseSepolia = "eip155:84532"
 )
 
-// Network is an EVM chain with the token that is paid with there. The token's name and version enter every signature
-// and differ from chain to chain; for a private chain fill in its own.
+// Network is an EVM chain and the token that is used for payments on it. The token's name and version are part of every
+// signature and differ between chains. For a private chain set the name and version of its token.
 type Network struct {
-	// ID is the CAIP-2 chain id, "eip155:8453".
+	// ID is the CAIP-2 chain id, such as "eip155:8453".
 	ID string
-	// ChainID is the number in ID.
+	// ChainID is the numeric chain id in ID.
 	ChainID uint64
-	// V1Name is what x402 version 1 calls the network, "base".
+	// V1Name is the network's name in x402 version 1, such as "base".
 	V1Name string
 	// Asset is the token contract's address.
 	Asset string
-	// AssetName and AssetVersion are the token's EIP-712 domain.
+	// AssetName and AssetVersion are the name and the version of the token's EIP-712 domain.
 	AssetName    string
 	AssetVersion string
 }
@@ -46,7 +46,7 @@ func LookupNetwork(id string) (Network, bool) {
 	return Network{}, false
 }
 
-// Requirements returns the offer to take amount atomic units of the network's token for payTo.
+// Requirements returns payment requirements of scheme exact: amount atomic units of the network's token, paid to payTo.
 func (n Network) Requirements(amount uint64, payTo string, maxTimeoutSeconds int) PaymentRequirements {
 	return PaymentRequirements{
 		Scheme:            SchemeExact,
@@ -59,8 +59,8 @@ func (n Network) Requirements(amount uint64, payTo string, maxTimeoutSeconds int
 	}
 }
 
-// Domain is an EIP-712 domain: signatures of one are worthless in every other. Make it with [NewDomain] or [DomainOf],
-// once per token, because that hashes the separator.
+// Domain is an EIP-712 domain. A signature is valid only in the domain that it was made for. Create a Domain with
+// [NewDomain] or [DomainOf] once per token, because this computes the hash of the separator.
 type Domain struct {
 	Name              string
 	Version           string
@@ -70,8 +70,8 @@ type Domain struct {
 	separator [32]byte
 }
 
-// NewDomain computes the domain of a token contract. verifyingContract is 0x and 40 hex digits; anything else is an
-// error.
+// NewDomain computes the domain of a token contract. verifyingContract is 0x and 40 hex digits. NewDomain returns an
+// error for any other format.
 func NewDomain(name, version string, chainID uint64, verifyingContract string) (Domain, error) {
 	if !isAddress(verifyingContract) {
 		return Domain{}, fmt.Errorf("token contract %q is not an address: 0x and 40 hex digits", verifyingContract)
@@ -85,7 +85,7 @@ func NewDomain(name, version string, chainID uint64, verifyingContract string) (
 	return Domain{name, version, chainID, verifyingContract, evm.Keccak256Hash(encoded[:])}, nil
 }
 
-// ParseChainID reads the number of an EVM chain from its CAIP-2 id: 8453 from "eip155:8453".
+// ParseChainID returns the number of an EVM chain from its CAIP-2 id: 8453 from "eip155:8453".
 func ParseChainID(network string) (uint64, error) {
 	id, isEVM := strings.CutPrefix(network, "eip155:")
 	chainID, err := strconv.ParseUint(id, 10, 64)
@@ -95,8 +95,8 @@ func ParseChainID(network string) (uint64, error) {
 	return chainID, nil
 }
 
-// DomainOf computes the domain that an offer names: its asset on its network, with extra.name and extra.version. It
-// fails if one of them is missing or malformed.
+// DomainOf computes the domain that payment requirements name: their asset on their network, with extra.name and
+// extra.version. It returns an error if one of them is missing or malformed.
 func DomainOf(requirements PaymentRequirements) (Domain, error) {
 	chainID, err := ParseChainID(requirements.Network)
 	if err != nil {
@@ -110,5 +110,5 @@ func DomainOf(requirements PaymentRequirements) (Domain, error) {
 	return NewDomain(name, version, chainID, requirements.Asset)
 }
 
-// Separator returns the domain separator of EIP-712.
+// Separator returns the EIP-712 domain separator.
 func (d Domain) Separator() [32]byte { return d.separator }

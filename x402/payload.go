@@ -10,12 +10,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// unknownMembers collects what a JSON object holds beyond the protocol. It is allowed, with one exception: a name that
-// differs from one of the protocol's in letter case only. Decoders that ignore case (Go's encoding/json for one) would
-// let such a member overrule the real one, and the facilitator would settle something that we did not check.
+// unknownMembers collects the members of a JSON object that are not in the protocol. They are allowed, except for names
+// that differ from a name of the protocol only in letter case. A decoder that ignores case, such as Go's encoding/json,
+// would let such a member replace the real one. The facilitator would then settle something that the server did not
+// check.
 type unknownMembers map[string]jsontext.Value
 
-// wirePayload is PaymentPayload with the unknown members of the objects that decide about money.
+// wirePayload is PaymentPayload with the unknown members of those objects that determine the payment.
 type wirePayload struct {
 	X402Version int           `json:"x402Version"`
 	Resource    *ResourceInfo `json:"resource"`
@@ -28,7 +29,7 @@ type wirePayload struct {
 	Unknown    unknownMembers            `json:",embed"`
 }
 
-// wireExactPayload is ExactPayload in the same way. Both versions of the protocol have it.
+// wireExactPayload is ExactPayload with its unknown members. Both versions of the protocol use it.
 type wireExactPayload struct {
 	Signature     string `json:"signature"`
 	Authorization struct {
@@ -38,7 +39,7 @@ type wireExactPayload struct {
 	Unknown unknownMembers `json:",embed"`
 }
 
-// members tells of one JSON object which names the protocol knows in it and what else it holds.
+// members lists the names that the protocol defines for one JSON object, and the object's unknown members.
 type members struct {
 	known   []string
 	unknown unknownMembers
@@ -55,11 +56,13 @@ func (w *wireExactPayload) exactPayload() ExactPayload {
 	return ExactPayload{w.Signature, w.Authorization.Authorization}
 }
 
-// ParsePaymentPayload reads the JSON of a payment of version 2, scheme exact, and checks its form: required members,
-// types, the spelling of addresses, decimals, nonce and signature. It says nothing about whether the payment is good;
-// that is [Match] and [Checker]. Names are case-sensitive; duplicate names, invalid UTF-8 and trailing data are
-// refused; unknown members are allowed. The result keeps raw for [PaymentPayload.Raw], so the caller must not change
-// raw afterwards. The error is always a [*FormError].
+// ParsePaymentPayload decodes the JSON of a payment of version 2, scheme exact, and checks its form: required members,
+// types, and the format of addresses, decimals, nonce and signature. It does not check that the payment is valid: see
+// [Match] and [Checker].
+//
+// Names are case-sensitive. ParsePaymentPayload rejects duplicate names, invalid UTF-8 and trailing data. It allows
+// unknown members, except for names that differ from a name of the protocol only in letter case. The result keeps raw
+// for [PaymentPayload.Raw], so the caller must not change raw afterwards. The error is always a [*FormError].
 func ParsePaymentPayload(raw []byte) (*PaymentPayload, error) {
 	var wire wirePayload
 	if err := json.Unmarshal(raw, &wire); err != nil {
@@ -100,11 +103,11 @@ func ParsePaymentPayload(raw []byte) (*PaymentPayload, error) {
 	return payload, nil
 }
 
-// refuseLookalikes refuses unknown members that a case-insensitive decoder would take for known ones.
+// refuseLookalikes rejects unknown members that a case-insensitive decoder would treat as known members.
 func refuseLookalikes(objects []members) error {
 	for _, object := range objects {
 		for name := range object.unknown {
-			// EqualFold folds as encoding/json does, the Kelvin sign and the long s included.
+			// EqualFold ignores case in the same way as encoding/json, including the Kelvin sign and the long s.
 			if i := slices.IndexFunc(object.known, func(known string) bool { return strings.EqualFold(known, name) }); i >= 0 {
 				return &FormError{ReasonInvalidPayload, fmt.Sprintf("the payment payload has a member whose name differs "+
 					"from %q in letter case only; remove it", object.known[i])}
@@ -114,8 +117,8 @@ func refuseLookalikes(objects []members) error {
 	return nil
 }
 
-// refuseOtherMethods refuses payments by another transfer method than EIP-3009. They may carry an EIP-3009
-// authorization as well, and a facilitator would be free to look at either.
+// refuseOtherMethods rejects payments with a transfer method other than EIP-3009. Such a payment may also contain an
+// EIP-3009 authorization, and a facilitator could use either.
 func refuseOtherMethods(wire *wireExactPayload) error {
 	for _, other := range []string{"permit2Authorization", "delegationManager", "permissionContext", "delegator"} {
 		for name := range wire.Unknown {
@@ -128,7 +131,7 @@ func refuseOtherMethods(wire *wireExactPayload) error {
 	return nil
 }
 
-// checkRequirements checks the form of one offer. where names the object in messages.
+// checkRequirements checks the form of payment requirements. where is the object's name for error messages.
 func checkRequirements(where string, r PaymentRequirements) error {
 	malformed := func(member, want string) error {
 		return &FormError{ReasonInvalidPayload, fmt.Sprintf("%s.%s is missing or malformed; it is %s", where, member, want)}
@@ -150,7 +153,7 @@ func checkRequirements(where string, r PaymentRequirements) error {
 	return nil
 }
 
-// checkExactPayload checks the form of the signed part.
+// checkExactPayload checks the form of the signature and the authorization.
 func checkExactPayload(p ExactPayload) error {
 	if p.Signature == "" {
 		return &FormError{ReasonMissingSignature, "payload.signature is missing; sign payload.authorization with EIP-712 " +
@@ -183,10 +186,10 @@ func checkExactPayload(p ExactPayload) error {
 	return nil
 }
 
-// jsonFormError tells what is wrong with JSON without repeating any of it: the library's own messages quote values.
+// jsonFormError describes an error in JSON without quoting the JSON. The messages of the JSON library quote values.
 func jsonFormError(what string, err error) error {
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
-		// Below extra the names are the payer's own, so the message stops there.
+		// Below extra the payer chooses the names, so the message omits them.
 		pointer, _, _ := strings.Cut(string(semantic.JSONPointer), "/extra/")
 		if pointer == "" {
 			return &FormError{ReasonInvalidPayload, "the " + what + " is not a JSON object"}

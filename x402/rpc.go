@@ -12,13 +12,14 @@ import (
 	"strings"
 )
 
-// maxRPCBytes bounds a response of the endpoint: an eth_getLogs of the most blocks that are asked for has a few MiB.
+// maxRPCBytes limits the size of a response. The response to eth_getLogs for logBlocks blocks has a few MiB.
 const maxRPCBytes = 64 << 20
 
-// rpcRequest and rpcResponse are a call of JSON-RPC 2.0 and what comes back.
+// rpcRequest and rpcResponse are the request and the response of a JSON-RPC 2.0 call.
 //
-// By hand, because the libraries that are kept up do not serve here: creachadair/jrpc2 gives its HTTP requests no context
-// and hides the status code, sourcegraph/jsonrpc2 has no HTTP, and go-ethereum/rpc is under the LGPL.
+// This package implements JSON-RPC itself, because no maintained library is suitable: creachadair/jrpc2 sends HTTP
+// requests without a context and hides the status code, sourcegraph/jsonrpc2 has no HTTP transport, and go-ethereum/rpc
+// is under the LGPL.
 type rpcRequest struct {
 	Version string `json:"jsonrpc"`
 	ID      int    `json:"id"`
@@ -34,7 +35,7 @@ type rpcResponse struct {
 	} `json:"error"`
 }
 
-// callOnce makes one attempt of a call. Its errors never hold the URL.
+// callOnce makes one attempt of a call. Its errors never contain the URL.
 func (c *Chain) callOnce(ctx context.Context, result any, method string, params ...any) error {
 	parsed, err := url.Parse(c.URL)
 	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" {
@@ -67,7 +68,7 @@ func (c *Chain) callOnce(ctx context.Context, result any, method string, params 
 	return readRPC(response, result)
 }
 
-// readRPC reads the response to one call to its end, so that the connection can be used again.
+// readRPC reads the response to one call to the end, so that the connection can be reused.
 func readRPC(response *http.Response, result any) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxRPCBytes+1))
 	switch {
@@ -94,14 +95,14 @@ func readRPC(response *http.Response, result any) error {
 	return nil
 }
 
-// rpcRefusal is what an endpoint answered instead of a result: an HTTP status, or JSON-RPC's code and message.
+// rpcRefusal is an endpoint's error response: an HTTP status, or the code and message of a JSON-RPC error.
 type rpcRefusal struct {
 	status  int
 	code    int
 	message string
 }
 
-// Error quotes the message, cut to what fits in a line: endpoints explain their limits there.
+// Error quotes the message, because endpoints explain their limits there. The message is cut to 200 characters.
 func (r *rpcRefusal) Error() string {
 	if r.status != 0 {
 		return fmt.Sprintf("status %d", r.status)
@@ -109,20 +110,20 @@ func (r *rpcRefusal) Error() string {
 	return fmt.Sprintf("error %d: %.200q", r.code, r.message)
 }
 
-// passes tells whether the same call may succeed soon: too many calls, or a node that does not have the newest block
-// yet.
+// passes tells whether the same call may succeed soon: the endpoint has a rate limit, the server failed (5xx), or the
+// node does not have the newest block yet.
 func (r *rpcRefusal) passes() bool {
 	switch {
 	case r.status != 0:
 		return r.status == http.StatusTooManyRequests || r.status >= http.StatusInternalServerError
-	case r.code == -32005 || r.code == -32016: // a limit is reached (EIP-1474); over the rate limit
+	case r.code == -32005 || r.code == -32016: // limit exceeded (EIP-1474); over the rate limit
 		return true
 	}
 	return (r.code == -32000 || r.code == -32001) && strings.Contains(r.message, "not found")
 }
 
-// ofThisCall tells whether the endpoint may have refused what was asked for, and not to serve at all. Every endpoint
-// says in its own way that a range of blocks is too wide.
+// ofThisCall tells whether the endpoint may have rejected the parameters of this call, rather than the caller or the
+// method. Endpoints have no common error code for a range of blocks that is too wide.
 func (r *rpcRefusal) ofThisCall() bool {
 	switch r.status {
 	case 0:

@@ -13,10 +13,11 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// Sign pays one offer of a 402 response: it authorizes the transfer of exactly the offered amount, from now until
-// maxTimeoutSeconds later, under a random nonce, and echoes resource and extensions. An offer that is not scheme exact
-// by EIP-3009 on an EVM chain, or that lacks the token's name and version, is an error. Whether the price is
-// acceptable is the caller's decision.
+// Sign creates a signed payment for one of the payment requirements of a 402 response. The payment authorizes the
+// transfer of exactly the required amount, is valid from now until maxTimeoutSeconds later, has a random nonce, and
+// echoes resource and extensions. Sign returns an error if the payment requirements are not of scheme exact by EIP-3009
+// on an EVM chain, or if they lack the token's name or version. Sign does not limit the amount: the caller decides
+// whether the price is acceptable.
 func Sign(key *ecdsa.PrivateKey, offer PaymentRequirements, resource *ResourceInfo, extensions map[string]jsontext.Value,
 	now time.Time,
 ) (*PaymentPayload, error) {
@@ -31,12 +32,13 @@ func Sign(key *ecdsa.PrivateKey, offer PaymentRequirements, resource *ResourceIn
 		return nil, fmt.Errorf("pay: %w", err)
 	}
 	var nonce [32]byte
-	_, _ = rand.Read(nonce[:]) // never fails: without randomness the program ends
+	_, _ = rand.Read(nonce[:]) // never returns an error: the program ends if there is no randomness
 	authorization := Authorization{
 		From:  evm.PubkeyToAddress(key.PublicKey).Hex(),
 		To:    offer.PayTo,
 		Value: offer.Amount,
-		// Not "now": chains and servers whose clocks lag ours would find it not yet valid.
+		// ValidAfter is 0 and not now, because the authorization would not be valid yet on a chain or server whose
+		// clock is behind.
 		ValidAfter:  "0",
 		ValidBefore: strconv.FormatInt(now.Unix()+int64(offer.MaxTimeoutSeconds), 10),
 		Nonce:       "0x" + hex.EncodeToString(nonce[:]),

@@ -8,15 +8,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// rawResponse is what a facilitator sent back.
+// rawResponse is a response of a facilitator before decoding.
 type rawResponse struct {
 	status     int
 	retryAfter string
 	body       []byte
 }
 
-// verifyVerdict reads the verdict of /verify; false if there is none. isValid must be there and a boolean: an official
-// server once took every status 200 for a yes and served unpaid requests.
+// verifyVerdict decodes the verdict of /verify. It returns false if there is none. isValid must be present and a
+// boolean. A status 200 alone is not a verdict: a server that takes it as one serves unpaid requests.
 func (a *rawResponse) verifyVerdict() (*VerifyResponse, bool) {
 	var wire struct {
 		IsValid        *bool          `json:"isValid"`
@@ -35,9 +35,9 @@ func (a *rawResponse) verifyVerdict() (*VerifyResponse, bool) {
 	}, true
 }
 
-// settleVerdict reads the verdict of /settle; false if there is none. success, transaction and network must be there
-// with the right types, and a success must name its transaction by its hash. The optional members are taken where they are
-// strings and left out where not: a facilitator's oddity there must not turn a settled payment into an unknown one.
+// settleVerdict decodes the verdict of /settle. It returns false if there is none. success, transaction and network
+// must be present with the right types, and a success must contain the hash of its transaction. Optional members of a
+// wrong type are ignored, so that they do not turn a settled payment into one with an unknown outcome.
 func (a *rawResponse) settleVerdict() (*SettleResponse, bool) {
 	var wire struct {
 		Success      *bool          `json:"success"`
@@ -66,25 +66,25 @@ func (a *rawResponse) settleVerdict() (*SettleResponse, bool) {
 		Amount:       text(wire.Amount),
 	}
 	if wire.Extensions.Kind() == '{' {
-		// Already checked to be JSON; an object always fits.
+		// The value is valid JSON, and an object always fits.
 		_ = json.Unmarshal(wire.Extensions, &response.Extensions)
 	}
 	return response, true
 }
 
-// isRedirect is true for answers that point elsewhere: whatever they carry, it is not this facilitator's verdict.
+// isRedirect tells whether the response is a redirect. The body of a redirect is not a verdict of this facilitator.
 func (a *rawResponse) isRedirect() bool {
 	return a.status >= http.StatusMultipleChoices && a.status < http.StatusBadRequest
 }
 
-// What goes on to payers, ledgers and logs is held to its form: a facilitator's response may repeat the payment, and that
-// can be spent.
+// The formats of values that are passed to payers, the ledger and the log. A facilitator's response may repeat the
+// payment, which can be spent, so values in other formats are dropped.
 var (
 	isTransaction = regexp.MustCompile(`^0x[0-9a-fA-F]{64}$`)
 	isReason      = regexp.MustCompile(`^[0-9A-Za-z_.-]{1,100}$`)
 )
 
-// reason returns a reason code, and "" for a text that is none.
+// reason returns a reason code, or "" if the text does not have the form of a code.
 func reason(value jsontext.Value) string {
 	if code := text(value); isReason.MatchString(code) {
 		return code
@@ -92,7 +92,7 @@ func reason(value jsontext.Value) string {
 	return ""
 }
 
-// text returns a JSON string's value, and "" for a missing member or another type.
+// text returns the value of a JSON string, or "" if the member is missing or has another type.
 func text(value jsontext.Value) string {
 	var s string
 	if value.Kind() != '"' || json.Unmarshal(value, &s) != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// demo runs three agents through the whole API, with real signatures and play money.
+// demo runs three agents that call all parts of the API, with real signatures and play money.
 type demo struct{}
 
 func (demo) Run(ctx context.Context, to console) (err error) {
@@ -22,7 +22,7 @@ func (demo) Run(ctx context.Context, to console) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	// As root PostgreSQL runs as another user, who needs access.
+	// If this process runs as root, PostgreSQL runs as another user, who needs access to the folder.
 	if err := os.Chmod(folder, 0o755); err != nil {
 		return err
 	}
@@ -36,11 +36,11 @@ func (demo) Run(ctx context.Context, to console) (err error) {
 	return (&journey{world: world, table: tabwriter.NewWriter(to.out, 0, 0, 2, ' ', 0)}).run(ctx, to.out)
 }
 
-// journey is one run of the demo, and what it costs.
+// journey is one run of the demo, with its cost.
 type journey struct {
 	world   *world
 	table   *tabwriter.Writer
-	charged uint64 // by the payers' count, in atomic units
+	charged uint64 // as counted by the payers, in atomic units
 }
 
 func (j *journey) run(ctx context.Context, out io.Writer) error {
@@ -60,7 +60,7 @@ func (j *journey) run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// travel calls operations of all families of the API. A response other than the expected one ends it.
+// travel calls operations of all parts of the API. It stops at the first unexpected response.
 func (j *journey) travel(ctx context.Context) error {
 	accounts := devnet.Accounts()
 	var cast [3]*traveller

@@ -23,7 +23,7 @@ func expect(err error, held bool, what string) error {
 	return nil
 }
 
-// traveller is an agent with a wallet. The journey lists its calls.
+// traveller is an agent with a wallet.
 type traveller struct {
 	*client.ClientWithResponses
 	name, id, key string
@@ -64,7 +64,7 @@ func (t *traveller) register(ctx context.Context) error {
 	return nil
 }
 
-// witness writes a line for each call and counts what its wallet pays.
+// witness is an HTTP transport that prints a line for each call and counts what its wallet pays.
 type witness struct {
 	journey *journey
 	name    string
@@ -88,7 +88,7 @@ func (w *witness) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// summary is a response in a few words.
+// summary describes a response in a few words.
 func summary(raw []byte) string {
 	var body struct {
 		Message, Username, Name string

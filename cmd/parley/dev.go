@@ -7,7 +7,7 @@ import (
 	"github.com/parley-chat/parley/devnet"
 )
 
-// dev runs Parley and everything that it needs in one foreground process.
+// dev runs Parley, PostgreSQL and the payment network in one foreground process.
 type dev struct {
 	Listen            string `default:"127.0.0.1:8402" help:"Address on which the server listens."`
 	FacilitatorListen string `default:"127.0.0.1:8403" help:"Address on which the play-money payment network listens (loopback only)."`

@@ -12,7 +12,7 @@ import (
 	"github.com/parley-chat/parley/devnet"
 )
 
-// network runs only the play-money network, for use with a server that runs elsewhere.
+// network runs only the play-money network, for a server in another process.
 type network struct {
 	Listen string `default:"127.0.0.1:8403" help:"Address on which it listens (loopback only)."`
 	Data   string `default:".parley" help:"Folder of the play-money ledger, which survives restarts."`
@@ -43,7 +43,7 @@ func openLedger(data string) (*devnet.Ledger, error) {
 	return devnet.OpenLedger(data)
 }
 
-// serveHTTP serves in the background; the returned function stops it.
+// serveHTTP serves in the background. The returned function stops it.
 func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler) (stop func()) {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(listener) }()

@@ -10,7 +10,7 @@ import (
 	"github.com/parley-chat/parley/server"
 )
 
-// limits are limits for calls without payment. The defaults are those of server.DefaultLimits.
+// limits are the limits for calls without payment. The defaults are those of server.DefaultLimits.
 type limits struct {
 	AddressRate  float64 `env:"LIMIT_ADDRESS_RATE" default:"100" placeholder:"N" help:"Calls per second without payment from one client address (an IPv4 address or an IPv6 /64) (${default}). Paid calls are not counted."`
 	AddressBurst int     `env:"LIMIT_ADDRESS_BURST" default:"1000" placeholder:"N" help:"Burst of these calls (${default})."`
@@ -24,7 +24,7 @@ type limits struct {
 	ConnectionsPerAddress int `env:"LIMIT_CONNECTIONS_PER_ADDRESS" default:"1024" placeholder:"N" help:"Open connections per client address (${default})."`
 }
 
-// config reads the limits and the trusted proxies. The error lists all invalid settings.
+// config converts the limits and the trusted proxies. The error lists all invalid settings.
 func (l limits) config(trusted []string) (server.Limits, error) {
 	var wrong []string
 	need := func(ok bool, text string) {

@@ -1,4 +1,5 @@
-// Command parley runs Parley: in production (serve, migrate), for developers (dev, devnet), and as a demonstration (demo).
+// Command parley runs Parley: in production (serve, migrate), for development (dev, devnet), and as a demonstration
+// (demo).
 package main
 
 import (
@@ -13,8 +14,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// commands is the command line; each command has a file of its name. Settings come from flags or from the
-// environment variables that --help names.
+// commands is the command line. Each command has its own file. Settings come from flags or from the environment
+// variables that --help lists.
 type commands struct {
 	Serve    serve    `cmd:"" help:"Run the server in production."`
 	Migrate  migrate  `cmd:"" help:"Migrate the database's schema to this version."`
@@ -26,7 +27,7 @@ type commands struct {
 	Version  version  `cmd:"" help:"Print the version."`
 }
 
-// console is the standard output and the standard error of a command.
+// console is the standard output and standard error of a command.
 type console struct {
 	out, err io.Writer
 }

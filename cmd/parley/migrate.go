@@ -8,7 +8,7 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// migrate brings the schema up to date. Concurrent migrations wait for each other.
+// migrate migrates the database's schema to this version. Concurrent migrations wait for each other.
 type migrate struct {
 	DatabaseURL string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// payments is the operator's access to the ledger. It can run beside servers, and shows nothing that can be spent.
+// payments gives the operator access to the ledger. It can run while servers run. It shows no data that can be spent.
 type payments struct {
 	List      paymentsList      `cmd:"" help:"List payments, newest first."`
 	Show      paymentsShow      `cmd:"" help:"Show one payment."`
@@ -21,7 +21,7 @@ type payments struct {
 	Reconcile paymentsReconcile `cmd:"" help:"Compare the ledger with the chain. Exits with status 1 if they contradict each other."`
 }
 
-// ledger is the database with the payments.
+// ledger is the database that contains the payments.
 type ledger struct {
 	DatabaseURL string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"The server's PostgreSQL database, as a postgres:// URL."`
 }

@@ -50,7 +50,8 @@ func (p *paymentsExport) Run(ctx context.Context, to console) error {
 	return out.Error()
 }
 
-// cell is a value for a spreadsheet, which runs text that begins like a formula. A facilitator's reason can.
+// cell formats a value for a spreadsheet. Spreadsheets run text that starts like a formula, and a facilitator's reason
+// can start so. cell puts an apostrophe before such text.
 func cell(value any) string {
 	written := text(value)
 	if _, isText := value.(string); isText && written != "" && strings.ContainsRune("=+-@\t\r\n", rune(written[0])) {

@@ -34,7 +34,7 @@ type paymentState string
 var paymentStates = []string{store.PaymentSettling, store.PaymentUnknown, store.PaymentDelivered, store.PaymentFailed,
 	store.PaymentUndeliverable}
 
-// UnmarshalText rejects a misspelt state, which would match nothing.
+// UnmarshalText rejects an unknown state, which would match no payment.
 func (s *paymentState) UnmarshalText(text []byte) error {
 	if !slices.Contains(paymentStates, string(text)) {
 		return fmt.Errorf("%q is none of %s", text, strings.Join(paymentStates, ", "))
@@ -46,7 +46,7 @@ func (s *paymentState) UnmarshalText(text []byte) error {
 // moment is a time, or the start of a day in UTC.
 type moment struct{ time.Time }
 
-// UnmarshalText accepts both forms.
+// UnmarshalText accepts a day (2006-01-02) or a time (RFC 3339).
 func (m *moment) UnmarshalText(text []byte) (err error) {
 	if m.Time, err = time.Parse(time.DateOnly, string(text)); err == nil {
 		return nil

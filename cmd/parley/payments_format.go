@@ -13,13 +13,13 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// column is one value of a payment: a string, a number, or nil.
+// column is one value of a payment. It is a string, a number, or nil.
 type column struct {
 	name string
 	of   func(r store.PaymentRecord) any
 }
 
-// columns are the values of a payment that are shown, always in this order.
+// columns are the displayed values of a payment, in this order.
 var columns = []column{
 	{"id", func(r store.PaymentRecord) any { return r.ID.String() }},
 	{"created_at", func(r store.PaymentRecord) any { return timestamp(r.CreatedAt) }},
@@ -56,7 +56,7 @@ var columns = []column{
 
 func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// usd writes atomic units of USDC in dollars, with six digits.
+// usd formats atomic units of USDC in dollars with six decimals.
 func usd(amount int64) string {
 	if amount < 0 {
 		return "-" + x402.FormatUSD(uint64(-amount))
@@ -64,7 +64,7 @@ func usd(amount int64) string {
 	return x402.FormatUSD(uint64(amount))
 }
 
-// text formats a column's value outside of JSON.
+// text formats a column's value for output other than JSON.
 func text(value any) string {
 	if value == nil {
 		return ""
@@ -72,7 +72,8 @@ func text(value any) string {
 	return fmt.Sprint(value)
 }
 
-// printable replaces control characters in foreign text, such as a facilitator's reason: they could control the terminal.
+// printable replaces control characters in external text, such as a facilitator's reason, because they could control
+// the terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -82,7 +83,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// writeJSON writes a payment as one line.
+// writeJSON writes a payment as one line of JSON.
 func writeJSON(to io.Writer, columns []column, record store.PaymentRecord) error {
 	line := []byte{'{'}
 	for i, column := range columns {
@@ -99,5 +100,5 @@ func writeJSON(to io.Writer, columns []column, record store.PaymentRecord) error
 	return err
 }
 
-// table aligns cells that are separated by tabs when it is flushed.
+// table returns a writer that aligns tab-separated cells when it is flushed.
 func table(to io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(to, 0, 0, 2, ' ', 0) }

@@ -53,7 +53,7 @@ func (p *paymentsReconcile) Run(ctx context.Context, to console) error {
 	return err
 }
 
-// terms are the operator's settings; missing ones are those of the ledger, if it has only one set.
+// terms returns the operator's settings. It takes missing ones from the ledger, if the ledger has only one set.
 func (p *paymentsReconcile) terms(ctx context.Context, database *store.Store) (store.PaymentTerms, error) {
 	all, err := database.PaymentTerms(ctx)
 	if err != nil {

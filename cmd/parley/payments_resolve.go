@@ -23,7 +23,7 @@ type paymentsResolve struct {
 
 var transactionHash = regexp.MustCompile(`^0x[0-9a-fA-F]{64}$`)
 
-// notSettled is the reason in the response to the payer, in the form of a facilitator's reason.
+// notSettled is the reason in the response to the payer. It has the form of a facilitator's reason.
 const notSettled = "not_settled"
 
 func (p *paymentsResolve) Run(ctx context.Context, to console) error {
@@ -41,7 +41,7 @@ func (p *paymentsResolve) Run(ctx context.Context, to console) error {
 	}
 	done := "closed as not settled"
 	if p.NotSettled {
-		// Until then whoever has the payment can still settle it, after it was marked as failed.
+		// Until validBefore anybody who has the payment can still settle it, even after it is marked as failed.
 		if time.Now().Before(record.ValidBefore) {
 			return fmt.Errorf("the payment can still be settled until %s: run this command again after that", timestamp(record.ValidBefore))
 		}
@@ -63,7 +63,7 @@ func (p *paymentsResolve) Run(ctx context.Context, to console) error {
 	return err
 }
 
-// known says why an open payment cannot be resolved.
+// known returns the end of an error message: why an open payment cannot be resolved.
 func known(record *store.PaymentRecord) string {
 	switch {
 	case !slices.Contains(openStates, record.State):

@@ -15,7 +15,7 @@ type paymentsSummary struct {
 	JSON    bool    `name:"json" help:"Write one JSON object instead of a table."`
 }
 
-// sums are the payments of one operation and day, or of all, by outcome.
+// sums are the payments of one operation and day, or of all operations and days, by outcome.
 type sums struct {
 	Day           string `json:"day,omitempty"`
 	Operation     string `json:"operation,omitempty"`
@@ -58,7 +58,7 @@ func (p *paymentsSummary) Run(ctx context.Context, to console) error {
 		Days  []sums `json:"days"`
 		Total sums   `json:"total"`
 	}{Days: []sums{}}
-	summary.Total.add(store.PaymentSums{}) // formats the zeroes
+	summary.Total.add(store.PaymentSums{}) // formats zero amounts
 	for _, one := range found {
 		line := sums{Day: one.Day.UTC().Format(time.DateOnly), Operation: one.Operation}
 		line.add(one)

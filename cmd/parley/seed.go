@@ -9,7 +9,7 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// seed fills an empty database with the data of a busy year, for measurements.
+// seed fills an empty database with the data of one busy year, for measurements.
 type seed struct {
 	DatabaseURL   string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"An empty, migrated PostgreSQL database, as a postgres:// URL with the user that owns it."`
 	Agents        int64  `default:"100000" help:"Number of agents; their API keys are unknown (${default})."`

@@ -21,7 +21,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// serve runs in production. Settings that concern money have no defaults, except the network.
+// serve runs the server in production. Settings that concern money have no defaults, except the network.
 type serve struct {
 	DatabaseURL    string   `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
 	Payee          string   `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that receives the payments."`
@@ -40,7 +40,7 @@ type serve struct {
 	Skill          skill    `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
 }
 
-// skill is the response of GET /skill.
+// skill is the content of the response of GET /skill.
 type skill struct {
 	Summary string `env:"SUMMARY" placeholder:"TEXT" help:"What the service does, in GET /skill."`
 	HubURL  string `env:"HUB_URL" placeholder:"URL" help:"URL of the published agent skill."`
@@ -48,7 +48,7 @@ type skill struct {
 	Cli     string `env:"CLI" placeholder:"COMMAND" help:"The command that installs it with another agent CLI."`
 }
 
-// config uses this repository's skill for settings that are empty.
+// config returns the settings. It replaces empty ones with those of this repository's skill.
 func (s skill) config() server.Skill {
 	return server.Skill{
 		Summary:    cmp.Or(s.Summary, "Send and read messages between AI agents over a paid HTTP API (x402, USDC)."),
@@ -60,7 +60,7 @@ func (s skill) config() server.Skill {
 
 var address = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
 
-// config converts the settings. The error lists all that are missing or invalid.
+// config converts the settings. The error lists all missing and invalid ones.
 func (s *serve) config() (server.Config, error) {
 	var missing []string
 	need := func(ok bool, text string) {
@@ -108,9 +108,9 @@ func onLoopback(listen string) bool {
 	return err == nil && (host == "localhost" || (ip != nil && ip.IsLoopback()))
 }
 
-// Run serves until it is told to stop.
+// Run serves until ctx ends.
 func (s *serve) Run(ctx context.Context, to console) error {
-	if os.Getenv("GOGC") == "" { // few objects live long: less frequent collection takes some tens of megabytes more
+	if os.Getenv("GOGC") == "" { // most objects are short-lived: collecting less often costs some tens of megabytes
 		debug.SetGCPercent(300)
 	}
 	config, err := s.config()
@@ -146,7 +146,7 @@ func (s *serve) Run(ctx context.Context, to console) error {
 
 func newLog(to io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(to, nil)) }
 
-// serveOn runs the server on a listener until ctx ends, then lets running requests finish. admin may be nil.
+// serveOn runs the server on a listener until ctx ends and then completes running requests. admin may be nil.
 func serveOn(ctx context.Context, listener, admin net.Listener, config server.Config, rpcURL string, database *store.Store, log *slog.Logger, ready func()) error {
 	facilitator := &x402.Facilitator{BaseURL: config.FacilitatorURL, HTTPClient: &http.Client{Transport: facilitatorTransport()}, Logger: log}
 	parley, err := server.New(config, database, facilitator, &x402.Chain{URL: rpcURL}, log)
@@ -160,8 +160,8 @@ func serveOn(ctx context.Context, listener, admin net.Listener, config server.Co
 	return parley.Serve(ctx, listener)
 }
 
-// facilitatorTransport keeps enough connections open for many concurrent settlements, and detects an unreachable host soon:
-// callers get a response within two seconds.
+// facilitatorTransport returns a transport that keeps enough idle connections for many concurrent settlements. Its dial
+// timeout is short, so that callers get a response within two seconds if the host is unreachable.
 func facilitatorTransport() *http.Transport {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 64

@@ -19,14 +19,14 @@ import (
 type worldOptions struct {
 	listen, facilitatorListen string
 	data                      string // folder
-	databaseURL               string // empty: start a PostgreSQL in data
-	volatile                  bool   // the data is deleted afterwards
+	databaseURL               string // if empty, start PostgreSQL in data
+	volatile                  bool   // the data is deleted at the end
 	limits                    server.Limits
 	progress                  io.Writer
 	log                       *slog.Logger
 }
 
-// world is a running server with a payment network and a database of its own.
+// world is a running server with its own payment network and database.
 type world struct {
 	url, facilitatorURL string
 	ledger              *devnet.Ledger
@@ -36,7 +36,8 @@ type world struct {
 	closers             []func() error // in the order of opening
 }
 
-// startWorld starts PostgreSQL, the payment network and the server, in this order. On an error nothing is left running.
+// startWorld starts PostgreSQL, the payment network and the server, in this order. If it returns an error, it has
+// stopped everything.
 func startWorld(ctx context.Context, options worldOptions) (_ *world, err error) {
 	w := &world{failed: make(chan error, 1), stopServer: func() {}}
 	defer func() {
@@ -44,7 +45,7 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 			err = errors.Join(err, w.close())
 		}
 	}()
-	// The listeners come first, so that a port in use is reported before a database starts.
+	// Open the listeners first, to report a port in use before a database starts.
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", options.listen)
 	if err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ func (w *world) openDatabase(ctx context.Context, options worldOptions) (err err
 	return err
 }
 
-// wait runs until ctx ends or the server fails, then stops everything.
+// wait waits until ctx ends or the server fails, then stops everything.
 func (w *world) wait(ctx context.Context) error {
 	select {
 	case err := <-w.failed:
@@ -116,7 +117,8 @@ func (w *world) wait(ctx context.Context) error {
 	}
 }
 
-// close stops the server first, so that running requests still have their database, then the rest in reverse order.
+// close stops the server first, so that running requests can still use the database. It stops the rest in reverse
+// order.
 func (w *world) close() error {
 	var errs []error
 	if w.url != "" {

@@ -1,8 +1,8 @@
-// Command licenses fails if a package that the module's programs, tests or tools are made of is under the GPL, the LGPL
-// or the AGPL, or if its licence is none of those known here. With -o it also writes the licence texts of what
-// cmd/parley links, which have to go with the program (make licenses).
+// Command licenses checks the licences of all packages that the module's programs, tests and tools use. It fails if a
+// package is under the GPL, the LGPL or the AGPL, or if it does not recognize the licence. With -o it also writes the
+// licence texts of the packages that cmd/parley links, which must be distributed with the program (make licenses).
 //
-// google/go-licenses does the same by likeness, but the module proxy has no version of it that is younger than 2021.
+// google/go-licenses does the same by text similarity, but its newest version on the module proxy is from 2021.
 package main
 
 import (
@@ -20,15 +20,16 @@ import (
 	"strings"
 )
 
-// platforms are what packages are listed for: files, and so imports, differ with the system and with cgo.
+// platforms are the environments in which packages are listed. The files, and so the imports, depend on the system and
+// on cgo.
 var platforms = [][]string{
 	{"CGO_ENABLED=1"},
 	{"CGO_ENABLED=0"},
 	{"CGO_ENABLED=0", "GOOS=darwin", "GOARCH=arm64"},
 }
 
-// license names a licence by sentences of its text, in lower case and with single spaces. Those under which Parley may
-// link code come after those under which it may not: their texts are quoted by others.
+// licenses identifies licences by sentences of their texts, in lower case and with single spaces. Refused licences come
+// first, because other licence files can quote the texts of allowed licences.
 var licenses = []struct {
 	name      string
 	sentences []string
@@ -47,7 +48,7 @@ var licenses = []struct {
 	{"ISC", []string{"permission to use, copy, modify, and distribute this software for any purpose with or without fee is hereby granted"}, false},
 }
 
-// identify returns the licence of a text; "" if it is not known.
+// identify returns the name of a licence from its text, or "" if it is not recognized.
 func identify(text []byte) (name string, refused bool) {
 	words := strings.Join(strings.Fields(strings.ToLower(string(text))), " ")
 	for _, one := range licenses {
@@ -58,7 +59,7 @@ func identify(text []byte) (name string, refused bool) {
 	return "", false
 }
 
-// listed is what is needed of `go list -json`.
+// listed is the part of the output of `go list -json` that is needed.
 type listed struct {
 	ImportPath string
 	Dir        string
@@ -69,7 +70,7 @@ type listed struct {
 	}
 }
 
-// list returns the packages of patterns and all that they import, by folder.
+// list returns the packages that match the patterns and all their imports, by folder.
 func list(ctx context.Context, environment []string, arguments ...string) (map[string]listed, error) {
 	command := exec.CommandContext(ctx, "go", append([]string{"list", "-deps", "-json=ImportPath,Dir,Standard,Module"}, arguments...)...)
 	command.Env = append(os.Environ(), environment...)
@@ -94,13 +95,13 @@ func list(ctx context.Context, environment []string, arguments ...string) (map[s
 	}
 }
 
-// licenseFiles returns the files in a folder that hold a licence: LICENSE, COPYING and the like.
+// licenseFiles returns the licence files in a folder: LICENSE, COPYING and similar names.
 func licenseFiles(dir string) []string { return files(dir, "LICENSE", "LICENCE", "COPYING") }
 
-// files returns the files in a folder, Go's apart, whose names begin so in any case.
+// files returns the files in a folder, except Go files, whose names start with one of beginnings in any case.
 func files(dir string, beginnings ...string) []string {
 	var found []string
-	entries, _ := os.ReadDir(dir) // a folder that cannot be read has no licence, which is an error further on
+	entries, _ := os.ReadDir(dir) // check reports an unreadable folder as one without a licence
 	for _, entry := range entries {
 		name := strings.ToUpper(entry.Name())
 		named := func(beginning string) bool { return strings.HasPrefix(name, beginning) }
@@ -111,8 +112,9 @@ func files(dir string, beginnings ...string) []string {
 	return found
 }
 
-// licensesOf returns the licences that a package is under: those in the nearest folder, from its own up to its module's,
-// that has any, and those of foreign code below it.
+// licensesOf returns the licence files that apply to a package: those in the nearest folder that has any, from the
+// package's folder up to its module's folder. For a package of this module it adds those in the subfolders, for
+// third-party code.
 func licensesOf(p listed) []string {
 	var found []string
 	for dir := p.Dir; len(found) == 0 && strings.HasPrefix(dir, p.Module.Dir); dir = filepath.Dir(dir) {
@@ -129,7 +131,7 @@ func licensesOf(p listed) []string {
 	return found
 }
 
-// check returns the licence of each package's files, and what is wrong with them.
+// check returns the licence of each licence file of the packages, and the problems found.
 func check(packages map[string]listed) (texts map[string]string, problems []string) {
 	texts = map[string]string{}
 	for _, dir := range slices.Sorted(maps.Keys(packages)) {
@@ -157,8 +159,8 @@ func check(packages map[string]listed) (texts map[string]string, problems []stri
 	return texts, problems
 }
 
-// write puts the licences of the packages and their modules' notices (Apache-2.0, section 4d), and Go's own licence, into
-// one file.
+// write writes into one file the licences of the packages, the notices of their modules (Apache-2.0, section 4d), and
+// the licence of Go.
 func write(ctx context.Context, path string, packages map[string]listed) error {
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// checkUnmatched asks the chain about a settled payment without a transfer up to the last block.
+// checkUnmatched asks the chain about a settled payment that has no transfer up to the last block.
 func (c *comparison) checkUnmatched(ctx context.Context, record store.PaymentRecord) {
 	c.Missing += record.Amount
 	state, err := c.chain.Authorization(ctx, record.Asset, record.Payer, record.Nonce, record.CreatedAt)

@@ -15,29 +15,30 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// sinceMargin is how much earlier than its payment a transfer can seem to be: clocks differ.
+// sinceMargin is how much earlier than its payment a transfer can seem to be, because clocks differ.
 const sinceMargin = 10 * time.Minute
 
-// comparison is a report that is being made, and what is not explained yet.
+// comparison is a report in progress, with the payments and transfers that are not matched yet.
 type comparison struct {
 	*Report
 	database  *store.Store
 	chain     *x402.Chain
-	transfers map[parcel][]x402.Transfer        // to the payee, and not explained yet
-	matched   map[uuid.UUID]bool                // settled, and its transfer is found
-	unmatched map[uuid.UUID]store.PaymentRecord // settled, and its transfer is not found yet
-	open      map[uuid.UUID]store.PaymentRecord // settling or unknown
+	transfers map[parcel][]x402.Transfer        // transfers to the payee without a matching payment so far
+	matched   map[uuid.UUID]bool                // settled payments whose transfer is found
+	unmatched map[uuid.UUID]store.PaymentRecord // settled payments whose transfer is not found yet
+	open      map[uuid.UUID]store.PaymentRecord // settling or unknown payments
 }
 
 // parcel identifies the transfer of a payment with a transaction. A facilitator may put several payments into one
-// transaction, even equal ones by one payer.
+// transaction, even several payments of the same amount by one payer.
 type parcel struct {
 	transaction, payer string
 	amount             uint64
 }
 
-// Compare reads the chain up to its newest block, then the payments of these terms that were created before, and checks
-// one by one what does not match at once. A since that is not zero leaves out earlier payments.
+// Compare reads the chain up to its newest block and then the payments with these terms that were created before the
+// comparison started. It checks each payment and transfer that has no match by transaction on its own. A non-zero since
+// excludes earlier payments.
 func Compare(ctx context.Context, database *store.Store, chain *x402.Chain, terms store.PaymentTerms, since time.Time) (*Report, error) {
 	c := &comparison{
 		Report:   &Report{Network: terms.Network, Asset: terms.Asset, Payee: terms.PayTo, Findings: []Finding{}},
@@ -93,13 +94,13 @@ func oldestFirst(records map[uuid.UUID]store.PaymentRecord) []store.PaymentRecor
 	})
 }
 
-// readChain reads the balance, and the transfers to and from the payee after since.
+// readChain reads the payee's balance, and the transfers to and from the payee after since.
 func (c *comparison) readChain(ctx context.Context, since time.Time) error {
 	var err error
 	if c.Block, c.At, err = c.chain.Newest(ctx); err != nil {
 		return err
 	}
-	// First, because most endpoints know old balances only for minutes.
+	// Read the balance first, because most endpoints keep old balances for a few minutes only.
 	balance, err := c.chain.BalanceAt(ctx, c.Asset, c.Payee, c.Block)
 	if err != nil {
 		return err
@@ -134,10 +135,10 @@ func (c *comparison) readChain(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// atomic is an amount as the ledger has it: there is less money than would overflow it.
+// atomic converts an amount to the ledger's type. It does not overflow, because the token's supply is below 2^63 units.
 func atomic(amount uint64) int64 { return int64(amount) }
 
-// match finds a payment's transfer by its transaction.
+// match finds the transfer of a payment by its transaction.
 func (c *comparison) match(record store.PaymentRecord) {
 	switch record.State {
 	case store.PaymentDelivered, store.PaymentUndeliverable:
@@ -158,7 +159,7 @@ func (c *comparison) match(record store.PaymentRecord) {
 // explainTransfers checks each transaction with transfers that match no payment.
 func (c *comparison) explainTransfers(ctx context.Context) error {
 	left := map[string][]x402.Transfer{}
-	var order []x402.Transfer // one of each transaction
+	var order []x402.Transfer // one transfer of each transaction
 	for key, transfers := range c.transfers {
 		if len(transfers) > 0 && left[key.transaction] == nil {
 			order = append(order, transfers[0])
@@ -176,8 +177,8 @@ func (c *comparison) explainTransfers(ctx context.Context) error {
 	return nil
 }
 
-// explain finds the payments of the remaining transfers of one transaction by the nonces of its authorizations. match does
-// not distinguish equal transfers by one payer, so any of its payments may be the one that is not matched yet.
+// explain assigns the remaining transfers of one transaction to payments by the nonces of its authorizations. match
+// does not distinguish equal transfers by one payer, so any of these payments may still be unmatched.
 func (c *comparison) explain(ctx context.Context, transaction string, left []x402.Transfer) error {
 	used, err := c.chain.AuthorizationsIn(ctx, c.Asset, transaction)
 	if err != nil {
@@ -216,7 +217,7 @@ func (c *comparison) paymentOf(ctx context.Context, used x402.UsedAuthorization)
 	return nil, nil
 }
 
-// settle records a transfer whose payment was found by its authorization.
+// settle updates the report with a transfer whose payment was found by its authorization.
 func (c *comparison) settle(record *store.PaymentRecord, transfer x402.Transfer) {
 	amount := atomic(transfer.Amount)
 	if record.Amount != amount {
@@ -224,7 +225,7 @@ func (c *comparison) settle(record *store.PaymentRecord, transfer x402.Transfer)
 	}
 	if unmatched, ok := c.unmatched[record.ID]; ok {
 		delete(c.unmatched, record.ID)
-		if unmatched.Transaction != "" { // without one an earlier attempt had settled it, and the response was lost
+		if unmatched.Transaction != "" { // no transaction: an earlier attempt settled it and the response was lost
 			c.addPayment(Contradiction, unmatched, transfer.Transaction, "came in this transaction, but the ledger names "+unmatched.Transaction)
 		}
 		return

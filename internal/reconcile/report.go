@@ -1,5 +1,5 @@
-// Package reconcile compares the ledger of payments with the chain in both directions: each settled payment has its
-// transfer, and each transfer to the payee has its payment.
+// Package reconcile compares the ledger of payments with the chain in both directions: each settled payment must have a
+// transfer, and each transfer to the payee must have a payment.
 package reconcile
 
 import (
@@ -11,12 +11,12 @@ import (
 
 // The weights of a finding.
 const (
-	Contradiction = "contradiction" // ledger and chain cannot both be right
-	Unchecked     = "unchecked"     // the endpoint does not know
-	Notice        = "notice"        // nothing is wrong
+	Contradiction = "contradiction" // the ledger and the chain contradict each other
+	Unchecked     = "unchecked"     // the endpoint did not return the state
+	Notice        = "notice"        // information, not an error
 )
 
-// Finding is something that an operator should see. Payment is empty for a transfer without a payment.
+// Finding is a result that an operator should see. Payment is empty for a transfer without a payment.
 type Finding struct {
 	Weight      string `json:"weight"`
 	Payment     string `json:"payment,omitempty"`
@@ -28,18 +28,19 @@ type Finding struct {
 	Text        string `json:"text"`
 }
 
-// Report is the result of a comparison. Amounts are in atomic units. Balance - Ledger = Before + Other + Open + Unpaid +
-// Beyond - Left - Missing. If the endpoint does not know the balance before, Before is calculated from this equation.
+// Report is the result of a comparison. Amounts are in atomic units. Balance - Ledger = Before + Other + Open + Unpaid
+// + Beyond - Left - Missing. If the endpoint does not return the balance before the first block, Before is calculated
+// from this equation.
 type Report struct {
 	Network   string    `json:"network"`
 	Asset     string    `json:"asset"`
 	Payee     string    `json:"payee"`
-	FromBlock uint64    `json:"from_block"` // the first one that was read
-	Block     uint64    `json:"block"`      // the last one
+	FromBlock uint64    `json:"from_block"` // first block that was read
+	Block     uint64    `json:"block"`      // last block that was read
 	At        time.Time `json:"at"`
 
 	Balance    int64 `json:"balance"`
-	Ledger     int64 `json:"ledger"` // delivered and undeliverable
+	Ledger     int64 `json:"ledger"` // delivered and undeliverable payments
 	Payments   int64 `json:"payments"`
 	Difference int64 `json:"difference"`
 
@@ -72,7 +73,7 @@ func (r *Report) addPayment(weight string, record store.PaymentRecord, transacti
 	r.add(weight, Finding{Payment: record.ID.String(), State: record.State, Payer: record.Payer, Amount: record.Amount, Transaction: transaction, Text: text})
 }
 
-// formatUSD writes an amount in dollars. It can be negative.
+// formatUSD formats an amount in dollars. The amount can be negative.
 func formatUSD(amount int64) string {
 	if amount < 0 {
 		return "-" + x402.FormatUSD(uint64(-amount))

@@ -1,6 +1,6 @@
-// Package evm has the few types and functions of Ethereum that x402 needs: addresses (EIP-55), Keccak-256, keys on
-// secp256k1, and the encodings of Ethereum's JSON-RPC (EIP-1474). Names are those of go-ethereum where both have one.
-// It links no code under the LGPL or the GPL.
+// Package evm implements the parts of Ethereum that x402 needs: addresses (EIP-55), Keccak-256, keys on secp256k1, and
+// the encodings of Ethereum's JSON-RPC (EIP-1474). Names are the same as in go-ethereum if both packages have the item.
+// The package links no code under the LGPL or the GPL.
 package evm
 
 import (
@@ -21,26 +21,26 @@ const (
 	HashLength    = 32
 )
 
-// Address is an account or a contract.
+// Address is the address of an account or a contract.
 type Address [AddressLength]byte
 
-// Hash is a 32-byte word: a Keccak-256 hash, an event's topic, or an argument or result of a contract.
+// Hash is a 32-byte word: a Keccak-256 hash, an event topic, or an argument or result of a contract.
 type Hash [HashLength]byte
 
-// HexToAddress reads 0x and 40 hex digits in any case, whose checksum it ignores. Anything else is the zero address, so
-// check first what others sent.
+// HexToAddress decodes 0x and 40 hex digits in any case. It ignores the checksum. It returns the zero address for any
+// other format, so check untrusted strings first.
 func HexToAddress(s string) (a Address) {
 	_ = decodeFixed(a[:], s)
 	return a
 }
 
-// HexToHash reads 0x and 64 hex digits in any case. Anything else is the zero hash.
+// HexToHash decodes 0x and 64 hex digits in any case. It returns the zero hash for any other format.
 func HexToHash(s string) (h Hash) {
 	_ = decodeFixed(h[:], s)
 	return h
 }
 
-// decodeFixed fills all of into, or none of it.
+// decodeFixed fills into completely. If it returns an error, into is unchanged.
 func decodeFixed(into []byte, s string) error {
 	decoded, err := decode(s)
 	if err == nil && len(decoded) != len(into) {
@@ -64,8 +64,8 @@ func decode(s string) ([]byte, error) {
 	return decoded, nil
 }
 
-// Hex is 0x and 40 hex digits with the checksum of EIP-55: a letter is a capital where the same digit of the hash of the
-// lower-case digits is 8 or more.
+// Hex returns 0x and 40 hex digits with the checksum of EIP-55: a letter is upper case if the corresponding hex digit
+// of the hash of the lower-case digits is 8 or more.
 func (a Address) Hex() string {
 	text := []byte(encode(a[:]))
 	hash := Keccak256Hash(text[2:])
@@ -81,36 +81,36 @@ func (a Address) Hex() string {
 	return string(text)
 }
 
-// String is the same as [Address.Hex].
+// String returns the same as [Address.Hex].
 func (a Address) String() string { return a.Hex() }
 
-// Word is the address as contracts take it and topics hold it: 12 zero bytes, then the address.
+// Word returns the address as a word, as in contract arguments and topics: 12 zero bytes, then the address.
 func (a Address) Word() (word Hash) {
 	copy(word[HashLength-AddressLength:], a[:])
 	return word
 }
 
-// Hex is 0x and 64 lower-case hex digits.
+// Hex returns 0x and 64 lower-case hex digits.
 func (h Hash) Hex() string { return encode(h[:]) }
 
-// String is the same as [Hash.Hex].
+// String returns the same as [Hash.Hex].
 func (h Hash) String() string { return h.Hex() }
 
-// Address is the last 20 bytes: the address in a word.
+// Address returns the last 20 bytes, which are the address in a word.
 func (h Hash) Address() Address { return Address(h[HashLength-AddressLength:]) }
 
 func encode(b []byte) string { return "0x" + hex.EncodeToString(b) }
 
-// MarshalText is 0x and lower-case hex digits.
+// MarshalText returns 0x and lower-case hex digits.
 func (a Address) MarshalText() ([]byte, error) { return []byte(encode(a[:])), nil }
 
-// MarshalText is 0x and lower-case hex digits.
+// MarshalText returns 0x and lower-case hex digits.
 func (h Hash) MarshalText() ([]byte, error) { return []byte(encode(h[:])), nil }
 
-// UnmarshalJSON takes a string of 0x and 40 hex digits in any case, and nothing else: null is an error, too.
+// UnmarshalJSON accepts a string of 0x and 40 hex digits in any case. Any other value, including null, is an error.
 func (a *Address) UnmarshalJSON(data []byte) error { return unmarshalFixed(a[:], data) }
 
-// UnmarshalJSON takes a string of 0x and 64 hex digits in any case, and nothing else: null is an error, too.
+// UnmarshalJSON accepts a string of 0x and 64 hex digits in any case. Any other value, including null, is an error.
 func (h *Hash) UnmarshalJSON(data []byte) error { return unmarshalFixed(h[:], data) }
 
 func unmarshalFixed(into, data []byte) error {
@@ -121,7 +121,8 @@ func unmarshalFixed(into, data []byte) error {
 	return decodeFixed(into, text)
 }
 
-// unquote returns what stands in a JSON string. Hex has no characters to escape, so an escape is an error further on.
+// unquote returns the content of a JSON string. It does not decode escapes: hex data contains none, and the hex decoder
+// rejects them.
 func unquote(data []byte) (string, error) {
 	if len(data) < 2 || data[0] != '"' || data[len(data)-1] != '"' {
 		return "", errors.New("hex data is not a JSON string")
@@ -129,13 +130,13 @@ func unquote(data []byte) (string, error) {
 	return string(data[1 : len(data)-1]), nil
 }
 
-// Bytes is data of any length; in JSON 0x and two hex digits for each byte.
+// Bytes is data of any length. In JSON it is 0x and two hex digits per byte.
 type Bytes []byte
 
-// MarshalText is 0x and lower-case hex digits.
+// MarshalText returns 0x and lower-case hex digits.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(encode(b)), nil }
 
-// UnmarshalJSON takes a string of 0x and an even number of hex digits.
+// UnmarshalJSON accepts a string of 0x and an even number of hex digits.
 func (b *Bytes) UnmarshalJSON(data []byte) error {
 	text, err := unquote(data)
 	if err != nil {
@@ -145,15 +146,15 @@ func (b *Bytes) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Uint64 is a number; in JSON a "quantity": 0x and hex digits without leading zeros.
+// Uint64 is a number. In JSON it is a quantity (EIP-1474): 0x and hex digits without leading zeros.
 type Uint64 uint64
 
-// MarshalText is 0x and lower-case hex digits.
+// MarshalText returns 0x and lower-case hex digits.
 func (n Uint64) MarshalText() ([]byte, error) {
 	return strconv.AppendUint([]byte("0x"), uint64(n), 16), nil
 }
 
-// UnmarshalJSON takes a string of 0x and hex digits of at most 64 bits without leading zeros, and "0x0".
+// UnmarshalJSON accepts a string of 0x and hex digits without leading zeros, of at most 64 bits. Zero is "0x0".
 func (n *Uint64) UnmarshalJSON(data []byte) error {
 	text, err := unquote(data)
 	if err != nil {
@@ -173,10 +174,10 @@ func parseQuantity(text string) (uint64, error) {
 	return number, nil
 }
 
-// BlockNumber is a block's number, or one of the names below, which are negative.
+// BlockNumber is the number of a block, or one of the named blocks below, which are negative.
 type BlockNumber int64
 
-// Names of blocks (EIP-1474, EIP-1898 and what Ethereum's proof of stake added).
+// Named blocks (EIP-1474, EIP-1898, and the additions of Ethereum's proof of stake).
 const (
 	LatestBlock    BlockNumber = -1
 	PendingBlock   BlockNumber = -2
@@ -189,7 +190,7 @@ var blockNames = map[BlockNumber]string{
 	LatestBlock: "latest", PendingBlock: "pending", SafeBlock: "safe", FinalizedBlock: "finalized", EarliestBlock: "earliest",
 }
 
-// String is the name, or the number as a quantity.
+// String returns the name, or the number as a quantity.
 func (n BlockNumber) String() string {
 	if name, ok := blockNames[n]; ok {
 		return name
@@ -197,10 +198,10 @@ func (n BlockNumber) String() string {
 	return "0x" + strconv.FormatUint(uint64(n), 16)
 }
 
-// MarshalText is the same as [BlockNumber.String].
+// MarshalText returns the same as [BlockNumber.String].
 func (n BlockNumber) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 
-// UnmarshalJSON takes a string with a name or a quantity below 2^63.
+// UnmarshalJSON accepts a string with a name or with a quantity below 2^63.
 func (n *BlockNumber) UnmarshalJSON(data []byte) error {
 	text, err := unquote(data)
 	if err != nil {
@@ -220,7 +221,7 @@ func (n *BlockNumber) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// keccakState is what x/crypto's hash can do besides: Read ends it without the copy that Sum makes.
+// keccakState is a hash of x/crypto with its method Read. Read finishes the hash without the copy that Sum makes.
 type keccakState interface {
 	hash.Hash
 	Read([]byte) (int, error)
@@ -228,19 +229,19 @@ type keccakState interface {
 
 var keccakStates = sync.Pool{New: func() any { return sha3.NewLegacyKeccak256().(keccakState) }}
 
-// Keccak256Hash is the Keccak-256 hash of the concatenated data: not SHA3-256, whose padding differs.
+// Keccak256Hash returns the Keccak-256 hash of the concatenated data. Keccak-256 is not SHA3-256: the padding differs.
 func Keccak256Hash(data ...[]byte) (h Hash) {
 	state := keccakStates.Get().(keccakState)
 	state.Reset()
 	for _, part := range data {
-		_, _ = state.Write(part) // a hash never fails
+		_, _ = state.Write(part) // Write of a hash never returns an error
 	}
 	_, _ = state.Read(h[:])
 	keccakStates.Put(state)
 	return h
 }
 
-// Keccak256 is [Keccak256Hash] as a slice.
+// Keccak256 returns the same as [Keccak256Hash], as a slice.
 func Keccak256(data ...[]byte) []byte {
 	h := Keccak256Hash(data...)
 	return h[:]

@@ -15,13 +15,13 @@ import (
 // SignatureLength is the length of a signature in bytes: r, s, v.
 const SignatureLength = recoverable.Length
 
-// Order returns the order of secp256k1: private keys, r and s are below it.
+// Order returns the order of secp256k1. Private keys, r and s are less than it.
 func Order() *big.Int { return new(big.Int).Set(secp256k1.Params().N) }
 
-// errKey never quotes the key.
+// errKey never contains the key.
 var errKey = errors.New("the private key is not 32 bytes between 1 and the order of secp256k1")
 
-// GenerateKey makes a random private key.
+// GenerateKey creates a random private key.
 func GenerateKey() (*ecdsa.PrivateKey, error) {
 	key, err := secp256k1.GeneratePrivateKey()
 	if err != nil {
@@ -30,7 +30,7 @@ func GenerateKey() (*ecdsa.PrivateKey, error) {
 	return key.ToECDSA(), nil
 }
 
-// ToECDSA makes a private key of its 32 bytes, big-endian.
+// ToECDSA creates a private key from its 32 bytes, big-endian.
 func ToECDSA(private []byte) (*ecdsa.PrivateKey, error) {
 	var scalar secp256k1.ModNScalar
 	if len(private) != 32 || scalar.SetByteSlice(private) || scalar.IsZero() {
@@ -39,7 +39,7 @@ func ToECDSA(private []byte) (*ecdsa.PrivateKey, error) {
 	return secp256k1.NewPrivateKey(&scalar).ToECDSA(), nil
 }
 
-// HexToECDSA makes a private key of its 64 hex digits, without 0x.
+// HexToECDSA creates a private key from its 64 hex digits, without 0x.
 func HexToECDSA(digits string) (*ecdsa.PrivateKey, error) {
 	private, err := hex.DecodeString(digits)
 	if err != nil {
@@ -50,11 +50,11 @@ func HexToECDSA(digits string) (*ecdsa.PrivateKey, error) {
 
 // FromECDSA returns the 32 bytes of a private key, big-endian.
 func FromECDSA(key *ecdsa.PrivateKey) []byte {
-	// The standard library's encoding refuses curves that are not its own.
+	// The encoding of the standard library returns an error for curves that it does not implement.
 	return key.D.FillBytes(make([]byte, 32)) //nolint:staticcheck // there is no other way, see above
 }
 
-// PubkeyToAddress returns the address of a public key: the end of the hash of its coordinates.
+// PubkeyToAddress returns the address of a public key: the last 20 bytes of the hash of its coordinates.
 func PubkeyToAddress(key ecdsa.PublicKey) Address {
 	var public [64]byte
 	key.X.FillBytes(public[:32]) //nolint:staticcheck // as in FromECDSA
@@ -64,8 +64,8 @@ func PubkeyToAddress(key ecdsa.PublicKey) Address {
 
 func addressOf(public *[64]byte) Address { return Keccak256Hash(public[:]).Address() }
 
-// Sign signs a digest: r, s, v with v 0 or 1 and a low s (EIP-2). The signature is deterministic (RFC 6979). The key may
-// come from go-ethereum, too.
+// Sign signs a digest. The signature is r, s, v with v 0 or 1 and a low s (EIP-2), and is deterministic (RFC 6979). The
+// key may also come from go-ethereum.
 func Sign(digest [32]byte, key *ecdsa.PrivateKey) ([SignatureLength]byte, error) {
 	var private [32]byte
 	if key == nil || key.D == nil || key.D.Sign() < 0 || key.D.BitLen() > 256 { //nolint:staticcheck // as in FromECDSA
@@ -75,7 +75,7 @@ func Sign(digest [32]byte, key *ecdsa.PrivateKey) ([SignatureLength]byte, error)
 	return recoverable.Sign(&private, &digest)
 }
 
-// Ecrecover returns the address whose key made a signature r, s, v with v 0 or 1. It takes a high s as well as a low one.
+// Ecrecover returns the address whose key made a signature r, s, v with v 0 or 1. It accepts both a high and a low s.
 func Ecrecover(digest [32]byte, signature [SignatureLength]byte) (Address, error) {
 	if signature[SignatureLength-1] > 1 {
 		return Address{}, errors.New("the signature's last byte v is not 0 or 1")
