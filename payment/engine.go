@@ -66,7 +66,10 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 		receipt, err := e.step(ctx, call, row)
 		if row == nil && err != nil && !a.begun && a.repeatOnly() == nil && !errors.Is(err, store.ErrStalePayment) {
 			// The payment may be in the ledger after all: its own effect can be the reason why the operation rejected this call.
-			if known, lookErr := e.lookUp(ctx, a); lookErr == nil && known != nil {
+			switch known, lookErr := e.lookUp(ctx, a); {
+			case lookErr != nil && !store.Unavailable(err): // a rejection must not hide a payment that may have settled
+				return nil, outcomeUnknown(lookErr)
+			case lookErr == nil && known != nil:
 				continue
 			}
 		}
@@ -183,7 +186,7 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	defer cancel()
 	row := a.row()
 	if err := e.begin(ctx, call, row); err != nil {
-		return nil, err
+		return nil, e.notBegun(ctx, row, err)
 	}
 	a.begun = true
 	crash("begun")
@@ -225,6 +228,16 @@ func (e *Engine) begin(ctx context.Context, call *Call, row *store.Payment) erro
 		}
 		return call.Reserve(ctx, tx, call.Attempt.paid())
 	})
+}
+
+// notBegun handles an error of begin. Unless it is certain that the row was not committed, the recovery worker may
+// find it and settle it, so the outcome is unknown.
+func (e *Engine) notBegun(ctx context.Context, row *store.Payment, err error) error {
+	_, refused := errors.AsType[*store.Refusal](err)
+	if refused || errors.Is(err, store.ErrStalePayment) || store.NotCommitted(err) {
+		return err
+	}
+	return e.unclear(ctx, row, &unclearSettlement{store.Unclear{Reason: "not known whether the payment was recorded", Sent: false}, err})
 }
 
 // resume makes another attempt at a payment whose outcome is unknown. It uses the payload in the ledger: the caller may have

@@ -85,14 +85,15 @@ func (c *call) readMessages(ctx context.Context, view *store.ConversationView, n
 	if err != nil {
 		return nil, err
 	}
+	shown, err := c.toMessages(ctx, view.ID, found.Messages)
+	if err != nil {
+		return nil, err
+	}
+	// Last, because it may lock the membership: nothing may wait for a connection while it holds that lock.
 	if len(found.Messages) > 0 && found.Messages[0].Number > view.ReadNumber {
 		if err := c.tx.MarkRead(ctx, view.ID, c.caller.ID, found.Messages[0].Number); err != nil {
 			return nil, err
 		}
-	}
-	shown, err := c.toMessages(ctx, view.ID, found.Messages)
-	if err != nil {
-		return nil, err
 	}
 	return &gen.MessagePage{Messages: shown, Total: view.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, nil
 }

@@ -131,6 +131,11 @@ func rolledBack(err error) bool {
 	return ok && !strings.HasPrefix(said.Code, "57P") && !strings.HasPrefix(said.Code, "08")
 }
 
+// NotCommitted tells whether a statement certainly was not committed: it was rolled back, or never sent.
+func NotCommitted(err error) bool {
+	return rolledBack(err) || pgconn.SafeToRetry(err) || errors.As(err, new(*pgconn.ConnectError))
+}
+
 // query runs a statement on the pgx pool, never in a transaction. The result type needs a field for each column of the
 // result, with the same name.
 func query[T any](ctx context.Context, s *Store, text string, arguments ...any) ([]T, error) {

@@ -40,16 +40,16 @@ func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string,
 	case !errors.Is(err, ErrAgentNotFound):
 		return err
 	}
-	now := time.Now()
 	free := clause.OnConflict{
 		Columns:   []clause.Column{{Name: "username"}},
 		DoUpdates: clause.AssignmentColumns([]string{"tan_hash", "payer", "expires_at", "payment_id"}),
 		Where: clause.Where{Exprs: []clause.Expression{
-			gorm.Expr("registrations.claimed_by IS NULL AND (registrations.expires_at <= ? OR registrations.payer = excluded.payer)", now),
+			gorm.Expr("registrations.claimed_by IS NULL AND (registrations.expires_at <= now() OR registrations.payer = excluded.payer)"),
 		}},
 	}
-	reserved := s.gorm(ctx, &Registration{}).Clauses(free).Create(&Registration{
-		Username: username, TANHash: hashTAN(username, tan), Payer: payer, ExpiresAt: now.Add(TANLifetime), PaymentID: &payment,
+	reserved := s.gorm(ctx, &Registration{}).Clauses(free).Create(map[string]any{
+		"username": username, "tan_hash": hashTAN(username, tan), "payer": payer, "payment_id": payment,
+		"expires_at": gorm.Expr("now() + CAST(? AS interval)", TANLifetime), // the database's clock decides, as for leases
 	})
 	if reserved.Error != nil {
 		return fmt.Errorf("reserve username: %w", reserved.Error)
@@ -65,7 +65,7 @@ func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string,
 // checked. A claim with a TAN that is not valid would block the username for the owner of the valid one.
 func (s *Store) ClaimRegistration(ctx context.Context, username, tan string, payment uuid.UUID) error {
 	claimed, err := gorm.G[Registration](s.db).
-		Where("username = ? AND tan_hash = ? AND claimed_by IS NULL AND expires_at > ?", username, hashTAN(username, tan), time.Now()).
+		Where("username = ? AND tan_hash = ? AND claimed_by IS NULL AND expires_at > now()", username, hashTAN(username, tan)).
 		Update(ctx, "claimed_by", payment)
 	if err != nil {
 		return fmt.Errorf("claim registration: %w", err)
@@ -81,8 +81,8 @@ func (s *Store) ClaimRegistration(ctx context.Context, username, tan string, pay
 func (s *Store) CreateAccount(ctx context.Context, agent Agent, tan string, payment uuid.UUID) error {
 	var used []Registration
 	err := s.gorm(ctx, &Registration{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "payment_id"}}}).
-		Where("username = ? AND tan_hash = ? AND (claimed_by = ? OR (claimed_by IS NULL AND expires_at > ?))",
-			agent.Username, hashTAN(agent.Username, tan), payment, time.Now()).Delete(&used).Error
+		Where("username = ? AND tan_hash = ? AND (claimed_by = ? OR (claimed_by IS NULL AND expires_at > now()))",
+			agent.Username, hashTAN(agent.Username, tan), payment).Delete(&used).Error
 	if err != nil {
 		return fmt.Errorf("use TAN: %w", err)
 	}
