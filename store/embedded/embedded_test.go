@@ -260,7 +260,7 @@ func startOwner(t *testing.T, program, folder string, as *account) *owner {
 	t.Helper()
 	cmd := exec.Command(program)
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), ownerFolder+"="+folder, "HOME="+folder)
+	cmd.Env = append(os.Environ(), ownerFolder+"="+folder, "HOME="+folder, "TMPDIR="+folder) // what the user may write to
 	cmd.Stderr = os.Stderr
 	if as != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: as.uid, Gid: as.gid}}
