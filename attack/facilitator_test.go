@@ -574,7 +574,7 @@ func TestCancelledAuthorization(t *testing.T) {
 		}
 	}
 	for range rounds(t) {
-		o := alice.says(bob, "cancelled between rehearsal and settlement")
+		o := alice.says(bob, "cancelled between dry run and settlement")
 		r := w.proxy.whileSettling(t, false, func(ctx context.Context) (reply, error) { return s.send(ctx, o) }, func() { w.cancel(alice, o) })
 		if r.status != http.StatusPaymentRequired {
 			t.Errorf("cancelled before the settlement: %v, want 402", r)

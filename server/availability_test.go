@@ -27,13 +27,13 @@ func TestFacilitatorAway(t *testing.T) {
 	}
 	for i := range 7 {
 		began := time.Now()
-		a := send(fmt.Sprint("while it is away ", i))
+		a := send(fmt.Sprint("while it is unavailable ", i))
 		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || time.Since(began) > 10*time.Second {
 			t.Errorf("call %d: %v after %v, want 503 soon", i, a, time.Since(began))
 		}
 	}
 	if a := w.call(http.MethodPost, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.key); a.status != http.StatusPaymentRequired {
-		t.Errorf("a price while the facilitator is away: %v, want 402", a)
+		t.Errorf("a price while the facilitator is unavailable: %v, want 402", a)
 	}
 	// By now the breaker is open.
 	if a := w.pay(alice.wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.key); a.status != http.StatusServiceUnavailable || a.Code != "unavailable" {

@@ -37,7 +37,7 @@ func (c *walletChain) HasCode(ctx context.Context, address string) (bool, error)
 	case <-ctx.Done():
 	}
 	if c.away.Load() {
-		return false, errors.New("the endpoint is away")
+		return false, errors.New("the endpoint is unavailable")
 	}
 	return strings.EqualFold(address, c.contract), nil
 }
@@ -144,7 +144,7 @@ func TestWalletLookupsAreBounded(t *testing.T) {
 	}
 }
 
-// TestContractsPayWith65Bytes: a contract's own signature goes to the facilitator's /verify; where the chain is away the
+// TestContractsPayWith65Bytes: a contract's own signature goes to the facilitator's /verify; where the chain is unavailable the
 // payer is told to send the same payment again, never to sign a new one.
 func TestContractsPayWith65Bytes(t *testing.T) {
 	t.Parallel()
@@ -161,7 +161,7 @@ func TestContractsPayWith65Bytes(t *testing.T) {
 	payment := w.junk(requestAccount, chain.contract)
 	chain.away.Store(true)
 	if a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payment); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || verified.Load() != 0 {
-		t.Errorf("a contract pays while the chain is away: %v, want 503 with Retry-After", a)
+		t.Errorf("a contract pays while the chain is unavailable: %v, want 503 with Retry-After", a)
 	}
 	chain.away.Store(false)
 	if a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payment); a.status != http.StatusPaymentRequired || verified.Load() != 1 {

@@ -285,20 +285,20 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRehearsalLeavesNothing: what was rehearsed did not happen, and its error is the handler's.
-func TestRehearsalLeavesNothing(t *testing.T) {
+// TestDryRunLeavesNothing: a dry run changes nothing, and its error is the handler's.
+func TestDryRunLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	ctx := t.Context()
 	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
 	if err := s.DryRun(ctx, func(tx *store.Store) error {
-		_, err := tx.SendMessage(ctx, private(alice, bob, "only a rehearsal"))
+		_, err := tx.SendMessage(ctx, private(alice, bob, "only a dry run"))
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	if conversations, err := s.AgentConversations(ctx, alice); err != nil || len(conversations) != 0 {
-		t.Errorf("the rehearsal left %d chats (%v)", len(conversations), err)
+		t.Errorf("the dry run left %d chats (%v)", len(conversations), err)
 	}
 	sent, err := s.SendMessage(ctx, private(alice, bob, "hello"))
 	if err != nil {
@@ -309,7 +309,7 @@ func TestRehearsalLeavesNothing(t *testing.T) {
 		_, err := tx.Messages(ctx, &store.ConversationView{Conversation: store.Conversation{ID: sent.ConversationID, LastNumber: 1}}, 1, 1, &unknown)
 		return err
 	}); !errors.Is(err, store.ErrMessageNotFound) {
-		t.Errorf("the rehearsal of a page before an unknown message ends with %v, want ErrMessageNotFound", err)
+		t.Errorf("the dry run of a page before an unknown message ends with %v, want ErrMessageNotFound", err)
 	}
 	if err := s.DryRun(ctx, func(tx *store.Store) error {
 		_, err := tx.ReadUnread(ctx, bob, 1, 10)
@@ -318,11 +318,11 @@ func TestRehearsalLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if unread, err := s.Unread(ctx, bob, 1, 10); err != nil || unread.Total != 1 {
-		t.Errorf("after the rehearsal of a poll %+v (%v) is unread, want the message", unread, err)
+		t.Errorf("after the dry run of a poll %+v (%v) is unread, want the message", unread, err)
 	}
 	refused := s.DryRun(ctx, func(*store.Store) error { return store.ErrNotMember })
 	if !errors.Is(refused, store.ErrNotMember) {
-		t.Errorf("the rehearsal's refusal comes back as %v", refused)
+		t.Errorf("the dry run's refusal comes back as %v", refused)
 	}
 }
 
@@ -386,9 +386,9 @@ func TestUnavailable(t *testing.T) {
 	defer s.Close()
 	_, err = s.AgentByUsername(t.Context(), "alice")
 	if !store.Unavailable(err) {
-		t.Errorf("a database that is away: %v is not told from other errors", err)
+		t.Errorf("a database that is unavailable: %v is not told from other errors", err)
 	}
 	if store.Unavailable(errors.New("a bug")) || store.Unavailable(store.ErrNotMember) || store.Unavailable(nil) {
-		t.Error("other errors are taken for a database that is away")
+		t.Error("other errors are taken for a database that is unavailable")
 	}
 }
