@@ -107,10 +107,8 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 	case repeat:
 		return e.repeat(ctx, call, row)
 	case redeem:
-		if call.Admit != nil {
-			if err := call.Admit(); err != nil {
-				return nil, err
-			}
+		if err := call.admit(); err != nil {
+			return nil, err
 		}
 		return e.deliver(ctx, call, row, row.Transaction, nil)
 	case resume:
@@ -171,10 +169,8 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	if err := e.scheme.Fund(ctx, a); err != nil {
 		return nil, e.invalid(a, err)
 	}
-	if call.Admit != nil {
-		if err := call.Admit(); err != nil {
-			return nil, err
-		}
+	if err := call.admit(); err != nil {
+		return nil, err
 	}
 	response, err := e.dryRun(ctx, call)
 	if err != nil {

@@ -81,6 +81,14 @@ type Call struct {
 	Admit func() error
 }
 
+// admit runs Admit.
+func (c *Call) admit() error {
+	if c.Admit == nil {
+		return nil
+	}
+	return c.Admit()
+}
+
 // Receipt is the result of a paid call.
 type Receipt struct {
 	Response []byte
