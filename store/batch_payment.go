@@ -64,10 +64,12 @@ func (s *Store) beginBatch(batch []batchItem[*Payment]) {
 	})
 }
 
+// asDelivered are the changes of every delivered payment, beside its fingerprint, transaction and response.
+const asDelivered = `state = 'delivered', failure_reason = '', request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()`
+
 // deliverPayments closes delivered payments.
 const deliverPayments = `
-	UPDATE payments p SET state = 'delivered', fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, failure_reason = '',
-		request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
+	UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, ` + asDelivered + `
 	FROM unnest((SELECT CAST($1 AS uuid[])), (SELECT CAST($2 AS bytea[])), (SELECT CAST($3 AS text[])), (SELECT CAST($4 AS bytea[]))) AS d (id, fingerprint, transaction, response)
 	WHERE p.id = d.id AND p.state IN ('settling', 'undeliverable') RETURNING p.id`
 
@@ -91,8 +93,7 @@ func (s *Store) deliverBatch(batch []batchItem[Delivery]) {
 
 // deliverRead closes a payment and, if it was open or undeliverable, marks the messages of its response as read.
 var deliverRead = `WITH closed AS (
-		UPDATE payments SET state = 'delivered', fingerprint = @fingerprint, transaction = @transaction, response = @response, failure_reason = '',
-			request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
+		UPDATE payments SET fingerprint = @fingerprint, transaction = @transaction, response = @response, ` + asDelivered + `
 		WHERE id = @payment AND state IN ('settling', 'undeliverable') RETURNING id
 	), marked AS (` + markRead + ` AND EXISTS (SELECT FROM closed)) SELECT id FROM closed`
 
@@ -121,11 +122,14 @@ func (s *Store) deliverRead(ctx context.Context, delivery Delivery, mark *readMa
 	return nil
 }
 
+// asRetried are the changes of an open payment that this server takes for another attempt.
+const asRetried = `state = 'settling', attempts = attempts + 1, owner = @owner, lease_until = now() + @lease::interval, updated_at = now()`
+
 // ResumeSettlement takes an open payment that no server works on, and leases it to the caller. Its outcome is unknown,
 // or the lease of the server that settled it is over. It returns ErrStalePayment if there is no such payment.
 func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.Duration) (*Payment, error) {
 	payment, err := query[Payment](ctx, s, `
-		UPDATE payments SET state = 'settling', attempts = attempts + 1, owner = @owner, lease_until = now() + @lease::interval, updated_at = now()
+		UPDATE payments SET `+asRetried+`
 		WHERE id = @id AND (state = 'unknown' OR (state = 'settling' AND lease_until < now())) RETURNING `+paymentColumns,
 		pgx.NamedArgs{"id": id, "owner": s.owner, "lease": lease})
 	if err != nil {
@@ -148,7 +152,7 @@ func (s *Store) ClaimOpenPayments(ctx context.Context, network, asset string, li
 			WHERE locktype = 'advisory' AND classid::bigint = @class AND objsubid = 2 AND granted
 				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		)
-		UPDATE payments SET state = 'settling', attempts = attempts + 1, owner = @owner, lease_until = now() + @lease::interval, updated_at = now()
+		UPDATE payments SET `+asRetried+`
 		WHERE id = ANY (ARRAY(
 			SELECT id FROM payments
 			WHERE state IN ('settling', 'unknown') AND network = @network AND asset = @asset

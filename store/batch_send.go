@@ -145,8 +145,7 @@ const sendMessages = `
 		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
 		SELECT conversation_id, number, message, sender, content, last_message_at FROM numbered
 	), closed AS (
-		UPDATE payments p SET state = 'delivered', fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, failure_reason = '',
-			request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
+		UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, ` + asDelivered + `
 		FROM unnest((SELECT CAST($7 AS uuid[])), (SELECT CAST($8 AS bytea[])), (SELECT CAST($9 AS text[])), (SELECT CAST($10 AS bytea[]))) AS d (id, fingerprint, transaction, response)
 		JOIN numbered n ON n.payment = d.id WHERE p.id = d.id
 	)

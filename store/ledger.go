@@ -171,7 +171,7 @@ func (s *Store) PaymentTerms(ctx context.Context) ([]PaymentTerms, error) {
 // is not settled again. It returns ErrStalePayment if the outcome is not unknown or a server works on the payment.
 func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction string) error {
 	changes := map[string]any{"transaction": transaction, "lease_until": gorm.Expr("now()")}
-	return s.movePayment(ctx, id, changes, "state = 'unknown' AND owner IS NULL")
+	return s.changePayment(ctx, id, changes, "state = 'unknown' AND owner IS NULL")
 }
 
 // ResolveFailed closes a payment with unknown outcome. The operator has checked on the chain that it was not settled

@@ -180,7 +180,7 @@ func (s *Store) PaymentUnclear(ctx context.Context, payment *Payment, what Uncle
 	if what.Transaction != "" {
 		changes["transaction"] = what.Transaction
 	}
-	return s.movePayment(ctx, payment.ID, changes, inHand, payment.Attempts)
+	return s.changePayment(ctx, payment.ID, changes, inHand, payment.Attempts)
 }
 
 // inHand is true while the caller works on the payment and no other server has taken it.
@@ -209,7 +209,7 @@ func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transact
 // does not match the condition keeps its claim, because it may still be delivered.
 func (s *Store) closePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
 	return s.Transaction(ctx, func(tx *Store) error {
-		if err := tx.movePayment(ctx, id, changes, condition, values...); err != nil {
+		if err := tx.changePayment(ctx, id, changes, condition, values...); err != nil {
 			return err
 		}
 		return tx.releaseUsername(ctx, id)
@@ -245,7 +245,7 @@ func (s *Store) PaymentDelivered(ctx context.Context, delivery Delivery) error {
 	changes := closing(PaymentDelivered, map[string]any{
 		"fingerprint": delivery.Fingerprint, "transaction": delivery.Transaction, "response": delivery.Response, "failure_reason": "",
 	})
-	return s.movePayment(ctx, delivery.Payment, changes, "state IN ('settling', 'undeliverable')")
+	return s.changePayment(ctx, delivery.Payment, changes, "state IN ('settling', 'undeliverable')")
 }
 
 // AbandonSettlement deletes a payment that was begun and certainly not sent to the facilitator. It returns
@@ -263,14 +263,14 @@ func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 	})
 }
 
-// movePayment changes a payment if the condition holds. Otherwise it returns ErrStalePayment: the caller has a stale
+// changePayment changes a payment if the condition holds. Otherwise it returns ErrStalePayment: the caller has a stale
 // payment state.
-func (s *Store) movePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
+func (s *Store) changePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
 	changes["updated_at"] = gorm.Expr("now()")
 	moved := s.gorm(ctx, &Payment{}).Where("id = ?", id).Where(condition, values...).Updates(changes)
 	switch {
 	case moved.Error != nil:
-		return fmt.Errorf("move payment: %w", moved.Error)
+		return fmt.Errorf("change payment: %w", moved.Error)
 	case moved.RowsAffected == 0:
 		return ErrStalePayment
 	}
