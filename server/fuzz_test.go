@@ -47,10 +47,11 @@ type fuzzStage struct {
 	agents []*agent
 	ids    map[string][]string // by the title of their schema
 	last   string              // a payment to send again
+	paid   map[string]bool     // wallets and the operations with a secret that they paid for
 }
 
 func newFuzzStage(w *world) *fuzzStage {
-	s := &fuzzStage{place: w.place, ids: map[string][]string{}}
+	s := &fuzzStage{place: w.place, ids: map[string][]string{}, paid: map[string]bool{}}
 	for _, name := range []string{"ann", "ben", "cleo"} {
 		a := w.agent(name)
 		s.agents = append(s.agents, a)
@@ -84,7 +85,9 @@ func (s *fuzzStage) play(t *testing.T, r *rand.Rand, names []string, noise []byt
 	if r.IntN(8) > 0 {
 		headers = append(headers, "X-API-KEY", who.key)
 	}
-	repeated := false
+	// A lost response with a secret is repeated, uncharged, to a new payment of the same wallet for the same request.
+	// FuzzRegistration has the exact rule.
+	repeated := s.paid[address(who.wallet)+name]
 	if price > 0 {
 		switch r.IntN(10) {
 		case 0: // not paid
@@ -95,6 +98,7 @@ func (s *fuzzStage) play(t *testing.T, r *rand.Rand, names []string, noise []byt
 		default:
 			s.last = w.signFor(who.wallet, route.Method, route.Path)
 			headers = append(headers, x402.HeaderPaymentSignature, s.last)
+			s.paid[address(who.wallet)+name] = route.Operation.Extensions["x-secret-response"] == true
 		}
 	}
 	path, body := route.Path, ""
@@ -138,8 +142,8 @@ func (s *fuzzStage) play(t *testing.T, r *rand.Rand, names []string, noise []byt
 			id, _ := replied[field].(string)
 			s.learn(field, id)
 		}
-		if key, _ := replied["api_key"].(string); key != "" && name == "POST /agent/rotate_key" && !repeated {
-			who.key = key
+		if key, _ := replied["api_key"].(string); key != "" && name == "POST /agent/rotate_key" {
+			who.key = key // also for a repeated payment: it may have been rejected before
 		}
 	}
 }
