@@ -68,5 +68,5 @@ func Inconclusive(reason string) bool {
 		"invalid_exact_evm_transaction_failed":
 		return true
 	}
-	return false
+	return batchInconclusive(reason)
 }

@@ -31,6 +31,11 @@ var errRecover = errors.New("no key can have made the signature")
 // TransferDigest returns the EIP-712 digest that a payer signs for an EIP-3009 TransferWithAuthorization. It returns an
 // error for a malformed address, number or nonce.
 func (d Domain) TransferDigest(a Authorization) ([32]byte, error) {
+	return d.authorizationDigest(transferTypeHash, a)
+}
+
+// authorizationDigest returns the digest of a message of EIP-3009 that has the members of an Authorization.
+func (d Domain) authorizationDigest(typeHash evm.Hash, a Authorization) ([32]byte, error) {
 	value, okValue := uint256(a.Value)
 	validAfter, okAfter := uint256(a.ValidAfter)
 	validBefore, okBefore := uint256(a.ValidBefore)
@@ -40,7 +45,7 @@ func (d Domain) TransferDigest(a Authorization) ([32]byte, error) {
 	// The encoding is written by hand, because generic encoders of typed data take six times as long and make 96
 	// allocations.
 	var encoded [7 * 32]byte
-	copy(encoded[0:], transferTypeHash[:])
+	copy(encoded[0:], typeHash[:])
 	putHex(encoded[44:64], a.From)
 	putHex(encoded[76:96], a.To)
 	copy(encoded[96:], value[:])

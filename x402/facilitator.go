@@ -120,6 +120,11 @@ func (f *Facilitator) Verify(ctx context.Context, payload *PaymentPayload, requi
 	if err != nil {
 		return nil, fmt.Errorf("facilitator verify: %w", err)
 	}
+	return f.verifyRepeatedly(ctx, body)
+}
+
+// verifyRepeatedly sends the body to /verify, up to three times.
+func (f *Facilitator) verifyRepeatedly(ctx context.Context, body []byte) (*VerifyResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
@@ -175,7 +180,11 @@ func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requi
 	if err != nil {
 		return nil, &UnknownOutcome{NotSent: true, Err: fmt.Errorf("facilitator settle: %w", err)}
 	}
-	networks := []string{requirements.Network, payload.networkV1}
+	return f.settleRepeatedly(ctx, body, []string{requirements.Network, payload.networkV1})
+}
+
+// settleRepeatedly sends the body to /settle, and repeats it as Settle describes. networks are those of f.settle.
+func (f *Facilitator) settleRepeatedly(ctx context.Context, body []byte, networks []string) (*SettleResponse, error) {
 	first, err := f.settle(ctx, body, networks)
 	if broken, ok := errors.AsType[*transportError](err); ok && broken.notSent && sleep(ctx, retryPause) {
 		first, err = f.settle(ctx, body, networks)
@@ -235,11 +244,16 @@ func requestBody(payload *PaymentPayload, requirements PaymentRequirements) ([]b
 		}
 		raw = built
 	}
-	ours, err := json.Marshal(offer, json.Deterministic(true))
+	return envelope(version, raw, offer)
+}
+
+// envelope returns the body of a request from an encoded payment and payment requirements.
+func envelope(version int, payment []byte, requirements any) ([]byte, error) {
+	ours, err := json.Marshal(requirements, json.Deterministic(true))
 	if err != nil {
 		return nil, fmt.Errorf("encode payment requirements: %w", err)
 	}
-	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, version, raw, ours), nil
+	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, version, payment, ours), nil
 }
 
 // timedCall is call with the timeout verifyTimeout.

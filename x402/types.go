@@ -1,6 +1,8 @@
-// Package x402 implements version 2 of the x402 payment protocol for the scheme "exact" on EVM chains: the payer signs
-// an EIP-3009 TransferWithAuthorization of USDC, and a facilitator verifies and settles it. The package also accepts
-// payments of version 1. [ParsePaymentPayloadV1] converts them to version 2, and [Facilitator] converts them back.
+// Package x402 implements version 2 of the x402 payment protocol on EVM chains. In the scheme "exact" the payer signs an
+// EIP-3009 TransferWithAuthorization of USDC, and a facilitator verifies and settles it. The package also accepts
+// payments of version 1. [ParsePaymentPayloadV1] converts them to version 2, and [Facilitator] converts them back. In
+// the scheme "batch-settlement" the payer deposits into a payment channel once and signs a voucher for each request:
+// see [BatchPayment] and [BatchChecker].
 //
 // The package contains what clients and resource servers need, and nothing specific to Parley: the JSON objects and
 // their headers, the EIP-712 signatures, the matching of a payment with payment requirements, the checks of a resource
@@ -17,7 +19,7 @@ import "github.com/go-json-experiment/json/jsontext"
 const (
 	// Version is the protocol version of every type whose name does not end in V1.
 	Version = 2
-	// SchemeExact is the only supported scheme: the payer authorizes exactly the required amount.
+	// SchemeExact is the scheme in which the payer authorizes exactly the required amount.
 	SchemeExact = "exact"
 )
 
@@ -129,6 +131,8 @@ type VerifyResponse struct {
 	InvalidMessage string `json:"invalidMessage,omitzero"`
 	// Payer is the payer's address.
 	Payer string `json:"payer,omitzero"`
+	// Extra contains data that the scheme adds, a JSON object. [ReportedChannel] decodes that of batch-settlement.
+	Extra jsontext.Value `json:"extra,omitzero"`
 }
 
 // SettleResponse is the outcome of a settlement. Transaction and Network are always present on the wire.
@@ -148,6 +152,8 @@ type SettleResponse struct {
 	Payer string `json:"payer,omitzero"`
 	// Amount is in atomic units. It is "" if the facilitator does not report it.
 	Amount string `json:"amount,omitzero"`
+	// Extra contains data that the scheme adds, a JSON object. [DecodeBatchExtra] decodes that of batch-settlement.
+	Extra jsontext.Value `json:"extra,omitzero"`
 	// Extensions contains data that extensions add to a settlement, by the extension's key.
 	Extensions map[string]jsontext.Value `json:"extensions,omitzero"`
 }

@@ -23,6 +23,7 @@ func (a *rawResponse) verifyVerdict() (*VerifyResponse, bool) {
 		InvalidReason  jsontext.Value `json:"invalidReason"`
 		InvalidMessage jsontext.Value `json:"invalidMessage"`
 		Payer          jsontext.Value `json:"payer"`
+		Extra          jsontext.Value `json:"extra"`
 	}
 	if a.isRedirect() || json.Unmarshal(a.body, &wire) != nil || wire.IsValid == nil {
 		return nil, false
@@ -32,6 +33,7 @@ func (a *rawResponse) verifyVerdict() (*VerifyResponse, bool) {
 		InvalidReason:  reason(wire.InvalidReason),
 		InvalidMessage: text(wire.InvalidMessage),
 		Payer:          text(wire.Payer),
+		Extra:          object(wire.Extra),
 	}, true
 }
 
@@ -47,6 +49,7 @@ func (a *rawResponse) settleVerdict() (*SettleResponse, bool) {
 		ErrorMessage jsontext.Value `json:"errorMessage"`
 		Payer        jsontext.Value `json:"payer"`
 		Amount       jsontext.Value `json:"amount"`
+		Extra        jsontext.Value `json:"extra"`
 		Extensions   jsontext.Value `json:"extensions"`
 	}
 	if a.isRedirect() || json.Unmarshal(a.body, &wire) != nil ||
@@ -64,6 +67,7 @@ func (a *rawResponse) settleVerdict() (*SettleResponse, bool) {
 		Network:      *wire.Network,
 		Payer:        text(wire.Payer),
 		Amount:       text(wire.Amount),
+		Extra:        object(wire.Extra),
 	}
 	if wire.Extensions.Kind() == '{' {
 		// The value is valid JSON, and an object always fits.
@@ -99,4 +103,12 @@ func text(value jsontext.Value) string {
 		return ""
 	}
 	return s
+}
+
+// object returns a JSON object, or nil if the member is missing or has another type.
+func object(value jsontext.Value) jsontext.Value {
+	if value.Kind() != '{' {
+		return nil
+	}
+	return value
 }

@@ -1,0 +1,139 @@
+package x402
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// wireBatchPayment is BatchPayment with the unknown members of those objects that determine the payment.
+type wireBatchPayment struct {
+	X402Version int           `json:"x402Version"`
+	Resource    *ResourceInfo `json:"resource"`
+	Accepted    struct {
+		PaymentRequirements
+		Unknown unknownMembers `json:",embed"`
+	} `json:"accepted"`
+	Payload    wireBatchPayload          `json:"payload"`
+	Extensions map[string]jsontext.Value `json:"extensions"`
+	Unknown    unknownMembers            `json:",embed"`
+}
+
+type wireBatchPayload struct {
+	Type          string `json:"type"`
+	ChannelConfig struct {
+		ChannelConfig
+		Unknown unknownMembers `json:",embed"`
+	} `json:"channelConfig"`
+	Voucher struct {
+		Voucher
+		Unknown unknownMembers `json:",embed"`
+	} `json:"voucher"`
+	Deposit *wireDeposit   `json:"deposit"`
+	Amount  *string        `json:"amount"`
+	Unknown unknownMembers `json:",embed"`
+}
+
+type wireDeposit struct {
+	Amount        string `json:"amount"`
+	Authorization struct {
+		ERC3009 *struct {
+			ERC3009Deposit
+			Unknown unknownMembers `json:",embed"`
+		} `json:"erc3009Authorization"`
+		Unknown unknownMembers `json:",embed"`
+	} `json:"authorization"`
+	Unknown unknownMembers `json:",embed"`
+}
+
+// DecodePayment decodes the value of a PAYMENT-SIGNATURE header of either scheme. Exactly one of the results is not nil.
+// It is as strict as [ParsePaymentPayload] and [ParseBatchPayment]. The error is always a [*FormError].
+func DecodePayment(header string) (*PaymentPayload, *BatchPayment, error) {
+	raw, err := decodeBase64(HeaderPaymentSignature, header)
+	if err != nil {
+		return nil, nil, err
+	}
+	if bytes.Contains(raw, []byte(SchemeBatch)) { // spares payments of scheme exact the second decoding
+		var peek struct {
+			Accepted struct {
+				Scheme string `json:"scheme"`
+			} `json:"accepted"`
+		}
+		if json.Unmarshal(raw, &peek) == nil && peek.Accepted.Scheme == SchemeBatch {
+			payment, err := ParseBatchPayment(raw)
+			return nil, payment, err
+		}
+	}
+	payload, err := ParsePaymentPayload(raw)
+	return payload, nil, err
+}
+
+// EncodeBatchPayment returns the value of a PAYMENT-SIGNATURE header, encoded from the payment's fields. It returns an
+// error only if a string is not valid UTF-8 or an extension is not valid JSON.
+func EncodeBatchPayment(payment *BatchPayment) (string, error) {
+	return encodeHeader(HeaderPaymentSignature, payment)
+}
+
+// ParseBatchPayment decodes the JSON of a payment of version 2, scheme batch-settlement, and checks its form: required
+// members, types, and the format of addresses, decimals, ids and signatures. The voucher's signature must be one that
+// the contract accepts: 65 bytes, v 27 or 28, low s. ParseBatchPayment does not check that the payment is valid: see
+// [MatchBatch] and [BatchChecker].
+//
+// Like [ParsePaymentPayload] it rejects duplicate names, invalid UTF-8, trailing data, and names that differ from a name
+// of the protocol only in letter case. It rejects deposits by Permit2, and members that only a server sends. The result
+// keeps raw for [BatchPayment.Raw], so the caller must not change raw afterwards. The error is always a [*FormError].
+func ParseBatchPayment(raw []byte) (*BatchPayment, error) {
+	var wire wireBatchPayment
+	if err := json.Unmarshal(raw, &wire); err != nil {
+		return nil, batchJSONError(err)
+	}
+	if wire.X402Version != Version {
+		return nil, &FormError{ReasonInvalidVersion, fmt.Sprintf("the payment payload has x402Version %d, but the scheme %s exists in version 2 only",
+			wire.X402Version, SchemeBatch)}
+	}
+	if wire.Accepted.Scheme != SchemeBatch {
+		return nil, &FormError{ReasonBatchScheme, fmt.Sprintf("accepted.scheme is not %q", SchemeBatch)}
+	}
+	if err := refuseLookalikes(wire.members()); err != nil {
+		return nil, err
+	}
+	if method, ok := wire.Accepted.Extra["assetTransferMethod"]; ok && method != "eip3009" {
+		return nil, &FormError{ReasonUnsupportedPayload, "accepted.extra.assetTransferMethod names another transfer method; " +
+			"this server takes EIP-3009 only and does not offer any other"}
+	}
+	if err := checkRequirements("accepted", wire.Accepted.PaymentRequirements); err != nil {
+		return nil, err
+	}
+	payload, err := wire.Payload.batchPayload()
+	if err != nil {
+		return nil, err
+	}
+	return &BatchPayment{
+		X402Version: wire.X402Version, Resource: wire.Resource, Accepted: wire.Accepted.PaymentRequirements,
+		Payload: payload, Extensions: wire.Extensions, raw: raw,
+	}, nil
+}
+
+// members lists the objects for [refuseLookalikes].
+func (w *wireBatchPayment) members() []members {
+	all := []members{
+		{[]string{"x402Version", "resource", "accepted", "payload", "extensions"}, w.Unknown},
+		{[]string{"scheme", "network", "amount", "asset", "payTo", "maxTimeoutSeconds", "extra"}, w.Accepted.Unknown},
+		{[]string{"type", "channelConfig", "voucher", "deposit", "amount"}, w.Payload.Unknown},
+		{
+			[]string{"payer", "payerAuthorizer", "receiver", "receiverAuthorizer", "token", "withdrawDelay", "salt"},
+			w.Payload.ChannelConfig.Unknown,
+		},
+		{[]string{"channelId", "maxClaimableAmount", "signature"}, w.Payload.Voucher.Unknown},
+	}
+	if deposit := w.Payload.Deposit; deposit != nil {
+		all = append(all, members{[]string{"amount", "authorization"}, deposit.Unknown},
+			members{[]string{"erc3009Authorization"}, deposit.Authorization.Unknown})
+		if signed := deposit.Authorization.ERC3009; signed != nil {
+			all = append(all, members{[]string{"validAfter", "validBefore", "salt", "signature"}, signed.Unknown})
+		}
+	}
+	return all
+}

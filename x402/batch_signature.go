@@ -1,0 +1,60 @@
+package x402
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// signatureProblem returns why the contract would reject a signature of a private key whatever it signs, as a phrase for
+// the payer, or "". The contract accepts exactly 65 bytes r, s, v with v 27 or 28 and a low s. A server that accepted
+// more could not claim.
+func signatureProblem(signature string) string {
+	if signature == "" {
+		return "is missing"
+	}
+	if !isHex(signature, 1, maxSignatureBytes) {
+		return "is not 0x and an even number of hex digits"
+	}
+	raw, _ := hex.DecodeString(signature[2:])
+	switch {
+	case len(raw) == signatureBytes-1:
+		return "has 64 bytes (EIP-2098), which the contract rejects: send 65 bytes r, s, v"
+	case len(raw) != signatureBytes:
+		return fmt.Sprintf("has %d bytes, want 65 bytes r, s, v by a private key", len(raw))
+	case raw[64] != 27 && raw[64] != 28:
+		return fmt.Sprintf("ends with the byte 0x%02x, want v 0x1b or 0x1c: add 27 to a v of 0 or 1", raw[64])
+	case bytes.Compare(raw[32:64], halfOrder[:]) > 0:
+		return "has a high s, which the contract rejects: use its low-s twin"
+	}
+	return ""
+}
+
+// recoverStrict returns the lower-case address whose key made a signature that the contract accepts.
+func recoverStrict(digest [32]byte, signature string) (string, error) {
+	if problem := signatureProblem(signature); problem != "" {
+		return "", fmt.Errorf("the signature %s", problem)
+	}
+	return RecoverHex(digest, signature)
+}
+
+// VerifyVoucher checks that the key of authorizer signed the voucher, and that the contract accepts the signature. The
+// error is an [*Invalid].
+func (d BatchDomain) VerifyVoucher(voucher Voucher, authorizer string) error {
+	digest, err := d.VoucherDigest(voucher.ChannelID, voucher.MaxClaimableAmount)
+	if err != nil {
+		return invalid(ReasonBatchVoucherSignature, "%s", err)
+	}
+	signer, err := recoverStrict(digest, voucher.Signature)
+	if err != nil {
+		return invalid(ReasonBatchVoucherSignature, "voucher.signature: %s; sign {channelId, maxClaimableAmount} with EIP-712 by the key of "+
+			"channelConfig.payerAuthorizer", err)
+	}
+	if !strings.EqualFold(signer, authorizer) {
+		return invalid(ReasonBatchVoucherSignature, "voucher.signature is not by channelConfig.payerAuthorizer %s: sign exactly this voucher with "+
+			"its key, in the EIP-712 domain {name: %q, version: %q, chainId: %d, verifyingContract: %s}",
+			authorizer, d.domain.Name, d.domain.Version, d.domain.ChainID, d.domain.VerifyingContract)
+	}
+	return nil
+}
