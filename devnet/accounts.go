@@ -1,5 +1,5 @@
-// Package devnet is a payment network for development: a facilitator (x402, scheme exact) with a ledger of play money
-// and ten funded accounts whose keys are public. It verifies real signatures by the rules of a facilitator and of the
+// Package devnet is a payment network for development: a facilitator (x402, schemes exact and batch-settlement) with a
+// ledger of play money and ten funded accounts whose keys are public. It verifies real signatures by the rules of a facilitator and of the
 // token contract. It uses the chain id and token of Base Sepolia, so that the official clients work unchanged. It keeps
 // its state in memory and in one file. Never use it in production: [Listen] accepts loopback addresses only.
 package devnet

@@ -23,7 +23,8 @@ const (
 )
 
 // Facilitator serves the HTTP API of a facilitator (POST /verify, POST /settle, GET /supported) in both versions of
-// x402, backed by a ledger. It also serves the ledger as a chain over JSON-RPC (POST /rpc), and these endpoints for
+// x402, backed by a ledger, for the schemes exact and batch-settlement. For the latter the server signs claims and
+// refunds itself: the facilitator offers no receiverAuthorizer. It also serves the ledger as a chain over JSON-RPC (POST /rpc), and these endpoints for
 // developers:
 //
 //	GET  /accounts            [{"address", "private_key", "balance"}, ...], the ten funded accounts
@@ -71,7 +72,7 @@ func (f *Facilitator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mux.ServeHTTP(w, r)
 }
 
-// PendSettlements makes the next n settlements of valid payments return settlement_pending with a transaction hash,
+// PendSettlements makes the next n settlements of valid payments (and claims, payouts and refunds) return settlement_pending with a transaction hash,
 // without moving money, like a facilitator whose wait for a block timed out. A later /settle of the same payment with
 // the same signature moves the money under the same transaction hash, even if the payment has expired in the meantime.
 // Pending settlements are not in the ledger and are lost at a restart.
@@ -91,13 +92,18 @@ func (f *Facilitator) DelaySettlements(d time.Duration) {
 }
 
 func (f *Facilitator) serveVerify(w http.ResponseWriter, r *http.Request) {
-	request, form := readPayment(r.Body)
+	body, _ := io.ReadAll(r.Body) // a body that is too long is not the JSON that is expected
+	if isBatch(body) {
+		f.serveVerifyBatch(w, body)
+		return
+	}
+	request, form := readPayment(body)
 	if form != nil {
 		respond(w, http.StatusBadRequest, x402.VerifyResponse{InvalidReason: form.Reason, InvalidMessage: form.Message})
 		return
 	}
 	verdict := x402.VerifyResponse{Payer: request.payload.Payload.Authorization.From}
-	if invalid := f.check(request.payload, request.requirements, time.Now()); invalid != nil {
+	if invalid := f.check(request.payload, request.requirements, f.ledger.Now()); invalid != nil {
 		verdict.InvalidReason, verdict.InvalidMessage = invalid.Reason, invalid.Message
 	} else {
 		verdict.IsValid = true
@@ -106,14 +112,19 @@ func (f *Facilitator) serveVerify(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *Facilitator) serveSettle(w http.ResponseWriter, r *http.Request) {
-	request, form := readPayment(r.Body)
+	body, _ := io.ReadAll(r.Body)
+	if isBatch(body) {
+		f.serveSettleBatch(w, body)
+		return
+	}
+	request, form := readPayment(body)
 	if form != nil {
 		respond(w, http.StatusBadRequest, x402.SettleResponse{
 			ErrorReason: form.Reason, ErrorMessage: form.Message, Network: request.network,
 		})
 		return
 	}
-	verdict, err := f.settle(request.payload, request.requirements, time.Now())
+	verdict, err := f.settle(request.payload, request.requirements, f.ledger.Now())
 	if err != nil {
 		// There is no verdict, because it is not known whether the transfer is in the journal.
 		refuse(w, http.StatusInternalServerError, err.Error())
@@ -132,14 +143,14 @@ type payment struct {
 
 // readPayment decodes the body of /verify and /settle. It returns an *x402.FormError if the body is not a well-formed
 // payment. In this case only the field network of the payment is set correctly.
-func readPayment(body io.Reader) (payment, *x402.FormError) {
+func readPayment(body []byte) (payment, *x402.FormError) {
 	var request struct {
 		X402Version         int            `json:"x402Version"`
 		PaymentPayload      jsontext.Value `json:"paymentPayload"`
 		PaymentRequirements jsontext.Value `json:"paymentRequirements"`
 	}
 	read := payment{network: NetworkID}
-	if err := json.UnmarshalRead(body, &request); err != nil {
+	if err := json.Unmarshal(body, &request); err != nil {
 		return read, &x402.FormError{Reason: x402.ReasonInvalidPayload, Message: "the body is not the JSON object " +
 			"{x402Version, paymentPayload, paymentRequirements} of at most 64 KiB"}
 	}

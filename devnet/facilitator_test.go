@@ -50,6 +50,7 @@ func TestClientAgainstTheDevNetwork(t *testing.T) {
 	want := []x402.SupportedKind{
 		{X402Version: 2, Scheme: "exact", Network: "eip155:84532"},
 		{X402Version: 1, Scheme: "exact", Network: "base-sepolia"},
+		{X402Version: 2, Scheme: "batch-settlement", Network: "eip155:84532"},
 	}
 	if diff := cmp.Diff(want, supported.Kinds); diff != "" {
 		t.Errorf("what the dev network supports (-want +got):\n%s", diff)

@@ -19,7 +19,15 @@ const (
 	kindMint     = "mint"
 	kindTransfer = "transfer"
 	kindCancel   = "cancel"
-	kindEmpty    = "empty" // a block without a record of the ledger; never in the journal
+	// Of the contract for payment channels: see channels.go.
+	kindDeposit   = "deposit"
+	kindClaim     = "claim"
+	kindSettle    = "settle"
+	kindRefund    = "refund"
+	kindWithdraw  = "withdraw"  // initiated
+	kindWithdrawn = "withdrawn" // finalized
+
+	kindEmpty = "empty" // a block without a record of the ledger; never in the journal
 )
 
 // record is one line of the journal. Addresses and nonce are in lower case. Time is in Unix seconds. Journals of older
@@ -32,6 +40,10 @@ type record struct {
 	Nonce       string `json:"nonce,omitzero"`
 	Transaction string `json:"transaction,omitzero"`
 	Time        int64  `json:"time,omitzero"`
+
+	// Of the contract for payment channels.
+	Channel string  `json:"channel,omitzero"`
+	Claims  []claim `json:"claims,omitzero"`
 }
 
 var (
@@ -56,6 +68,8 @@ func (r record) checkForm() error {
 		if !hasFrom || !hasNonce || r.Amount != 0 {
 			return fmt.Errorf("a cancellation needs an address and a 32-byte nonce, and has no amount")
 		}
+	case kindDeposit, kindClaim, kindSettle, kindRefund, kindWithdraw, kindWithdrawn:
+		return r.checkChannelForm()
 	default:
 		return fmt.Errorf("there is no kind of record %q", r.Kind)
 	}

@@ -28,6 +28,8 @@ type Ledger struct {
 	supply   uint64                // all money; limits every balance, so that no sum overflows
 	journal  *os.File              // nil if the ledger is in memory only
 	failed   error                 // why the ledger accepts no more records
+	channels channels
+	skew     time.Duration // see Advance
 }
 
 // authorization identifies an EIP-3009 authorization. Both fields are in lower case.
@@ -40,7 +42,7 @@ type authorization struct{ payer, nonce string }
 // power failure, because nothing is synced to disk. OpenLedger drops an incomplete last line. Any other damage is an
 // error that names the file and the line. Only one process at a time may open a folder.
 func OpenLedger(dir string) (*Ledger, error) {
-	l := &Ledger{balances: map[string]uint64{}, closed: map[authorization]int{}}
+	l := &Ledger{balances: map[string]uint64{}, closed: map[authorization]int{}, channels: newChannels()}
 	for _, account := range Accounts() {
 		l.supply += GenesisBalance
 		l.balances[strings.ToLower(account.Address)] = GenesisBalance
@@ -108,15 +110,24 @@ func (l *Ledger) Cancel(authorizer, nonce string) error {
 
 // post checks a record, writes it to the journal and applies it. Every acknowledged record is in the journal.
 func (l *Ledger) post(r record) error {
+	return l.transact(func() (record, error) { return r, nil })
+}
+
+// transact is post for a record that depends on the ledger. build runs with the ledger's lock.
+func (l *Ledger) transact(build func() (record, error)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failed != nil {
 		return l.failed
 	}
+	r, err := build()
+	if err != nil {
+		return err
+	}
+	r.Time = l.clock().Unix()
 	if err := l.check(r); err != nil {
 		return err
 	}
-	r.Time = time.Now().Unix()
 	if err := l.write(r); err != nil {
 		// The file may contain an incomplete line. A further record after it would make the journal unreadable, so the
 		// ledger accepts no more records.
@@ -125,6 +136,30 @@ func (l *Ledger) post(r record) error {
 	}
 	l.move(r)
 	return nil
+}
+
+// Advance moves the clock of the chain and of the facilitator forward, like evm_increaseTime of development nodes. The
+// time of blocks that exist stays. A restart ends the advance, but the clock never goes behind the newest block.
+func (l *Ledger) Advance(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.skew += max(d, 0)
+}
+
+// Now returns the time of the chain's clock.
+func (l *Ledger) Now() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.clock()
+}
+
+// clock is Now. The caller holds the ledger's lock.
+func (l *Ledger) clock() time.Time {
+	now := time.Now().Add(l.skew)
+	if n := len(l.records); n > 0 && now.Unix() < l.records[n-1].Time {
+		return time.Unix(l.records[n-1].Time, 0)
+	}
+	return now
 }
 
 // check returns an error if the token contract would not allow the record.
@@ -140,6 +175,12 @@ func (l *Ledger) check(r record) error {
 	}
 	if _, closed := l.closed[authorization{r.From, r.Nonce}]; closed {
 		return ErrAuthorizationUsed
+	}
+	if err := l.channels.check(r); err != nil {
+		return err
+	}
+	if r.Kind == kindWithdraw { // moves no money
+		return nil
 	}
 	if l.balances[r.From] < r.Amount {
 		return ErrInsufficientBalance
@@ -160,7 +201,14 @@ func (l *Ledger) move(r record) {
 		l.closed[authorization{r.From, r.Nonce}] = len(l.records)
 	case kindCancel:
 		l.closed[authorization{r.From, r.Nonce}] = len(l.records)
+	case kindDeposit, kindSettle, kindRefund, kindWithdrawn:
+		l.balances[r.From] -= r.Amount
+		l.balances[r.To] += r.Amount
+		if r.Nonce != "" {
+			l.closed[authorization{r.From, r.Nonce}] = len(l.records)
+		}
 	}
+	l.channels.apply(r, len(l.records))
 }
 
 // mine appends a record as the next block.

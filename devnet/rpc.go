@@ -19,15 +19,15 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// chain serves the ledger as an EVM chain with one contract, the token, over Ethereum's JSON-RPC. It implements the
+// chain serves the ledger as an EVM chain with the token and the contract for payment channels, over Ethereum's JSON-RPC. It implements the
 // part that [x402.Chain] reads. The accounts are funded in block 0. Each later mint, transfer and cancellation is a
 // block of its own. A call that asks for the newest block creates an empty block with the current second, so that time
 // advances without transfers. Empty blocks are lost at a restart, which changes the numbers of the other blocks.
 //
 // Methods: eth_chainId, eth_blockNumber, eth_getBlockByNumber (number and timestamp only), eth_getCode, eth_call of the
-// token's balanceOf and authorizationState, eth_getLogs of the token by blocks and topics, and
-// eth_getTransactionReceipt. Not implemented: block hashes, senders, gas, sending transactions, subscriptions. Mints
-// and cancellations have generated transaction hashes. Transfers with the same hash share one receipt, although each is
+// token's balanceOf and authorizationState and of the channel contract's views (channel_rpc.go), eth_getLogs of the token
+// by blocks and topics, and eth_getTransactionReceipt. Not implemented: events of the channel contract, block hashes,
+// senders, gas, sending transactions, subscriptions. Mints and cancellations have generated transaction hashes. Transfers with the same hash share one receipt, although each is
 // in its own block.
 type chain struct{ ledger *Ledger }
 
@@ -176,9 +176,9 @@ func (c chain) block(number evm.BlockNumber) *header {
 	return &header{evm.Uint64(at), evm.Uint64(c.ledger.blockTime(at))}
 }
 
-// code implements eth_getCode. Only the token has code.
+// code implements eth_getCode. Only the token and the contracts for payment channels have code.
 func (c chain) code(address evm.Address) evm.Bytes {
-	if address != tokenAddress {
+	if address != tokenAddress && !isChannelContract(address) {
 		return evm.Bytes{}
 	}
 	return evm.Bytes{0xfe} // the INVALID instruction; the dev network executes no code
@@ -194,7 +194,8 @@ type message struct {
 // call implements eth_call.
 func (c chain) call(call message, number evm.BlockNumber) (evm.Bytes, error) {
 	input := string(slices.Concat(call.Data, call.Input))
-	if call.To != tokenAddress {
+	ofChannels := call.To == evm.HexToAddress(contractAddress)
+	if call.To != tokenAddress && !ofChannels {
 		return evm.Bytes{}, nil // no contract
 	}
 	c.ledger.mu.Lock()
@@ -202,6 +203,9 @@ func (c chain) call(call message, number evm.BlockNumber) (evm.Bytes, error) {
 	at, ok := c.ledger.blockNumber(number)
 	if !ok {
 		return nil, errors.New("header not found")
+	}
+	if ofChannels {
+		return c.ledger.channels.call(input, at)
 	}
 	address := func() string { return "0x" + hex.EncodeToString([]byte(input[16:36])) }
 	var response uint64

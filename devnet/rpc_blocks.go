@@ -3,7 +3,6 @@ package devnet
 import (
 	"encoding/binary"
 	"fmt"
-	"time"
 
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -11,7 +10,7 @@ import (
 // tip appends an empty block, unless the newest block is an empty one of the current second, and returns the number of
 // the newest block. The caller of tip and of the functions below holds the ledger's lock.
 func (l *Ledger) tip() int {
-	n, now := len(l.records), time.Now().Unix()
+	n, now := len(l.records), l.clock().Unix()
 	if n == 0 || l.records[n-1].Kind != kindEmpty || l.records[n-1].Time < now {
 		l.mine(record{Kind: kindEmpty, Time: now})
 	}
@@ -75,6 +74,8 @@ func (l *Ledger) events(at int) []event {
 		events = []event{authorized(topicAuthorizationUsed), moved}
 	case kindCancel:
 		events = []event{authorized(topicAuthorizationCanceled)}
+	case kindDeposit, kindSettle, kindRefund, kindWithdrawn:
+		events = r.channelEvents(moved, authorized)
 	}
 	for i := range events {
 		events[i].Address = tokenAddress

@@ -16,6 +16,7 @@ func (f *Facilitator) serveSupported(w http.ResponseWriter, _ *http.Request) {
 		Kinds: []x402.SupportedKind{
 			{X402Version: x402.Version, Scheme: x402.SchemeExact, Network: NetworkID},
 			{X402Version: x402.VersionV1, Scheme: x402.SchemeExact, Network: token.V1Name},
+			{X402Version: x402.Version, Scheme: x402.SchemeBatch, Network: NetworkID},
 		},
 	})
 }

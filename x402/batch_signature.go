@@ -39,6 +39,13 @@ func recoverStrict(digest [32]byte, signature string) (string, error) {
 	return RecoverHex(digest, signature)
 }
 
+// SignedBy tells whether the key of an address made a signature over an EIP-712 digest of this scheme, in the form that the
+// contract accepts: 65 bytes, v 27 or 28, low s.
+func SignedBy(digest [32]byte, signature, address string) bool {
+	signer, err := recoverStrict(digest, signature)
+	return err == nil && strings.EqualFold(signer, address)
+}
+
 // VerifyVoucher checks that the key of authorizer signed the voucher, and that the contract accepts the signature. The
 // error is an [*Invalid].
 func (d BatchDomain) VerifyVoucher(voucher Voucher, authorizer string) error {

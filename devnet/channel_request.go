@@ -1,0 +1,141 @@
+package devnet
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// batchRequest is the request of /verify and /settle in the scheme batch-settlement. Exactly one of payment, claim,
+// payout and refund is not nil.
+type batchRequest struct {
+	accepted, requirements x402.PaymentRequirements
+
+	payment *x402.BatchPayment // by a payer
+	claim   *x402.ClaimCommand // the others are by a server
+	payout  *x402.SettleCommand
+	refund  *x402.RefundCommand
+}
+
+// batchEnvelope is the body of a request.
+type batchEnvelope struct {
+	X402Version    int            `json:"x402Version"`
+	PaymentPayload jsontext.Value `json:"paymentPayload"`
+	Requirements   jsontext.Value `json:"paymentRequirements"`
+}
+
+// isBatch tells whether a body is about the scheme batch-settlement.
+func isBatch(body []byte) bool {
+	var peek struct {
+		PaymentPayload struct {
+			Accepted struct {
+				Scheme string `json:"scheme"`
+			} `json:"accepted"`
+		} `json:"paymentPayload"`
+		PaymentRequirements struct {
+			Scheme string `json:"scheme"`
+		} `json:"paymentRequirements"`
+	}
+	return json.Unmarshal(body, &peek) == nil &&
+		(peek.PaymentPayload.Accepted.Scheme == x402.SchemeBatch || peek.PaymentRequirements.Scheme == x402.SchemeBatch)
+}
+
+// readBatch decodes the body of /verify, or of /settle, which also takes commands of a server. It is stricter than
+// hosted facilitators: an unknown member of a command is an error.
+func readBatch(body []byte, settles bool) (*batchRequest, *x402.FormError) {
+	var envelope batchEnvelope
+	if json.Unmarshal(body, &envelope) != nil || envelope.X402Version != x402.Version {
+		return nil, &x402.FormError{Reason: x402.ReasonInvalidVersion, Message: "the scheme batch-settlement exists in x402Version 2 only"}
+	}
+	var read batchRequest
+	if json.Unmarshal(envelope.Requirements, &read.requirements) != nil {
+		return nil, malformedRequirements("are not of version 2")
+	}
+	var peek struct {
+		X402Version int                      `json:"x402Version"`
+		Accepted    x402.PaymentRequirements `json:"accepted"`
+		Payload     jsontext.Value           `json:"payload"`
+	}
+	if json.Unmarshal(envelope.PaymentPayload, &peek) != nil {
+		return nil, &x402.FormError{Reason: x402.ReasonInvalidPayload, Message: "paymentPayload is not of version 2"}
+	}
+	read.accepted = peek.Accepted
+	if !settles {
+		return read.readPayment(envelope.PaymentPayload)
+	}
+	var payload struct {
+		Type string `json:"type"`
+	}
+	_ = json.Unmarshal(peek.Payload, &payload)
+	var err error
+	switch payload.Type {
+	case "claim":
+		err = json.Unmarshal(peek.Payload, &read.claim, json.RejectUnknownMembers(true))
+	case "settle":
+		err = json.Unmarshal(peek.Payload, &read.payout, json.RejectUnknownMembers(true))
+	case x402.BatchRefund:
+		err = json.Unmarshal(peek.Payload, &read.refund, json.RejectUnknownMembers(true))
+	default:
+		return read.readPayment(envelope.PaymentPayload)
+	}
+	if err != nil {
+		return nil, &x402.FormError{Reason: x402.ReasonInvalidPayload, Message: fmt.Sprintf("the command %q is malformed", payload.Type)}
+	}
+	return &read, read.checkCommand()
+}
+
+// readPayment decodes a payer's payment.
+func (r batchRequest) readPayment(raw []byte) (*batchRequest, *x402.FormError) {
+	payment, err := x402.ParseBatchPayment(raw)
+	if form, ok := errors.AsType[*x402.FormError](err); ok {
+		return nil, form
+	}
+	r.payment, r.accepted = payment, payment.Accepted
+	return &r, nil
+}
+
+// checkCommand checks the form of a server's command.
+func (r *batchRequest) checkCommand() *x402.FormError {
+	malformed := func(what string) *x402.FormError {
+		return &x402.FormError{Reason: x402.ReasonInvalidPayload, Message: what}
+	}
+	var claims []x402.VoucherClaim
+	switch {
+	case r.claim != nil:
+		claims = r.claim.Claims
+	case r.payout != nil:
+		if !addressForm.MatchString(strings.ToLower(r.payout.Receiver)) || !addressForm.MatchString(strings.ToLower(r.payout.Token)) {
+			return malformed("receiver and token must be addresses")
+		}
+	case r.refund != nil:
+		claims = r.refund.Claims
+		if claims == nil || !atomicForm.MatchString(r.refund.Amount) || !atomicForm.MatchString(r.refund.RefundNonce) {
+			return &x402.FormError{Reason: x402.ReasonBatchPayloadType, Message: "a refund needs amount, refundNonce and claims, which the server adds"}
+		}
+		if _, err := channelDomain.ChannelID(r.refund.ChannelConfig); err != nil {
+			return malformed(err.Error())
+		}
+	}
+	if _, err := channelDomain.ClaimBatchDigest(claims); err != nil {
+		return malformed(err.Error())
+	}
+	return nil
+}
+
+// checkTerms returns a reason to reject the request before anything else, or nil.
+func (r *batchRequest) checkTerms() *x402.Invalid {
+	switch {
+	case r.accepted.Scheme != x402.SchemeBatch || r.requirements.Scheme != x402.SchemeBatch:
+		return &x402.Invalid{Reason: x402.ReasonBatchScheme, Message: "accepted.scheme and paymentRequirements.scheme must be batch-settlement"}
+	case r.accepted.Network != r.requirements.Network:
+		return &x402.Invalid{Reason: x402.ReasonBatchNetworkMismatch, Message: "accepted.network is not paymentRequirements.network"}
+	case r.requirements.Network != NetworkID:
+		return &x402.Invalid{Reason: x402.ReasonInvalidNetwork, Message: "the dev network is " + NetworkID}
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package devnet
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// contractAddress is the contract for payment channels (x402, scheme batch-settlement) in lower case. Its balance is that
+// of all channels, and what is claimed and not paid out.
+var contractAddress = strings.ToLower(x402.BatchSettlementContract)
+
+// channelDomain is the domain of the contract.
+var channelDomain = x402.NewBatchDomain(token.ChainID)
+
+// Revert is the name of the error with which the contract for payment channels rejects a call. Compare it with
+// errors.Is.
+type Revert string
+
+// Error returns the text that a node's response contains.
+func (r Revert) Error() string { return "execution reverted: " + string(r) + "()" }
+
+// The errors of the contract, by their official names.
+const (
+	RevertInvalidChannel           Revert = "InvalidChannel"
+	RevertZeroDeposit              Revert = "ZeroDeposit"
+	RevertInvalidSignature         Revert = "InvalidSignature"
+	RevertNotReceiverAuthorizer    Revert = "NotReceiverAuthorizer"
+	RevertClaimExceedsCeiling      Revert = "ClaimExceedsCeiling"
+	RevertClaimExceedsBalance      Revert = "ClaimExceedsBalance"
+	RevertWithdrawalAlreadyPending Revert = "WithdrawalAlreadyPending"
+	RevertWithdrawalNotPending     Revert = "WithdrawalNotPending"
+	RevertWithdrawDelayNotElapsed  Revert = "WithdrawDelayNotElapsed"
+	RevertNothingToWithdraw        Revert = "NothingToWithdraw"
+	RevertWithdrawAmountExceeds    Revert = "WithdrawAmountExceedsAvailable"
+	RevertWithdrawDelayOutOfRange  Revert = "WithdrawDelayOutOfRange"
+	RevertEmptyBatch               Revert = "EmptyBatch"
+	RevertInvalidRefundNonce       Revert = "InvalidRefundNonce"
+	RevertZeroRefund               Revert = "ZeroRefund"
+)
+
+// claim is a row of a claim that raises what is claimed from a channel.
+type claim struct {
+	Channel  string `json:"channel"`
+	Receiver string `json:"receiver"`
+	Total    uint64 `json:"total,string"`
+}
+
+// history is a value at each block that changed it.
+type history[T any] struct {
+	blocks []int
+	values []T
+}
+
+// at returns the value at the end of a block.
+func (h *history[T]) at(block int) (value T) {
+	for i := len(h.blocks) - 1; h != nil && i >= 0; i-- {
+		if h.blocks[i] <= block {
+			return h.values[i]
+		}
+	}
+	return value
+}
+
+// channels is the state of the contract. Ids and addresses are in lower case. The ledger's lock guards it.
+type channels struct {
+	byID      map[string]*history[x402.Channel]
+	receivers map[string]*history[x402.ReceivedSums] // of the only token
+}
+
+func newChannels() channels {
+	return channels{map[string]*history[x402.Channel]{}, map[string]*history[x402.ReceivedSums]{}}
+}
+
+const newestBlock = math.MaxInt
+
+func (c channels) channel(id string) x402.Channel { return at(c.byID, id, newestBlock) }
+
+func (c channels) received(receiver string) x402.ReceivedSums {
+	return at(c.receivers, receiver, newestBlock)
+}
+
+// at returns an entry at the end of a block, or the zero value.
+func at[T any](all map[string]*history[T], name string, block int) (value T) {
+	if h := all[name]; h != nil {
+		return h.at(block)
+	}
+	return value
+}
+
+// set records an entry that a block changed.
+func set[T any](all map[string]*history[T], name string, block int, value T) {
+	h := all[name]
+	if h == nil {
+		h = &history[T]{}
+		all[name] = h
+	}
+	h.blocks, h.values = append(h.blocks, block), append(h.values, value)
+}
+
+// checkChannelForm rejects records of the contract that are not well-formed.
+func (r record) checkChannelForm() error {
+	hasFrom, hasTo := addressForm.MatchString(r.From), addressForm.MatchString(r.To)
+	switch {
+	case r.Kind != kindClaim && r.Kind != kindSettle && !nonceForm.MatchString(r.Channel):
+		return fmt.Errorf("a %s needs the id of a channel", r.Kind)
+	case r.Kind == kindClaim && r.Claims == nil, r.Kind != kindClaim && r.Kind != kindRefund && r.Claims != nil:
+		return fmt.Errorf("a %s has no claims, or has some that it must not have", r.Kind)
+	case r.Kind == kindClaim || r.Kind == kindWithdraw:
+		if r.From != "" || r.To != "" {
+			return fmt.Errorf("a %s moves no money", r.Kind)
+		}
+	case !hasFrom || !hasTo:
+		return fmt.Errorf("a %s needs two addresses", r.Kind)
+	}
+	for _, row := range r.Claims {
+		if !nonceForm.MatchString(row.Channel) || !addressForm.MatchString(row.Receiver) {
+			return errors.New("a claim needs the id of a channel and an address")
+		}
+	}
+	return nil
+}
+
+// check returns an error if the state does not allow the record. The functions in channel_calls.go make the checks of the
+// contract; this one holds the invariants, also for a journal that is replayed.
+func (c channels) check(r record) error {
+	claimed := map[string]uint64{}
+	for _, row := range r.Claims {
+		state := c.channel(row.Channel)
+		if row.Total <= max(state.TotalClaimed, claimed[row.Channel]) || row.Total > state.Balance {
+			return fmt.Errorf("%d cannot be claimed from a channel with a balance of %d", row.Total, state.Balance)
+		}
+		claimed[row.Channel] = row.Total
+	}
+	state := c.channel(r.Channel)
+	switch r.Kind {
+	case kindRefund, kindWithdrawn:
+		if r.Amount > state.Balance-max(state.TotalClaimed, claimed[r.Channel]) {
+			return fmt.Errorf("a %s of %d is more than what is not claimed", r.Kind, r.Amount)
+		}
+	case kindSettle:
+		if sums := c.received(r.To); r.Amount > sums.Claimed-sums.Settled {
+			return fmt.Errorf("a settlement of %d is more than what is claimed", r.Amount)
+		}
+	case kindWithdraw:
+		if r.Amount > state.Balance-state.TotalClaimed || state.WithdrawRequestedAt != 0 {
+			return fmt.Errorf("a withdrawal of %d is not possible", r.Amount)
+		}
+	}
+	return nil
+}
+
+// apply applies a record that passed check and is in a block.
+func (c channels) apply(r record, block int) {
+	for _, row := range r.Claims {
+		state, sums := c.channel(row.Channel), c.received(row.Receiver)
+		sums.Claimed += row.Total - state.TotalClaimed
+		state.TotalClaimed = row.Total
+		set(c.byID, row.Channel, block, state)
+		set(c.receivers, row.Receiver, block, sums)
+	}
+	state := c.channel(r.Channel)
+	switch r.Kind {
+	case kindDeposit:
+		state.Balance += r.Amount
+	case kindSettle:
+		sums := c.received(r.To)
+		sums.Settled += r.Amount
+		set(c.receivers, r.To, block, sums)
+		return
+	case kindRefund:
+		state.RefundNonce++
+		state.Balance -= r.Amount
+		if state.WithdrawAmount > r.Amount {
+			state.WithdrawAmount -= r.Amount
+		} else if r.Amount > 0 {
+			state.WithdrawAmount, state.WithdrawRequestedAt = 0, 0
+		}
+	case kindWithdraw:
+		state.WithdrawAmount, state.WithdrawRequestedAt = r.Amount, r.Time
+	case kindWithdrawn:
+		state.WithdrawAmount, state.WithdrawRequestedAt = 0, 0
+		state.Balance -= r.Amount
+	default:
+		return
+	}
+	set(c.byID, r.Channel, block, state)
+}
+
+// Channel returns the state of a channel by its id.
+func (l *Ledger) Channel(id string) x402.Channel {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.channels.channel(strings.ToLower(id))
+}
+
+// Received returns what a receiver claimed and was paid out over all its channels.
+func (l *Ledger) Received(receiver string) x402.ReceivedSums {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.channels.received(strings.ToLower(receiver))
+}
+
+// clamp converts a decimal to a number. Numbers above 2^64-1 are more than all money, whatever their value.
+func clamp(decimal string) uint64 {
+	number, err := strconv.ParseUint(decimal, 10, 64)
+	if err != nil {
+		return math.MaxUint64
+	}
+	return number
+}
