@@ -106,6 +106,19 @@ func TestClaimBatches(t *testing.T) {
 		t.Errorf("the receiver's own claim: %v", err)
 	}
 	w.wantChannel(second, x402.Channel{Balance: 10_000, TotalClaimed: 3000})
+	for _, row := range []struct {
+		claims []x402.VoucherClaim
+		want   Revert
+	}{
+		{w.claims(first, 10_001), RevertClaimExceedsBalance},
+		{nil, RevertEmptyBatch},
+		{change(func(row *x402.VoucherClaim) { row.TotalClaimed = "3001" }), RevertClaimExceedsCeiling},
+		{change(func(row *x402.VoucherClaim) { row.Voucher.MaxClaimableAmount, row.TotalClaimed = "4000", "4000" }), RevertInvalidSignature},
+	} {
+		if err := w.ledger.ClaimVouchers(row.claims); !errors.Is(err, row.want) {
+			t.Errorf("the receiver's own claim says %v, want %s", err, row.want)
+		}
+	}
 	if paid, err := w.ledger.SettleReceiver(Payee); err != nil || paid != 5000 {
 		t.Errorf("the payout is %d, %v, want 5000", paid, err)
 	}

@@ -1,0 +1,273 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// sign returns the value of the PAYMENT-SIGNATURE header: a voucher, with a deposit if the balance does not cover it. A
+// deposit is in the store before it is sent.
+func (c *channelCall) sign(ctx context.Context) (string, error) {
+	due := c.channel.Charged + c.price
+	if due > x402.MaxChannelAmount {
+		return "", errors.New("the payment channel is used up: choose another salt")
+	}
+	c.deposits, c.assumed = false, false
+	if due > c.channel.Balance {
+		if err := c.coverWithDeposit(ctx, due); err != nil {
+			return "", err
+		}
+	}
+	payment, err := c.signer.Sign(due, 0, c.channels.now())
+	if err != nil {
+		return "", err
+	}
+	if c.deposits {
+		payment.Payload.Type, payment.Payload.Deposit = x402.BatchDeposit, &c.channel.Pending.Signed
+	}
+	c.channel.Signed = max(c.channel.Signed, due)
+	if c.deposits { // a lost voucher is proven by the server, a lost deposit is not
+		if err := c.save(); err != nil {
+			return "", err
+		}
+	}
+	payment.Resource, payment.Extensions = c.resource, c.extensions
+	return x402.EncodeBatchPayment(payment)
+}
+
+// coverWithDeposit decides how a voucher above the balance is covered: by a pending deposit that may have arrived, by
+// sending it again, or by a new one.
+func (c *channelCall) coverWithDeposit(ctx context.Context, due uint64) error {
+	now := c.channels.now()
+	if pending := c.channel.Pending; pending != nil {
+		valid := time.Unix(pending.ValidBefore, 0).After(now.Add(depositRoom))
+		covers := c.channel.Balance+pending.Amount >= due
+		switch {
+		case pending.Lost && !c.refused && covers:
+			c.assumed = true
+			return nil
+		case valid && covers:
+			c.deposits = true
+			return nil
+		case valid: // two deposits could be under way; the smaller one counts once it is seen to have arrived
+		case pending.Lost:
+			c.channel.LostDeposits++
+		}
+		if !valid && c.readChain(ctx) && due <= c.channel.Balance {
+			return nil // it did arrive
+		}
+		c.channel.Pending = nil
+	}
+	if c.channel.LostDeposits >= maxLostDeposits {
+		return fmt.Errorf("the server claims not to have received %d deposits into payment channel %s: read its balance from the chain (field Chain)",
+			c.channel.LostDeposits, c.signer.ID)
+	}
+	amount, err := c.depositAmount(due - c.channel.Balance)
+	if err != nil {
+		return err
+	}
+	payment, err := c.signer.Sign(due, amount, now)
+	if err != nil {
+		return err
+	}
+	deposit := *payment.Payload.Deposit
+	before, err := strconv.ParseInt(deposit.Authorization.ERC3009.ValidBefore, 10, 64)
+	if err != nil {
+		return err
+	}
+	c.channel.Pending = &PendingDeposit{Amount: amount, ValidBefore: before, Signed: deposit}
+	c.deposits = true
+	return nil
+}
+
+// readChain takes over the channel's balance from the chain. It returns false if it cannot read the chain.
+func (c *channelCall) readChain(ctx context.Context) bool {
+	if c.channels.Chain == nil {
+		return false
+	}
+	onChain, _, err := c.channels.Chain.Channel(ctx, c.signer.ID)
+	if err != nil {
+		return false
+	}
+	c.channel.Pending, c.channel.LostDeposits, c.channel.Balance = c.stillPending(onChain.Balance), 0, onChain.Balance
+	c.onChain = &onChain
+	// The contract accepts claims only with our signature.
+	c.channel.Signed = max(c.channel.Signed, onChain.TotalClaimed)
+	return true
+}
+
+// stillPending returns the pending deposit unless the balance includes it.
+func (c *channelCall) stillPending(balance uint64) *PendingDeposit {
+	if pending := c.channel.Pending; pending == nil || balance < c.channel.Balance+pending.Amount {
+		return pending
+	}
+	return nil
+}
+
+// depositAmount returns the amount of a deposit that must be at least needed.
+func (c *channelCall) depositAmount(needed uint64) (uint64, error) {
+	if needed > c.maxDeposit {
+		return 0, &DepositLimitError{needed, c.maxDeposit}
+	}
+	amount := c.channels.Deposit
+	if amount == 0 {
+		terms, _ := x402.TermsOf(c.offer) // choose has checked them
+		amount = terms.MinDeposit
+	}
+	if amount == 0 {
+		amount = defaultDepositCalls * c.price
+	}
+	return min(max(amount, needed), c.maxDeposit), nil
+}
+
+// save stores the channel if it changed.
+func (c *channelCall) save() error {
+	if c.channel == c.stored {
+		return nil
+	}
+	if err := c.channels.Store.Save(c.signer.ID, c.channel); err != nil {
+		return err
+	}
+	c.stored = c.channel
+	return nil
+}
+
+// lost notes that the outcome of the payment is not known.
+func (c *channelCall) lost() error {
+	if c.deposits {
+		pending := *c.channel.Pending
+		pending.Lost = true
+		c.channel.Pending = &pending
+	}
+	return c.save()
+}
+
+// settle follows the response. It returns true if the call should be signed and sent again.
+func (c *channelCall) settle(ctx context.Context, response *http.Response) (again bool, err error) {
+	settled, err := x402.DecodeSettleResponse(response.Header.Get(x402.HeaderPaymentResponse))
+	switch {
+	case err == nil && settled.Success:
+		c.accept(settled)
+		return false, c.save()
+	case response.StatusCode == http.StatusPaymentRequired:
+		again := c.correct(ctx, response)
+		return again, c.save()
+	case response.StatusCode == http.StatusOK:
+		c.accept(nil) // a proxy removed the header
+	}
+	// Any other refusal charges nothing, and the deposit was not sent to the chain as far as we know.
+	return false, c.save()
+}
+
+// accept books a response with status 200, or with the settlement of a deposit. A voucher is for exactly the price, so a
+// server can charge the price or nothing. What it charged in all is not above what was signed; anything else is left to
+// the next corrective 402.
+func (c *channelCall) accept(settled *x402.SettleResponse) {
+	var extra struct {
+		ChargedAmount string             `json:"chargedAmount"`
+		ChannelState  *x402.ChannelState `json:"channelState"`
+	}
+	if settled != nil {
+		_ = json.Unmarshal(settled.Extra, &extra) // a malformed one says nothing
+	}
+	c.charged = c.price
+	if extra.ChargedAmount == "0" {
+		c.charged = 0
+	}
+	c.channel.Charged += c.charged
+	if extra.ChannelState != nil && strings.EqualFold(extra.ChannelState.ChannelID, c.signer.ID) {
+		if charged, ok := extra.ChannelState.Charged(); ok && charged <= c.channel.Signed {
+			c.channel.Charged = charged
+		}
+	}
+	if c.deposits || c.assumed {
+		c.channel.Balance += c.channel.Pending.Amount
+		c.channel.Pending, c.channel.LostDeposits = nil, 0
+	}
+}
+
+// correct follows a 402 response to a paid request. It returns true if the channel's state changed, so that another
+// payment may be accepted.
+func (c *channelCall) correct(ctx context.Context, response *http.Response) bool {
+	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
+	if err != nil {
+		return false
+	}
+	before := c.channel
+	switch required.Error {
+	case x402.ReasonBatchCumulativeMismatch, x402.ReasonBatchBelowClaimed:
+		c.follow(ctx, required)
+	case x402.ReasonBatchExceedsBalance, x402.ReasonBatchChannelNotFound:
+		if c.assumed { // the pending deposit did not arrive
+			c.refused = true
+			return true
+		}
+		if !c.follow(ctx, required) {
+			c.channel.Balance = min(c.channel.Balance, c.channel.Charged) // the rest was withdrawn, refunded, or never arrived
+		}
+	case x402.ReasonBatchChannelBusy:
+		return sleep(ctx, busyPause) == nil
+	}
+	return c.channel.Charged != before.Charged || c.channel.Balance != before.Balance
+}
+
+// follow takes over the state of the channel that the server reports, as far as it is plausible and cannot cost more than
+// what was signed, and that of the chain. It returns false if there is none.
+func (c *channelCall) follow(ctx context.Context, required *x402.PaymentRequired) bool {
+	fromChain := c.readChain(ctx)
+	for _, offer := range required.Accepts {
+		state, voucher, ok := x402.Correction(offer)
+		if !ok || !strings.EqualFold(state.ChannelID, c.signer.ID) {
+			continue
+		}
+		reported, err := state.Channel()
+		charged, hasCharged := state.Charged()
+		if err != nil || !hasCharged || !c.isSigned(charged, voucher) {
+			continue
+		}
+		c.channel.Charged = charged
+		if !fromChain {
+			c.channel.Pending, c.channel.Balance = c.stillPending(reported.Balance), reported.Balance
+		}
+		return true
+	}
+	if fromChain { // a server that lost its state starts from what is claimed
+		c.channel.Charged = c.onChain.TotalClaimed
+	}
+	return fromChain
+}
+
+// isSigned tells whether an amount that the server claims to have charged is at most what this wallet has signed, as it
+// remembers or as the server proves.
+func (c *channelCall) isSigned(charged uint64, voucher *x402.VoucherState) bool {
+	if voucher != nil {
+		if signed, err := strconv.ParseUint(voucher.SignedMaxClaimable, 10, 63); err == nil && c.signer.Signed(signed, voucher.Signature) {
+			c.channel.Signed = max(c.channel.Signed, signed)
+		}
+	}
+	return charged <= c.channel.Signed
+}
+
+// refunded follows the response to a refund. It returns true if the refund should be signed and sent again.
+func (c *channelCall) refunded(ctx context.Context, response *http.Response) (amount uint64, again bool, err error) {
+	settled, err := x402.DecodeSettleResponse(response.Header.Get(x402.HeaderPaymentResponse))
+	if err != nil || !settled.Success {
+		again = response.StatusCode == http.StatusPaymentRequired && c.correct(ctx, response)
+		return 0, again, c.save()
+	}
+	amount, err = strconv.ParseUint(settled.Amount, 10, 63)
+	if err != nil {
+		return 0, false, fmt.Errorf("the refund's amount in PAYMENT-RESPONSE is not a decimal: %w", err)
+	}
+	// Charged stays: vouchers continue from it after the next deposit.
+	c.channel.Balance -= min(amount, c.channel.Balance-min(c.channel.Charged, c.channel.Balance))
+	return amount, false, c.save()
+}

@@ -1,0 +1,216 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// PaymentChannel is what a payer knows of its payment channel. Amounts are in atomic units. The zero value is a channel
+// that was never used.
+type PaymentChannel struct {
+	// Network and Config are the channel, so that its payer can withdraw the balance without the server.
+	Network string             `json:"network"`
+	Config  x402.ChannelConfig `json:"config"`
+	// Charged is what the server charged since the channel exists.
+	Charged uint64 `json:"charged,string"`
+	// Signed is the largest amount that a voucher allows the server to claim. It is Charged, plus the price of calls
+	// that were refused or whose outcome is not known.
+	Signed uint64 `json:"signed,string"`
+	// Balance is what was deposited and not refunded, including what is charged.
+	Balance uint64 `json:"balance,string"`
+	// Pending is a deposit that was sent and whose outcome is not known. It counts as neither.
+	Pending *PendingDeposit `json:"pending,omitempty"`
+	// LostDeposits counts deposits in a row that the server claims not to have received.
+	LostDeposits int `json:"lost_deposits,omitempty"`
+}
+
+// PendingDeposit is a signed deposit. It is sent again, unchanged, until it is known to have arrived or can no longer
+// arrive, so that at most one deposit is under way.
+type PendingDeposit struct {
+	Amount      uint64              `json:"amount,string"`
+	ValidBefore int64               `json:"valid_before"` // Unix seconds
+	Signed      x402.ChannelDeposit `json:"signed"`
+	// Lost is true if no response to it arrived. It is false if the server refused it.
+	Lost bool `json:"lost,omitempty"`
+}
+
+// PaymentChannelStore keeps the channels of a payer. If a store loses a channel, its payer continues with the voucher
+// that the server proves, or with what [PaymentChannels.Chain] reports.
+type PaymentChannelStore interface {
+	// Lock gives the channel to the caller until it calls unlock. It waits while somebody else has it: vouchers of one
+	// channel must be signed one after another. It returns an error if ctx ends first.
+	Lock(ctx context.Context, id string) (unlock func(), err error)
+	// Load returns the channel, or the zero value if it is not in the store. The caller holds the lock.
+	Load(id string) (PaymentChannel, error)
+	// Save replaces the channel. When it returns, the channel survives a crash. The caller holds the lock.
+	Save(id string, channel PaymentChannel) error
+}
+
+// locks is a set of locks by name that give up when a context ends. The zero value is ready for use.
+type locks struct {
+	mu    sync.Mutex
+	slots map[string]chan struct{}
+}
+
+func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error) {
+	l.mu.Lock()
+	if l.slots == nil {
+		l.slots = map[string]chan struct{}{}
+	}
+	slot := l.slots[name]
+	if slot == nil {
+		slot = make(chan struct{}, 1)
+		l.slots[name] = slot
+	}
+	l.mu.Unlock()
+	select {
+	case slot <- struct{}{}:
+		return func() { <-slot }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// MemoryChannels is a store that ends with the process. The zero value is ready for use.
+type MemoryChannels struct {
+	locks    locks
+	mu       sync.Mutex
+	channels map[string]PaymentChannel
+}
+
+// Lock implements [PaymentChannelStore].
+func (m *MemoryChannels) Lock(ctx context.Context, id string) (func(), error) {
+	return m.locks.lock(ctx, id)
+}
+
+// Load implements [PaymentChannelStore].
+func (m *MemoryChannels) Load(id string) (PaymentChannel, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.channels[id], nil
+}
+
+// Save implements [PaymentChannelStore].
+func (m *MemoryChannels) Save(id string, channel PaymentChannel) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.channels == nil {
+		m.channels = map[string]PaymentChannel{}
+	}
+	m.channels[id] = channel
+	return nil
+}
+
+// FileChannels is a store in a folder: one JSON file per channel, named by its id. Several processes may share the
+// folder; a file lock gives a channel to one of them at a time. Files are readable for their owner only, because a
+// pending deposit can be spent.
+type FileChannels struct {
+	folder string
+	locks  locks
+}
+
+// channelFile matches ids of channels, which are names of files.
+var channelFile = regexp.MustCompile(`^0x[0-9a-f]{64}$`)
+
+// NewFileChannels returns a store in a folder. It creates the folder if it does not exist.
+func NewFileChannels(folder string) (*FileChannels, error) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, fmt.Errorf("open payment channels: %w", err)
+	}
+	return &FileChannels{folder: folder}, nil
+}
+
+// path returns the name of a channel's file.
+func (f *FileChannels) path(id, suffix string) (string, error) {
+	if !channelFile.MatchString(id) {
+		return "", errors.New("the id of a payment channel is not 0x and 64 hex digits")
+	}
+	return filepath.Join(f.folder, id+suffix), nil
+}
+
+// Lock implements [PaymentChannelStore].
+func (f *FileChannels) Lock(ctx context.Context, id string) (func(), error) {
+	path, err := f.path(id, ".lock")
+	if err != nil {
+		return nil, err
+	}
+	// Calls of this process queue without polling the file.
+	unlock, err := f.locks.lock(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	unlockFile, err := lockFile(ctx, path)
+	if err != nil {
+		unlock()
+		return nil, fmt.Errorf("lock payment channel: %w", err)
+	}
+	return func() {
+		unlockFile()
+		unlock()
+	}, nil
+}
+
+// Load implements [PaymentChannelStore].
+func (f *FileChannels) Load(id string) (channel PaymentChannel, err error) {
+	path, err := f.path(id, ".json")
+	if err != nil {
+		return channel, err
+	}
+	content, err := os.ReadFile(path) //nolint:gosec // the name is hex digits
+	if errors.Is(err, fs.ErrNotExist) {
+		return channel, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &channel)
+	}
+	if err != nil {
+		return PaymentChannel{}, fmt.Errorf("load payment channel: %w", err)
+	}
+	return channel, nil
+}
+
+// Save implements [PaymentChannelStore]. A crash leaves the old or the new content, never a part.
+func (f *FileChannels) Save(id string, channel PaymentChannel) error {
+	path, err := f.path(id, ".json")
+	if err != nil {
+		return err
+	}
+	content, err := json.MarshalIndent(channel, "", "  ")
+	if err == nil {
+		err = replaceFile(path, append(content, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("save payment channel: %w", err)
+	}
+	return nil
+}
+
+// replaceFile replaces the content of a file atomically and durably. The caller holds the file's lock, so the temporary
+// name is free, or was left by a crash.
+func replaceFile(path string, content []byte) error {
+	temporary := path + ".tmp"
+	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // the name is hex digits
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}

@@ -1,0 +1,118 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/client"
+)
+
+// TestPaymentChannelIsShared: payers of one process that share a folder take turns.
+func TestPaymentChannelIsShared(t *testing.T) {
+	t.Parallel()
+	shop, folder := openChannelShop(t), t.TempDir()
+	var group sync.WaitGroup
+	for range 3 {
+		channels := channelPayer(t, fileStore(t, folder))
+		for range 4 {
+			group.Go(func() {
+				for range 3 {
+					if status, _, err := shop.buy(channels); status != 200 || err != nil {
+						t.Errorf("a call has status %d, %v", status, err)
+					}
+				}
+			})
+		}
+	}
+	group.Wait()
+	shop.wantSums(36_000, 40_000)
+	if n := len(shop.seen); n != 36 {
+		t.Errorf("the server saw %d payments, want 36: nobody was out of step", n)
+	}
+}
+
+// TestPaymentChannelProcesses: so do processes.
+func TestPaymentChannelProcesses(t *testing.T) {
+	t.Parallel()
+	if url := os.Getenv("CHANNEL_SHOP"); url != "" {
+		channels := channelPayer(t, fileStore(t, os.Getenv("CHANNEL_FOLDER")))
+		shop := &channelShop{t: t, Server: openChannelShop(t).Server}
+		shop.URL = url
+		shop.wantBuys(channels, 10)
+		return
+	}
+	shop, folder := openChannelShop(t), t.TempDir()
+	var group sync.WaitGroup
+	for range 3 {
+		group.Go(func() {
+			command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPaymentChannelProcesses$") //nolint:gosec // this test
+			command.Env = append(os.Environ(), "CHANNEL_SHOP="+shop.URL, "CHANNEL_FOLDER="+folder)
+			if output, err := command.CombinedOutput(); err != nil {
+				t.Errorf("a process: %v\n%s", err, output)
+			}
+		})
+	}
+	group.Wait()
+	shop.wantSums(30_000, 30_000)
+	if n := len(shop.seen); n != 30 {
+		t.Errorf("the server saw %d payments, want 30", n)
+	}
+}
+
+func TestFileChannels(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "new")
+	store, id := fileStore(t, folder), "0x"+strings.Repeat("a", 64)
+	want := client.PaymentChannel{Network: "eip155:84532", Charged: 5, Signed: 1 << 62, Balance: 7, Pending: &client.PendingDeposit{Amount: 3}}
+	if err := store.Save(id, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, id+".json.tmp"), []byte("a crash"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := fileStore(t, folder).Load(id)
+	if err != nil || got.Signed != want.Signed || *got.Pending != *want.Pending {
+		t.Errorf("the channel is %+v, %v, want %+v", got, err, want)
+	}
+	if info, err := os.Stat(filepath.Join(folder, id+".json")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v, %v, want one for the owner only", info.Mode(), err)
+	}
+	unlock, err := store.Lock(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, other := range map[string]*client.FileChannels{"the same store": store, "another store": fileStore(t, folder)} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if _, err := other.Lock(ctx, id); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s locks the channel too: %v", name, err)
+		}
+		cancel()
+	}
+	unlock()
+	if unlock, err = fileStore(t, folder).Lock(t.Context(), id); err != nil {
+		t.Errorf("the channel stays locked: %v", err)
+	} else {
+		unlock()
+	}
+	if err := os.WriteFile(filepath.Join(folder, id+".json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Load(id); err == nil {
+		t.Error("a damaged file is a channel")
+	}
+	for _, bad := range []string{"", "../../etc/passwd", id[:65], strings.ToUpper(id)} {
+		if _, err := store.Lock(t.Context(), bad); err == nil {
+			t.Errorf("%q is the id of a channel", bad)
+		}
+		if err := store.Save(bad, want); err == nil {
+			t.Errorf("%q is the id of a channel", bad)
+		}
+	}
+}

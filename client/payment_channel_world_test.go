@@ -1,0 +1,148 @@
+package client_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/x402"
+)
+
+// channelPayer returns PaymentChannels of account 0.
+func channelPayer(t *testing.T, store client.PaymentChannelStore) *client.PaymentChannels {
+	t.Helper()
+	channels, err := client.NewPaymentChannels(devnet.Accounts()[0].PrivateKey, store, 1_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return channels
+}
+
+func accountKey(t *testing.T, account int) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := devnet.Accounts()[account].Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// configOf returns the channel of account 0.
+func (s *channelShop) configOf() x402.ChannelConfig {
+	s.t.Helper()
+	signer, err := x402.NewChannelSigner(accountKey(s.t, 0), "0x"+strings.Repeat("0", 64), s.offers[1])
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return signer.Config
+}
+
+func fileStore(t *testing.T, folder string) *client.FileChannels {
+	t.Helper()
+	store, err := client.NewFileChannels(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// ask returns the 402 of a call.
+func (s *channelShop) ask() *x402.PaymentRequired {
+	s.t.Helper()
+	response, err := http.Get(s.URL)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return required
+}
+
+// post sends one paid request.
+func (s *channelShop) post(ctx context.Context, payment string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader("{}"))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set(x402.HeaderPaymentSignature, payment)
+	return http.DefaultClient.Do(request)
+}
+
+// buy makes one paid call and returns its status, or 0 with an error, and what it was charged.
+func (s *channelShop) buy(channels *client.PaymentChannels) (status int, charged uint64, err error) {
+	s.t.Helper()
+	response, charged, err := channels.Pay(s.t.Context(), s.ask(), 1_000_000, s.post)
+	if response != nil {
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		status = response.StatusCode
+	}
+	return status, charged, err
+}
+
+// wantBuys makes calls that must succeed at once.
+func (s *channelShop) wantBuys(channels *client.PaymentChannels, n int) {
+	s.t.Helper()
+	for i := range n {
+		if status, charged, err := s.buy(channels); status != http.StatusOK || charged != channelPrice || err != nil {
+			s.t.Fatalf("call %d of %d: status %d, charged %d, %v, want 200 for %d", i+1, n, status, charged, err, channelPrice)
+		}
+	}
+}
+
+// wantSums checks what the server charged in all, and what is in its channels.
+func (s *channelShop) wantSums(charged, balance uint64) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var sum uint64
+	for _, amount := range s.charged {
+		sum += amount
+	}
+	if held := s.ledger.Balance(x402.BatchSettlementContract); sum != charged || held != balance {
+		s.t.Errorf("%d was charged and %d deposited, want %d and %d", sum, held, charged, balance)
+	}
+}
+
+// wantTypes checks which payments the server saw since the last check.
+func (s *channelShop) wantTypes(want string) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if got := strings.Join(s.seen, " "); got != want {
+		s.t.Errorf("the server saw %q, want %q", got, want)
+	}
+	s.seen = nil
+}
+
+func (s *channelShop) fail(faults ...fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = append(s.faults, faults...)
+}
+
+func cutOff(w http.ResponseWriter) bool {
+	hangUp(w)
+	return true
+}
+
+func refuseWith(status int) func(http.ResponseWriter) bool {
+	return func(w http.ResponseWriter) bool {
+		w.WriteHeader(status)
+		return true
+	}
+}
+
+// later is a clock that is ahead.
+func later(d time.Duration) func() time.Time {
+	return func() time.Time { return time.Now().Add(d) }
+}
