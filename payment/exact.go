@@ -47,7 +47,7 @@ func newExact(config Config, facilitator Facilitator, chain Chain, payers *payer
 	}
 	return &exact{
 		config: config, checker: checker, facilitator: newBreaker(facilitator, log), chain: chain,
-		contracts: newSmartWallets(chain, time.Now), payers: payers,
+		contracts: newSmartWallets(chain), payers: payers,
 	}, nil
 }
 
