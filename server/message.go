@@ -62,7 +62,7 @@ func (s *batchedSend) Deliver(ctx context.Context, record func(response []byte) 
 	if err != nil {
 		return nil, err
 	}
-	return response, s.store.SendDelivered(ctx, s.message, delivery)
+	return response, s.store.SendDelivered(s.message, conversation, delivery)
 }
 
 // sendNote sends a private message about a group chat or channel.
@@ -79,23 +79,25 @@ func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *s
 	return err
 }
 
-// readMessages returns a page of a conversation and marks it as read.
-func (c *call) readMessages(ctx context.Context, view *store.ConversationView, n, page int64, before *gen.MessageID) (*gen.MessagePage, error) {
+// listMessages returns a page of a conversation, newest first, and marks it as read.
+func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, page int64, before *gen.MessageID) (gen.MessagePage, error) {
+	view, err := c.forReader(ctx, kind, id)
+	if err != nil {
+		return gen.MessagePage{}, err
+	}
 	found, err := c.tx.Messages(ctx, view, n, page, anchorOf(before))
 	if err != nil {
-		return nil, err
+		return gen.MessagePage{}, err
 	}
 	shown, err := c.toMessages(ctx, view.ID, found.Messages)
 	if err != nil {
-		return nil, err
+		return gen.MessagePage{}, err
 	}
 	// Last, because it may lock the membership: nothing may wait for a connection while it holds that lock.
 	if len(found.Messages) > 0 && found.Messages[0].Number > view.ReadNumber {
-		if err := c.tx.MarkRead(ctx, view.ID, c.caller.ID, found.Messages[0].Number); err != nil {
-			return nil, err
-		}
+		err = c.tx.MarkRead(ctx, view.ID, c.caller.ID, found.Messages[0].Number)
 	}
-	return &gen.MessagePage{Messages: shown, Total: view.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, nil
+	return gen.MessagePage{Messages: shown, Total: view.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, err
 }
 
 // nextOf formats next_before_message_id, which may be absent.
@@ -147,15 +149,16 @@ func toMessage(message store.SentMessage) gen.Message {
 	}
 }
 
-// searchMessages returns a page of matches. It does not mark them as read.
-func (c *call) searchMessages(ctx context.Context, view *store.ConversationView, query string, page int64, before *gen.MessageID) (*gen.MessageSearchPage, error) {
+// searchMessages returns a page of the messages that match the query, newest first. It does not mark them as read.
+func (c *call) searchMessages(ctx context.Context, kind string, id uuid.UUID, query string, page int64, before *gen.MessageID) (gen.MessageSearchPage, error) {
+	view, err := c.forReader(ctx, kind, id)
+	if err != nil {
+		return gen.MessageSearchPage{}, err
+	}
 	matches, err := c.tx.SearchMessages(ctx, view, query, matchesPerPage, page, anchorOf(before))
 	if err != nil {
-		return nil, err
+		return gen.MessageSearchPage{}, err
 	}
 	shown, err := c.toMessages(ctx, view.ID, matches.Messages)
-	if err != nil {
-		return nil, err
-	}
-	return &gen.MessageSearchPage{Messages: shown, Count: int64(len(shown)), Page: page, NextBeforeMessageID: nextOf(matches.SearchedTo)}, nil
+	return gen.MessageSearchPage{Messages: shown, Count: int64(len(shown)), Page: page, NextBeforeMessageID: nextOf(matches.SearchedTo)}, err
 }

@@ -54,13 +54,6 @@ func (c *call) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequest
 
 // ListPrivateMessages returns a page of the chat's messages, newest first, and marks them read.
 func (c *call) ListPrivateMessages(ctx context.Context, req gen.ListPrivateMessagesRequestObject) (gen.ListPrivateMessagesResponseObject, error) {
-	chat, err := c.forReader(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID))
-	if err != nil {
-		return nil, err
-	}
-	page, err := c.readMessages(ctx, chat, req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
-	if err != nil {
-		return nil, err
-	}
-	return gen.ListPrivateMessages200JSONResponse(*page), nil
+	page, err := c.listMessages(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
+	return gen.ListPrivateMessages200JSONResponse(page), err
 }

@@ -37,7 +37,16 @@ func (g *ground) deliver(ctx context.Context, payment *store.Payment, messages .
 	case 0:
 		err = g.PaymentDelivered(ctx, deliveryOf(payment))
 	case 1:
-		err = g.SendDelivered(ctx, messages[0], deliveryOf(payment))
+		to := messages[0].To
+		if messages[0].Kind == store.KindPrivate {
+			var err error
+			if to, err = g.PrivateChat(ctx, messages[0].Sender, to); err != nil {
+				return err
+			}
+		}
+		if to != uuid.Nil {
+			err = g.SendDelivered(messages[0], to, deliveryOf(payment))
+		}
 	}
 	if !errors.Is(err, store.ErrNotBatched) {
 		return err

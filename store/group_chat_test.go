@@ -94,7 +94,7 @@ func TestSendWaitsForWhatHoldsTheGroup(t *testing.T) {
 				_, err := s.SendMessage(ctx, toGroup(bob, group, "hello"))
 				done <- err
 			}()
-			go func() { done <- s.SendDelivered(ctx, toGroup(bob, group, "hello"), deliveryOf(payment)) }()
+			go func() { done <- s.SendDelivered(toGroup(bob, group, "hello"), group, deliveryOf(payment)) }()
 			waiting()
 			return changed
 		})
