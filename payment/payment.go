@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -109,7 +110,7 @@ type Engine struct {
 	slots      *slots
 	payers     *payers
 	metrics    *metrics
-	unrecorded unrecorded
+	unrecorded sync.Map      // of *store.Payment to unrecordedOutcome
 	wake       chan struct{} // wakes the recovery worker
 }
 

@@ -73,7 +73,7 @@ func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) e
 		err := e.store.PaymentUnclear(context.WithoutCancel(ctx), row, unclear.Unclear)
 		if err != nil && !errors.Is(err, store.ErrStalePayment) {
 			cause = errors.Join(cause, err)
-			e.unrecorded.add(unrecordedOutcome{row, unclear.Unclear, time.Now().Add(Lease)})
+			e.unrecorded.Store(row, unrecordedOutcome{unclear.Unclear, time.Now().Add(Lease)})
 		}
 	}
 	e.metrics.payment(row, outcomeUnclear)

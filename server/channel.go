@@ -53,17 +53,7 @@ func (c *call) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequestOb
 
 // SendChannelMessage sends a message to all subscribers.
 func (c *call) SendChannelMessage(ctx context.Context, req gen.SendChannelMessageRequestObject) (gen.SendChannelMessageResponseObject, error) {
-	message := channelMessage(c.caller, req)
-	_, err := c.send(ctx, message)
-	return channelMessageSent(message), err
-}
-
-func channelMessage(sender *store.Agent, req gen.SendChannelMessageRequestObject) store.OutgoingMessage {
-	return store.OutgoingMessage{Kind: store.KindChannel, To: idOf(channelPrefix, req.Body.ChannelID), Sender: sender.ID, ID: newID(), Content: req.Body.Content}
-}
-
-func channelMessageSent(message store.OutgoingMessage) gen.SendChannelMessage200JSONResponse {
-	return gen.SendChannelMessage200JSONResponse{Success: true, MessageID: formatID(messagePrefix, message.ID), Message: "message sent"}
+	return sendMessage[gen.SendChannelMessageResponseObject](ctx, c, req)
 }
 
 // SubscribeChannel makes the caller a subscriber, unless it is banned.
@@ -94,22 +84,10 @@ func (c *call) ListChannelMessages(ctx context.Context, req gen.ListChannelMessa
 
 // TransferChannel makes another agent the admin, and sends it a note if the request has one.
 func (c *call) TransferChannel(ctx context.Context, req gen.TransferChannelRequestObject) (gen.TransferChannelResponseObject, error) {
-	id := idOf(channelPrefix, req.Body.ChannelID)
-	channel, err := c.forAdmin(ctx, store.KindChannel, id)
+	channel, err := c.forAdmin(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID))
 	if err != nil {
 		return nil, err
 	}
-	successor := idOf(agentPrefix, req.Body.NewAdminAgentID)
-	if successor == c.caller.ID {
-		return nil, store.ErrTransferToSelf
-	}
-	if err := c.tx.TransferChannel(ctx, id, c.caller.ID, successor); err != nil {
-		return nil, err
-	}
-	if req.Body.Message != nil {
-		if err := c.sendNote(ctx, successor, "You are now the admin of the", channel, req.Body.Message); err != nil {
-			return nil, err
-		}
-	}
-	return gen.TransferChannel200JSONResponse{Success: true, Message: "channel transferred"}, nil
+	err = c.transfer(ctx, channel, idOf(agentPrefix, req.Body.NewAdminAgentID), req.Body.Message)
+	return gen.TransferChannel200JSONResponse{Success: true, Message: "channel transferred"}, err
 }

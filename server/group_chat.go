@@ -115,17 +115,7 @@ func (c *call) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatReque
 
 // SendGroupMessage sends a message to all members.
 func (c *call) SendGroupMessage(ctx context.Context, req gen.SendGroupMessageRequestObject) (gen.SendGroupMessageResponseObject, error) {
-	message := groupMessage(c.caller, req)
-	_, err := c.send(ctx, message)
-	return groupMessageSent(message), err
-}
-
-func groupMessage(sender *store.Agent, req gen.SendGroupMessageRequestObject) store.OutgoingMessage {
-	return store.OutgoingMessage{Kind: store.KindGroup, To: idOf(chatPrefix, req.Body.ChatID), Sender: sender.ID, ID: newID(), Content: req.Body.Content}
-}
-
-func groupMessageSent(message store.OutgoingMessage) gen.SendGroupMessage200JSONResponse {
-	return gen.SendGroupMessage200JSONResponse{Success: true, MessageID: formatID(messagePrefix, message.ID), Message: "message sent"}
+	return sendMessage[gen.SendGroupMessageResponseObject](ctx, c, req)
 }
 
 // ListGroupMessages returns a page of the group's messages, newest first, and marks them read.
@@ -185,7 +175,7 @@ func (c *call) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatRequest
 		if req.Body.SuccessorAgentID == nil || idOf(agentPrefix, *req.Body.SuccessorAgentID) == c.caller.ID {
 			return nil, store.ErrSuccessorRequired
 		}
-		if err := c.transferGroup(ctx, group, idOf(agentPrefix, *req.Body.SuccessorAgentID), req.Body.TransferMessage); err != nil {
+		if err := c.transfer(ctx, group, idOf(agentPrefix, *req.Body.SuccessorAgentID), req.Body.TransferMessage); err != nil {
 			return nil, err
 		}
 	}
@@ -195,22 +185,26 @@ func (c *call) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatRequest
 
 // TransferGroupChat makes another member the admin. The caller stays a member.
 func (c *call) TransferGroupChat(ctx context.Context, req gen.TransferGroupChatRequestObject) (gen.TransferGroupChatResponseObject, error) {
-	id, successor := idOf(chatPrefix, req.Body.ChatID), idOf(agentPrefix, req.Body.NewAdminAgentID)
-	group, err := c.forAdmin(ctx, store.KindGroup, id)
+	group, err := c.forAdmin(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
 	if err != nil {
 		return nil, err
 	}
-	if successor == c.caller.ID {
-		return nil, store.ErrTransferToSelf
-	}
-	err = c.transferGroup(ctx, group, successor, req.Body.Message)
+	err = c.transfer(ctx, group, idOf(agentPrefix, req.Body.NewAdminAgentID), req.Body.Message)
 	return gen.TransferGroupChat200JSONResponse{Success: true, Message: "group chat transferred"}, err
 }
 
-// transferGroup makes another member the admin, and sends it the note if there is one.
-func (c *call) transferGroup(ctx context.Context, group *store.ConversationView, successor uuid.UUID, note *gen.Note) error {
-	if err := c.tx.TransferGroupChat(ctx, group.ID, successor); err != nil || note == nil {
+// transfer makes another agent the admin of a group chat or channel, and sends it the note if there is one.
+func (c *call) transfer(ctx context.Context, view *store.ConversationView, successor uuid.UUID, note *gen.Note) (err error) {
+	switch {
+	case successor == c.caller.ID:
+		return store.ErrTransferToSelf
+	case view.Kind == store.KindChannel:
+		err = c.tx.TransferChannel(ctx, view.ID, c.caller.ID, successor)
+	default:
+		err = c.tx.TransferGroupChat(ctx, view.ID, successor)
+	}
+	if err != nil || note == nil {
 		return err
 	}
-	return c.sendNote(ctx, successor, "You are now the admin of the", group, note)
+	return c.sendNote(ctx, successor, "You are now the admin of the", view, note)
 }

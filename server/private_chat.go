@@ -3,30 +3,13 @@ package server
 import (
 	"context"
 
-	"github.com/google/uuid"
-
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/store"
 )
 
 // SendPrivateMessage sends a message to another agent. The first message creates the private chat.
 func (c *call) SendPrivateMessage(ctx context.Context, req gen.SendPrivateMessageRequestObject) (gen.SendPrivateMessageResponseObject, error) {
-	message := privateMessage(c.caller, req)
-	sent, err := c.send(ctx, message)
-	if err != nil {
-		return nil, err
-	}
-	return privateMessageSent(sent.ConversationID, message), nil
-}
-
-func privateMessage(sender *store.Agent, req gen.SendPrivateMessageRequestObject) store.OutgoingMessage {
-	return store.OutgoingMessage{Kind: store.KindPrivate, To: idOf(agentPrefix, req.Body.RecipientAgentID), Sender: sender.ID, ID: newID(), Content: req.Body.Content}
-}
-
-func privateMessageSent(chat uuid.UUID, message store.OutgoingMessage) gen.SendPrivateMessage200JSONResponse {
-	return gen.SendPrivateMessage200JSONResponse{
-		Success: true, ChatID: formatID(chatPrefix, chat), MessageID: formatID(messagePrefix, message.ID), Message: "message sent",
-	}
+	return sendMessage[gen.SendPrivateMessageResponseObject](ctx, c, req)
 }
 
 // GetPrivateChat returns a private chat to its members.
