@@ -159,6 +159,8 @@ func FuzzPayments(f *testing.F) {
 		f.Add([]byte{}, []byte{}, mode)
 		f.Add([]byte{mode}, []byte("\x00\xff{}[]\"0"), mode)
 	}
+	f.Add([]byte("A1*z*\xb2"), []byte("0"), byte(0)) // longer than the headers may be
+	f.Add([]byte("\xce\xce\xce\xce\xce\xce\xce\xce"), []byte("x"), byte(0))
 	w := newWorld(f)
 	from, to := w.agent("from"), w.agent("to")
 	const send = "POST /chat/private/send"
@@ -186,7 +188,7 @@ func FuzzPayments(f *testing.F) {
 			t.Fatal(err)
 		}
 		for pair := range slices.Chunk(edits[:min(len(edits), 8)], 2) {
-			if len(pair) == 2 {
+			if len(pair) == 2 && len(raw) < 8<<10 { // an edit may repeat a text 256 times
 				raw = editJSON(t, raw, int(pair[0]), pair[1], noise)
 			}
 		}
@@ -198,6 +200,9 @@ func FuzzPayments(f *testing.F) {
 		if mode&8 > 0 && len(noise) > 0 { // bytes of the base64
 			at := int(noise[0]) * len(header) / 256
 			header = header[:at] + string(bytes.Map(printable, noise[1:])) + header[at:]
+		}
+		if len(header) > 48<<10 {
+			t.Skip("net/http returns 431 by itself")
 		}
 		revenue, balance := w.revenue(), w.ledger.Balance(address(from.wallet))
 		a, err := w.try(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(to.id)+`,"content":"paid by anything"}`, "X-API-KEY", from.key, name, header)
