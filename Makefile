@@ -236,7 +236,7 @@ allocs-update: postgres ## Update bench/allocs.txt
 check: ## Run everything that CI runs
 	.ci/run
 
-# Installs PostgreSQL with apt as root on Debian-based systems. Otherwise, and for a selected version, store/embedded downloads it.
+# Installs PostgreSQL with apt as root on Debian-based systems. Otherwise, and for a selected version, internal/embedded downloads it.
 postgres:
 	@if [ -z "$$PARLEY_POSTGRES_VERSION" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && ! command -v pg_config >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then \

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/internal/embedded"
 	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/store/embedded"
 )
 
 // insist sends an order until the reply is final, as a good client does: it comes again after a lost connection, a 503

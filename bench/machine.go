@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/parley-chat/parley/devnet"
-	"github.com/parley-chat/parley/store/embedded"
+	"github.com/parley-chat/parley/internal/embedded"
 	"github.com/parley-chat/parley/x402"
 )
 

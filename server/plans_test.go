@@ -20,8 +20,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/internal/embedded"
 	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/store/embedded"
 )
 
 // plan is a node of EXPLAIN's JSON.
