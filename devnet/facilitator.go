@@ -39,10 +39,9 @@ type Facilitator struct {
 	ledger *Ledger
 	mux    *http.ServeMux
 
-	mu    sync.Mutex
-	delay time.Duration        // how long a settlement waits before the money moves
-	pend  int                  // how many more settlements stay pending
-	sent  map[string]broadcast // pending transfers, by lower-case signature
+	mu   sync.Mutex
+	pend int                  // how many more settlements stay pending
+	sent map[string]broadcast // pending transfers, by lower-case signature
 }
 
 // broadcast is a transfer that was sent to the simulated chain.
@@ -79,15 +78,6 @@ func (f *Facilitator) PendSettlements(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pend = n
-}
-
-// DelaySettlements makes each later settlement wait for d before the money moves, like the wait for a block. The
-// default is 0. Concurrent settlements wait in parallel. A settlement continues if its caller disconnects. Responses
-// that move no money are not delayed: rejections, and settlements that [Facilitator.PendSettlements] keeps pending.
-func (f *Facilitator) DelaySettlements(d time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.delay = d
 }
 
 func (f *Facilitator) serveVerify(w http.ResponseWriter, r *http.Request) {

@@ -71,7 +71,7 @@ func (f *Facilitator) serveCancel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch err := f.ledger.Cancel(request.Authorizer, request.Nonce); {
-	case errors.Is(err, ErrAuthorizationUsed):
+	case errors.Is(err, errAuthorizationUsed):
 		refuse(w, http.StatusConflict, err.Error())
 	case err != nil:
 		refuse(w, http.StatusInternalServerError, err.Error())

@@ -49,7 +49,7 @@ func TestExtensionResponses(t *testing.T) {
 		{"an array", encoded(`[{"status":"success"}]`), ""},
 		{"null", encoded(`null`), ""},
 		{"twice the same", encoded(`{"bazaar":{"status":"success"},"bazaar":{"status":"success"}}`), ""},
-		{"too long", encoded(`{"bazaar":{"status":"success","x":"` + strings.Repeat("x", MaxHeaderBytes) + `"}}`), ""},
+		{"too long", encoded(`{"bazaar":{"status":"success","x":"` + strings.Repeat("x", maxHeaderBytes) + `"}}`), ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -152,7 +152,7 @@ func TestDecodeHeaderRefusals(t *testing.T) {
 		"a line break at the end":  header + "\n",
 		"two payments":             header + "," + header,
 		"a payload that is not it": encoded("hello"),
-		"one byte too long":        strings.Repeat("A", MaxHeaderBytes+1),
+		"one byte too long":        strings.Repeat("A", maxHeaderBytes+1),
 		"a megabyte":               strings.Repeat("A", 1<<20),
 		"deep JSON":                encoded(strings.Repeat("[", 12000)),
 		"deep JSON in extensions":  encoded(`{"x402Version":2,"extensions":{"a":` + strings.Repeat("[", 12000) + `}}`),
@@ -188,7 +188,7 @@ func FuzzDecodePaymentPayload(f *testing.F) {
 		if err != nil {
 			t.Fatalf("a decoded payment cannot be encoded: %v", err)
 		}
-		if len(again) > MaxHeaderBytes {
+		if len(again) > maxHeaderBytes {
 			return // escapes may be longer than what they stand for
 		}
 		second, err := DecodePaymentPayload(again)
