@@ -106,7 +106,7 @@ func (f *Facilitator) serveSettle(w http.ResponseWriter, r *http.Request) {
 	verdict, err := f.settle(request.payload, request.requirements, time.Now())
 	if err != nil {
 		// There is no verdict, because it is not known whether the transfer is in the journal.
-		refuse(w, http.StatusInternalServerError, err.Error())
+		reject(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	verdict.Network = request.network
@@ -195,7 +195,7 @@ func respond(w http.ResponseWriter, status int, value any) {
 	_ = json.MarshalWrite(w, value)
 }
 
-// refuse writes the error response {"error": message}.
-func refuse(w http.ResponseWriter, status int, message string) {
+// reject writes the error response {"error": message}.
+func reject(w http.ResponseWriter, status int, message string) {
 	respond(w, status, map[string]string{"error": message})
 }

@@ -207,7 +207,7 @@ func TestSignCancellation(t *testing.T) {
 	}
 }
 
-func TestTransferDigestRefusesMalformedAuthorizations(t *testing.T) {
+func TestTransferDigestRejectsMalformedAuthorizations(t *testing.T) {
 	t.Parallel()
 	domain := knownDomain(t, NetworkBase)
 	for name, change := range map[string]func(a *Authorization){

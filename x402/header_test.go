@@ -139,7 +139,7 @@ func TestDecodeHeaderRefusals(t *testing.T) {
 	t.Parallel()
 	header := encoded(goodPayload)
 	if _, err := DecodePaymentPayload(header); err != nil {
-		t.Fatalf("the good header is refused: %v", err)
+		t.Fatalf("the good header is rejected: %v", err)
 	}
 	padded := encoded(`{"a":1}`) // ends in =
 	for name, bad := range map[string]string{
@@ -193,7 +193,7 @@ func FuzzDecodePaymentPayload(f *testing.F) {
 		}
 		second, err := DecodePaymentPayload(again)
 		if err != nil {
-			t.Fatalf("our own encoding is refused: %v", err)
+			t.Fatalf("our own encoding is rejected: %v", err)
 		}
 		if second.Payload != payload.Payload {
 			t.Fatalf("the payment changed from %+v to %+v", payload.Payload, second.Payload)
