@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -29,12 +28,12 @@ type statement struct {
 	values []*string
 }
 
-// authentication matches the statement that finds the caller.
-var authentication = regexp.MustCompile(`key_hash\s*=`)
+// left matches what a script leaves out: the statement that finds the caller, and the driver's check of an idle connection.
+var left = regexp.MustCompile(`key_hash\s*=|^-- ping`)
 
-// scripts records an operation and writes one pgbench script for each of its texts. The lookup of the caller is left out.
-func (d *dataset) scripts(ctx context.Context, o operation) ([]string, error) {
-	database, err := store.Open(ctx, d.url()+"&options="+escape("-c log_statement=all"))
+// scripts records an operation and writes one pgbench script for each of its texts.
+func (d *dataset) scripts(ctx context.Context, o operation) (scripts []string, err error) {
+	database, err := store.Open(ctx, d.url()+"&options=-c%20log_statement%3Dall")
 	if err != nil {
 		return nil, err
 	}
@@ -50,45 +49,45 @@ func (d *dataset) scripts(ctx context.Context, o operation) ([]string, error) {
 		return nil, err
 	}
 	defer connection.Release()
-	var scripts []string
+	s := &signer{host: front.Listener.Addr().String(), operation: o}
 	for variant := range o.variants {
-		recorded, err := d.record(ctx, front.URL, o, o.ofVariant(variant))
+		var requests []request
+		for i := variant; i < len(o.requests); i += o.variants {
+			requests = append(requests, o.requests[i])
+		}
+		recorded, err := d.record(ctx, s, requests)
 		if err != nil {
 			return nil, fmt.Errorf("record %s: %w", o.name, err)
 		}
-		written, err := writeScript(ctx, connection.Conn(), recorded)
+		script, err := writeScript(ctx, connection.Conn(), recorded)
 		if err != nil {
 			return nil, fmt.Errorf("write a script for %s: %w", o.name, err)
 		}
-		scripts = append(scripts, written)
+		scripts = append(scripts, script)
 	}
 	return scripts, nil
 }
 
 // record returns the statements of each request. Every request is made once before, so that statements are prepared and
 // caches are filled. The first request is repeated at the end: see writeScript.
-func (d *dataset) record(ctx context.Context, url string, o operation, requests []request) ([][]statement, error) {
+func (d *dataset) record(ctx context.Context, s *signer, requests []request) (recorded [][]statement, err error) {
 	log, err := os.Open(filepath.Join(d.postgres.Folder(), "postgres.log"))
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close() //nolint:errcheck // only read
-	s := &signer{host: strings.TrimPrefix(url, "http://"), operation: o}
-	var recorded [][]statement
 	for _, request := range slices.Concat(requests, requests, requests[:1]) {
 		wire, err := s.write(request)
 		if err != nil {
 			return nil, err
 		}
-		from, err := log.Seek(0, io.SeekEnd)
-		if err != nil {
+		if _, err := log.Seek(0, io.SeekEnd); err != nil {
 			return nil, err
 		}
-		if _, _, err := send(ctx, s.host, [][]byte{wire}, load{clients: 1, time: time.Minute, status: http.StatusOK}); err != nil {
+		if _, err := s.send(ctx, [][]byte{wire}, 1, time.Minute); err != nil {
 			return nil, err
 		}
-		// PostgreSQL logs a statement before it runs it, so the log is complete.
-		text, err := io.ReadAll(io.NewSectionReader(log, from, 1<<30))
+		text, err := io.ReadAll(log) // PostgreSQL logs a statement before it runs it, so the log is complete
 		if err != nil {
 			return nil, err
 		}
@@ -96,53 +95,43 @@ func (d *dataset) record(ctx context.Context, url string, o operation, requests 
 		if err != nil {
 			return nil, err
 		}
-		recorded = append(recorded, slices.DeleteFunc(statements, func(s statement) bool { return authentication.MatchString(s.sql) }))
+		recorded = append(recorded, slices.DeleteFunc(statements, func(s statement) bool { return left.MatchString(s.sql) }))
 	}
 	return recorded[len(requests):], nil
 }
 
 var (
-	logLine   = regexp.MustCompile(`^\d{4}-\d\d-\d\d \S+ \S+ \[\d+\] ([A-Z]+):  (.*)$`)
+	logEntry  = regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\d \S+ \S+ \[\d+\] ([A-Z]+):  (.*(?:\n\t.*)*)$`)
 	logged    = regexp.MustCompile(`(?s)^(?:statement|execute [^:]*): (.*)$`)
 	logValues = regexp.MustCompile(`(?s)\$\d+ = (NULL|'((?:[^']|'')*)')`)
 )
 
-// readLog reads statements and their values from PostgreSQL's log.
-func readLog(text string) ([]statement, error) {
-	type entry struct{ kind, text string }
-	var entries []entry
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		if more, ok := strings.CutPrefix(line, "\t"); ok && len(entries) > 0 {
-			entries[len(entries)-1].text += "\n" + more
-		} else if match := logLine.FindStringSubmatch(line); match != nil {
-			entries = append(entries, entry{match[1], match[2]})
-		}
-	}
-	var statements []statement
-	for _, entry := range entries {
-		switch entry.kind {
+// readLog reads statements and their values from PostgreSQL's log, in which further lines of an entry begin with a tab.
+func readLog(text string) (statements []statement, err error) {
+	for _, entry := range logEntry.FindAllStringSubmatch(text, -1) {
+		kind, text := entry[1], strings.ReplaceAll(entry[2], "\n\t", "\n")
+		switch kind {
 		case "LOG":
-			if match := logged.FindStringSubmatch(entry.text); match != nil {
+			if match := logged.FindStringSubmatch(text); match != nil {
 				statements = append(statements, statement{sql: strings.TrimSuffix(strings.TrimSpace(match[1]), ";")})
 			}
-			if strings.Contains(strings.ToLower(entry.text), "synchronous_commit") {
-				return nil, errors.New("Parley turned durability off: " + entry.text)
+			if strings.Contains(strings.ToLower(text), "synchronous_commit") {
+				return nil, errors.New("Parley turned durability off: " + text)
 			}
 		case "DETAIL":
-			if !strings.HasPrefix(strings.ToLower(entry.text), "parameters: ") || len(statements) == 0 {
+			if !strings.HasPrefix(strings.ToLower(text), "parameters: ") || len(statements) == 0 {
 				continue
 			}
 			last := &statements[len(statements)-1]
-			for _, match := range logValues.FindAllStringSubmatch(entry.text, -1) {
-				value := strings.ReplaceAll(match[2], "''", "'")
-				last.values = append(last.values, &value)
+			for _, match := range logValues.FindAllStringSubmatch(text, -1) {
+				value := new(strings.ReplaceAll(match[2], "''", "'"))
 				if match[1] == "NULL" {
-					last.values[len(last.values)-1] = nil
+					value = nil
 				}
+				last.values = append(last.values, value)
 			}
 		case "ERROR":
-			return nil, errors.New("a statement failed: " + entry.text)
+			return nil, errors.New("a statement failed: " + text)
 		}
 	}
 	return statements, nil

@@ -20,7 +20,14 @@ var (
 	parameter = regexp.MustCompile(`\$\d+`)
 	quoted    = regexp.MustCompile(`'(?:[^']|'')*'`)
 	blank     = regexp.MustCompile(`\s+`)
+
+	// A call without payment sends a message in one transaction: it locks the conversation, reads its last number in Go, and
+	// writes the next one. The script does the same with pgbench's \gset, which keeps the columns of a row as variables.
+	locking   = regexp.MustCompile(`FROM "conversations" .*FOR NO KEY UPDATE$`)
+	numbering = regexp.MustCompile(`^INSERT INTO "messages"|^UPDATE "conversations" SET "last_number"`)
 )
+
+const nextNumber = "CAST(:last_number AS int8) + 1"
 
 // writeScript makes one pgbench script from the recordings of equal requests by different callers to different
 // conversations; each run of the script does what one of them did. The last recording repeats the first: what differs
@@ -36,17 +43,22 @@ func writeScript(ctx context.Context, connection *pgx.Conn, recorded [][]stateme
 				return "", fmt.Errorf("equal requests lead to different statements, such as %.200q and %.200q", statement.sql, other[min(k, len(other)-1)].sql)
 			}
 		}
-		types, err := parameterTypes(ctx, connection, statement)
+		described, err := connection.Prepare(ctx, "", statement.sql)
 		if err != nil {
 			return "", err
 		}
-		values := make([]string, len(types))
-		for p, kind := range types {
+		values := make([]string, len(statement.values))
+		for p := range values {
+			kind := typeName(described.ParamOIDs[p])
 			column := make([]*string, len(requests))
 			for i, request := range requests {
 				column[i] = request[k].values[p]
 			}
-			values[p] = value(kind, column, repeated[k].values[p], made)
+			if kind == "int8" && numbering.MatchString(statement.sql) && !equal(column[0], repeated[k].values[p]) {
+				values[p] = nextNumber
+			} else {
+				values[p] = value(kind, column, repeated[k].values[p], made)
+			}
 		}
 		sql := quoted.ReplaceAllStringFunc(statement.sql, func(text string) string {
 			if !strings.Contains(text, ":") {
@@ -59,7 +71,11 @@ func writeScript(ctx context.Context, connection *pgx.Conn, recorded [][]stateme
 			number, _ := strconv.Atoi(name[1:])
 			return values[number-1]
 		})
-		script.WriteString(blank.ReplaceAllString(sql, " ") + ";\n")
+		end := ";\n"
+		if locking.MatchString(statement.sql) {
+			end = " \\gset\n"
+		}
+		script.WriteString(blank.ReplaceAllString(sql, " ") + end)
 	}
 	head := fmt.Sprintf("\\set i random(1, %d)\n", len(requests))
 	for _, name := range slices.Sorted(maps.Values(made)) {
@@ -68,27 +84,13 @@ func writeScript(ctx context.Context, connection *pgx.Conn, recorded [][]stateme
 	return head + script.String(), nil
 }
 
-// parameterTypes asks PostgreSQL for the types of a statement's parameters.
-func parameterTypes(ctx context.Context, connection *pgx.Conn, s statement) ([]string, error) {
-	if len(s.values) == 0 {
-		return nil, nil
-	}
-	described, err := connection.Prepare(ctx, "", s.sql)
-	if err != nil {
-		return nil, err
-	}
-	var types []string
-	err = connection.QueryRow(ctx, `SELECT array_agg(format_type(oid, NULL) ORDER BY n) FROM unnest($1::oid[]) WITH ORDINALITY o (oid, n)`, described.ParamOIDs).Scan(&types)
-	return types, err
-}
-
 // value is the expression for a parameter: the value itself if all requests have the same, an element of the array of all
 // values if they differ, and a new value if each request has its own. New are ids, which must be unique, and times; other
 // values are opaque to the database. Equal new ids of one request come from one random variable of the script, whose name
 // is in made.
 func value(kind string, column []*string, repeated *string, made map[string]string) string {
 	same := !slices.ContainsFunc(column, func(v *string) bool { return !equal(v, column[0]) })
-	if element, isArray := strings.CutSuffix(kind, "[]"); isArray && (!same || !equal(column[0], repeated)) {
+	if element, isArray := strings.CutPrefix(kind, "_"); isArray && (!same || !equal(column[0], repeated)) {
 		if inner, ok := onlyElements(append(slices.Clone(column), repeated)); ok {
 			last := len(inner) - 1
 			return fmt.Sprintf("CAST(ARRAY[%s] AS %s)", value(element, inner[:last], inner[last], made), kind)
@@ -109,13 +111,21 @@ func value(kind string, column []*string, repeated *string, made map[string]stri
 		return "clock_timestamp()"
 	case isNew || same:
 		return literal(kind, column[0])
-	case strings.HasSuffix(kind, "[]"): // there are no arrays of arrays of different lengths
-		return fmt.Sprintf("CAST((%s)[:i] AS %s)", literal("text[]", arrayOf(column)), kind)
+	case strings.HasPrefix(kind, "_"): // there are no arrays of arrays of different lengths
+		return fmt.Sprintf("CAST((%s)[:i] AS %s)", literal("_text", arrayOf(column)), kind)
 	}
-	return fmt.Sprintf("(%s)[:i]", literal(kind+"[]", arrayOf(column)))
+	return fmt.Sprintf("(%s)[:i]", literal("_"+kind, arrayOf(column)))
 }
 
 var postgresTypes = pgtype.NewMap()
+
+// typeName returns PostgreSQL's name of a type: "_int8" for an array of "int8".
+func typeName(oid uint32) string {
+	if known, ok := postgresTypes.TypeForOID(oid); ok {
+		return known.Name
+	}
+	return "text"
+}
 
 // onlyElements returns the elements of PostgreSQL's array texts if each array has exactly one: a call that can share a
 // statement with others has arrays of one when it comes alone.

@@ -126,7 +126,7 @@ func TestBatches(t *testing.T) {
 				case 7: // the payment alone
 					messages = nil
 				}
-				if len(messages) == 1 { // what may be sent is refused in no dry run
+				if len(messages) == 1 { // what may be sent is rejected in no dry run
 					if err := g.CheckMessage(ctx, messages[0]); errors.Is(want, store.ErrBlocked) || errors.Is(want, store.ErrNotMember) {
 						if !errors.Is(err, want) {
 							t.Errorf("the check says %v, want %v", err, want)
@@ -196,7 +196,7 @@ func TestBatches(t *testing.T) {
 }
 
 // TestBatchDeliversAPaymentOnce: many requests redeem one payment at the same moment. One of them has its effect, whether it sends
-// a message or writes nothing, and the others are told that the payment has moved.
+// a message or writes nothing, and the others are told that the payment has changed.
 func TestBatchDeliversAPaymentOnce(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)

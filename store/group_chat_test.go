@@ -103,7 +103,7 @@ func TestSendWaitsForWhatHoldsTheGroup(t *testing.T) {
 		}
 		for range 2 { // the one in a transaction of its own, and the one in a batch
 			err := <-done
-			if _, refused := errors.AsType[*store.Refusal](err); err != nil && !refused && !errors.Is(err, store.ErrNotBatched) || (err == nil) != test.sent {
+			if _, rejected := errors.AsType[*store.Refusal](err); err != nil && !rejected && !errors.Is(err, store.ErrNotBatched) || (err == nil) != test.sent {
 				t.Errorf("%s: the message that waited: %v, want it sent: %v", test.name, err, test.sent)
 			}
 		}

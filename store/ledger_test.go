@@ -182,7 +182,7 @@ func TestResolve(t *testing.T) {
 		}
 		for _, resolve := range []func(uuid.UUID) error{settled, failed} {
 			if err := resolve(before.ID); !errors.Is(err, store.ErrStalePayment) {
-				t.Errorf("a payment that is %s is resolved: %v, want that it has moved", before.State, err)
+				t.Errorf("a payment that is %s is resolved: %v, want that it has changed", before.State, err)
 			}
 		}
 		if after, err := s.PaymentRecord(t.Context(), before.ID); err != nil || !cmp.Equal(&before, after) {

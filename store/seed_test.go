@@ -70,7 +70,7 @@ func TestSeed(t *testing.T) {
 		t.Error("the messages are not varied: too few texts or senders")
 	}
 
-	// The house goes on from there.
+	// A server continues from the seeded data.
 	low, err := uuid.Parse(ask(`SELECT CAST(low_agent AS text) FROM private_pairs LIMIT 1`))
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-func TestSeedRefusesWhatCannotBe(t *testing.T) {
+func TestSeedRejectsImpossibleSizes(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	for name, size := range map[string]store.Seeding{

@@ -231,7 +231,7 @@ func TestPollingWhileOthersWrite(t *testing.T) {
 					if _, err := tx.SendAnywhere(ctx, mine[rand.IntN(len(mine))], me, uuid.Must(uuid.NewV7()), "text"); err != nil {
 						return err
 					}
-					if n%4 == 3 { // as after a rehearsal
+					if n%4 == 3 { // as after a dry run
 						return giveUp
 					}
 					return nil

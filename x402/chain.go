@@ -274,8 +274,8 @@ func (c *Chain) call(ctx context.Context, result any, method string, params ...a
 		if err == nil {
 			return nil
 		}
-		refused, ok := errors.AsType[*rpcRefusal](err)
-		if attempt == chainAttempts || ctx.Err() != nil || ok && !refused.passes() {
+		rejected, ok := errors.AsType[*rpcError](err)
+		if attempt == chainAttempts || ctx.Err() != nil || ok && !rejected.passes() {
 			return fmt.Errorf("chain %s: %w", method, err)
 		}
 		select {

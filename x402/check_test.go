@@ -41,7 +41,7 @@ func signed(t testing.TB, offer PaymentRequirements, now time.Time, change func(
 	return payload
 }
 
-// highS returns the twin of a signature that mathematics accepts and token contracts refuse.
+// highS returns the twin of a signature that mathematics accepts and token contracts reject.
 func highS(signature string) string {
 	raw := fromHex(signature)
 	new(big.Int).Sub(evm.Order(), new(big.Int).SetBytes(raw[32:64])).FillBytes(raw[32:64])
@@ -129,7 +129,7 @@ func TestCheck(t *testing.T) {
 				want = Checked{Payer: strings.ToLower(vectorPayer), Nonce: payload.Payload.Authorization.Nonce, Conclusive: true}
 			}
 			if diff := cmp.Diff(want, checked); diff != "" {
-				t.Errorf("the facts of a refused payment (-want +got):\n%s", diff)
+				t.Errorf("the facts of a rejected payment (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -78,9 +78,8 @@ func putHex(word []byte, digits string) {
 	_, _ = hex.Decode(word, []byte(digits[2:]))
 }
 
-// Recover returns the lower-case address whose key made the signature over digest. The signature is exactly 65 bytes:
-// r, s, v with v 0, 1, 27 or 28. Recover rejects a high s (EIP-2), as token contracts do.
-func Recover(digest [32]byte, signature []byte) (string, error) {
+// recoverSigner is [RecoverHex] for the bytes of a signature.
+func recoverSigner(digest [32]byte, signature []byte) (string, error) {
 	if len(signature) != signatureBytes {
 		return "", fmt.Errorf("the signature has %d bytes, want %d", len(signature), signatureBytes)
 	}
@@ -104,13 +103,14 @@ func Recover(digest [32]byte, signature []byte) (string, error) {
 	return "0x" + hex.EncodeToString(signer[:]), nil
 }
 
-// RecoverHex is [Recover] for a signature in the form of the wire: 0x and hex digits.
+// RecoverHex returns the lower-case address whose key made the signature over digest. The signature is 0x and the hex digits of 65
+// bytes: r, s, v with v 0, 1, 27 or 28. RecoverHex rejects a high s (EIP-2), as token contracts do.
 func RecoverHex(digest [32]byte, signature string) (string, error) {
 	raw, err := hex.DecodeString(strings.TrimPrefix(signature, "0x"))
 	if err != nil {
 		return "", errors.New("the signature is not 0x and hex digits")
 	}
-	return Recover(digest, raw)
+	return recoverSigner(digest, raw)
 }
 
 // SignAuthorization signs an EIP-3009 transfer for the token of domain. It returns the signature as 0x and hex digits,

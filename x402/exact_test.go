@@ -100,8 +100,7 @@ func TestVectors(t *testing.T) {
 		t.Run(vector.network, func(t *testing.T) {
 			t.Parallel()
 			domain := knownDomain(t, vector.network)
-			separator := domain.Separator()
-			if got := hexString(separator[:]); got != vector.separator {
+			if got := hexString(domain.separator[:]); got != vector.separator {
 				t.Errorf("the domain separator is %s, want %s", got, vector.separator)
 			}
 			digest, err := domain.TransferDigest(vectorAuthorization)
@@ -160,7 +159,7 @@ func TestRecover(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			before := slices.Clone(test.signature)
-			signer, err := Recover(digest, test.signature)
+			signer, err := recoverSigner(digest, test.signature)
 			if good := err == nil && signer == strings.ToLower(vectorPayer); good != test.good {
 				t.Errorf("recover gives %q (%v), want the payer: %t", signer, err, test.good)
 			}
@@ -208,7 +207,7 @@ func TestSignCancellation(t *testing.T) {
 	}
 }
 
-func TestTransferDigestRefusesMalformedAuthorizations(t *testing.T) {
+func TestTransferDigestRejectsMalformedAuthorizations(t *testing.T) {
 	t.Parallel()
 	domain := knownDomain(t, NetworkBase)
 	for name, change := range map[string]func(a *Authorization){

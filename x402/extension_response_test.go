@@ -49,11 +49,11 @@ func TestExtensionResponses(t *testing.T) {
 		{"an array", encoded(`[{"status":"success"}]`), ""},
 		{"null", encoded(`null`), ""},
 		{"twice the same", encoded(`{"bazaar":{"status":"success"},"bazaar":{"status":"success"}}`), ""},
-		{"too long", encoded(`{"bazaar":{"status":"success","x":"` + strings.Repeat("x", MaxHeaderBytes) + `"}}`), ""},
+		{"too long", encoded(`{"bazaar":{"status":"success","x":"` + strings.Repeat("x", maxHeaderBytes) + `"}}`), ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			facilitator, _ := facilitatorAnswering(t, func(w http.ResponseWriter, r *http.Request) {
+			facilitator, _ := facilitatorReplying(t, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("EXTENSION-RESPONSES", row.header)
 				says(200, `{"isValid":true}`)(w, r)
 			})
@@ -81,7 +81,7 @@ func TestExtensionResponses(t *testing.T) {
 
 	t.Run("very many", func(t *testing.T) {
 		t.Parallel()
-		facilitator, _ := facilitatorAnswering(t, func(w http.ResponseWriter, r *http.Request) {
+		facilitator, _ := facilitatorReplying(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("EXTENSION-RESPONSES", encoded("{"+many.String()+`"e":{"status":"success"}}`))
 			says(500, `{"success":false}`)(w, r) // logged although there is no verdict
 		})

@@ -73,13 +73,13 @@ func ParsePaymentPayload(raw []byte) (*PaymentPayload, error) {
 			"PAYMENT-SIGNATURE header takes version 2: sign one of the entries of accepts in the PAYMENT-REQUIRED header with a "+
 			"client that speaks x402 version 2", wire.X402Version)}
 	}
-	if err := refuseLookalikes(append(wire.Payload.members(),
+	if err := rejectLookalikes(append(wire.Payload.members(),
 		members{[]string{"x402Version", "resource", "accepted", "payload", "extensions"}, wire.Unknown},
 		members{[]string{"scheme", "network", "amount", "asset", "payTo", "maxTimeoutSeconds", "extra"}, wire.Accepted.Unknown},
 	)); err != nil {
 		return nil, err
 	}
-	if err := refuseOtherMethods(&wire.Payload); err != nil {
+	if err := rejectOtherMethods(&wire.Payload); err != nil {
 		return nil, err
 	}
 	if method, ok := wire.Accepted.Extra["assetTransferMethod"]; ok && method != "eip3009" {
@@ -103,8 +103,8 @@ func ParsePaymentPayload(raw []byte) (*PaymentPayload, error) {
 	return payload, nil
 }
 
-// refuseLookalikes rejects unknown members that a case-insensitive decoder would treat as known members.
-func refuseLookalikes(objects []members) error {
+// rejectLookalikes rejects unknown members that a case-insensitive decoder would treat as known members.
+func rejectLookalikes(objects []members) error {
 	for _, object := range objects {
 		for name := range object.unknown {
 			// EqualFold ignores case in the same way as encoding/json, including the Kelvin sign and the long s.
@@ -117,9 +117,9 @@ func refuseLookalikes(objects []members) error {
 	return nil
 }
 
-// refuseOtherMethods rejects payments with a transfer method other than EIP-3009. Such a payment may also contain an
+// rejectOtherMethods rejects payments with a transfer method other than EIP-3009. Such a payment may also contain an
 // EIP-3009 authorization, and a facilitator could use either.
-func refuseOtherMethods(wire *wireExactPayload) error {
+func rejectOtherMethods(wire *wireExactPayload) error {
 	for _, other := range []string{"permit2Authorization", "delegationManager", "permissionContext", "delegator"} {
 		for name := range wire.Unknown {
 			if strings.EqualFold(name, other) {

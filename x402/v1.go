@@ -110,12 +110,12 @@ func ParsePaymentPayloadV1(raw []byte, networks ...Network) (*PaymentPayload, er
 		return nil, &FormError{ReasonInvalidVersion, fmt.Sprintf("the payment payload has x402Version %d, but the X-PAYMENT "+
 			"header takes version 1: send a payment of version 2 in the PAYMENT-SIGNATURE header", wire.X402Version)}
 	}
-	if err := refuseLookalikes(append(wire.Payload.members(),
+	if err := rejectLookalikes(append(wire.Payload.members(),
 		members{[]string{"x402Version", "scheme", "network", "payload"}, wire.Unknown},
 	)); err != nil {
 		return nil, err
 	}
-	if err := refuseOtherMethods(&wire.Payload); err != nil {
+	if err := rejectOtherMethods(&wire.Payload); err != nil {
 		return nil, err
 	}
 	if wire.Scheme == "" {

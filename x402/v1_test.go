@@ -150,7 +150,7 @@ func TestVersionsInTheWrongHeader(t *testing.T) {
 		t.Errorf("a payment of version 1 in PAYMENT-SIGNATURE says %v, want a *FormError about the version", err)
 	}
 	for name, header := range map[string]string{
-		"nothing": "", "base64url": "-_-_", "not JSON": encoded("hello"), "too long": strings.Repeat("A", MaxHeaderBytes+4), "null": encoded("null"),
+		"nothing": "", "base64url": "-_-_", "not JSON": encoded("hello"), "too long": strings.Repeat("A", maxHeaderBytes+4), "null": encoded("null"),
 	} {
 		_, err := DecodePaymentPayloadV1(header)
 		if form, ok := errors.AsType[*FormError](err); !ok || form.Message == "" || strings.Contains(form.Message, "the PAYMENT-SIGNATURE header is") {

@@ -21,7 +21,7 @@ func at(value object, keys ...string) object {
 	return value
 }
 
-// set changes one thing; nil takes it away.
+// set changes one thing; nil removes it.
 func set(value any, keys ...string) func(object) {
 	return func(document object) {
 		parent, last := at(document, keys[:len(keys)-1]...), keys[len(keys)-1]

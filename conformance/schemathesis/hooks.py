@@ -143,7 +143,7 @@ def dice(*values):
 
 @schemathesis.auth(refresh_interval=None)
 class Key:
-    """The caller's API key. Because it is given as auth, schemathesis takes it away where it wants to see a 401."""
+    """The caller's API key. Because it is given as auth, schemathesis removes it where it expects a 401."""
 
     def get(self, case, context):
         if case.operation.path == "/agent/rotate_key":
