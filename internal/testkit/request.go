@@ -53,18 +53,18 @@ func (r Reply) Field(t testing.TB, member string) string {
 	return text
 }
 
-// Request sends a request as it is; headers are pairs of name and value, of which the last one of a name counts. A body is JSON
-// unless the headers say something else. The error is a connection that was refused or lost.
+// Request sends a request as it is; headers are pairs of name and value. A body is JSON unless a header says something else. The
+// error is a connection that was refused or lost, perhaps after a part of the response.
 func Request(ctx context.Context, through *http.Client, method, url, body string, headers ...string) (Reply, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return Reply{}, err
 	}
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
 	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
+		request.Header.Add(headers[i], headers[i+1])
+	}
+	if _, given := request.Header["Content-Type"]; body != "" && !given {
+		request.Header.Set("Content-Type", "application/json")
 	}
 	response, err := through.Do(request)
 	if err != nil {
@@ -72,13 +72,11 @@ func Request(ctx context.Context, through *http.Client, method, url, body string
 	}
 	defer response.Body.Close()
 	r := Reply{Status: response.StatusCode, Header: response.Header}
-	if r.Body, err = io.ReadAll(response.Body); err != nil {
-		return Reply{}, err
-	}
+	r.Body, err = io.ReadAll(response.Body)
 	if r.Status != http.StatusOK {
 		_ = json.Unmarshal(r.Body, &r.Problem) // what is no JSON has no code
 	}
-	return r, nil
+	return r, err
 }
 
 // HangUp closes the connection of a request.

@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,12 +20,17 @@ func (s *Secrets) Secret(texts ...string) {
 	s.texts = append(s.texts, texts...)
 }
 
+// Known returns the secrets so far.
+func (s *Secrets) Known() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.texts)
+}
+
 // CheckSecrets fails the test if an output contains a secret.
 func (s *Secrets) CheckSecrets(t testing.TB, name, output string) {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, secret := range s.texts {
+	for _, secret := range s.Known() {
 		if strings.Contains(output, secret) {
 			t.Errorf("%s contains a secret (%.6s…)", name, secret)
 		}

@@ -47,14 +47,20 @@ func (w *World) ForTest(t testing.TB) *World {
 // Wallet returns a new wallet with money, in atomic units.
 func (w *World) Wallet(amount uint64) *ecdsa.PrivateKey {
 	w.T.Helper()
-	key, err := evm.GenerateKey()
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	key := NewKey()
 	if amount > 0 {
 		if err := w.Ledger.Mint(Address(key), amount); err != nil {
 			w.T.Fatal(err)
 		}
+	}
+	return key
+}
+
+// NewKey returns the key of a wallet without money.
+func NewKey() *ecdsa.PrivateKey {
+	key, err := evm.GenerateKey()
+	if err != nil {
+		panic(err)
 	}
 	return key
 }
@@ -67,7 +73,7 @@ func (w *World) Revenue() uint64 { return w.Ledger.Balance(devnet.Payee) }
 
 // Eventually waits until a condition holds, and tells whether it did before the patience ended.
 func Eventually(patience time.Duration, holds func() bool) bool {
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		if holds() {
 			return true
 		}
