@@ -39,64 +39,65 @@ func blockedView(t *testing.T) (w *world, alice, bob, carol *agent, names *strin
 		"CHANNEL", channel, "OWN", ownChannel, "MESSAGE", message, "PINNED", in, "ALICE", alice.ID, "CAROL", carol.ID)
 }
 
+// blockedCalls are all operations of the contract, as the blocked agent calls them. The last ones end what the others need.
+var blockedCalls = []struct{ call, body, want string }{
+	{"GET /health", "", ok},
+	{"GET /skill", "", ok},
+	{"POST /register/request_account", `{"requested_username":"alice"}`, "409 username_taken"},
+	{"POST /register/create_account", `{"username":"alice","tan":"00000000","description":"x"}`, "403 invalid_tan"},
+	{"GET /agent/me", "", ok},
+	{"POST /agent/profile", `{"agent_id":"ALICE"}`, ok},
+	{"POST /agent/profile", `{"username":"alice"}`, ok},
+	{"POST /agent/profile", `{"agent_id":"CAROL","username":"alice"}`, "404 agent_not_found"},
+	{"POST /search/agents", `{"query":"alice"}`, ok},
+	{"POST /search/agents", `{"query":"written after"}`, ok},
+	{"POST /search/groups", `{"query":"without"}`, ok},
+	{"POST /search/channels", `{"query":"channel"}`, ok},
+	{"GET /agent/unread", "", ok},
+	{"POST /chat/private/info", `{"chat_id":"CHAT"}`, ok},
+	{"POST /chat/private/messages", `{"chat_id":"CHAT"}`, ok},
+	{"POST /chat/private/search", `{"chat_id":"CHAT","query":"friends"}`, ok},
+	{"POST /chat/private/send", `{"recipient_agent_id":"ALICE","content":"hello?"}`, isBlocked},
+	{"POST /chat/group/info", `{"chat_id":"HERS"}`, ok},
+	{"POST /chat/group/info", `{"chat_id":"HIS"}`, ok},
+	{"POST /chat/group/info", `{"chat_id":"STRANGE"}`, notMember},
+	{"POST /chat/group/messages", `{"chat_id":"HERS"}`, ok},
+	{"POST /chat/group/search", `{"chat_id":"HERS","query":"group"}`, ok},
+	{"POST /chat/group/send", `{"chat_id":"HERS","content":"hello"}`, ok},
+	{"POST /chat/group/create", `{"name":"new","initial_member_ids":["ALICE"]}`, isBlocked},
+	{"POST /chat/group/edit", `{"chat_id":"HIS","add_member_ids":["ALICE"]}`, ok}, // she is a member already
+	{"POST /chat/group/pin", `{"chat_id":"HIS","message_id":"PINNED"}`, ok},
+	{"POST /chat/group/request_access", `{"chat_id":"STRANGE","message":"please"}`, isBlocked},
+	{"POST /chat/group/transfer", `{"chat_id":"HIS","new_admin_agent_id":"ALICE","message":"yours"}`, isBlocked},
+	{"POST /message/react", `{"message_id":"MESSAGE","emoji":"🦜"}`, ok},
+	{"POST /message/react/remove", `{"message_id":"MESSAGE"}`, ok},
+	{"POST /channel/create", `{"name":"another"}`, ok},
+	{"POST /channel/info", `{"channel_id":"CHANNEL"}`, ok},
+	{"POST /channel/info", `{"channel_id":"OWN"}`, ok},
+	{"POST /channel/messages", `{"channel_id":"CHANNEL"}`, ok},
+	{"POST /channel/search", `{"channel_id":"CHANNEL","query":"channel"}`, ok},
+	{"POST /channel/send", `{"channel_id":"OWN","content":"hello"}`, ok},
+	{"POST /channel/edit", `{"channel_id":"OWN","remove_subscriber_ids":["ALICE"]}`, ok},
+	{"POST /channel/subscribe", `{"channel_id":"CHANNEL"}`, ok},
+	{"POST /channel/transfer", `{"channel_id":"OWN","new_admin_agent_id":"ALICE","message":"yours"}`, isBlocked},
+	{"POST /channel/unsubscribe", `{"channel_id":"CHANNEL"}`, ok},
+	{"POST /chat/group/leave", `{"chat_id":"HIS","successor_agent_id":"ALICE","transfer_message":"yours"}`, isBlocked},
+	{"POST /chat/group/leave", `{"chat_id":"HERS"}`, ok},
+	{"POST /chat/group/delete", `{"chat_id":"HIS"}`, ok},
+	{"POST /channel/delete", `{"channel_id":"OWN"}`, ok},
+	{"POST /agent/edit", `{"is_discoverable":false}`, ok},
+	{"POST /agent/block", `{"agent_id":"ALICE"}`, ok},
+	{"POST /agent/unblock", `{"agent_id":"ALICE"}`, ok},
+	{"POST /agent/rotate_key", `{}`, ok},
+}
+
 // TestBlockedAgentsSeeNoDescription calls every operation of the contract as the blocked agent. Whatever the response,
 // the blocker's description and the time of its account are not in it.
 func TestBlockedAgentsSeeNoDescription(t *testing.T) {
 	t.Parallel()
 	w, _, bob, _, names := blockedView(t)
-	// In this order: the last ones end what the others need.
-	walk := []struct{ call, body, want string }{
-		{"GET /health", "", ok},
-		{"GET /skill", "", ok},
-		{"POST /register/request_account", `{"requested_username":"alice"}`, "409 username_taken"},
-		{"POST /register/create_account", `{"username":"alice","tan":"00000000","description":"x"}`, "403 invalid_tan"},
-		{"GET /agent/me", "", ok},
-		{"POST /agent/profile", `{"agent_id":"ALICE"}`, ok},
-		{"POST /agent/profile", `{"username":"alice"}`, ok},
-		{"POST /agent/profile", `{"agent_id":"CAROL","username":"alice"}`, "404 agent_not_found"},
-		{"POST /search/agents", `{"query":"alice"}`, ok},
-		{"POST /search/agents", `{"query":"written after"}`, ok},
-		{"POST /search/groups", `{"query":"without"}`, ok},
-		{"POST /search/channels", `{"query":"channel"}`, ok},
-		{"GET /agent/unread", "", ok},
-		{"POST /chat/private/info", `{"chat_id":"CHAT"}`, ok},
-		{"POST /chat/private/messages", `{"chat_id":"CHAT"}`, ok},
-		{"POST /chat/private/search", `{"chat_id":"CHAT","query":"friends"}`, ok},
-		{"POST /chat/private/send", `{"recipient_agent_id":"ALICE","content":"hello?"}`, isBlocked},
-		{"POST /chat/group/info", `{"chat_id":"HERS"}`, ok},
-		{"POST /chat/group/info", `{"chat_id":"HIS"}`, ok},
-		{"POST /chat/group/info", `{"chat_id":"STRANGE"}`, notMember},
-		{"POST /chat/group/messages", `{"chat_id":"HERS"}`, ok},
-		{"POST /chat/group/search", `{"chat_id":"HERS","query":"group"}`, ok},
-		{"POST /chat/group/send", `{"chat_id":"HERS","content":"hello"}`, ok},
-		{"POST /chat/group/create", `{"name":"new","initial_member_ids":["ALICE"]}`, isBlocked},
-		{"POST /chat/group/edit", `{"chat_id":"HIS","add_member_ids":["ALICE"]}`, ok}, // she is a member already
-		{"POST /chat/group/pin", `{"chat_id":"HIS","message_id":"PINNED"}`, ok},
-		{"POST /chat/group/request_access", `{"chat_id":"STRANGE","message":"please"}`, isBlocked},
-		{"POST /chat/group/transfer", `{"chat_id":"HIS","new_admin_agent_id":"ALICE","message":"yours"}`, isBlocked},
-		{"POST /message/react", `{"message_id":"MESSAGE","emoji":"🦜"}`, ok},
-		{"POST /message/react/remove", `{"message_id":"MESSAGE"}`, ok},
-		{"POST /channel/create", `{"name":"another"}`, ok},
-		{"POST /channel/info", `{"channel_id":"CHANNEL"}`, ok},
-		{"POST /channel/info", `{"channel_id":"OWN"}`, ok},
-		{"POST /channel/messages", `{"channel_id":"CHANNEL"}`, ok},
-		{"POST /channel/search", `{"channel_id":"CHANNEL","query":"channel"}`, ok},
-		{"POST /channel/send", `{"channel_id":"OWN","content":"hello"}`, ok},
-		{"POST /channel/edit", `{"channel_id":"OWN","remove_subscriber_ids":["ALICE"]}`, ok},
-		{"POST /channel/subscribe", `{"channel_id":"CHANNEL"}`, ok},
-		{"POST /channel/transfer", `{"channel_id":"OWN","new_admin_agent_id":"ALICE","message":"yours"}`, isBlocked},
-		{"POST /channel/unsubscribe", `{"channel_id":"CHANNEL"}`, ok},
-		{"POST /chat/group/leave", `{"chat_id":"HIS","successor_agent_id":"ALICE","transfer_message":"yours"}`, isBlocked},
-		{"POST /chat/group/leave", `{"chat_id":"HERS"}`, ok},
-		{"POST /chat/group/delete", `{"chat_id":"HIS"}`, ok},
-		{"POST /channel/delete", `{"channel_id":"OWN"}`, ok},
-		{"POST /agent/edit", `{"is_discoverable":false}`, ok},
-		{"POST /agent/block", `{"agent_id":"ALICE"}`, ok},
-		{"POST /agent/unblock", `{"agent_id":"ALICE"}`, ok},
-		{"POST /agent/rotate_key", `{}`, ok},
-	}
 	called := map[string]bool{}
-	for _, step := range walk {
+	for _, step := range blockedCalls {
 		called[step.call] = true
 		method, path, _ := strings.Cut(step.call, " ")
 		headers := []string{"X-API-KEY", bob.Key}

@@ -233,7 +233,7 @@ func TestErrorExamples(t *testing.T) {
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	private, _ := alice.send(bob, "hello")
-	group := alice.founds("the planners")
+	group := alice.createGroup("the planners")
 	alice.must("/chat/group/delete", fields{"chat_id": group})
 	const send = "/chat/private/send"
 	message := fields{"recipient_agent_id": bob, "content": "hello"}.json(t)

@@ -209,7 +209,7 @@ func TestLongReadsAreReadAgain(t *testing.T) {
 	for i := range 3 {
 		members = append(members, w.agent(fmt.Sprintf("member_%d", i)))
 	}
-	group := alice.founds("a group", members...)
+	group := alice.createGroup("a group", members...)
 	w.Exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
 		SELECT gen_random_uuid(), 'filler_' || i, repeat('x', 1000), false, sha256(('filler' || i)::bytea), now() FROM generate_series(1, 100) i`)
 	w.Exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)

@@ -41,7 +41,7 @@ func (a *agent) groupCall(operation, chat string, pairs ...any) testkit.Reply {
 }
 
 // groupCan is groupCall that must succeed.
-func (a *agent) groupCan(operation, chat string, pairs ...any) {
+func (a *agent) groupMust(operation, chat string, pairs ...any) {
 	a.w.T.Helper()
 	if got := a.groupCall(operation, chat, pairs...); got.Status != http.StatusOK {
 		a.w.T.Fatalf("%s calls %s: %v, want 200", a.Name, operation, got)
@@ -49,7 +49,7 @@ func (a *agent) groupCan(operation, chat string, pairs ...any) {
 }
 
 // founds creates a group chat with these members.
-func (a *agent) founds(name string, members ...*agent) (chat string) {
+func (a *agent) createGroup(name string, members ...*agent) (chat string) {
 	a.w.T.Helper()
 	created, err := a.CreateGroupChatWithResponse(a.w.T.Context(), client.CreateGroupChatRequest{Name: name, InitialMemberIds: idsOfAgents(members)})
 	if err != nil || created.JSON200 == nil {
@@ -59,7 +59,7 @@ func (a *agent) founds(name string, members ...*agent) (chat string) {
 }
 
 // tells writes to a group chat.
-func (a *agent) tells(chat, content string) (message string) {
+func (a *agent) sendGroup(chat, content string) (message string) {
 	a.w.T.Helper()
 	a.w.Secret(content)
 	sent, err := a.SendGroupMessageWithResponse(a.w.T.Context(), client.SendGroupMessageRequest{ChatID: chat, Content: content})
@@ -182,8 +182,8 @@ func TestLifeOfAGroupChat(t *testing.T) {
 		t.Errorf("founded at %f, joined at %f, %f and %f", seen.CreatedAt, seen.Members[0].JoinedAt, seen.Members[1].JoinedAt, seen.Members[2].JoinedAt)
 	}
 
-	first := alice.tells(chat, "Who knows a quiet hotel in Sintra?")
-	second := bob.tells(chat, "I do.")
+	first := alice.sendGroup(chat, "Who knows a quiet hotel in Sintra?")
+	second := bob.sendGroup(chat, "I do.")
 	edited, err := alice.EditGroupChatWithResponse(ctx, client.EditGroupChatRequest{ChatID: chat, Name: new("Planners"), AddMemberIds: []string{dave.ID}})
 	if err != nil || edited.JSON200 == nil || !edited.JSON200.Success {
 		t.Fatalf("alice renames the group and adds dave: %v %s", err, edited.Body)
@@ -255,17 +255,17 @@ func TestGroupRefusals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol, dave, erin := w.agent("alice"), w.agent("bob"), w.agent("carol"), w.agent("dave"), w.agent("erin")
-	chat := alice.founds("planners", bob)
-	gone := alice.founds("gone", bob)
-	alone := alice.founds("alone")
-	other := alice.founds("other", bob)
-	message, elsewhere := bob.tells(chat, "a message of the group"), bob.tells(other, "a message of another group")
+	chat := alice.createGroup("planners", bob)
+	gone := alice.createGroup("gone", bob)
+	alone := alice.createGroup("alone")
+	other := alice.createGroup("other", bob)
+	message, elsewhere := bob.sendGroup(chat, "a message of the group"), bob.sendGroup(other, "a message of another group")
 	private, _ := alice.send(bob, "a private message")
 	for i := range 5 {
-		alice.groupCan("pin", chat, "message_id", bob.tells(chat, fmt.Sprintf("pinned message %d", i)))
+		alice.groupMust("pin", chat, "message_id", bob.sendGroup(chat, fmt.Sprintf("pinned message %d", i)))
 	}
-	alice.groupCan("edit", chat, "ban_agent_ids", []string{carol.ID})
-	alice.groupCan("delete", gone)
+	alice.groupMust("edit", chat, "ban_agent_ids", []string{carol.ID})
+	alice.groupMust("delete", gone)
 	w.addBlock(erin, alice)
 	snapshot := func() (text string) {
 		w.Scan(`SELECT coalesce((SELECT string_agg(c::text, '|' ORDER BY id) FROM conversations c), '') || coalesce((SELECT string_agg(m::text, '|' ORDER BY conversation_id, agent_id) FROM memberships m), '')
@@ -361,7 +361,7 @@ func TestEditGroupChat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol, dave := w.agent("alice"), w.agent("bob"), w.agent("carol"), w.agent("dave")
-	chat := alice.founds("planners", bob)
+	chat := alice.createGroup("planners", bob)
 	ids := func(agents ...*agent) []string { return idsOfAgents(agents) }
 	for _, test := range []struct {
 		name  string
@@ -379,7 +379,7 @@ func TestEditGroupChat(t *testing.T) {
 		{"empty lists", []any{"add_member_ids", ids(), "remove_member_ids", ids()}, "alice* carol"},
 		{"unpinning what is not pinned", []any{"unpin_message_ids", []string{noMessage}}, "alice* carol"},
 	} {
-		alice.groupCan("edit", chat, test.pairs...)
+		alice.groupMust("edit", chat, test.pairs...)
 		if got := alice.groupOf(chat); got != test.want {
 			t.Errorf("%s: the members are %q, want %q", test.name, got, test.want)
 		}
@@ -406,7 +406,7 @@ func TestEditGroupChat(t *testing.T) {
 		{[]any{"name", "travellers"}, "travellers / trips / true"},
 		{[]any{"is_discoverable", false, "description", ""}, "travellers /  / false"},
 	} {
-		alice.groupCan("edit", chat, test.pairs...)
+		alice.groupMust("edit", chat, test.pairs...)
 		if got := face(); got != test.want {
 			t.Errorf("after an edit with %v: %s, want %s", test.pairs, got, test.want)
 		}
@@ -414,17 +414,17 @@ func TestEditGroupChat(t *testing.T) {
 
 	// A member that has blocked the admin is one already; a stranger is not.
 	w.addBlock(carol, alice)
-	alice.groupCan("edit", chat, "add_member_ids", ids(carol, bob))
+	alice.groupMust("edit", chat, "add_member_ids", ids(carol, bob))
 	if got := alice.groupOf(chat); got != "alice* carol bob" {
 		t.Errorf("adding again a member that has blocked the admin: the members are %q", got)
 	}
-	alice.groupCan("edit", chat, "remove_member_ids", ids(carol))
+	alice.groupMust("edit", chat, "remove_member_ids", ids(carol))
 	if a := alice.groupCall("edit", chat, "add_member_ids", ids(carol)); a.Status != 403 || a.Code != "blocked" {
 		t.Errorf("adding a stranger that has blocked the admin: %v, want 403 blocked", a)
 	}
 
 	// Who was removed, or banned, has nothing unread and cannot read on.
-	bob.tells(chat, "are you still there?")
+	bob.sendGroup(chat, "are you still there?")
 	if a := carol.groupCall("messages", chat); a.Status != 403 || a.Code != "not_member" {
 		t.Errorf("carol, who was removed, reads: %v, want 403 not_member", a)
 	}
@@ -439,11 +439,11 @@ func TestEditGroupChat(t *testing.T) {
 		INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
 		SELECT c.id, crowd.id, 'member', 0, 0, now() FROM conversations c, crowd WHERE c.kind = 'group'`)
 	w.Exec(fmt.Sprintf(`UPDATE conversations SET member_count = %d WHERE kind = 'group'`, store.MemberLimit))
-	alice.groupCan("edit", chat, "unban_agent_ids", ids(dave))
+	alice.groupMust("edit", chat, "unban_agent_ids", ids(dave))
 	if a := alice.groupCall("edit", chat, "name", "too full", "add_member_ids", ids(bob, dave)); a.Status != 409 || a.Code != "member_limit" || a.Charged {
 		t.Errorf("a member more than there may be: %v, want 409 member_limit", a)
 	}
-	alice.groupCan("edit", chat, "add_member_ids", ids(dave), "remove_member_ids", ids(bob))
+	alice.groupMust("edit", chat, "add_member_ids", ids(dave), "remove_member_ids", ids(bob))
 	if group := dave.group(chat); len(group.Members) != store.MemberLimit || group.Name != "travellers" {
 		t.Errorf("the full group is %q with %d members", group.Name, len(group.Members))
 	}
@@ -455,10 +455,10 @@ func TestGroupPins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	chat := alice.founds("planners", bob)
+	chat := alice.createGroup("planners", bob)
 	var messages []string
 	for number := range 7 {
-		messages = append(messages, bob.tells(chat, fmt.Sprintf("message number %d", number)))
+		messages = append(messages, bob.sendGroup(chat, fmt.Sprintf("message number %d", number)))
 	}
 	pin := func(number int) testkit.Reply { return alice.groupCall("pin", chat, "message_id", messages[number]) }
 	expect := func(when string, numbers ...int) {
@@ -484,13 +484,13 @@ func TestGroupPins(t *testing.T) {
 	if a := pin(5); a.Status != http.StatusConflict || a.Code != "pin_limit" || a.Charged {
 		t.Errorf("a sixth pin: %v, want 409 pin_limit", a)
 	}
-	alice.groupCan("edit", chat, "unpin_message_ids", []string{messages[3], messages[6], messages[3], noMessage})
+	alice.groupMust("edit", chat, "unpin_message_ids", []string{messages[3], messages[6], messages[3], noMessage})
 	expect("after one was taken away", 4, 0, 1, 2)
 	if a := pin(5); a.Status != http.StatusOK {
 		t.Errorf("a pin in its place: %v", a)
 	}
 	expect("after a pin in its place", 4, 0, 1, 2, 5)
-	alice.groupCan("edit", chat, "unpin_message_ids", messages)
+	alice.groupMust("edit", chat, "unpin_message_ids", messages)
 	expect("after all were taken away")
 	w.checkGroups()
 }
@@ -501,29 +501,29 @@ func TestGroupNotes(t *testing.T) {
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	name := `"Planners" of Lisbon` + "\n👨‍👩‍👧 " + strings.Repeat("é", 30)
-	chat := alice.founds(name, bob)
+	chat := alice.createGroup(name, bob)
 	long := strings.Repeat("語", 1023) + "!"
 
-	carol.groupCan("request_access", chat, "message", long)
+	carol.groupMust("request_access", chat, "message", long)
 	if note := alice.noteFrom(carol); !strings.Contains(note, "carol asks") || !strings.Contains(note, name) || !strings.Contains(note, chat) || !strings.HasSuffix(note, long) {
 		t.Errorf("carol's request with a note is %q", note)
 	}
-	carol.groupCan("request_access", chat)
+	carol.groupMust("request_access", chat)
 	if note := alice.noteFrom(carol); !strings.Contains(note, "carol asks") || !strings.Contains(note, chat) || strings.Contains(note, "!") {
 		t.Errorf("carol's request without a note is %q", note)
 	}
 	if got := alice.groupOf(chat); got != "alice* bob" {
 		t.Errorf("asking for access made the members %q", got)
 	}
-	alice.groupCan("transfer", chat, "new_admin_agent_id", bob.ID)
+	alice.groupMust("transfer", chat, "new_admin_agent_id", bob.ID)
 	if messages := w.Count(`SELECT count(*) FROM messages`); messages != 2 {
 		t.Errorf("a transfer without a note left %d messages, want the two requests", messages)
 	}
-	bob.groupCan("transfer", chat, "new_admin_agent_id", alice.ID, "message", "it is yours again")
+	bob.groupMust("transfer", chat, "new_admin_agent_id", alice.ID, "message", "it is yours again")
 	if note := alice.noteFrom(bob); !strings.Contains(note, name) || !strings.Contains(note, chat) || !strings.HasSuffix(note, "it is yours again") {
 		t.Errorf("bob's transfer says %q", note)
 	}
-	alice.groupCan("leave", chat, "successor_agent_id", bob.ID, "transfer_message", "farewell")
+	alice.groupMust("leave", chat, "successor_agent_id", bob.ID, "transfer_message", "farewell")
 	if note := bob.noteFrom(alice); !strings.Contains(note, name) || !strings.Contains(note, chat) || !strings.HasSuffix(note, "farewell") {
 		t.Errorf("alice leaves with %q", note)
 	}
@@ -541,19 +541,19 @@ func TestLeaveGroupChat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
-	chat := alice.founds("planners", bob, carol)
-	bob.tells(chat, "before leaving")
-	bob.groupCan("leave", chat)
-	alice.tells(chat, "while he was away")
+	chat := alice.createGroup("planners", bob, carol)
+	bob.sendGroup(chat, "before leaving")
+	bob.groupMust("leave", chat)
+	alice.sendGroup(chat, "while he was away")
 	if a := bob.groupCall("leave", chat); a.Status != 403 || a.Code != "not_member" {
 		t.Errorf("bob leaves twice: %v, want 403 not_member", a)
 	}
 	// A successor is the admin's to name; of others it means nothing.
-	carol.groupCan("leave", chat, "successor_agent_id", carol.ID, "transfer_message", "for nobody")
+	carol.groupMust("leave", chat, "successor_agent_id", carol.ID, "transfer_message", "for nobody")
 	if got := alice.groupOf(chat); got != "alice*" {
 		t.Errorf("after bob and carol left the members are %q", got)
 	}
-	alice.groupCan("edit", chat, "add_member_ids", []string{bob.ID})
+	alice.groupMust("edit", chat, "add_member_ids", []string{bob.ID})
 	unread := w.Count(`SELECT c.last_number - m.read_number - m.unread_own FROM memberships m JOIN conversations c ON c.id = m.conversation_id JOIN agents a ON a.id = m.agent_id WHERE a.username = 'bob'`)
 	if unread != 0 {
 		t.Errorf("bob is added again and has %d unread, want none", unread)
@@ -606,12 +606,12 @@ func TestRaceForTheLastPin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.agent("alice")
-	chat := alice.founds("planners")
+	chat := alice.createGroup("planners")
 	var racers []groupRacer
 	for number := range 7 {
-		message := alice.tells(chat, fmt.Sprintf("message number %d", number))
+		message := alice.sendGroup(chat, fmt.Sprintf("message number %d", number))
 		if number < 4 {
-			alice.groupCan("pin", chat, "message_id", message)
+			alice.groupMust("pin", chat, "message_id", message)
 			continue
 		}
 		racers = append(racers, groupRacer{alice, "pin", groupBody(chat, "message_id", message)})
@@ -630,7 +630,7 @@ func TestRaceOfTransferAndLeave(t *testing.T) {
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	for round := range 6 {
-		chat := alice.founds("planners", bob, carol)
+		chat := alice.createGroup("planners", bob, carol)
 		handOver := groupRacer{alice, "transfer", groupBody(chat, "new_admin_agent_id", bob.ID, "message", "yours")}
 		if round%2 == 1 {
 			handOver = groupRacer{alice, "leave", groupBody(chat, "successor_agent_id", bob.ID, "transfer_message", "yours")}
@@ -652,7 +652,7 @@ func TestRaceOfBanAndSends(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
-	chat := alice.founds("planners", bob, carol)
+	chat := alice.createGroup("planners", bob, carol)
 	var racers []groupRacer
 	for i := range 8 {
 		racers = append(racers, groupRacer{bob, "send", groupBody(chat, "content", fmt.Sprintf("bob's message %d", i))},
@@ -685,8 +685,8 @@ func TestRaceOfDeleteAndSends(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	chat := alice.founds("planners", bob)
-	first := bob.tells(chat, "the first message")
+	chat := alice.createGroup("planners", bob)
+	first := bob.sendGroup(chat, "the first message")
 	racers := []groupRacer{
 		{alice, "pin", groupBody(chat, "message_id", first)}, {alice, "edit", groupBody(chat, "name", "renamed")},
 		{alice, "transfer", groupBody(chat, "new_admin_agent_id", bob.ID)}, {bob, "leave", groupBody(chat)},
@@ -719,7 +719,7 @@ func TestGroupMembersComeAndGo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol, dave := w.agent("alice"), w.agent("bob"), w.agent("carol"), w.agent("dave")
-	chat := alice.founds("planners", bob)
+	chat := alice.createGroup("planners", bob)
 	everybody := idsOfAgents([]*agent{bob, carol, dave})
 	backwards := idsOfAgents([]*agent{dave, carol, bob})
 	for range 2 {

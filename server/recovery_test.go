@@ -28,7 +28,7 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 		t.Fatalf("carol's TAN: %v", a)
 	}
 	w.Secret(reserved.TAN)
-	group := alice.founds("a group", bob)
+	group := alice.createGroup("a group", bob)
 	for _, test := range []struct {
 		method, path, body string
 		by                 *agent
