@@ -143,6 +143,13 @@ func (w *world) subscriptions() (text string) {
 	return text
 }
 
+// marker is the number of the message up to which an agent has read its only conversation.
+func (w *world) marker(a *agent) int {
+	w.T.Helper()
+	return w.Count("SELECT read_number FROM memberships m JOIN agents a ON a.id = m.agent_id WHERE a.username = $1", a.Name)
+}
+
+// TestLifeOfAChannel: a channel is created, subscribed to, read and deleted.
 func TestLifeOfAChannel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -188,46 +195,78 @@ func TestLifeOfAChannel(t *testing.T) {
 	reader.reads("by pages", client.ListChannelMessagesRequest{ChannelID: channel, N: new(int64(2)), Page: new(int64(2))}, 3, first)
 	reader.reads("before a message", client.ListChannelMessagesRequest{ChannelID: channel, BeforeMessageID: &second}, 3, first)
 	oracle.reads("as its admin without a subscription", client.ListChannelMessagesRequest{ChannelID: channel}, 3, third, second, first)
-	marker := func(a *agent) int {
-		return w.Count("SELECT read_number FROM memberships m JOIN agents a ON a.id = m.agent_id WHERE a.username = '" + a.Name + "'")
-	}
-	if marker(reader) != 3 || marker(fan) != 1 {
-		t.Errorf("the markers stand at %d and %d, want 3 for who has read and 1 for who subscribed after one message", marker(reader), marker(fan))
+	if w.marker(reader) != 3 || w.marker(fan) != 1 {
+		t.Errorf("the markers stand at %d and %d, want 3 for who has read and 1 for who subscribed after one message", w.marker(reader), w.marker(fan))
 	}
 
-	// The admin is a subscriber like anybody, if it wants to be.
+	deleted, err := oracle.DeleteChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
+	if err != nil || deleted.JSON200 == nil || !deleted.JSON200.Success {
+		t.Fatalf("oracle deletes the channel: %v %s", err, deleted.Body)
+	}
+	oracle.belongsTo("after the end", nil, nil)
+	fan.belongsTo("after the end", nil, nil)
+	if kept := w.Count("SELECT count(*) FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.deleted_at IS NOT NULL"); kept != 3 {
+		t.Errorf("%d of the deleted channel's messages are kept, want all 3", kept)
+	}
+	hidden, err := oracle.CreateChannelWithResponse(ctx, client.CreateChannelRequest{Name: "Storms", IsDiscoverable: new(false)})
+	if err != nil || hidden.JSON200 == nil {
+		t.Fatalf("oracle creates a hidden channel of the same name: %v %s", err, hidden.Body)
+	}
+	fan.seesChannel("not discoverable and without a description", client.Channel{ChannelID: hidden.JSON200.ChannelID, Name: "Storms"})
+}
+
+// TestChannelAdminSubscribes: the admin is a subscriber like anybody, if it wants to be.
+func TestChannelAdminSubscribes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	oracle := w.agent("oracle")
+	channel := oracle.channel("Storm warnings")
 	oracle.must("/channel/subscribe", fields{"channel_id": channel})
-	inside.SubscriberCount = 3
-	oracle.seesChannel("subscribed too", inside)
+	oracle.seesChannel("subscribed too", client.Channel{ChannelID: channel, Name: "Storm warnings", AdminID: &oracle.ID, IsDiscoverable: true, SubscriberCount: 1})
 	oracle.belongsTo("subscribed too", []string{channel}, []string{channel})
-	fourth := oracle.broadcast(channel, "I hear myself.")
-	if got := marker(oracle); got != 4 {
-		t.Errorf("the admin's marker stands at %d after its own message, want 4: own messages are never unread", got)
+	message := oracle.broadcast(channel, "I hear myself.")
+	if got := w.marker(oracle); got != 1 {
+		t.Errorf("the admin's marker stands at %d after its own message, want 1: own messages are never unread", got)
 	}
 	oracle.must("/channel/unsubscribe", fields{"channel_id": channel})
 	oracle.belongsTo("unsubscribed", nil, []string{channel})
-	oracle.reads("unsubscribed again", client.ListChannelMessagesRequest{ChannelID: channel, N: new(int64(1))}, 4, fourth)
+	oracle.reads("unsubscribed again", client.ListChannelMessagesRequest{ChannelID: channel, N: new(int64(1))}, 1, message)
+}
 
-	// The channel's face.
-	edited, err := oracle.EditChannelWithResponse(ctx, client.EditChannelRequest{ChannelID: channel, Name: new("Storms"), IsDiscoverable: new(false)})
+// TestEditChannel: an edit changes what it names, and nothing else.
+func TestEditChannel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	oracle, reader := w.agent("oracle"), w.agent("reader")
+	channel := oracle.channel("Storm warnings")
+	oracle.must("/channel/edit", fields{"channel_id": channel, "description": "For the Atlantic coast. 🌊"})
+	edited, err := oracle.EditChannelWithResponse(t.Context(), client.EditChannelRequest{ChannelID: channel, Name: new("Storms"), IsDiscoverable: new(false)})
 	if err != nil || edited.JSON200 == nil || !edited.JSON200.Success {
 		t.Fatalf("oracle edits the channel: %v %s", err, edited.Body)
 	}
-	inside.Name, inside.IsDiscoverable, inside.SubscriberCount = "Storms", false, 2
-	reader.seesChannel("edited", inside)
+	want := client.Channel{ChannelID: channel, Name: "Storms", Description: new("For the Atlantic coast. 🌊")}
+	reader.seesChannel("edited", want)
 	oracle.must("/channel/edit", fields{"channel_id": channel, "description": ""})
-	inside.Description = new("")
-	reader.seesChannel("its description taken away", inside)
+	want.Description = new("")
+	reader.seesChannel("its description taken away", want)
+}
 
-	// Its subscribers: removed ones may come again, banned ones may not until they are let in.
+// TestChannelSubscribers: a removed subscriber can subscribe again, a banned one only after it was unbanned.
+func TestChannelSubscribers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	oracle, reader, fan := w.agent("oracle"), w.agent("reader"), w.agent("fan")
+	channel := oracle.channel("Storms")
+	fan.must("/channel/subscribe", fields{"channel_id": channel})
+	reader.must("/channel/subscribe", fields{"channel_id": channel})
+	public := client.Channel{ChannelID: channel, Name: "Storms", IsDiscoverable: true, SubscriberCount: 1}
+	inside := public
+	inside.AdminID, inside.SubscriberCount = &oracle.ID, 2
 	edit := func(list string, agents ...*agent) {
 		t.Helper()
 		oracle.must("/channel/edit", fields{"channel_id": channel, list: agents})
 	}
-	public = inside
-	public.AdminID = nil
 	edit("remove_subscriber_ids", reader, reader)
-	public.SubscriberCount = 1
 	reader.seesChannel("removed", public)
 	reader.belongsTo("removed", nil, nil)
 	reader.must("/channel/subscribe", fields{"channel_id": channel})
@@ -252,21 +291,35 @@ func TestLifeOfAChannel(t *testing.T) {
 	}
 	reader.seesChannel("unsubscribed", public)
 	w.checkMemberCounts("after all that")
+}
 
-	deleted, err := oracle.DeleteChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
-	if err != nil || deleted.JSON200 == nil || !deleted.JSON200.Success {
-		t.Fatalf("oracle deletes the channel: %v %s", err, deleted.Body)
+// refusal is a call that must be refused.
+type refusal struct {
+	name   string
+	who    *agent
+	path   string
+	body   fields
+	status int
+	code   client.ErrorCode
+}
+
+// refuses makes calls, each with a good payment of its own. None may be charged or change anything.
+func (w *world) refuses(refusals []refusal) {
+	w.T.Helper()
+	state, messages := w.subscriptions(), w.Count(`SELECT count(*) FROM messages`)
+	revenue, settles := w.Revenue(), w.settles.Load()
+	for _, test := range refusals {
+		a := test.who.ask(test.path, test.body)
+		if a.Status != test.status || a.Code != string(test.code) || a.Charged || a.Header.Get(x402.HeaderPaymentResponse) != "" {
+			w.T.Errorf("%s: %v, want %d %s, not charged", test.name, a, test.status, test.code)
+		}
 	}
-	oracle.belongsTo("after the end", nil, nil)
-	fan.belongsTo("after the end", nil, nil)
-	if kept := w.Count("SELECT count(*) FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.deleted_at IS NOT NULL"); kept != 4 {
-		t.Errorf("%d of the deleted channel's messages are kept, want all 4", kept)
+	if w.Revenue() != revenue || w.settles.Load() != settles {
+		w.T.Errorf("refusals brought %d, and /settle was called %d times", w.Revenue()-revenue, w.settles.Load()-settles)
 	}
-	hidden, err := oracle.CreateChannelWithResponse(ctx, client.CreateChannelRequest{Name: "Storms", IsDiscoverable: new(false)})
-	if err != nil || hidden.JSON200 == nil {
-		t.Fatalf("oracle creates a hidden channel of the same name: %v %s", err, hidden.Body)
+	if diff := cmp.Diff(state, w.subscriptions()); diff != "" || w.Count(`SELECT count(*) FROM messages`) != messages {
+		w.T.Errorf("refusals changed something (-before +after):\n%s", diff)
 	}
-	fan.seesChannel("not discoverable and without a description", client.Channel{ChannelID: hidden.JSON200.ChannelID, Name: "Storms"})
 }
 
 // TestChannelRefusals: every no comes before money moves, and changes nothing.
@@ -281,14 +334,6 @@ func TestChannelRefusals(t *testing.T) {
 	}
 	admin.must("/channel/delete", fields{"channel_id": ended})
 	_, elsewhere := admin.send(subscriber, "a message of another conversation")
-	type refusal struct {
-		name   string
-		caller *agent
-		path   string
-		body   fields
-		status int
-		code   client.ErrorCode
-	}
 	tests := []refusal{
 		{"create without a name", stranger, "/channel/create", fields{"description": "x"}, 400, client.ErrorCodeInvalidRequest},
 		{"create with an empty name", stranger, "/channel/create", fields{"name": ""}, 400, client.ErrorCodeInvalidRequest},
@@ -316,6 +361,15 @@ func TestChannelRefusals(t *testing.T) {
 		body[list] = []string{noAgent}
 		tests = append(tests, refusal{"edit with nobody in " + list, admin, "/channel/edit", body, 404, client.ErrorCodeAgentNotFound})
 	}
+	w.refuses(append(tests, refusalsOfChannel(channel, ended, admin, subscriber, banned, stranger)...))
+	// What belongs together goes together: a good edit of everything.
+	admin.must("/channel/edit", fields{"channel_id": channel, "name": "changed", "remove_subscriber_ids": []*agent{subscriber, stranger}, "ban_agent_ids": []*agent{}, "unban_agent_ids": []*agent{banned}})
+	banned.must("/channel/subscribe", fields{"channel_id": channel})
+	stranger.seesChannel("edited", client.Channel{ChannelID: channel, Name: "changed", IsDiscoverable: true, SubscriberCount: 1})
+}
+
+// refusalsOfChannel are the refusals of each operation on a channel: by others than the admin, of a deleted and of an unknown channel.
+func refusalsOfChannel(channel, ended string, admin, subscriber, banned, stranger *agent) (all []refusal) {
 	bodies := map[string]fields{
 		"/channel/info": {}, "/channel/messages": {}, "/channel/subscribe": {}, "/channel/unsubscribe": {}, "/channel/delete": {},
 		"/channel/send": {"content": "hello"}, "/channel/edit": {"name": "changed"}, "/channel/transfer": {"new_admin_agent_id": stranger},
@@ -329,31 +383,15 @@ func TestChannelRefusals(t *testing.T) {
 			return body
 		}
 		for _, caller := range []*agent{admin, subscriber, banned, stranger} {
-			tests = append(tests, refusal{path + " of a deleted channel by " + caller.Name, caller, path, of(ended), 410, client.ErrorCodeDeleted})
+			all = append(all, refusal{path + " of a deleted channel by " + caller.Name, caller, path, of(ended), 410, client.ErrorCodeDeleted})
 			adminOnly := path == "/channel/delete" || path == "/channel/send" || path == "/channel/edit" || path == "/channel/transfer"
 			if adminOnly && caller != admin {
-				tests = append(tests, refusal{path + " by " + caller.Name, caller, path, of(channel), 403, client.ErrorCodeNotAdmin})
+				all = append(all, refusal{path + " by " + caller.Name, caller, path, of(channel), 403, client.ErrorCodeNotAdmin})
 			}
 		}
-		tests = append(tests, refusal{path + " of no channel", stranger, path, of(noChannel), 404, client.ErrorCodeChannelNotFound})
+		all = append(all, refusal{path + " of no channel", stranger, path, of(noChannel), 404, client.ErrorCodeChannelNotFound})
 	}
-
-	state, revenue, settles := w.subscriptions(), w.Revenue(), w.settles.Load()
-	for _, test := range tests {
-		if a := test.caller.ask(test.path, test.body); a.Status != test.status || a.Code != string(test.code) || a.Charged {
-			t.Errorf("%s: %v, want %d %s, not charged", test.name, a, test.status, test.code)
-		}
-	}
-	if w.Revenue() != revenue || w.settles.Load() != settles {
-		t.Errorf("refusals brought %d, and /settle was called %d times", w.Revenue()-revenue, w.settles.Load()-settles)
-	}
-	if diff := cmp.Diff(state, w.subscriptions()); diff != "" {
-		t.Errorf("refusals changed something (-before +after):\n%s", diff)
-	}
-	// What belongs together goes together: a good edit of everything.
-	admin.must("/channel/edit", fields{"channel_id": channel, "name": "changed", "remove_subscriber_ids": []*agent{subscriber, stranger}, "ban_agent_ids": []*agent{}, "unban_agent_ids": []*agent{banned}})
-	banned.must("/channel/subscribe", fields{"channel_id": channel})
-	stranger.seesChannel("edited", client.Channel{ChannelID: channel, Name: "changed", IsDiscoverable: true, SubscriberCount: 1})
+	return all
 }
 
 func TestTransferChannel(t *testing.T) {
@@ -449,26 +487,43 @@ func TestSendingTouchesNoSubscriber(t *testing.T) {
 	}
 }
 
-// channelCall is a request of a race.
-type channelCall struct {
-	caller *agent
-	path   string
-	body   fields
+// racer is one call of a race.
+type racer struct {
+	who  *agent
+	path string
+	body fields
 }
 
-// race sends requests at once, and lets no settlement end before all have begun: each was rehearsed, and allowed, before
-// any of them has its effect.
-func (w *world) race(calls ...channelCall) []testkit.Reply {
+// atOnce sends calls at the same time, each paid for before, and returns their replies.
+func (w *world) atOnce(racers ...racer) []testkit.Reply {
 	w.T.Helper()
-	bodies, payments, replies := make([]string, len(calls)), make([]string, len(calls)), make([]testkit.Reply, len(calls))
-	for i, call := range calls {
-		bodies[i], payments[i] = call.body.json(w.T), w.sign(call.caller.Wallet, call.path)
+	bodies, payments, replies := make([]string, len(racers)), make([]string, len(racers)), make([]testkit.Reply, len(racers))
+	for i, r := range racers {
+		bodies[i], payments[i] = r.body.json(w.T), w.sign(r.who.Wallet, r.path)
 	}
+	var running sync.WaitGroup
+	for i, r := range racers {
+		running.Go(func() {
+			var err error
+			replies[i], err = w.try(http.MethodPost, r.path, bodies[i], "X-API-KEY", r.who.Key, x402.HeaderPaymentSignature, payments[i])
+			if err != nil {
+				w.T.Errorf("%s of %s: %v", r.path, r.who.Name, err)
+			}
+		})
+	}
+	running.Wait()
+	return replies
+}
+
+// race sends calls at the same time, and lets no settlement end before all have begun: the dry run of each has succeeded before any of
+// them has its effect.
+func (w *world) race(racers ...racer) []testkit.Reply {
+	w.T.Helper()
 	var arrived atomic.Int64
 	all := make(chan struct{})
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
-			if arrived.Add(1) == int64(len(calls)) {
+			if arrived.Add(1) == int64(len(racers)) {
 				close(all)
 			}
 			select {
@@ -480,18 +535,7 @@ func (w *world) race(calls ...channelCall) []testkit.Reply {
 		return false
 	})
 	defer mend()
-	var group sync.WaitGroup
-	for i, call := range calls {
-		group.Go(func() {
-			var err error
-			replies[i], err = w.try(http.MethodPost, call.path, bodies[i], "X-API-KEY", call.caller.Key, x402.HeaderPaymentSignature, payments[i])
-			if err != nil {
-				w.T.Errorf("%s posts to %s: %v", call.caller.Name, call.path, err)
-			}
-		})
-	}
-	group.Wait()
-	return replies
+	return w.atOnce(racers...)
 }
 
 func TestBanAgainstSubscribe(t *testing.T) {
@@ -501,8 +545,8 @@ func TestBanAgainstSubscribe(t *testing.T) {
 	for round := range 6 {
 		channel := admin.channel(fmt.Sprint("round ", round))
 		replies := w.race(
-			channelCall{admin, "/channel/edit", fields{"channel_id": channel, "ban_agent_ids": []*agent{eager}}},
-			channelCall{eager, "/channel/subscribe", fields{"channel_id": channel}},
+			racer{admin, "/channel/edit", fields{"channel_id": channel, "ban_agent_ids": []*agent{eager}}},
+			racer{eager, "/channel/subscribe", fields{"channel_id": channel}},
 		)
 		if replies[0].Status != 200 || (replies[1].Status != 200 && (replies[1].Code != "banned" || !replies[1].Charged)) {
 			t.Errorf("the ban returns %v, the subscription %v; want 200, and 200 or a charged 403 banned", replies[0], replies[1])
@@ -525,9 +569,9 @@ func TestTransferAgainstBan(t *testing.T) {
 		channel := alice.channel(fmt.Sprint("round ", round))
 		bob.must("/channel/subscribe", fields{"channel_id": channel})
 		replies := w.race(
-			channelCall{alice, "/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": bob, "message": "yours"}},
-			channelCall{alice, "/channel/edit", fields{"channel_id": channel, "ban_agent_ids": []*agent{bob}}},
-			channelCall{bob, "/channel/unsubscribe", fields{"channel_id": channel}},
+			racer{alice, "/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": bob, "message": "yours"}},
+			racer{alice, "/channel/edit", fields{"channel_id": channel, "ban_agent_ids": []*agent{bob}}},
+			racer{bob, "/channel/unsubscribe", fields{"channel_id": channel}},
 		)
 		transferred := replies[0].Status == 200 && replies[1].Code == "not_admin"
 		banned := replies[0].Code == "banned" && replies[1].Status == 200
@@ -551,10 +595,10 @@ func TestDeleteAgainstSends(t *testing.T) {
 	admin, bob := w.agent("admin"), w.agent("bob")
 	for round := range 3 {
 		channel := admin.channel(fmt.Sprint("round ", round))
-		calls := []channelCall{{admin, "/channel/delete", fields{"channel_id": channel}}, {bob, "/channel/subscribe", fields{"channel_id": channel}},
+		calls := []racer{{admin, "/channel/delete", fields{"channel_id": channel}}, {bob, "/channel/subscribe", fields{"channel_id": channel}},
 			{admin, "/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": bob}}}
 		for i := range 6 {
-			calls = append(calls, channelCall{admin, "/channel/send", fields{"channel_id": channel, "content": fmt.Sprint("last words ", i)}})
+			calls = append(calls, racer{admin, "/channel/send", fields{"channel_id": channel, "content": fmt.Sprint("last words ", i)}})
 		}
 		sent := 0
 		replies := w.race(calls...)

@@ -1,12 +1,10 @@
 package server_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,29 +13,24 @@ import (
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/x402"
 )
 
-// groupBody writes a request: pairs of field and value on top of the chat's id.
-func groupBody(chat string, pairs ...any) string {
-	body := map[string]any{}
+// groupFields is the body of a request: pairs of field and value on top of the chat's id.
+func groupFields(chat string, pairs ...any) fields {
+	body := fields{}
 	if chat != "" {
 		body["chat_id"] = chat
 	}
 	for i := 0; i < len(pairs); i += 2 {
 		body[pairs[i].(string)] = pairs[i+1]
 	}
-	raw, err := json.Marshal(body)
-	if err != nil {
-		panic(err)
-	}
-	return string(raw)
+	return body
 }
 
 // groupCall calls an operation of /chat/group with a new payment.
 func (a *agent) groupCall(operation, chat string, pairs ...any) testkit.Reply {
 	a.w.T.Helper()
-	return a.w.pay(a.Wallet, "/chat/group/"+operation, groupBody(chat, pairs...), "X-API-KEY", a.Key)
+	return a.ask("/chat/group/"+operation, groupFields(chat, pairs...))
 }
 
 // groupCan is groupCall that must succeed.
@@ -182,37 +175,11 @@ func TestLifeOfAGroupChat(t *testing.T) {
 		t.Errorf("founded at %f, joined at %f, %f and %f", seen.CreatedAt, seen.Members[0].JoinedAt, seen.Members[1].JoinedAt, seen.Members[2].JoinedAt)
 	}
 
-	first := alice.sendGroup(chat, "Who knows a quiet hotel in Sintra?")
+	alice.sendGroup(chat, "Who knows a quiet hotel in Sintra?")
 	second := bob.sendGroup(chat, "I do.")
 	edited, err := alice.EditGroupChatWithResponse(ctx, client.EditGroupChatRequest{ChatID: chat, Name: new("Planners"), AddMemberIds: []string{dave.ID}})
 	if err != nil || edited.JSON200 == nil || !edited.JSON200.Success {
 		t.Fatalf("alice renames the group and adds dave: %v %s", err, edited.Body)
-	}
-	read, err := dave.ListGroupMessagesWithResponse(ctx, client.ListGroupMessagesRequest{ChatID: chat})
-	if err != nil || read.JSON200 == nil {
-		t.Fatalf("dave reads what was before him: %v %s", err, read.Body)
-	}
-	none := client.Message{ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}}
-	one, two := none, none
-	one.MessageID, one.SenderID, one.SenderUsername, one.Content = first, alice.ID, "alice", "Who knows a quiet hotel in Sintra?"
-	two.MessageID, two.SenderID, two.SenderUsername, two.Content = second, bob.ID, "bob", "I do."
-	if diff := cmp.Diff(&client.MessagePage{Total: 2, Page: 1, Messages: []client.Message{two, one}}, read.JSON200, cmpopts.IgnoreFields(client.Message{}, "CreatedAt")); diff != "" {
-		t.Errorf("the group's messages (-want +got):\n%s", diff)
-	}
-	older, err := carol.ListGroupMessagesWithResponse(ctx, client.ListGroupMessagesRequest{ChatID: chat, N: new(int64(1)), BeforeMessageID: &second})
-	if err != nil || older.JSON200 == nil || older.JSON200.Total != 2 || len(older.JSON200.Messages) != 1 || older.JSON200.Messages[0].MessageID != first {
-		t.Errorf("what was before bob's message: %v %s", err, older.Body)
-	}
-	// Whoever wrote or read is up to date, who joined late too; carol has read the first message.
-	for _, test := range []struct {
-		a      *agent
-		unread int
-	}{{alice, 1}, {bob, 1}, {carol, 1}, {dave, 0}} {
-		unread := w.Count(`SELECT c.last_number - m.read_number - m.unread_own FROM memberships m JOIN conversations c ON c.id = m.conversation_id
-			JOIN agents a ON a.id = m.agent_id WHERE a.username = '` + test.a.Name + `'`)
-		if unread != test.unread {
-			t.Errorf("%s has %d unread, want %d", test.a.Name, unread, test.unread)
-		}
 	}
 	pinned, err := alice.PinGroupMessageWithResponse(ctx, client.PinGroupMessageRequest{ChatID: chat, MessageID: second})
 	if err != nil || pinned.JSON200 == nil || !slices.Equal(pinned.JSON200.PinnedMessageIds, []string{second}) {
@@ -243,11 +210,48 @@ func TestLifeOfAGroupChat(t *testing.T) {
 	if err != nil || me.JSON200 == nil || me.JSON200.ChatCount != 0 {
 		t.Errorf("after the end dave still has chats: %v %s", err, me.Body)
 	}
-	prices := uint64(150_000 + 1_000 + 2*5_000 + 2_000 + 2*1_000 + 5_000 + 2_000 + 5_000 + 2_000 + 1_000 + 2_000 + 1_000)
+	prices := uint64(150_000 + 1_000 + 2*5_000 + 2_000 + 5_000 + 2_000 + 5_000 + 2_000 + 1_000 + 2_000 + 1_000)
 	if got := w.Revenue() - before; got != prices {
 		t.Errorf("the group's life brought %d, want %d", got, prices)
 	}
 	w.checkGroups()
+}
+
+// TestGroupMessages: a new member reads what was written before it joined, but has only unread what comes later.
+func TestGroupMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol, dave := w.agent("alice"), w.agent("bob"), w.agent("carol"), w.agent("dave")
+	chat := alice.createGroup("planners", bob, carol)
+	first := alice.sendGroup(chat, "Who knows a quiet hotel in Sintra?")
+	second := bob.sendGroup(chat, "I do.")
+	alice.groupMust("edit", chat, "add_member_ids", []string{dave.ID})
+	read, err := dave.ListGroupMessagesWithResponse(t.Context(), client.ListGroupMessagesRequest{ChatID: chat})
+	if err != nil || read.JSON200 == nil {
+		t.Fatalf("dave reads what was before him: %v %s", err, read.Body)
+	}
+	none := client.Message{ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}}
+	one, two := none, none
+	one.MessageID, one.SenderID, one.SenderUsername, one.Content = first, alice.ID, "alice", "Who knows a quiet hotel in Sintra?"
+	two.MessageID, two.SenderID, two.SenderUsername, two.Content = second, bob.ID, "bob", "I do."
+	if diff := cmp.Diff(&client.MessagePage{Total: 2, Page: 1, Messages: []client.Message{two, one}}, read.JSON200, cmpopts.IgnoreFields(client.Message{}, "CreatedAt")); diff != "" {
+		t.Errorf("the group's messages (-want +got):\n%s", diff)
+	}
+	older, err := carol.ListGroupMessagesWithResponse(t.Context(), client.ListGroupMessagesRequest{ChatID: chat, N: new(int64(1)), BeforeMessageID: &second})
+	if err != nil || older.JSON200 == nil || older.JSON200.Total != 2 || len(older.JSON200.Messages) != 1 || older.JSON200.Messages[0].MessageID != first {
+		t.Errorf("what was before bob's message: %v %s", err, older.Body)
+	}
+	// Whoever wrote or read is up to date, who joined late too; carol has read the first message.
+	for _, test := range []struct {
+		a      *agent
+		unread int
+	}{{alice, 1}, {bob, 1}, {carol, 1}, {dave, 0}} {
+		unread := w.Count(`SELECT c.last_number - m.read_number - m.unread_own FROM memberships m JOIN conversations c ON c.id = m.conversation_id
+			JOIN agents a ON a.id = m.agent_id WHERE a.username = '` + test.a.Name + `'`)
+		if unread != test.unread {
+			t.Errorf("%s has %d unread, want %d", test.a.Name, unread, test.unread)
+		}
+	}
 }
 
 // TestGroupRefusals sends what must be refused, each with a good payment of its own, and compares balances.
@@ -267,96 +271,74 @@ func TestGroupRefusals(t *testing.T) {
 	alice.groupMust("edit", chat, "ban_agent_ids", []string{carol.ID})
 	alice.groupMust("delete", gone)
 	w.addBlock(erin, alice)
-	snapshot := func() (text string) {
-		w.Scan(`SELECT coalesce((SELECT string_agg(c::text, '|' ORDER BY id) FROM conversations c), '') || coalesce((SELECT string_agg(m::text, '|' ORDER BY conversation_id, agent_id) FROM memberships m), '')
-			|| (SELECT count(*) FROM messages)`, nil, &text)
-		return text
-	}
-	state := snapshot()
 	ids := func(agents ...*agent) []string { return idsOfAgents(agents) }
 
-	type refusal struct {
-		name      string
-		who       *agent
-		operation string
-		chat      string
-		pairs     []any
-		status    int
-		code      client.ErrorCode
-	}
 	refusals := []refusal{
-		{"founding with an unknown agent", alice, "create", "", []any{"name", "x", "initial_member_ids", []string{bob.ID, noAgent}}, 404, client.ErrorCodeAgentNotFound},
-		{"founding with one that blocks the caller", alice, "create", "", []any{"name", "x", "initial_member_ids", ids(bob, erin)}, 403, client.ErrorCodeBlocked},
-		{"an agent to add and to remove", alice, "edit", chat, []any{"add_member_ids", ids(dave), "remove_member_ids", ids(dave)}, 400, client.ErrorCodeInvalidRequest},
-		{"an agent to ban and to unban", alice, "edit", chat, []any{"ban_agent_ids", ids(dave), "unban_agent_ids", ids(bob, dave)}, 400, client.ErrorCodeInvalidRequest},
-		{"an agent to unban and to add", alice, "edit", chat, []any{"unban_agent_ids", ids(carol), "add_member_ids", ids(carol)}, 400, client.ErrorCodeInvalidRequest},
-		{"adding an unknown agent", alice, "edit", chat, []any{"name", "x", "add_member_ids", []string{dave.ID, noAgent}}, 404, client.ErrorCodeAgentNotFound},
-		{"removing an unknown agent", alice, "edit", chat, []any{"name", "x", "remove_member_ids", []string{bob.ID, noAgent}}, 404, client.ErrorCodeAgentNotFound},
-		{"banning an unknown agent", alice, "edit", chat, []any{"name", "x", "ban_agent_ids", []string{bob.ID, noAgent}}, 404, client.ErrorCodeAgentNotFound},
-		{"unbanning an unknown agent", alice, "edit", chat, []any{"name", "x", "unban_agent_ids", []string{carol.ID, noAgent}}, 404, client.ErrorCodeAgentNotFound},
-		{"adding a banned agent", alice, "edit", chat, []any{"name", "x", "add_member_ids", ids(dave, carol)}, 403, client.ErrorCodeBanned},
-		{"adding one that blocks the caller", alice, "edit", chat, []any{"name", "x", "remove_member_ids", ids(bob), "add_member_ids", ids(dave, erin)}, 403, client.ErrorCodeBlocked},
-		{"the admin removes itself", alice, "edit", chat, []any{"name", "x", "remove_member_ids", ids(bob, alice)}, 409, client.ErrorCodeAdminMustTransfer},
-		{"the admin bans itself", alice, "edit", chat, []any{"name", "x", "ban_agent_ids", ids(alice)}, 409, client.ErrorCodeAdminMustTransfer},
-		{"pinning a message of another group", alice, "pin", chat, []any{"message_id", elsewhere}, 404, client.ErrorCodeMessageNotFound},
-		{"pinning an unknown message", alice, "pin", chat, []any{"message_id", noMessage}, 404, client.ErrorCodeMessageNotFound},
-		{"a sixth pin", alice, "pin", chat, []any{"message_id", message}, 409, client.ErrorCodePinLimit},
-		{"messages before one of another group", bob, "messages", chat, []any{"before_message_id", elsewhere}, 404, client.ErrorCodeMessageNotFound},
-		{"a member asks for access", bob, "request_access", chat, nil, 409, client.ErrorCodeAlreadyMember},
-		{"the admin asks for access", alice, "request_access", chat, nil, 409, client.ErrorCodeAlreadyMember},
-		{"a banned agent asks for access", carol, "request_access", chat, nil, 403, client.ErrorCodeBanned},
-		{"access to a group that is not there", dave, "request_access", noChat, nil, 404, client.ErrorCodeChatNotFound},
-		{"access to a private chat", dave, "request_access", private, nil, 404, client.ErrorCodeChatNotFound},
-		{"access to a deleted group", dave, "request_access", gone, nil, 410, client.ErrorCodeDeleted},
-		{"the admin leaves without successor", alice, "leave", chat, nil, 400, client.ErrorCodeSuccessorRequired},
-		{"the admin leaves itself the group", alice, "leave", chat, []any{"successor_agent_id", alice.ID}, 400, client.ErrorCodeSuccessorRequired},
-		{"an unknown successor", alice, "leave", chat, []any{"successor_agent_id", noAgent}, 404, client.ErrorCodeAgentNotFound},
-		{"a stranger as successor", alice, "leave", chat, []any{"successor_agent_id", dave.ID}, 403, client.ErrorCodeNotMember},
-		{"a banned successor", alice, "leave", chat, []any{"successor_agent_id", carol.ID}, 403, client.ErrorCodeBanned},
-		{"the only member leaves", alice, "leave", alone, nil, 409, client.ErrorCodeAdminAlone},
-		{"the only member leaves it to a stranger", alice, "leave", alone, []any{"successor_agent_id", bob.ID}, 409, client.ErrorCodeAdminAlone},
-		{"a transfer to oneself", alice, "transfer", chat, []any{"new_admin_agent_id", alice.ID}, 400, client.ErrorCodeInvalidRequest},
-		{"a transfer to nobody", alice, "transfer", chat, []any{"new_admin_agent_id", noAgent}, 404, client.ErrorCodeAgentNotFound},
-		{"a transfer to a stranger", alice, "transfer", chat, []any{"new_admin_agent_id", dave.ID, "message", "yours"}, 403, client.ErrorCodeNotMember},
-		{"a transfer to a banned agent", alice, "transfer", chat, []any{"new_admin_agent_id", carol.ID}, 403, client.ErrorCodeBanned},
+		{"founding with an unknown agent", alice, "/chat/group/create", groupFields("", "name", "x", "initial_member_ids", []string{bob.ID, noAgent}), 404, client.ErrorCodeAgentNotFound},
+		{"founding with one that blocks the caller", alice, "/chat/group/create", groupFields("", "name", "x", "initial_member_ids", ids(bob, erin)), 403, client.ErrorCodeBlocked},
+		{"an agent to add and to remove", alice, "/chat/group/edit", groupFields(chat, "add_member_ids", ids(dave), "remove_member_ids", ids(dave)), 400, client.ErrorCodeInvalidRequest},
+		{"an agent to ban and to unban", alice, "/chat/group/edit", groupFields(chat, "ban_agent_ids", ids(dave), "unban_agent_ids", ids(bob, dave)), 400, client.ErrorCodeInvalidRequest},
+		{"an agent to unban and to add", alice, "/chat/group/edit", groupFields(chat, "unban_agent_ids", ids(carol), "add_member_ids", ids(carol)), 400, client.ErrorCodeInvalidRequest},
+		{"adding an unknown agent", alice, "/chat/group/edit", groupFields(chat, "name", "x", "add_member_ids", []string{dave.ID, noAgent}), 404, client.ErrorCodeAgentNotFound},
+		{"removing an unknown agent", alice, "/chat/group/edit", groupFields(chat, "name", "x", "remove_member_ids", []string{bob.ID, noAgent}), 404, client.ErrorCodeAgentNotFound},
+		{"banning an unknown agent", alice, "/chat/group/edit", groupFields(chat, "name", "x", "ban_agent_ids", []string{bob.ID, noAgent}), 404, client.ErrorCodeAgentNotFound},
+		{"unbanning an unknown agent", alice, "/chat/group/edit", groupFields(chat, "name", "x", "unban_agent_ids", []string{carol.ID, noAgent}), 404, client.ErrorCodeAgentNotFound},
+		{"adding a banned agent", alice, "/chat/group/edit", groupFields(chat, "name", "x", "add_member_ids", ids(dave, carol)), 403, client.ErrorCodeBanned},
+		{"adding one that blocks the caller", alice, "/chat/group/edit", groupFields(chat, "name", "x", "remove_member_ids", ids(bob), "add_member_ids", ids(dave, erin)), 403, client.ErrorCodeBlocked},
+		{"the admin removes itself", alice, "/chat/group/edit", groupFields(chat, "name", "x", "remove_member_ids", ids(bob, alice)), 409, client.ErrorCodeAdminMustTransfer},
+		{"the admin bans itself", alice, "/chat/group/edit", groupFields(chat, "name", "x", "ban_agent_ids", ids(alice)), 409, client.ErrorCodeAdminMustTransfer},
+		{"pinning a message of another group", alice, "/chat/group/pin", groupFields(chat, "message_id", elsewhere), 404, client.ErrorCodeMessageNotFound},
+		{"pinning an unknown message", alice, "/chat/group/pin", groupFields(chat, "message_id", noMessage), 404, client.ErrorCodeMessageNotFound},
+		{"a sixth pin", alice, "/chat/group/pin", groupFields(chat, "message_id", message), 409, client.ErrorCodePinLimit},
+		{"messages before one of another group", bob, "/chat/group/messages", groupFields(chat, "before_message_id", elsewhere), 404, client.ErrorCodeMessageNotFound},
+		{"a member asks for access", bob, "/chat/group/request_access", groupFields(chat), 409, client.ErrorCodeAlreadyMember},
+		{"the admin asks for access", alice, "/chat/group/request_access", groupFields(chat), 409, client.ErrorCodeAlreadyMember},
+		{"a banned agent asks for access", carol, "/chat/group/request_access", groupFields(chat), 403, client.ErrorCodeBanned},
+		{"access to a group that is not there", dave, "/chat/group/request_access", groupFields(noChat), 404, client.ErrorCodeChatNotFound},
+		{"access to a private chat", dave, "/chat/group/request_access", groupFields(private), 404, client.ErrorCodeChatNotFound},
+		{"access to a deleted group", dave, "/chat/group/request_access", groupFields(gone), 410, client.ErrorCodeDeleted},
+		{"the admin leaves without successor", alice, "/chat/group/leave", groupFields(chat), 400, client.ErrorCodeSuccessorRequired},
+		{"the admin leaves itself the group", alice, "/chat/group/leave", groupFields(chat, "successor_agent_id", alice.ID), 400, client.ErrorCodeSuccessorRequired},
+		{"an unknown successor", alice, "/chat/group/leave", groupFields(chat, "successor_agent_id", noAgent), 404, client.ErrorCodeAgentNotFound},
+		{"a stranger as successor", alice, "/chat/group/leave", groupFields(chat, "successor_agent_id", dave.ID), 403, client.ErrorCodeNotMember},
+		{"a banned successor", alice, "/chat/group/leave", groupFields(chat, "successor_agent_id", carol.ID), 403, client.ErrorCodeBanned},
+		{"the only member leaves", alice, "/chat/group/leave", groupFields(alone), 409, client.ErrorCodeAdminAlone},
+		{"the only member leaves it to a stranger", alice, "/chat/group/leave", groupFields(alone, "successor_agent_id", bob.ID), 409, client.ErrorCodeAdminAlone},
+		{"a transfer to oneself", alice, "/chat/group/transfer", groupFields(chat, "new_admin_agent_id", alice.ID), 400, client.ErrorCodeInvalidRequest},
+		{"a transfer to nobody", alice, "/chat/group/transfer", groupFields(chat, "new_admin_agent_id", noAgent), 404, client.ErrorCodeAgentNotFound},
+		{"a transfer to a stranger", alice, "/chat/group/transfer", groupFields(chat, "new_admin_agent_id", dave.ID, "message", "yours"), 403, client.ErrorCodeNotMember},
+		{"a transfer to a banned agent", alice, "/chat/group/transfer", groupFields(chat, "new_admin_agent_id", carol.ID), 403, client.ErrorCodeBanned},
 	}
-	// Every operation on a group, for everybody who may not, and on what is no group.
+	w.refuses(append(refusals, refusalsOfGroup(chat, gone, private, message, alice, bob, carol, dave)...))
+	w.checkGroups()
+}
+
+// refusalsOfGroup are the refusals of each operation on a group chat: by those who may not, of a deleted one, and of what is no group.
+func refusalsOfGroup(chat, gone, private, message string, admin, member, banned, stranger *agent) (all []refusal) {
 	for _, operation := range []struct {
 		name   string
 		admins bool
 		pairs  []any
 	}{
-		{"info", false, nil}, {"messages", false, nil}, {"send", false, []any{"content", "let me in"}}, {"leave", false, []any{"successor_agent_id", bob.ID}},
-		{"edit", true, []any{"name", "x"}}, {"delete", true, nil}, {"pin", true, []any{"message_id", message}}, {"transfer", true, []any{"new_admin_agent_id", bob.ID}},
+		{"info", false, nil}, {"messages", false, nil}, {"send", false, []any{"content", "let me in"}}, {"leave", false, []any{"successor_agent_id", member.ID}},
+		{"edit", true, []any{"name", "x"}}, {"delete", true, nil}, {"pin", true, []any{"message_id", message}}, {"transfer", true, []any{"new_admin_agent_id", member.ID}},
 	} {
-		refusals = append(refusals,
-			refusal{operation.name + " of a stranger", dave, operation.name, chat, operation.pairs, 403, client.ErrorCodeNotMember},
-			refusal{operation.name + " of a banned agent", carol, operation.name, chat, operation.pairs, 403, client.ErrorCodeBanned},
-			refusal{operation.name + " of an unknown group", alice, operation.name, noChat, operation.pairs, 404, client.ErrorCodeChatNotFound},
-			refusal{operation.name + " of a private chat", alice, operation.name, private, operation.pairs, 404, client.ErrorCodeChatNotFound},
-			refusal{operation.name + " of a deleted group by its admin", alice, operation.name, gone, operation.pairs, 410, client.ErrorCodeDeleted},
-			refusal{operation.name + " of a deleted group by a stranger", dave, operation.name, gone, operation.pairs, 410, client.ErrorCodeDeleted})
+		path := "/chat/group/" + operation.name
+		all = append(all,
+			refusal{operation.name + " of a stranger", stranger, path, groupFields(chat, operation.pairs...), 403, client.ErrorCodeNotMember},
+			refusal{operation.name + " of a banned agent", banned, path, groupFields(chat, operation.pairs...), 403, client.ErrorCodeBanned},
+			refusal{operation.name + " of an unknown group", admin, path, groupFields(noChat, operation.pairs...), 404, client.ErrorCodeChatNotFound},
+			refusal{operation.name + " of a private chat", admin, path, groupFields(private, operation.pairs...), 404, client.ErrorCodeChatNotFound},
+			refusal{operation.name + " of a deleted group by its admin", admin, path, groupFields(gone, operation.pairs...), 410, client.ErrorCodeDeleted},
+			refusal{operation.name + " of a deleted group by a stranger", stranger, path, groupFields(gone, operation.pairs...), 410, client.ErrorCodeDeleted})
 		if operation.admins {
-			refusals = append(refusals, refusal{operation.name + " of a member", bob, operation.name, chat, operation.pairs, 403, client.ErrorCodeNotAdmin})
+			all = append(all, refusal{operation.name + " of a member", member, path, groupFields(chat, operation.pairs...), 403, client.ErrorCodeNotAdmin})
 		}
 	}
-	revenue, settles := w.Revenue(), w.settles.Load()
-	for _, test := range refusals {
-		a := test.who.groupCall(test.operation, test.chat, test.pairs...)
-		if a.Status != test.status || a.Code != string(test.code) || a.Charged || a.Header.Get(x402.HeaderPaymentResponse) != "" {
-			t.Errorf("%s: %v, want %d %s, not charged", test.name, a, test.status, test.code)
-		}
-	}
-	if w.Revenue() != revenue || w.settles.Load() != settles {
-		t.Errorf("refusals brought %d, /settle was called %d times", w.Revenue()-revenue, w.settles.Load()-settles)
-	}
-	if diff := cmp.Diff(state, snapshot()); diff != "" {
-		t.Errorf("refused calls changed something (-before +after):\n%s", diff)
-	}
-	w.checkGroups()
+	return all
 }
 
-// TestEditGroupChat: what an edit changes, and what it leaves as it is.
+// TestEditGroupChat: an edit adds, removes, bans and unbans.
 func TestEditGroupChat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -387,8 +369,15 @@ func TestEditGroupChat(t *testing.T) {
 	if a := dave.groupCall("request_access", chat); a.Code != "banned" {
 		t.Errorf("dave, who was never unbanned, asks for access: %v, want 403 banned", a)
 	}
+	w.checkGroups()
+}
 
-	// Only what is sent changes.
+// TestEditGroupFields: an edit changes only the fields that it names.
+func TestEditGroupFields(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, carol := w.agent("alice"), w.agent("carol")
+	chat := alice.createGroup("planners", carol)
 	face := func() string {
 		group := carol.group(chat)
 		description := "none"
@@ -411,8 +400,15 @@ func TestEditGroupChat(t *testing.T) {
 			t.Errorf("after an edit with %v: %s, want %s", test.pairs, got, test.want)
 		}
 	}
+}
 
-	// A member that has blocked the admin is one already; a stranger is not.
+// TestEditGroupOfBlockers: who has blocked the admin stays a member, but cannot be added; who was removed cannot read.
+func TestEditGroupOfBlockers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	chat := alice.createGroup("planners", carol)
+	ids := func(agents ...*agent) []string { return idsOfAgents(agents) }
 	w.addBlock(carol, alice)
 	alice.groupMust("edit", chat, "add_member_ids", ids(carol, bob))
 	if got := alice.groupOf(chat); got != "alice* carol bob" {
@@ -429,8 +425,15 @@ func TestEditGroupChat(t *testing.T) {
 		t.Errorf("carol, who was removed, reads: %v, want 403 not_member", a)
 	}
 	w.checkGroups()
+}
 
-	// A full group takes nobody, unless somebody goes with the same edit.
+// TestFullGroupChat: a full group takes nobody, unless somebody goes with the same edit.
+func TestFullGroupChat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, dave := w.agent("alice"), w.agent("bob"), w.agent("dave")
+	chat := alice.createGroup("travellers", bob)
+	ids := func(agents ...*agent) []string { return idsOfAgents(agents) }
 	w.Exec(`WITH crowd AS (
 			INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
 			SELECT gen_random_uuid(), 'crowd_' || n, '', true, sha256(CAST(CAST(n AS text) AS bytea)), now() FROM generate_series(3, ` + fmt.Sprint(store.MemberLimit) + `) AS n
@@ -564,35 +567,6 @@ func TestLeaveGroupChat(t *testing.T) {
 	w.checkGroups()
 }
 
-// groupRacer is one call of a race.
-type groupRacer struct {
-	who       *agent
-	operation string
-	body      string
-}
-
-// raceOver sends calls at once, each paid for before, and returns their replies.
-func (w *world) raceOver(racers ...groupRacer) []testkit.Reply {
-	w.T.Helper()
-	payments := make([]string, len(racers))
-	for i, racer := range racers {
-		payments[i] = w.sign(racer.who.Wallet, "/chat/group/"+racer.operation)
-	}
-	replies := make([]testkit.Reply, len(racers))
-	var running sync.WaitGroup
-	for i, racer := range racers {
-		running.Go(func() {
-			var err error
-			replies[i], err = w.try(http.MethodPost, "/chat/group/"+racer.operation, racer.body, "X-API-KEY", racer.who.Key, x402.HeaderPaymentSignature, payments[i])
-			if err != nil {
-				w.T.Errorf("%s of %s: %v", racer.operation, racer.who.Name, err)
-			}
-		})
-	}
-	running.Wait()
-	return replies
-}
-
 // codesOf counts the replies by their code; those of a 200 have none.
 func codesOf(replies []testkit.Reply) map[string]int {
 	counts := map[string]int{}
@@ -607,16 +581,16 @@ func TestRaceForTheLastPin(t *testing.T) {
 	w := newWorld(t)
 	alice := w.agent("alice")
 	chat := alice.createGroup("planners")
-	var racers []groupRacer
+	var racers []racer
 	for number := range 7 {
 		message := alice.sendGroup(chat, fmt.Sprintf("message number %d", number))
 		if number < 4 {
 			alice.groupMust("pin", chat, "message_id", message)
 			continue
 		}
-		racers = append(racers, groupRacer{alice, "pin", groupBody(chat, "message_id", message)})
+		racers = append(racers, racer{alice, "/chat/group/pin", groupFields(chat, "message_id", message)})
 	}
-	if diff := cmp.Diff(map[string]int{"": 1, "pin_limit": 2}, codesOf(w.raceOver(racers...))); diff != "" {
+	if diff := cmp.Diff(map[string]int{"": 1, "pin_limit": 2}, codesOf(w.atOnce(racers...))); diff != "" {
 		t.Errorf("three pins for one place (-want +got):\n%s", diff)
 	}
 	if pins := len(alice.group(chat).PinnedMessageIds); pins != 5 {
@@ -631,11 +605,11 @@ func TestRaceOfTransferAndLeave(t *testing.T) {
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	for round := range 6 {
 		chat := alice.createGroup("planners", bob, carol)
-		handOver := groupRacer{alice, "transfer", groupBody(chat, "new_admin_agent_id", bob.ID, "message", "yours")}
+		handOver := racer{alice, "/chat/group/transfer", groupFields(chat, "new_admin_agent_id", bob.ID, "message", "yours")}
 		if round%2 == 1 {
-			handOver = groupRacer{alice, "leave", groupBody(chat, "successor_agent_id", bob.ID, "transfer_message", "yours")}
+			handOver = racer{alice, "/chat/group/leave", groupFields(chat, "successor_agent_id", bob.ID, "transfer_message", "yours")}
 		}
-		replies := w.raceOver(handOver, groupRacer{bob, "leave", groupBody(chat)})
+		replies := w.atOnce(handOver, racer{bob, "/chat/group/leave", groupFields(chat)})
 		want := map[string]string{"": "successor_required", "not_member": ""}
 		if code, known := want[replies[0].Code]; !known || replies[1].Code != code {
 			t.Errorf("alice hands the group to bob while he leaves: %v and %v, want one of them refused", replies[0], replies[1])
@@ -653,21 +627,21 @@ func TestRaceOfBanAndSends(t *testing.T) {
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	chat := alice.createGroup("planners", bob, carol)
-	var racers []groupRacer
+	var racers []racer
 	for i := range 8 {
-		racers = append(racers, groupRacer{bob, "send", groupBody(chat, "content", fmt.Sprintf("bob's message %d", i))},
-			groupRacer{carol, "send", groupBody(chat, "content", fmt.Sprintf("carol's message %d", i))})
+		racers = append(racers, racer{bob, "/chat/group/send", groupFields(chat, "content", fmt.Sprintf("bob's message %d", i))},
+			racer{carol, "/chat/group/send", groupFields(chat, "content", fmt.Sprintf("carol's message %d", i))})
 	}
-	racers = slices.Insert(racers, 5, groupRacer{alice, "edit", groupBody(chat, "ban_agent_ids", []string{bob.ID})})
-	replies := w.raceOver(racers...)
+	racers = slices.Insert(racers, 5, racer{alice, "/chat/group/edit", groupFields(chat, "ban_agent_ids", []string{bob.ID})})
+	replies := w.atOnce(racers...)
 	sent := 0
 	for i, a := range replies {
 		switch {
-		case a.Status == http.StatusOK && racers[i].operation == "send":
+		case a.Status == http.StatusOK && racers[i].path == "/chat/group/send":
 			sent++
 		case a.Status == http.StatusOK, racers[i].who == bob && a.Code == "banned":
 		default:
-			t.Errorf("%s's %s: %v", racers[i].who.Name, racers[i].operation, a)
+			t.Errorf("%s's %s: %v", racers[i].who.Name, racers[i].path, a)
 		}
 	}
 	if messages := w.Count(`SELECT count(*) FROM messages`); messages != sent {
@@ -687,22 +661,22 @@ func TestRaceOfDeleteAndSends(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	chat := alice.createGroup("planners", bob)
 	first := bob.sendGroup(chat, "the first message")
-	racers := []groupRacer{
-		{alice, "pin", groupBody(chat, "message_id", first)}, {alice, "edit", groupBody(chat, "name", "renamed")},
-		{alice, "transfer", groupBody(chat, "new_admin_agent_id", bob.ID)}, {bob, "leave", groupBody(chat)},
+	racers := []racer{
+		{alice, "/chat/group/pin", groupFields(chat, "message_id", first)}, {alice, "/chat/group/edit", groupFields(chat, "name", "renamed")},
+		{alice, "/chat/group/transfer", groupFields(chat, "new_admin_agent_id", bob.ID)}, {bob, "/chat/group/leave", groupFields(chat)},
 	}
 	for i := range 8 {
-		racers = append(racers, groupRacer{bob, "send", groupBody(chat, "content", fmt.Sprintf("bob's message %d", i))})
+		racers = append(racers, racer{bob, "/chat/group/send", groupFields(chat, "content", fmt.Sprintf("bob's message %d", i))})
 	}
-	racers = slices.Insert(racers, 6, groupRacer{alice, "delete", groupBody(chat)})
-	replies := w.raceOver(racers...)
+	racers = slices.Insert(racers, 6, racer{alice, "/chat/group/delete", groupFields(chat)})
+	replies := w.atOnce(racers...)
 	sent := 1
 	for i, a := range replies {
-		if a.Status == http.StatusOK && racers[i].operation == "send" {
+		if a.Status == http.StatusOK && racers[i].path == "/chat/group/send" {
 			sent++
 		}
 		if a.Status == http.StatusServiceUnavailable || a.Status == http.StatusInternalServerError {
-			t.Errorf("%s's %s: %v", racers[i].who.Name, racers[i].operation, a)
+			t.Errorf("%s's %s: %v", racers[i].who.Name, racers[i].path, a)
 		}
 	}
 	if messages := w.Count(`SELECT count(*) FROM messages`); messages != sent {
@@ -723,17 +697,17 @@ func TestGroupMembersComeAndGo(t *testing.T) {
 	everybody := idsOfAgents([]*agent{bob, carol, dave})
 	backwards := idsOfAgents([]*agent{dave, carol, bob})
 	for range 2 {
-		for i, a := range w.raceOver(
-			groupRacer{alice, "edit", groupBody(chat, "add_member_ids", everybody)},
-			groupRacer{alice, "edit", groupBody(chat, "add_member_ids", backwards)},
-			groupRacer{alice, "edit", groupBody(chat, "remove_member_ids", backwards)},
-			groupRacer{alice, "edit", groupBody(chat, "ban_agent_ids", []string{dave.ID, carol.ID})},
-			groupRacer{alice, "edit", groupBody(chat, "unban_agent_ids", []string{carol.ID, dave.ID})},
-			groupRacer{bob, "leave", groupBody(chat)},
-			groupRacer{bob, "send", groupBody(chat, "content", "am I in?")},
-			groupRacer{bob, "messages", groupBody(chat)},
-			groupRacer{bob, "info", groupBody(chat)},
-			groupRacer{alice, "leave", groupBody(chat, "successor_agent_id", bob.ID)},
+		for i, a := range w.atOnce(
+			racer{alice, "/chat/group/edit", groupFields(chat, "add_member_ids", everybody)},
+			racer{alice, "/chat/group/edit", groupFields(chat, "add_member_ids", backwards)},
+			racer{alice, "/chat/group/edit", groupFields(chat, "remove_member_ids", backwards)},
+			racer{alice, "/chat/group/edit", groupFields(chat, "ban_agent_ids", []string{dave.ID, carol.ID})},
+			racer{alice, "/chat/group/edit", groupFields(chat, "unban_agent_ids", []string{carol.ID, dave.ID})},
+			racer{bob, "/chat/group/leave", groupFields(chat)},
+			racer{bob, "/chat/group/send", groupFields(chat, "content", "am I in?")},
+			racer{bob, "/chat/group/messages", groupFields(chat)},
+			racer{bob, "/chat/group/info", groupFields(chat)},
+			racer{alice, "/chat/group/leave", groupFields(chat, "successor_agent_id", bob.ID)},
 		) {
 			if !slices.Contains([]string{"", "banned", "not_member", "not_admin", "successor_required", "admin_alone", "admin_must_transfer"}, a.Code) {
 				t.Errorf("call %d of the race: %v", i, a)

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
 	"net/http"
 	"strings"
 	"sync"
@@ -12,33 +13,36 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
+// sendIdentified sends a private message with a new payment under a payment identifier.
+func (a *agent) sendIdentified(wallet *ecdsa.PrivateKey, to *agent, content, id string) testkit.Reply {
+	a.w.T.Helper()
+	const send = "/chat/private/send"
+	return a.w.call(http.MethodPost, send, `{"recipient_agent_id":`+quote(to.ID)+`,"content":`+quote(content)+`}`, "X-API-KEY", a.Key,
+		x402.HeaderPaymentSignature, a.w.sign(wallet, send, testkit.Identified(id)))
+}
+
 // TestPaymentIdentifier: the same name and request is one call, however often it is signed; another request under it is
 // refused, and another account's names are its own.
 func TestPaymentIdentifier(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	const send = "/chat/private/send"
 	id := strings.Repeat("secret-name_", 3)
 	w.Secret(id)
 	revenue := w.Revenue()
-	call := func(by, to *agent, content string, changes ...func(*x402.PaymentPayload)) testkit.Reply {
-		return w.call(http.MethodPost, send, `{"recipient_agent_id":`+quote(to.ID)+`,"content":`+quote(content)+`}`, "X-API-KEY", by.Key,
-			x402.HeaderPaymentSignature, w.sign(by.Wallet, send, changes...))
-	}
-	first := call(alice, bob, "named", testkit.Identified(id))
-	again := call(alice, bob, "named", testkit.Identified(id))
+	first := alice.sendIdentified(alice.Wallet, bob, "named", id)
+	again := alice.sendIdentified(alice.Wallet, bob, "named", id)
 	if first.Status != http.StatusOK || !bytes.Equal(first.Body, again.Body) || w.Revenue() != revenue+5000 {
 		t.Errorf("signed anew: %v and %v for %d, want one reply for 5000", first, again, w.Revenue()-revenue)
 	}
-	if a := call(alice, bob, "something else", testkit.Identified(id)); a.Status != http.StatusConflict || a.Code != "payment_reused" {
+	if a := alice.sendIdentified(alice.Wallet, bob, "something else", id); a.Status != http.StatusConflict || a.Code != "payment_reused" {
 		t.Errorf("another request under the same name: %v, want 409 payment_reused", a)
 	}
-	if a := call(bob, alice, "named", testkit.Identified(id)); a.Status != http.StatusOK {
+	if a := bob.sendIdentified(bob.Wallet, alice, "named", id); a.Status != http.StatusOK {
 		t.Errorf("another account with the same name: %v, want 200", a)
 	}
 	for _, bad := range []string{"short", strings.Repeat("x", 129), "with a space in it", ""} {
-		if a := call(alice, bob, "badly named", testkit.Identified(bad)); a.Status != http.StatusBadRequest || a.Code != "invalid_payment" {
+		if a := alice.sendIdentified(alice.Wallet, bob, "badly named", bad); a.Status != http.StatusBadRequest || a.Code != "invalid_payment" {
 			t.Errorf("the name %q: %v, want 400 invalid_payment", bad, a)
 		}
 	}
@@ -48,16 +52,21 @@ func TestPaymentIdentifier(t *testing.T) {
 	if w.Count(`SELECT count(*) FROM payments WHERE payment_identifier LIKE '%secret%'`) != 0 {
 		t.Error("the ledger keeps the name in the open")
 	}
+}
 
-	// Many copies, all signed anew, at once.
-	revenue = w.Revenue()
+// TestPaymentIdentifierAtOnce: many payments under one identifier, sent at the same time, are charged once.
+func TestPaymentIdentifierAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	revenue := w.Revenue()
 	many := strings.Repeat("at-once_", 3)
 	replies := make([]testkit.Reply, 10)
 	var group sync.WaitGroup
 	for i := range replies {
-		payment := w.sign(alice.Wallet, send, testkit.Identified(many))
+		payment := w.sign(alice.Wallet, "/chat/private/send", testkit.Identified(many))
 		group.Go(func() {
-			replies[i], _ = w.try(http.MethodPost, send, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"at once"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+			replies[i], _ = w.try(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"at once"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 		})
 	}
 	group.Wait()
@@ -69,24 +78,28 @@ func TestPaymentIdentifier(t *testing.T) {
 	if w.Revenue() != revenue+5000 {
 		t.Errorf("many copies cost %d, want 5000", w.Revenue()-revenue)
 	}
+}
 
-	// While the outcome is unknown the name holds its place, and the first authorization is the one that is settled.
-	revenue = w.Revenue()
+// TestPaymentIdentifierAfterFailures: while an outcome is unknown the identifier is taken, and the first authorization is the one
+// that is settled. A refused payment frees the identifier.
+func TestPaymentIdentifierAfterFailures(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	revenue := w.Revenue()
 	lost := strings.Repeat("lost-answer_", 2)
 	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-	if a := call(alice, bob, "lost", testkit.Identified(lost)); a.Status != http.StatusServiceUnavailable {
+	if a := alice.sendIdentified(alice.Wallet, bob, "lost", lost); a.Status != http.StatusServiceUnavailable {
 		t.Errorf("the reply lost: %v, want 503", a)
 	}
 	mend()
-	if a := call(alice, bob, "lost", testkit.Identified(lost)); a.Status != http.StatusOK || w.Revenue() != revenue+5000 {
+	if a := alice.sendIdentified(alice.Wallet, bob, "lost", lost); a.Status != http.StatusOK || w.Revenue() != revenue+5000 {
 		t.Errorf("signed anew after that: %v for %d, want 200 for 5000", a, w.Revenue()-revenue)
 	}
 
-	// A refused payment lets go of the name.
 	poor := w.Wallet(1)
 	retry := func() testkit.Reply {
-		return w.call(http.MethodPost, send, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"in the end"}`, "X-API-KEY", alice.Key,
-			x402.HeaderPaymentSignature, w.sign(poor, send, testkit.Identified(strings.Repeat("no-money_", 2))))
+		return alice.sendIdentified(poor, bob, "in the end", strings.Repeat("no-money_", 2))
 	}
 	if a := retry(); a.Status != http.StatusPaymentRequired {
 		t.Errorf("without money: %v, want 402", a)

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"fmt"
 	"net/http"
 	"sync"
@@ -67,20 +68,31 @@ func TestAddedColumnsFailNoCall(t *testing.T) {
 	during("poll", func(int) testkit.Reply {
 		return w.call(http.MethodGet, "/agent/unread", "", "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, w.signFor(bob.Wallet, http.MethodGet, "/agent/unread"))
 	})
-	during("register", func(round int) testkit.Reply {
-		name := fmt.Sprintf("newcomer_%d", round)
-		a := w.pay(carol.Wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
-		if a.Status != http.StatusOK {
-			return a
-		}
-		tan := a.Field(t, "tan")
-		w.Secret(tan)
-		if a = w.pay(carol.Wallet, "/register/create_account", fmt.Sprintf(`{"username":%q,"tan":%q,"description":""}`, name, tan)); a.Status == http.StatusOK {
-			w.Secret(a.Field(t, "api_key"))
-		}
-		return a
-	})
+	during("register", func(round int) testkit.Reply { return w.register(carol.Wallet, fmt.Sprintf("newcomer_%d", round)) })
 
+	w.addColumns()
+	close(changed)
+	calls.Wait()
+}
+
+// register creates an account, and returns the first reply that is not a 200, or the last one.
+func (w *world) register(wallet *ecdsa.PrivateKey, name string) testkit.Reply {
+	w.T.Helper()
+	a := w.pay(wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
+	if a.Status != http.StatusOK {
+		return a
+	}
+	tan := a.Field(w.T, "tan")
+	w.Secret(tan)
+	if a = w.pay(wallet, "/register/create_account", account(name, tan)); a.Status == http.StatusOK {
+		w.Secret(a.Field(w.T, "api_key"))
+	}
+	return a
+}
+
+// addColumns adds a column to every table, one after the other.
+func (w *world) addColumns() {
+	w.T.Helper()
 	w.Connect(func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, `SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'goose_db_version' ORDER BY tablename`)
 		if err != nil {
@@ -98,6 +110,4 @@ func TestAddedColumnsFailNoCall(t *testing.T) {
 		}
 		return nil
 	})
-	close(changed)
-	calls.Wait()
 }
