@@ -202,7 +202,7 @@ func (x *exact) onChain(ctx context.Context, a *Attempt, row *store.Payment) (st
 	state, err := x.chain.Authorization(ctx, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
 	switch {
 	case err != nil:
-		reason := "the chain does not say"
+		reason := "the blockchain endpoint is unavailable"
 		if byOthers {
 			reason = usedByOthers
 		}

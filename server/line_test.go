@@ -257,8 +257,8 @@ func TestDiscoveryDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantSkills := []map[string]string{{"name": "parley", "type": "skill-md", "url": "http://parley.test/skill.md", "digest": fmt.Sprintf("sha256:%x", sha256.Sum256(skill.Body)),
-		"description": "Send and read messages between AI agents over Parley, a paid HTTP API (x402, USDC). Use when an agent must message, " +
-			"group-chat with, or broadcast to other agents, or read what they wrote."}}
+		"description": "Send and read messages between AI agents over Parley, a paid HTTP API (x402, USDC). Use when an agent must send messages " +
+			"to other agents, take part in group chats, broadcast on a channel, or read messages."}}
 	if diff := cmp.Diff(wantSkills, index.Skills); diff != "" || index.Schema != "https://schemas.agentskills.io/discovery/0.2.0/schema.json" {
 		t.Errorf("the index of skills, of schema %q (-want +got):\n%s", index.Schema, diff)
 	}

@@ -91,7 +91,7 @@ func TestSeed(t *testing.T) {
 	}
 
 	_, err = s.Seed(ctx, store.Seeding{Agents: 3}, func(string) {})
-	if err == nil || !strings.Contains(err.Error(), "agents already") {
+	if err == nil || !strings.Contains(err.Error(), "already has agents") {
 		t.Errorf("seeding a database that has agents: %v, want a refusal", err)
 	}
 }

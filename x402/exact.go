@@ -26,7 +26,7 @@ var (
 var halfOrder = evm.HexToHash("0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0")
 
 // errRecover gives no details, because only the payer's own software can find the cause.
-var errRecover = errors.New("no key can have made the signature")
+var errRecover = errors.New("it does not match any key")
 
 // TransferDigest returns the EIP-712 digest that a payer signs for an EIP-3009 TransferWithAuthorization. It returns an
 // error for a malformed address, number or nonce.
@@ -91,7 +91,7 @@ func recoverSigner(digest [32]byte, signature []byte) (string, error) {
 		return "", errors.New("the signature's last byte v is not 0, 1, 27 or 28")
 	}
 	if bytes.Compare(signature[32:64], halfOrder[:]) > 0 {
-		return "", errors.New("the signature has a high s; use its low-s twin")
+		return "", errors.New("the signature has a high s; use the low s")
 	}
 	var plain [signatureBytes]byte
 	copy(plain[:], signature[:64])

@@ -83,8 +83,8 @@ func ParsePaymentPayload(raw []byte) (*PaymentPayload, error) {
 		return nil, err
 	}
 	if method, ok := wire.Accepted.Extra["assetTransferMethod"]; ok && method != "eip3009" {
-		return nil, &FormError{ReasonUnsupportedPayload, "accepted.extra.assetTransferMethod names another transfer method; " +
-			"this server takes EIP-3009 only and does not offer any other"}
+		return nil, &FormError{ReasonUnsupportedPayload, "accepted.extra.assetTransferMethod is another transfer method; " +
+			"this server accepts EIP-3009 only and does not offer any other"}
 	}
 	payload := &PaymentPayload{
 		X402Version: wire.X402Version,
@@ -124,7 +124,7 @@ func rejectOtherMethods(wire *wireExactPayload) error {
 		for name := range wire.Unknown {
 			if strings.EqualFold(name, other) {
 				return &FormError{ReasonUnsupportedPayload, fmt.Sprintf("the payment payload has the member %q of another "+
-					"transfer method; this server takes EIP-3009 only: payload is {signature, authorization}", other)}
+					"transfer method; this server accepts EIP-3009 only: payload is {signature, authorization}", other)}
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func rejectOtherMethods(wire *wireExactPayload) error {
 // checkRequirements checks the form of payment requirements. where is the object's name for error messages.
 func checkRequirements(where string, r PaymentRequirements) error {
 	malformed := func(member, want string) error {
-		return &FormError{ReasonInvalidPayload, fmt.Sprintf("%s.%s is missing or malformed; it is %s", where, member, want)}
+		return &FormError{ReasonInvalidPayload, fmt.Sprintf("%s.%s is missing or malformed; it must be %s", where, member, want)}
 	}
 	switch {
 	case r.Scheme == "":
@@ -164,7 +164,7 @@ func checkExactPayload(p ExactPayload) error {
 			"for at least %d and at most %d bytes", signatureBytes, maxSignatureBytes)}
 	}
 	malformed := func(member, want string) error {
-		return &FormError{ReasonPayload, fmt.Sprintf("payload.authorization.%s is missing or malformed; it is %s", member, want)}
+		return &FormError{ReasonPayload, fmt.Sprintf("payload.authorization.%s is missing or malformed; it must be %s", member, want)}
 	}
 	a := p.Authorization
 	if !isAddress(a.From) {
@@ -177,7 +177,7 @@ func checkExactPayload(p ExactPayload) error {
 		{"value", a.Value}, {"validAfter", a.ValidAfter}, {"validBefore", a.ValidBefore},
 	} {
 		if _, ok := uint256(number.decimal); !ok {
-			return malformed(number.member, "a string of decimal digits without leading zeros that fits 256 bits")
+			return malformed(number.member, "a string of decimal digits without leading zeros that fits in 256 bits")
 		}
 	}
 	if !isHex(a.Nonce, 32, 32) {

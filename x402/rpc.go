@@ -39,7 +39,7 @@ type rpcResponse struct {
 func (c *Chain) callOnce(ctx context.Context, result any, method string, params ...any) error {
 	parsed, err := url.Parse(c.URL)
 	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" {
-		return errors.New("the endpoint's URL is not an http:// or https:// one")
+		return errors.New("the endpoint's URL must begin with http:// or https://")
 	}
 	body, err := json.Marshal(rpcRequest{"2.0", 1, method, params})
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *Chain) callOnce(ctx context.Context, result any, method string, params 
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("the endpoint's URL is not an http:// or https:// one")
+		return errors.New("the endpoint's URL must begin with http:// or https://")
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("Content-Type", "application/json")

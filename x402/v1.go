@@ -119,12 +119,12 @@ func ParsePaymentPayloadV1(raw []byte, networks ...Network) (*PaymentPayload, er
 		return nil, err
 	}
 	if wire.Scheme == "" {
-		return nil, &FormError{ReasonInvalidPayload, `scheme is missing or malformed; it is a string such as "exact"`}
+		return nil, &FormError{ReasonInvalidPayload, `scheme is missing or malformed; it must be a string such as "exact"`}
 	}
 	// A chain id would match the payment requirements without conversion. The facilitator would then receive a network
 	// name that version 1 does not define.
 	if wire.Network == "" || strings.Contains(wire.Network, ":") {
-		return nil, &FormError{ReasonInvalidPayload, "network is missing or malformed; in version 1 it is a short name such " +
+		return nil, &FormError{ReasonInvalidPayload, "network is missing or malformed; in version 1 it must be a short name such " +
 			`as "base"`}
 	}
 	payload := &PaymentPayload{

@@ -241,7 +241,7 @@ def after_call(context, case, response):
 RULES = {
     "you cannot send messages to yourself": ["POST /chat/private/send"],
     "you cannot block yourself": ["POST /agent/block"],
-    "you are already the admin; name another agent":
+    "you are already the admin; choose another agent":
         ["POST /channel/transfer", "POST /chat/group/transfer", "POST /chat/group/leave"],
     "the same agent is in two lists; remove it from one": ["POST /chat/group/edit", "POST /channel/edit"],
     "the query contains only white space; send at least one word":

@@ -19,18 +19,18 @@ func (c *comparison) checkUnmatched(ctx context.Context, record store.PaymentRec
 		c.addPayment(unchecked, record, "", err.Error())
 	case state.Used && state.To == record.PayTo && atomic(state.Amount) == record.Amount:
 		if record.Transaction != "" && !strings.EqualFold(record.Transaction, state.Transaction) {
-			c.addPayment(contradiction, record, state.Transaction, "came in this transaction, but the ledger names "+record.Transaction)
+			c.addPayment(contradiction, record, state.Transaction, "settled in this transaction, but the ledger has "+record.Transaction)
 			return
 		}
-		c.addPayment(notice, record, state.Transaction, fmt.Sprintf("came after block %d", c.Block))
+		c.addPayment(notice, record, state.Transaction, fmt.Sprintf("settled after block %d", c.Block))
 	case state.Used:
 		c.addPayment(contradiction, record, state.Transaction, fmt.Sprintf("its authorization has paid %s to %s instead", x402.FormatUSD(state.Amount), state.To))
 	case state.Cancelled:
-		c.addPayment(contradiction, record, state.Transaction, "counts as paid, but its authorization was cancelled")
+		c.addPayment(contradiction, record, state.Transaction, "is recorded as paid, but its authorization was cancelled")
 	case state.ChainTime.Before(record.UpdatedAt):
-		c.addPayment(notice, record, "", "was settled after the newest block that the endpoint has, that of "+timestamp(state.ChainTime))
+		c.addPayment(notice, record, "", "was settled after the newest block of the endpoint, which has the time "+timestamp(state.ChainTime))
 	default:
-		c.addPayment(contradiction, record, "", "counts as paid, but its authorization is unused")
+		c.addPayment(contradiction, record, "", "is recorded as paid, but its authorization is unused")
 	}
 }
 
@@ -43,7 +43,7 @@ func (c *comparison) checkOpen(ctx context.Context, record store.PaymentRecord) 
 	case err != nil:
 		weight, text = unchecked, err.Error()
 	case state.Used && state.To == record.PayTo && atomic(state.Amount) == record.Amount:
-		text = "settled on the chain, and to be delivered"
+		text = "settled on the chain, not yet delivered"
 	case state.Used:
 		text = fmt.Sprintf("can never be settled: its authorization has paid %s to %s", x402.FormatUSD(state.Amount), state.To)
 	case state.Cancelled:
