@@ -135,7 +135,7 @@ func (d *dataset) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer d.stopServers()
 	registering, ctx := errgroup.WithContext(ctx)
 	registering.SetLimit(16)
 	for role, agents := range map[string]*[]agent{"writer": &d.writers, "reader": &d.readers, "behind": &d.behind} {

@@ -30,6 +30,7 @@ type bench struct {
 	ledger      *devnet.Ledger
 	facilitator *httptest.Server
 	datasets    []*dataset
+	running     []*process // servers of the part that is measured
 }
 
 func (b *bench) open(ctx context.Context) (err error) {
@@ -51,8 +52,16 @@ func (b *bench) open(ctx context.Context) (err error) {
 	return nil
 }
 
+func (b *bench) stopServers() {
+	for _, server := range b.running {
+		server.stop()
+	}
+	b.running = nil
+}
+
 // close ends what open has started, also after an error.
 func (b *bench) close() error {
+	b.stopServers()
 	for _, d := range b.datasets {
 		d.pool.Close()
 	}

@@ -44,6 +44,7 @@ func (b *bench) measure(ctx context.Context) error {
 		if err := part.measure(d, ctx); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
+		b.stopServers()
 	}
 	return b.checkLedger(ctx)
 }
@@ -54,7 +55,6 @@ func (d *dataset) limits(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer server.stop()
 	goals := map[string]float64{sendMany: 0.40, sendOne: 1, newest: 0.20, nothingNew: 0.08}
 	for _, o := range d.matching(&d.only) {
 		scripts, err := d.scripts(ctx, o)
@@ -122,31 +122,21 @@ func (d *dataset) compareWith(ctx context.Context, before *dataset, part, operat
 		if err != nil {
 			return nil, err
 		}
-		defer server.stop()
 		sides = append(sides, d.calls(ctx, d.name, server, d.named(operation)))
 	}
 	return d.compare(part, operation, clients, d.rounds+1, sides...)
 }
 
-// twoServers starts a server and a reference server. stop ends both.
-func (d *dataset) twoServers(ctx context.Context, kind string) (parley, other *process, stop func(), err error) {
-	if other, err = d.serveReference(ctx, kind); err != nil {
-		return nil, nil, nil, err
-	}
-	if parley, err = d.serve(ctx); err != nil {
-		other.stop()
-		return nil, nil, nil, err
-	}
-	return parley, other, func() { parley.stop(); other.stop() }, nil
-}
-
 // floor compares a price inquiry with an empty handler.
 func (d *dataset) floor(ctx context.Context) error {
-	parley, empty, stop, err := d.twoServers(ctx, emptyHandler)
+	empty, err := d.serveReference(ctx, emptyHandler)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	parley, err := d.serve(ctx)
+	if err != nil {
+		return err
+	}
 	nothing := operation{method: http.MethodPost, status: http.StatusOK, requests: []request{{target: "/"}}}
 	inquiry := operation{method: http.MethodPost, status: http.StatusPaymentRequired, requests: []request{{caller: d.writers[0], target: sendPath}}}
 	seen, err := d.compare("The floor", "price inquiry", d.clients, d.rounds, d.calls(ctx, "empty handler", empty, nothing), d.calls(ctx, "402", parley, inquiry))
@@ -156,11 +146,14 @@ func (d *dataset) floor(ctx context.Context) error {
 
 // payments compares the server with one whose operations are free.
 func (d *dataset) payments(ctx context.Context) error {
-	paid, free, stop, err := d.twoServers(ctx, freeParley)
+	paid, err := d.serve(ctx)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	free, err := d.serveReference(ctx, freeParley)
+	if err != nil {
+		return err
+	}
 	goals := map[string]float64{sendMany: 2, newest: 3, nothingNew: 5}
 	for _, name := range []string{sendMany, newest, nothingNew} {
 		o := d.named(name)
@@ -184,7 +177,6 @@ func (d *dataset) search(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer server.stop()
 	connection, err := pgx.Connect(ctx, d.url())
 	if err != nil {
 		return err

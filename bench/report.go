@@ -111,16 +111,17 @@ func (r *report) goal(name string, seen float64, bound bound, wanted float64) {
 
 // describe notes what is measured, and where. It returns an error if the database is not durable.
 func (r *report) describe(ctx context.Context, d *dataset) error {
-	var settings []string
-	for i, name := range []string{"fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size", "checkpoint_timeout", "server_version"} {
-		var value string
-		if err := d.pool.QueryRow(ctx, `SELECT current_setting($1)`, name).Scan(&value); err != nil {
-			return err
-		}
-		if i < 3 && value != "on" {
-			return errors.New("PostgreSQL is not durable: " + name + " is " + value)
-		}
-		settings = append(settings, name+" "+value)
+	var settings string
+	var durable bool
+	err := d.pool.QueryRow(ctx, `
+		SELECT string_agg(name || ' ' || current_setting(name), ', ' ORDER BY n), every(n > 3 OR current_setting(name) = 'on')
+		FROM unnest(ARRAY['fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size', 'checkpoint_timeout', 'server_version'])
+			WITH ORDINALITY s (name, n)`).Scan(&settings, &durable)
+	if err != nil {
+		return err
+	}
+	if !durable {
+		return errors.New("PostgreSQL is not durable: " + settings)
 	}
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -141,7 +142,7 @@ func (r *report) describe(ctx context.Context, d *dataset) error {
 	r.facts = []string{
 		fmt.Sprintf("%s, %s, %s", time.Now().UTC().Format("2006-01-02 15:04 UTC"), strings.TrimSpace(string(commit)), runtime.Version()),
 		fmt.Sprintf("%d × %s, load average %.2f at the start", len(processors), processors[0].ModelName, load.Load1),
-		"PostgreSQL: " + strings.Join(settings, ", "),
+		"PostgreSQL: " + settings,
 		fmt.Sprintf("Data: %+v; a conversation of %d messages for search", d.size, d.archived),
 	}
 	return nil

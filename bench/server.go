@@ -56,7 +56,7 @@ func (d *dataset) serveReference(ctx context.Context, kind string) (*process, er
 	return d.start(ctx, program, reference, kind, d.url())
 }
 
-// start starts a server whose last argument is its address, and waits until it accepts connections.
+// start starts a server whose last argument is its address, and waits until it accepts connections. It runs until stopServers.
 func (b *bench) start(ctx context.Context, program string, arguments ...string) (*process, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -85,7 +85,8 @@ func (b *bench) start(ctx context.Context, program string, arguments ...string) 
 	for range 300 {
 		if connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", listen); err == nil {
 			stats, failed := procfs.NewProc(cmd.Process.Pid)
-			return &process{url: "http://" + listen, stop: stop, stats: stats}, errors.Join(failed, connection.Close())
+			b.running = append(b.running, &process{url: "http://" + listen, stop: stop, stats: stats})
+			return b.running[len(b.running)-1], errors.Join(failed, connection.Close())
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
