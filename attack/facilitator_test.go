@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/x402/x402test"
+
 	"github.com/google/uuid"
 
 	"github.com/parley-chat/parley/internal/testkit"
@@ -544,7 +546,7 @@ func (w *world) cancel(by *agent, o order) {
 		w.T.Fatal(err)
 	}
 	a := o.payment.Payload.Authorization
-	signature, err := x402.SignCancellation(by.wallet, domain, a.From, a.Nonce)
+	signature, err := x402test.SignCancellation(by.wallet, domain, a.From, a.Nonce)
 	if err != nil {
 		w.T.Fatal(err)
 	}

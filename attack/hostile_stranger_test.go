@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/x402/x402test"
+
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/parley-chat/parley/devnet"
@@ -316,7 +318,7 @@ func (z *stranger) payment(r *rand.Rand, public *x402.PaymentPayload, path strin
 	if err != nil {
 		return nil
 	}
-	v1, err := x402.EncodePaymentPayloadV1(&p, testkit.PlayMoney.V1Name)
+	v1, err := x402test.EncodePaymentPayloadV1(&p, testkit.PlayMoney.V1Name)
 	if err != nil {
 		return nil
 	}

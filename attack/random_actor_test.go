@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-chat/parley/x402/x402test"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-chat/parley/devnet"
@@ -285,7 +287,7 @@ func (a *actor) pay(from *purse, q *request, changes ...func(*x402.PaymentPayloa
 	if headers[0], err = x402.EncodePaymentPayload(payload); err != nil {
 		a.r.offence("encode: %v", err)
 	}
-	if headers[1], err = x402.EncodePaymentPayloadV1(payload, testkit.PlayMoney.V1Name); err != nil {
+	if headers[1], err = x402test.EncodePaymentPayloadV1(payload, testkit.PlayMoney.V1Name); err != nil {
 		a.r.offence("encode: %v", err)
 	}
 	if p.header, p.otherHeader = headers[0], headers[1]; p.v1 {

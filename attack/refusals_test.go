@@ -15,12 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 // refused sends an order whose payment must be refused without asking the facilitator.
@@ -242,7 +243,7 @@ func TestJunkPayments(t *testing.T) {
 	}
 	twin := slices.Clone(signature)
 	s256 := new(big.Int).SetBytes(signature[32:64])
-	s256.Sub(evm.Order(), s256).FillBytes(twin[32:64])
+	s256.Sub(secp256k1.Params().N, s256).FillBytes(twin[32:64])
 	for _, v := range []byte{27, 28, 0, 1} {
 		twin[64] = v
 		with(fmt.Sprintf("the high-s twin with v %d", v), twin)

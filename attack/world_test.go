@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/x402/x402test"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/internal/testkit"
@@ -203,7 +205,7 @@ func (w *world) order(wallet *ecdsa.PrivateKey, key, path string, body map[strin
 // asV1 is the same order with its payment in x402's version 1: the very same authorization, another header.
 func (o order) asV1(w *world) order {
 	w.T.Helper()
-	header, err := x402.EncodePaymentPayloadV1(o.payment, testkit.PlayMoney.V1Name)
+	header, err := x402test.EncodePaymentPayloadV1(o.payment, testkit.PlayMoney.V1Name)
 	if err != nil {
 		w.T.Fatal(err)
 	}

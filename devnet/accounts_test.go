@@ -40,7 +40,7 @@ func (n node) child(t *testing.T, index uint32) node {
 	mac.Write(binary.BigEndian.AppendUint32(data, index))
 	sum := mac.Sum(nil)
 	key := new(big.Int).SetBytes(sum[:32])
-	key.Add(key, n.key).Mod(key, evm.Order())
+	key.Add(key, n.key).Mod(key, secp256k1.Params().N)
 	return node{key, sum[32:]}
 }
 

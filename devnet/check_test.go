@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 func fromHex(digits string) []byte {
@@ -110,7 +111,7 @@ var checks = []struct {
 	}, x402.ReasonSignature},
 	{"6: a high s", nil, func(_ *testing.T, p *checkedPayment) {
 		raw := fromHex(p.payload.Payload.Signature)
-		new(big.Int).Sub(evm.Order(), new(big.Int).SetBytes(raw[32:64])).FillBytes(raw[32:64])
+		new(big.Int).Sub(secp256k1.Params().N, new(big.Int).SetBytes(raw[32:64])).FillBytes(raw[32:64])
 		raw[64] ^= 27 ^ 28
 		p.payload.Payload.Signature = "0x" + hex.EncodeToString(raw)
 	}, x402.ReasonSignature},

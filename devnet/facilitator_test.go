@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/x402/x402test"
+
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
@@ -223,7 +225,7 @@ func TestPendingSettlement(t *testing.T) {
 func payV1(t *testing.T, payer Account, change func(a *x402.Authorization)) (*x402.PaymentPayload, x402.PaymentRequirements) {
 	t.Helper()
 	built, requirements := pay(t, payer, change)
-	header, err := x402.EncodePaymentPayloadV1(built, "base-sepolia")
+	header, err := x402test.EncodePaymentPayloadV1(built, "base-sepolia")
 	if err != nil {
 		t.Fatalf("encode: %v", err)
 	}
@@ -537,7 +539,7 @@ func TestCancel(t *testing.T) {
 	payload, requirements := pay(t, alice, nil)
 	key := keyOf(t, alice)
 	used := payload.Payload.Authorization.Nonce
-	signature, err := x402.SignCancellation(key, tokenDomain, alice.Address, used)
+	signature, err := x402test.SignCancellation(key, tokenDomain, alice.Address, used)
 	if err != nil {
 		t.Fatalf("sign a cancellation: %v", err)
 	}
@@ -564,7 +566,7 @@ func TestCancel(t *testing.T) {
 	wantBalance(t, ledger, Payee, 0)
 
 	_ = ledger.Close()
-	signature, err = x402.SignCancellation(key, tokenDomain, alice.Address, nonce(2))
+	signature, err = x402test.SignCancellation(key, tokenDomain, alice.Address, nonce(2))
 	if err != nil {
 		t.Fatalf("sign a cancellation: %v", err)
 	}

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/x402/x402test"
+
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
@@ -144,7 +146,7 @@ func FuzzPayments(f *testing.F) {
 		header := testkit.Header(t, payload)
 		if mode&1 > 0 {
 			var err error
-			if header, err = x402.EncodePaymentPayloadV1(payload, testkit.PlayMoney.V1Name); err != nil {
+			if header, err = x402test.EncodePaymentPayloadV1(payload, testkit.PlayMoney.V1Name); err != nil {
 				t.Fatal(err)
 			}
 			if mode&2 == 0 { // else it is in the wrong header

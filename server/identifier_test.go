@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/x402/x402test"
+
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
@@ -130,7 +132,7 @@ func TestVersionOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v1, err = x402.EncodePaymentPayloadV1(payload, "base-sepolia"); err != nil {
+		if v1, err = x402test.EncodePaymentPayloadV1(payload, "base-sepolia"); err != nil {
 			t.Fatal(err)
 		}
 		if v2, err = x402.EncodePaymentPayload(payload); err != nil {
@@ -172,7 +174,7 @@ func TestVersionOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhere, err := x402.EncodePaymentPayloadV1(payload, "base")
+	elsewhere, err := x402test.EncodePaymentPayloadV1(payload, "base")
 	if err != nil {
 		t.Fatal(err)
 	}

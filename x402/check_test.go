@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 
-	"github.com/parley-chat/parley/x402/evm"
+	"github.com/google/go-cmp/cmp"
 )
 
 func newChecker(t testing.TB) Checker {
@@ -44,7 +44,7 @@ func signed(t testing.TB, offer PaymentRequirements, now time.Time, change func(
 // highS returns the twin of a signature that mathematics accepts and token contracts reject.
 func highS(signature string) string {
 	raw := fromHex(signature)
-	new(big.Int).Sub(evm.Order(), new(big.Int).SetBytes(raw[32:64])).FillBytes(raw[32:64])
+	new(big.Int).Sub(secp256k1.Params().N, new(big.Int).SetBytes(raw[32:64])).FillBytes(raw[32:64])
 	raw[64] ^= 27 ^ 28
 	return hexString(raw)
 }

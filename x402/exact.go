@@ -123,16 +123,6 @@ func SignAuthorization(key *ecdsa.PrivateKey, domain Domain, a Authorization) (s
 	return sign(key, digest)
 }
 
-// SignCancellation signs the cancellation of the authorization (authorizer, nonce) for the token of domain. It returns
-// the signature as 0x and hex digits, or an error if the address or the nonce is malformed.
-func SignCancellation(key *ecdsa.PrivateKey, domain Domain, authorizer, nonce string) (string, error) {
-	digest, err := domain.CancelDigest(authorizer, nonce)
-	if err != nil {
-		return "", err
-	}
-	return sign(key, digest)
-}
-
 func sign(key *ecdsa.PrivateKey, digest [32]byte) (string, error) {
 	signature, err := evm.Sign(digest, key)
 	if err != nil {

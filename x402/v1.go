@@ -72,18 +72,6 @@ type wirePayloadV1 struct {
 	Unknown     unknownMembers   `json:",embed"`
 }
 
-// EncodePaymentPayloadV1 returns the value of an X-PAYMENT header with a signed payment of either version. network is
-// the short name of the network that the payment is signed for. It returns an error only if a string is not valid
-// UTF-8.
-func EncodePaymentPayloadV1(payload *PaymentPayload, network string) (string, error) {
-	return encodeHeader(HeaderPaymentV1, struct {
-		X402Version int          `json:"x402Version"`
-		Scheme      string       `json:"scheme"`
-		Network     string       `json:"network"`
-		Payload     ExactPayload `json:"payload"`
-	}{VersionV1, payload.Accepted.Scheme, network, payload.Payload})
-}
-
 // DecodePaymentPayloadV1 decodes the value of an X-PAYMENT header. It is as strict as [ParsePaymentPayloadV1]. The
 // error is always a [*FormError].
 func DecodePaymentPayloadV1(header string, networks ...Network) (*PaymentPayload, error) {

@@ -159,26 +159,6 @@ func TestVersionsInTheWrongHeader(t *testing.T) {
 	}
 }
 
-func TestEncodePaymentPayloadV1(t *testing.T) {
-	t.Parallel()
-	offer := knownNetwork(t, NetworkBaseSepolia).Requirements(5000, vectorPayee, 60)
-	signed, err := Sign(vectorKey(t), offer, &ResourceInfo{URL: "https://host.example/x"}, nil, time.Now())
-	if err != nil {
-		t.Fatalf("sign: %v", err)
-	}
-	header, err := EncodePaymentPayloadV1(signed, "base-sepolia")
-	if err != nil {
-		t.Fatalf("encode: %v", err)
-	}
-	if diff := cmp.Diff(encoded(sentV1("base-sepolia", signed.Payload)), header); diff != "" {
-		t.Errorf("the header differs from an official client's (-want +got):\n%s", diff)
-	}
-	again, err := DecodePaymentPayloadV1(header, knownNetwork(t, NetworkBaseSepolia))
-	if err != nil || again.Payload != signed.Payload {
-		t.Errorf("after a round trip the payment is %+v (%v), want %+v", again, err, signed.Payload)
-	}
-}
-
 func TestRequirementsV1(t *testing.T) {
 	t.Parallel()
 	offer := knownNetwork(t, NetworkBase).Requirements(5000, vectorPayee, 60)
