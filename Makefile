@@ -40,7 +40,7 @@ generate: ## Generate gen/ and client/gen.go from openapi.yaml
 build: ## Build bin/parley
 	go build -o $(BIN)/parley ./cmd/parley
 
-lint: licenses ## Check formatting, go.mod, vet, golangci-lint and licences
+lint: licenses ## Check formatting, go.mod, vet, golangci-lint and licenses
 	test -z "$$(git ls-files -z '*.go' | xargs -0 gofmt -l | tee /dev/stderr)"
 	go vet ./...
 	go vet -tags $(TAGS) ./...
@@ -49,13 +49,13 @@ lint: licenses ## Check formatting, go.mod, vet, golangci-lint and licences
 	go mod tidy -diff
 
 # The file goes into every archive and image with the program.
-licenses: ## Fail if a package is under the GPL, LGPL or AGPL; write the licences of the packages in bin/parley to bin/THIRD_PARTY_LICENSES
+licenses: ## Fail if a package is under the GPL, LGPL or AGPL; write the licenses of the packages in bin/parley to bin/THIRD_PARTY_LICENSES
 	mkdir -p $(BIN)
 	go run ./internal/licenses -tags $(TAGS) -o $(BIN)/THIRD_PARTY_LICENSES
 
 ##@ Check the contract with third-party tools
 
-contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly; check that each of our rules finds its error
+contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly; check that each of our lint rules works
 	cd conformance && npm run --silent lint
 	cd conformance && node --test --test-reporter=spec spectral.test.mjs
 	@cd conformance && version() { node -p "require('./node_modules/$$1/package.json').version"; } && \
@@ -82,7 +82,7 @@ skill: build postgres conformance/node_modules ## Run every command of skills/pa
 	@$(call install,command -v curl,curl ca-certificates)
 	go run ./conformance/live $(BIN)/parley node conformance/skill.mjs
 
-snippets: build postgres conformance/node_modules ## Run the commands and programs of the README and every example of the contract
+snippets: build postgres conformance/node_modules ## Run the commands and programs of the README, and check every example of the contract
 	@$(call install,command -v curl,curl ca-certificates)
 	go run ./conformance/live $(BIN)/parley node conformance/snippets.mjs
 	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./server ./cmd/parley
@@ -208,7 +208,7 @@ fuzz: ## Fuzz operations, headers, payments and registration, for FUZZTIME (5m) 
 plans: ## Load a million messages, list the plan of every statement (bin/plans.txt), fail on a table scan
 	go test -tags plans -run '^TestPlans$$' -timeout 30m -v ./server
 
-attack: postgres attacked ## Kill, cheat and disconnect real servers, and compare ledger and chain (ATTACK_ROUNDS=20)
+attack: postgres attacked ## Test real servers with crashes and a faulty facilitator; compare ledger and chain (ATTACK_ROUNDS=20)
 	go test -tags attack -count=1 -timeout 30m -v -skip '^TestHostile' ./attack
 
 hostile: postgres attacked ## Attack servers with default settings; measure memory and honest callers' latency (bin/hostile.md)
@@ -236,7 +236,7 @@ allocs-update: postgres ## Update bench/allocs.txt
 check: ## Run everything that CI runs
 	.ci/run
 
-# Installs PostgreSQL with apt as root on Debian-based systems. Otherwise, and for a selected version, store/embedded downloads it.
+# Installs PostgreSQL with apt as root on Debian-based systems. Otherwise, and for a selected version, internal/embedded downloads it.
 postgres:
 	@if [ -z "$$PARLEY_POSTGRES_VERSION" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && ! command -v pg_config >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then \

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -19,32 +20,32 @@ func TestHundredCopiesOfOnePayment(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve()
 	alice, bob := s.agent("alice"), s.agent("bob")
-	revenue, settles := w.revenue(), w.proxy.count("/settle")
+	revenue, settles := w.Revenue(), w.proxy.count("/settle")
 	o := alice.says(bob, "a hundred copies")
 	copies := make([]order, 100)
 	for i := range copies {
 		copies[i] = o
 	}
 	replies := s.sendAll(copies...)
-	var first reply
+	var first testkit.Reply
 	for _, r := range replies {
 		switch {
-		case r.status == http.StatusConflict && r.Code == "payment_in_progress":
-		case r.status != http.StatusOK:
+		case r.Status == http.StatusConflict && r.Code == "payment_in_progress":
+		case r.Status != http.StatusOK:
 			t.Errorf("a copy returns %v, want 200, or 409 payment_in_progress", r)
-		case first.status == 0:
+		case first.Status == 0:
 			first = r
-		case !bytes.Equal(r.body, first.body) || r.header.Get(x402.HeaderPaymentResponse) != first.header.Get(x402.HeaderPaymentResponse):
+		case !bytes.Equal(r.Body, first.Body) || r.Header.Get(x402.HeaderPaymentResponse) != first.Header.Get(x402.HeaderPaymentResponse):
 			t.Errorf("a copy returns %v, another one %v", r, first)
 		}
 	}
-	if first.status == 0 {
+	if first.Status == 0 {
 		t.Error("no copy returned 200")
 	}
-	if again := s.pay(o); !bytes.Equal(again.body, first.body) {
+	if again := s.pay(o); !bytes.Equal(again.Body, first.Body) {
 		t.Errorf("the 101st copy returns %v, want %v", again, first)
 	}
-	if charged, messages := w.revenue()-revenue, w.messages(o.content); charged != o.price || messages != 1 {
+	if charged, messages := w.Revenue()-revenue, w.messages(o.content); charged != o.price || messages != 1 {
 		t.Errorf("%d messages for %d, want one for %d", messages, charged, o.price)
 	}
 	if n := w.proxy.count("/settle") - settles; n != 1 {
@@ -72,14 +73,14 @@ func TestOnePaymentTwoRequests(t *testing.T) {
 	}
 	// And where the price is the same, for another operation, or by another agent.
 	o := alice.says(bob, "spent")
-	if r := s.pay(o); r.status != http.StatusOK {
+	if r := s.pay(o); r.Status != http.StatusOK {
 		t.Fatalf("a payment: %v", r)
 	}
 	search := order{operation: operations["/search/agents"], body: `{"query":"bob"}`, headers: o.headers, header: o.header}
 	stolen := o
 	stolen.headers = []string{"X-API-KEY", bob.key}
-	for name, r := range map[string]reply{"for another operation": s.pay(search), "by another agent": s.pay(stolen)} {
-		if r.status != http.StatusConflict || r.Code != "payment_reused" {
+	for name, r := range map[string]testkit.Reply{"for another operation": s.pay(search), "by another agent": s.pay(stolen)} {
+		if r.Status != http.StatusConflict || r.Code != "payment_reused" {
 			t.Errorf("the spent payment %s: %v, want 409 payment_reused", name, r)
 		}
 	}
@@ -92,8 +93,8 @@ func TestHundredPaymentsOneBalance(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve()
 	alice, bob := s.agent("alice"), s.agent("bob")
-	revenue := w.revenue()
-	poor := w.wallet(operations["/chat/private/send"].price)
+	revenue := w.Revenue()
+	poor := w.Wallet(operations["/chat/private/send"].price)
 	orders := make([]order, 100)
 	for i := range orders {
 		orders[i] = alice.saysFrom(poor, bob, "one of a hundred")
@@ -103,11 +104,11 @@ func TestHundredPaymentsOneBalance(t *testing.T) {
 		t.Errorf("the replies by status: %v, want one 200 and 99 times 402", got)
 	}
 	for i, r := range replies {
-		if want := r.status == http.StatusOK; (w.messages(orders[i].content) == 1) != want {
-			t.Errorf("replied %d, the message is there: %v", r.status, !want)
+		if want := r.Status == http.StatusOK; (w.messages(orders[i].content) == 1) != want {
+			t.Errorf("replied %d, the message is there: %v", r.Status, !want)
 		}
 	}
-	if charged := w.revenue() - revenue; charged != orders[0].price {
+	if charged := w.Revenue() - revenue; charged != orders[0].price {
 		t.Errorf("charged %d, want the price of one, %d", charged, orders[0].price)
 	}
 	w.check()
@@ -122,14 +123,14 @@ func TestTwoServersOnePayment(t *testing.T) {
 	for range rounds(t) {
 		settles := w.proxy.count("/settle")
 		o := alice.says(bob, "to two servers")
-		var replies [10]reply
+		var replies [10]testkit.Reply
 		var group sync.WaitGroup
 		for i := range replies {
 			group.Go(func() { replies[i], _ = []*server{one, two}[i%2].send(t.Context(), o) })
 		}
 		group.Wait()
 		for _, r := range replies {
-			if r.status != http.StatusOK || !bytes.Equal(r.body, replies[0].body) {
+			if r.Status != http.StatusOK || !bytes.Equal(r.Body, replies[0].Body) {
 				t.Errorf("a copy returns %v, another one %v, want the same 200", r, replies[0])
 			}
 		}
@@ -138,7 +139,7 @@ func TestTwoServersOnePayment(t *testing.T) {
 		}
 		other := alice.says(bob, "with a spent payment")
 		other.header, other.payment = o.header, o.payment
-		if r := two.pay(other); r.status != http.StatusConflict {
+		if r := two.pay(other); r.Status != http.StatusConflict {
 			t.Errorf("the payment for another request: %v, want 409", r)
 		}
 	}
@@ -152,12 +153,12 @@ func TestBothVersionsOnePayment(t *testing.T) {
 	s := w.serve()
 	alice, bob := s.agent("alice"), s.agent("bob")
 	for range rounds(t) {
-		revenue := w.revenue()
+		revenue := w.Revenue()
 		two := alice.says(bob, "in both versions")
 		one := two.asV1(w)
 		replies := s.sendAll(one, two, one, two, one, two)
 		for _, r := range replies {
-			if r.status != http.StatusOK || !bytes.Equal(r.body, replies[0].body) {
+			if r.Status != http.StatusOK || !bytes.Equal(r.Body, replies[0].Body) {
 				t.Errorf("one of both versions returns %v, another one %v, want the same 200", r, replies[0])
 			}
 		}
@@ -166,18 +167,18 @@ func TestBothVersionsOnePayment(t *testing.T) {
 			if name == "1" {
 				o.header, o.v1 = one.header, true
 			}
-			if r := s.pay(o); r.status != http.StatusConflict || r.Code != "payment_reused" {
+			if r := s.pay(o); r.Status != http.StatusConflict || r.Code != "payment_reused" {
 				t.Errorf("the payment in version %s for another request: %v, want 409 payment_reused", name, r)
 			}
 		}
-		if charged, n := w.revenue()-revenue, w.messages(two.content); charged != two.price || n != 1 {
+		if charged, n := w.Revenue()-revenue, w.messages(two.content); charged != two.price || n != 1 {
 			t.Errorf("both versions charged %d for %d messages, want %d for one", charged, n, two.price)
 		}
 	}
 	// Junk in the one header is not saved by a good payment in the other.
 	o := alice.says(bob, "with a header of each")
-	revenue := w.revenue()
-	if r := s.pay(o.asV1(w), x402.HeaderPaymentSignature, "junk"); r.status != http.StatusBadRequest || w.revenue() != revenue {
+	revenue := w.Revenue()
+	if r := s.pay(o.asV1(w), x402.HeaderPaymentSignature, "junk"); r.Status != http.StatusBadRequest || w.Revenue() != revenue {
 		t.Errorf("junk in PAYMENT-SIGNATURE and a good X-PAYMENT: %v, want 400", r)
 	}
 	w.check()
@@ -192,16 +193,16 @@ func TestPresenceLost(t *testing.T) {
 	alice, bob := one.agent("alice"), one.agent("bob")
 	w.serve()
 	for round := range rounds(t) {
-		revenue := w.revenue()
+		revenue := w.Revenue()
 		o := alice.says(bob, "settled by two servers")
 		hold := w.proxy.hold(2, round%2 == 0)
-		replied := make(chan reply, 1)
+		replied := make(chan testkit.Reply, 1)
 		go func() {
 			r, _ := one.send(context.WithoutCancel(t.Context()), o)
 			replied <- r
 		}()
 		hold.await(t)
-		w.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+		w.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 		// Whoever comes first finds the owner gone, the owner's own recovery worker included. Perhaps nobody does: the
 		// connection may be back already.
 		select {
@@ -209,14 +210,14 @@ func TestPresenceLost(t *testing.T) {
 		case <-time.After(3 * time.Second):
 		}
 		hold.release()
-		if r := <-replied; r.status != http.StatusOK && r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress" {
+		if r := <-replied; r.Status != http.StatusOK && r.Status != http.StatusServiceUnavailable && r.Code != "payment_in_progress" {
 			t.Errorf("settled by two servers: %v, want 200, or to come again", r)
 		}
-		if r := one.insist(o); r.status != http.StatusOK {
+		if r := one.insist(o); r.Status != http.StatusOK {
 			t.Errorf("sent again: %v, want 200", r)
 		}
 		w.check()
-		if charged, n := w.revenue()-revenue, w.messages(o.content); charged != o.price || n != 1 {
+		if charged, n := w.Revenue()-revenue, w.messages(o.content); charged != o.price || n != 1 {
 			t.Errorf("settled by two servers: charged %d for %d messages, want %d for one", charged, n, o.price)
 		}
 	}

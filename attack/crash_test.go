@@ -14,22 +14,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/internal/embedded"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/store/embedded"
 )
 
 // insist sends an order until the reply is final, as a good client does: it comes again after a lost connection, a 503
 // and "in progress".
-func (s *server) insist(o order) reply {
-	s.w.t.Helper()
-	var last reply
-	final := eventually(recoveryTime, func() bool {
-		r, err := s.send(s.w.t.Context(), o)
+func (s *server) insist(o order) testkit.Reply {
+	s.w.T.Helper()
+	var last testkit.Reply
+	final := testkit.Eventually(recoveryTime, func() bool {
+		r, err := s.send(s.w.T.Context(), o)
 		last = r
-		return err == nil && r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress"
+		return err == nil && r.Status != http.StatusServiceUnavailable && r.Code != "payment_in_progress"
 	})
 	if !final {
-		s.w.t.Errorf("%s: no final reply in %s, the last one is %v", o.id, recoveryTime, last)
+		s.w.T.Errorf("%s: no final reply in %s, the last one is %v", o.id, recoveryTime, last)
 	}
 	return last
 }
@@ -37,7 +38,7 @@ func (s *server) insist(o order) reply {
 // crashOrder returns one of the calls that the crash rounds pay for in turn: a message, a group, an account, a read, a new key and a
 // message paid in version 1.
 func (s *server) crashOrder(alice, bob *agent, number int) order {
-	s.w.t.Helper()
+	s.w.T.Helper()
 	switch number % 6 {
 	case 1:
 		return s.w.order(alice.wallet, alice.key, "/chat/group/create", map[string]any{"name": fmt.Sprintf("Group %d", number)})
@@ -57,13 +58,13 @@ func (s *server) crashOrder(alice, bob *agent, number int) order {
 
 // crashes lets a server die at a point of an order's way.
 func (s *server) crashes(point string, o order) {
-	s.w.t.Helper()
+	s.w.T.Helper()
 	s.restart(point)
 	// The caller of a payment that was replied before the point has its reply already.
-	_, _ = s.send(s.w.t.Context(), o)
+	_, _ = s.send(s.w.T.Context(), o)
 	s.awaitEnd(15 * time.Second)
 	if !s.died() {
-		s.w.t.Fatalf("the server ended otherwise than by the crash at %s:\n%s", point, lastLines(s.output.String(), 20))
+		s.w.T.Fatalf("the server ended otherwise than by the crash at %s:\n%s", point, lastLines(s.output.String(), 20))
 	}
 }
 
@@ -98,7 +99,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			for round := range rounds(t) {
 				o := s.crashOrder(alice, bob, number+round/2)
 				w.check() // nothing else is open, so that the crash is this order's
-				revenue := w.revenue()
+				revenue := w.Revenue()
 				s.crashes(test.points[0], o)
 				for _, point := range test.points[1:] {
 					s.start(point)
@@ -108,7 +109,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				paid := test.begun
 				if round%2 == 0 {
 					paid = true
-					if r := s.insist(o); r.status != http.StatusOK {
+					if r := s.insist(o); r.Status != http.StatusOK {
 						t.Errorf("round %d, %s sent again: %v, want 200", round, o.id, r)
 					}
 				}
@@ -117,7 +118,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				if got := w.state(o); got != want {
 					t.Errorf("round %d: %s is %q, want %q", round, o.id, got, want)
 				}
-				if charged := w.revenue() - revenue; (charged == o.price) != paid || !paid && charged != 0 {
+				if charged := w.Revenue() - revenue; (charged == o.price) != paid || !paid && charged != 0 {
 					t.Errorf("round %d: %s charged %d, want it paid: %v", round, o.id, charged, paid)
 				}
 				if o.content != "" && (w.messages(o.content) == 1) != paid {
@@ -145,7 +146,7 @@ func TestKilledWhileBusy(t *testing.T) {
 		for i := range orders {
 			orders[i] = alice.says(bob, "while busy")
 		}
-		replied := make(chan []reply)
+		replied := make(chan []testkit.Reply)
 		go func() { replied <- s.sendAll(orders...) }()
 		time.Sleep(time.Duration(round%10) * 5 * time.Millisecond)
 		s.kill()
@@ -153,14 +154,14 @@ func TestKilledWhileBusy(t *testing.T) {
 		s.start("")
 		for i, o := range orders {
 			if i%2 == 0 {
-				if r := s.insist(o); r.status != http.StatusOK {
+				if r := s.insist(o); r.Status != http.StatusOK {
 					t.Errorf("sent again: %v, want 200", r)
 				}
 			}
 		}
 		w.check()
 		for i, r := range replies {
-			if n := w.messages(orders[i].content); r.status == http.StatusOK && n != 1 {
+			if n := w.messages(orders[i].content); r.Status == http.StatusOK && n != 1 {
 				t.Errorf("replied 200 before the kill, and the message is there %d times", n)
 			}
 		}
@@ -192,26 +193,26 @@ func TestDatabaseKilled(t *testing.T) {
 	alice, bob := s.agent("alice"), s.agent("bob")
 	for round := range max(2, rounds(t)/5) {
 		o := alice.says(bob, "while the database died")
-		r := w.proxy.whileSettling(t, true, func(ctx context.Context) (reply, error) { return s.send(ctx, o) }, func() { killDatabase(t, database) })
-		if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
+		r := w.proxy.whileSettling(t, true, func(ctx context.Context) (testkit.Reply, error) { return s.send(ctx, o) }, func() { killDatabase(t, database) })
+		if r.Status != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" {
 			t.Errorf("settled without a database: %v, want 503 with Retry-After", r)
 		}
-		if r := s.call(http.MethodPost, o.path, ""); r.status != http.StatusPaymentRequired {
+		if r := s.call(http.MethodPost, o.path, ""); r.Status != http.StatusPaymentRequired {
 			t.Errorf("the price without a database: %v, want 402", r)
 		}
 		_ = database.Stop() // gives the folder free
 		database = startDatabase(t, folder)
-		if database.URL("postgres") != w.databaseURL {
+		if database.URL("postgres") != w.DatabaseURL {
 			t.Fatal("the database came back at another address")
 		}
 		if round%2 == 0 {
-			if r := s.insist(o); r.status != http.StatusOK {
+			if r := s.insist(o); r.Status != http.StatusOK {
 				t.Errorf("sent again: %v, want 200", r)
 			}
 		}
 		w.check()
 		w.arrivedOnce(o)
-		if r := s.insist(alice.says(bob, "after the database came back")); r.status != http.StatusOK {
+		if r := s.insist(alice.says(bob, "after the database came back")); r.Status != http.StatusOK {
 			t.Errorf("the next payment: %v, want 200", r)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -27,7 +28,7 @@ func TestRefusedAtDelivery(t *testing.T) {
 		t.Helper()
 		r := sc.s.pay(sc.w.order(by.wallet, by.key, path, body))
 		var reply map[string]any
-		if err := json.Unmarshal(r.body, &reply); err != nil || r.status != http.StatusOK {
+		if err := json.Unmarshal(r.Body, &reply); err != nil || r.Status != http.StatusOK {
 			t.Fatalf("%s: %v, want 200", path, r)
 		}
 		return reply
@@ -54,9 +55,9 @@ func TestRefusedAtDelivery(t *testing.T) {
 			},
 			delivered: func(sc *scene, late bool) int {
 				if late {
-					return sc.w.count("SELECT count(*) FROM registrations WHERE username = 'wanted' AND payer = lower($1)", addressOf(sc.alice.wallet))
+					return sc.w.Count("SELECT count(*) FROM registrations WHERE username = 'wanted' AND payer = lower($1)", testkit.Address(sc.alice.wallet))
 				}
-				return sc.w.count("SELECT count(*) FROM registrations WHERE username LIKE 'free%'")
+				return sc.w.Count("SELECT count(*) FROM registrations WHERE username LIKE 'free%'")
 			},
 		},
 		{
@@ -73,9 +74,9 @@ func TestRefusedAtDelivery(t *testing.T) {
 			},
 			delivered: func(sc *scene, late bool) int {
 				if late {
-					return sc.w.count("SELECT count(*) FROM conversations WHERE kind = 'group' AND name = 'Group' AND cardinality(pinned) > 5")
+					return sc.w.Count("SELECT count(*) FROM conversations WHERE kind = 'group' AND name = 'Group' AND cardinality(pinned) > 5")
 				}
-				return sc.w.count("SELECT cardinality(pinned) FROM conversations WHERE kind = 'group' AND name = 'Other'")
+				return sc.w.Count("SELECT cardinality(pinned) FROM conversations WHERE kind = 'group' AND name = 'Other'")
 			},
 		},
 		{
@@ -92,9 +93,9 @@ func TestRefusedAtDelivery(t *testing.T) {
 			},
 			delivered: func(sc *scene, late bool) int {
 				if late {
-					return sc.w.count("SELECT count(*) FROM messages WHERE content LIKE 'too late%'")
+					return sc.w.Count("SELECT count(*) FROM messages WHERE content LIKE 'too late%'")
 				}
-				return sc.w.count("SELECT count(*) FROM messages WHERE content LIKE 'mended%'")
+				return sc.w.Count("SELECT count(*) FROM messages WHERE content LIKE 'mended%'")
 			},
 		},
 	} {
@@ -115,16 +116,16 @@ func TestRefusedAtDelivery(t *testing.T) {
 			}
 
 			late := test.late(sc)
-			revenue := w.revenue()
+			revenue := w.Revenue()
 			var early uint64
-			r := w.proxy.whileSettling(t, true, func(ctx context.Context) (reply, error) { return s.send(ctx, late) }, func() {
+			r := w.proxy.whileSettling(t, true, func(ctx context.Context) (testkit.Reply, error) { return s.send(ctx, late) }, func() {
 				test.early(sc)
-				early = w.revenue() - revenue - late.price
+				early = w.Revenue() - revenue - late.price
 			})
-			if r.status < 400 || r.status >= 500 || r.Code != test.code || !r.Charged {
+			if r.Status < 400 || r.Status >= 500 || r.Code != test.code || !r.Charged {
 				t.Errorf("%s went while the money moved: %v, want %s, charged", test.name, r, test.code)
 			}
-			if settled, err := x402.DecodeSettleResponse(r.header.Get(x402.HeaderPaymentResponse)); err != nil || !settled.Success || settled.Transaction == "" {
+			if settled, err := x402.DecodeSettleResponse(r.Header.Get(x402.HeaderPaymentResponse)); err != nil || !settled.Success || settled.Transaction == "" {
 				t.Errorf("the charged refusal does not name its settlement: %+v (%v)", settled, err)
 			}
 			if state := w.state(late); state != "undeliverable" {
@@ -139,13 +140,13 @@ func TestRefusedAtDelivery(t *testing.T) {
 			stolen.header = late.header
 			if len(stolen.headers) > 0 {
 				stolen.headers = []string{"X-API-KEY", sc.carol.key}
-				if r := s.pay(stolen); r.status != http.StatusConflict && r.status != http.StatusForbidden {
+				if r := s.pay(stolen); r.Status != http.StatusConflict && r.Status != http.StatusForbidden {
 					t.Errorf("somebody else redeems the payment: %v, want 409", r)
 				}
 			}
 			search := w.order(sc.alice.wallet, sc.alice.key, "/search/agents", map[string]any{"query": "bob"})
 			search.header = late.header
-			if r := s.pay(search); r.status == http.StatusOK {
+			if r := s.pay(search); r.Status == http.StatusOK {
 				t.Errorf("the payment buys another operation: %v", r)
 			}
 			s.restart("")
@@ -158,12 +159,12 @@ func TestRefusedAtDelivery(t *testing.T) {
 			redeemed := 0
 			for i, r := range s.sendAll(mended...) {
 				switch {
-				case r.status == http.StatusOK:
+				case r.Status == http.StatusOK:
 					redeemed++
-					if again := s.pay(mended[i]); string(again.body) != string(r.body) {
+					if again := s.pay(mended[i]); string(again.Body) != string(r.Body) {
 						t.Errorf("the redeemed request once more: %v, want %v", again, r)
 					}
-				case r.status != http.StatusConflict:
+				case r.Status != http.StatusConflict:
 					t.Errorf("a mended request: %v, want 200 once and else 409", r)
 				}
 			}
@@ -177,10 +178,10 @@ func TestRefusedAtDelivery(t *testing.T) {
 			if n := test.delivered(sc, true); n != 0 {
 				t.Errorf("the refused request had %d effects, want none", n)
 			}
-			if r := s.pay(late); r.status == http.StatusOK {
+			if r := s.pay(late); r.Status == http.StatusOK {
 				t.Errorf("the first request after it was redeemed: %v", r)
 			}
-			if charged := w.revenue() - revenue - early; charged != late.price {
+			if charged := w.Revenue() - revenue - early; charged != late.price {
 				t.Errorf("charged %d, want the price once, %d", charged, late.price)
 			}
 			w.check()
@@ -194,27 +195,27 @@ func TestRefusedAtRecovery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.serve()
-	payer := w.wallet(dollar)
+	payer := w.Wallet(testkit.Dollar)
 	for round := range rounds(t) {
-		revenue := w.revenue()
+		revenue := w.Revenue()
 		wanted := fmt.Sprintf("wanted_%d", round)
 		o := w.order(payer, "", "/register/request_account", map[string]any{"requested_username": wanted})
 		s.crashes([]string{"begun", "settled", "delivering"}[round%3], o)
-		w.exec("INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ($1, sha256($2), '0xsomebody', now() + interval '10 minutes')", wanted, []byte(wanted))
+		w.Exec("INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ($1, sha256($2), '0xsomebody', now() + interval '10 minutes')", wanted, []byte(wanted))
 		s.start("")
 		w.check()
 		if state := w.state(o); state != "undeliverable" {
 			t.Errorf("the username went while the server was dead: the payment is %q, want undeliverable", state)
 		}
-		if r := s.pay(o); r.status != http.StatusConflict || r.Code != "username_reserved" || !r.Charged {
+		if r := s.pay(o); r.Status != http.StatusConflict || r.Code != "username_reserved" || !r.Charged {
 			t.Errorf("its payer comes again: %v, want 409 username_reserved, charged", r)
 		}
 		mended := w.order(payer, "", "/register/request_account", map[string]any{"requested_username": fmt.Sprintf("free_%d", round)})
 		mended.header, mended.payment = o.header, o.payment
-		if r := s.pay(mended); r.status != http.StatusOK {
+		if r := s.pay(mended); r.Status != http.StatusOK {
 			t.Errorf("a mended request: %v, want 200", r)
 		}
-		if charged := w.revenue() - revenue; charged != o.price {
+		if charged := w.Revenue() - revenue; charged != o.price {
 			t.Errorf("charged %d, want the price once, %d", charged, o.price)
 		}
 	}

@@ -1,10 +1,10 @@
 //go:build attack
 
-// Package attack holds no program, only the attack and fault suite (`make attack`): what the payment gate must stand,
-// shown on real `parley serve` processes that are killed, a real PostgreSQL, and a facilitator behind a proxy that
-// drops, delays, cuts and lies. After each case the books are checked from outside: the payee's balance on the play
-// network, the payments table, and the effects that the payments bought (world.check).
+// Package attack contains the attack and fault tests (`make attack`). They start real `parley serve` processes on a real
+// PostgreSQL and kill them. The facilitator is behind a proxy that drops, delays, truncates and falsifies responses. After
+// each case the tests compare three sources from outside: the payee's balance on the play-money network, the payments table,
+// and the effects of the payments (world.check).
 //
-// bin/parley-attacked is built with the tag crashpoints: it ends itself with SIGKILL at the place on a payment's way
-// that PARLEY_CRASH names. ATTACK_ROUNDS says how often each place is tried (default 20).
+// bin/parley-attacked is built with the tag crashpoints: it ends itself with SIGKILL at the step of a payment that
+// PARLEY_CRASH names. ATTACK_ROUNDS is how often each step is tried (default 20).
 package attack

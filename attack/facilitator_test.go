@@ -16,8 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/x402/x402test"
+
 	"github.com/google/uuid"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -81,23 +84,23 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 			w := newWorld(t)
 			s := w.serve()
 			alice, bob := s.agent("alice"), s.agent("bob")
-			revenue := w.revenue()
+			revenue := w.Revenue()
 			again, left := alice.says(bob, "sent again"), alice.says(bob, "left alone")
 			w.proxy.breakWith(onSettle(test.fault))
 			for _, o := range []order{again, left} {
 				r := s.pay(o)
-				if r.status != test.status || r.Charged {
+				if r.Status != test.status || r.Charged {
 					t.Errorf("replied %v, want %d", r, test.status)
 				}
-				if test.status == unknown && (r.Code != "payment_unknown" || r.header.Get("Retry-After") == "") {
-					t.Errorf("replied %v, Retry-After %q, want payment_unknown with a time to come again", r, r.header.Get("Retry-After"))
+				if test.status == unknown && (r.Code != "payment_unknown" || r.Header.Get("Retry-After") == "") {
+					t.Errorf("replied %v, Retry-After %q, want payment_unknown with a time to come again", r, r.Header.Get("Retry-After"))
 				}
 				if n := w.messages(o.content); (n == 1) != (test.status == paid) {
-					t.Errorf("replied %d, and the message is there %d times", r.status, n)
+					t.Errorf("replied %d, and the message is there %d times", r.Status, n)
 				}
 			}
 			w.proxy.mend()
-			if r := s.insist(again); r.status != map[bool]int{true: refused, false: paid}[test.status == refused] {
+			if r := s.insist(again); r.Status != map[bool]int{true: refused, false: paid}[test.status == refused] {
 				t.Errorf("sent again: %v", r)
 			}
 			w.check()
@@ -105,7 +108,7 @@ func TestFacilitatorMisbehaves(t *testing.T) {
 			if test.status == refused {
 				want = 0
 			}
-			if charged, n := w.revenue()-revenue, w.messages(again.content)+w.messages(left.content); charged != want*again.price || n != int(want) {
+			if charged, n := w.Revenue()-revenue, w.messages(again.content)+w.messages(left.content); charged != want*again.price || n != int(want) {
 				t.Errorf("in the end %d messages for %d, want %d for %d", n, charged, want, want*again.price)
 			}
 		})
@@ -137,7 +140,7 @@ func TestFacilitatorMisbehavesAtVerify(t *testing.T) {
 		{"too slow", delayed(12*time.Second, respond(200, `{"isValid":true}`)), unavailable},
 		{"isValid true, and then refused by the real facilitator", respond(200, `{"isValid":true,"payer":"0x1"}`), refused},
 	} {
-		revenue := w.revenue()
+		revenue := w.Revenue()
 		w.proxy.breakWith(func(c *call) {
 			if c.path != "/verify" {
 				pass(c)
@@ -147,16 +150,16 @@ func TestFacilitatorMisbehavesAtVerify(t *testing.T) {
 		})
 		o := alice.says(bob, "by a smart wallet")
 		o.payment.Payload.Signature = "0x" + strings.Repeat("ab", 130)
-		o.header = w.encode(o.payment)
+		o.header = w.Encode(o.payment)
 		r := s.pay(o)
-		if r.status != test.status || r.Charged {
+		if r.Status != test.status || r.Charged {
 			t.Errorf("/verify: %s: %v, want %d", test.name, r, test.status)
 		}
-		if test.status == unavailable && r.header.Get("Retry-After") == "" {
+		if test.status == unavailable && r.Header.Get("Retry-After") == "" {
 			t.Errorf("/verify: %s: no Retry-After", test.name)
 		}
-		if w.revenue() != revenue || w.messages(o.content) != 0 {
-			t.Errorf("/verify: %s: charged %d for %d messages", test.name, w.revenue()-revenue, w.messages(o.content))
+		if w.Revenue() != revenue || w.messages(o.content) != 0 {
+			t.Errorf("/verify: %s: charged %d for %d messages", test.name, w.Revenue()-revenue, w.messages(o.content))
 		}
 	}
 	w.proxy.mend()
@@ -169,12 +172,12 @@ func (s *server) mustAnswerFree(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	for path, want := range map[string]int{"/health": http.StatusOK, "/openapi.json": http.StatusOK, "/skill": http.StatusOK} {
-		if r, err := s.try(ctx, http.MethodGet, path, ""); err != nil || r.status != want {
+		if r, err := s.try(ctx, http.MethodGet, path, ""); err != nil || r.Status != want {
 			t.Errorf("without the facilitator GET %s: %v %v, want %d", path, r, err, want)
 		}
 	}
 	r, err := s.try(ctx, http.MethodPost, "/chat/private/send", "")
-	if _, malformed := x402.DecodePaymentRequired(r.header.Get(x402.HeaderPaymentRequired)); err != nil || malformed != nil || r.status != http.StatusPaymentRequired {
+	if _, malformed := x402.DecodePaymentRequired(r.Header.Get(x402.HeaderPaymentRequired)); err != nil || malformed != nil || r.Status != http.StatusPaymentRequired {
 		t.Errorf("without the facilitator the price: %v %v %v, want 402", r, err, malformed)
 	}
 }
@@ -185,7 +188,7 @@ func (s *server) mustSayComeAgain(t *testing.T, o order) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if r, err := s.send(ctx, o); err != nil || r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
+	if r, err := s.send(ctx, o); err != nil || r.Status != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" {
 		t.Errorf("a payment without the facilitator: %v %v, want 503 with Retry-After within 2 s", r, err)
 	}
 	if n := s.w.messages(o.content); n != 0 || s.w.used(o) {
@@ -208,10 +211,10 @@ func TestFacilitatorDownAtBoot(t *testing.T) {
 	s.mustSayComeAgain(t, left)
 	s.mustSayComeAgain(t, again)
 	w.proxy.open()
-	if r := s.insist(again); r.status != http.StatusOK {
+	if r := s.insist(again); r.Status != http.StatusOK {
 		t.Errorf("sent again when the facilitator is there: %v, want 200", r)
 	}
-	if r := s.pay(alice.says(bob, "a new one")); r.status != http.StatusOK {
+	if r := s.pay(alice.says(bob, "a new one")); r.Status != http.StatusOK {
 		t.Errorf("a new payment when the facilitator is there: %v, want 200", r)
 	}
 	w.check()
@@ -235,7 +238,7 @@ func TestFacilitatorStopped(t *testing.T) {
 			s.mustSayComeAgain(t, again)
 			s.mustSayComeAgain(t, left)
 			w.proxy.open()
-			if r := s.insist(again); r.status != http.StatusOK {
+			if r := s.insist(again); r.Status != http.StatusOK {
 				t.Errorf("sent again when the facilitator is back: %v, want 200", r)
 			}
 			w.check()
@@ -255,7 +258,7 @@ func TestFacilitatorStopped(t *testing.T) {
 			}
 			s.mustAnswerFree(t)
 			w.proxy.mend()
-			if r := s.insist(again); r.status != http.StatusOK {
+			if r := s.insist(again); r.Status != http.StatusOK {
 				t.Errorf("sent again when the facilitator is back: %v, want 200", r)
 			}
 			w.check()
@@ -273,8 +276,8 @@ func TestFacilitatorStopped(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 			r, err := s.send(ctx, o)
 			cancel()
-			again := r.status == http.StatusServiceUnavailable || r.Code == "payment_in_progress"
-			if err != nil || !again || r.header.Get("Retry-After") == "" {
+			again := r.Status == http.StatusServiceUnavailable || r.Code == "payment_in_progress"
+			if err != nil || !again || r.Header.Get("Retry-After") == "" {
 				t.Errorf("a payment without facilitator and chain: %v %v, want 503 or 409 payment_in_progress with Retry-After", r, err)
 			}
 		}
@@ -286,7 +289,7 @@ func TestFacilitatorStopped(t *testing.T) {
 		w.proxy.mend()
 		s.flags = nil // the endpoint is back, too
 		s.start("")
-		if r := s.insist(o); r.status != http.StatusOK {
+		if r := s.insist(o); r.Status != http.StatusOK {
 			t.Errorf("sent again when both are back: %v, want 200", r)
 		}
 		w.check()
@@ -305,38 +308,38 @@ func TestFacilitatorStopped(t *testing.T) {
 		silence := make(chan struct{})
 		w.proxy.breakWith(func(c *call) {
 			c.wait(silence)
-			c.hangUp("")
+			testkit.HangUp(c.w)
 		})
-		replied := make(chan []reply)
+		replied := make(chan []testkit.Reply)
 		go func() { replied <- s.sendAll(orders...) }()
-		if !eventually(20*time.Second, func() bool { return w.proxy.count("/settle") >= many+4 }) {
+		if !testkit.Eventually(20*time.Second, func() bool { return w.proxy.count("/settle") >= many+4 }) {
 			t.Errorf("only %d of %d payments reached the facilitator", w.proxy.count("/settle")-4, many)
 		}
 		// All of them hang, and the server is there for everybody else.
 		s.mustAnswerFree(t)
-		if r := s.call(http.MethodPost, "/chat/private/send", orders[0].body, "X-API-KEY", "parley_nonsense", x402.HeaderPaymentSignature, orders[0].header); r.status != http.StatusUnauthorized {
+		if r := s.call(http.MethodPost, "/chat/private/send", orders[0].body, "X-API-KEY", "parley_nonsense", x402.HeaderPaymentSignature, orders[0].header); r.Status != http.StatusUnauthorized {
 			t.Errorf("a wrong key while the facilitator is silent: %v, want 401", r)
 		}
 		// A copy does not wait for long: its caller is told to come again.
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if r, err := s.send(ctx, orders[0]); err != nil || r.status != http.StatusConflict || r.Code != "payment_in_progress" || r.header.Get("Retry-After") == "" {
+		if r, err := s.send(ctx, orders[0]); err != nil || r.Status != http.StatusConflict || r.Code != "payment_in_progress" || r.Header.Get("Retry-After") == "" {
 			t.Errorf("a copy while the facilitator is silent: %v %v, want 409 payment_in_progress with Retry-After", r, err)
 		}
 		w.proxy.mend()
 		close(silence)
 		for _, r := range <-replied {
-			if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
+			if r.Status != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" {
 				t.Errorf("when the silent facilitator hangs up: %v, want 503 with Retry-After", r)
 			}
 		}
 		for _, o := range orders[:many/2] {
-			if r := s.insist(o); r.status != http.StatusOK {
+			if r := s.insist(o); r.Status != http.StatusOK {
 				t.Errorf("sent again: %v, want 200", r)
 			}
 		}
 		w.check()
-		if n := w.count("SELECT count(DISTINCT content) FROM messages"); n != many {
+		if n := w.Count("SELECT count(DISTINCT content) FROM messages"); n != many {
 			t.Errorf("of %d messages that were begun in the silence %d are there", many, n)
 		}
 	})
@@ -349,7 +352,7 @@ func TestFacilitatorStopped(t *testing.T) {
 		o := alice.says(bob, "into the silence")
 		reached := w.proxy.count("/settle") + 1
 		go func() { _, _ = s.send(t.Context(), o) }()
-		eventually(10*time.Second, func() bool { return w.proxy.count("/settle") >= reached })
+		testkit.Eventually(10*time.Second, func() bool { return w.proxy.count("/settle") >= reached })
 		s.restart("")
 		s.mustAnswerFree(t) // the recovery worker hangs at the facilitator now, and nobody else does
 		s.kill()
@@ -396,13 +399,13 @@ func TestExpiredMeanwhile(t *testing.T) {
 			again, left := alice.says(bob, "sent again", brief), alice.says(bob, "left alone", brief)
 			test.away(w.proxy)
 			for _, o := range []order{again, left} {
-				if r := s.pay(o); r.status != http.StatusServiceUnavailable {
+				if r := s.pay(o); r.Status != http.StatusServiceUnavailable {
 					t.Errorf("a payment without the facilitator: %v, want 503", r)
 				}
 			}
 			time.Sleep(time.Until(soon) + time.Second)
 			test.back(w.proxy)
-			if r := s.insist(again); r.status != http.StatusPaymentRequired {
+			if r := s.insist(again); r.Status != http.StatusPaymentRequired {
 				t.Errorf("sent again after it expired: %v, want 402", r)
 			}
 			w.check()
@@ -426,7 +429,7 @@ func TestExpiredAfterItMoved(t *testing.T) {
 	s := w.serve()
 	alice, bob := s.agent("alice"), s.agent("bob")
 	o := s.movedAndExpired(alice, bob)
-	if r := s.insist(o); r.status != http.StatusOK {
+	if r := s.insist(o); r.Status != http.StatusOK {
 		t.Errorf("sent again after it expired: %v, want 200", r)
 	}
 	w.check()
@@ -436,12 +439,12 @@ func TestExpiredAfterItMoved(t *testing.T) {
 // movedAndExpired pays for a message: the money moves, the reply is lost, and the facilitator is back when the payment has
 // expired.
 func (s *server) movedAndExpired(alice, bob *agent) order {
-	w, t := s.w, s.w.t
+	w, t := s.w, s.w.T
 	t.Helper()
 	soon := time.Now().Add(x402.MinimumValidity + 3*time.Second)
 	o := alice.says(bob, "moved and expired", func(p *x402.PaymentPayload) { p.Payload.Authorization.ValidBefore = fmt.Sprint(soon.Unix()) })
 	w.proxy.breakWith(onSettle(dropAfter))
-	if r := s.pay(o); r.status != http.StatusServiceUnavailable || !w.used(o) {
+	if r := s.pay(o); r.Status != http.StatusServiceUnavailable || !w.used(o) {
 		t.Fatalf("a lost reply: %v, money moved: %v, want 503 and true", r, w.used(o))
 	}
 	time.Sleep(time.Until(soon) + time.Second)
@@ -457,26 +460,27 @@ func TestExpiredAndTheChainIsAway(t *testing.T) {
 	alice, bob := s.agent("alice"), s.agent("bob")
 	o := s.movedAndExpired(alice, bob)
 	for range 3 {
-		if r := s.pay(o); r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress" {
+		if r := s.pay(o); r.Status != http.StatusServiceUnavailable && r.Code != "payment_in_progress" {
 			t.Errorf("sent again after it expired: %v, want 503", r)
 		}
 		time.Sleep(time.Second)
 	}
 	var id uuid.UUID
-	if err := w.scan("SELECT id FROM payments WHERE state = 'unknown'", nil, &id); err != nil {
-		t.Fatalf("the payment is %q, want unknown (%v)", w.state(o), err)
+	if state := w.state(o); state != "unknown" {
+		t.Fatalf("the payment is %q, want unknown", state)
 	}
-	database, err := store.Open(t.Context(), w.databaseURL)
+	w.Scan("SELECT id FROM payments WHERE state = 'unknown'", nil, &id)
+	database, err := store.Open(t.Context(), w.DatabaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer database.Close()
-	if !eventually(recoveryTime, func() bool {
+	if !testkit.Eventually(recoveryTime, func() bool {
 		return database.ResolveSettled(t.Context(), id, "0x"+strings.Repeat("12", 32)) == nil // not while the worker is at it
 	}) {
 		t.Error("the payment cannot be resolved")
 	}
-	if r := s.insist(o); r.status != http.StatusOK {
+	if r := s.insist(o); r.Status != http.StatusOK {
 		t.Errorf("sent again after the operator's word: %v, want 200", r)
 	}
 	w.check()
@@ -505,7 +509,7 @@ func TestCallerHangsUp(t *testing.T) {
 			t.Fatal("the caller did not hang up")
 		}
 		hold.release()
-		if r := s.insist(o); r.status != http.StatusOK || w.messages(o.content) != 1 {
+		if r := s.insist(o); r.Status != http.StatusOK || w.messages(o.content) != 1 {
 			t.Errorf("sent again: %v with %d messages, want 200 with one", r, w.messages(o.content))
 		}
 	}
@@ -527,7 +531,7 @@ func TestCallerHangsUp(t *testing.T) {
 		if n := w.messages(o.content); n > 1 || (n == 1) != w.used(o) {
 			t.Errorf("the caller hung up: %d messages, money moved: %v", n, w.used(o))
 		}
-		if r := s.insist(o); r.status != http.StatusOK || w.messages(o.content) != 1 {
+		if r := s.insist(o); r.Status != http.StatusOK || w.messages(o.content) != 1 {
 			t.Errorf("sent again: %v with %d messages, want 200 with one", r, w.messages(o.content))
 		}
 	}
@@ -536,27 +540,27 @@ func TestCallerHangsUp(t *testing.T) {
 
 // cancel cancels an authorization on the chain, as its payer can at any time before it is used.
 func (w *world) cancel(by *agent, o order) {
-	w.t.Helper()
+	w.T.Helper()
 	domain, err := x402.DomainOf(o.payment.Accepted)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	a := o.payment.Payload.Authorization
-	signature, err := x402.SignCancellation(by.wallet, domain, a.From, a.Nonce)
+	signature, err := x402test.SignCancellation(by.wallet, domain, a.From, a.Nonce)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	body, err := json.Marshal(map[string]string{"authorizer": a.From, "nonce": a.Nonce, "signature": signature})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	response, err := http.Post(w.proxy.url+"/cancel", "application/json", bytes.NewReader(body))
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		w.t.Fatalf("cancel an authorization: %d, want 200", response.StatusCode)
+		w.T.Fatalf("cancel an authorization: %d, want 200", response.StatusCode)
 	}
 }
 
@@ -566,21 +570,21 @@ func TestCancelledAuthorization(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve()
 	alice, bob := s.agent("alice"), s.agent("bob")
-	revenue := w.revenue()
+	revenue := w.Revenue()
 	free := func(o order, what string) {
 		t.Helper()
-		if n := w.messages(o.content); n != 0 || w.revenue() != revenue {
-			t.Errorf("%s: %d messages, charged %d, want nothing", what, n, w.revenue()-revenue)
+		if n := w.messages(o.content); n != 0 || w.Revenue() != revenue {
+			t.Errorf("%s: %d messages, charged %d, want nothing", what, n, w.Revenue()-revenue)
 		}
 	}
 	for range rounds(t) {
 		o := alice.says(bob, "cancelled between dry run and settlement")
-		r := w.proxy.whileSettling(t, false, func(ctx context.Context) (reply, error) { return s.send(ctx, o) }, func() { w.cancel(alice, o) })
-		if r.status != http.StatusPaymentRequired {
+		r := w.proxy.whileSettling(t, false, func(ctx context.Context) (testkit.Reply, error) { return s.send(ctx, o) }, func() { w.cancel(alice, o) })
+		if r.Status != http.StatusPaymentRequired {
 			t.Errorf("cancelled before the settlement: %v, want 402", r)
 		}
 		free(o, "cancelled before the settlement")
-		if r := s.pay(o); r.status != http.StatusPaymentRequired {
+		if r := s.pay(o); r.Status != http.StatusPaymentRequired {
 			t.Errorf("the cancelled payment again: %v, want 402", r)
 		}
 		free(o, "the cancelled payment again")
@@ -588,7 +592,7 @@ func TestCancelledAuthorization(t *testing.T) {
 	before := alice.says(bob, "cancelled before it was sent")
 	w.cancel(alice, before)
 	for range 2 {
-		if r := s.pay(before); r.status != http.StatusPaymentRequired {
+		if r := s.pay(before); r.Status != http.StatusPaymentRequired {
 			t.Errorf("cancelled before it was sent: %v, want 402", r)
 		}
 	}
@@ -599,20 +603,20 @@ func TestCancelledAuthorization(t *testing.T) {
 	s.mustSayComeAgain(t, unsent)
 	w.cancelBehind(alice, unsent)
 	w.proxy.open()
-	if r := s.insist(unsent); r.status != http.StatusPaymentRequired {
+	if r := s.insist(unsent); r.Status != http.StatusPaymentRequired {
 		t.Errorf("cancelled while the facilitator was away: %v, want 402", r)
 	}
 	free(unsent, "cancelled while the facilitator was away")
 	for _, resend := range []bool{true, false} {
 		unclear := alice.says(bob, "cancelled while the outcome was not known")
 		w.proxy.breakWith(onSettle(dropBefore))
-		if r := s.pay(unclear); r.status != http.StatusServiceUnavailable {
+		if r := s.pay(unclear); r.Status != http.StatusServiceUnavailable {
 			t.Errorf("an unclear settlement: %v, want 503", r)
 		}
 		w.cancel(alice, unclear)
 		w.proxy.mend()
 		if resend {
-			if r := s.insist(unclear); r.status != http.StatusPaymentRequired {
+			if r := s.insist(unclear); r.Status != http.StatusPaymentRequired {
 				t.Errorf("cancelled while the outcome was not known: %v, want 402", r)
 			}
 		}
@@ -624,8 +628,8 @@ func TestCancelledAuthorization(t *testing.T) {
 
 // cancelBehind cancels an authorization while the facilitator's port is closed: the chain is still there.
 func (w *world) cancelBehind(by *agent, o order) {
-	w.t.Helper()
-	if err := w.ledger.Cancel(addressOf(by.wallet), o.payment.Payload.Authorization.Nonce); err != nil {
-		w.t.Fatal(err)
+	w.T.Helper()
+	if err := w.Ledger.Cancel(testkit.Address(by.wallet), o.payment.Payload.Authorization.Nonce); err != nil {
+		w.T.Fatal(err)
 	}
 }

@@ -48,8 +48,8 @@ func TestHostileHeaders(t *testing.T) {
 	x := newTrial(t)
 	for _, kilobytes := range []int{100, 500, 1_500} {
 		r, err := x.fresh().do(t.Context(), http.MethodPost, x.s.url+sendPath, "", "X-Long", strings.Repeat("a", kilobytes<<10))
-		if err == nil && r.status != http.StatusRequestHeaderFieldsTooLarge && r.status != http.StatusBadRequest {
-			t.Errorf("%d KiB of headers: %d, want 431", kilobytes, r.status)
+		if err == nil && r.Status != http.StatusRequestHeaderFieldsTooLarge && r.Status != http.StatusBadRequest {
+			t.Errorf("%d KiB of headers: %d, want 431", kilobytes, r.Status)
 		}
 	}
 	many := strings.Repeat("\r\nX-A: b", 20_000) // 160 KB in short lines

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // databaseGate is a way to the database that can hold back what it tells of its own accord: connections that said LISTEN
@@ -127,7 +129,7 @@ func (g *databaseGate) frozen() int {
 
 // refusedWithin uses a key until it is refused for a second, and fails the test if it works later than two seconds after
 // its end. It returns when it worked last.
-func refusedWithin(t testing.TB, use func() (reply, error), began time.Time) (last time.Duration) {
+func refusedWithin(t testing.TB, use func() (testkit.Reply, error), began time.Time) (last time.Duration) {
 	t.Helper()
 	for time.Since(began) < 4*time.Second {
 		sent := time.Since(began)
@@ -135,13 +137,13 @@ func refusedWithin(t testing.TB, use func() (reply, error), began time.Time) (la
 		switch {
 		case err != nil:
 			t.Errorf("no response: %v", err)
-		case r.status == http.StatusOK:
+		case r.Status == http.StatusOK:
 			last = sent
 			if sent > 2*time.Second {
 				t.Errorf("the old key works %s after it was rotated away", sent.Round(time.Millisecond))
 				return last
 			}
-		case r.status != http.StatusUnauthorized:
+		case r.Status != http.StatusUnauthorized:
 			t.Errorf("the old key: %v, want 401", r)
 		}
 		time.Sleep(50 * time.Millisecond)

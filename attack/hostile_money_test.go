@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestHostileFacilitatorQuota(t *testing.T) {
 	x := newTrial(t)
 	alice, bob := x.agent("alice"), x.agent("bob")
-	newcomer := (&agent{w: x.world, name: "newcomer", wallet: x.wallet(10 * dollar)}).creates(x.s)
+	newcomer := (&agent{w: x.world, name: "newcomer", wallet: x.Wallet(10 * testkit.Dollar)}).creates(x.s)
 	const pause = 3
 	for _, broken := range []string{"/settle", "/verify and /settle"} {
 		limited := 0
@@ -36,21 +37,21 @@ func TestHostileFacilitatorQuota(t *testing.T) {
 		})
 		type sent struct {
 			order
-			first reply
+			first testkit.Reply
 			free  bool // the response said that nothing is charged
 		}
 		var orders []sent
 		for began := time.Now(); time.Since(began) < 6*time.Second; time.Sleep(25 * time.Millisecond) {
 			// New wallets, so that none has settled lately.
-			o := alice.saysFrom(x.wallet(dollar), bob, "over the quota")
+			o := alice.saysFrom(x.Wallet(testkit.Dollar), bob, "over the quota")
 			if len(orders) == 40 && broken == "/settle" {
 				o = newcomer
 			}
 			r := x.tell(o)
-			if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || r.header.Get("Retry-After") == "0" {
-				x.complain(broken+" over the quota", "%v (Retry-After %q), want 503 with Retry-After", r, r.header.Get("Retry-After"))
+			if r.Status != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" || r.Header.Get("Retry-After") == "0" {
+				x.complain(broken+" over the quota", "%v (Retry-After %q), want 503 with Retry-After", r, r.Header.Get("Retry-After"))
 			}
-			orders = append(orders, sent{o, r, strings.Contains(string(r.body), `"charged":false`)})
+			orders = append(orders, sent{o, r, strings.Contains(string(r.Body), `"charged":false`)})
 		}
 		x.proxy.mu.Lock()
 		asked := limited
@@ -65,7 +66,7 @@ func TestHostileFacilitatorQuota(t *testing.T) {
 			if i%2 > 0 {
 				continue
 			}
-			if r := x.persist(func() order { return o.order }); r.status != http.StatusOK {
+			if r := x.persist(func() order { return o.order }); r.Status != http.StatusOK {
 				x.complain(broken+", sent again", "%v, want 200", r)
 			} else {
 				x.keep(secretOf(r))
@@ -80,7 +81,7 @@ func TestHostileFacilitatorQuota(t *testing.T) {
 				x.complain("a payment that was called not charged was settled later", "%s: %v", broken, o.first)
 			}
 		}
-		if n := x.count("SELECT count(*) FROM payments WHERE state NOT IN ('delivered', 'failed')"); n > 0 {
+		if n := x.Count("SELECT count(*) FROM payments WHERE state NOT IN ('delivered', 'failed')"); n > 0 {
 			t.Errorf("%s: %d payments are left for the operator", broken, n)
 		}
 	}
@@ -93,23 +94,23 @@ func TestHostileFrontRun(t *testing.T) {
 	alice, bob := x.agent("alice"), x.agent("bob")
 	other := &x402.Facilitator{BaseURL: x.proxy.url}
 	orders := func(name string) []order {
-		created := &agent{w: x.world, name: "created_" + name, wallet: x.wallet(10 * dollar)}
+		created := &agent{w: x.world, name: "created_" + name, wallet: x.Wallet(10 * testkit.Dollar)}
 		return []order{
 			alice.says(bob, "front-run"),
-			alice.saysFrom(x.wallet(dollar), bob, "front-run, of a new wallet"),
-			x.order(x.wallet(dollar), "", requestPath, map[string]any{"requested_username": "front_" + name}),
+			alice.saysFrom(x.Wallet(testkit.Dollar), bob, "front-run, of a new wallet"),
+			x.order(x.Wallet(testkit.Dollar), "", requestPath, map[string]any{"requested_username": "front_" + name}),
 			created.creates(x.s),
 			x.order(alice.wallet, alice.key, "/agent/me", nil),
 			alice.says(bob, "front-run in version 1").asV1(x.world),
 		}
 	}
-	delivered := func(what string, o order, r reply, revenue uint64) {
+	delivered := func(what string, o order, r testkit.Reply, revenue uint64) {
 		t.Helper()
-		if r.status != http.StatusOK {
+		if r.Status != http.StatusOK {
 			t.Errorf("%s, %s: %v, want 200", what, o.id, r)
 		}
 		x.keep(secretOf(r))
-		if charged := x.revenue() - revenue; charged != o.price {
+		if charged := x.Revenue() - revenue; charged != o.price {
 			t.Errorf("%s, %s: the payee got %d, want %d", what, o.id, charged, o.price)
 		}
 		if o.content != "" && x.messages(o.content) != 1 {
@@ -117,15 +118,15 @@ func TestHostileFrontRun(t *testing.T) {
 		}
 	}
 	for _, o := range orders("before") {
-		revenue := x.revenue()
-		settled, err := other.Settle(t.Context(), o.payment, playMoney.Requirements(o.price, devnet.Payee, 60))
+		revenue := x.Revenue()
+		settled, err := other.Settle(t.Context(), o.payment, testkit.PlayMoney.Requirements(o.price, devnet.Payee, 60))
 		if err != nil || !settled.Success {
 			t.Fatalf("settle directly: %v %v", settled, err)
 		}
 		delivered("settled before the request", o, x.persist(func() order { return o }), revenue)
 	}
 	for _, o := range orders("between") {
-		revenue := x.revenue()
+		revenue := x.Revenue()
 		x.proxy.breakWith(onSettle(func(c *call) { // somebody else's call comes first
 			c.forward()
 			pass(c)
@@ -158,10 +159,10 @@ func (x *trial) measureFrontRuns(alice, bob *agent, other *x402.Facilitator) {
 			}
 			for try := range 40 {
 				r, err := attacker.send(x.t.Context(), x.s, o)
-				if err == nil && r.status == http.StatusOK {
+				if err == nil && r.Status == http.StatusOK {
 					return
 				}
-				if err == nil && r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress" || try == 39 {
+				if err == nil && r.Status != http.StatusServiceUnavailable && r.Code != "payment_in_progress" || try == 39 {
 					x.complain("a front-run payment", "%v %v, want 200", r, err)
 					return
 				}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -49,10 +50,10 @@ func (x *trial) leftNothing(l *wallets, took time.Duration, before int) {
 	if most := x.bound(took); verifies > most || x.chain > most {
 		x.t.Errorf("%d calls of /verify and %d of the chain's endpoint for empty wallets in %s, want at most %d each", verifies, x.chain, took, most)
 	}
-	if n := x.count("SELECT count(*) FROM payments WHERE payer = ANY($1)", l.addresses); n > 0 {
+	if n := x.Count("SELECT count(*) FROM payments WHERE payer = ANY($1)", l.addresses); n > 0 {
 		x.t.Errorf("%d rows of payments are left of %d empty wallets, want none", n, len(l.addresses))
 	}
-	if n := x.count("SELECT count(*) FROM registrations"); n > before {
+	if n := x.Count("SELECT count(*) FROM registrations"); n > before {
 		x.t.Errorf("%d registrations are left by empty wallets", n-before)
 	}
 }
@@ -89,17 +90,17 @@ func TestHostileBodies(t *testing.T) {
 	bodies["a long number"] = `{"page":` + strings.Repeat("9", size) + `}`
 	bodies["no JSON"] = strings.Repeat("\xff", size)
 	paths := []string{"/chat/group/create", "/chat/group/edit", "/channel/edit", sendPath, requestPath, "/search/agents", "/chat/private/messages"}
-	check := func(what string, r reply) {
+	check := func(what string, r testkit.Reply) {
 		t.Helper()
-		switch r.status {
+		switch r.Status {
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		default:
-			t.Errorf("%s: %d, want 400, 413, 429 or 503", what, r.status)
+			t.Errorf("%s: %d, want 400, 413, 429 or 503", what, r.Status)
 		}
 		var reply struct{ Details []any }
-		_ = json.Unmarshal(r.body, &reply)
-		if len(reply.Details) > 20 || len(r.body) >= 16<<10 {
-			t.Errorf("%s: %d details and %d bytes, want at most 20 in less than 16 KiB", what, len(reply.Details), len(r.body))
+		_ = json.Unmarshal(r.Body, &reply)
+		if len(reply.Details) > 20 || len(r.Body) >= 16<<10 {
+			t.Errorf("%s: %d details and %d bytes, want at most 20 in less than 16 KiB", what, len(reply.Details), len(r.Body))
 		}
 	}
 	var names []string
@@ -118,8 +119,8 @@ func TestHostileBodies(t *testing.T) {
 		}
 		check(name+" at "+path, x.ask(http.MethodPost, path, bodies[name]))
 	}
-	if r := x.ask(http.MethodPost, sendPath, strings.Repeat(" ", 300<<10)+"{}"); r.status != http.StatusRequestEntityTooLarge {
-		t.Errorf("300 KiB of body: %d, want 413", r.status)
+	if r := x.ask(http.MethodPost, sendPath, strings.Repeat(" ", 300<<10)+"{}"); r.Status != http.StatusRequestEntityTooLarge {
+		t.Errorf("300 KiB of body: %d, want 413", r.Status)
 	}
 	if t.Failed() {
 		return // eight of these at full speed would only take all memory
@@ -141,14 +142,14 @@ func TestHostileEmptyWalletSends(t *testing.T) {
 	x := newTrial(t)
 	sender, to := x.agent("sender"), x.agent("recipient")
 	x.withHonest()
-	attacker, made, before := x.attacker(), &wallets{}, x.count("SELECT count(*) FROM registrations")
+	attacker, made, before := x.attacker(), &wallets{}, x.Count("SELECT count(*) FROM registrations")
 	body := fmt.Sprintf(`{"recipient_agent_id":%q,"content":%q}`, to.id, wide(0))
-	orders := prepared(5_000, func(int) order { return made.add(forged(newKey(), sender.key, sendPath, body)) })
+	orders := prepared(5_000, func(int) order { return made.add(forged(testkit.NewKey(), sender.key, sendPath, body)) })
 	began := time.Now()
 	x.measure("empty wallets send 16,384 characters of four bytes", func(ctx context.Context) {
 		flood(ctx, 8, 20_000, func(ctx context.Context, worker, round int) {
 			r, err := attacker.send(ctx, x.s, orders[(worker+8*round)%len(orders)])
-			if err == nil && r.status == http.StatusOK {
+			if err == nil && r.Status == http.StatusOK {
 				x.complain("an empty wallet sent a message", "%v", r)
 			}
 		})
@@ -162,15 +163,15 @@ func TestHostileUnpaidReads(t *testing.T) {
 	x := newTrial(t)
 	reader, chat := x.largeChat(250)
 	x.withHonest()
-	attacker, made, before := x.attacker(), &wallets{}, x.count("SELECT count(*) FROM registrations")
+	attacker, made, before := x.attacker(), &wallets{}, x.Count("SELECT count(*) FROM registrations")
 	body := fmt.Sprintf(`{"chat_id":%q,"n":250}`, chat)
-	orders := prepared(5_000, func(int) order { return made.add(forged(newKey(), reader.key, "/chat/private/messages", body)) })
+	orders := prepared(5_000, func(int) order { return made.add(forged(testkit.NewKey(), reader.key, "/chat/private/messages", body)) })
 	began := time.Now()
 	x.measure("24 unpaid reads of a page of 16 MB", func(ctx context.Context) {
 		flood(ctx, 24, 2_000, func(ctx context.Context, worker, round int) {
 			r, err := attacker.send(ctx, x.s, orders[(worker+24*round)%len(orders)])
-			if err == nil && r.status == http.StatusOK {
-				x.complain("an empty wallet read", "%d bytes", len(r.body))
+			if err == nil && r.Status == http.StatusOK {
+				x.complain("an empty wallet read", "%d bytes", len(r.Body))
 			}
 		})
 	})
@@ -193,10 +194,10 @@ func (x *trial) largeChat(n int) (reader *agent, chat string) {
 			x.t.Fatal(err)
 		}
 		r, err := paying.send(x.t.Context(), x.s, forged(writer.wallet, writer.key, sendPath, string(raw)))
-		if err != nil || r.status != http.StatusOK {
+		if err != nil || r.Status != http.StatusOK {
 			x.t.Fatalf("message %d: %.300v %v", number, r, err)
 		}
-		chat = r.text("chat_id")
+		chat = r.Text("chat_id")
 	}
 	return reader, chat
 }
@@ -205,15 +206,15 @@ func (x *trial) largeChat(n int) (reader *agent, chat string) {
 func TestHostileUnpaidRegistrations(t *testing.T) {
 	x := newTrial(t)
 	x.withHonest()
-	attacker, made, before := x.attacker(), &wallets{}, x.count("SELECT count(*) FROM registrations")
+	attacker, made, before := x.attacker(), &wallets{}, x.Count("SELECT count(*) FROM registrations")
 	orders := prepared(10_000, func(i int) order {
-		return made.add(forged(newKey(), "", requestPath, fmt.Sprintf(`{"requested_username":"flood_%d"}`, i)))
+		return made.add(forged(testkit.NewKey(), "", requestPath, fmt.Sprintf(`{"requested_username":"flood_%d"}`, i)))
 	})
 	began := time.Now()
 	x.measure("empty wallets ask for usernames", func(ctx context.Context) {
 		flood(ctx, 8, 20_000, func(ctx context.Context, worker, round int) {
 			r, err := attacker.send(ctx, x.s, orders[(worker+8*round)%len(orders)])
-			if err == nil && r.status == http.StatusOK {
+			if err == nil && r.Status == http.StatusOK {
 				x.complain("an empty wallet got a TAN", "%v", r)
 			}
 		})
@@ -227,21 +228,21 @@ func TestHostileManyEmptyWallets(t *testing.T) {
 	x := newTrial(t)
 	sender, to := x.agent("sender"), x.agent("recipient")
 	x.withHonest()
-	attacker, made, before := x.attacker(), &wallets{}, x.count("SELECT count(*) FROM registrations")
+	attacker, made, before := x.attacker(), &wallets{}, x.Count("SELECT count(*) FROM registrations")
 	began := time.Now()
 	x.measure("one account, 300 empty wallets", func(ctx context.Context) {
 		flood(ctx, 10, 30, func(ctx context.Context, worker, round int) {
 			content := fmt.Sprintf("free of charge, %d of %d", round, worker)
 			body := fmt.Sprintf(`{"recipient_agent_id":%q,"content":%q}`, to.id, content)
-			r, err := attacker.send(ctx, x.s, made.add(forged(newKey(), sender.key, sendPath, body)))
-			if err == nil && r.status == http.StatusOK {
+			r, err := attacker.send(ctx, x.s, made.add(forged(testkit.NewKey(), sender.key, sendPath, body)))
+			if err == nil && r.Status == http.StatusOK {
 				x.complain("a free call", "%v", r)
 			}
 		})
 		<-ctx.Done()
 	})
 	x.leftNothing(made, time.Since(began), before)
-	if n := x.count("SELECT count(*) FROM messages WHERE content LIKE 'free of charge%'"); n > 0 {
+	if n := x.Count("SELECT count(*) FROM messages WHERE content LIKE 'free of charge%'"); n > 0 {
 		t.Errorf("%d messages were sent free of charge", n)
 	}
 	x.check()
@@ -270,10 +271,10 @@ func TestHostilePages(t *testing.T) {
 		}
 		o = forged(reader.wallet, reader.key, path, string(raw))
 		r, err := newCaller("127.0.0.9", nil).send(t.Context(), x.s, o)
-		if err != nil || r.status != http.StatusOK {
+		if err != nil || r.Status != http.StatusOK {
 			t.Fatalf("%s: %.300v %v, want 200", what, r, err)
 		}
-		if err := json.Unmarshal(r.body, &p); err != nil {
+		if err := json.Unmarshal(r.Body, &p); err != nil {
 			t.Fatal(err)
 		}
 		size := 0
@@ -285,7 +286,7 @@ func TestHostilePages(t *testing.T) {
 		}
 		return p, o
 	}
-	ledger := func() int { return x.count("SELECT pg_total_relation_size('payments')") }
+	ledger := func() int { return x.Count("SELECT pg_total_relation_size('payments')") }
 	before := ledger()
 	read("unread", "/agent/unread?page_size=250&mark_read=false", nil) // before reading the history marks all of it
 	seen := map[string]bool{}
@@ -340,7 +341,7 @@ func TestHostilePayingClients(t *testing.T) {
 	flood(ctx, 64, 20_000, func(_ context.Context, worker, round int) {
 		sender, to := senders[worker%16], senders[(worker+1)%16]
 		if worker%2 == 0 {
-			if r, err := attacker.do(t.Context(), http.MethodPost, x.s.url+sendPath, ""); err != nil || r.status != http.StatusPaymentRequired {
+			if r, err := attacker.do(t.Context(), http.MethodPost, x.s.url+sendPath, ""); err != nil || r.Status != http.StatusPaymentRequired {
 				x.complain("the price", "%v %v, want 402", r, err)
 			}
 		}
@@ -349,7 +350,7 @@ func TestHostilePayingClients(t *testing.T) {
 		x.contents[content] = true
 		x.mu.Unlock()
 		r, err := attacker.send(t.Context(), x.s, forged(sender.wallet, sender.key, sendPath, fmt.Sprintf(`{"recipient_agent_id":%q,"content":%q}`, to.id, content)))
-		if err != nil || r.status != http.StatusOK {
+		if err != nil || r.Status != http.StatusOK {
 			x.complain("a paid call", "%v %v, want 200", r, err)
 		}
 	})
@@ -358,8 +359,8 @@ func TestHostilePayingClients(t *testing.T) {
 }
 
 // limited checks what a 429 says, once.
-func (x *trial) limited(once *sync.Once, r reply) {
-	if r.status != http.StatusTooManyRequests {
+func (x *trial) limited(once *sync.Once, r testkit.Reply) {
+	if r.Status != http.StatusTooManyRequests {
 		return
 	}
 	once.Do(func() {
@@ -367,8 +368,8 @@ func (x *trial) limited(once *sync.Once, r reply) {
 			x.t.Errorf("429: %v, want rate_limited, not charged", r)
 		}
 		for _, name := range []string{"Retry-After", "RateLimit", "RateLimit-Policy"} {
-			if r.header.Get(name) == "" {
-				x.t.Errorf("429 without %s: %v", name, r.header)
+			if r.Header.Get(name) == "" {
+				x.t.Errorf("429 without %s: %v", name, r.Header)
 			}
 		}
 	})
@@ -388,7 +389,7 @@ func TestHostilePriceInquiries(t *testing.T) {
 			if err != nil || ctx.Err() != nil {
 				return
 			}
-			if r.status != http.StatusPaymentRequired && r.status != http.StatusTooManyRequests {
+			if r.Status != http.StatusPaymentRequired && r.Status != http.StatusTooManyRequests {
 				x.complain("a price inquiry", "%v, want 402 or 429", r)
 			}
 			x.limited(&once, r)
@@ -397,7 +398,7 @@ func TestHostilePriceInquiries(t *testing.T) {
 	if x.tally.status(http.StatusTooManyRequests) == 0 {
 		t.Errorf("nobody limited %s", x.tally)
 	}
-	if r := x.ask(http.MethodPost, sendPath, ""); r.status != http.StatusPaymentRequired {
+	if r := x.ask(http.MethodPost, sendPath, ""); r.Status != http.StatusPaymentRequired {
 		t.Errorf("the price for another address: %v, want 402", r)
 	}
 	x.check()
@@ -432,7 +433,7 @@ func TestHostileWrongKeys(t *testing.T) {
 	attacker := x.attacker()
 	var once sync.Once
 	orders := prepared(5_000, func(i int) order {
-		return forged(newKey(), wrongKey(real.key, i), "/agent/me", "")
+		return forged(testkit.NewKey(), wrongKey(real.key, i), "/agent/me", "")
 	})
 	x.measure("wrong API keys", func(ctx context.Context) {
 		flood(ctx, 8, 20_000, func(ctx context.Context, worker, round int) {
@@ -440,7 +441,7 @@ func TestHostileWrongKeys(t *testing.T) {
 			if err != nil || ctx.Err() != nil {
 				return
 			}
-			if r.status == http.StatusOK {
+			if r.Status == http.StatusOK {
 				x.complain("a wrong key opens", "%v", r)
 			}
 			x.limited(&once, r)
@@ -473,7 +474,7 @@ func TestHostileJunkSignatures(t *testing.T) {
 	x.withHonest()
 	attacker := x.attacker()
 	junk := func(random *rand.Rand, from string) order {
-		return forged(newKey(), "", requestPath, fmt.Sprintf(`{"requested_username":"junk_%d"}`, random.Uint32()), func(p *x402.PaymentPayload) {
+		return forged(testkit.NewKey(), "", requestPath, fmt.Sprintf(`{"requested_username":"junk_%d"}`, random.Uint32()), func(p *x402.PaymentPayload) {
 			p.Payload.Authorization.From = from
 			signature := make([]byte, 65)
 			for i := range signature {
@@ -483,11 +484,11 @@ func TestHostileJunkSignatures(t *testing.T) {
 			p.Payload.Signature = "0x" + hex.EncodeToString(signature)
 		})
 	}
-	from := addressOf(newKey())
+	from := testkit.Address(testkit.NewKey())
 	before, random := x.watch.codeLookups(), rand.New(rand.NewPCG(11, 11))
 	for range 100 {
 		o := junk(random, from)
-		if r := x.tell(o); r.status == http.StatusOK {
+		if r := x.tell(o); r.Status == http.StatusOK {
 			t.Errorf("a junk signature: %v", r)
 		}
 	}
@@ -497,7 +498,9 @@ func TestHostileJunkSignatures(t *testing.T) {
 	before = x.watch.codeLookups()
 	_, settles, _ := x.watch.asked()
 	began := time.Now()
-	orders := prepared(10_000, func(i int) order { return junk(rand.New(rand.NewPCG(11, uint64(i))), addressOf(newKey())) })
+	orders := prepared(10_000, func(i int) order {
+		return junk(rand.New(rand.NewPCG(11, uint64(i))), testkit.Address(testkit.NewKey()))
+	})
 	x.measure("junk signatures of 65 bytes", func(ctx context.Context) {
 		flood(ctx, 8, 20_000, func(ctx context.Context, worker, round int) {
 			_, _ = attacker.send(ctx, x.s, orders[(worker+8*round)%len(orders)])
@@ -507,7 +510,7 @@ func TestHostileJunkSignatures(t *testing.T) {
 		t.Errorf("%d calls of eth_getCode, want at most %d", n, most)
 	}
 	_, after, _ := x.watch.asked()
-	if honest := x.count("SELECT count(*) FROM payments WHERE operation = 'sendPrivateMessage'"); after-settles > honest {
+	if honest := x.Count("SELECT count(*) FROM payments WHERE operation = 'sendPrivateMessage'"); after-settles > honest {
 		t.Errorf("%d calls of /settle for %d honest calls", after-settles, honest)
 	}
 	x.check()
@@ -516,7 +519,7 @@ func TestHostileJunkSignatures(t *testing.T) {
 // TestHostileHealth: 200 clients that ask how the service is, with a database that is 20 ms away. It is never degraded.
 func TestHostileHealth(t *testing.T) {
 	x := newTrial(t)
-	gate := newDatabaseGate(t, x.databaseURL)
+	gate := newDatabaseGate(t, x.DatabaseURL)
 	gate.delay = 20 * time.Millisecond
 	x.s, x.rate = x.another("--database-url", gate.url), 4
 	x.withHonest()
@@ -527,7 +530,7 @@ func TestHostileHealth(t *testing.T) {
 	x.measure("200 clients ask for /health", func(ctx context.Context) {
 		flood(ctx, len(callers), 5_000, func(ctx context.Context, worker, _ int) {
 			r, err := callers[worker].do(ctx, http.MethodGet, x.s.url+"/health", "")
-			if err == nil && r.status != http.StatusOK && r.status != http.StatusTooManyRequests {
+			if err == nil && r.Status != http.StatusOK && r.Status != http.StatusTooManyRequests {
 				x.complain("/health", "%v, want 200 or 429", r)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -24,30 +25,30 @@ const (
 )
 
 // secretOf is the TAN or the API key in a response.
-func secretOf(r reply) string { return r.text("tan") + r.text("api_key") }
+func secretOf(r testkit.Reply) string { return r.Text("tan") + r.Text("api_key") }
 
 // secretOrders makes the three orders whose responses hold a secret, ready to be sent. Changes apply to their payments.
 func (x *trial) secretOrders(owner *agent, name string, changes ...func(*x402.PaymentPayload)) map[string]order {
 	x.t.Helper()
 	// The account of another wallet's TAN, so that the TAN's own payment is not among what is tried here.
-	newcomer := &agent{w: x.world, name: "created_" + name, wallet: x.wallet(10 * dollar)}
+	newcomer := &agent{w: x.world, name: "created_" + name, wallet: x.Wallet(10 * testkit.Dollar)}
 	create := newcomer.creates(x.s)
 	var body map[string]any
 	if err := json.Unmarshal([]byte(create.body), &body); err != nil {
 		x.t.Fatal(err)
 	}
 	return map[string]order{
-		"request_account": x.order(x.wallet(10*dollar), "", requestPath, map[string]any{"requested_username": "requested_" + name}, changes...),
+		"request_account": x.order(x.Wallet(10*testkit.Dollar), "", requestPath, map[string]any{"requested_username": "requested_" + name}, changes...),
 		"create_account":  x.order(newcomer.wallet, "", createPath, body, changes...),
 		"rotate_key":      x.order(owner.wallet, owner.key, rotatePath, map[string]any{}, changes...),
 	}
 }
 
 // proofRequired checks that a repetition of a payment that is public got nothing.
-func (x *trial) proofRequired(what string, r reply, secret string) {
+func (x *trial) proofRequired(what string, r testkit.Reply, secret string) {
 	x.t.Helper()
-	if r.status != http.StatusConflict || r.Code != "proof_required" || r.Charged {
-		x.t.Errorf("%s: %d %s (charged %v), want 409 proof_required, not charged", what, r.status, r.Code, r.Charged)
+	if r.Status != http.StatusConflict || r.Code != "proof_required" || r.Charged {
+		x.t.Errorf("%s: %d %s (charged %v), want 409 proof_required, not charged", what, r.Status, r.Code, r.Charged)
 	}
 	x.gotNothing(what, r, secret)
 }
@@ -55,14 +56,14 @@ func (x *trial) proofRequired(what string, r reply, secret string) {
 // keep notes a secret that no output may hold, if there is one.
 func (x *trial) keep(secret string) {
 	if secret != "" {
-		x.secret(secret)
+		x.Secret(secret)
 	}
 }
 
-func (x *trial) gotNothing(what string, r reply, secret string) {
+func (x *trial) gotNothing(what string, r testkit.Reply, secret string) {
 	x.t.Helper()
-	if strings.Contains(string(r.body), secret) || secretOf(r) != "" {
-		x.t.Errorf("%s: the response (%d) holds a secret: %q", what, r.status, secretOf(r))
+	if strings.Contains(string(r.Body), secret) || secretOf(r) != "" {
+		x.t.Errorf("%s: the response (%d) holds a secret: %q", what, r.Status, secretOf(r))
 	}
 }
 
@@ -75,40 +76,40 @@ func TestHostilePublicPaymentOpensNothing(t *testing.T) {
 		owners[proof] = x.agent("owner_" + proof)
 		changes := []func(*x402.PaymentPayload){unnamed}
 		if proof == "identifier" {
-			changes = append(changes, identified(fmt.Sprintf("hostile_identifier_%d", i)))
+			changes = append(changes, testkit.Identified(fmt.Sprintf("hostile_identifier_%d", i)))
 		}
 		for id, o := range x.secretOrders(owners[proof], proof, changes...) {
 			what := id + ", " + proof
 			first := x.tell(o)
 			secret := secretOf(first)
-			if first.status != http.StatusOK || secret == "" {
+			if first.Status != http.StatusOK || secret == "" {
 				t.Fatalf("%s: %v, want 200 with a secret", what, first)
 			}
-			x.secret(secret)
-			revenue := x.revenue()
+			x.Secret(secret)
+			revenue := x.Revenue()
 
 			// The stranger has what the chain shows: authorization and signature, without extensions, and the request.
 			public := o
-			public.header = x.encode(&x402.PaymentPayload{X402Version: x402.Version, Accepted: o.payment.Accepted, Payload: o.payment.Payload})
+			public.header = x.Encode(&x402.PaymentPayload{X402Version: x402.Version, Accepted: o.payment.Accepted, Payload: o.payment.Payload})
 			replayed := x.tell(public)
 			x.gotNothing(what+" replayed", replayed, secret)
 			if proof == "fresh" {
 				x.proofRequired(what+" replayed", replayed, secret)
-			} else if replayed.status != http.StatusConflict && replayed.status != http.StatusUnauthorized || replayed.Charged {
+			} else if replayed.Status != http.StatusConflict && replayed.Status != http.StatusUnauthorized || replayed.Charged {
 				// Without its identifier it is another payment: payment_reused and an unknown key are as good.
 				x.t.Errorf("%s replayed without its identifier: %v, want 409 or 401, not charged", what, replayed)
 			}
 			x.gotNothing(what+" replayed in version 1", x.tell(public.asV1(x.world)), secret)
 			guessed := o
-			guessed.header = x.encode(&x402.PaymentPayload{X402Version: x402.Version, Accepted: o.payment.Accepted, Payload: o.payment.Payload,
-				Extensions: forged(newKey(), "", o.path, "", identified("a_guessed_identifier")).payment.Extensions})
+			guessed.header = x.Encode(&x402.PaymentPayload{X402Version: x402.Version, Accepted: o.payment.Accepted, Payload: o.payment.Payload,
+				Extensions: forged(testkit.NewKey(), "", o.path, "", testkit.Identified("a_guessed_identifier")).payment.Extensions})
 			x.gotNothing(what+" replayed under a guessed identifier", x.tell(guessed), secret)
-			other := forged(x.wallet(dollar*5), "", o.path, o.body)
+			other := forged(x.Wallet(testkit.Dollar*5), "", o.path, o.body)
 			other.headers = o.headers
 			if id == "create_account" { // the right TAN is not public, but the one that was used serves nobody
 				x.gotNothing(what+" paid by another wallet", x.tell(other), secret)
 			}
-			if x.revenue() != revenue {
+			if x.Revenue() != revenue {
 				t.Errorf("%s: strangers' tries moved money", what)
 			}
 
@@ -118,12 +119,12 @@ func TestHostilePublicPaymentOpensNothing(t *testing.T) {
 			}
 			for n := range 2 {
 				r := x.tell(again)
-				if r.status != http.StatusOK || secretOf(r) != secret {
-					t.Errorf("%s: the owner asks again (%d): %d %s, want 200 with the same secret", what, n, r.status, r.Code)
+				if r.Status != http.StatusOK || secretOf(r) != secret {
+					t.Errorf("%s: the owner asks again (%d): %d %s, want 200 with the same secret", what, n, r.Status, r.Code)
 				}
 			}
-			if x.revenue() != revenue {
-				t.Errorf("%s: the owner was charged %d for the repetition", what, x.revenue()-revenue)
+			if x.Revenue() != revenue {
+				t.Errorf("%s: the owner was charged %d for the repetition", what, x.Revenue()-revenue)
 			}
 			if proof == "fresh" && x.used(again) {
 				t.Errorf("%s: the fresh authorization was settled", what)
@@ -149,7 +150,7 @@ func TestHostilePublicPaymentOpensNothing(t *testing.T) {
 				if fmt.Sprint(operation.price) != p.Payload.Authorization.Value || ctx.Err() != nil {
 					continue
 				}
-				p.Accepted = playMoney.Requirements(operation.price, p.Payload.Authorization.To, 60)
+				p.Accepted = testkit.PlayMoney.Requirements(operation.price, p.Payload.Authorization.To, 60)
 				header, _ := x402.EncodePaymentPayload(&p)
 				r, err := attacker.do(ctx, operation.method, x.s.url+path, `{"requested_username":"honest_127_0_0_2"}`, x402.HeaderPaymentSignature, header)
 				if err == nil {
@@ -167,24 +168,24 @@ func (x *trial) served(what, id string, o, again order, secret string) {
 	x.t.Helper()
 	if id == "request_account" {
 		username := "requested_" + map[bool]string{true: "identifier", false: "fresh"}[strings.HasSuffix(what, "identifier")]
-		created := x.tell(x.order(x.wallet(2*dollar), "", createPath, map[string]any{"username": username, "tan": secret, "description": "served"}))
-		if created.status != http.StatusOK {
+		created := x.tell(x.order(x.Wallet(2*testkit.Dollar), "", createPath, map[string]any{"username": username, "tan": secret, "description": "served"}))
+		if created.Status != http.StatusOK {
 			x.t.Errorf("%s: the account of the TAN: %v, want 200", what, created)
 		}
 		x.keep(secretOf(created))
-	} else if r := x.tell(x.order(x.wallet(dollar), secret, "/agent/me", nil)); r.status != http.StatusOK {
+	} else if r := x.tell(x.order(x.Wallet(testkit.Dollar), secret, "/agent/me", nil)); r.Status != http.StatusOK {
 		x.t.Errorf("%s: the key is used: %v, want 200", what, r)
 	}
-	revenue := x.revenue()
+	revenue := x.Revenue()
 	x.gotNothing(what+": the same payment after it served", x.tell(again), secret)
 	x.gotNothing(what+": the first payment after it served", x.tell(o), secret)
 	fresh := o
 	fresh.header, fresh.payment = x.sign(x.payer(o), o.path)
 	r := x.tell(fresh)
-	if strings.Contains(string(r.body), secret) {
+	if strings.Contains(string(r.Body), secret) {
 		x.t.Errorf("%s: a fresh payment after it served returns the secret", what)
 	}
-	if r.status != http.StatusOK && x.revenue() != revenue {
+	if r.Status != http.StatusOK && x.Revenue() != revenue {
 		x.t.Errorf("%s: %v was charged", what, r)
 	}
 }
@@ -199,16 +200,16 @@ func TestHostileOwnerAfterKill(t *testing.T) {
 				owner := x.agent("owner_" + proof)
 				var changes []func(*x402.PaymentPayload)
 				if proof == "identifier" {
-					changes = append(changes, identified(fmt.Sprintf("killed_identifier_%d", i)))
+					changes = append(changes, testkit.Identified(fmt.Sprintf("killed_identifier_%d", i)))
 				}
 				for id, o := range x.secretOrders(owner, proof, changes...) {
 					what := fmt.Sprintf("%s killed at %s, %s", id, point, proof)
 					x.check() // nothing else is open, so that the crash is this order's
-					revenue := x.revenue()
+					revenue := x.Revenue()
 					x.s.crashes(point, o)
 					x.s.start("")
 					stranger := o
-					stranger.header = x.encode(&x402.PaymentPayload{X402Version: x402.Version, Accepted: o.payment.Accepted, Payload: o.payment.Payload})
+					stranger.header = x.Encode(&x402.PaymentPayload{X402Version: x402.Version, Accepted: o.payment.Accepted, Payload: o.payment.Payload})
 					x.gotNothing(what+": replayed at once", x.tell(stranger), "no such secret")
 					again := func() order {
 						if proof == "fresh" {
@@ -218,14 +219,14 @@ func TestHostileOwnerAfterKill(t *testing.T) {
 					}
 					r := x.persist(again)
 					secret := secretOf(r)
-					if r.status != http.StatusOK || secret == "" {
-						t.Errorf("%s: the owner asks again: %d %s, want 200 with the secret", what, r.status, r.Code)
+					if r.Status != http.StatusOK || secret == "" {
+						t.Errorf("%s: the owner asks again: %d %s, want 200 with the secret", what, r.Status, r.Code)
 					} else {
-						x.secret(secret)
+						x.Secret(secret)
 						x.gotNothing(what+": replayed after that", x.tell(stranger), secret)
 					}
 					x.check()
-					if charged := x.revenue() - revenue; charged != o.price {
+					if charged := x.Revenue() - revenue; charged != o.price {
 						t.Errorf("%s: charged %d in all, want %d", what, charged, o.price)
 					}
 					if id == "rotate_key" && secret != "" {
@@ -245,29 +246,29 @@ func TestHostileUndeliverable(t *testing.T) {
 		name := "wanted_" + proof
 		changes := []func(*x402.PaymentPayload){unnamed}
 		if proof == "identifier" {
-			changes = append(changes, identified(fmt.Sprintf("undeliverable_id_%d", i)))
+			changes = append(changes, testkit.Identified(fmt.Sprintf("undeliverable_id_%d", i)))
 		}
-		victim := x.wallet(dollar)
+		victim := x.Wallet(testkit.Dollar)
 		o := x.order(victim, "", requestPath, map[string]any{"requested_username": name}, changes...)
-		r := x.proxy.whileSettling(t, true, func(ctx context.Context) (reply, error) { return x.fresh().send(ctx, x.s, o) }, func() {
-			if r := x.tell(x.order(x.wallet(dollar), "", requestPath, map[string]any{"requested_username": name})); r.status != http.StatusOK {
+		r := x.proxy.whileSettling(t, true, func(ctx context.Context) (testkit.Reply, error) { return x.fresh().send(ctx, x.s, o) }, func() {
+			if r := x.tell(x.order(x.Wallet(testkit.Dollar), "", requestPath, map[string]any{"requested_username": name})); r.Status != http.StatusOK {
 				t.Fatalf("another wallet takes the username meanwhile: %v, want 200", r)
 			}
 		})
-		if r.status != http.StatusConflict || !r.Charged {
+		if r.Status != http.StatusConflict || !r.Charged {
 			t.Fatalf("the slower payment: %v, want 409, charged", r)
 		}
-		revenue := x.revenue()
+		revenue := x.Revenue()
 
 		public := &x402.PaymentPayload{X402Version: x402.Version, Accepted: o.payment.Accepted, Payload: o.payment.Payload}
 		for _, username := range []string{"loot_" + proof, name} {
-			stolen := x.order(newKey(), "", requestPath, map[string]any{"requested_username": username})
-			stolen.header = x.encode(public)
+			stolen := x.order(testkit.NewKey(), "", requestPath, map[string]any{"requested_username": username})
+			stolen.header = x.Encode(public)
 			what, r := fmt.Sprintf("%s: a stranger redeems it for %s", proof, username), x.tell(stolen)
 			x.gotNothing(what, r, "no such secret")
 			if username != name && proof == "fresh" {
 				x.proofRequired(what, r, "no such secret")
-			} else if r.status != http.StatusConflict || r.Charged {
+			} else if r.Status != http.StatusConflict || r.Charged {
 				t.Errorf("%s: %v, want 409, not charged", what, r)
 			}
 			x.gotNothing(what+" in version 1", x.tell(order{operation: stolen.operation, body: stolen.body, payment: public}.asV1(x.world)), "no such secret")
@@ -277,12 +278,12 @@ func TestHostileUndeliverable(t *testing.T) {
 			mended.header, mended.payment = o.header, o.payment
 		}
 		r = x.tell(mended)
-		if r.status != http.StatusOK || r.text("tan") == "" {
+		if r.Status != http.StatusOK || r.Text("tan") == "" {
 			t.Errorf("%s: the victim redeems its payment: %v, want 200 with a TAN", proof, r)
 		}
-		x.keep(r.text("tan"))
-		if x.revenue() != revenue {
-			t.Errorf("%s: redeeming charged %d", proof, x.revenue()-revenue)
+		x.keep(r.Text("tan"))
+		if x.Revenue() != revenue {
+			t.Errorf("%s: redeeming charged %d", proof, x.Revenue()-revenue)
 		}
 		if proof == "fresh" && x.used(mended) {
 			t.Errorf("%s: the fresh authorization was settled", proof)
@@ -295,7 +296,7 @@ func TestHostileUndeliverable(t *testing.T) {
 func TestHostileTANs(t *testing.T) {
 	x := newTrial(t)
 	reserve := func(name string) order { // the victim's order that creates the account, not yet sent
-		victim := &agent{w: x.world, name: name, wallet: x.wallet(10 * dollar)}
+		victim := &agent{w: x.world, name: name, wallet: x.Wallet(10 * testkit.Dollar)}
 		return victim.creates(x.s)
 	}
 	guess := func(name string, n int) string {
@@ -304,34 +305,34 @@ func TestHostileTANs(t *testing.T) {
 	created := func(what string, o order) {
 		t.Helper()
 		r := x.tell(o)
-		if r.status != http.StatusOK {
+		if r.Status != http.StatusOK {
 			t.Errorf("%s: the victim creates its account: %v, want 200", what, r)
 		}
 		x.keep(secretOf(r))
 	}
 	tries := func(what string, from func(n int) *caller, pays func(n int) *ecdsa.PrivateKey, name string, statuses ...int) {
 		t.Helper()
-		revenue := x.revenue()
+		revenue := x.Revenue()
 		for n, want := range statuses {
 			r, err := from(n).send(t.Context(), x.s, forged(pays(n), "", createPath, guess(name, n)))
-			if err != nil || r.status != want || r.Charged || want == http.StatusTooManyRequests && (r.Code != "rate_limited" || r.header.Get("Retry-After") == "") {
+			if err != nil || r.Status != want || r.Charged || want == http.StatusTooManyRequests && (r.Code != "rate_limited" || r.Header.Get("Retry-After") == "") {
 				t.Errorf("%s, try %d: %v %v, want %d, uncharged", what, n+1, r, err, want)
 			}
 		}
-		if x.revenue() != revenue {
-			t.Errorf("%s: charged %d", what, x.revenue()-revenue)
+		if x.Revenue() != revenue {
+			t.Errorf("%s: charged %d", what, x.Revenue()-revenue)
 		}
 	}
 	anywhere := func(int) *caller { return x.fresh() }
-	rich := func(int) *ecdsa.PrivateKey { return x.wallet(10 * dollar) }
+	rich := func(int) *ecdsa.PrivateKey { return x.Wallet(10 * testkit.Dollar) }
 
 	o := reserve("victim_a")
-	poor := newKey()
+	poor := testkit.NewKey()
 	tries("a wallet without money", anywhere, func(int) *ecdsa.PrivateKey { return poor }, "victim_a", 402, 402, 402, 402, 402, 402, 402)
 	created("after guesses without money", o)
 
 	o = reserve("victim_b")
-	one := x.wallet(10 * dollar)
+	one := x.Wallet(10 * testkit.Dollar)
 	tries("one wallet at many addresses", anywhere, func(int) *ecdsa.PrivateKey { return one }, "victim_b", 403, 403, 403, 403, 403, 429, 429)
 	created("after one wallet's guesses", o)
 
@@ -342,8 +343,8 @@ func TestHostileTANs(t *testing.T) {
 
 	o = reserve("victim_d")
 	for n := range 12 { // a botnet of twelve: nobody counts against the TAN
-		r, err := x.fresh().send(t.Context(), x.s, forged(x.wallet(10*dollar), "", createPath, guess("victim_d", n)))
-		if err != nil || r.status != http.StatusForbidden {
+		r, err := x.fresh().send(t.Context(), x.s, forged(x.Wallet(10*testkit.Dollar), "", createPath, guess("victim_d", n)))
+		if err != nil || r.Status != http.StatusForbidden {
 			t.Errorf("try %d of a botnet: %v %v, want 403", n+1, r, err)
 		}
 	}
@@ -351,10 +352,10 @@ func TestHostileTANs(t *testing.T) {
 
 	o = reserve("victim_e")
 	attacker := x.attacker()
-	tally, funded := x.tally, x.wallet(10*dollar)
+	tally, funded := x.tally, x.Wallet(10*testkit.Dollar)
 	orders := prepared(10_000, func(i int) order {
 		if i%2 == 0 {
-			return forged(newKey(), "", createPath, guess("victim_e", i))
+			return forged(testkit.NewKey(), "", createPath, guess("victim_e", i))
 		}
 		return forged(funded, "", createPath, guess("victim_e", i))
 	})
@@ -374,23 +375,23 @@ func TestHostileTANs(t *testing.T) {
 // nothing from the database of its own accord.
 func TestHostileRotatedKey(t *testing.T) {
 	x := newTrial(t)
-	gate := newDatabaseGate(t, x.databaseURL)
+	gate := newDatabaseGate(t, x.DatabaseURL)
 	deaf := x.another("--database-url", gate.url)
 	for round := range 3 {
 		owner := x.agent(fmt.Sprintf("rotating_%d", round))
 		old := owner.key
-		use := func() (reply, error) {
+		use := func() (testkit.Reply, error) {
 			return x.fresh().send(t.Context(), deaf, x.order(owner.wallet, old, "/agent/me", nil))
 		}
-		if r, err := use(); err != nil || r.status != http.StatusOK {
+		if r, err := use(); err != nil || r.Status != http.StatusOK {
 			t.Fatalf("the key at the second server: %v %v, want 200", r, err)
 		}
 		gate.freeze()
 		rotated := x.tell(x.order(owner.wallet, old, rotatePath, map[string]any{}))
-		if rotated.status != http.StatusOK {
+		if rotated.Status != http.StatusOK {
 			t.Fatalf("rotate: %v, want 200", rotated)
 		}
-		x.keep(rotated.text("api_key"))
+		x.keep(rotated.Text("api_key"))
 		last := refusedWithin(t, use, time.Now())
 		t.Logf("round %d: the old key worked for %s (listening connections held back: %d)", round, last, gate.frozen())
 		gate.thaw()
@@ -407,11 +408,11 @@ func TestHostileRotatedKey(t *testing.T) {
 		}
 		late := x.order(owner.wallet, old, "/agent/me", nil)
 		rotated := x.tell(x.order(owner.wallet, old, rotatePath, map[string]any{}))
-		if r := x.tell(late); r.status != http.StatusUnauthorized {
+		if r := x.tell(late); r.Status != http.StatusUnauthorized {
 			t.Errorf("round %d: the old key right after its rotation: %v, want 401", round, r)
 		}
 		users.Wait()
-		if owner.key = rotated.text("api_key"); owner.key == "" {
+		if owner.key = rotated.Text("api_key"); owner.key == "" {
 			t.Fatalf("rotate: %v, want 200", rotated)
 		}
 		x.keep(owner.key)
@@ -424,15 +425,15 @@ func TestHostileRotatedKey(t *testing.T) {
 func TestHostileBlockedDescription(t *testing.T) {
 	x := newTrial(t)
 	alice, mallory := x.agent("alice"), x.agent("mallory")
-	chat := x.tell(mallory.says(alice, "before the block")).text("chat_id")
-	group := x.tell(x.order(alice.wallet, alice.key, "/chat/group/create", map[string]any{"name": "Both", "initial_member_ids": []string{mallory.id}})).text("chat_id")
-	own := x.tell(x.order(mallory.wallet, mallory.key, "/chat/group/create", map[string]any{"name": "Own", "initial_member_ids": []string{alice.id}})).text("chat_id")
+	chat := x.tell(mallory.says(alice, "before the block")).Text("chat_id")
+	group := x.tell(x.order(alice.wallet, alice.key, "/chat/group/create", map[string]any{"name": "Both", "initial_member_ids": []string{mallory.id}})).Text("chat_id")
+	own := x.tell(x.order(mallory.wallet, mallory.key, "/chat/group/create", map[string]any{"name": "Own", "initial_member_ids": []string{alice.id}})).Text("chat_id")
 	for _, o := range []order{
 		x.order(alice.wallet, alice.key, "/agent/block", map[string]any{"agent_id": mallory.id}),
 		x.order(alice.wallet, alice.key, "/agent/edit", map[string]any{"description": "zebrawood at the quarry"}),
 		x.order(alice.wallet, alice.key, "/chat/group/send", map[string]any{"chat_id": group, "content": x.content("in the group")}),
 	} {
-		if r := x.tell(o); r.status != http.StatusOK {
+		if r := x.tell(o); r.Status != http.StatusOK {
 			t.Fatalf("%s: %v, want 200", o.id, r)
 		}
 	}
@@ -466,15 +467,15 @@ func TestHostileBlockedDescription(t *testing.T) {
 		{"/agent/profile", map[string]any{"agent_id": alice.id}},
 	} {
 		r := x.tell(x.order(mallory.wallet, mallory.key, read.path, read.body))
-		if r.status == http.StatusOK {
+		if r.Status == http.StatusOK {
 			reads++
 		}
-		if strings.Contains(string(r.body), "zebrawood") && !strings.Contains(fmt.Sprint(read.body), "zebrawood") {
-			t.Errorf("%s %v shows the description to the blocked agent: %.300s", read.path, read.body, r.body)
-		} else if strings.Contains(string(r.body), "quarry") {
-			t.Errorf("%s %v shows the description to the blocked agent: %.300s", read.path, read.body, r.body)
+		if strings.Contains(string(r.Body), "zebrawood") && !strings.Contains(fmt.Sprint(read.body), "zebrawood") {
+			t.Errorf("%s %v shows the description to the blocked agent: %.300s", read.path, read.body, r.Body)
+		} else if strings.Contains(string(r.Body), "quarry") {
+			t.Errorf("%s %v shows the description to the blocked agent: %.300s", read.path, read.body, r.Body)
 		}
-		if found := strings.Contains(string(r.body), alice.id); found && read.path == "/search/agents" {
+		if found := strings.Contains(string(r.Body), alice.id); found && read.path == "/search/agents" {
 			t.Errorf("%v finds the agent that blocks the caller", read.body)
 		}
 	}
@@ -488,7 +489,7 @@ func TestHostileBlockedDescription(t *testing.T) {
 func TestHostileResponseHeaders(t *testing.T) {
 	x := newTrial(t)
 	alice := x.agent("alice")
-	for name, r := range map[string]reply{
+	for name, r := range map[string]testkit.Reply{
 		"paid":      x.tell(x.order(alice.wallet, alice.key, "/agent/me", nil)),
 		"price":     x.ask(http.MethodPost, sendPath, ""),
 		"bad":       x.ask(http.MethodPost, sendPath, "{"),
@@ -498,18 +499,18 @@ func TestHostileResponseHeaders(t *testing.T) {
 		"skill":     x.ask(http.MethodGet, "/skill", ""),
 		"contract":  x.ask(http.MethodGet, "/openapi.yaml", ""),
 	} {
-		if got := r.header.Get("X-Content-Type-Options"); got != "nosniff" {
-			t.Errorf("%s (%d): X-Content-Type-Options is %q, want nosniff", name, r.status, got)
+		if got := r.Header.Get("X-Content-Type-Options"); got != "nosniff" {
+			t.Errorf("%s (%d): X-Content-Type-Options is %q, want nosniff", name, r.Status, got)
 		}
-		if r.header.Get("Cache-Control") == "" {
-			t.Errorf("%s (%d): no Cache-Control", name, r.status)
+		if r.Header.Get("Cache-Control") == "" {
+			t.Errorf("%s (%d): no Cache-Control", name, r.Status)
 		}
-		if name == "paid" && !strings.Contains(r.header.Get("Cache-Control"), "no-store") {
-			t.Errorf("%s: Cache-Control is %q, want no-store", name, r.header.Get("Cache-Control"))
+		if name == "paid" && !strings.Contains(r.Header.Get("Cache-Control"), "no-store") {
+			t.Errorf("%s: Cache-Control is %q, want no-store", name, r.Header.Get("Cache-Control"))
 		}
 		for _, leak := range []string{"Server", "X-Powered-By"} {
-			if r.header.Get(leak) != "" {
-				t.Errorf("%s: %s: %s", name, leak, r.header.Get(leak))
+			if r.Header.Get(leak) != "" {
+				t.Errorf("%s: %s: %s", name, leak, r.Header.Get(leak))
 			}
 		}
 	}

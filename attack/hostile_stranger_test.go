@@ -19,10 +19,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/x402/x402test"
+
 	"github.com/getkin/kin-openapi/openapi3"
 
-	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -61,7 +63,7 @@ func TestHostileStranger(t *testing.T) {
 		}
 	}
 	z := newStranger(t)
-	before, payments, balances := z.tables(), z.count("SELECT count(*) FROM payments"), z.balances()
+	before, payments, balances := z.tables(), z.Count("SELECT count(*) FROM payments"), z.balances()
 	z.resetPeak()
 	began := time.Now()
 	var next atomic.Int64
@@ -80,7 +82,7 @@ func TestHostileStranger(t *testing.T) {
 	if after := z.tables(); after != before {
 		t.Errorf("the stranger had an effect:\nbefore %s\nafter  %s", before, after)
 	}
-	if after := z.count("SELECT count(*) FROM payments"); after != payments {
+	if after := z.Count("SELECT count(*) FROM payments"); after != payments {
 		t.Errorf("the stranger left %d rows of payments", after-payments)
 	}
 	if after := z.balances(); !maps.Equal(after, balances) {
@@ -124,15 +126,10 @@ func newStranger(t *testing.T) *stranger {
 	t.Helper()
 	x := newTrial(t)
 	z := &stranger{trial: x, byPrice: map[string][]string{}, ids: map[string][]string{}, schemas: map[string]*openapi3.Schema{}}
-	document, err := openapi3.NewLoader().LoadFromData(parley.Contract)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for path, o := range operations {
 		z.paths = append(z.paths, path)
 		z.byPrice[fmt.Sprint(o.price)] = append(z.byPrice[fmt.Sprint(o.price)], path)
-		item := document.Paths.Find(path)
-		if body := item.GetOperation(o.method).RequestBody; body != nil {
+		if body := testkit.Operations[o.method+" "+path].Operation.RequestBody; body != nil {
 			z.schemas[path] = body.Value.Content["application/json"].Schema.Value
 		}
 	}
@@ -142,14 +139,14 @@ func newStranger(t *testing.T) *stranger {
 	}
 
 	alice, bob, carol := x.agent("alice"), x.agent("bob"), x.agent("carol")
-	do := func(o order) reply {
+	do := func(o order) testkit.Reply {
 		t.Helper()
 		r := x.tell(o)
-		if r.status != http.StatusOK {
+		if r.Status != http.StatusOK {
 			t.Fatalf("%s: %v", o.id, r)
 		}
 		for _, field := range []string{"chat_id", "channel_id", "message_id"} {
-			if id := r.text(field); id != "" {
+			if id := r.Text(field); id != "" {
 				z.ids[field] = append(z.ids[field], id)
 			}
 		}
@@ -163,18 +160,18 @@ func newStranger(t *testing.T) *stranger {
 	do(alice.says(bob, "private"))
 	do(bob.says(alice, "private"))
 	do(carol.says(alice, "private"))
-	group := do(x.order(alice.wallet, alice.key, "/chat/group/create", map[string]any{"name": "Secret group", "initial_member_ids": []string{bob.id}})).text("chat_id")
+	group := do(x.order(alice.wallet, alice.key, "/chat/group/create", map[string]any{"name": "Secret group", "initial_member_ids": []string{bob.id}})).Text("chat_id")
 	do(x.order(alice.wallet, alice.key, "/chat/group/send", map[string]any{"chat_id": group, "content": x.content("in the group")}))
-	channel := do(x.order(carol.wallet, carol.key, "/channel/create", map[string]any{"name": "Channel", "is_discoverable": true})).text("channel_id")
+	channel := do(x.order(carol.wallet, carol.key, "/channel/create", map[string]any{"name": "Channel", "is_discoverable": true})).Text("channel_id")
 	do(x.order(carol.wallet, carol.key, "/channel/send", map[string]any{"channel_id": channel, "content": x.content("in the channel")}))
 	do(x.order(bob.wallet, bob.key, "/channel/subscribe", map[string]any{"channel_id": channel}))
 	do(x.order(bob.wallet, bob.key, "/message/react", map[string]any{"message_id": z.ids["message_id"][0], "emoji": "👍"}))
 	do(x.order(bob.wallet, bob.key, "/agent/edit", map[string]any{"description": "Bob, edited."}))
 
 	// Owners whose responses were lost: nobody has used the TAN, the account's key, the new key.
-	for id, o := range x.secretOrders(carol, "lost", identified("the_identifier_of_a_lost_response")) {
+	for id, o := range x.secretOrders(carol, "lost", testkit.Identified("the_identifier_of_a_lost_response")) {
 		r := x.tell(o)
-		if r.status != http.StatusOK {
+		if r.Status != http.StatusOK {
 			t.Fatalf("%s: %v", id, r)
 		}
 		z.lost = append(z.lost, lostResponse{o, secretOf(r)})
@@ -182,9 +179,9 @@ func newStranger(t *testing.T) *stranger {
 	}
 	z.ids["username"] = append(z.ids["username"], "requested_lost", "created_lost")
 	// A registration payment that settled and was then refused.
-	undeliverable := x.order(x.wallet(dollar), "", requestPath, map[string]any{"requested_username": "raced"})
-	r := x.proxy.whileSettling(t, true, func(ctx context.Context) (reply, error) { return x.fresh().send(ctx, x.s, undeliverable) }, func() {
-		do(x.order(x.wallet(dollar), "", requestPath, map[string]any{"requested_username": "raced"}))
+	undeliverable := x.order(x.Wallet(testkit.Dollar), "", requestPath, map[string]any{"requested_username": "raced"})
+	r := x.proxy.whileSettling(t, true, func(ctx context.Context) (testkit.Reply, error) { return x.fresh().send(ctx, x.s, undeliverable) }, func() {
+		do(x.order(x.Wallet(testkit.Dollar), "", requestPath, map[string]any{"requested_username": "raced"}))
 	})
 	if !r.Charged {
 		t.Fatalf("the raced registration: %v, want it charged", r)
@@ -197,17 +194,15 @@ func newStranger(t *testing.T) *stranger {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Accepted = playMoney.Requirements(value, devnet.Payee, 60)
+		p.Accepted = testkit.PlayMoney.Requirements(value, devnet.Payee, 60)
 		z.public = append(z.public, p)
 	}
 	x.watch.mu.Unlock()
-	x.mu.Lock()
-	for _, secret := range x.secrets {
+	for _, secret := range x.Known() {
 		if !strings.HasPrefix(secret, "0x") && len(secret) < 200 { // signatures and payments are public
 			z.secrets = append(z.secrets, secret)
 		}
 	}
-	x.mu.Unlock()
 	for i := range 12 {
 		a := x.agent(fmt.Sprintf("stranger_%d", i))
 		z.accounts = append(z.accounts, a.key)
@@ -219,9 +214,9 @@ func newStranger(t *testing.T) *stranger {
 
 // balances are those of the payee and of everybody who ever paid.
 func (z *stranger) balances() map[string]uint64 {
-	balances := map[string]uint64{devnet.Payee: z.revenue()}
+	balances := map[string]uint64{devnet.Payee: z.Revenue()}
 	for _, p := range z.public {
-		balances[p.Payload.Authorization.From] = z.ledger.Balance(p.Payload.Authorization.From)
+		balances[p.Payload.Authorization.From] = z.Ledger.Balance(p.Payload.Authorization.From)
 	}
 	return balances
 }
@@ -269,23 +264,23 @@ func (z *stranger) try(r *rand.Rand, number int) {
 	c := newCaller(fmt.Sprintf("127.%d.%d.%d", 50+number/62500, number/250%250, 1+number%250), z.tally)
 	defer c.http.CloseIdleConnections()
 	reply, err := c.do(z.t.Context(), operation.method, z.s.url+path, body, append(headers, "Connection", "close")...)
-	counter, _ := z.statuses.LoadOrStore(reply.status, new(atomic.Int64))
+	counter, _ := z.statuses.LoadOrStore(reply.Status, new(atomic.Int64))
 	counter.(*atomic.Int64).Add(1)
 	if err != nil {
 		z.complain("no response", "%v", err)
 		return
 	}
 	switch {
-	case reply.status == http.StatusOK:
-		z.complain("a stranger succeeds at "+path, "%.300s: %.300s", body, reply.body)
-	case reply.status >= 500 && reply.status != http.StatusServiceUnavailable:
-		z.complain(fmt.Sprintf("%d at %s", reply.status, path), "%.300s: %v", body, reply)
+	case reply.Status == http.StatusOK:
+		z.complain("a stranger succeeds at "+path, "%.300s: %.300s", body, reply.Body)
+	case reply.Status >= 500 && reply.Status != http.StatusServiceUnavailable:
+		z.complain(fmt.Sprintf("%d at %s", reply.Status, path), "%.300s: %v", body, reply)
 	case reply.Charged:
 		z.complain("a stranger is charged at "+path, "%v", reply)
 	}
 	for _, secret := range z.secrets {
-		if strings.Contains(string(reply.body), secret) || strings.Contains(fmt.Sprint(reply.header), secret) {
-			z.complain("a stranger learns a secret at "+path, "%q in %.300s", secret, reply.body)
+		if strings.Contains(string(reply.Body), secret) || strings.Contains(fmt.Sprint(reply.Header), secret) {
+			z.complain("a stranger learns a secret at "+path, "%q in %.300s", secret, reply.Body)
 		}
 	}
 }
@@ -294,7 +289,7 @@ func (z *stranger) try(r *rand.Rand, number int) {
 func (z *stranger) tryFacilitator(r *rand.Rand) {
 	p := *z.public[r.IntN(len(z.public))]
 	value, _ := strconv.ParseUint(p.Payload.Authorization.Value, 10, 64)
-	requirements := playMoney.Requirements(value, devnet.Payee, 60)
+	requirements := testkit.PlayMoney.Requirements(value, devnet.Payee, 60)
 	z.mutate(r, &p)
 	if r.IntN(2) == 0 {
 		requirements = p.Accepted
@@ -311,19 +306,19 @@ func (z *stranger) tryFacilitator(r *rand.Rand) {
 func (z *stranger) payment(r *rand.Rand, public *x402.PaymentPayload, path string) (headers []string) {
 	p := *public
 	if r.IntN(2) == 0 {
-		p.Accepted = playMoney.Requirements(operations[path].price, devnet.Payee, 60)
+		p.Accepted = testkit.PlayMoney.Requirements(operations[path].price, devnet.Payee, 60)
 	}
 	if r.IntN(2) == 0 {
 		z.mutate(r, &p)
 	}
 	if r.IntN(4) == 0 {
-		p.Extensions = forged(newKey(), "", path, "", identified(fmt.Sprintf("the_identifier_of_a_guess_%d", r.IntN(50)))).payment.Extensions
+		p.Extensions = forged(testkit.NewKey(), "", path, "", testkit.Identified(fmt.Sprintf("the_identifier_of_a_guess_%d", r.IntN(50)))).payment.Extensions
 	}
 	v2, err := x402.EncodePaymentPayload(&p)
 	if err != nil {
 		return nil
 	}
-	v1, err := x402.EncodePaymentPayloadV1(&p, playMoney.V1Name)
+	v1, err := x402test.EncodePaymentPayloadV1(&p, testkit.PlayMoney.V1Name)
 	if err != nil {
 		return nil
 	}
@@ -339,7 +334,7 @@ func (z *stranger) payment(r *rand.Rand, public *x402.PaymentPayload, path strin
 	case 4, 5:
 		return []string{x402.HeaderPaymentV1, v1}
 	case 6: // an empty wallet of its own
-		return []string{x402.HeaderPaymentSignature, forged(newKey(), "", path, "").header}
+		return []string{x402.HeaderPaymentSignature, forged(testkit.NewKey(), "", path, "").header}
 	case 7:
 		raw, _ := base64.StdEncoding.DecodeString(v2)
 		raw[r.IntN(len(raw))] ^= byte(1 + r.IntN(255))
@@ -353,9 +348,9 @@ func (z *stranger) mutate(r *rand.Rand, p *x402.PaymentPayload) {
 	a := &p.Payload.Authorization
 	switch r.IntN(11) {
 	case 0:
-		a.From = addressOf(newKey())
+		a.From = testkit.Address(testkit.NewKey())
 	case 1:
-		a.To = addressOf(newKey())
+		a.To = testkit.Address(testkit.NewKey())
 	case 2:
 		a.Value = fmt.Sprint(r.IntN(1_000_000))
 	case 3:
@@ -374,9 +369,9 @@ func (z *stranger) mutate(r *rand.Rand, p *x402.PaymentPayload) {
 	case 9:
 		p.Accepted.PayTo = a.From
 	case 10:
-		key := newKey()
-		a.From = addressOf(key)
-		if domain, err := x402.DomainOf(playMoney.Requirements(1, devnet.Payee, 60)); err == nil {
+		key := testkit.NewKey()
+		a.From = testkit.Address(key)
+		if domain, err := x402.DomainOf(testkit.PlayMoney.Requirements(1, devnet.Payee, 60)); err == nil {
 			p.Payload.Signature, _ = x402.SignAuthorization(key, domain, *a)
 		}
 	}
@@ -439,17 +434,17 @@ func (z *stranger) value(r *rand.Rand, field string, schema *openapi3.Schema) an
 func (z *stranger) ownersGoOn() {
 	z.t.Helper()
 	for _, a := range z.victims[:2] { // the third one's key was rotated, and it has not heard so
-		if r := z.tell(z.order(a.wallet, a.key, "/agent/me", nil)); r.status != http.StatusOK {
+		if r := z.tell(z.order(a.wallet, a.key, "/agent/me", nil)); r.Status != http.StatusOK {
 			z.t.Errorf("%s, whose payments the stranger used: %v, want 200", a.name, r)
 		}
 	}
-	revenue := z.revenue()
+	revenue := z.Revenue()
 	for _, o := range z.lost {
-		if r := z.tell(o.order); r.status != http.StatusOK || secretOf(r) != o.secret {
-			z.t.Errorf("%s: the owner asks for its lost response: %d %s, want 200 with the secret", o.id, r.status, r.Code)
+		if r := z.tell(o.order); r.Status != http.StatusOK || secretOf(r) != o.secret {
+			z.t.Errorf("%s: the owner asks for its lost response: %d %s, want 200 with the secret", o.id, r.Status, r.Code)
 		}
 	}
-	if z.revenue() != revenue {
-		z.t.Errorf("lost responses were charged again: %d", z.revenue()-revenue)
+	if z.Revenue() != revenue {
+		z.t.Errorf("lost responses were charged again: %d", z.Revenue()-revenue)
 	}
 }

@@ -22,11 +22,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 const (
@@ -68,7 +66,7 @@ type watch struct {
 func newWatch(t testing.TB, w *world) *watch {
 	t.Helper()
 	o := &watch{proxy: w.proxy, chain: map[string]int{}, verifies: map[string]int{}, settles: map[string]int{}}
-	address := freeAddress(t)
+	address := testkit.FreeAddress(t)
 	o.url = "http://" + address
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -196,55 +194,26 @@ func newCaller(address string, y *tally) *caller {
 }
 
 // do sends a request as it is; headers are pairs. The error is a connection that was refused or cut.
-func (c *caller) do(ctx context.Context, method, url, body string, headers ...string) (reply, error) {
-	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		return reply{}, err
+func (c *caller) do(ctx context.Context, method, url, body string, headers ...string) (testkit.Reply, error) {
+	r, err := testkit.Request(ctx, c.http, method, url, body, headers...)
+	if c.tally == nil || r.Status == 0 && ctx.Err() != nil {
+		return r, err
 	}
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
+	size := len(r.Body)
+	for name, values := range r.Header {
+		size += len(name) + len(strings.Join(values, "")) + 4
 	}
-	for i := 0; i < len(headers); i += 2 {
-		if headers[i] == "Connection" {
-			request.Close = true
-			continue
-		}
-		request.Header.Add(headers[i], headers[i+1])
+	if c.paying && r.Status == http.StatusOK {
+		size = 0
 	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		if c.tally != nil && ctx.Err() == nil {
-			c.tally.add(0, "", 0, "")
-		}
-		return reply{}, err
-	}
-	defer response.Body.Close()
-	raw, err := io.ReadAll(response.Body)
-	r := reply{status: response.StatusCode, header: response.Header, body: raw}
-	if r.status != http.StatusOK {
-		_ = json.Unmarshal(raw, &r.problem)
-	}
-	if c.tally != nil {
-		size := len(raw)
-		for name, values := range response.Header {
-			size += len(name) + len(strings.Join(values, "")) + 4
-		}
-		if c.paying && r.status == http.StatusOK {
-			size = 0
-		}
-		c.tally.add(r.status, r.Code, size, fmt.Sprintf("%s %s: %d", method, request.URL.Path, r.status))
-	}
+	path, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "?")
+	c.tally.add(r.Status, r.Code, size, fmt.Sprintf("%s %s: %d", method, path, r.Status))
 	return r, err
 }
 
 // send sends an order, with headers on top.
-func (c *caller) send(ctx context.Context, s *server, o order, headers ...string) (reply, error) {
-	name := x402.HeaderPaymentSignature
-	if o.v1 {
-		name = x402.HeaderPaymentV1
-	}
-	all := append([]string{name, o.header}, o.headers...)
-	return c.do(ctx, o.method, s.url+o.path, o.body, append(all, headers...)...)
+func (c *caller) send(ctx context.Context, s *server, o order, headers ...string) (testkit.Reply, error) {
+	return c.do(ctx, o.method, s.url+o.path, o.body, o.withPayment(headers...)...)
 }
 
 // trial is one server, at its defaults, that is attacked.
@@ -272,7 +241,7 @@ func newTrial(t *testing.T) *trial {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if said, err := exec.CommandContext(t.Context(), path, "migrate", "--database-url", x.databaseURL).CombinedOutput(); err != nil {
+		if said, err := exec.CommandContext(t.Context(), path, "migrate", "--database-url", x.DatabaseURL).CombinedOutput(); err != nil {
 			t.Fatalf("migrate: %v: %s", err, said)
 		}
 	}
@@ -288,10 +257,10 @@ func (x *trial) another(flags ...string) *server {
 }
 
 // wallet makes a wallet with money that payer finds again.
-func (x *trial) wallet(amount uint64) *ecdsa.PrivateKey {
+func (x *trial) Wallet(amount uint64) *ecdsa.PrivateKey {
 	x.t.Helper()
-	key := x.world.wallet(amount)
-	x.wallets.Store(addressOf(key), key)
+	key := x.world.Wallet(amount)
+	x.wallets.Store(testkit.Address(key), key)
 	return key
 }
 
@@ -299,7 +268,7 @@ func (x *trial) wallet(amount uint64) *ecdsa.PrivateKey {
 func (x *trial) agent(name string) *agent {
 	x.t.Helper()
 	a := x.s.agent(name)
-	x.wallets.Store(addressOf(a.wallet), a.wallet)
+	x.wallets.Store(testkit.Address(a.wallet), a.wallet)
 	return a
 }
 
@@ -329,7 +298,7 @@ func (x *trial) attacker() *caller {
 }
 
 // ask sends a request from a fresh address and must get a response.
-func (x *trial) ask(method, path, body string) reply {
+func (x *trial) ask(method, path, body string) testkit.Reply {
 	x.t.Helper()
 	r, err := x.fresh().do(x.t.Context(), method, x.s.url+path, body)
 	if err != nil {
@@ -340,7 +309,7 @@ func (x *trial) ask(method, path, body string) reply {
 }
 
 // tell sends an order from a fresh address and must get a response.
-func (x *trial) tell(o order) reply {
+func (x *trial) tell(o order) testkit.Reply {
 	x.t.Helper()
 	r, err := x.fresh().send(x.t.Context(), x.s, o)
 	if err != nil {
@@ -351,13 +320,13 @@ func (x *trial) tell(o order) reply {
 }
 
 // persist tells until the response is final, as a good client does.
-func (x *trial) persist(make func() order) reply {
+func (x *trial) persist(make func() order) testkit.Reply {
 	x.t.Helper()
-	var last reply
-	if !eventually(recoveryTime, func() bool {
+	var last testkit.Reply
+	if !testkit.Eventually(recoveryTime, func() bool {
 		r, err := x.fresh().send(x.t.Context(), x.s, make())
 		last = r
-		return err == nil && r.status != http.StatusServiceUnavailable && r.Code != "payment_in_progress"
+		return err == nil && r.Status != http.StatusServiceUnavailable && r.Code != "payment_in_progress"
 	}) {
 		x.t.Errorf("no final response in %s, the last one is %v", recoveryTime, last)
 	}
@@ -374,19 +343,12 @@ func (x *trial) complain(kind, format string, arguments ...any) {
 	x.t.Errorf(kind+": "+format, arguments...)
 }
 
-func (x *trial) never500(r reply, what string) {
-	x.t.Helper()
-	if r.status == http.StatusInternalServerError {
-		x.t.Errorf("%s: %v, and nothing may return 500", what, r)
-	}
-}
-
 // forged is an order, good for six minutes, that is not noted as a secret: attacks make thousands.
 func forged(wallet *ecdsa.PrivateKey, key, path, body string, changes ...func(*x402.PaymentPayload)) order {
 	bare, _, _ := strings.Cut(path, "?")
 	o := order{operation: operations[bare], body: body}
 	o.path = path
-	payload, err := x402.Sign(wallet, playMoney.Requirements(o.price, devnet.Payee, 60), nil, nil, time.Now().Add(5*time.Minute))
+	payload, err := x402.Sign(wallet, testkit.PlayMoney.Requirements(o.price, devnet.Payee, 60), nil, nil, time.Now().Add(5*time.Minute))
 	if err != nil {
 		panic(err)
 	}
@@ -403,32 +365,8 @@ func forged(wallet *ecdsa.PrivateKey, key, path, body string, changes ...func(*x
 	return o
 }
 
-// newKey is a wallet without money.
-func newKey() *ecdsa.PrivateKey {
-	key, err := evm.GenerateKey()
-	if err != nil {
-		panic(err)
-	}
-	return key
-}
-
 // unnamed takes the payment identifier out of a payment.
 func unnamed(p *x402.PaymentPayload) { p.Extensions = nil }
-
-// identified gives a payment an identifier, as the extension says.
-func identified(id string) func(*x402.PaymentPayload) {
-	return func(p *x402.PaymentPayload) {
-		p.Extensions = map[string]jsontext.Value{"payment-identifier": jsontext.Value(`{"info":{"required":false,"id":` + strconv.Quote(id) + `}}`)}
-	}
-}
-
-// text returns a member of a JSON object; "" if there is none.
-func (r reply) text(name string) string {
-	var object map[string]any
-	_ = json.Unmarshal(r.body, &object)
-	text, _ := object[name].(string)
-	return text
-}
 
 // honest is an agent that pays for what it sends, at a steady modest rate, and measures how long each call takes.
 type honest struct {
@@ -466,7 +404,7 @@ func (h *honest) work(ctx context.Context, s *server, rate int) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.latencies = append(h.latencies, took)
-			if err != nil || r.status != http.StatusOK {
+			if err != nil || r.Status != http.StatusOK {
 				h.failures = append(h.failures, fmt.Sprintf("%v %v", r, err))
 			}
 		})
@@ -698,7 +636,7 @@ func paced(ctx context.Context, n int, call func(ctx context.Context, round int)
 // resetPeak makes the kernel count the server's peak memory anew.
 func (x *trial) resetPeak() {
 	x.t.Helper()
-	path := fmt.Sprintf("/proc/%d/clear_refs", x.s.life.cmd.Process.Pid)
+	path := fmt.Sprintf("/proc/%d/clear_refs", x.s.life.Cmd.Process.Pid)
 	if err := os.WriteFile(path, []byte("5"), 0); err != nil {
 		x.t.Skipf("peak memory cannot be measured here: %v", err)
 	}
@@ -707,7 +645,7 @@ func (x *trial) resetPeak() {
 // peak is the server's peak RSS in bytes since resetPeak.
 func (x *trial) peak() int {
 	x.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", x.s.life.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", x.s.life.Cmd.Process.Pid))
 	if err != nil {
 		x.t.Errorf("the server is gone: %v", err)
 		return 0
@@ -757,13 +695,11 @@ func report(t testing.TB, line measurement) {
 // tables counts the rows that an effect could add or take away, and tells their content apart.
 func (x *trial) tables() (text string) {
 	x.t.Helper()
-	if err := x.scan(`SELECT concat_ws(' ',
+	x.Scan(`SELECT concat_ws(' ',
 		'agents', (SELECT count(*) || ':' || coalesce(md5(string_agg(a::text, ' ' ORDER BY id)), '') FROM agents a),
 		'conversations', (SELECT count(*) || ':' || coalesce(md5(string_agg(c::text, ' ' ORDER BY id)), '') FROM conversations c),
 		'memberships', (SELECT count(*) || ':' || coalesce(md5(string_agg(m::text, ' ' ORDER BY m::text)), '') FROM memberships m),
 		'messages', (SELECT count(*) FROM messages), 'blocks', (SELECT count(*) FROM blocks),
-		'reactions', (SELECT count(*) FROM reactions), 'registrations', (SELECT count(*) FROM registrations))`, nil, &text); err != nil {
-		x.t.Fatal(err)
-	}
+		'reactions', (SELECT count(*) FROM reactions), 'registrations', (SELECT count(*) FROM registrations))`, nil, &text)
 	return text
 }

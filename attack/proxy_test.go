@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // proxy stands between the servers and the facilitator and can make it fail in every way. A fault decides what becomes
@@ -49,7 +50,7 @@ type call struct {
 
 func newProxy(t testing.TB, network *devnet.Facilitator) *proxy {
 	t.Helper()
-	p := &proxy{t: t, address: freeAddress(t), network: network, calls: map[string]int{}, idle: make(chan struct{})}
+	p := &proxy{t: t, address: testkit.FreeAddress(t), network: network, calls: map[string]int{}, idle: make(chan struct{})}
 	p.url = "http://" + p.address
 	p.open()
 	t.Cleanup(func() {
@@ -153,16 +154,6 @@ func (c *call) write(status int, body string) {
 	_, _ = io.WriteString(c.w, body) // a server that is gone reads nothing
 }
 
-// hangUp closes the connection, after a part of a reply if there is one.
-func (c *call) hangUp(part string) {
-	connection, _, err := http.NewResponseController(c.w).Hijack()
-	if err != nil {
-		return
-	}
-	_, _ = io.WriteString(connection, part)
-	_ = connection.Close()
-}
-
 // wait lasts until release is closed, or the test ends.
 func (c *call) wait(release <-chan struct{}) {
 	select {
@@ -178,18 +169,18 @@ func pass(c *call) {
 }
 
 // dropBefore hangs up without having asked the facilitator: the money did not move.
-func dropBefore(c *call) { c.hangUp("") }
+func dropBefore(c *call) { testkit.HangUp(c.w) }
 
 // dropAfter hangs up after the facilitator has acted: the money moved.
 func dropAfter(c *call) {
 	c.forward()
-	c.hangUp("")
+	testkit.HangUp(c.w)
 }
 
 // cutAfter hangs up in the middle of the facilitator's reply.
 func cutAfter(c *call) {
 	body := c.forward().Body.String()
-	c.hangUp(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:len(body)/2]))
+	testkit.CutOff(c.w, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:len(body)/2]))
 }
 
 // respond responds without having asked the facilitator.
@@ -268,10 +259,10 @@ func (p *proxy) hold(n int, acted bool) *held {
 }
 
 // whileSettling sends a payment, runs meanwhile as its call of /settle waits, as hold says, and returns its reply.
-func (p *proxy) whileSettling(t testing.TB, acted bool, send func(context.Context) (reply, error), meanwhile func()) reply {
+func (p *proxy) whileSettling(t testing.TB, acted bool, send func(context.Context) (testkit.Reply, error), meanwhile func()) testkit.Reply {
 	t.Helper()
 	hold := p.hold(1, acted)
-	replied := make(chan reply, 1)
+	replied := make(chan testkit.Reply, 1)
 	go func() {
 		r, _ := send(context.WithoutCancel(t.Context()))
 		replied <- r

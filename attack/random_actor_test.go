@@ -6,9 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"regexp"
@@ -18,9 +16,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-chat/parley/x402/x402test"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -57,8 +58,8 @@ type request struct {
 	query string
 	body  string
 	deed
-	learn func(r reply) // what a 200 tells; the run's lock is held
-	undo  func(r reply) // what a refusal tells
+	learn func(r testkit.Reply) // what a 200 tells; the run's lock is held
+	undo  func(r testkit.Reply) // what a refusal tells
 }
 
 // deed is what a request changes: an effect that there is once for each, and places with a value that others may change
@@ -128,9 +129,9 @@ func (r *randomRun) enter() []*actor {
 	for i := range players {
 		a := &actor{r: r, number: i}
 		players[i] = a
-		a.rich = []*purse{r.purse(fmt.Sprintf("rich %d", i), 5000*dollar, false), r.purse(fmt.Sprintf("other rich %d", i), 5000*dollar, false)}
+		a.rich = []*purse{r.purse(fmt.Sprintf("rich %d", i), 5000*testkit.Dollar, false), r.purse(fmt.Sprintf("other rich %d", i), 5000*testkit.Dollar, false)}
 		a.poor = append([]*purse{r.purse(fmt.Sprintf("little %d", i), 30_000, true), r.purse(fmt.Sprintf("nothing %d", i), 0, true)}, shared...)
-		a.robbed = r.purse(fmt.Sprintf("robbed %d", i), dollar, true)
+		a.robbed = r.purse(fmt.Sprintf("robbed %d", i), testkit.Dollar, true)
 		entering.Go(func() {
 			a.begin(0)
 			for len(a.accounts) == 0 || a.accounts[0].id == "" {
@@ -143,7 +144,7 @@ func (r *randomRun) enter() []*actor {
 					operationID, by = "getOwnAgent", a.accounts[0]
 				}
 				q := a.build(operationID, by)
-				if got, final := a.insist(a.pay(a.rich[0], q), q, 10); !final || got.status != http.StatusOK {
+				if got, final := a.insist(a.pay(a.rich[0], q), q, 10); !final || got.Status != http.StatusOK {
 					r.offence("actor %d enters: %v", i, got)
 					return
 				}
@@ -151,8 +152,8 @@ func (r *randomRun) enter() []*actor {
 		})
 	}
 	entering.Wait()
-	if r.t.Failed() {
-		r.t.FailNow()
+	if r.T.Failed() {
+		r.T.FailNow()
 	}
 	return players
 }
@@ -241,7 +242,7 @@ func (a *actor) purse() *purse {
 
 func (a *actor) server() *server { return a.r.servers[a.chance.IntN(len(a.r.servers))] }
 
-var domain, _ = x402.DomainOf(playMoney.Requirements(1, devnet.Payee, 60))
+var domain, _ = x402.DomainOf(testkit.PlayMoney.Requirements(1, devnet.Payee, 60))
 
 // pay signs a payment for a request.
 func (a *actor) pay(from *purse, q *request, changes ...func(*x402.PaymentPayload)) *payment {
@@ -267,7 +268,7 @@ func (a *actor) pay(from *purse, q *request, changes ...func(*x402.PaymentPayloa
 			})
 		}
 	}
-	offer := playMoney.Requirements(q.price, devnet.Payee, 60)
+	offer := testkit.PlayMoney.Requirements(q.price, devnet.Payee, 60)
 	payload := &x402.PaymentPayload{X402Version: x402.Version, Accepted: offer, Payload: x402.ExactPayload{Authorization: x402.Authorization{
 		From: from.address, To: offer.PayTo, Value: offer.Amount, ValidAfter: "0", ValidBefore: strconv.FormatInt(p.validBefore, 10), Nonce: p.nonce,
 	}}}
@@ -286,7 +287,7 @@ func (a *actor) pay(from *purse, q *request, changes ...func(*x402.PaymentPayloa
 	if headers[0], err = x402.EncodePaymentPayload(payload); err != nil {
 		a.r.offence("encode: %v", err)
 	}
-	if headers[1], err = x402.EncodePaymentPayloadV1(payload, playMoney.V1Name); err != nil {
+	if headers[1], err = x402test.EncodePaymentPayloadV1(payload, testkit.PlayMoney.V1Name); err != nil {
 		a.r.offence("encode: %v", err)
 	}
 	if p.header, p.otherHeader = headers[0], headers[1]; p.v1 {
@@ -300,16 +301,16 @@ func (a *actor) pay(from *purse, q *request, changes ...func(*x402.PaymentPayloa
 
 // final tells whether a reply is the last word, so that a good client stops. That a key is not good is none, since all
 // actors know their keys: it is an offence (see note), and giving up would only make more of them.
-func final(r reply, err error) bool {
-	return err == nil && r.status != http.StatusServiceUnavailable && r.status != http.StatusUnauthorized && r.Code != "payment_in_progress"
+func final(r testkit.Reply, err error) bool {
+	return err == nil && r.Status != http.StatusServiceUnavailable && r.Status != http.StatusUnauthorized && r.Code != "payment_in_progress"
 }
 
 // send sends a request with a payment and notes what comes. It lasts 10 seconds at most.
-func (r *randomRun) send(ctx context.Context, s *server, p *payment, q *request) (reply, error) {
+func (r *randomRun) send(ctx context.Context, s *server, p *payment, q *request) (testkit.Reply, error) {
 	return r.sendAs(ctx, s, p, q, p.v1)
 }
 
-func (r *randomRun) sendAs(ctx context.Context, s *server, p *payment, q *request, v1 bool) (reply, error) {
+func (r *randomRun) sendAs(ctx context.Context, s *server, p *payment, q *request, v1 bool) (testkit.Reply, error) {
 	r.mu.Lock()
 	if !slices.Contains(p.requests, q) {
 		p.requests = append(p.requests, q)
@@ -330,53 +331,40 @@ func (r *randomRun) sendAs(ctx context.Context, s *server, p *payment, q *reques
 }
 
 // exchange is one request and its reply; the error is a connection that was lost or given up.
-func (r *randomRun) exchange(ctx context.Context, s *server, q *request, key, header string, v1 bool) (reply, error) {
+func (r *randomRun) exchange(ctx context.Context, s *server, q *request, key, header string, v1 bool) (testkit.Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	h, err := http.NewRequestWithContext(ctx, q.method, s.url+q.path+q.query, strings.NewReader(q.body))
-	if err != nil {
-		return reply{}, err
-	}
-	if q.body != "" {
-		h.Header.Set("Content-Type", "application/json")
-	}
+	var headers []string
 	if key != "" {
-		h.Header.Set("X-API-KEY", key)
+		headers = append(headers, "X-API-KEY", key)
 	}
 	if header != "" {
 		name := x402.HeaderPaymentSignature
 		if v1 {
 			name = x402.HeaderPaymentV1
 		}
-		h.Header.Set(name, header)
+		headers = append(headers, name, header)
 	}
-	response, err := r.client.Do(h)
+	got, err := testkit.Request(ctx, r.client, q.method, s.url+q.path+q.query, q.body, headers...)
 	if err != nil {
-		return reply{}, err
+		return testkit.Reply{}, err
 	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return reply{}, err
-	}
-	got := reply{status: response.StatusCode, header: response.Header, body: body}
-	if got.status != http.StatusOK {
-		_ = json.Unmarshal(body, &got.problem)
-		r.checkSecrecy("an error's body", body)
+	if got.Status != http.StatusOK {
+		r.checkSecrecy("an error's body", got.Body)
 	}
 	return got, nil
 }
 
 // note keeps what a reply says about its payment, and checks what can be checked at once.
-func (r *randomRun) note(p *payment, q *request, got reply, err error, v1 bool) {
+func (r *randomRun) note(p *payment, q *request, got testkit.Reply, err error, v1 bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	column := "4xx"
 	switch {
 	case err != nil:
 		column = "lost"
-	case got.status == 200 || got.status == 402 || got.status == 409 || got.status == 503:
-		column = strconv.Itoa(got.status)
+	case got.Status == 200 || got.Status == 402 || got.Status == 409 || got.Status == 503:
+		column = strconv.Itoa(got.Status)
 	}
 	if r.calls[q.id] == nil {
 		r.calls[q.id] = counts{}
@@ -387,22 +375,22 @@ func (r *randomRun) note(p *payment, q *request, got reply, err error, v1 bool) 
 	switch {
 	case err != nil:
 		return
-	case got.status == 200:
+	case got.Status == 200:
 		if p.never {
 			r.offend("%s: %s returns 200 for a payment that is not good", p.label, q.id)
 		}
 		p.accepted = true
-		sum := sha256.Sum256(got.body)
+		sum := sha256.Sum256(got.Body)
 		if p.family.reply == nil {
 			p.family.reply = &sum
 		} else if *p.family.reply != sum {
-			r.offend("%s: %s is replied with another 200 than before: %.300s", p.label, q.id, got.body)
+			r.offend("%s: %s is replied with another 200 than before: %.300s", p.label, q.id, got.Body)
 		}
-		name, network := x402.HeaderPaymentResponse, playMoney.ID
+		name, network := x402.HeaderPaymentResponse, testkit.PlayMoney.ID
 		if v1 {
-			name, network = x402.HeaderPaymentResponseV1, playMoney.V1Name
+			name, network = x402.HeaderPaymentResponseV1, testkit.PlayMoney.V1Name
 		}
-		settled, err := x402.DecodeSettleResponse(got.header.Get(name))
+		settled, err := x402.DecodeSettleResponse(got.Header.Get(name))
 		if err != nil || !settled.Success || settled.Network != network || !strings.EqualFold(settled.Payer, p.purse.address) {
 			r.offend("%s: the reply to %s names the settlement %+v (%v)", p.label, q.id, settled, err)
 		} else {
@@ -412,22 +400,22 @@ func (r *randomRun) note(p *payment, q *request, got reply, err error, v1 bool) 
 			q.learn(got)
 		}
 		return
-	case got.status == 402:
+	case got.Status == 402:
 		p.refused = true
-		if _, err := x402.DecodePaymentRequired(got.header.Get(x402.HeaderPaymentRequired)); err != nil || got.Charged {
+		if _, err := x402.DecodePaymentRequired(got.Header.Get(x402.HeaderPaymentRequired)); err != nil || got.Charged {
 			r.offend("%s: %s returns %v, which does not say how to pay (%v)", p.label, q.id, got, err)
 		}
-	case got.status == 503:
-		if got.header.Get("Retry-After") == "" || got.Charged {
+	case got.Status == 503:
+		if got.Header.Get("Retry-After") == "" || got.Charged {
 			r.offend("%s: %s returns %v, want Retry-After and nothing charged", p.label, q.id, got)
 		}
 	case got.Code == "payment_in_progress", got.Code == "payment_reused":
 	case got.Code == "proof_required":
 		r.offend("%s: %s with its payment identifier returns %v", p.label, q.id, got)
-	case slices.Contains([]int{403, 404, 409, 410}, got.status), p.never && got.status == 400:
+	case slices.Contains([]int{403, 404, 409, 410}, got.Status), p.never && got.Status == 400:
 		if !got.Charged {
 			p.freely++
-		} else if settled, err := x402.DecodeSettleResponse(got.header.Get(x402.HeaderPaymentResponse)); err == nil {
+		} else if settled, err := x402.DecodeSettleResponse(got.Header.Get(x402.HeaderPaymentResponse)); err == nil {
 			p.settlement = settled.Transaction
 		}
 	default:
@@ -439,13 +427,13 @@ func (r *randomRun) note(p *payment, q *request, got reply, err error, v1 bool) 
 }
 
 // insist sends until the reply is final, as a good client does, some times at most.
-func (a *actor) insist(p *payment, q *request, times int) (got reply, ok bool) {
+func (a *actor) insist(p *payment, q *request, times int) (got testkit.Reply, ok bool) {
 	for attempt := range times {
 		if attempt > 0 {
 			time.Sleep(time.Duration(50+a.chance.IntN(200*attempt)) * time.Millisecond)
 		}
 		var err error
-		if got, err = a.r.send(a.r.t.Context(), a.server(), p, q); final(got, err) {
+		if got, err = a.r.send(a.r.T.Context(), a.server(), p, q); final(got, err) {
 			return got, true
 		}
 	}
@@ -453,7 +441,7 @@ func (a *actor) insist(p *payment, q *request, times int) (got reply, ok bool) {
 }
 
 // finish is what comes after the first sending: the caller comes again or gives up.
-func (a *actor) finish(p *payment, q *request, got reply, err error) {
+func (a *actor) finish(p *payment, q *request, got testkit.Reply, err error) {
 	ok := final(got, err)
 	if !ok && (q.id == "rotateKey" || a.chance.IntN(4) > 0) {
 		got, ok = a.insist(p, q, 8)
@@ -469,7 +457,7 @@ func (a *actor) finish(p *payment, q *request, got reply, err error) {
 		return
 	case got.Charged && a.chance.IntN(5) > 0:
 		a.redeems(p, q)
-	case got.status == http.StatusOK:
+	case got.Status == http.StatusOK:
 		a.keep(p, q)
 		if a.chance.IntN(12) == 0 {
 			a.mustRepeat(sample{p, q})
@@ -494,15 +482,15 @@ func (a *actor) mustRepeat(old sample) {
 	if old.request.by != nil && old.request.by.locked {
 		return
 	}
-	got, err := a.r.send(a.r.t.Context(), a.server(), old.payment, old.request)
-	if final(got, err) && got.status != http.StatusOK && !servedSecret(old, got) {
+	got, err := a.r.send(a.r.T.Context(), a.server(), old.payment, old.request)
+	if final(got, err) && got.Status != http.StatusOK && !servedSecret(old, got) {
 		a.r.offence("%s: %s returned 200, and the same payment once more %v", old.payment.label, old.request.id, got)
 	}
 }
 
 // servedSecret tells whether a repetition is refused because the response held a secret, which has served or is too old.
-func servedSecret(old sample, got reply) bool {
-	return secret[old.request.path] && got.status == http.StatusConflict && got.Code == "payment_reused"
+func servedSecret(old sample, got testkit.Reply) bool {
+	return secret[old.request.path] && got.Status == http.StatusConflict && got.Code == "payment_reused"
 }
 
 // redeems tries a payment that settled for nothing with other requests of the same operation.
@@ -512,7 +500,7 @@ func (a *actor) redeems(p *payment, q *request) {
 		if mended == nil || mended.id != q.id {
 			return
 		}
-		if got, ok := a.insist(p, mended, 4); !ok || got.status == http.StatusOK {
+		if got, ok := a.insist(p, mended, 4); !ok || got.Status == http.StatusOK {
 			return
 		}
 	}
@@ -521,38 +509,38 @@ func (a *actor) redeems(p *payment, q *request) {
 func (a *actor) paysOnce(by *account, operationID string) {
 	q := a.build(operationID, by)
 	p := a.pay(a.purse(), q)
-	got, err := a.r.send(a.r.t.Context(), a.server(), p, q)
+	got, err := a.r.send(a.r.T.Context(), a.server(), p, q)
 	a.finish(p, q, got, err)
 }
 
 // together runs sendings at the same time, and returns the first final reply, the 200 if there is one.
-func together(sendings ...func() (reply, error)) (reply, error) {
+func together(sendings ...func() (testkit.Reply, error)) (testkit.Reply, error) {
 	type result struct {
-		reply
+		testkit.Reply
 		err error
 	}
 	results := make([]result, len(sendings))
 	var group sync.WaitGroup
 	for i, sending := range sendings {
-		group.Go(func() { results[i].reply, results[i].err = sending() })
+		group.Go(func() { results[i].Reply, results[i].err = sending() })
 	}
 	group.Wait()
 	best := results[0]
 	for _, r := range results {
-		if final(r.reply, r.err) && (!final(best.reply, best.err) || r.status == http.StatusOK) {
+		if final(r.Reply, r.err) && (!final(best.Reply, best.err) || r.Status == http.StatusOK) {
 			best = r
 		}
 	}
-	return best.reply, best.err
+	return best.Reply, best.err
 }
 
 func (a *actor) paysAtSeveral(by *account, operationID string) {
 	q := a.build(operationID, by)
 	p := a.pay(a.purse(), q)
-	sendings := make([]func() (reply, error), 2+a.chance.IntN(3))
+	sendings := make([]func() (testkit.Reply, error), 2+a.chance.IntN(3))
 	for i := range sendings {
 		s := a.server()
-		sendings[i] = func() (reply, error) { return a.r.send(a.r.t.Context(), s, p, q) }
+		sendings[i] = func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), s, p, q) }
 	}
 	got, err := together(sendings...)
 	a.finish(p, q, got, err)
@@ -567,8 +555,8 @@ func (a *actor) paysInBothVersions(by *account, operationID string) {
 	p := a.pay(a.purse(), q)
 	one, two := a.server(), a.server()
 	got, err := together(
-		func() (reply, error) { return a.r.sendAs(a.r.t.Context(), one, p, q, true) },
-		func() (reply, error) { return a.r.sendAs(a.r.t.Context(), two, p, q, false) })
+		func() (testkit.Reply, error) { return a.r.sendAs(a.r.T.Context(), one, p, q, true) },
+		func() (testkit.Reply, error) { return a.r.sendAs(a.r.T.Context(), two, p, q, false) })
 	a.finish(p, q, got, err)
 }
 
@@ -589,8 +577,8 @@ func (a *actor) changesTheRequest(by *account, operationID string) {
 	p := a.pay(a.purse(), q)
 	p.doubleUsed = other.id != q.id
 	one, two := a.server(), a.server()
-	first := func() (reply, error) { return a.r.send(a.r.t.Context(), one, p, q) }
-	second := func() (reply, error) { return a.r.send(a.r.t.Context(), two, p, other) }
+	first := func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), one, p, q) }
+	second := func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), two, p, other) }
 	if a.chance.IntN(2) == 0 {
 		_, _ = together(first, second)
 		return
@@ -615,13 +603,13 @@ func (a *actor) namesThePayment(by *account, operationID string) {
 	again.family = p.family
 	p.family.payments = append(p.family.payments, again)
 	one, two := a.server(), a.server()
-	first := func() (reply, error) { return a.r.send(a.r.t.Context(), one, p, q) }
-	second := func() (reply, error) { return a.r.send(a.r.t.Context(), two, again, q) }
+	first := func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), one, p, q) }
+	second := func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), two, again, q) }
 	if a.chance.IntN(3) == 0 {
 		_, _ = together(first, second)
 	} else {
 		got, err := first()
-		if final(got, err) && got.status == http.StatusOK {
+		if final(got, err) && got.Status == http.StatusOK {
 			a.keep(p, q)
 		}
 		_, _ = second()
@@ -630,7 +618,7 @@ func (a *actor) namesThePayment(by *account, operationID string) {
 		third := a.pay(from, other, named)
 		third.family = p.family
 		p.family.payments = append(p.family.payments, third)
-		_, _ = a.r.send(a.r.t.Context(), a.server(), third, other)
+		_, _ = a.r.send(a.r.T.Context(), a.server(), third, other)
 	}
 }
 
@@ -638,7 +626,7 @@ func (a *actor) namesThePayment(by *account, operationID string) {
 func (a *actor) hangsUp(by *account, operationID string) {
 	q := a.build(operationID, by)
 	p := a.pay(a.purse(), q)
-	ctx, cancel := context.WithTimeout(a.r.t.Context(), time.Duration(a.chance.IntN(60))*time.Millisecond)
+	ctx, cancel := context.WithTimeout(a.r.T.Context(), time.Duration(a.chance.IntN(60))*time.Millisecond)
 	defer cancel()
 	got, err := a.r.send(ctx, a.server(), p, q)
 	a.finish(p, q, got, err)
@@ -649,7 +637,7 @@ func (a *actor) cancels(by *account, operationID string) {
 	q := a.build(operationID, by)
 	p := a.pay(a.purse(), q)
 	cancel := func() {
-		if a.r.ledger.Cancel(p.purse.address, p.nonce) == nil {
+		if a.r.Ledger.Cancel(p.purse.address, p.nonce) == nil {
 			a.r.mu.Lock()
 			p.cancelled = true
 			a.r.mu.Unlock()
@@ -657,14 +645,14 @@ func (a *actor) cancels(by *account, operationID string) {
 	}
 	if a.chance.IntN(3) == 0 {
 		cancel()
-		got, err := a.r.send(a.r.t.Context(), a.server(), p, q)
+		got, err := a.r.send(a.r.T.Context(), a.server(), p, q)
 		a.finish(p, q, got, err)
 		return
 	}
 	after, s := time.Duration(a.chance.IntN(80))*time.Millisecond, a.server()
 	got, err := together(
-		func() (reply, error) { return a.r.send(a.r.t.Context(), s, p, q) },
-		func() (reply, error) { time.Sleep(after); cancel(); return reply{}, context.Canceled })
+		func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), s, p, q) },
+		func() (testkit.Reply, error) { time.Sleep(after); cancel(); return testkit.Reply{}, context.Canceled })
 	a.finish(p, q, got, err)
 }
 
@@ -694,8 +682,8 @@ func (a *actor) paysWrongly(by *account, operationID string) {
 	if a.chance.IntN(8) == 0 {
 		p.header = p.header[:len(p.header)-5]
 	}
-	got, err := a.r.send(a.r.t.Context(), a.server(), p, q)
-	if final(got, err) && got.status != http.StatusPaymentRequired && got.status != http.StatusBadRequest {
+	got, err := a.r.send(a.r.T.Context(), a.server(), p, q)
+	if final(got, err) && got.Status != http.StatusPaymentRequired && got.Status != http.StatusBadRequest {
 		a.r.offence("%s: %s with a payment that is not good returns %v", p.label, q.id, got)
 	}
 }
@@ -707,8 +695,8 @@ func (a *actor) asksThePrice(by *account, operationID string) {
 	if by != nil {
 		key = by.key
 	}
-	got, err := a.r.exchange(a.r.t.Context(), a.server(), q, key, "", false)
-	if err == nil && got.status != http.StatusPaymentRequired {
+	got, err := a.r.exchange(a.r.T.Context(), a.server(), q, key, "", false)
+	if err == nil && got.Status != http.StatusPaymentRequired {
 		a.r.offence("actor %s: %s without a payment returns %v", a.label, q.id, got)
 	}
 }
@@ -736,7 +724,7 @@ func (r *randomRun) comeBack() {
 		}
 	}
 	r.mu.Unlock()
-	r.t.Logf("%d payments without a final reply are sent once more", len(rotations)+len(others))
+	r.T.Logf("%d payments without a final reply are sent once more", len(rotations)+len(others))
 	r.sendAgain(rotations)
 	r.sendAgain(others)
 }
@@ -761,9 +749,9 @@ func (r *randomRun) sendAgain(open []sample) {
 
 // untilFinal sends until the reply is final.
 func (r *randomRun) untilFinal(o sample) {
-	var last reply
-	ok := eventually(settleDown, func() bool {
-		got, err := r.send(r.t.Context(), r.servers[rand.IntN(len(r.servers))], o.payment, o.request)
+	var last testkit.Reply
+	ok := testkit.Eventually(settleDown, func() bool {
+		got, err := r.send(r.T.Context(), r.servers[rand.IntN(len(r.servers))], o.payment, o.request)
 		if last = got; !final(got, err) {
 			time.Sleep(time.Second)
 			return false
@@ -781,10 +769,10 @@ func (r *randomRun) repeatSome() {
 		if old.request.by != nil && old.request.by.locked {
 			continue
 		}
-		got, err := r.send(r.t.Context(), r.servers[rand.IntN(len(r.servers))], old.payment, old.request)
-		if (err != nil || got.status != http.StatusOK) && !servedSecret(old, got) { // that it is the same is checked when it is noted
+		got, err := r.send(r.T.Context(), r.servers[rand.IntN(len(r.servers))], old.payment, old.request)
+		if (err != nil || got.Status != http.StatusOK) && !servedSecret(old, got) { // that it is the same is checked when it is noted
 			r.offence("%s: %s returned 200, and the same payment at the end %v (%v)", old.payment.label, old.request.id, got, err)
 		}
 	}
-	r.t.Logf("%d replies were asked for once more at the end", len(r.samples))
+	r.T.Logf("%d replies were asked for once more at the end", len(r.samples))
 }

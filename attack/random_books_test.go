@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -36,7 +37,7 @@ type spent struct {
 
 // onChain reads from the chain's endpoint which authorizations are used or cancelled, by payer and nonce.
 func (r *randomRun) onChain() map[[2]string]spent {
-	r.t.Helper()
+	r.T.Helper()
 	client := jrpc2.NewClient(jhttp.NewChannel(r.proxy.url+"/rpc", nil), nil)
 	defer func() { _ = client.Close() }()
 	const (
@@ -45,8 +46,8 @@ func (r *randomRun) onChain() map[[2]string]spent {
 		cancelled = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
 	)
 	var newest evm.Uint64
-	if err := client.CallResult(r.t.Context(), "eth_blockNumber", nil, &newest); err != nil {
-		r.t.Fatal(err)
+	if err := client.CallResult(r.T.Context(), "eth_blockNumber", nil, &newest); err != nil {
+		r.T.Fatal(err)
 	}
 	all := map[[2]string]spent{}
 	for from := evm.Uint64(0); from <= newest; from += 5000 {
@@ -55,9 +56,9 @@ func (r *randomRun) onChain() map[[2]string]spent {
 			Data            evm.Bytes
 			TransactionHash evm.Hash
 		}
-		filter := map[string]any{"address": playMoney.Asset, "fromBlock": from, "toBlock": min(from+4999, newest), "topics": []any{[]string{transfer, used, cancelled}}}
-		if err := client.CallResult(r.t.Context(), "eth_getLogs", []any{filter}, &events); err != nil {
-			r.t.Fatal(err)
+		filter := map[string]any{"address": testkit.PlayMoney.Asset, "fromBlock": from, "toBlock": min(from+4999, newest), "topics": []any{[]string{transfer, used, cancelled}}}
+		if err := client.CallResult(r.T.Context(), "eth_getLogs", []any{filter}, &events); err != nil {
+			r.T.Fatal(err)
 		}
 		for i, e := range events {
 			if e.Topics[0] == evm.HexToHash(transfer) {
@@ -80,13 +81,13 @@ func (r *randomRun) onChain() map[[2]string]spent {
 
 // checkBooks compares what the actors saw, the ledger, the chain and the effects.
 func (r *randomRun) checkBooks() {
-	r.t.Helper()
+	r.T.Helper()
 	chain := r.onChain()
 	byNonce := map[string]*payment{}
 	for _, p := range r.payments {
 		byNonce[p.nonce] = p
 	}
-	r.rows(func(rows pgx.Rows) error {
+	r.EachRow(func(rows pgx.Rows) error {
 		var p row
 		err := rows.Scan(&p.id, &p.payer, &p.nonce, &p.operation, &p.state, &p.transaction, &p.reason, &p.amount)
 		switch known := byNonce[p.nonce]; {
@@ -97,7 +98,7 @@ func (r *randomRun) checkBooks() {
 		}
 		return err
 	}, "SELECT id::text, payer, nonce, operation, state, transaction, failure_reason, amount FROM payments")
-	if kept := r.count("SELECT count(*) FROM payments WHERE payload IS NOT NULL OR request IS NOT NULL OR key_hash IS NOT NULL"); kept > 0 {
+	if kept := r.Count("SELECT count(*) FROM payments WHERE payload IS NOT NULL OR request IS NOT NULL OR key_hash IS NOT NULL"); kept > 0 {
 		r.offence("%d closed payments still hold their payload, request or key's hash", kept)
 	}
 	r.findRedeemed()
@@ -120,7 +121,7 @@ func (r *randomRun) wrong(p *payment, chain map[[2]string]spent, what string, de
 	if p.row != nil {
 		state, lines = fmt.Sprintf("%+v", *p.row), r.logged(p.row.id, p.row.transaction)
 	}
-	r.t.Errorf("%s: %s %q\n  %s from %s, nonce %s; on the chain %+v; ledger: %s\n  seen: accepted %v, refused %v, refused freely %d times of %d, charged %v, cancelled %v\n%s",
+	r.T.Errorf("%s: %s %q\n  %s from %s, nonce %s; on the chain %+v; ledger: %s\n  seen: accepted %v, refused %v, refused freely %d times of %d, charged %v, cancelled %v\n%s",
 		p.label, what, details, p.operation.id, p.purse.address, p.nonce, chain[[2]string{p.purse.address, p.nonce}], state,
 		p.accepted, p.refused, p.freely, p.sendings, p.charged, p.cancelled, lines)
 }
@@ -177,11 +178,11 @@ func (r *randomRun) checkMoney(chain map[[2]string]spent) {
 			r.offence("the chain has an authorization that nobody signed: %v %+v", of, how)
 		}
 	}
-	if has := r.revenue(); has != revenue {
+	if has := r.Revenue(); has != revenue {
 		r.offence("the payee has %d, but the ledger says that %d were paid", has, revenue)
 	}
 	for _, p := range r.purses {
-		if has, want := r.ledger.Balance(p.address), p.minted-p.moved-spentBy[p]; has != want {
+		if has, want := r.Ledger.Balance(p.address), p.minted-p.moved-spentBy[p]; has != want {
 			r.offence("the wallet %s has %d, want %d: it was given %d, %d were moved away, and it paid %d", p.address, has, want, p.minted, p.moved, spentBy[p])
 		}
 	}
@@ -228,7 +229,7 @@ func (r *randomRun) checkAnswers(chain map[[2]string]spent) {
 // checkEffectsOfAll: what there is only once for each request is there once for each that was delivered, and nothing else is.
 func (r *randomRun) checkEffectsOfAll() {
 	there := map[string]int{}
-	r.rows(func(rows pgx.Rows) error {
+	r.EachRow(func(rows pgx.Rows) error {
 		var kind, content string
 		err := rows.Scan(&kind, &content)
 		markers := markerForm.FindAllString(content, -1)
@@ -239,7 +240,7 @@ func (r *randomRun) checkEffectsOfAll() {
 		there[kind+" "+markers[0]]++
 		return err
 	}, "SELECT c.kind, m.content FROM messages m JOIN conversations c ON c.id = m.conversation_id")
-	r.rows(func(rows pgx.Rows) error {
+	r.EachRow(func(rows pgx.Rows) error {
 		var effect string
 		err := rows.Scan(&effect)
 		there[effect]++
@@ -316,7 +317,7 @@ func (r *randomRun) checkPlaces() {
 		}
 	}
 	has := map[string]string{}
-	r.rows(func(rows pgx.Rows) error {
+	r.EachRow(func(rows pgx.Rows) error {
 		var place, value string
 		err := rows.Scan(&place, &value)
 		if marker := markerForm.FindString(value); strings.HasPrefix(place, "about ") && marker != "" {
@@ -368,7 +369,7 @@ func (r *randomRun) checkNumbers() {
 		"pairs have no chat, or chats no pair":     `SELECT count(*) FROM private_pairs p FULL JOIN (SELECT id FROM conversations WHERE kind = 'private') c ON c.id = p.conversation_id WHERE c.id IS NULL OR p.conversation_id IS NULL`,
 		"registrations are claimed by nobody":      `SELECT count(*) FROM registrations WHERE claimed_by IS NOT NULL`,
 	} {
-		if n := r.count(query); n != 0 {
+		if n := r.Count(query); n != 0 {
 			r.offence("%d %s", n, what)
 		}
 	}
@@ -377,7 +378,7 @@ func (r *randomRun) checkNumbers() {
 // checkKeys: every agent whose rotations were replied has the key that it was told last.
 func (r *randomRun) checkKeys() {
 	hashes := map[string]string{}
-	r.rows(func(rows pgx.Rows) error {
+	r.EachRow(func(rows pgx.Rows) error {
 		var name, hash string
 		err := rows.Scan(&name, &hash)
 		hashes[name] = hash

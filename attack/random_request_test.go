@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // operationWeights are the operations that actors want to call.
@@ -63,14 +65,14 @@ func (a *actor) tryBuild(operationID string, by *account) *request {
 		}
 		return a.createsAccount(q)
 	case "getOwnAgent":
-		q.learn = func(r reply) { a.meets(by, r) }
+		q.learn = func(r testkit.Reply) { a.meets(by, r) }
 		return q
 	case "rotateKey":
-		q.learn = func(r reply) {
+		q.learn = func(r testkit.Reply) {
 			var reply struct {
 				APIKey string `json:"api_key"`
 			}
-			if json.Unmarshal(r.body, &reply) != nil || reply.APIKey == "" {
+			if json.Unmarshal(r.Body, &reply) != nil || reply.APIKey == "" {
 				a.r.offend("actor %s: a rotation returns %v", a.label, r)
 			}
 			if by.rotations == nil {
@@ -81,7 +83,7 @@ func (a *actor) tryBuild(operationID string, by *account) *request {
 				by.rotations[q], by.key, by.locked = true, reply.APIKey, false
 			}
 		}
-		q.undo = func(reply) { by.locked = false }
+		q.undo = func(testkit.Reply) { by.locked = false }
 	case "editAgent":
 		text, marker := a.text()
 		body["description"] = text
@@ -141,7 +143,7 @@ func (a *actor) fill(q *request, operationID string, body map[string]any, by, ot
 		sits, rules, speaks = nil, nil, func(t *talk) bool { return len(t.recent) > 0 }
 	}
 	var t *talk
-	hears := func(t *talk) func(r reply) { return func(r reply) { a.hears(t, r, marker) } }
+	hears := func(t *talk) func(r testkit.Reply) { return func(r testkit.Reply) { a.hears(t, r, marker) } }
 	switch operationID {
 	case "blockAgent":
 		body["agent_id"] = other.id
@@ -154,7 +156,7 @@ func (a *actor) fill(q *request, operationID string, body map[string]any, by, ot
 	case "sendPrivateMessage":
 		body["recipient_agent_id"], body["content"] = other.id, text
 		q.effect = "private " + marker
-		q.learn = func(r reply) { a.hears(a.privateTalk(by, other, r), r, marker) }
+		q.learn = func(r testkit.Reply) { a.hears(a.privateTalk(by, other, r), r, marker) }
 	case "getPrivateChat", "listPrivateMessages", "searchPrivateMessages":
 		if t = in("private", sits); t == nil {
 			return false
@@ -180,12 +182,12 @@ func (a *actor) fill(q *request, operationID string, body map[string]any, by, ot
 			}
 			body["initial_member_ids"] = ids
 		}
-		q.learn = func(r reply) {
+		q.learn = func(r testkit.Reply) {
 			var reply struct {
 				ChatID    string `json:"chat_id"`
 				ChannelID string `json:"channel_id"`
 			}
-			_ = json.Unmarshal(r.body, &reply)
+			_ = json.Unmarshal(r.Body, &reply)
 			if t.id == "" {
 				t.id = reply.ChatID + reply.ChannelID
 				a.r.talks = append(a.r.talks, t)
@@ -234,7 +236,7 @@ func (a *actor) fill(q *request, operationID string, body map[string]any, by, ot
 		body["chat_id"], body["successor_agent_id"] = t.id, other.id
 		touch("view "+t.name+" "+by.name, "")
 		touch("admin "+t.name, other.name) // if the caller is the admin
-		q.learn = func(reply) {
+		q.learn = func(testkit.Reply) {
 			delete(t.seats, by.name)
 			if t.admin == by.name {
 				t.admin = other.name
@@ -247,7 +249,7 @@ func (a *actor) fill(q *request, operationID string, body map[string]any, by, ot
 		body["chat_id"], body["new_admin_agent_id"], body["message"] = t.id, other.id, text
 		q.effect = "private " + marker
 		touch("admin "+t.name, other.name)
-		q.learn = func(reply) { t.admin = other.name }
+		q.learn = func(testkit.Reply) { t.admin = other.name }
 	case "getChannel", "subscribeChannel", "unsubscribeChannel":
 		if t = in("channel", nil); t == nil {
 			return false
@@ -256,10 +258,10 @@ func (a *actor) fill(q *request, operationID string, body map[string]any, by, ot
 		switch operationID {
 		case "subscribeChannel":
 			touch("view "+t.name+" "+by.name, "member")
-			q.learn = func(reply) { t.seats[by.name] = true }
+			q.learn = func(testkit.Reply) { t.seats[by.name] = true }
 		case "unsubscribeChannel":
 			touch("view "+t.name+" "+by.name, "")
-			q.learn = func(reply) { delete(t.seats, by.name) }
+			q.learn = func(testkit.Reply) { delete(t.seats, by.name) }
 		}
 	case "editChannel":
 		if t = in("channel", rules); t == nil {
@@ -296,7 +298,7 @@ func (a *actor) fill(q *request, operationID string, body map[string]any, by, ot
 		q.effect = "private " + marker
 		touch("admin "+t.name, other.name)
 		touch("view "+t.name+" "+by.name, "member") // who was its admin is a subscriber now
-		q.learn = func(reply) { t.admin = other.name }
+		q.learn = func(testkit.Reply) { t.admin = other.name }
 	case "reactToMessage", "removeReaction":
 		if t = oneOf(a, a.r.talks, speaks); t == nil {
 			return false
@@ -318,7 +320,7 @@ func (a *actor) fill(q *request, operationID string, body map[string]any, by, ot
 		body["n"] = 1 + a.chance.IntN(30)
 	}
 	if t != nil {
-		q.undo = func(r reply) { t.forget(by.name, r.Code) }
+		q.undo = func(r testkit.Reply) { t.forget(by.name, r.Code) }
 	}
 	return true
 }
@@ -380,11 +382,11 @@ func (t *talk) forget(name, code string) {
 }
 
 // hears remembers a message.
-func (a *actor) hears(t *talk, r reply, marker string) {
+func (a *actor) hears(t *talk, r testkit.Reply, marker string) {
 	var reply struct {
 		MessageID string `json:"message_id"`
 	}
-	if json.Unmarshal(r.body, &reply) != nil || reply.MessageID == "" {
+	if json.Unmarshal(r.Body, &reply) != nil || reply.MessageID == "" {
 		a.r.offend("actor %s: a message returns %v", a.label, r)
 		return
 	}
@@ -394,11 +396,11 @@ func (a *actor) hears(t *talk, r reply, marker string) {
 }
 
 // privateTalk is the private chat that a reply names.
-func (a *actor) privateTalk(by, other *account, r reply) *talk {
+func (a *actor) privateTalk(by, other *account, r testkit.Reply) *talk {
 	var reply struct {
 		ChatID string `json:"chat_id"`
 	}
-	_ = json.Unmarshal(r.body, &reply)
+	_ = json.Unmarshal(r.Body, &reply)
 	for _, t := range a.r.talks {
 		if t.id == reply.ChatID {
 			return t
@@ -418,9 +420,9 @@ func (a *actor) requestsAccount(q *request) *request {
 		name = fmt.Sprintf("wanted_%d", a.chance.IntN(40))
 	}
 	q.touches = append(q.touches, touch{"username " + name, "yes"})
-	q.learn = func(r reply) {
+	q.learn = func(r testkit.Reply) {
 		var reply struct{ TAN string }
-		if json.Unmarshal(r.body, &reply) != nil || reply.TAN == "" {
+		if json.Unmarshal(r.Body, &reply) != nil || reply.TAN == "" {
 			a.r.offend("actor %s: a request for an account returns %v", a.label, r)
 		}
 		if !a.r.tans[reply.TAN] { // not a repetition
@@ -438,11 +440,11 @@ func (a *actor) createsAccount(q *request) *request {
 	q.effect = "agent " + name
 	q.touches = append(q.touches, touch{"about agent " + name, marker})
 	var made *account
-	q.learn = func(r reply) {
+	q.learn = func(r testkit.Reply) {
 		var reply struct {
 			APIKey string `json:"api_key"`
 		}
-		if json.Unmarshal(r.body, &reply) != nil || reply.APIKey == "" {
+		if json.Unmarshal(r.Body, &reply) != nil || reply.APIKey == "" {
 			a.r.offend("actor %s: the creation of an account returns %v", a.label, r)
 		}
 		if a.tan == tan {
@@ -453,7 +455,7 @@ func (a *actor) createsAccount(q *request) *request {
 			a.adopt(made)
 		}
 	}
-	q.undo = func(reply) {
+	q.undo = func(testkit.Reply) {
 		if a.tan == tan {
 			a.tan = ""
 		}
@@ -471,12 +473,12 @@ func (a *actor) adopt(made *account) {
 }
 
 // meets learns an account's id.
-func (a *actor) meets(by *account, r reply) {
+func (a *actor) meets(by *account, r testkit.Reply) {
 	var me struct {
 		AgentID  string `json:"agent_id"`
 		Username string
 	}
-	if json.Unmarshal(r.body, &me) != nil || me.AgentID == "" || me.Username != by.name {
+	if json.Unmarshal(r.Body, &me) != nil || me.AgentID == "" || me.Username != by.name {
 		a.r.offend("actor %s: %s sees itself as %v", a.label, by.name, r)
 		return
 	}

@@ -27,8 +27,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
@@ -148,7 +147,7 @@ func newRandomRun(t *testing.T, seed uint64) *randomRun {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = log.Close() })
-		s.output.watch = r.watch(s.url, log)
+		s.output.Watch = r.watch(s.url, log)
 		s.start("")
 	}
 	return r
@@ -164,7 +163,7 @@ func (r *randomRun) offence(format string, args ...any) {
 // offend is offence for who holds the lock.
 func (r *randomRun) offend(format string, args ...any) {
 	if r.counted(format) {
-		r.t.Errorf(format, args...)
+		r.T.Errorf(format, args...)
 	}
 }
 
@@ -292,7 +291,7 @@ func (r *randomRun) chain(w http.ResponseWriter, request *http.Request) {
 	}
 	inner := request.Clone(request.Context())
 	inner.URL.Path = "/rpc"
-	r.network.ServeHTTP(w, inner)
+	r.Facilitator.ServeHTTP(w, inner)
 }
 
 // disturb kills and restarts servers, and cuts them off, until the end. It leaves all of them running.
@@ -331,16 +330,16 @@ func (r *randomRun) disturb(until context.Context) {
 			point := fmt.Sprintf("%s:%d", points[chance.IntN(len(points))], 1+chance.IntN(12))
 			s.restart(point)
 			select {
-			case <-s.life.ended:
+			case <-s.life.Ended:
 			case <-until.Done():
 			case <-time.After(5 * time.Second):
 				kind = "crash point not reached, killed"
 			}
 			s.restart("")
 		case "stopped":
-			_ = s.life.cmd.Process.Signal(syscall.SIGTERM)
+			_ = s.life.Cmd.Process.Signal(syscall.SIGTERM)
 			select {
-			case <-s.life.ended:
+			case <-s.life.Ended:
 			case <-until.Done():
 			case <-time.After(5 * time.Second):
 				kind = "told to stop, then killed"
@@ -355,7 +354,7 @@ func (r *randomRun) disturb(until context.Context) {
 			pause(500, 3000)
 			r.mute.Store(false)
 		case "database cut":
-			r.count("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+			r.Count("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 		}
 		r.mu.Lock()
 		r.kills[kind]++
@@ -368,7 +367,7 @@ func (r *randomRun) endFaults() {
 	close(r.calmed)
 	for _, s := range r.servers {
 		select {
-		case <-s.life.ended:
+		case <-s.life.Ended:
 			r.offence("a server ended by itself:\n%s", lastLines(s.output.String(), 20))
 			s.start("")
 		default:
@@ -382,13 +381,13 @@ const openPayments = "SELECT count(*) FROM payments WHERE state IN ('settling', 
 // awaitEnd waits until no payment is open.
 func (r *randomRun) awaitEnd() {
 	began := time.Now()
-	if !eventually(settleDown, func() bool { return r.count(openPayments) == 0 }) {
+	if !testkit.Eventually(settleDown, func() bool { return r.Count(openPayments) == 0 }) {
 		var rows string
-		_ = r.scan(`SELECT string_agg(format('%s %s %s %s (%s attempts, %s, valid before %s, lease until %s)', id, operation, payer, state, attempts,
-			failure_reason, valid_before, lease_until), E'\n') FROM payments WHERE state IN ('settling', 'unknown')`, nil, &rows)
+		r.Scan(`SELECT coalesce(string_agg(format('%s %s %s %s (%s attempts, %s, valid before %s, lease until %s)', id, operation, payer, state, attempts,
+			failure_reason, valid_before, lease_until), E'\n'), '') FROM payments WHERE state IN ('settling', 'unknown')`, nil, &rows)
 		r.offence("%s after the faults ended payments are still open:\n%s", settleDown, rows)
 	}
-	r.t.Logf("nothing was open any more %s after the faults had ended", time.Since(began).Round(time.Second))
+	r.T.Logf("nothing was open any more %s after the faults had ended", time.Since(began).Round(time.Second))
 }
 
 // What is a secret wherever it stands, and words that might be a TAN.
@@ -479,9 +478,9 @@ func (r *randomRun) purse(name string, amount uint64, poor bool) *purse {
 	sum := sha256.Sum256(append(seed[:], name...))
 	key, err := evm.ToECDSA(sum[:])
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	p := &purse{key: key, address: strings.ToLower(addressOf(key)), poor: poor}
+	p := &purse{key: key, address: strings.ToLower(testkit.Address(key)), poor: poor}
 	r.give(p, amount)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -494,7 +493,7 @@ func (r *randomRun) give(p *purse, amount uint64) {
 	if amount == 0 {
 		return
 	}
-	if err := r.ledger.Mint(p.address, amount); err != nil {
+	if err := r.Ledger.Mint(p.address, amount); err != nil {
 		r.offence("mint: %v", err)
 	}
 	r.mu.Lock()
@@ -510,10 +509,10 @@ func (r *randomRun) rob(p *purse) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p.moves++
-	amount := r.ledger.Balance(p.address)
+	amount := r.Ledger.Balance(p.address)
 	nonce := sha256.Sum256(fmt.Appendf(nil, "moved %s %d", p.address, p.moves))
 	// A payment may be faster: then it is left as it is.
-	if err := r.ledger.Transfer(p.address, sink, amount, fmt.Sprintf("0x%x", nonce), fmt.Sprintf("0x%x", sha256.Sum256(nonce[:]))); err == nil {
+	if err := r.Ledger.Transfer(p.address, sink, amount, fmt.Sprintf("0x%x", nonce), fmt.Sprintf("0x%x", sha256.Sum256(nonce[:]))); err == nil {
 		p.moved += amount
 	}
 }
@@ -561,36 +560,11 @@ func (r *randomRun) summary(acted time.Duration) string {
 		}
 	}
 	several("payments", states)
-	fmt.Fprintf(&text, "authorizations signed: %d; the payee has %d, the ledger says %d\n", len(r.payments), r.revenue(), paid)
+	fmt.Fprintf(&text, "authorizations signed: %d; the payee has %d, the ledger says %d\n", len(r.payments), r.Revenue(), paid)
 	fmt.Fprintf(&text, "%d paid calls delivered in %s: %.0f a second; ATTACK_SEED=%d\n", states["delivered"], acted.Round(time.Second),
 		float64(states["delivered"])/acted.Seconds(), r.seed)
 	for _, kind := range slices.Sorted(maps.Keys(r.offences)) {
 		fmt.Fprintf(&text, "OFFENCE, %d times: %.100q\n", r.offences[kind], kind)
 	}
 	return text.String()
-}
-
-// rows runs a query and hands each of its rows to each.
-func (r *randomRun) rows(each func(rows pgx.Rows) error, query string) {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	connection, err := pgx.Connect(ctx, r.databaseURL)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer connection.Close(ctx)
-	found, err := connection.Query(ctx, query)
-	if err != nil {
-		r.t.Fatalf("%s: %v", query, err)
-	}
-	defer found.Close()
-	for found.Next() {
-		if err := each(found); err != nil {
-			r.t.Fatalf("%s: %v", query, err)
-		}
-	}
-	if err := found.Err(); err != nil {
-		r.t.Fatalf("%s: %v", query, err)
-	}
 }

@@ -15,33 +15,35 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 // refused sends an order whose payment must be refused without asking the facilitator.
 func (s *server) refused(t *testing.T, name string, o order, statuses ...int) {
 	t.Helper()
-	asked, revenue := s.w.proxy.asked(), s.w.revenue()
+	asked, revenue := s.w.proxy.asked(), s.w.Revenue()
 	r, err := s.send(t.Context(), o)
 	if err != nil {
 		t.Errorf("%s: no reply (%v), want %v", name, err, statuses)
 		return
 	}
-	if !slices.Contains(statuses, r.status) || r.Charged {
+	if !slices.Contains(statuses, r.Status) || r.Charged {
 		t.Errorf("%s: %v, want %v", name, r, statuses)
 	}
 	// Headers above 64 KiB are refused before anybody looks at what they say.
-	if _, err := x402.DecodePaymentRequired(r.header.Get(x402.HeaderPaymentRequired)); err != nil && r.status != http.StatusRequestHeaderFieldsTooLarge {
+	if _, err := x402.DecodePaymentRequired(r.Header.Get(x402.HeaderPaymentRequired)); err != nil && r.Status != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("%s: the reply does not say how to pay: %v", name, err)
 	}
 	if n := s.w.proxy.asked() - asked; n != 0 {
 		t.Errorf("%s: the facilitator was called %d times", name, n)
 	}
-	if s.w.revenue() != revenue {
+	if s.w.Revenue() != revenue {
 		t.Errorf("%s: money moved", name)
 	}
 	if n := s.w.messages(o.content); o.content != "" && n != 0 {
@@ -65,10 +67,10 @@ func TestWrongTerms(t *testing.T) {
 		{"another network accepted", func(p *payload) { p.Accepted.Network = x402.NetworkBase }},
 		{"a network that does not exist", func(p *payload) { p.Accepted.Network = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp" }},
 		{"another asset accepted", func(p *payload) { p.Accepted.Asset = devnet.Payee }},
-		{"another payee accepted", func(p *payload) { p.Accepted.PayTo = addressOf(bob.wallet) }},
-		{"another payee signed", func(p *payload) { p.Payload.Authorization.To = addressOf(bob.wallet) }},
+		{"another payee accepted", func(p *payload) { p.Accepted.PayTo = testkit.Address(bob.wallet) }},
+		{"another payee signed", func(p *payload) { p.Payload.Authorization.To = testkit.Address(bob.wallet) }},
 		{"another payee accepted and signed", func(p *payload) {
-			p.Accepted.PayTo, p.Payload.Authorization.To = addressOf(alice.wallet), addressOf(alice.wallet)
+			p.Accepted.PayTo, p.Payload.Authorization.To = testkit.Address(alice.wallet), testkit.Address(alice.wallet)
 		}},
 		{"less signed", func(p *payload) { p.Payload.Authorization.Value = "4999" }},
 		{"more signed", func(p *payload) { p.Payload.Authorization.Value = "5001" }},
@@ -90,7 +92,7 @@ func TestWrongTerms(t *testing.T) {
 		{"ends in 2^64", func(p *payload) { p.Payload.Authorization.ValidBefore = "18446744073709551616" }},
 		{"begins in a minute", func(p *payload) { p.Payload.Authorization.ValidAfter = in(time.Minute) }},
 		{"begins in 2^64", func(p *payload) { p.Payload.Authorization.ValidAfter = "18446744073709551616" }},
-		{"of somebody else's account", func(p *payload) { p.Payload.Authorization.From = addressOf(bob.wallet) }},
+		{"of somebody else's account", func(p *payload) { p.Payload.Authorization.From = testkit.Address(bob.wallet) }},
 		{"from the payee", func(p *payload) { p.Payload.Authorization.From = devnet.Payee }},
 	} {
 		s.refused(t, test.name, alice.says(bob, "for wrong terms", test.change), http.StatusPaymentRequired)
@@ -112,7 +114,7 @@ func TestWrongTerms(t *testing.T) {
 		disguised := w.order(alice.wallet, alice.key, path, body, func(p *x402.PaymentPayload) { p.Payload.Authorization.Value = "1000" })
 		s.refused(t, "a read's amount under the terms of "+path, disguised, http.StatusPaymentRequired)
 	}
-	if n := w.count("SELECT count(*) FROM conversations") + w.count("SELECT count(*) FROM agents WHERE description = 'cheap'"); n != 0 {
+	if n := w.Count("SELECT count(*) FROM conversations") + w.Count("SELECT count(*) FROM agents WHERE description = 'cheap'"); n != 0 {
 		t.Errorf("wrong terms had %d effects", n)
 	}
 	w.check()
@@ -220,7 +222,7 @@ func TestJunkPayments(t *testing.T) {
 	} {
 		changed := *good
 		change(&changed.Payload.Authorization)
-		try(name, w.encode(&changed))
+		try(name, w.Encode(&changed))
 	}
 
 	// Signatures: each byte with a flipped bit, the twin with a high s, and values that no key makes.
@@ -232,7 +234,7 @@ func TestJunkPayments(t *testing.T) {
 		t.Helper()
 		forged := *good
 		forged.Payload.Signature = "0x" + hex.EncodeToString(signature)
-		try(name, w.encode(&forged))
+		try(name, w.Encode(&forged))
 	}
 	for i := range signature {
 		flipped := slices.Clone(signature)
@@ -241,7 +243,7 @@ func TestJunkPayments(t *testing.T) {
 	}
 	twin := slices.Clone(signature)
 	s256 := new(big.Int).SetBytes(signature[32:64])
-	s256.Sub(evm.Order(), s256).FillBytes(twin[32:64])
+	s256.Sub(secp256k1.Params().N, s256).FillBytes(twin[32:64])
 	for _, v := range []byte{27, 28, 0, 1} {
 		twin[64] = v
 		with(fmt.Sprintf("the high-s twin with v %d", v), twin)
@@ -260,13 +262,13 @@ func TestJunkPayments(t *testing.T) {
 	for name, text := range map[string]string{"no hex": "0x" + strings.Repeat("zz", 65), "odd hex": good.Payload.Signature[:131], "without 0x": good.Payload.Signature[2:]} {
 		forged := *good
 		forged.Payload.Signature = text
-		try("a signature: "+name, w.encode(&forged))
+		try("a signature: "+name, w.Encode(&forged))
 	}
 	// Good signatures of other domains: another chain, another token, another name.
 	for name, domain := range map[string]func() (x402.Domain, error){
-		"of mainnet":       func() (x402.Domain, error) { return x402.NewDomain("USDC", "2", 8453, playMoney.Asset) },
+		"of mainnet":       func() (x402.Domain, error) { return x402.NewDomain("USDC", "2", 8453, testkit.PlayMoney.Asset) },
 		"of another token": func() (x402.Domain, error) { return x402.NewDomain("USDC", "2", 84532, devnet.Payee) },
-		"of another name":  func() (x402.Domain, error) { return x402.NewDomain("USD Coin", "2", 84532, playMoney.Asset) },
+		"of another name":  func() (x402.Domain, error) { return x402.NewDomain("USD Coin", "2", 84532, testkit.PlayMoney.Asset) },
 	} {
 		domain, err := domain()
 		if err != nil {
@@ -276,7 +278,7 @@ func TestJunkPayments(t *testing.T) {
 		if forged.Payload.Signature, err = x402.SignAuthorization(alice.wallet, domain, good.Payload.Authorization); err != nil {
 			t.Fatal(err)
 		}
-		try("a signature "+name, w.encode(&forged))
+		try("a signature "+name, w.Encode(&forged))
 	}
 
 	// Two headers, of which one is good: nobody may choose.
@@ -298,7 +300,7 @@ func TestJunkPayments(t *testing.T) {
 	// After all of this the server still takes the good one.
 	last := alice.says(bob, "good after all")
 	last.header, last.payment = header, good
-	if r := s.pay(last); r.status != http.StatusOK {
+	if r := s.pay(last); r.Status != http.StatusOK {
 		t.Errorf("the good payment at last: %v, want 200", r)
 	}
 	w.check()
@@ -345,7 +347,7 @@ func TestPaymentIdentifier(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve()
 	alice, bob, carol := s.agent("alice"), s.agent("bob"), s.agent("carol")
-	required, err := x402.DecodePaymentRequired(s.call(http.MethodPost, "/chat/private/send", "").header.Get(x402.HeaderPaymentRequired))
+	required, err := x402.DecodePaymentRequired(s.call(http.MethodPost, "/chat/private/send", "").Header.Get(x402.HeaderPaymentRequired))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,25 +380,25 @@ func TestPaymentIdentifier(t *testing.T) {
 	const id = "call_0123456789abcdef"
 
 	first := alice.says(bob, "under an identifier", under(id))
-	revenue := w.revenue()
+	revenue := w.Revenue()
 	replied := s.pay(first)
-	if replied.status != http.StatusOK {
+	if replied.Status != http.StatusOK {
 		t.Fatalf("a payment with an identifier: %v, want 200", replied)
 	}
-	if r := s.pay(resigned(first, alice, under(id))); r.status != http.StatusOK || string(r.body) != string(replied.body) {
+	if r := s.pay(resigned(first, alice, under(id))); r.Status != http.StatusOK || string(r.Body) != string(replied.Body) {
 		t.Errorf("the same request, signed anew: %v, want %v", r, replied)
 	}
-	if charged := w.revenue() - revenue; charged != first.price || w.messages(first.content) != 1 {
+	if charged := w.Revenue() - revenue; charged != first.price || w.messages(first.content) != 1 {
 		t.Errorf("charged %d for %d messages, want one", charged, w.messages(first.content))
 	}
-	if r := s.pay(alice.says(bob, "something else", under(id))); r.status != http.StatusConflict {
+	if r := s.pay(alice.says(bob, "something else", under(id))); r.Status != http.StatusConflict {
 		t.Errorf("another request under the identifier: %v, want 409", r)
 	}
 	for name, o := range map[string]order{
 		"another account":   carol.says(bob, "the same identifier", under(id)),
 		"another operation": w.order(alice.wallet, alice.key, "/agent/edit", map[string]any{"description": "edited"}, under(id)),
 	} {
-		if r := s.pay(o); r.status != http.StatusOK {
+		if r := s.pay(o); r.Status != http.StatusOK {
 			t.Errorf("the identifier of %s: %v, want 200", name, r)
 		}
 	}
@@ -405,37 +407,37 @@ func TestPaymentIdentifier(t *testing.T) {
 	}
 
 	// Twenty payments, one identifier, at the same time.
-	revenue = w.revenue()
+	revenue = w.Revenue()
 	one := alice.says(bob, "twenty times at once", under("call_at_the_same_time"))
 	orders := make([]order, 20)
 	for i := range orders {
 		orders[i] = resigned(one, alice, under("call_at_the_same_time"))
 	}
 	for _, r := range s.sendAll(orders...) {
-		if r.status != http.StatusOK && (r.status != http.StatusConflict || r.Code != "payment_in_progress") {
+		if r.Status != http.StatusOK && (r.Status != http.StatusConflict || r.Code != "payment_in_progress") {
 			t.Errorf("one of twenty: %v, want 200, or 409 payment_in_progress", r)
 		}
 	}
-	if charged := w.revenue() - revenue; charged != one.price || w.messages(one.content) != 1 {
+	if charged := w.Revenue() - revenue; charged != one.price || w.messages(one.content) != 1 {
 		t.Errorf("twenty payments under one identifier charged %d for %d messages, want %d for one", charged, w.messages(one.content), one.price)
 	}
 
 	// An identifier whose payment was refused is free again.
-	poor := alice.saysFrom(w.wallet(0), bob, "after a refusal", under("call_that_was_refused"))
-	if r := s.pay(poor); r.status != http.StatusPaymentRequired {
+	poor := alice.saysFrom(w.Wallet(0), bob, "after a refusal", under("call_that_was_refused"))
+	if r := s.pay(poor); r.Status != http.StatusPaymentRequired {
 		t.Errorf("an empty wallet: %v, want 402", r)
 	}
-	if r := s.pay(resigned(poor, alice, under("call_that_was_refused"))); r.status != http.StatusOK {
+	if r := s.pay(resigned(poor, alice, under("call_that_was_refused"))); r.Status != http.StatusOK {
 		t.Errorf("the same request and identifier with money: %v, want 200", r)
 	}
 	// While the outcome is not known, the identifier keeps a second payment from being taken.
 	w.proxy.breakWith(onSettle(dropBefore))
 	unclear := alice.says(bob, "with an unclear outcome", under("call_with_unclear_outcome"))
-	if r := s.pay(unclear); r.status != http.StatusServiceUnavailable {
+	if r := s.pay(unclear); r.Status != http.StatusServiceUnavailable {
 		t.Errorf("an unclear outcome: %v, want 503", r)
 	}
 	w.proxy.mend()
-	if r := s.insist(resigned(unclear, alice, under("call_with_unclear_outcome"))); r.status != http.StatusOK {
+	if r := s.insist(resigned(unclear, alice, under("call_with_unclear_outcome"))); r.Status != http.StatusOK {
 		t.Errorf("signed anew after an unclear outcome: %v, want 200", r)
 	}
 	w.check()
@@ -457,8 +459,8 @@ func TestPathsAndMethods(t *testing.T) {
 		ChannelID string `json:"channel_id"`
 		MessageID string `json:"message_id"`
 	}
-	chatOf := func(r reply) string {
-		if err := json.Unmarshal(r.body, &ids); err != nil {
+	chatOf := func(r testkit.Reply) string {
+		if err := json.Unmarshal(r.Body, &ids); err != nil {
 			t.Fatalf("%v: %v", r, err)
 		}
 		return ids.ChatID
@@ -492,16 +494,14 @@ func TestPathsAndMethods(t *testing.T) {
 	// books is everything that an effect could change, but for the payments themselves.
 	books := func() (text string) {
 		t.Helper()
-		if err := w.scan(`SELECT concat_ws(E'\n',
+		w.Scan(`SELECT concat_ws(E'\n',
 			(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM agents x), (SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM registrations x),
 			(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM conversations x), (SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM memberships x),
 			(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM messages x), (SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM blocks x),
-			(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM reactions x))`, nil, &text); err != nil {
-			t.Fatal(err)
-		}
+			(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM reactions x))`, nil, &text)
 		return text
 	}
-	before, revenue := books(), w.revenue()
+	before, revenue := books(), w.Revenue()
 	sent := 0
 	for path, operation := range operations {
 		body, known := bodies[path]
@@ -513,7 +513,7 @@ func TestPathsAndMethods(t *testing.T) {
 		for _, bent := range bentPaths(path) {
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
 				r := s.call(method, bent, o.body, o.headers...)
-				if sent++; r.status < 400 || r.status >= 500 {
+				if sent++; r.Status < 400 || r.Status >= 500 {
 					t.Errorf("unpaid: %s %s: %v, want a refusal", method, bent, r)
 				}
 			}
@@ -521,14 +521,14 @@ func TestPathsAndMethods(t *testing.T) {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "post", "PROPFIND", "GETX"} {
 			for _, headers := range [][]string{nil, {"X-HTTP-Method-Override", operation.method}, {"Origin", "https://agents.example", "Access-Control-Request-Method", "POST"}} {
 				r := s.call(method, path, o.body, append(headers, o.headers...)...)
-				preflight := method == http.MethodOptions && r.status == http.StatusNoContent
-				if sent++; !preflight && (r.status < 400 || r.status >= 500) {
+				preflight := method == http.MethodOptions && r.Status == http.StatusNoContent
+				if sent++; !preflight && (r.Status < 400 || r.Status >= 500) {
 					t.Errorf("unpaid: %s %s: %v, want a refusal", method, path, r)
 				}
 			}
 		}
 	}
-	if after := books(); after != before || w.revenue() != revenue || w.count("SELECT count(*) FROM payments WHERE state <> 'delivered'") != 0 {
+	if after := books(); after != before || w.Revenue() != revenue || w.Count("SELECT count(*) FROM payments WHERE state <> 'delivered'") != 0 {
 		t.Errorf("%d unpaid requests had an effect:\n%s\nbefore:\n%s", sent, after, before)
 	}
 
@@ -540,10 +540,10 @@ func TestPathsAndMethods(t *testing.T) {
 				if path != o.path {
 					o = w.order(alice.wallet, alice.key, path, bodies[path])
 				}
-				revenue := w.revenue()
+				revenue := w.Revenue()
 				r := s.call(method, bent, o.body, append([]string{x402.HeaderPaymentSignature, o.header}, o.headers...)...)
-				charged := w.revenue() - revenue
-				if (r.status == http.StatusOK) != (charged == o.price) || r.status != http.StatusOK && charged != 0 {
+				charged := w.Revenue() - revenue
+				if (r.Status == http.StatusOK) != (charged == o.price) || r.Status != http.StatusOK && charged != 0 {
 					t.Errorf("paid: %s %s: %v, charged %d", method, bent, r, charged)
 				}
 				if n := w.messages(o.content); o.content != "" && n != map[bool]int{true: 1}[charged > 0] {

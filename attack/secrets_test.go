@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestNoSecretInAnyOutput makes a server complain in every way it has. What it prints, its errors' bodies and its
@@ -17,22 +19,22 @@ import (
 func TestNoSecretInAnyOutput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	admin := freeAddress(t)
+	admin := testkit.FreeAddress(t)
 	s := w.serve("--admin-listen", admin)
 	alice, bob := s.agent("alice"), s.agent("bob")
 	sent := s.pay(alice.says(bob, "a confidential sentence"))
 	var chat struct {
 		ChatID string `json:"chat_id"`
 	}
-	if err := json.Unmarshal(sent.body, &chat); err != nil {
+	if err := json.Unmarshal(sent.Body, &chat); err != nil {
 		t.Fatalf("%v: %v", sent, err)
 	}
 	s.pay(w.order(bob.wallet, bob.key, "/chat/private/messages", map[string]any{"chat_id": chat.ChatID}))
 
 	// Refusals: of the payment, the key, the body, the path; with secrets where they do not belong.
 	o := alice.says(bob, "refused")
-	for _, r := range []reply{
-		s.pay(alice.saysFrom(w.wallet(0), bob, "without money")),
+	for _, r := range []testkit.Reply{
+		s.pay(alice.saysFrom(w.Wallet(0), bob, "without money")),
 		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", alice.key[:len(alice.key)-1]+"x", "PAYMENT-SIGNATURE", o.header),
 		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header[1:]),
 		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", o.header, "PAYMENT-SIGNATURE", alice.key),
@@ -42,7 +44,7 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 		s.call(http.MethodPost, o.path+"?key="+alice.key, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
 		s.call(http.MethodGet, o.path, "", "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header, "X-Request-Id", alice.key+"/"),
 	} {
-		if r.status < 400 || r.status >= 500 {
+		if r.Status < 400 || r.Status >= 500 {
 			t.Errorf("what must be refused: %v", r)
 		}
 	}
@@ -69,9 +71,9 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 		w.proxy.breakWith(onSettle(fault))
 		o := alice.says(bob, "repeated "+name)
 		r := s.pay(o)
-		t.Logf("a facilitator repeats the payment %s: %d", name, r.status)
+		t.Logf("a facilitator repeats the payment %s: %d", name, r.Status)
 		w.mu.Lock()
-		fmt.Fprint(&w.errors, r.header) // PAYMENT-RESPONSE is base64, so that only what stands beside it counts
+		fmt.Fprint(&w.errors, r.Header) // PAYMENT-RESPONSE is base64, so that only what stands beside it counts
 		w.mu.Unlock()
 	}
 	w.proxy.mend()
@@ -93,12 +95,12 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 	}
 
 	// A server that cannot start says why, and not with which password it tried.
-	w.secret("hunter2-of-the-database")
+	w.Secret("hunter2-of-the-database")
 	broken := w.newServer("--database-url", "postgres://parley:hunter2-of-the-database@127.0.0.1:1/parley?connect_timeout=2")
 	if err := broken.launch(""); err != nil {
 		t.Fatal(err)
 	}
-	<-broken.life.ended
+	<-broken.life.Ended
 	if text := broken.output.String(); !strings.Contains(text, "parley:") {
 		t.Errorf("a server without its database prints %q", text)
 	}

@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -18,20 +17,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/parley-chat/parley/x402/x402test"
+
 	"github.com/jackc/pgx/v5"
 
-	parley "github.com/parley-chat/parley"
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 func TestMain(m *testing.M) { storetest.Main(m) }
-
-const dollar = 1_000_000
 
 // rounds is how often a place is attacked.
 func rounds(t testing.TB) int {
@@ -49,16 +44,12 @@ func rounds(t testing.TB) int {
 
 // world is a database, a payment network and any number of server processes, with what the test knows about them.
 type world struct {
-	t           testing.TB
-	databaseURL string
-	ledger      *devnet.Ledger
-	network     *devnet.Facilitator
-	proxy       *proxy
-	http        *http.Client
+	*testkit.World
+	proxy *proxy
+	http  *http.Client
 
 	mu       sync.Mutex
 	servers  []*server
-	secrets  []string
 	contents map[string]bool // every message content that was ever sent
 	errors   strings.Builder // the body of every reply that was not a 200
 }
@@ -70,13 +61,8 @@ func newWorld(t testing.TB) *world {
 
 func newWorldOn(t testing.TB, databaseURL string) *world {
 	t.Helper()
-	w := &world{t: t, databaseURL: databaseURL, contents: map[string]bool{}}
-	var err error
-	if w.ledger, err = devnet.OpenLedger(""); err != nil {
-		t.Fatal(err)
-	}
-	w.network = devnet.NewFacilitator(w.ledger)
-	w.proxy = newProxy(t, w.network)
+	w := &world{World: testkit.NewWorld(t, databaseURL), contents: map[string]bool{}}
+	w.proxy = newProxy(t, w.Facilitator)
 	// Servers die and come back: a kept connection would be of the life before.
 	w.http = &http.Client{
 		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Minute,
@@ -101,113 +87,47 @@ func lastLines(text string, most int) string {
 	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }
 
-// secret notes texts that no output may hold.
-func (w *world) secret(texts ...string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.secrets = append(w.secrets, texts...)
-}
-
-// checkSecrets looks for them in what the servers printed and in the bodies of all errors.
+// checkSecrets looks for secrets in what the servers printed and in the bodies of all errors.
 func (w *world) checkSecrets() {
-	w.t.Helper()
+	w.T.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	places := map[string]string{"an error's body": w.errors.String()}
+	w.CheckSecrets(w.T, "an error's body", w.errors.String())
 	for _, s := range w.servers {
-		places["the output of "+s.url] = s.output.String()
-	}
-	for place, text := range places {
-		for _, secret := range w.secrets {
-			if strings.Contains(text, secret) {
-				w.t.Errorf("%s holds a secret (%.12s…)", place, secret)
-			}
-		}
+		w.CheckSecrets(w.T, "the output of "+s.url, s.output.String())
 	}
 }
 
-// wallet makes a wallet with money, in atomic units.
-func (w *world) wallet(amount uint64) *ecdsa.PrivateKey {
-	w.t.Helper()
-	key, err := evm.GenerateKey()
+// try sends a request as it is; headers are pairs. The error is a connection that was lost or never came about. A 500 fails the
+// test.
+func (s *server) try(ctx context.Context, method, path, body string, headers ...string) (testkit.Reply, error) {
+	r, err := testkit.Request(ctx, s.w.http, method, s.url+path, body, headers...)
 	if err != nil {
-		w.t.Fatal(err)
+		return testkit.Reply{}, err
 	}
-	if amount > 0 {
-		if err := w.ledger.Mint(addressOf(key), amount); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	return key
-}
-
-func addressOf(key *ecdsa.PrivateKey) string { return evm.PubkeyToAddress(key.PublicKey).Hex() }
-
-// revenue is what the payee has, in atomic units.
-func (w *world) revenue() uint64 { return w.ledger.Balance(devnet.Payee) }
-
-// reply is a reply that was read.
-type reply struct {
-	status int
-	header http.Header
-	body   []byte
-	problem
-}
-
-// problem is what the tests look at in an error's body.
-type problem struct {
-	Code    string
-	Message string
-	Charged bool
-}
-
-func (r reply) String() string {
-	if r.status == 0 {
-		return "no reply"
-	}
-	return fmt.Sprintf("%d %.600s", r.status, r.body)
-}
-
-// try sends a request as it is; headers are pairs. The error is a connection that was lost or never came about.
-func (s *server) try(ctx context.Context, method, path, body string, headers ...string) (reply, error) {
-	request, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		return reply{}, err
-	}
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
-	}
-	response, err := s.w.http.Do(request)
-	if err != nil {
-		return reply{}, err
-	}
-	defer response.Body.Close()
-	raw, err := io.ReadAll(response.Body)
-	if err != nil {
-		return reply{}, err
-	}
-	r := reply{status: response.StatusCode, header: response.Header, body: raw}
-	if r.status != http.StatusOK {
-		_ = json.Unmarshal(raw, &r.problem)
+	if r.Status != http.StatusOK {
 		s.w.mu.Lock()
-		s.w.errors.Write(raw)
+		s.w.errors.Write(r.Body)
 		s.w.mu.Unlock()
 	}
-	if r.status == http.StatusInternalServerError {
-		s.w.t.Errorf("%s %s: %v, and nothing may return 500", method, path, r)
-	}
+	s.w.never500(r, method+" "+path)
 	return r, nil
 }
 
+// never500 fails the test if a server returned 500.
+func (w *world) never500(r testkit.Reply, what string) {
+	w.T.Helper()
+	if r.Status == http.StatusInternalServerError {
+		w.T.Errorf("%s: %v, and nothing may return 500", what, r)
+	}
+}
+
 // call is try that must get a reply.
-func (s *server) call(method, path, body string, headers ...string) reply {
-	s.w.t.Helper()
-	r, err := s.try(s.w.t.Context(), method, path, body, headers...)
+func (s *server) call(method, path, body string, headers ...string) testkit.Reply {
+	s.w.T.Helper()
+	r, err := s.try(s.w.T.Context(), method, path, body, headers...)
 	if err != nil {
-		s.w.t.Fatalf("%s %s: %v", method, path, err)
+		s.w.T.Fatalf("%s %s: %v", method, path, err)
 	}
 	return r
 }
@@ -218,28 +138,12 @@ type operation struct {
 	price            uint64 // atomic units
 }
 
-var playMoney, _ = x402.LookupNetwork(x402.NetworkBaseSepolia)
-
 // operations are the contract's paid ones, by path: prices are known without asking a server.
 var operations = func() map[string]operation {
-	document, err := openapi3.NewLoader().LoadFromData(parley.Contract)
-	if err != nil {
-		panic(err)
-	}
 	paid := map[string]operation{}
-	for path, item := range document.Paths.Map() {
-		for method, described := range item.Operations() {
-			info, _ := described.Extensions["x-payment-info"].(map[string]any)
-			price, _ := info["price"].(map[string]any)
-			amount, _ := price["amount"].(string)
-			if amount == "" {
-				continue
-			}
-			atomic, err := x402.AtomicAmount(amount)
-			if err != nil {
-				panic(err)
-			}
-			paid[path] = operation{described.OperationID, method, path, atomic}
+	for name, route := range testkit.Operations {
+		if price := testkit.Price(name); price > 0 {
+			paid[route.Path] = operation{route.Operation.OperationID, route.Method, route.Path, price}
 		}
 	}
 	return paid
@@ -258,41 +162,13 @@ type order struct {
 
 // sign makes a payment for an operation, changed before it is signed.
 func (w *world) sign(key *ecdsa.PrivateKey, path string, changes ...func(*x402.PaymentPayload)) (string, *x402.PaymentPayload) {
-	w.t.Helper()
+	w.T.Helper()
 	operation, ok := operations[path]
 	if !ok {
-		w.t.Fatalf("%s is no paid operation", path)
+		w.T.Fatalf("%s is no paid operation", path)
 	}
-	offer := playMoney.Requirements(operation.price, devnet.Payee, 60)
-	payload, err := x402.Sign(key, offer, nil, nil, time.Now())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for _, change := range changes {
-		change(payload)
-	}
-	domain, err := x402.DomainOf(offer)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if payload.Payload.Signature, err = x402.SignAuthorization(key, domain, payload.Payload.Authorization); err != nil {
-		w.t.Fatal(err)
-	}
-	return w.encode(payload), payload
-}
-
-// encode spells a payment as a header, and remembers it as a secret.
-func (w *world) encode(payload *x402.PaymentPayload) string {
-	w.t.Helper()
-	header, err := x402.EncodePaymentPayload(payload)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.secret(header)
-	if signature := payload.Payload.Signature; len(signature) > 40 { // some tests send less
-		w.secret(signature)
-	}
-	return header
+	payload := testkit.Payment(w.T, key, testkit.Offer(operation.price), changes...)
+	return w.Encode(payload), payload
 }
 
 // secret are the paths of the operations whose responses hold a secret. They are repeated only to a payment identifier, or
@@ -301,15 +177,13 @@ var secret = map[string]bool{"/register/request_account": true, "/register/creat
 
 // named puts a payment identifier of its own into a payment.
 func named(p *x402.PaymentPayload) {
-	var random [32]byte
-	_, _ = rand.Read(random[:])
-	p.Extensions = map[string]jsontext.Value{"payment-identifier": jsontext.Value(fmt.Sprintf(`{"info":{"required":false,"id":"%x"}}`, random))}
+	testkit.Identified(rand.Text() + rand.Text())(p)
 }
 
 // order signs a payment for a request; key is the API key, "" for none. Where the response holds a secret the payment has an
 // identifier, so that the order can be sent again.
 func (w *world) order(wallet *ecdsa.PrivateKey, key, path string, body map[string]any, changes ...func(*x402.PaymentPayload)) order {
-	w.t.Helper()
+	w.T.Helper()
 	o := order{operation: operations[path]}
 	if secret[path] {
 		changes = append([]func(*x402.PaymentPayload){named}, changes...)
@@ -318,7 +192,7 @@ func (w *world) order(wallet *ecdsa.PrivateKey, key, path string, body map[strin
 	if body != nil {
 		raw, err := json.Marshal(body)
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		o.body = string(raw)
 	}
@@ -330,52 +204,56 @@ func (w *world) order(wallet *ecdsa.PrivateKey, key, path string, body map[strin
 
 // asV1 is the same order with its payment in x402's version 1: the very same authorization, another header.
 func (o order) asV1(w *world) order {
-	w.t.Helper()
-	header, err := x402.EncodePaymentPayloadV1(o.payment, playMoney.V1Name)
+	w.T.Helper()
+	header, err := x402test.EncodePaymentPayloadV1(o.payment, testkit.PlayMoney.V1Name)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.secret(header)
+	w.Secret(header)
 	o.header, o.v1 = header, true
 	return o
 }
 
-// send sends the order; the error is a lost connection. Headers come on top.
-func (s *server) send(ctx context.Context, o order, headers ...string) (reply, error) {
+// withPayment returns the payment's header, those of the order, and further ones.
+func (o order) withPayment(headers ...string) []string {
 	name := x402.HeaderPaymentSignature
 	if o.v1 {
 		name = x402.HeaderPaymentV1
 	}
-	all := append([]string{name, o.header}, o.headers...)
-	return s.try(ctx, o.method, o.path, o.body, append(all, headers...)...)
+	return append(append([]string{name, o.header}, o.headers...), headers...)
+}
+
+// send sends the order; the error is a lost connection. Headers come on top.
+func (s *server) send(ctx context.Context, o order, headers ...string) (testkit.Reply, error) {
+	return s.try(ctx, o.method, o.path, o.body, o.withPayment(headers...)...)
 }
 
 // pay is send that must get a reply.
-func (s *server) pay(o order, headers ...string) reply {
-	s.w.t.Helper()
-	r, err := s.send(s.w.t.Context(), o, headers...)
+func (s *server) pay(o order, headers ...string) testkit.Reply {
+	s.w.T.Helper()
+	r, err := s.send(s.w.T.Context(), o, headers...)
 	if err != nil {
-		s.w.t.Fatalf("%s: %v", o.id, err)
+		s.w.T.Fatalf("%s: %v", o.id, err)
 	}
 	return r
 }
 
 // sendAll sends orders at the same time and returns their replies in order; one that was lost has status 0.
-func (s *server) sendAll(orders ...order) []reply {
-	replies := make([]reply, len(orders))
+func (s *server) sendAll(orders ...order) []testkit.Reply {
+	replies := make([]testkit.Reply, len(orders))
 	var group sync.WaitGroup
 	for i, o := range orders {
-		group.Go(func() { replies[i], _ = s.send(s.w.t.Context(), o) })
+		group.Go(func() { replies[i], _ = s.send(s.w.T.Context(), o) })
 	}
 	group.Wait()
 	return replies
 }
 
 // statuses counts the replies by status.
-func statuses(replies []reply) map[int]int {
+func statuses(replies []testkit.Reply) map[int]int {
 	counts := map[int]int{}
 	for _, r := range replies {
-		counts[r.status]++
+		counts[r.Status]++
 	}
 	return counts
 }
@@ -391,44 +269,27 @@ type agent struct {
 
 // agent registers an agent through a server, with real payments.
 func (s *server) agent(name string) *agent {
-	s.w.t.Helper()
-	a := &agent{w: s.w, name: name, wallet: s.w.wallet(1000 * dollar)}
-	r := s.pay(a.creates(s))
-	a.learn(r)
-	var me struct {
-		AgentID string `json:"agent_id"`
-	}
-	r = s.pay(s.w.order(a.wallet, a.key, "/agent/me", nil))
-	if err := json.Unmarshal(r.body, &me); err != nil || me.AgentID == "" {
-		s.w.t.Fatalf("%s sees itself: %v", name, r)
-	}
-	a.id = me.AgentID
+	s.w.T.Helper()
+	a := &agent{w: s.w, name: name, wallet: s.w.Wallet(1000 * testkit.Dollar)}
+	a.learn(s.pay(a.creates(s)))
+	a.id = s.pay(s.w.order(a.wallet, a.key, "/agent/me", nil)).Field(s.w.T, "agent_id")
 	return a
 }
 
 // creates requests the agent's account and returns the order that creates it.
 func (a *agent) creates(s *server) order {
-	a.w.t.Helper()
+	a.w.T.Helper()
 	requested := s.pay(a.w.order(a.wallet, "", "/register/request_account", map[string]any{"requested_username": a.name}))
-	var reply struct{ TAN string }
-	if err := json.Unmarshal(requested.body, &reply); err != nil || reply.TAN == "" {
-		a.w.t.Fatalf("%s requests an account: %v", a.name, requested)
-	}
-	a.w.secret(reply.TAN)
-	return a.w.order(a.wallet, "", "/register/create_account", map[string]any{"username": a.name, "tan": reply.TAN, "description": "I am " + a.name + "."})
+	tan := requested.Field(a.w.T, "tan")
+	a.w.Secret(tan)
+	return a.w.order(a.wallet, "", "/register/create_account", map[string]any{"username": a.name, "tan": tan, "description": "I am " + a.name + "."})
 }
 
 // learn reads the API key out of the reply to creates.
-func (a *agent) learn(r reply) {
-	a.w.t.Helper()
-	var reply struct {
-		APIKey string `json:"api_key"`
-	}
-	if err := json.Unmarshal(r.body, &reply); err != nil || reply.APIKey == "" {
-		a.w.t.Fatalf("%s creates an account: %v", a.name, r)
-	}
-	a.key = reply.APIKey
-	a.w.secret(a.key)
+func (a *agent) learn(r testkit.Reply) {
+	a.w.T.Helper()
+	a.key = r.Field(a.w.T, "api_key")
+	a.w.Secret(a.key)
 }
 
 // contentNumber makes texts and names that there are only once.
@@ -437,7 +298,7 @@ var contentNumber atomic.Int64
 // content makes a message text that there is only once and that no other text contains.
 func (w *world) content(about string) string {
 	text := fmt.Sprintf("%s, confidential number %06d of %d", about, contentNumber.Add(1), time.Now().UnixNano())
-	w.secret(text)
+	w.Secret(text)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.contents[text] = true
@@ -446,85 +307,35 @@ func (w *world) content(about string) string {
 
 // says is the order to send a private message with a new content.
 func (a *agent) says(to *agent, about string, changes ...func(*x402.PaymentPayload)) order {
-	a.w.t.Helper()
+	a.w.T.Helper()
 	return a.saysFrom(a.wallet, to, about, changes...)
 }
 
 // saysFrom is says paid by another wallet.
 func (a *agent) saysFrom(wallet *ecdsa.PrivateKey, to *agent, about string, changes ...func(*x402.PaymentPayload)) order {
-	a.w.t.Helper()
+	a.w.T.Helper()
 	content := a.w.content(about)
 	o := a.w.order(wallet, a.key, "/chat/private/send", map[string]any{"recipient_agent_id": to.id, "content": content}, changes...)
 	o.content = content
 	return o
 }
 
-// scan runs a query that replies one row, on a connection of its own.
-func (w *world) scan(query string, args []any, values ...any) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	connection, err := pgx.Connect(ctx, w.databaseURL)
-	if err != nil {
-		return err
-	}
-	defer connection.Close(ctx)
-	return connection.QueryRow(ctx, query, args...).Scan(values...)
-}
-
-// exec changes the database behind the servers' backs.
-func (w *world) exec(statement string, args ...any) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	connection, err := pgx.Connect(ctx, w.databaseURL)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer connection.Close(ctx)
-	if _, err := connection.Exec(ctx, statement, args...); err != nil {
-		w.t.Fatalf("%s: %v", statement, err)
-	}
-}
-
-// count runs a query that replies one number.
-func (w *world) count(query string, args ...any) (n int) {
-	w.t.Helper()
-	if err := w.scan(query, args, &n); err != nil {
-		w.t.Fatalf("%s: %v", query, err)
-	}
-	return n
-}
-
 // messages is how often a content was delivered.
 func (w *world) messages(content string) int {
-	w.t.Helper()
-	return w.count("SELECT count(*) FROM messages WHERE content = $1", content)
+	w.T.Helper()
+	return w.Count("SELECT count(*) FROM messages WHERE content = $1", content)
 }
 
 // state is what the ledger says about an order: state and failure reason, "" if it has no row.
 func (w *world) state(o order) (state string) {
-	w.t.Helper()
-	if err := w.scan("SELECT coalesce((SELECT state FROM payments WHERE nonce = $1), '')", []any{strings.ToLower(o.payment.Payload.Authorization.Nonce)}, &state); err != nil {
-		w.t.Fatal(err)
-	}
+	w.T.Helper()
+	w.Scan("SELECT coalesce((SELECT state FROM payments WHERE nonce = $1), '')", []any{strings.ToLower(o.payment.Payload.Authorization.Nonce)}, &state)
 	return state
 }
 
 // used tells whether the order's money has moved on the chain, or can no longer move.
 func (w *world) used(o order) bool {
-	return w.ledger.Used(o.payment.Payload.Authorization.From, o.payment.Payload.Authorization.Nonce)
-}
-
-// eventually waits until a condition holds, at most that long.
-func eventually(patience time.Duration, holds func() bool) bool {
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		if holds() {
-			return true
-		}
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
+	return w.Ledger.Used(o.payment.Payload.Authorization.From, o.payment.Payload.Authorization.Nonce)
 }
 
 // recoveryTime is how long the servers have to finish what was begun.
@@ -533,27 +344,25 @@ const recoveryTime = 20 * time.Second
 // check waits until no payment is open any more, and then compares the books with the world: the promise, seen from
 // outside.
 func (w *world) check() {
-	w.t.Helper()
+	w.T.Helper()
 	const open = "SELECT count(*) FROM payments WHERE state IN ('settling', 'unknown')"
-	if !eventually(recoveryTime, func() bool { return w.count(open) == 0 }) {
+	if !testkit.Eventually(recoveryTime, func() bool { return w.Count(open) == 0 }) {
 		var rows string
-		_ = w.scan(`SELECT string_agg(format('%s %s %s (%s attempts, %s)', operation, nonce, state, attempts, failure_reason), E'\n') FROM payments
+		w.Scan(`SELECT coalesce(string_agg(format('%s %s %s (%s attempts, %s)', operation, nonce, state, attempts, failure_reason), E'\n'), '') FROM payments
 			WHERE state IN ('settling', 'unknown')`, nil, &rows)
-		w.t.Errorf("after %s payments are still open:\n%s", recoveryTime, rows)
+		w.T.Errorf("after %s payments are still open:\n%s", recoveryTime, rows)
 	}
 	// A call whose caller hung up may have begun only now.
 	var paid, revenue uint64
-	if !eventually(recoveryTime, func() bool {
-		if err := w.scan("SELECT coalesce(sum(amount), 0)::bigint FROM payments WHERE state IN ('delivered', 'undeliverable')", nil, &paid); err != nil {
-			w.t.Fatal(err)
-		}
-		revenue = w.revenue()
+	if !testkit.Eventually(recoveryTime, func() bool {
+		w.Scan("SELECT coalesce(sum(amount), 0)::bigint FROM payments WHERE state IN ('delivered', 'undeliverable')", nil, &paid)
+		revenue = w.Revenue()
 		return revenue == paid
 	}) {
-		w.t.Errorf("the payee has %d on the chain, but the ledger says that %d were paid", revenue, paid)
+		w.T.Errorf("the payee has %d on the chain, but the ledger says that %d were paid", revenue, paid)
 	}
-	if kept := w.count("SELECT count(*) FROM payments WHERE state NOT IN ('settling', 'unknown') AND (payload IS NOT NULL OR request IS NOT NULL)"); kept > 0 {
-		w.t.Errorf("%d closed payments still hold their payload or request", kept)
+	if kept := w.Count("SELECT count(*) FROM payments WHERE state NOT IN ('settling', 'unknown') AND (payload IS NOT NULL OR request IS NOT NULL)"); kept > 0 {
+		w.T.Errorf("%d closed payments still hold their payload or request", kept)
 	}
 	w.checkEffects()
 	w.checkContents()
@@ -561,15 +370,15 @@ func (w *world) check() {
 
 // arrivedOnce checks that the message of an order is there, and not twice.
 func (w *world) arrivedOnce(o order) {
-	w.t.Helper()
+	w.T.Helper()
 	if n := w.messages(o.content); n != 1 {
-		w.t.Errorf("the message %q is there %d times, want once", o.content, n)
+		w.T.Errorf("the message %q is there %d times, want once", o.content, n)
 	}
 }
 
 // checkEffects compares what was paid for with what is there.
 func (w *world) checkEffects() {
-	w.t.Helper()
+	w.T.Helper()
 	for _, effect := range []struct{ operation, query string }{
 		{"createAccount", "SELECT count(*) FROM agents"},
 		{"createGroupChat", "SELECT count(*) FROM conversations WHERE kind = 'group'"},
@@ -580,45 +389,26 @@ func (w *world) checkEffects() {
 	} {
 		// Both in one statement, so that they are of one moment.
 		var delivered, there int64
-		err := w.scan("SELECT (SELECT count(*) FROM payments WHERE state = 'delivered' AND operation = $1), ("+effect.query+")",
+		w.Scan("SELECT (SELECT count(*) FROM payments WHERE state = 'delivered' AND operation = $1), ("+effect.query+")",
 			[]any{effect.operation}, &delivered, &there)
-		if err != nil {
-			w.t.Fatal(err)
-		}
 		if there != delivered {
-			w.t.Errorf("%s was delivered %d times according to the ledger, its effect is there %d times", effect.operation, delivered, there)
+			w.T.Errorf("%s was delivered %d times according to the ledger, its effect is there %d times", effect.operation, delivered, there)
 		}
 	}
 }
 
 // checkContents looks for messages twice, or that nobody sent.
 func (w *world) checkContents() {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	connection, err := pgx.Connect(ctx, w.databaseURL)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer connection.Close(ctx)
-	rows, err := connection.Query(ctx, "SELECT content, count(*) FROM messages WHERE content NOT LIKE '%(ch%_%).%' GROUP BY content")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer rows.Close()
+	w.T.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for rows.Next() {
+	w.EachRow(func(row pgx.Rows) error {
 		var content string
 		var n int
-		if err := rows.Scan(&content, &n); err != nil {
-			w.t.Fatal(err)
+		err := row.Scan(&content, &n)
+		if err == nil && (n != 1 || !w.contents[content]) {
+			w.T.Errorf("the message %q is there %d times (sent by the test: %v), want once", content, n, w.contents[content])
 		}
-		if n != 1 || !w.contents[content] {
-			w.t.Errorf("the message %q is there %d times (sent by the test: %v), want once", content, n, w.contents[content])
-		}
-	}
-	if err := rows.Err(); err != nil {
-		w.t.Fatal(err)
-	}
+		return err
+	}, "SELECT content, count(*) FROM messages WHERE content NOT LIKE '%(ch%_%).%' GROUP BY content")
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math/big"
 	"net/http"
@@ -40,19 +39,20 @@ const (
 	rareMessages = 3
 )
 
-// dataset is one filled database, and the agents of the benchmark in it.
+// dataset is one filled database, and the agents of the benchmark in it. The elements i of peers and rooms belong to the
+// writer and the reader i%perRole.
 type dataset struct {
-	*machine
+	*bench
 	name     string
 	program  string // the build that made the schema and serves the dataset
 	size     store.Seeding
 	pool     *pgxpool.Pool
-	writers  []agent // each has private chats, and all are members of one group
-	peers    [][]uuid.UUID
+	writers  []agent     // each has private chats, and all are members of one group
+	peers    []uuid.UUID // of the private chats
 	group    uuid.UUID
-	readers  []agent // have nothing unread
-	rooms    [][]uuid.UUID
-	behind   []agent // have more than a page of unread messages
+	readers  []agent     // have nothing unread
+	rooms    []uuid.UUID // groups of the readers
+	behind   []agent     // have more than a page of unread messages
 	archive  uuid.UUID
 	archived int64
 	texts    []string // of the messages that are sent
@@ -62,9 +62,9 @@ func (d *dataset) url() string { return d.postgres.URL(d.name) }
 
 // newDataset creates and fills a database for a build of Parley, which makes the schema. Statements here name only columns
 // that compared builds have in common.
-func newDataset(ctx context.Context, m *machine, name, program string, scale float64) (*dataset, error) {
-	d := &dataset{machine: m, name: name, program: program, size: size(scale), archived: int64(min(max(scale, 0.1), 1) * 100_000)}
-	server, err := pgx.Connect(ctx, m.postgres.URL("postgres"))
+func (b *bench) newDataset(ctx context.Context, name, program string, scale float64) (*dataset, error) {
+	d := &dataset{bench: b, name: name, program: program, size: size(scale), archived: int64(min(max(scale, 0.1), 1) * 100_000)}
+	server, err := pgx.Connect(ctx, b.postgres.URL("postgres"))
 	if err != nil {
 		return nil, err
 	}
@@ -86,34 +86,43 @@ func newDataset(ctx context.Context, m *machine, name, program string, scale flo
 	if d.pool, err = pgxpool.New(ctx, d.url()); err != nil {
 		return nil, err
 	}
-	m.datasets = append(m.datasets, d)
+	b.datasets = append(b.datasets, d)
 	note("%s: the agents and chats of the benchmark", name)
 	return d, d.populate(ctx)
 }
 
-func (d *dataset) populate(ctx context.Context) error {
-	var err error
+func (d *dataset) populate(ctx context.Context) (err error) {
 	d.texts, err = column[string](ctx, d.pool, `SELECT content FROM messages WHERE char_length(content) BETWEEN 60 AND 200 ORDER BY id LIMIT $1`, texts)
+	if err != nil {
+		return err
+	}
+	d.peers, err = column[uuid.UUID](ctx, d.pool, `SELECT id FROM agents ORDER BY md5(username) LIMIT $1`, distinct)
 	if err != nil {
 		return err
 	}
 	if err := d.register(ctx); err != nil {
 		return fmt.Errorf("register agents: %w", err)
 	}
-	if d.group, err = d.createGroup(ctx, "the bench group", d.writers); err != nil {
+	if err := d.joinGroups(ctx, d.readers, 0); err != nil {
 		return err
 	}
-	if d.archive, err = d.createGroup(ctx, "the archive", d.readers); err != nil {
+	if err := d.joinGroups(ctx, d.behind, behindBy); err != nil {
+		return err
+	}
+	d.rooms, err = column[uuid.UUID](ctx, d.pool, `
+		SELECT m.conversation_id FROM unnest($1::uuid[]) WITH ORDINALITY a (id, n) JOIN memberships m ON m.agent_id = a.id
+		ORDER BY row_number() OVER (PARTITION BY a.n ORDER BY m.conversation_id), a.n LIMIT $2`, ids(d.readers), distinct)
+	if err != nil {
+		return err
+	}
+	if d.group, err = d.createGroup(ctx, "the bench group", d.writers, 0); err != nil {
+		return err
+	}
+	if d.archive, err = d.createGroup(ctx, "the archive", d.readers, d.archived); err != nil {
 		return err
 	}
 	if err := d.fillArchive(ctx); err != nil {
 		return fmt.Errorf("fill the archive: %w", err)
-	}
-	if d.rooms, err = d.joinGroups(ctx, d.readers, 0); err != nil {
-		return err
-	}
-	if _, err := d.joinGroups(ctx, d.behind, behindBy); err != nil {
-		return err
 	}
 	_, err = d.pool.Exec(ctx, `VACUUM (ANALYZE)`)
 	return err
@@ -122,90 +131,103 @@ func (d *dataset) populate(ctx context.Context) error {
 // register creates the agents and the writers' private chats over HTTP. These payments also give the ledger the
 // statistics of a server in use: for an empty ledger PostgreSQL plans scans, until autovacuum analyzes it.
 func (d *dataset) register(ctx context.Context) error {
-	others, err := column[uuid.UUID](ctx, d.pool, `SELECT id FROM agents ORDER BY md5(username) LIMIT $1`, perRole*peers)
-	if err != nil {
-		return err
-	}
-	if len(others) < perRole*peers {
-		return errors.New("too few agents were seeded")
-	}
 	server, err := d.serve(ctx)
 	if err != nil {
 		return err
 	}
-	defer server.stop()
-	d.writers, d.readers, d.behind = make([]agent, perRole), make([]agent, perRole), make([]agent, perRole)
+	defer d.stopServers()
 	registering, ctx := errgroup.WithContext(ctx)
 	registering.SetLimit(16)
-	for i := range perRole {
-		d.peers = append(d.peers, others[i*peers:(i+1)*peers])
-		registering.Go(func() (err error) {
-			d.writers[i], err = d.newAgent(ctx, server.url, fmt.Sprintf("bench_writer_%d", i), d.peers[i]...)
-			return err
-		})
-		registering.Go(func() (err error) {
-			d.readers[i], err = d.newAgent(ctx, server.url, fmt.Sprintf("bench_reader_%d", i))
-			return err
-		})
-		registering.Go(func() (err error) {
-			d.behind[i], err = d.newAgent(ctx, server.url, fmt.Sprintf("bench_behind_%d", i))
-			return err
-		})
+	for role, agents := range map[string]*[]agent{"writer": &d.writers, "reader": &d.readers, "behind": &d.behind} {
+		*agents = make([]agent, perRole)
+		for i := range *agents {
+			var peers []uuid.UUID
+			for k := i; role == "writer" && k < len(d.peers); k += perRole {
+				peers = append(peers, d.peers[k])
+			}
+			registering.Go(func() error {
+				return d.newAgent(ctx, server.url, fmt.Sprintf("bench_%s_%d", role, i), &(*agents)[i], peers...)
+			})
+		}
 	}
 	return registering.Wait()
 }
 
 // newAgent creates an account with a funded wallet, and a private chat with each peer.
-func (d *dataset) newAgent(ctx context.Context, url, name string, peers ...uuid.UUID) (agent, error) {
-	wallet, err := evm.GenerateKey()
+func (d *dataset) newAgent(ctx context.Context, url, name string, a *agent, peers ...uuid.UUID) (err error) {
+	if a.wallet, err = evm.GenerateKey(); err != nil {
+		return err
+	}
+	payer, err := client.NewPayer(hex.EncodeToString(evm.FromECDSA(a.wallet)), client.Limits{PerCall: 1e7, Total: 1e8})
 	if err != nil {
-		return agent{}, err
+		return err
 	}
-	if err := d.ledger.Mint(evm.PubkeyToAddress(wallet.PublicKey).Hex(), 1e12); err != nil {
-		return agent{}, err
+	if err := d.ledger.Mint(payer.Address(), 1e12); err != nil {
+		return err
 	}
-	payer, err := client.NewPayer(hex.EncodeToString(evm.FromECDSA(wallet)), client.Limits{PerCall: 1e7, Total: 1e8})
-	if err != nil {
-		return agent{}, err
-	}
-	a := agent{wallet: wallet}
 	api, err := client.NewClientWithResponses(url, client.WithHTTPClient(&http.Client{Transport: payer}),
 		client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error { r.Header.Set("X-API-KEY", a.key); return nil }))
 	if err != nil {
-		return agent{}, err
+		return err
 	}
 	requested, err := api.RequestAccountWithResponse(ctx, client.RequestAccountRequest{RequestedUsername: name})
 	if err != nil || requested.JSON200 == nil || requested.JSON200.TAN == nil {
-		return agent{}, fmt.Errorf("request account: %w %+v", err, requested)
+		return fmt.Errorf("request account: %w %+v", err, requested)
 	}
 	created, err := api.CreateAccountWithResponse(ctx, client.CreateAccountRequest{Username: name, TAN: *requested.JSON200.TAN, Description: "I measure."})
 	if err != nil || created.JSON200 == nil || created.JSON200.APIKey == nil {
-		return agent{}, fmt.Errorf("create account: %w %+v", err, created)
+		return fmt.Errorf("create account: %w %+v", err, created)
 	}
 	a.key = *created.JSON200.APIKey
 	for _, peer := range peers {
 		sent, err := api.SendPrivateMessageWithResponse(ctx, client.SendPrivateMessageRequest{RecipientAgentID: typeID("agent_", peer), Content: "Hello."})
 		if err != nil || sent.JSON200 == nil {
-			return agent{}, fmt.Errorf("send: %w %+v", err, sent)
+			return fmt.Errorf("send: %w %+v", err, sent)
 		}
 	}
-	return a, d.pool.QueryRow(ctx, `SELECT id FROM agents WHERE username = $1`, name).Scan(&a.id)
+	return d.pool.QueryRow(ctx, `SELECT id FROM agents WHERE username = $1`, name).Scan(&a.id)
 }
 
-// createGroup creates a group with these members; the first is its admin. There are more than the API takes at once.
-func (d *dataset) createGroup(ctx context.Context, name string, members []agent) (uuid.UUID, error) {
-	id := uuid.Must(uuid.NewV7())
-	all := make([]uuid.UUID, len(members))
-	for i, member := range members {
-		all[i] = member.id
+func ids(agents []agent) (ids []uuid.UUID) {
+	for _, agent := range agents {
+		ids = append(ids, agent.id)
 	}
+	return ids
+}
+
+// joinGroups makes each agent a member of some of the seeded groups that have a page of messages, with so many unread in
+// each.
+func (d *dataset) joinGroups(ctx context.Context, agents []agent, unread int) error {
 	_, err := d.pool.Exec(ctx, `
-		WITH created AS (
-			INSERT INTO conversations (id, kind, name, description, admin_id, member_count, created_at)
-			VALUES ($1, 'group', $2, '', $3, cardinality($4::uuid[]), now()) RETURNING id
+		WITH room AS (
+			SELECT id, last_number, row_number() OVER (ORDER BY md5(id::text)) - 1 AS n, count(*) OVER () AS count
+			FROM conversations WHERE kind = 'group' AND last_number >= 60
+		), joined AS (
+			INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
+			SELECT r.id, a.id, 'member', r.last_number - $2, 0, now()
+			FROM unnest($1::uuid[]) WITH ORDINALITY a (id, n) CROSS JOIN generate_series(1, $3) k JOIN room r ON r.n = (a.n * $3 + k) % r.count
+			RETURNING conversation_id
 		)
-		INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
-		SELECT created.id, agent_id, 'member', 0, 0, now() FROM created, unnest($4::uuid[]) agent_id`, id, name, members[0].id, all)
+		UPDATE conversations c SET member_count = member_count + j.n
+		FROM (SELECT conversation_id, count(*) AS n FROM joined GROUP BY conversation_id) j WHERE j.conversation_id = c.id`, ids(agents), unread, rooms)
+	if err != nil {
+		return fmt.Errorf("join groups: %w", err)
+	}
+	return nil
+}
+
+// createGroup creates a group with these members, who have read all of its messages; the first is its admin. There are
+// more members than the API takes at once.
+func (d *dataset) createGroup(ctx context.Context, name string, members []agent, messages int64) (id uuid.UUID, err error) {
+	err = d.pool.QueryRow(ctx, `
+		WITH created AS (
+			INSERT INTO conversations (id, kind, name, description, admin_id, member_count, created_at, last_number, last_message_at)
+			VALUES ($1, 'group', $2, '', ($3::uuid[])[1], cardinality($3::uuid[]), now(), $4::bigint, CASE WHEN $4::bigint > 0 THEN now() END) RETURNING id
+		), joined AS (
+			INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
+			SELECT created.id, agent_id, 'member', $4::bigint, 0, now() FROM created, unnest($3::uuid[]) agent_id
+		)
+		SELECT id FROM created`, uuid.Must(uuid.NewV7()), name, ids(members), messages).Scan(&id)
 	if err != nil {
 		return id, fmt.Errorf("create %s: %w", name, err)
 	}
@@ -220,49 +242,7 @@ func (d *dataset) fillArchive(ctx context.Context) error {
 			now() - ($3 - number) * interval '1 second'
 		FROM (SELECT row_number() OVER () AS number, content FROM (SELECT content FROM messages LIMIT $3) seeded) numbered`,
 		d.archive, d.readers[0].id, d.archived, rareMessages, rareWord)
-	if err != nil {
-		return err
-	}
-	_, err = d.pool.Exec(ctx, `
-		WITH bumped AS (
-			UPDATE conversations SET last_number = (SELECT count(*) FROM messages WHERE conversation_id = $1), last_message_at = now()
-			WHERE id = $1 RETURNING id, last_number
-		)
-		UPDATE memberships m SET read_number = last_number FROM bumped WHERE m.conversation_id = bumped.id`, d.archive)
 	return err
-}
-
-// joinGroups makes each agent a member of some of the seeded groups that have a page of messages, with so many unread in
-// each.
-func (d *dataset) joinGroups(ctx context.Context, agents []agent, unread int) ([][]uuid.UUID, error) {
-	long, err := column[uuid.UUID](ctx, d.pool, `SELECT id FROM conversations WHERE kind = 'group' AND last_number >= 60 AND id NOT IN ($1, $2) ORDER BY md5(id::text)`, d.group, d.archive)
-	if err != nil {
-		return nil, err
-	}
-	if len(long) < rooms {
-		return nil, errors.New("too few groups have a page of messages")
-	}
-	joined := make([][]uuid.UUID, len(agents))
-	var who, where []uuid.UUID
-	for i, agent := range agents {
-		for k := range rooms {
-			room := long[(i*rooms+k)%len(long)]
-			joined[i], who, where = append(joined[i], room), append(who, agent.id), append(where, room)
-		}
-	}
-	_, err = d.pool.Exec(ctx, `
-		WITH joined AS (
-			INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
-			SELECT c.id, j.agent_id, 'member', c.last_number - $3, 0, now()
-			FROM unnest($1::uuid[], $2::uuid[]) j (agent_id, conversation_id) JOIN conversations c ON c.id = j.conversation_id
-			RETURNING conversation_id
-		)
-		UPDATE conversations c SET member_count = member_count + j.n
-		FROM (SELECT conversation_id, count(*) AS n FROM joined GROUP BY conversation_id) j WHERE j.conversation_id = c.id`, who, where, unread)
-	if err != nil {
-		return nil, fmt.Errorf("join groups: %w", err)
-	}
-	return joined, nil
 }
 
 // column returns the only column of a query's rows.

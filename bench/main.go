@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -36,11 +35,14 @@ type plan struct {
 	seconds int // of one measurement
 	rounds  int
 	clients []int
-	part    *regexp.Regexp
-	only    *regexp.Regexp
+	part    regexp.Regexp
+	only    regexp.Regexp
 }
 
 func run(ctx context.Context, arguments []string) error {
+	if len(arguments) == 4 && arguments[0] == reference {
+		return serveReference(ctx, arguments[1], arguments[2], arguments[3])
+	}
 	p := plan{clients: []int{1, 16, 64}}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&p.program, "parley", "bin/parley", "the program to measure")
@@ -48,44 +50,31 @@ func run(ctx context.Context, arguments []string) error {
 	flags.Float64Var(&p.scale, "scale", 1, "amount of data: 1 is two million messages")
 	flags.IntVar(&p.seconds, "seconds", 2, "duration of one measurement")
 	flags.IntVar(&p.rounds, "rounds", 2, "rounds of alternating measurements; one more for -before, growth and search")
-	part := flags.String("part", "", "the parts that match this regular expression: operations, floor, payments, search, growth")
-	only := flags.String("only", "", "the operations whose names match this regular expression; only the part operations unless -part is set")
+	flags.TextVar(&p.part, "part", regexp.MustCompile(""), "the parts that match this regular expression: operations, floor, payments, search, growth")
+	flags.TextVar(&p.only, "only", regexp.MustCompile(""), "the operations whose names match this regular expression; only the part operations unless -part is set")
 	quick := flags.Bool("quick", false, "short for -part operations -scale 0.1 -rounds 1, at 16 clients: two minutes")
-	reference := flags.String("reference", "", "serve a reference server (internal)")
-	listen := flags.String("listen", "", "address of the reference server (internal)")
-	databaseURL := flags.String("database", "", "database of the reference server (internal)")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
-	if *reference != "" {
-		return serveReference(ctx, *reference, *listen, *databaseURL)
-	}
 	if *quick {
-		*part, p.scale, p.rounds, p.clients = "operations", 0.1, 1, []int{16}
+		p.scale, p.rounds, p.clients = 0.1, 1, []int{16}
 	}
-	if *only != "" && *part == "" {
-		*part = "operations"
+	if *quick || (p.only.String() != "" && p.part.String() == "") {
+		p.part = *regexp.MustCompile("operations")
 	}
 	if p.before != "" {
-		p.scale, *only = 0.1, cmp.Or(*only, "^send")
-	}
-	var badPart, badOnly error
-	p.part, badPart = regexp.Compile(*part)
-	p.only, badOnly = regexp.Compile(*only)
-	if err := errors.Join(badPart, badOnly); err != nil {
-		return err
+		p.scale, p.part = 0.1, *regexp.MustCompile("")
+		if p.only.String() == "" {
+			p.only = *regexp.MustCompile("^send")
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(1, p.scale)*float64(40*time.Minute))) // twice what it should take
 	defer cancel()
-	m, err := newMachine(ctx)
-	if err != nil {
+	b := &bench{plan: p}
+	if err := errors.Join(b.measure(ctx), b.close()); err != nil {
 		return err
 	}
-	r := &report{}
-	if err := errors.Join(p.measure(ctx, m, r), m.close()); err != nil {
-		return err
-	}
-	r.write(os.Stdout)
+	b.write(os.Stdout)
 	return nil
 }
 

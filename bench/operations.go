@@ -20,20 +20,11 @@ type request struct {
 type operation struct {
 	name     string
 	method   string
-	path     string
 	requests []request
 	// variants is how many different texts are sent or searched for, in turn. Requests with the same text become one
 	// pgbench script, in which the caller and the conversation are parameters.
 	variants int
-	unpaid   bool // sent without payment, whatever it costs
-}
-
-// ofVariant returns the requests with one of the texts.
-func (o operation) ofVariant(variant int) (some []request) {
-	for i := variant; i < len(o.requests); i += o.variants {
-		some = append(some, o.requests[i])
-	}
-	return some
+	status   int // of a good response: with 402 the requests are sent without payment
 }
 
 const (
@@ -54,26 +45,27 @@ const (
 
 // operations are what is measured, in the order of the table.
 func (d *dataset) operations() []operation {
+	type body = map[string]any
 	return []operation{
-		post(sendOne, "/chat/group/send", texts, d.writers, func(i int) any {
-			return map[string]any{"chat_id": typeID("chat_", d.group), "content": d.texts[i%texts]}
+		newOperation(sendOne, "/chat/group/send", texts, d.writers, func(i int) body {
+			return body{"chat_id": typeID("chat_", d.group), "content": d.texts[i%texts]}
 		}),
-		post(sendMany, sendPath, texts, d.writers, func(i int) any {
-			return map[string]any{"recipient_agent_id": typeID("agent_", d.peers[i%perRole][i/perRole]), "content": d.texts[i%texts]}
+		newOperation(sendMany, sendPath, texts, d.writers, func(i int) body {
+			return body{"recipient_agent_id": typeID("agent_", d.peers[i]), "content": d.texts[i%texts]}
 		}),
-		post(newest, "/chat/group/messages", 1, d.readers, func(i int) any {
-			return map[string]any{"chat_id": typeID("chat_", d.rooms[i%perRole][i/perRole])}
+		newOperation(newest, "/chat/group/messages", 1, d.readers, func(i int) body {
+			return body{"chat_id": typeID("chat_", d.rooms[i])}
 		}),
-		get(nothingNew, "/agent/unread", "", d.readers),
-		get("unread, a page of 50", "/agent/unread", "?mark_read=false", d.behind),
-		post("agent search", "/search/agents", len(agentQueries), d.readers, func(i int) any {
-			return map[string]any{"query": agentQueries[i%len(agentQueries)]}
+		newOperation(nothingNew, "/agent/unread", 1, d.readers, nil),
+		newOperation("unread, a page of 50", "/agent/unread?mark_read=false", 1, d.behind, nil),
+		newOperation("agent search", "/search/agents", len(agentQueries), d.readers, func(i int) body {
+			return body{"query": agentQueries[i%len(agentQueries)]}
 		}),
 		d.searching("message search, a word", "harvest"),
 		d.searching("message search, a rare word", rareWord),
 		d.searching("message search, regex", `train to (Lisbon|Porto) leaves`),
-		post("profile", "/agent/profile", 1, d.readers, func(i int) any {
-			return map[string]any{"agent_id": typeID("agent_", d.peers[i%perRole][i/perRole])}
+		newOperation("profile", "/agent/profile", 1, d.readers, func(i int) body {
+			return body{"agent_id": typeID("agent_", d.peers[i])}
 		}),
 	}
 }
@@ -94,29 +86,23 @@ var agentQueries = []string{
 }
 
 func (d *dataset) searching(name, query string) operation {
-	o := post(name, "/chat/group/search", 1, d.readers, func(int) any {
+	o := newOperation(name, "/chat/group/search", 1, d.readers, func(int) map[string]any {
 		return map[string]any{"chat_id": typeID("chat_", d.archive), "query": query}
 	})
 	o.requests = o.requests[:distinctSearches]
 	return o
 }
 
-func post(name, path string, variants int, callers []agent, body func(i int) any) operation {
-	o := operation{name: name, method: http.MethodPost, path: path, variants: variants}
+// newOperation returns an operation with distinct requests, by these callers in turn. Without a body its method is GET.
+func newOperation(name, target string, variants int, callers []agent, body func(i int) map[string]any) operation {
+	o := operation{name: name, method: http.MethodGet, variants: variants, status: http.StatusOK}
 	for i := range distinct {
-		raw, err := json.Marshal(body(i))
-		if err != nil {
-			panic(err) // maps of strings
+		r := request{caller: callers[i%len(callers)], target: target}
+		if body != nil {
+			o.method = http.MethodPost
+			r.body, _ = json.Marshal(body(i)) // maps of strings
 		}
-		o.requests = append(o.requests, request{caller: callers[i%len(callers)], target: path, body: raw})
-	}
-	return o
-}
-
-func get(name, path, query string, callers []agent) operation {
-	o := operation{name: name, method: http.MethodGet, path: path, variants: 1}
-	for i := range distinct {
-		o.requests = append(o.requests, request{caller: callers[i%len(callers)], target: path + query})
+		o.requests = append(o.requests, r)
 	}
 	return o
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -16,10 +17,13 @@ import (
 	"github.com/prometheus/procfs"
 )
 
+// maxSides is how many sides a comparison has at most.
+const maxSides = 4
+
 // side is one of the things that are compared.
 type side struct {
 	name    string
-	measure func() (result, error)
+	measure func(clients int) (result, error)
 }
 
 // comparison is what a comparison saw: for each side its results, one of each round.
@@ -39,53 +43,48 @@ type report struct {
 }
 
 // compare measures the sides in turn, several times, so that whatever changes on the machine changes all of them. Every
-// second round is in reverse order, so that no side is always the first. It returns the medians of each side.
-func (r *report) compare(part, operation string, clients, rounds int, sides ...side) ([]result, error) {
-	c := comparison{part: part, operation: operation, clients: clients, sides: sides, rounds: make([][]result, len(sides))}
-	for round := range max(rounds, 1) {
-		for i := range sides {
-			if round%2 == 1 {
-				i = len(sides) - 1 - i
+// second round is in reverse order, so that no side is always the first. It returns the medians of each side, by clients.
+func (r *report) compare(part, operation string, clients []int, rounds int, sides ...side) (map[int][maxSides]result, error) {
+	medians := map[int][maxSides]result{}
+	for _, clients := range clients {
+		c := comparison{part: part, operation: operation, clients: clients, sides: sides, rounds: make([][]result, len(sides))}
+		for round := range max(rounds, 1) {
+			for i := range sides {
+				if round%2 == 1 {
+					i = len(sides) - 1 - i
+				}
+				seen, err := sides[i].measure(clients)
+				if err != nil {
+					return nil, fmt.Errorf("%s at %d clients, %s: %w", operation, clients, sides[i].name, err)
+				}
+				note("%-30s %2d clients  %-24s %7.0f/s  p50 %s ms", operation, clients, sides[i].name, seen[perSecond], digits(seen[p50]))
+				c.rounds[i] = append(c.rounds[i], seen)
 			}
-			side := sides[i]
-			seen, err := side.measure()
-			if err != nil {
-				return nil, fmt.Errorf("%s at %d clients, %s: %w", operation, clients, side.name, err)
-			}
-			note("%-30s %2d clients  %-24s %7.0f/s  p50 %s ms", operation, clients, side.name, seen.perSecond, ms(seen.p50))
-			c.rounds[i] = append(c.rounds[i], seen)
 		}
+		r.comparisons = append(r.comparisons, c)
+		var seen [maxSides]result
+		for i, rounds := range c.rounds {
+			seen[i] = median(rounds)
+		}
+		medians[clients] = seen
 	}
-	r.comparisons = append(r.comparisons, c)
-	return r.last(), nil
-}
-
-// last returns the medians of the last comparison.
-func (r *report) last() (medians []result) {
-	for _, seen := range r.comparisons[len(r.comparisons)-1].rounds {
-		medians = append(medians, median(seen))
-	}
-	return medians
+	return medians, nil
 }
 
 // median is the median of each number.
-func median(all []result) result {
-	return result{
-		perSecond: middle(all, func(r result) float64 { return r.perSecond }),
-		p50:       middle(all, func(r result) time.Duration { return r.p50 }),
-		p99:       middle(all, func(r result) time.Duration { return r.p99 }),
-		serverCPU: middle(all, func(r result) time.Duration { return r.serverCPU }),
-		pgCPU:     middle(all, func(r result) time.Duration { return r.pgCPU }),
-		wal:       middle(all, func(r result) float64 { return r.wal }),
-		writes:    middle(all, func(r result) float64 { return r.writes }),
+func median(all []result) (m result) {
+	for metric := range m {
+		values := make([]float64, len(all))
+		for i, r := range all {
+			values[i] = r[metric]
+		}
+		m[metric] = middle(values)
 	}
+	return m
 }
 
-func middle[R any, T float64 | time.Duration](all []R, of func(R) T) T {
-	values := make([]T, len(all))
-	for i, r := range all {
-		values[i] = of(r)
-	}
+// middle sorts the values and returns their median.
+func middle(values []float64) float64 {
 	slices.Sort(values)
 	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
@@ -98,8 +97,11 @@ const (
 	atMost  bound = "≤"
 )
 
-// goal compares a number with what it should be.
+// goal compares a number with what it should be. The number is NaN, 0/0, if it was not measured.
 func (r *report) goal(name string, seen float64, bound bound, wanted float64) {
+	if math.IsNaN(seen) {
+		return
+	}
 	met := "yes"
 	if seen != wanted && (seen > wanted) != (bound == atLeast) {
 		met = "**no**"
@@ -107,18 +109,19 @@ func (r *report) goal(name string, seen float64, bound bound, wanted float64) {
 	r.goals = append(r.goals, fmt.Sprintf("%s | %s %s | %s | %s", name, bound, digits(wanted), digits(seen), met))
 }
 
-// describe notes what is measured, and where. It refuses a database that is not durable.
+// describe notes what is measured, and where. It returns an error if the database is not durable.
 func (r *report) describe(ctx context.Context, d *dataset) error {
-	var settings []string
-	for _, name := range []string{"fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size", "checkpoint_timeout", "server_version"} {
-		var value string
-		if err := d.pool.QueryRow(ctx, `SELECT current_setting($1)`, name).Scan(&value); err != nil {
-			return err
-		}
-		if len(settings) < 3 && value != "on" {
-			return errors.New("PostgreSQL is not durable: " + name + " is " + value)
-		}
-		settings = append(settings, name+" "+value)
+	var settings string
+	var durable bool
+	err := d.pool.QueryRow(ctx, `
+		SELECT string_agg(name || ' ' || current_setting(name), ', ' ORDER BY n), every(n > 3 OR current_setting(name) = 'on')
+		FROM unnest(ARRAY['fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size', 'checkpoint_timeout', 'server_version'])
+			WITH ORDINALITY s (name, n)`).Scan(&settings, &durable)
+	if err != nil {
+		return err
+	}
+	if !durable {
+		return errors.New("PostgreSQL is not durable: " + settings)
 	}
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -139,7 +142,7 @@ func (r *report) describe(ctx context.Context, d *dataset) error {
 	r.facts = []string{
 		fmt.Sprintf("%s, %s, %s", time.Now().UTC().Format("2006-01-02 15:04 UTC"), strings.TrimSpace(string(commit)), runtime.Version()),
 		fmt.Sprintf("%d × %s, load average %.2f at the start", len(processors), processors[0].ModelName, load.Load1),
-		"PostgreSQL: " + strings.Join(settings, ", "),
+		"PostgreSQL: " + settings,
 		fmt.Sprintf("Data: %+v; a conversation of %d messages for search", d.size, d.archived),
 	}
 	return nil
@@ -164,31 +167,27 @@ func (r *report) write(w io.Writer) {
 	}
 }
 
-// write writes a row of the table for each side. The ratios are those of the same round, to the first side.
+// write writes a row of the table for each side.
 func (c comparison) write(w io.Writer) {
+	column := strings.NewReplacer("|", `\|`)
 	for i, seen := range c.rounds {
-		m, rates, p50s := median(seen), "", ""
-		if i > 0 {
-			var rate, p50 []float64
-			for k := range seen {
-				rate = append(rate, seen[k].perSecond/c.rounds[0][k].perSecond)
-				p50 = append(p50, float64(seen[k].p50)/float64(c.rounds[0][k].p50))
-			}
-			rates, p50s = spread(rate), spread(p50)
-		}
-		fmt.Fprintf(w, "| %s | %d | %s | %.0f | %s | %s | %s | %s | %s | %s | %.0f | %.2f |\n", strings.ReplaceAll(c.operation, "|", `\|`), c.clients,
-			strings.ReplaceAll(c.sides[i].name, "|", `\|`), m.perSecond, rates, ms(m.p50), p50s, ms(m.p99), ms(m.serverCPU), ms(m.pgCPU), m.wal, m.writes)
+		m := median(seen)
+		fmt.Fprintf(w, "| %s | %d | %s | %.0f | %s | %s | %s | %s | %s | %s | %.0f | %.2f |\n", column.Replace(c.operation), c.clients, column.Replace(c.sides[i].name),
+			m[perSecond], c.ratio(i, perSecond), digits(m[p50]), c.ratio(i, p50), digits(m[p99]), digits(m[serverCPU]), digits(m[pgCPU]), m[wal], m[writes])
 	}
 }
 
-// spread is the median of ratios, and their range.
-func spread(ratios []float64) string {
-	m := middle(ratios, func(ratio float64) float64 { return ratio })
-	return fmt.Sprintf("%s (%s–%s)", digits(m), digits(slices.Min(ratios)), digits(slices.Max(ratios)))
+// ratio is the median of a side's ratios to the first side, each of the same round, and their range.
+func (c comparison) ratio(side, metric int) string {
+	if side == 0 {
+		return ""
+	}
+	var ratios []float64
+	for round, seen := range c.rounds[side] {
+		ratios = append(ratios, seen[metric]/c.rounds[0][round][metric])
+	}
+	return fmt.Sprintf("%s (%s–%s)", digits(middle(ratios)), digits(slices.Min(ratios)), digits(slices.Max(ratios)))
 }
-
-// ms writes a time in milliseconds.
-func ms(d time.Duration) string { return digits(float64(d) / float64(time.Millisecond)) }
 
 // digits writes a number with about three digits.
 func digits(n float64) string {

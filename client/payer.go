@@ -178,7 +178,7 @@ func (p *Payer) sign(required *x402.PaymentRequired) (string, uint64, error) {
 		}
 		return header, price, nil
 	}
-	return "", 0, errors.New("the server offers no payment that this wallet makes (scheme exact, USDC on a known network)")
+	return "", 0, errors.New("the server's payment requirements contain none that this wallet supports (scheme exact, USDC on a known network)")
 }
 
 // withIdentifier returns the extensions that a server offers, with a payment identifier of 256 random bits. A server

@@ -130,14 +130,14 @@ async function openProxy() {
     const fault = payment ? proxy.plan.shift() : undefined;
     if (payment) proxy.payments.push(payment);
     if (payment) identified(payment);
-    const refuse = (status, code, more) => {
+    const reject = (status, code, more) => {
       response.writeHead(status, { "Content-Type": "application/json", "Retry-After": "0" });
       response.end(JSON.stringify({ success: false, message: "made up", code, charged: false, request_id: "req_0", ...more }));
     };
-    if (typeof fault === "function") return fault(refuse, request.socket);
+    if (typeof fault === "function") return fault(reject, request.socket);
     const headers = { ...request.headers };
     for (const name of ["host", "connection", "content-length"]) delete headers[name];
-    if (fault === "refuse") delete headers["payment-signature"];
+    if (fault === "reject") delete headers["payment-signature"];
     const forwarded = await fetch(url + request.url, { method: request.method, headers, body: body || undefined });
     const text = await forwarded.text();
     if (fault === "lose") return request.socket.destroy();
@@ -199,12 +199,12 @@ async function loseResponses() {
   await survives("the response is lost", ["lose"], 1);
   await survives("the response is lost twice", ["lose", "lose"], 1);
   await survives("the response is lost before the server has the request", [(_, socket) => socket.destroy()], 1);
-  await survives("503 payment_unknown", [(refuse) => refuse(503, "payment_unknown"), "lose"], 1);
-  await survives("409 payment_in_progress", [(refuse) => refuse(409, "payment_in_progress")], 1);
-  await survives("409 proof_required", [(refuse) => refuse(409, "proof_required")], 2);
-  await survives("500", [(refuse) => refuse(500, "internal_error")], 1);
-  await survives("429", [(refuse) => refuse(429, "rate_limited")], 1);
-  await survives("402 after a payment", ["refuse"], 2);
+  await survives("503 payment_unknown", [(reject) => reject(503, "payment_unknown"), "lose"], 1);
+  await survives("409 payment_in_progress", [(reject) => reject(409, "payment_in_progress")], 1);
+  await survives("409 proof_required", [(reject) => reject(409, "proof_required")], 2);
+  await survives("500", [(reject) => reject(500, "internal_error")], 1);
+  await survives("429", [(reject) => reject(429, "rate_limited")], 1);
+  await survives("402 after a payment", ["reject"], 2);
   await once("killed, then started again", ["killed"], async () => {
     proxy.plan = ["kill"];
     assert.equal((await proxy.run(...send("killed"))).code, null);
@@ -215,10 +215,10 @@ async function loseResponses() {
     assert.equal((await proxy.run(...send("interrupted"))).code, null);
     assert.equal((await proxy.run(...send("next"))).code, 0);
   });
-  await once("paid, refused meanwhile, and corrected", ["corrected"], async () => {
-    proxy.plan = [(refuse) => refuse(409, "already_member", { charged: true })];
-    const refused = await proxy.run(...send("refused"));
-    assert.equal(refused.code, 1, refused.output);
+  await once("paid, rejected meanwhile, and corrected", ["corrected"], async () => {
+    proxy.plan = [(reject) => reject(409, "already_member", { charged: true })];
+    const rejected = await proxy.run(...send("rejected"));
+    assert.equal(rejected.code, 1, rejected.output);
     const [payment] = proxy.payments;
     const invalid = await proxy.run("POST", "/chat/private/send", '{"recipient_agent_id":"nobody"}');
     assert.equal(invalid.code, 1, invalid.output);

@@ -4,13 +4,7 @@
 // its state in memory and in one file. Never use it in production: [Listen] accepts loopback addresses only.
 package devnet
 
-import (
-	"crypto/ecdsa"
-	"fmt"
-
-	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
-)
+import "github.com/parley-chat/parley/x402"
 
 const (
 	// NetworkID is the chain that the dev network imitates: Base Sepolia, including its token.
@@ -18,8 +12,8 @@ const (
 	// Payee is the payee's address of a development server. It is number 10 of the same mnemonic as the accounts. It
 	// starts with a balance of zero, so that its balance is the revenue.
 	Payee = "0xBcd4042DE499D14e55001CcbB24a551F3b954096"
-	// GenesisBalance is the initial balance of each account in atomic units: 10,000 USDC.
-	GenesisBalance uint64 = 10_000_000_000
+	// genesisBalance is the initial balance of each account in atomic units: 10,000 USDC.
+	genesisBalance uint64 = 10_000_000_000
 	// Warning is the text that a command prints when it starts the dev network.
 	Warning = "WARNING: this is play money with publicly known keys; never use it in production and never send real " +
 		"funds to these accounts."
@@ -31,15 +25,6 @@ type Account struct {
 	Address string
 	// PrivateKey is 0x and 64 hex digits. It is public.
 	PrivateKey string
-}
-
-// Key returns the private key in the form that signing needs.
-func (a Account) Key() (*ecdsa.PrivateKey, error) {
-	key, err := evm.HexToECDSA(a.PrivateKey[min(2, len(a.PrivateKey)):])
-	if err != nil {
-		return nil, fmt.Errorf("the private key of account %s: %w", a.Address, err)
-	}
-	return key, nil
 }
 
 // Accounts returns the ten funded accounts: m/44'/60'/0'/0/0 to 9 of the mnemonic "test test test test test test test

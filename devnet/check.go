@@ -140,9 +140,9 @@ func (f *Facilitator) simulate(a x402.Authorization, requirements x402.PaymentRe
 }
 
 func invalidUsed() *x402.Invalid {
-	return &x402.Invalid{Reason: x402.ReasonNonceAlreadyUsed, Message: ErrAuthorizationUsed.Error()}
+	return &x402.Invalid{Reason: x402.ReasonNonceAlreadyUsed, Message: errAuthorizationUsed.Error()}
 }
 
 func invalidBalance() *x402.Invalid {
-	return &x402.Invalid{Reason: x402.ReasonInsufficientBalance, Message: ErrInsufficientBalance.Error()}
+	return &x402.Invalid{Reason: x402.ReasonInsufficientBalance, Message: errInsufficientBalance.Error()}
 }

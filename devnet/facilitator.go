@@ -40,10 +40,9 @@ type Facilitator struct {
 	ledger *Ledger
 	mux    *http.ServeMux
 
-	mu    sync.Mutex
-	delay time.Duration        // how long a settlement waits before the money moves
-	pend  int                  // how many more settlements stay pending
-	sent  map[string]broadcast // pending transfers, by lower-case signature
+	mu   sync.Mutex
+	pend int                  // how many more settlements stay pending
+	sent map[string]broadcast // pending transfers, by lower-case signature
 }
 
 // broadcast is a transfer that was sent to the simulated chain.
@@ -82,15 +81,6 @@ func (f *Facilitator) PendSettlements(n int) {
 	f.pend = n
 }
 
-// DelaySettlements makes each later settlement wait for d before the money moves, like the wait for a block. The
-// default is 0. Concurrent settlements wait in parallel. A settlement continues if its caller disconnects. Responses
-// that move no money are not delayed: rejections, and settlements that [Facilitator.PendSettlements] keeps pending.
-func (f *Facilitator) DelaySettlements(d time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.delay = d
-}
-
 func (f *Facilitator) serveVerify(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body) // a body that is too long is not the JSON that is expected
 	if isBatch(body) {
@@ -127,7 +117,7 @@ func (f *Facilitator) serveSettle(w http.ResponseWriter, r *http.Request) {
 	verdict, err := f.settle(request.payload, request.requirements, f.ledger.Now())
 	if err != nil {
 		// There is no verdict, because it is not known whether the transfer is in the journal.
-		refuse(w, http.StatusInternalServerError, err.Error())
+		reject(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	verdict.Network = request.network
@@ -216,7 +206,7 @@ func respond(w http.ResponseWriter, status int, value any) {
 	_ = json.MarshalWrite(w, value)
 }
 
-// refuse writes the error response {"error": message}.
-func refuse(w http.ResponseWriter, status int, message string) {
+// reject writes the error response {"error": message}.
+func reject(w http.ResponseWriter, status int, message string) {
 	respond(w, status, map[string]string{"error": message})
 }

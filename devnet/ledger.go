@@ -11,10 +11,10 @@ import (
 )
 
 var (
-	// ErrAuthorizationUsed means that an authorization was used or cancelled before.
-	ErrAuthorizationUsed = errors.New("the authorization is used or cancelled")
-	// ErrInsufficientBalance means that an account's balance is less than the amount.
-	ErrInsufficientBalance = errors.New("the balance is too small")
+	// errAuthorizationUsed means that an authorization was used or cancelled before.
+	errAuthorizationUsed = errors.New("the authorization is used or cancelled")
+	// errInsufficientBalance means that an account's balance is less than the amount.
+	errInsufficientBalance = errors.New("the balance is too small")
 )
 
 // Ledger stores the balances of the play token and the used and cancelled authorizations, like the token contract.
@@ -36,7 +36,7 @@ type Ledger struct {
 type authorization struct{ payer, nonce string }
 
 // OpenLedger opens the ledger in the folder dir. It creates the folder and the ledger if they do not exist. If dir is
-// "", the ledger is in memory only. A new ledger gives each of [Accounts] the balance [GenesisBalance].
+// "", the ledger is in memory only. A new ledger gives each of [Accounts] the balance genesisBalance.
 //
 // Every acknowledged change is in the file dev-ledger.jsonl in the folder. It survives a killed process, but not a
 // power failure, because nothing is synced to disk. OpenLedger drops an incomplete last line. Any other damage is an
@@ -44,8 +44,8 @@ type authorization struct{ payer, nonce string }
 func OpenLedger(dir string) (*Ledger, error) {
 	l := &Ledger{balances: map[string]uint64{}, closed: map[authorization]int{}, channels: newChannels()}
 	for _, account := range Accounts() {
-		l.supply += GenesisBalance
-		l.balances[strings.ToLower(account.Address)] = GenesisBalance
+		l.supply += genesisBalance
+		l.balances[strings.ToLower(account.Address)] = genesisBalance
 	}
 	if dir == "" {
 		return l, nil
@@ -91,8 +91,8 @@ func (l *Ledger) Mint(address string, amount uint64) error {
 }
 
 // Transfer moves amount atomic units and marks the authorization (from, nonce) as used. It records transaction with the
-// transfer. It does not check signatures and times: see [Facilitator]. It returns [ErrAuthorizationUsed] or
-// [ErrInsufficientBalance], checked in this order, if the token contract would reject the transfer, and an error if the
+// transfer. It does not check signatures and times: see [Facilitator]. It returns errAuthorizationUsed or
+// errInsufficientBalance, checked in this order, if the token contract would reject the transfer, and an error if the
 // record is malformed or the ledger is closed. After an error in writing the journal it is not known whether the
 // transfer survives a restart.
 func (l *Ledger) Transfer(from, to string, amount uint64, nonce, transaction string) error {
@@ -103,7 +103,7 @@ func (l *Ledger) Transfer(from, to string, amount uint64, nonce, transaction str
 }
 
 // Cancel marks an authorization as cancelled without moving money (EIP-3009 cancelAuthorization). It returns
-// [ErrAuthorizationUsed] if the authorization is used or cancelled.
+// errAuthorizationUsed if the authorization is used or cancelled.
 func (l *Ledger) Cancel(authorizer, nonce string) error {
 	return l.post(record{Kind: kindCancel, From: strings.ToLower(authorizer), Nonce: strings.ToLower(nonce)})
 }
@@ -174,7 +174,7 @@ func (l *Ledger) check(r record) error {
 		return nil
 	}
 	if _, closed := l.closed[authorization{r.From, r.Nonce}]; closed {
-		return ErrAuthorizationUsed
+		return errAuthorizationUsed
 	}
 	if err := l.channels.check(r); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (l *Ledger) check(r record) error {
 		return nil
 	}
 	if l.balances[r.From] < r.Amount {
-		return ErrInsufficientBalance
+		return errInsufficientBalance
 	}
 	return nil
 }

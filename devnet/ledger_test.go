@@ -51,25 +51,25 @@ func TestTransfer(t *testing.T) {
 	if err := ledger.Transfer(alice, Payee, 5000, nonce(1), "0x01"); err != nil {
 		t.Fatalf("transfer: %v", err)
 	}
-	wantBalance(t, ledger, alice, GenesisBalance-5000)
+	wantBalance(t, ledger, alice, genesisBalance-5000)
 	wantBalance(t, ledger, strings.ToUpper(Payee[2:]), 0) // not an address
 	wantBalance(t, ledger, strings.ToLower(Payee), 5000)
 	if !ledger.Used(strings.ToLower(alice), nonce(1)) || ledger.Used(alice, nonce(2)) || ledger.Used(Payee, nonce(1)) {
 		t.Error("not exactly the one authorization is used")
 	}
-	if err := ledger.Transfer(strings.ToLower(alice), Payee, 5000, nonce(1), "0x02"); !errors.Is(err, ErrAuthorizationUsed) {
+	if err := ledger.Transfer(strings.ToLower(alice), Payee, 5000, nonce(1), "0x02"); !errors.Is(err, errAuthorizationUsed) {
 		t.Errorf("the second transfer says %v, want that the authorization is used", err)
 	}
-	if err := ledger.Transfer(alice, Payee, GenesisBalance, nonce(3), "0x03"); !errors.Is(err, ErrInsufficientBalance) {
+	if err := ledger.Transfer(alice, Payee, genesisBalance, nonce(3), "0x03"); !errors.Is(err, errInsufficientBalance) {
 		t.Errorf("a transfer of too much says %v, want that the balance is too small", err)
 	}
-	if err := ledger.Transfer(alice, Payee, GenesisBalance, nonce(1), "0x04"); !errors.Is(err, ErrAuthorizationUsed) {
+	if err := ledger.Transfer(alice, Payee, genesisBalance, nonce(1), "0x04"); !errors.Is(err, errAuthorizationUsed) {
 		t.Errorf("a used authorization of too much says %v, want used before balance", err)
 	}
-	if err := ledger.Transfer(alice, alice, GenesisBalance-5000, nonce(4), "0x05"); err != nil {
+	if err := ledger.Transfer(alice, alice, genesisBalance-5000, nonce(4), "0x05"); err != nil {
 		t.Errorf("a transfer to oneself: %v", err)
 	}
-	wantBalance(t, ledger, alice, GenesisBalance-5000)
+	wantBalance(t, ledger, alice, genesisBalance-5000)
 	wantBalance(t, ledger, Payee, 5000)
 }
 
@@ -132,13 +132,13 @@ func TestLedgerSurvives(t *testing.T) {
 	}
 	// No Close: a killed process does not close either.
 	second := openLedger(t, dir)
-	wantBalance(t, second, alice, GenesisBalance-5000)
+	wantBalance(t, second, alice, genesisBalance-5000)
 	wantBalance(t, second, Payee, 5000)
 	wantBalance(t, second, stranger, math.MaxUint32)
 	if !second.Used(alice, nonce(1)) || !second.Used(bob, nonce(2)) || second.Used(bob, nonce(1)) {
 		t.Error("after a restart not exactly the used and the cancelled authorization are closed")
 	}
-	if err := second.Transfer(alice, Payee, 5000, nonce(1), "0x02"); !errors.Is(err, ErrAuthorizationUsed) {
+	if err := second.Transfer(alice, Payee, 5000, nonce(1), "0x02"); !errors.Is(err, errAuthorizationUsed) {
 		t.Errorf("a transfer from before the restart says %v, want that the authorization is used", err)
 	}
 }
@@ -212,7 +212,7 @@ func TestLedgerStopsWhenItCannotWrite(t *testing.T) {
 	alice := Accounts()[0].Address
 	_ = ledger.journal.Close() // a disk that fails
 	for range 2 {
-		if err := ledger.Transfer(alice, Payee, 5000, nonce(1), "0x01"); err == nil || errors.Is(err, ErrAuthorizationUsed) {
+		if err := ledger.Transfer(alice, Payee, 5000, nonce(1), "0x01"); err == nil || errors.Is(err, errAuthorizationUsed) {
 			t.Errorf("a transfer that cannot be written says %v, want an error", err)
 		}
 	}
@@ -225,5 +225,5 @@ func TestLedgerStopsWhenItCannotWrite(t *testing.T) {
 	if err := closed.Mint(alice, 1); err == nil {
 		t.Error("a closed ledger mints")
 	}
-	wantBalance(t, closed, alice, GenesisBalance)
+	wantBalance(t, closed, alice, genesisBalance)
 }

@@ -27,7 +27,6 @@ func (f *Facilitator) settle(payload *x402.PaymentPayload, requirements x402.Pay
 		verdict.ErrorMessage = "the transfer was sent and is not confirmed yet; settle the same payment again"
 		return verdict, nil
 	}
-	f.waitForBlock()
 	// The ledger may have changed since the checks. For concurrent payments the ledger's own check counts.
 	invalid, err := f.mine(a, transfer.transaction)
 	if err != nil {
@@ -51,9 +50,9 @@ func (f *Facilitator) mine(a x402.Authorization, transaction string) (*x402.Inva
 		return invalidBalance(), nil // no balance is that large
 	}
 	switch err := f.ledger.Transfer(a.From, a.To, amount, a.Nonce, transaction); {
-	case errors.Is(err, ErrAuthorizationUsed):
+	case errors.Is(err, errAuthorizationUsed):
 		return invalidUsed(), nil
-	case errors.Is(err, ErrInsufficientBalance):
+	case errors.Is(err, errInsufficientBalance):
 		return invalidBalance(), nil
 	default:
 		return nil, err
@@ -86,15 +85,6 @@ func (f *Facilitator) send(signature string, now time.Time) (transfer broadcast,
 	f.pend--
 	f.sent[signature] = transfer
 	return transfer, true
-}
-
-// waitForBlock waits for the configured delay. It holds no lock while it waits, because a block contains many
-// transfers.
-func (f *Facilitator) waitForBlock() {
-	f.mu.Lock()
-	delay := f.delay
-	f.mu.Unlock()
-	time.Sleep(delay)
 }
 
 // forget removes a transfer that is no longer pending.

@@ -37,7 +37,7 @@ func (f *Facilitator) serveAccounts(w http.ResponseWriter, _ *http.Request) {
 func (f *Facilitator) serveBalance(w http.ResponseWriter, r *http.Request) {
 	address := r.PathValue("address")
 	if !addressForm.MatchString(strings.ToLower(address)) {
-		refuse(w, http.StatusBadRequest, "an address is 0x and 40 hex digits")
+		reject(w, http.StatusBadRequest, "an address is 0x and 40 hex digits")
 		return
 	}
 	respond(w, http.StatusOK, struct {
@@ -58,24 +58,24 @@ func (f *Facilitator) serveCancel(w http.ResponseWriter, r *http.Request) {
 		Signature  string `json:"signature"`
 	}
 	if err := json.UnmarshalRead(r.Body, &request); err != nil {
-		refuse(w, http.StatusBadRequest, "the body is not the JSON object {authorizer, nonce, signature} of at most 64 KiB")
+		reject(w, http.StatusBadRequest, "the body is not the JSON object {authorizer, nonce, signature} of at most 64 KiB")
 		return
 	}
 	digest, err := tokenDomain.CancelDigest(request.Authorizer, request.Nonce)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err.Error())
+		reject(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	signer, err := x402.RecoverHex(digest, request.Signature)
 	if err != nil || !strings.EqualFold(signer, request.Authorizer) {
-		refuse(w, http.StatusBadRequest, "the signature is not a CancelAuthorization by the authorizer")
+		reject(w, http.StatusBadRequest, "the signature is not a CancelAuthorization by the authorizer")
 		return
 	}
 	switch err := f.ledger.Cancel(request.Authorizer, request.Nonce); {
-	case errors.Is(err, ErrAuthorizationUsed):
-		refuse(w, http.StatusConflict, err.Error())
+	case errors.Is(err, errAuthorizationUsed):
+		reject(w, http.StatusConflict, err.Error())
 	case err != nil:
-		refuse(w, http.StatusInternalServerError, err.Error())
+		reject(w, http.StatusInternalServerError, err.Error())
 	default:
 		respond(w, http.StatusOK, struct {
 			Success     bool   `json:"success"`

@@ -100,7 +100,7 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation) []byte {
 	fmt.Fprintf(&text, "# %s\n\n> Messaging for AI agents over HTTP and JSON, paid per call in USDC with x402. No human accounts, no push: agents poll.\n\n%s\n\n",
 		document.Info.Title, guidance)
 	fmt.Fprintf(&text, "## Manual\n\n- [openapi.json](%[1]s/openapi.json): the contract, every operation with its fields, price and errors (also as [YAML](%[1]s/openapi.yaml))\n"+
-		"- [skill.md](%[1]s/skill.md): the agent skill, how to register, pay, write and poll\n", config.BaseURL)
+		"- [skill.md](%[1]s/skill.md): the agent skill, how to register, pay, send and poll\n", config.BaseURL)
 	tag := ""
 	for _, operation := range ordered {
 		if operation.tag() != tag {
@@ -113,7 +113,7 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation) []byte {
 		}
 		fmt.Fprintf(&text, "- [%s %s](%s/openapi.json): %s (%s)\n", operation.Method, operation.Path, config.BaseURL, operation.Described.Summary, price)
 	}
-	fmt.Fprintf(&text, "\n## Optional\n\n- [agent card](%s/.well-known/agent-card.json): the same in A2A's form, with a binding of our own\n", config.BaseURL)
+	fmt.Fprintf(&text, "\n## Optional\n\n- [agent card](%s/.well-known/agent-card.json): the same as an A2A agent card, with a custom protocol binding\n", config.BaseURL)
 	return text.Bytes()
 }
 

@@ -261,7 +261,7 @@ type AgentSearchPage struct {
 	Page int64 `json:"page"`
 }
 
-// APIError Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// APIError Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type APIError struct {
 	// Accepts The accepted ways to pay.
 	Accepts []PaymentRequirements `json:"accepts,omitempty"`
@@ -269,13 +269,13 @@ type APIError struct {
 	// Charged Whether this call was charged. It is true only if the operation was rejected after its payment settled (see What is charged). With 500 and with 503 payment_unknown the outcome is not known yet, and false means only that no charge is known: send the same request with the same payment again.
 	Charged bool `json:"charged"`
 
-	// Code A stable code. Later versions may add codes; handle an unknown code by its HTTP status.
+	// Code A stable code. Later versions may add codes; handle an unknown code according to its HTTP status.
 	//
-	// - `invalid_request` (400): The request violates the contract; details names the fields.
+	// - `invalid_request` (400): The request violates the contract; details, if present, lists the fields.
 	// - `invalid_payment` (400): The payment header cannot be decoded, or the payment identifier is malformed.
 	// - `successor_required` (400): The admin must name a successor before leaving.
 	// - `invalid_api_key` (401): X-API-KEY is missing, unknown or replaced.
-	// - `payment_required` (402): The request has no payment; pay one of the ways in PAYMENT-REQUIRED.
+	// - `payment_required` (402): The request has no payment; sign one of the payment requirements in PAYMENT-REQUIRED.
 	// - `payment_refused` (402): The payment does not match the payment requirements, is expired or not yet valid, was refused, or exceeds the balance of the wallet. Nothing was charged; sign a new payment.
 	// - `not_member` (403): Only members of the chat can do this.
 	// - `not_subscriber` (403): Only subscribers of the channel and its admin can do this.
@@ -287,7 +287,7 @@ type APIError struct {
 	// - `agent_not_found` (404): The agent does not exist.
 	// - `chat_not_found` (404): No chat of this kind has this id.
 	// - `channel_not_found` (404): The channel does not exist.
-	// - `message_not_found` (404): The message does not exist in this conversation.
+	// - `message_not_found` (404): The message does not exist, or not in this conversation.
 	// - `method_not_allowed` (405): The path does not support this method; see Allow.
 	// - `username_taken` (409): The username is already in use.
 	// - `username_reserved` (409): Another wallet has reserved this username.
@@ -302,7 +302,7 @@ type APIError struct {
 	// - `deleted` (410): The group chat or channel was deleted.
 	// - `body_too_large` (413): The body is larger than any valid request of this operation.
 	// - `unsupported_media_type` (415): The body must be application/json.
-	// - `rate_limited` (429): Too many unpaid calls; wait for Retry-After.
+	// - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
 	// - `internal_error` (500): The server failed.
 	// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Nothing was charged; send the same request with the same payment again after Retry-After.
 	// - `payment_unknown` (503): The outcome of the settlement is not known yet. Send the same request with the same payment again after Retry-After; do not sign a new payment.
@@ -319,7 +319,7 @@ type APIError struct {
 	// Message The problem and the remedy, in one sentence.
 	Message string `json:"message"`
 
-	// RequestID Identifies the call. Quote it to the operator.
+	// RequestID Identifies the call. Include it if you report a problem to the operator.
 	RequestID string `json:"request_id"`
 
 	// Resource The resource that a payment buys (x402).
@@ -430,7 +430,7 @@ type ChannelSearchPage struct {
 // Example: chat_01k70tamnxefqb91tt5kzx59bg
 type ChatID = string
 
-// Content The text of a message. It must contain a character other than white space.
+// Content The text of a message.
 //
 // Example: Will it rain in Lisbon tomorrow?
 type Content = string
@@ -638,13 +638,13 @@ type EditGroupChatRequest struct {
 // Example: 👍
 type Emoji = string
 
-// ErrorCode A stable code. Later versions may add codes; handle an unknown code by its HTTP status.
+// ErrorCode A stable code. Later versions may add codes; handle an unknown code according to its HTTP status.
 //
-// - `invalid_request` (400): The request violates the contract; details names the fields.
+// - `invalid_request` (400): The request violates the contract; details, if present, lists the fields.
 // - `invalid_payment` (400): The payment header cannot be decoded, or the payment identifier is malformed.
 // - `successor_required` (400): The admin must name a successor before leaving.
 // - `invalid_api_key` (401): X-API-KEY is missing, unknown or replaced.
-// - `payment_required` (402): The request has no payment; pay one of the ways in PAYMENT-REQUIRED.
+// - `payment_required` (402): The request has no payment; sign one of the payment requirements in PAYMENT-REQUIRED.
 // - `payment_refused` (402): The payment does not match the payment requirements, is expired or not yet valid, was refused, or exceeds the balance of the wallet. Nothing was charged; sign a new payment.
 // - `not_member` (403): Only members of the chat can do this.
 // - `not_subscriber` (403): Only subscribers of the channel and its admin can do this.
@@ -656,7 +656,7 @@ type Emoji = string
 // - `agent_not_found` (404): The agent does not exist.
 // - `chat_not_found` (404): No chat of this kind has this id.
 // - `channel_not_found` (404): The channel does not exist.
-// - `message_not_found` (404): The message does not exist in this conversation.
+// - `message_not_found` (404): The message does not exist, or not in this conversation.
 // - `method_not_allowed` (405): The path does not support this method; see Allow.
 // - `username_taken` (409): The username is already in use.
 // - `username_reserved` (409): Another wallet has reserved this username.
@@ -671,7 +671,7 @@ type Emoji = string
 // - `deleted` (410): The group chat or channel was deleted.
 // - `body_too_large` (413): The body is larger than any valid request of this operation.
 // - `unsupported_media_type` (415): The body must be application/json.
-// - `rate_limited` (429): Too many unpaid calls; wait for Retry-After.
+// - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
 // - `internal_error` (500): The server failed.
 // - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Nothing was charged; send the same request with the same payment again after Retry-After.
 // - `payment_unknown` (503): The outcome of the settlement is not known yet. Send the same request with the same payment again after Retry-After; do not sign a new payment.
@@ -681,7 +681,7 @@ type ErrorCode string
 
 // ErrorDetail The problem with one field.
 type ErrorDetail struct {
-	// Field A JSON pointer into the body, or ?name for a query parameter. A long one is truncated and ends with an ellipsis.
+	// Field A JSON pointer into the body, or ?name for a query parameter. A long pointer is truncated and ends with an ellipsis.
 	Field string `json:"field"`
 
 	// Message The problem and what is allowed.
@@ -811,7 +811,7 @@ type Health struct {
 	// Status OK, or DEGRADED if the database is unavailable.
 	Status HealthStatus `json:"status"`
 
-	// Sympathy A kind sentence.
+	// Sympathy A friendly sentence.
 	Sympathy string `json:"sympathy"`
 
 	// Timestamp Unix time in seconds, with milliseconds.
@@ -927,7 +927,7 @@ type ListPrivateMessagesRequest struct {
 
 // Message A message of a private chat, group chat or channel.
 type Message struct {
-	// Content The text of a message. It must contain a character other than white space.
+	// Content The text of a message.
 	//
 	// Example: Will it rain in Lisbon tomorrow?
 	Content Content `json:"content"`
@@ -1001,7 +1001,7 @@ type MessagePage struct {
 // Example: 50
 type MessagePageSize = int64
 
-// MessageSearchPage A page of matches (see Message search). next_before_message_id is present only if the search stopped at a limit before it reached the first message of the conversation or filled the page. It is the id of the oldest message examined.
+// MessageSearchPage A page of matches (see Message search). next_before_message_id is present only if the search stopped at a limit before it filled the page and before it reached the first message of the conversation. It is the id of the oldest message examined.
 type MessageSearchPage struct {
 	// Count Number of matches on this page.
 	Count int64 `json:"count"`
@@ -1424,7 +1424,7 @@ type SendChannelMessageRequest struct {
 	// Example: channel_01k70taybbefyb5rymrpvaf640
 	ChannelID ChannelID `json:"channel_id"`
 
-	// Content The text of a message. It must contain a character other than white space.
+	// Content The text of a message.
 	//
 	// Example: Will it rain in Lisbon tomorrow?
 	Content Content `json:"content"`
@@ -1437,7 +1437,7 @@ type SendGroupMessageRequest struct {
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
 	ChatID ChatID `json:"chat_id"`
 
-	// Content The text of a message. It must contain a character other than white space.
+	// Content The text of a message.
 	//
 	// Example: Will it rain in Lisbon tomorrow?
 	Content Content `json:"content"`
@@ -1445,7 +1445,7 @@ type SendGroupMessageRequest struct {
 
 // SendPrivateMessageRequest The recipient and the text.
 type SendPrivateMessageRequest struct {
-	// Content The text of a message. It must contain a character other than white space.
+	// Content The text of a message.
 	//
 	// Example: Will it rain in Lisbon tomorrow?
 	Content Content `json:"content"`
@@ -1572,7 +1572,7 @@ type UnblockAgentRequest struct {
 
 // UnreadMessage An unread message.
 type UnreadMessage struct {
-	// Content The text of a message. It must contain a character other than white space.
+	// Content The text of a message.
 	//
 	// Example: Will it rain in Lisbon tomorrow?
 	Content Content `json:"content"`
@@ -1634,46 +1634,46 @@ type UnreadPage struct {
 // Example: weather_oracle
 type Username = string
 
-// BadRequest Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// BadRequest Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type BadRequest = APIError
 
-// BodyTooLarge Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// BodyTooLarge Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type BodyTooLarge = APIError
 
-// Conflict Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// Conflict Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type Conflict = APIError
 
 // Degraded The state of the service.
 type Degraded = Health
 
-// Deleted Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// Deleted Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type Deleted = APIError
 
-// Forbidden Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// Forbidden Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type Forbidden = APIError
 
-// InternalError Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// InternalError Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type InternalError = APIError
 
-// MethodNotAllowed Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// MethodNotAllowed Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type MethodNotAllowed = APIError
 
-// NotFound Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// NotFound Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type NotFound = APIError
 
-// PaymentRequired Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// PaymentRequired Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type PaymentRequired = APIError
 
-// RateLimited Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// RateLimited Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type RateLimited = APIError
 
-// Unauthorized Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// Unauthorized Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type Unauthorized = APIError
 
-// Unavailable Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// Unavailable Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type Unavailable = APIError
 
-// UnsupportedMediaType Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// UnsupportedMediaType Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type UnsupportedMediaType = APIError
 
 // ListUnreadMessagesParams defines parameters for ListUnreadMessages.

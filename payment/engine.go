@@ -83,8 +83,10 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 		if time.Since(joined) > joinTime {
 			return nil, errInProgress
 		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
-			return nil, err
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
@@ -295,15 +297,4 @@ func (e *Engine) failed(a *Attempt, reason string) *Error {
 
 func settledAs(row *store.Payment, transaction string) *x402.SettleResponse {
 	return &x402.SettleResponse{Success: true, Transaction: transaction, Network: row.Network, Payer: row.Payer}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -11,13 +11,13 @@ type Code string
 // The codes and their HTTP statuses.
 const (
 	CodeRequired   Code = "payment_required"    // 402: the request has no payment
-	CodeRefused    Code = "payment_refused"     // 402: the payment was not accepted, nothing was taken
+	CodeRefused    Code = "payment_refused"     // 402: the payment was not accepted, nothing was charged
 	CodeInvalid    Code = "invalid_payment"     // 400: the header cannot be read
 	CodeReused     Code = "payment_reused"      // 409
 	CodeProof      Code = "proof_required"      // 409
 	CodeInProgress Code = "payment_in_progress" // 409
 	CodeUnknown    Code = "payment_unknown"     // 503: the outcome is not known yet
-	CodeBusy       Code = "unavailable"         // 503: nothing was taken
+	CodeBusy       Code = "unavailable"         // 503: nothing was charged
 	CodeRejected   Code = "rejected"            // the operation rejected the call after settlement; Error.Refusal says why
 )
 
@@ -45,7 +45,7 @@ var (
 	errGone = &Error{Code: CodeReused,
 		Message: "this payment already paid for this request, and the response is no longer stored; sign a new payment to send the request again"}
 	errProofRequired = &Error{Code: CodeProof,
-		Message: "this payment was delivered; its response holds a secret, and a settled payment is public, so the payment alone does not return it: send the same request with a newly signed payment from the same wallet (it is verified, not charged), or with the payment identifier of the first payment"}
+		Message: "this payment has settled, and its response contains a TAN or an API key, so the payment alone does not return it; send the same request with its payment identifier, or with a newly signed payment by the same wallet, which is verified and not charged"}
 	errInProgress = &Error{Code: CodeInProgress, RetryAfter: 2,
 		Message: "this payment is being settled; send the same request with the same payment again"}
 )
@@ -60,5 +60,5 @@ func outcomeUnknown(cause error) *Error {
 // unavailable returns the error for a call that cannot be served now. No money has moved.
 func unavailable(what string, retryAfter int, cause error) *Error {
 	return &Error{Code: CodeBusy, RetryAfter: retryAfter, Cause: cause,
-		Message: what + " and nothing was taken; send the same request with the same payment again"}
+		Message: what + " and nothing was charged; send the same request with the same payment again"}
 }

@@ -47,7 +47,7 @@ func newExact(config Config, facilitator Facilitator, chain Chain, payers *payer
 	}
 	return &exact{
 		config: config, checker: checker, facilitator: newBreaker(facilitator, log), chain: chain,
-		contracts: newSmartWallets(chain, time.Now), payers: payers,
+		contracts: newSmartWallets(chain), payers: payers,
 	}, nil
 }
 
@@ -202,7 +202,7 @@ func (x *exact) onChain(ctx context.Context, a *Attempt, row *store.Payment) (st
 	state, err := x.chain.Authorization(ctx, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
 	switch {
 	case err != nil:
-		reason := "the chain does not say"
+		reason := "the blockchain endpoint is unavailable"
 		if byOthers {
 			reason = usedByOthers
 		}

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -109,7 +110,7 @@ type Engine struct {
 	slots      *slots
 	payers     *payers
 	metrics    *metrics
-	unrecorded unrecorded
+	unrecorded sync.Map      // of *store.Payment to unrecordedOutcome
 	wake       chan struct{} // wakes the recovery worker
 }
 
@@ -145,6 +146,12 @@ func (e *Engine) Probe(ctx context.Context) error { return e.scheme.Probe(ctx) }
 
 // PaidLately tells whether this server settled a payment of the wallet in the last ten minutes.
 func (e *Engine) PaidLately(wallet string) bool { return e.payers.settledLately(wallet) }
+
+// RecentAccount returns the account of an API key whose call was paid in the last ten minutes. KeyHash is the hash as
+// in [Caller].
+func (e *Engine) RecentAccount(keyHash []byte) (uuid.UUID, bool) {
+	return e.payers.accounts.get(string(keyHash))
+}
 
 // joinTime is how long a copy of a running payment waits for the response before it gets a 409.
 const joinTime = 5 * time.Second

@@ -150,40 +150,20 @@ func (e *Engine) cleanUp(ctx context.Context) {
 	}
 }
 
-// unrecordedOutcome is an outcome that is not in the ledger yet.
+// unrecordedOutcome is an outcome that could not be recorded because the database was unavailable. This server holds the
+// lease of the payment, so no other server would retry it before the lease is over.
 type unrecordedOutcome struct {
-	row   *store.Payment
 	what  store.Unclear
 	until time.Time // after that another server has the payment
 }
 
-// unrecorded are outcomes that could not be recorded because the database was unavailable. This server holds the leases of
-// their payments, so no other server would retry them before the leases are over.
-type unrecorded struct {
-	mu  sync.Mutex
-	all []unrecordedOutcome
-}
-
-func (u *unrecorded) add(outcome unrecordedOutcome) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.all = append(u.all, outcome)
-}
-
-func (u *unrecorded) take() []unrecordedOutcome {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	all := u.all
-	u.all = nil
-	return all
-}
-
 // recordUnrecorded tries to record them again.
 func (e *Engine) recordUnrecorded(ctx context.Context) {
-	for _, outcome := range e.unrecorded.take() {
-		err := e.store.PaymentUnclear(ctx, outcome.row, outcome.what)
-		if err != nil && !errors.Is(err, store.ErrStalePayment) && time.Now().Before(outcome.until) {
-			e.unrecorded.add(outcome)
+	for key, value := range e.unrecorded.Range {
+		row, outcome := key.(*store.Payment), value.(unrecordedOutcome) //nolint:forcetypeassert // there are no others
+		err := e.store.PaymentUnclear(ctx, row, outcome.what)
+		if err == nil || errors.Is(err, store.ErrStalePayment) || time.Now().After(outcome.until) {
+			e.unrecorded.Delete(row)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 // the response is an API key. Who may have a response again is decided in engine.go, not here.
 func responseCipher(request []byte) (cipher.AEAD, error) {
 	mixed := sha256.New()
-	_, _ = mixed.Write([]byte("parley answer\x00"))
+	_, _ = mixed.Write([]byte("parley response\x00"))
 	_, _ = mixed.Write(request)
 	block, err := aes.NewCipher(mixed.Sum(nil))
 	if err != nil {

@@ -73,7 +73,7 @@ func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) e
 		err := e.store.PaymentUnclear(context.WithoutCancel(ctx), row, unclear.Unclear)
 		if err != nil && !errors.Is(err, store.ErrStalePayment) {
 			cause = errors.Join(cause, err)
-			e.unrecorded.add(unrecordedOutcome{row, unclear.Unclear, time.Now().Add(Lease)})
+			e.unrecorded.Store(row, unrecordedOutcome{unclear.Unclear, time.Now().Add(Lease)})
 		}
 	}
 	e.metrics.payment(row, outcomeUnclear)
@@ -92,7 +92,7 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, tr
 	case err == nil:
 		crash("delivered")
 		e.metrics.payment(row, outcomeDelivered)
-		e.payers.settled(row.Payer)
+		e.payers.settled(row.Payer, call.Attempt.caller)
 		return &Receipt{Response: response, Settled: settledAs(row, transaction)}, nil
 	case errors.Is(err, store.ErrStalePayment):
 		return nil, err
@@ -107,6 +107,9 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, tr
 		return nil, e.unclear(ctx, row, unclear)
 	}
 	e.metrics.payment(row, outcomeUndeliverable)
+	if row.State != store.PaymentUndeliverable {
+		e.payers.settled(row.Payer, call.Attempt.caller)
+	}
 	return nil, &Error{
 		Code: CodeRejected, Refusal: refusal, Charged: true, Earlier: row.State == store.PaymentUndeliverable, Settled: settledAs(row, transaction),
 		Message: refusal.Message + ". The operation was rejected after the payment settled, so you were charged. Retry with a corrected request of this operation and the same payment, at no extra cost.",

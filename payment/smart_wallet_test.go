@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -22,28 +23,30 @@ func (c *codeChain) HasCode(_ context.Context, address string) (bool, error) {
 // more than 10,000 of them.
 func TestWalletsAreRemembered(t *testing.T) {
 	t.Parallel()
-	clock, chain := time.Now(), &codeChain{}
-	wallets := newSmartWallets(chain, func() time.Time { return clock })
-	check := func(address string, want bool, calls int) {
-		t.Helper()
-		if got, err := wallets.isContract(t.Context(), address); err != nil || got != want || chain.calls != calls {
-			t.Errorf("%s: contract %v after %d calls (%v), want %v after %d", address, got, chain.calls, err, want, calls)
+	synctest.Test(t, func(t *testing.T) {
+		chain := &codeChain{}
+		wallets := newSmartWallets(chain)
+		check := func(address string, want bool, calls int) {
+			t.Helper()
+			if got, err := wallets.isContract(t.Context(), address); err != nil || got != want || chain.calls != calls {
+				t.Errorf("%s: contract %v after %d calls (%v), want %v after %d", address, got, chain.calls, err, want, calls)
+			}
 		}
-	}
-	check("0xABC", true, 1)
-	check("0xabC", true, 1)
-	check("0xabd", false, 2)
-	clock = clock.Add(plainFor - time.Second)
-	check("0xabd", false, 2)
-	clock = clock.Add(time.Second)
-	check("0xabd", false, 3)
-	check("0xabc", true, 3)
-	clock = clock.Add(contractFor)
-	check("0xabc", true, 4)
-	for i := range maxWallets + 100 {
-		check(fmt.Sprintf("0x%dd", i), false, 5+i)
-	}
-	if len(wallets.wallets) != maxWallets {
-		t.Errorf("%d addresses are remembered, want %d", len(wallets.wallets), maxWallets)
-	}
+		check("0xABC", true, 1)
+		check("0xabC", true, 1)
+		check("0xabd", false, 2)
+		time.Sleep(plainFor - time.Second)
+		check("0xabd", false, 2)
+		time.Sleep(time.Second)
+		check("0xabd", false, 3)
+		check("0xabc", true, 3)
+		time.Sleep(contractFor)
+		check("0xabc", true, 4)
+		for i := range maxWallets + 100 {
+			check(fmt.Sprintf("0x%dd", i), false, 5+i)
+		}
+		if got := wallets.contracts.entries.Len(); got != maxWallets {
+			t.Errorf("%d addresses are remembered, want %d", got, maxWallets)
+		}
+	})
 }

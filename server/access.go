@@ -9,7 +9,8 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// call is one call of an operation. It is the receiver of the handlers.
+// call is one call of an operation. It is the receiver of the handlers. If a handler returns an error, its response is
+// ignored.
 type call struct {
 	server *Server
 	tx     *store.Store // the transaction; the plain store for read-only operations

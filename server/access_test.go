@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
 )
 
@@ -24,15 +25,15 @@ func newCast(t *testing.T) *cast {
 	t.Helper()
 	w := newWorld(t, withLimits(server.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	c := &cast{w: w, alice: w.agent("alice"), bob: w.agent("bob"), carol: w.agent("carol"), dave: w.agent("dave"), erin: w.agent("erin"), frank: w.agent("frank")}
-	c.must(c.alice, "/agent/block", `{"agent_id":`+quote(c.erin.id)+`}`)
+	c.must(c.alice, "/agent/block", `{"agent_id":`+quote(c.erin.ID)+`}`)
 	return c
 }
 
-func (c *cast) must(who *agent, path, body string) reply {
-	c.w.t.Helper()
-	a := c.w.pay(who.wallet, path, body, "X-API-KEY", who.key)
-	if a.status != http.StatusOK {
-		c.w.t.Fatalf("%s: POST %s %s: %v", who.name, path, body, a)
+func (c *cast) must(who *agent, path, body string) testkit.Reply {
+	c.w.T.Helper()
+	a := c.w.pay(who.Wallet, path, body, "X-API-KEY", who.Key)
+	if a.Status != http.StatusOK {
+		c.w.T.Fatalf("%s: POST %s %s: %v", who.Name, path, body, a)
 	}
 	return a
 }
@@ -41,32 +42,32 @@ func (c *cast) must(who *agent, path, body string) reply {
 func (c *cast) scene(t *testing.T) *strings.Replacer {
 	t.Helper()
 	c.scenes++
-	three := quote(c.bob.id) + `,` + quote(c.carol.id) + `,` + quote(c.dave.id)
-	group := c.must(c.alice, "/chat/group/create", `{"name":"group","initial_member_ids":[`+three+`]}`).field(t, "chat_id")
-	groupMessage := c.must(c.alice, "/chat/group/send", `{"chat_id":`+quote(group)+`,"content":"to the group"}`).field(t, "message_id")
-	c.must(c.alice, "/chat/group/edit", `{"chat_id":`+quote(group)+`,"remove_member_ids":[`+quote(c.carol.id)+`],"ban_agent_ids":[`+quote(c.dave.id)+`]}`)
-	channel := c.must(c.alice, "/channel/create", `{"name":"channel"}`).field(t, "channel_id")
+	three := quote(c.bob.ID) + `,` + quote(c.carol.ID) + `,` + quote(c.dave.ID)
+	group := c.must(c.alice, "/chat/group/create", `{"name":"group","initial_member_ids":[`+three+`]}`).Field(t, "chat_id")
+	groupMessage := c.must(c.alice, "/chat/group/send", `{"chat_id":`+quote(group)+`,"content":"to the group"}`).Field(t, "message_id")
+	c.must(c.alice, "/chat/group/edit", `{"chat_id":`+quote(group)+`,"remove_member_ids":[`+quote(c.carol.ID)+`],"ban_agent_ids":[`+quote(c.dave.ID)+`]}`)
+	channel := c.must(c.alice, "/channel/create", `{"name":"channel"}`).Field(t, "channel_id")
 	for _, subscriber := range []*agent{c.bob, c.carol, c.dave} {
 		c.must(subscriber, "/channel/subscribe", `{"channel_id":`+quote(channel)+`}`)
 	}
-	channelMessage := c.must(c.alice, "/channel/send", `{"channel_id":`+quote(channel)+`,"content":"to the channel"}`).field(t, "message_id")
-	c.must(c.alice, "/channel/edit", `{"channel_id":`+quote(channel)+`,"remove_subscriber_ids":[`+quote(c.carol.id)+`],"ban_agent_ids":[`+quote(c.dave.id)+`]}`)
-	private := c.must(c.bob, "/chat/private/send", `{"recipient_agent_id":`+quote(c.alice.id)+`,"content":"to alice"}`)
-	return strings.NewReplacer("GROUP", group, "CHANNEL", channel, "CHAT", private.field(t, "chat_id"),
-		"GM", groupMessage, "CM", channelMessage, "PM", private.field(t, "message_id"),
-		"ALICE", c.alice.id, "BOB", c.bob.id, "CAROL", c.carol.id, "FRANK", c.frank.id, "NEW", fmt.Sprintf("new_%d", c.scenes))
+	channelMessage := c.must(c.alice, "/channel/send", `{"channel_id":`+quote(channel)+`,"content":"to the channel"}`).Field(t, "message_id")
+	c.must(c.alice, "/channel/edit", `{"channel_id":`+quote(channel)+`,"remove_subscriber_ids":[`+quote(c.carol.ID)+`],"ban_agent_ids":[`+quote(c.dave.ID)+`]}`)
+	private := c.must(c.bob, "/chat/private/send", `{"recipient_agent_id":`+quote(c.alice.ID)+`,"content":"to alice"}`)
+	return strings.NewReplacer("GROUP", group, "CHANNEL", channel, "CHAT", private.Field(t, "chat_id"),
+		"GM", groupMessage, "CM", channelMessage, "PM", private.Field(t, "message_id"),
+		"ALICE", c.alice.ID, "BOB", c.bob.ID, "CAROL", c.carol.ID, "FRANK", c.frank.ID, "NEW", fmt.Sprintf("new_%d", c.scenes))
 }
 
 // ask sends the request in a role.
-func (c *cast) ask(role, method, path, body string) reply {
-	c.w.t.Helper()
+func (c *cast) ask(role, method, path, body string) testkit.Reply {
+	c.w.T.Helper()
 	who := map[string]*agent{"admin": c.alice, "member": c.bob, "former": c.carol, "banned": c.dave, "blocked": c.erin, "stranger": c.frank}[role]
 	headers := []string{}
-	wallet := c.frank.wallet
+	wallet := c.frank.Wallet
 	if who != nil {
-		headers, wallet = append(headers, "X-API-KEY", who.key), who.wallet
+		headers, wallet = append(headers, "X-API-KEY", who.Key), who.Wallet
 	}
-	if contractRoutes[method+" "+path].Operation.Extensions["x-payment-info"] != nil {
+	if testkit.Operations[method+" "+path].Operation.Extensions["x-payment-info"] != nil {
 		headers = append(headers, "PAYMENT-SIGNATURE", c.w.signFor(wallet, method, path))
 	}
 	// Each call comes from an address of its own, so that no limit of an address replies for a rule.
@@ -88,9 +89,14 @@ const (
 	mustSucceed = "409 admin_must_transfer"
 )
 
-// TestAccess is the specification's reply to who may do what. A cell is the status, and the code of a refusal.
-func TestAccess(t *testing.T) {
-	t.Parallel()
+// accessRule says who may call an operation with a body. A cell is the status, and the code of a refusal.
+type accessRule struct {
+	operation, body string
+	cells           [7]string // admin, member, former, banned, blocked, stranger, no key
+}
+
+// accessRules are the rules of the specification, with a line for each operation.
+func accessRules() []accessRule {
 	everybody := [7]string{ok, ok, ok, ok, ok, ok, noKey}
 	open := [7]string{ok, ok, ok, ok, ok, ok, ok}
 	members := [7]string{ok, ok, notMember, isBanned, notMember, notMember, noKey}
@@ -99,10 +105,7 @@ func TestAccess(t *testing.T) {
 	channelAdmin := [7]string{ok, notAdmin, notAdmin, notAdmin, notAdmin, notAdmin, noKey}
 	twoMembers := [7]string{ok, ok, notMember, notMember, notMember, notMember, noKey}
 
-	table := []struct {
-		operation, body string
-		cells           [7]string // admin, member, former, banned, blocked, stranger, no key
-	}{
+	return []accessRule{
 		{"GET /health", "", open},
 		{"GET /skill", "", open},
 		{"POST /register/request_account", `{"requested_username":"NEW"}`, open},
@@ -163,11 +166,17 @@ func TestAccess(t *testing.T) {
 		// Last, because the old keys stop: everybody but nobody gets a new one.
 		{"POST /agent/rotate_key", `{}`, everybody},
 	}
+}
+
+// TestAccess: every operation is allowed to those for whom the specification says so.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	table := accessRules()
 	covered := map[string]bool{}
 	for _, row := range table {
 		covered[row.operation] = true
 	}
-	for operation := range contractRoutes {
+	for operation := range testkit.Operations {
 		if !covered[operation] {
 			t.Errorf("no row says who may %s", operation)
 		}
@@ -179,19 +188,19 @@ func TestAccess(t *testing.T) {
 		fresh := c.scene(t)
 		for i, role := range roles {
 			a := c.ask(role, method, path, fresh.Replace(row.body))
-			got := fmt.Sprint(a.status)
-			if a.status != http.StatusOK {
+			got := fmt.Sprint(a.Status)
+			if a.Status != http.StatusOK {
 				got += " " + a.Code
 			}
 			if got != row.cells[i] || a.Charged {
 				t.Errorf("%s %s as %s: %v, want %s", row.operation, row.body, role, a, row.cells[i])
 			}
-			if a.status == http.StatusOK && (i < len(roles)-1) && mutates(row.operation) {
+			if a.Status == http.StatusOK && (i < len(roles)-1) && mutates(row.operation) {
 				fresh = c.scene(t)
 			}
-			if path == "/agent/block" && a.status == http.StatusOK { // so that the next row finds things as they were
+			if path == "/agent/block" && a.Status == http.StatusOK { // so that the next row finds things as they were
 				who := map[string]*agent{"admin": c.alice, "member": c.bob, "former": c.carol, "banned": c.dave, "blocked": c.erin}[role]
-				c.must(who, "/agent/unblock", `{"agent_id":`+quote(c.frank.id)+`}`)
+				c.must(who, "/agent/unblock", `{"agent_id":`+quote(c.frank.ID)+`}`)
 			}
 		}
 	}

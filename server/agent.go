@@ -44,19 +44,14 @@ func (c *call) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) 
 // EditAgent changes the profile of the caller.
 func (c *call) EditAgent(ctx context.Context, req gen.EditAgentRequestObject) (gen.EditAgentResponseObject, error) {
 	err := c.tx.EditAgent(ctx, c.caller.ID, req.Body.Description, req.Body.IsDiscoverable)
-	if err != nil {
-		return nil, err
-	}
-	return gen.EditAgent200JSONResponse{Success: true, Message: "profile updated"}, nil
+	return gen.EditAgent200JSONResponse{Success: true, Message: "profile updated"}, err
 }
 
 // RotateKey replaces the API key of the caller and returns the new one, once.
 func (c *call) RotateKey(ctx context.Context, _ gen.RotateKeyRequestObject) (gen.RotateKeyResponseObject, error) {
 	key := newKey()
-	if err := c.tx.RotateKey(ctx, c.caller, store.HashKey(key), c.paid.ID); err != nil {
-		return nil, err
-	}
-	return gen.RotateKey200JSONResponse{Success: true, APIKey: key, Message: "key replaced; the old key no longer works"}, nil
+	err := c.tx.RotateKey(ctx, c.caller, store.HashKey(key), c.paid.ID)
+	return gen.RotateKey200JSONResponse{Success: true, APIKey: key, Message: "key replaced; the old key no longer works"}, err
 }
 
 // GetAgentProfile returns an agent by id, by username, or by both if they match.
@@ -82,16 +77,12 @@ func (c *call) GetAgentProfile(ctx context.Context, req gen.GetAgentProfileReque
 
 // BlockAgent blocks another agent.
 func (c *call) BlockAgent(ctx context.Context, req gen.BlockAgentRequestObject) (gen.BlockAgentResponseObject, error) {
-	if err := c.tx.BlockAgent(ctx, c.caller.ID, idOf(agentPrefix, req.Body.AgentID)); err != nil {
-		return nil, err
-	}
-	return gen.BlockAgent200JSONResponse{Success: true, Message: "agent blocked"}, nil
+	err := c.tx.BlockAgent(ctx, c.caller.ID, idOf(agentPrefix, req.Body.AgentID))
+	return gen.BlockAgent200JSONResponse{Success: true, Message: "agent blocked"}, err
 }
 
 // UnblockAgent removes a block.
 func (c *call) UnblockAgent(ctx context.Context, req gen.UnblockAgentRequestObject) (gen.UnblockAgentResponseObject, error) {
-	if err := c.tx.UnblockAgent(ctx, c.caller.ID, idOf(agentPrefix, req.Body.AgentID)); err != nil {
-		return nil, err
-	}
-	return gen.UnblockAgent200JSONResponse{Success: true, Message: "agent unblocked"}, nil
+	err := c.tx.UnblockAgent(ctx, c.caller.ID, idOf(agentPrefix, req.Body.AgentID))
+	return gen.UnblockAgent200JSONResponse{Success: true, Message: "agent unblocked"}, err
 }

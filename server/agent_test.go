@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
@@ -20,14 +21,14 @@ import (
 const rotate = "/agent/rotate_key"
 
 // rotated reads the new key out of a reply.
-func (w *world) rotated(a reply) string {
-	w.t.Helper()
-	_, key, found := strings.Cut(string(a.body), `"api_key":"`)
+func (w *world) rotated(a testkit.Reply) string {
+	w.T.Helper()
+	_, key, found := strings.Cut(string(a.Body), `"api_key":"`)
 	key, _, _ = strings.Cut(key, `"`)
-	if a.status != http.StatusOK || !found {
-		w.t.Fatalf("a rotation returns %v, want a new key", a)
+	if a.Status != http.StatusOK || !found {
+		w.T.Fatalf("a rotation returns %v, want a new key", a)
 	}
-	w.secret(key)
+	w.Secret(key)
 	return key
 }
 
@@ -37,57 +38,57 @@ func TestRotateKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	old := alice.key
-	payment := w.sign(alice.wallet, rotate, named("rotation-of-the-key-1"))
-	send := func(path, payment, key string) reply {
+	old := alice.Key
+	payment := w.sign(alice.Wallet, rotate, testkit.Identified("rotation-of-the-key-1"))
+	send := func(path, payment, key string) testkit.Reply {
 		return w.call(http.MethodPost, path, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment)
 	}
 	first := send(rotate, payment, old)
-	alice.key = w.rotated(first)
-	if alice.key == old {
+	alice.Key = w.rotated(first)
+	if alice.Key == old {
 		t.Fatal("the new key is the old one")
 	}
 
-	revenue, settles := w.revenue(), w.settles.Load()
-	unauthorized := func(when string, a reply) {
+	revenue, settles := w.Revenue(), w.settles.Load()
+	unauthorized := func(when string, a testkit.Reply) {
 		t.Helper()
-		if a.status != http.StatusUnauthorized || a.Code != string(client.ErrorCodeInvalidAPIKey) || a.Charged || a.header.Get(x402.HeaderPaymentResponse) != "" {
+		if a.Status != http.StatusUnauthorized || a.Code != string(client.ErrorCodeInvalidAPIKey) || a.Charged || a.Header.Get(x402.HeaderPaymentResponse) != "" {
 			t.Errorf("%s: %v, want 401 invalid_api_key", when, a)
 		}
 	}
-	unauthorized("the old key on another operation", w.pay(alice.wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", old))
-	if again := w.pay(alice.wallet, rotate, `{}`, "X-API-KEY", old); again.status != http.StatusOK || !bytes.Equal(again.body, first.body) {
+	unauthorized("the old key on another operation", w.pay(alice.Wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", old))
+	if again := w.pay(alice.Wallet, rotate, `{}`, "X-API-KEY", old); again.Status != http.StatusOK || !bytes.Equal(again.Body, first.Body) {
 		t.Errorf("the old key with another payment by the same wallet: %v, want the reply of the first: %v", again, first)
 	}
-	unauthorized("the old key with a payment by another wallet", w.pay(bob.wallet, rotate, `{}`, "X-API-KEY", old))
-	unauthorized("the old key with a payment of another operation", send(rotate, w.sign(alice.wallet, "/agent/profile"), old))
+	unauthorized("the old key with a payment by another wallet", w.pay(bob.Wallet, rotate, `{}`, "X-API-KEY", old))
+	unauthorized("the old key with a payment of another operation", send(rotate, w.sign(alice.Wallet, "/agent/profile"), old))
 	unauthorized("the old key with a payment that cannot be read", send(rotate, "?", old))
 	unauthorized("the same payment without a key", w.call(http.MethodPost, rotate, `{}`, x402.HeaderPaymentSignature, payment))
-	if a := send(rotate, payment, bob.key); a.status != http.StatusConflict || a.Code != string(client.ErrorCodePaymentReused) {
+	if a := send(rotate, payment, bob.Key); a.Status != http.StatusConflict || a.Code != string(client.ErrorCodePaymentReused) {
 		t.Errorf("the same payment with another agent's key: %v, want 409 payment_reused", a)
 	}
 	for range 2 {
-		if again := send(rotate, payment, old); again.status != http.StatusOK || !bytes.Equal(again.body, first.body) {
+		if again := send(rotate, payment, old); again.Status != http.StatusOK || !bytes.Equal(again.Body, first.Body) {
 			t.Errorf("the same payment with the old key: %v, want the reply it had: %v", again, first)
 		}
 	}
-	if w.revenue() != revenue || w.settles.Load() != settles {
-		t.Errorf("all this has brought %d, and /settle was called %d times", w.revenue()-revenue, w.settles.Load()-settles)
+	if w.Revenue() != revenue || w.settles.Load() != settles {
+		t.Errorf("all this has brought %d, and /settle was called %d times", w.Revenue()-revenue, w.settles.Load()-settles)
 	}
 
-	if me, err := alice.GetOwnAgentWithResponse(t.Context()); err != nil || me.JSON200 == nil || me.JSON200.AgentID != alice.id {
+	if me, err := alice.GetOwnAgentWithResponse(t.Context()); err != nil || me.JSON200 == nil || me.JSON200.AgentID != alice.ID {
 		t.Fatalf("alice with her new key: %v %s", err, me.Body)
 	}
 	unauthorized("the old key with the same payment, when the new one is in use", send(rotate, payment, old))
-	if again := send(rotate, payment, alice.key); again.status != http.StatusConflict || strings.Contains(string(again.body), alice.key) {
+	if again := send(rotate, payment, alice.Key); again.Status != http.StatusConflict || strings.Contains(string(again.Body), alice.Key) {
 		t.Errorf("the same payment when the key is in use: %v, want a 409 without it", again)
 	}
 	next, err := alice.RotateKeyWithResponse(t.Context(), client.RotateKeyRequest{})
 	if err != nil || next.JSON200 == nil || !next.JSON200.Success {
 		t.Fatalf("alice rotates once more: %v %s", err, next.Body)
 	}
-	w.secret(next.JSON200.APIKey)
-	unauthorized("the key before the last", w.pay(alice.wallet, rotate, `{}`, "X-API-KEY", old))
+	w.Secret(next.JSON200.APIKey)
+	unauthorized("the key before the last", w.pay(alice.Wallet, rotate, `{}`, "X-API-KEY", old))
 }
 
 // TestCopiesOfARotation: copies of one payment all get its reply, also one that was let in with the key that another
@@ -97,25 +98,25 @@ func TestCopiesOfARotation(t *testing.T) {
 	w := newWorld(t)
 	alice := w.agent("alice")
 	for round := range 20 {
-		payment, key := w.sign(alice.wallet, rotate, named(fmt.Sprintf("rotation-number-%d-of-alice", round))), alice.key
-		replies := make([]reply, 8)
+		payment, key := w.sign(alice.Wallet, rotate, testkit.Identified(fmt.Sprintf("rotation-number-%d-of-alice", round))), alice.Key
+		replies := make([]testkit.Reply, 8)
 		var group sync.WaitGroup
 		for i := range replies {
 			group.Go(func() {
 				replies[i], _ = w.try(http.MethodPost, rotate, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment)
 			})
-			beside := w.signFor(alice.wallet, http.MethodGet, "/agent/me")
+			beside := w.signFor(alice.Wallet, http.MethodGet, "/agent/me")
 			group.Go(func() {
 				a, err := w.try(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, beside)
-				if err != nil || a.status != http.StatusOK && a.status != http.StatusUnauthorized {
+				if err != nil || a.Status != http.StatusOK && a.Status != http.StatusUnauthorized {
 					t.Errorf("another call of the agent: %v (%v)", a, err)
 				}
 			})
 		}
 		group.Wait()
-		alice.key = w.rotated(replies[0])
+		alice.Key = w.rotated(replies[0])
 		for _, a := range replies {
-			if a.status != http.StatusOK || !bytes.Equal(a.body, replies[0].body) {
+			if a.Status != http.StatusOK || !bytes.Equal(a.Body, replies[0].Body) {
 				t.Fatalf("round %d: a copy got %v, another %v", round, a, replies[0])
 			}
 		}
@@ -128,10 +129,10 @@ func TestRotationsThatRace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.agent("alice")
-	old, revenue := alice.key, w.revenue()
+	old, revenue := alice.Key, w.Revenue()
 	payments := make([]string, 6)
 	for i := range payments {
-		payments[i] = w.sign(w.wallet(dollar), rotate) // one wallet's would be one rotation
+		payments[i] = w.sign(w.Wallet(testkit.Dollar), rotate) // one wallet's would be one rotation
 	}
 	// All rotations are rehearsed before one of them is settled.
 	var rehearsed sync.WaitGroup
@@ -143,7 +144,7 @@ func TestRotationsThatRace(t *testing.T) {
 		}
 		return false
 	})
-	replies := make([]reply, len(payments))
+	replies := make([]testkit.Reply, len(payments))
 	var group sync.WaitGroup
 	for i := range replies {
 		group.Go(func() {
@@ -154,22 +155,22 @@ func TestRotationsThatRace(t *testing.T) {
 	mend()
 	var late []string
 	for i, a := range replies {
-		if a.status == http.StatusOK {
-			alice.key = w.rotated(a)
+		if a.Status == http.StatusOK {
+			alice.Key = w.rotated(a)
 			continue
 		}
 		late = append(late, payments[i])
-		if a.status != http.StatusUnauthorized || a.Code != string(client.ErrorCodeInvalidAPIKey) || !a.Charged {
+		if a.Status != http.StatusUnauthorized || a.Code != string(client.ErrorCodeInvalidAPIKey) || !a.Charged {
 			t.Errorf("a rotation that comes too late: %v, want a charged 401", a)
 		}
 	}
-	if len(late) != len(payments)-1 || alice.key == old {
+	if len(late) != len(payments)-1 || alice.Key == old {
 		t.Fatalf("%d of %d rotations with one key came too late, want all but one", len(late), len(payments))
 	}
 	for _, payment := range late {
-		alice.key = w.rotated(w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment))
+		alice.Key = w.rotated(w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment))
 	}
-	if charged := w.revenue() - revenue; charged != uint64(len(payments))*2000 {
+	if charged := w.Revenue() - revenue; charged != uint64(len(payments))*2000 {
 		t.Errorf("%d rotations have brought %d", len(payments), charged)
 	}
 	if me, err := alice.GetOwnAgentWithResponse(t.Context()); err != nil || me.JSON200 == nil {
@@ -179,25 +180,25 @@ func TestRotationsThatRace(t *testing.T) {
 
 // another is a second server on the world's database, with its own payment network, in which these agents have money.
 func (w *world) another(agents ...*agent) *world {
-	w.t.Helper()
-	other := newWorldOn(w.t, w.databaseURL)
+	w.T.Helper()
+	other := newWorldOn(w.T, w.DatabaseURL)
 	for _, a := range agents {
-		if err := other.ledger.Mint(address(a.wallet), 100*dollar); err != nil {
-			w.t.Fatal(err)
+		if err := other.Ledger.Mint(testkit.Address(a.Wallet), 100*testkit.Dollar); err != nil {
+			w.T.Fatal(err)
 		}
 	}
-	living, end := context.WithCancel(w.t.Context())
+	living, end := context.WithCancel(w.T.Context())
 	ready, gone := make(chan struct{}), make(chan struct{})
 	go func() { other.store.BePresent(living, func() { close(ready) }); close(gone) }()
 	<-ready
-	w.t.Cleanup(func() { end(); <-gone })
+	w.T.Cleanup(func() { end(); <-gone })
 	return other
 }
 
 // me asks for the account of a key.
-func (w *world) me(a *agent, key string) reply {
-	w.t.Helper()
-	return w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, w.signFor(a.wallet, http.MethodGet, "/agent/me"))
+func (w *world) me(a *agent, key string) testkit.Reply {
+	w.T.Helper()
+	return w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, w.signFor(a.Wallet, http.MethodGet, "/agent/me"))
 }
 
 // withOption is a database URL with a setting for its sessions.
@@ -215,25 +216,25 @@ func TestReplacedKeyEndsOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	here := newWorldOn(t, withOption(storetest.URL(t), "session_replication_role=replica"))
 	alice := here.agent("alice")
-	old := alice.key
+	old := alice.Key
 	there := here.another(alice)
 	for range 20 {
-		if a := there.me(alice, old); a.status != http.StatusOK {
+		if a := there.me(alice, old); a.Status != http.StatusOK {
 			t.Fatalf("another server before the rotation: %v, want 200", a)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	alice.key = here.rotated(here.pay(alice.wallet, rotate, `{}`, "X-API-KEY", old))
+	alice.Key = here.rotated(here.pay(alice.Wallet, rotate, `{}`, "X-API-KEY", old))
 	replaced := time.Now()
-	if a := here.me(alice, old); a.status != http.StatusUnauthorized {
+	if a := here.me(alice, old); a.Status != http.StatusUnauthorized {
 		t.Errorf("the server that replaced the key serves the old one: %v, want 401", a)
 	}
-	for asked := time.Now(); there.me(alice, old).status != http.StatusUnauthorized; asked = time.Now() {
+	for asked := time.Now(); there.me(alice, old).Status != http.StatusUnauthorized; asked = time.Now() {
 		if asked.Sub(replaced) > 2*time.Second {
 			t.Fatal("another server serves the old key two seconds after it was replaced")
 		}
 	}
-	if a := there.me(alice, alice.key); a.status != http.StatusOK {
+	if a := there.me(alice, alice.Key); a.Status != http.StatusOK {
 		t.Errorf("another server with the new key: %v, want 200", a)
 	}
 }
@@ -247,7 +248,7 @@ func TestOwnAccountIsFresh(t *testing.T) {
 	servers := map[string]*world{"the same server": w, "another server": w.another(alice)}
 	for i := range 5 {
 		for name, server := range servers {
-			if a := server.me(alice, alice.key); a.status != http.StatusOK {
+			if a := server.me(alice, alice.Key); a.Status != http.StatusOK {
 				t.Fatalf("%s: %v", name, a)
 			}
 		}
@@ -258,7 +259,7 @@ func TestOwnAccountIsFresh(t *testing.T) {
 		}
 		for name, server := range servers {
 			var own client.OwnAgent
-			if err := json.Unmarshal(server.me(alice, alice.key).body, &own); err != nil || own.Description != description || own.IsDiscoverable != discoverable {
+			if err := json.Unmarshal(server.me(alice, alice.Key).Body, &own); err != nil || own.Description != description || own.IsDiscoverable != discoverable {
 				t.Errorf("%s shows %q, %v after edit %d (%v)", name, own.Description, own.IsDiscoverable, i, err)
 			}
 		}

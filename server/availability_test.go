@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestFacilitatorAway: paid calls get 503 soon and at last at once, prices go on, and all of it resumes by itself.
@@ -22,31 +24,31 @@ func TestFacilitatorAway(t *testing.T) {
 		}
 		return true
 	})
-	send := func(content string) reply {
-		return w.pay(alice.wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.key)
+	send := func(content string) testkit.Reply {
+		return w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.Key)
 	}
 	for i := range 7 {
 		began := time.Now()
 		a := send(fmt.Sprint("while it is unavailable ", i))
-		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || time.Since(began) > 10*time.Second {
+		if a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" || time.Since(began) > 10*time.Second {
 			t.Errorf("call %d: %v after %v, want 503 soon", i, a, time.Since(began))
 		}
 	}
-	if a := w.call(http.MethodPost, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.key); a.status != http.StatusPaymentRequired {
+	if a := w.call(http.MethodPost, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.Key); a.Status != http.StatusPaymentRequired {
 		t.Errorf("a price while the facilitator is unavailable: %v, want 402", a)
 	}
 	// By now the breaker is open.
-	if a := w.pay(alice.wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.key); a.status != http.StatusServiceUnavailable || a.Code != "unavailable" {
+	if a := w.pay(alice.Wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.Key); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" {
 		t.Errorf("a call while nobody asks the facilitator: %v, want 503 unavailable", a)
 	}
 	mend()
 	close(back)
 	w.recover()
-	if a := send("back again"); a.status != http.StatusOK {
+	if a := send("back again"); a.Status != http.StatusOK {
 		t.Errorf("when it is back: %v, want 200", a)
 	}
-	if paid := w.count(`SELECT sum(amount)::bigint FROM payments WHERE state = 'delivered'`); uint64(paid) != w.revenue() {
-		t.Errorf("the payee has %d, delivered was %d", w.revenue(), paid)
+	if paid := w.Count(`SELECT sum(amount)::bigint FROM payments WHERE state = 'delivered'`); uint64(paid) != w.Revenue() {
+		t.Errorf("the payee has %d, delivered was %d", w.Revenue(), paid)
 	}
 }
 
@@ -64,15 +66,11 @@ func TestAdmin(t *testing.T) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
-	for _, secret := range w.secrets {
-		if strings.Contains(w.admin("/metrics"), secret) {
-			t.Errorf("the metrics hold a secret (%.6s…)", secret)
-		}
-	}
+	w.CheckSecrets(t, "/metrics", w.admin("/metrics"))
 	if text := w.admin("/readyz"); text != `200 {"ready":true,"database":"ok","facilitator":"ok"}`+"\n" {
 		t.Errorf("readyz: %s", text)
 	}
-	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { hangUp(rw); return true })
+	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { testkit.HangUp(rw); return true })
 	defer mend()
 	time.Sleep(1100 * time.Millisecond) // what it found last counts for a second
 	if text := w.admin("/readyz"); text != `200 {"ready":true,"database":"ok","facilitator":"unavailable"}`+"\n" {

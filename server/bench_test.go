@@ -67,7 +67,7 @@ func BenchmarkViolation(b *testing.B) {
 func benchPaid(b *testing.B, w *world, caller *agent, path, body string) {
 	required := w.price(path)
 	sign := func() string {
-		payload, err := x402.Sign(caller.wallet, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
+		payload, err := x402.Sign(caller.Wallet, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -78,26 +78,26 @@ func benchPaid(b *testing.B, w *world, caller *agent, path, body string) {
 		return header
 	}
 	for range 20 { // so that every statement is prepared on every connection
-		w.serve(b, path, body, http.StatusOK, "X-API-KEY", caller.key, x402.HeaderPaymentSignature, sign())
+		w.serve(b, path, body, http.StatusOK, "X-API-KEY", caller.Key, x402.HeaderPaymentSignature, sign())
 	}
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()
 		header := sign()
 		b.StartTimer()
-		w.serve(b, path, body, http.StatusOK, "X-API-KEY", caller.key, x402.HeaderPaymentSignature, header)
+		w.serve(b, path, body, http.StatusOK, "X-API-KEY", caller.Key, x402.HeaderPaymentSignature, header)
 	}
 }
 
 // BenchmarkPaidProfile takes the gate with the smallest operation behind it.
 func BenchmarkPaidProfile(b *testing.B) {
 	w, alice, bob := benchWorld(b)
-	benchPaid(b, w, alice, "/agent/profile", fmt.Sprintf(`{"agent_id":%q}`, bob.id))
+	benchPaid(b, w, alice, "/agent/profile", fmt.Sprintf(`{"agent_id":%q}`, bob.ID))
 }
 
 func BenchmarkPaidSend(b *testing.B) {
 	w, alice, bob := benchWorld(b)
-	benchPaid(b, w, alice, "/chat/private/send", fmt.Sprintf(`{"recipient_agent_id":%q,"content":"The night train is late."}`, bob.id))
+	benchPaid(b, w, alice, "/chat/private/send", fmt.Sprintf(`{"recipient_agent_id":%q,"content":"The night train is late."}`, bob.ID))
 }
 
 func BenchmarkPaidMessages(b *testing.B) {
@@ -113,8 +113,8 @@ func BenchmarkPaidMessages(b *testing.B) {
 func BenchmarkRepetition(b *testing.B) {
 	w, alice, bob := benchWorld(b)
 	const path = "/agent/profile"
-	headers := []string{"X-API-KEY", alice.key, x402.HeaderPaymentSignature, w.sign(alice.wallet, path)}
-	body := fmt.Sprintf(`{"agent_id":%q}`, bob.id)
+	headers := []string{"X-API-KEY", alice.Key, x402.HeaderPaymentSignature, w.sign(alice.Wallet, path)}
+	body := fmt.Sprintf(`{"agent_id":%q}`, bob.ID)
 	w.serve(b, path, body, http.StatusOK, headers...)
 	b.ReportAllocs()
 	for b.Loop() {

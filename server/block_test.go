@@ -8,29 +8,29 @@ import (
 )
 
 func (a *agent) block(other *agent) {
-	a.w.t.Helper()
-	if blocked, err := a.BlockAgentWithResponse(a.w.t.Context(), client.BlockAgentRequest{AgentID: other.id}); err != nil || blocked.JSON200 == nil {
-		a.w.t.Fatalf("%s blocks %s: %v %s", a.name, other.name, err, blocked.Body)
+	a.w.T.Helper()
+	if blocked, err := a.BlockAgentWithResponse(a.w.T.Context(), client.BlockAgentRequest{AgentID: other.ID}); err != nil || blocked.JSON200 == nil {
+		a.w.T.Fatalf("%s blocks %s: %v %s", a.Name, other.Name, err, blocked.Body)
 	}
 }
 
 func (a *agent) unblock(other *agent) {
-	a.w.t.Helper()
-	if unblocked, err := a.UnblockAgentWithResponse(a.w.t.Context(), client.UnblockAgentRequest{AgentID: other.id}); err != nil || unblocked.JSON200 == nil {
-		a.w.t.Fatalf("%s unblocks %s: %v %s", a.name, other.name, err, unblocked.Body)
+	a.w.T.Helper()
+	if unblocked, err := a.UnblockAgentWithResponse(a.w.T.Context(), client.UnblockAgentRequest{AgentID: other.ID}); err != nil || unblocked.JSON200 == nil {
+		a.w.T.Fatalf("%s unblocks %s: %v %s", a.Name, other.Name, err, unblocked.Body)
 	}
 }
 
 // refusedSend checks that a private message is refused as blocked, in these words, and costs nothing.
 func (a *agent) refusedSend(to *agent, says, when string) {
-	a.w.t.Helper()
-	revenue, messages := a.w.revenue(), a.w.count("SELECT count(*) FROM messages")
-	sent, err := a.SendPrivateMessageWithResponse(a.w.t.Context(), client.SendPrivateMessageRequest{RecipientAgentID: to.id, Content: "hello?"})
+	a.w.T.Helper()
+	revenue, messages := a.w.Revenue(), a.w.Count("SELECT count(*) FROM messages")
+	sent, err := a.SendPrivateMessageWithResponse(a.w.T.Context(), client.SendPrivateMessageRequest{RecipientAgentID: to.ID, Content: "hello?"})
 	if err != nil || sent.JSON403 == nil || sent.JSON403.Code != client.ErrorCodeBlocked || sent.JSON403.Message != says {
-		a.w.t.Errorf("%s: %s writes to %s: %v %s, want 403 blocked: %s", when, a.name, to.name, err, sent.Body, says)
+		a.w.T.Errorf("%s: %s writes to %s: %v %s, want 403 blocked: %s", when, a.Name, to.Name, err, sent.Body, says)
 	}
-	if a.w.revenue() != revenue || a.w.count("SELECT count(*) FROM messages") != messages {
-		a.w.t.Errorf("%s: the refused message was charged or sent", when)
+	if a.w.Revenue() != revenue || a.w.Count("SELECT count(*) FROM messages") != messages {
+		a.w.T.Errorf("%s: the refused message was charged or sent", when)
 	}
 }
 
@@ -49,21 +49,21 @@ func TestBlocks(t *testing.T) {
 	alice.block(bob)
 	alice.block(bob) // twice succeeds unchanged
 	alice.block(carol)
-	if blocks := w.count("SELECT count(*) FROM blocks"); blocks != 2 {
+	if blocks := w.Count("SELECT count(*) FROM blocks"); blocks != 2 {
 		t.Errorf("there are %d blocks, want two", blocks)
 	}
 	bob.refusedSend(alice, blocked, "with a chat")
 	alice.refusedSend(bob, blocking, "with a chat")
 	carol.refusedSend(alice, blocked, "without a chat")
 	alice.refusedSend(carol, blocking, "without a chat")
-	if chats := w.count("SELECT count(*) FROM conversations"); chats != 1 {
+	if chats := w.Count("SELECT count(*) FROM conversations"); chats != 1 {
 		t.Errorf("refused first messages left %d chats, want the one before", chats)
 	}
 	bob.send(carol, "a third is not concerned")
 	for _, reader := range []*agent{alice, bob} {
 		read, err := reader.ListPrivateMessagesWithResponse(ctx, client.ListPrivateMessagesRequest{ChatID: chat})
 		if err != nil || read.JSON200 == nil || read.JSON200.Total != 1 {
-			t.Errorf("%s reads the history: %v %s", reader.name, err, read.Body)
+			t.Errorf("%s reads the history: %v %s", reader.Name, err, read.Body)
 		}
 	}
 
@@ -86,24 +86,24 @@ func TestBlockedProfile(t *testing.T) {
 		t.Helper()
 		profile, err := viewer.GetAgentProfileWithResponse(t.Context(), request)
 		if err != nil || profile.JSON200 == nil {
-			t.Fatalf("%s looks: %v %s", viewer.name, err, profile.Body)
+			t.Fatalf("%s looks: %v %s", viewer.Name, err, profile.Body)
 		}
 		return profile.JSON200
 	}
 	alice.block(bob)
 	for name, request := range map[string]client.AgentProfileRequest{
-		"by id": {AgentID: &alice.id}, "by username": {Username: &alice.name}, "by both": {AgentID: &alice.id, Username: &alice.name},
+		"by id": {AgentID: &alice.ID}, "by username": {Username: &alice.Name}, "by both": {AgentID: &alice.ID, Username: &alice.Name},
 	} {
 		profile := look(bob, request)
-		if profile.AgentID != alice.id || profile.Username != "alice" || !profile.IsDiscoverable || profile.Description != nil || profile.CreatedAt != nil {
+		if profile.AgentID != alice.ID || profile.Username != "alice" || !profile.IsDiscoverable || profile.Description != nil || profile.CreatedAt != nil {
 			t.Errorf("the blocked agent looks %s and sees %+v, want neither description nor created_at", name, profile)
 		}
 	}
-	if profile := look(alice, client.AgentProfileRequest{AgentID: &bob.id}); profile.Description == nil || profile.CreatedAt == nil {
+	if profile := look(alice, client.AgentProfileRequest{AgentID: &bob.ID}); profile.Description == nil || profile.CreatedAt == nil {
 		t.Errorf("who has blocked sees %+v, want all", profile)
 	}
 	alice.unblock(bob)
-	if profile := look(bob, client.AgentProfileRequest{AgentID: &alice.id}); profile.Description == nil || profile.CreatedAt == nil {
+	if profile := look(bob, client.AgentProfileRequest{AgentID: &alice.ID}); profile.Description == nil || profile.CreatedAt == nil {
 		t.Errorf("unblocked, bob sees %+v, want all", profile)
 	}
 }
@@ -112,23 +112,23 @@ func TestBlockRefusals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.agent("alice")
-	revenue, settles := w.revenue(), w.settles.Load()
+	revenue, settles := w.Revenue(), w.settles.Load()
 	for _, test := range []struct {
 		name, path, id string
 		status         int
 		code           client.ErrorCode
 	}{
-		{"blocking oneself", "/agent/block", alice.id, http.StatusBadRequest, client.ErrorCodeInvalidRequest},
+		{"blocking oneself", "/agent/block", alice.ID, http.StatusBadRequest, client.ErrorCodeInvalidRequest},
 		{"blocking nobody", "/agent/block", noAgent, http.StatusNotFound, client.ErrorCodeAgentNotFound},
 		{"unblocking nobody", "/agent/unblock", noAgent, http.StatusNotFound, client.ErrorCodeAgentNotFound},
 		{"blocking a chat", "/agent/block", noChat, http.StatusBadRequest, client.ErrorCodeInvalidRequest},
 	} {
-		a := w.pay(alice.wallet, test.path, `{"agent_id":`+quote(test.id)+`}`, "X-API-KEY", alice.key)
-		if a.status != test.status || a.Code != string(test.code) || a.Charged {
+		a := w.pay(alice.Wallet, test.path, `{"agent_id":`+quote(test.id)+`}`, "X-API-KEY", alice.Key)
+		if a.Status != test.status || a.Code != string(test.code) || a.Charged {
 			t.Errorf("%s: %v, want %d %s", test.name, a, test.status, test.code)
 		}
 	}
-	if w.revenue() != revenue || w.settles.Load() != settles || w.count("SELECT count(*) FROM blocks") != 0 {
-		t.Errorf("refusals brought %d and left %d blocks", w.revenue()-revenue, w.count("SELECT count(*) FROM blocks"))
+	if w.Revenue() != revenue || w.settles.Load() != settles || w.Count("SELECT count(*) FROM blocks") != 0 {
+		t.Errorf("refusals brought %d and left %d blocks", w.Revenue()-revenue, w.Count("SELECT count(*) FROM blocks"))
 	}
 }

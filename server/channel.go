@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"slices"
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/store"
@@ -12,10 +11,7 @@ import (
 func (c *call) CreateChannel(ctx context.Context, req gen.CreateChannelRequestObject) (gen.CreateChannelResponseObject, error) {
 	id := newID()
 	err := c.tx.CreateConversation(ctx, store.KindChannel, id, c.caller.ID, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable)
-	if err != nil {
-		return nil, err
-	}
-	return gen.CreateChannel200JSONResponse{Success: true, ChannelID: formatID(channelPrefix, id), Message: "channel created"}, nil
+	return gen.CreateChannel200JSONResponse{Success: true, ChannelID: formatID(channelPrefix, id), Message: "channel created"}, err
 }
 
 // GetChannel returns a channel to any caller. Only subscribers and the admin see who the admin is.
@@ -38,34 +34,11 @@ func (c *call) GetChannel(ctx context.Context, req gen.GetChannelRequestObject) 
 // EditChannel changes the fields that are present: name and description, subscribers, bans. All changes happen, or
 // none.
 func (c *call) EditChannel(ctx context.Context, req gen.EditChannelRequestObject) (gen.EditChannelResponseObject, error) {
-	remove, ban, unban := idsOf(agentPrefix, req.Body.RemoveSubscriberIds), idsOf(agentPrefix, req.Body.BanAgentIds), idsOf(agentPrefix, req.Body.UnbanAgentIds)
-	if err := inOneList(remove, ban, unban); err != nil {
-		return nil, err
-	}
-	id := idOf(channelPrefix, req.Body.ChannelID)
-	channel, err := c.forAdmin(ctx, store.KindChannel, id)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.tx.CheckAgents(ctx, slices.Concat(remove, ban, unban)); err != nil {
-		return nil, err
-	}
-	if slices.Contains(slices.Concat(remove, ban), *channel.AdminID) {
-		return nil, store.ErrAdminMustTransfer
-	}
-	if err := c.tx.EditConversation(ctx, id, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
-		return nil, err
-	}
-	if err := c.tx.Leave(ctx, id, remove...); err != nil {
-		return nil, err
-	}
-	if err := c.tx.Ban(ctx, id, ban...); err != nil {
-		return nil, err
-	}
-	if err := c.tx.Unban(ctx, id, unban...); err != nil {
-		return nil, err
-	}
-	return gen.EditChannel200JSONResponse{Success: true, Message: "channel updated"}, nil
+	err := c.edit(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID), edit{
+		name: req.Body.Name, description: req.Body.Description, isDiscoverable: req.Body.IsDiscoverable,
+		remove: idsOf(agentPrefix, req.Body.RemoveSubscriberIds), ban: idsOf(agentPrefix, req.Body.BanAgentIds), unban: idsOf(agentPrefix, req.Body.UnbanAgentIds),
+	})
+	return gen.EditChannel200JSONResponse{Success: true, Message: "channel updated"}, err
 }
 
 // DeleteChannel deletes a channel.
@@ -74,27 +47,13 @@ func (c *call) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequestOb
 	if _, err := c.forAdmin(ctx, store.KindChannel, id); err != nil {
 		return nil, err
 	}
-	if err := c.tx.DeleteConversation(ctx, id); err != nil {
-		return nil, err
-	}
-	return gen.DeleteChannel200JSONResponse{Success: true, Message: "channel deleted"}, nil
+	err := c.tx.DeleteConversation(ctx, id)
+	return gen.DeleteChannel200JSONResponse{Success: true, Message: "channel deleted"}, err
 }
 
 // SendChannelMessage sends a message to all subscribers.
 func (c *call) SendChannelMessage(ctx context.Context, req gen.SendChannelMessageRequestObject) (gen.SendChannelMessageResponseObject, error) {
-	message := channelMessage(c.caller, req)
-	if _, err := c.send(ctx, message); err != nil {
-		return nil, err
-	}
-	return channelMessageSent(message), nil
-}
-
-func channelMessage(sender *store.Agent, req gen.SendChannelMessageRequestObject) store.OutgoingMessage {
-	return store.OutgoingMessage{Kind: store.KindChannel, To: idOf(channelPrefix, req.Body.ChannelID), Sender: sender.ID, ID: newID(), Content: req.Body.Content}
-}
-
-func channelMessageSent(message store.OutgoingMessage) gen.SendChannelMessage200JSONResponse {
-	return gen.SendChannelMessage200JSONResponse{Success: true, MessageID: formatID(messagePrefix, message.ID), Message: "message sent"}
+	return sendMessage[gen.SendChannelMessageResponseObject](ctx, c, req)
 }
 
 // SubscribeChannel makes the caller a subscriber, unless it is banned.
@@ -103,10 +62,8 @@ func (c *call) SubscribeChannel(ctx context.Context, req gen.SubscribeChannelReq
 	if _, err := c.lockedForAnyone(ctx, store.KindChannel, id); err != nil {
 		return nil, err
 	}
-	if err := c.tx.Join(ctx, id, c.caller.ID); err != nil {
-		return nil, err
-	}
-	return gen.SubscribeChannel200JSONResponse{Success: true, Message: "subscribed"}, nil
+	err := c.tx.Join(ctx, id, c.caller.ID)
+	return gen.SubscribeChannel200JSONResponse{Success: true, Message: "subscribed"}, err
 }
 
 // UnsubscribeChannel ends the subscription of the caller. A ban stays.
@@ -115,43 +72,22 @@ func (c *call) UnsubscribeChannel(ctx context.Context, req gen.UnsubscribeChanne
 	if _, err := c.lockedForAnyone(ctx, store.KindChannel, id); err != nil {
 		return nil, err
 	}
-	if err := c.tx.Leave(ctx, id, c.caller.ID); err != nil {
-		return nil, err
-	}
-	return gen.UnsubscribeChannel200JSONResponse{Success: true, Message: "unsubscribed"}, nil
+	err := c.tx.Leave(ctx, id, c.caller.ID)
+	return gen.UnsubscribeChannel200JSONResponse{Success: true, Message: "unsubscribed"}, err
 }
 
 // ListChannelMessages returns a page of the channel's messages, newest first, and marks them read.
 func (c *call) ListChannelMessages(ctx context.Context, req gen.ListChannelMessagesRequestObject) (gen.ListChannelMessagesResponseObject, error) {
-	channel, err := c.forReader(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID))
-	if err != nil {
-		return nil, err
-	}
-	page, err := c.readMessages(ctx, channel, req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
-	if err != nil {
-		return nil, err
-	}
-	return gen.ListChannelMessages200JSONResponse(*page), nil
+	page, err := c.listMessages(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
+	return gen.ListChannelMessages200JSONResponse(page), err
 }
 
 // TransferChannel makes another agent the admin, and sends it a note if the request has one.
 func (c *call) TransferChannel(ctx context.Context, req gen.TransferChannelRequestObject) (gen.TransferChannelResponseObject, error) {
-	id := idOf(channelPrefix, req.Body.ChannelID)
-	channel, err := c.forAdmin(ctx, store.KindChannel, id)
+	channel, err := c.forAdmin(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID))
 	if err != nil {
 		return nil, err
 	}
-	successor := idOf(agentPrefix, req.Body.NewAdminAgentID)
-	if successor == c.caller.ID {
-		return nil, store.ErrTransferToSelf
-	}
-	if err := c.tx.TransferChannel(ctx, id, c.caller.ID, successor); err != nil {
-		return nil, err
-	}
-	if req.Body.Message != nil {
-		if err := c.sendNote(ctx, successor, "You are now the admin of the", channel, req.Body.Message); err != nil {
-			return nil, err
-		}
-	}
-	return gen.TransferChannel200JSONResponse{Success: true, Message: "channel transferred"}, nil
+	err = c.transfer(ctx, channel, idOf(agentPrefix, req.Body.NewAdminAgentID), req.Body.Message)
+	return gen.TransferChannel200JSONResponse{Success: true, Message: "channel transferred"}, err
 }

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -25,9 +24,9 @@ const noChannel = "channel_01k70taybbefyb5rymrpvaf640" // unknown, well formed
 type fields map[string]any
 
 // ask posts a request with a new payment; body may hold agents, who stand for their ids.
-func (a *agent) ask(path string, body fields) reply {
-	a.w.t.Helper()
-	return a.w.pay(a.wallet, path, body.json(a.w.t), "X-API-KEY", a.key)
+func (a *agent) ask(path string, body fields) testkit.Reply {
+	a.w.T.Helper()
+	return a.w.pay(a.Wallet, path, body.json(a.w.T), "X-API-KEY", a.Key)
 }
 
 func (f fields) json(t testing.TB) string {
@@ -35,11 +34,11 @@ func (f fields) json(t testing.TB) string {
 	for name, value := range f {
 		switch value := value.(type) {
 		case *agent:
-			f[name] = value.id
+			f[name] = value.ID
 		case []*agent:
 			ids := make([]string, len(value))
 			for i, one := range value {
-				ids[i] = one.id
+				ids[i] = one.ID
 			}
 			f[name] = ids
 		}
@@ -53,118 +52,122 @@ func (f fields) json(t testing.TB) string {
 
 // must posts a request that has to succeed.
 func (a *agent) must(path string, body fields) {
-	a.w.t.Helper()
-	if got := a.ask(path, body); got.status != http.StatusOK {
-		a.w.t.Fatalf("%s posts to %s: %v, want 200", a.name, path, got)
+	a.w.T.Helper()
+	if got := a.ask(path, body); got.Status != http.StatusOK {
+		a.w.T.Fatalf("%s posts to %s: %v, want 200", a.Name, path, got)
 	}
 }
 
 // channel creates a channel and returns its id.
 func (a *agent) channel(name string) string {
-	a.w.t.Helper()
-	created, err := a.CreateChannelWithResponse(a.w.t.Context(), client.CreateChannelRequest{Name: name})
+	a.w.T.Helper()
+	created, err := a.CreateChannelWithResponse(a.w.T.Context(), client.CreateChannelRequest{Name: name})
 	if err != nil || created.JSON200 == nil {
-		a.w.t.Fatalf("%s creates a channel: %v %s", a.name, err, created.Body)
+		a.w.T.Fatalf("%s creates a channel: %v %s", a.Name, err, created.Body)
 	}
 	return created.JSON200.ChannelID
 }
 
 // broadcast sends to a channel and returns the message's id.
 func (a *agent) broadcast(channel, content string) string {
-	a.w.t.Helper()
-	a.w.secret(content)
-	sent, err := a.SendChannelMessageWithResponse(a.w.t.Context(), client.SendChannelMessageRequest{ChannelID: channel, Content: content})
+	a.w.T.Helper()
+	a.w.Secret(content)
+	sent, err := a.SendChannelMessageWithResponse(a.w.T.Context(), client.SendChannelMessageRequest{ChannelID: channel, Content: content})
 	if err != nil || sent.JSON200 == nil || !sent.JSON200.Success {
-		a.w.t.Fatalf("%s sends to the channel: %v %s", a.name, err, sent.Body)
+		a.w.T.Fatalf("%s sends to the channel: %v %s", a.Name, err, sent.Body)
 	}
 	return sent.JSON200.MessageID
 }
 
 // seesChannel compares the channel's info with want, apart from the time.
 func (a *agent) seesChannel(when string, want client.Channel) {
-	a.w.t.Helper()
-	info, err := a.GetChannelWithResponse(a.w.t.Context(), client.ChannelRequest{ChannelID: want.ChannelID})
+	a.w.T.Helper()
+	info, err := a.GetChannelWithResponse(a.w.T.Context(), client.ChannelRequest{ChannelID: want.ChannelID})
 	if err != nil || info.JSON200 == nil {
-		a.w.t.Fatalf("%s, %s looks at the channel: %v %s", when, a.name, err, info.Body)
+		a.w.T.Fatalf("%s, %s looks at the channel: %v %s", when, a.Name, err, info.Body)
 	}
 	if diff := cmp.Diff(&want, info.JSON200, cmpopts.IgnoreFields(client.Channel{}, "CreatedAt")); diff != "" {
-		a.w.t.Errorf("%s, the channel as %s sees it (-want +got):\n%s", when, a.name, diff)
+		a.w.T.Errorf("%s, the channel as %s sees it (-want +got):\n%s", when, a.Name, diff)
 	}
 	if age := time.Since(time.UnixMilli(int64(info.JSON200.CreatedAt * 1000))); age < -time.Second || age > 10*time.Minute {
-		a.w.t.Errorf("%s, the channel says it was created %v ago", when, age)
+		a.w.T.Errorf("%s, the channel says it was created %v ago", when, age)
 	}
 }
 
 // reads compares a page of the channel's messages, as ids, with want.
 func (a *agent) reads(when string, request client.ListChannelMessagesRequest, total int64, want ...string) []client.Message {
-	a.w.t.Helper()
-	read, err := a.ListChannelMessagesWithResponse(a.w.t.Context(), request)
+	a.w.T.Helper()
+	read, err := a.ListChannelMessagesWithResponse(a.w.T.Context(), request)
 	if err != nil || read.JSON200 == nil {
-		a.w.t.Fatalf("%s, %s reads the channel: %v %s", when, a.name, err, read.Body)
+		a.w.T.Fatalf("%s, %s reads the channel: %v %s", when, a.Name, err, read.Body)
 	}
 	var got []string
 	for _, message := range read.JSON200.Messages {
 		got = append(got, message.MessageID)
 	}
 	if diff := cmp.Diff(want, got); diff != "" || read.JSON200.Total != total {
-		a.w.t.Errorf("%s, %s reads a total of %d, want %d, and the messages (-want +got):\n%s", when, a.name, read.JSON200.Total, total, diff)
+		a.w.T.Errorf("%s, %s reads a total of %d, want %d, and the messages (-want +got):\n%s", when, a.Name, read.JSON200.Total, total, diff)
 	}
 	return read.JSON200.Messages
 }
 
 // belongsTo compares the channels that the agent's own account names.
 func (a *agent) belongsTo(when string, subscribed, administered []string) {
-	a.w.t.Helper()
-	me, err := a.GetOwnAgentWithResponse(a.w.t.Context())
+	a.w.T.Helper()
+	me, err := a.GetOwnAgentWithResponse(a.w.T.Context())
 	if err != nil || me.JSON200 == nil {
-		a.w.t.Fatalf("%s, %s sees itself: %v %s", when, a.name, err, me.Body)
+		a.w.T.Fatalf("%s, %s sees itself: %v %s", when, a.Name, err, me.Body)
 	}
 	if diff := cmp.Diff(subscribed, me.JSON200.SubscribedChannelIds, cmpopts.EquateEmpty()); diff != "" || me.JSON200.SubscribedChannelCount != int64(len(subscribed)) {
-		a.w.t.Errorf("%s, %s counts %d subscribed channels (-want +got):\n%s", when, a.name, me.JSON200.SubscribedChannelCount, diff)
+		a.w.T.Errorf("%s, %s counts %d subscribed channels (-want +got):\n%s", when, a.Name, me.JSON200.SubscribedChannelCount, diff)
 	}
 	if diff := cmp.Diff(administered, me.JSON200.AdministeredChannelIds, cmpopts.EquateEmpty()); diff != "" {
-		a.w.t.Errorf("%s, the channels that %s administers (-want +got):\n%s", when, a.name, diff)
+		a.w.T.Errorf("%s, the channels that %s administers (-want +got):\n%s", when, a.Name, diff)
 	}
 }
 
 // checkMemberCounts recounts every conversation's members.
 func (w *world) checkMemberCounts(when string) {
-	w.t.Helper()
-	if wrong := w.count(`SELECT count(*) FROM conversations c
+	w.T.Helper()
+	if wrong := w.Count(`SELECT count(*) FROM conversations c
 		WHERE member_count <> (SELECT count(*) FROM memberships m WHERE m.conversation_id = c.id AND m.status = 'member')`); wrong != 0 {
-		w.t.Errorf("%s, %d conversations count their members wrong", when, wrong)
+		w.T.Errorf("%s, %d conversations count their members wrong", when, wrong)
 	}
 }
 
 // subscriptions is everything in memberships and conversations, versions included: equal texts mean that no row was touched.
 func (w *world) subscriptions() (text string) {
-	w.t.Helper()
-	w.query(func(c *pgx.Conn) error {
-		return c.QueryRow(context.Background(), `
-			SELECT (SELECT string_agg(m::text || ' ' || m.xmin, E'\n' ORDER BY m::text) FROM memberships m) ||
-				(SELECT string_agg(c::text || ' ' || c.xmin, E'\n' ORDER BY c::text) FROM conversations c)`).Scan(&text)
-	})
+	w.T.Helper()
+	w.Scan(`SELECT (SELECT string_agg(m::text || ' ' || m.xmin, E'\n' ORDER BY m::text) FROM memberships m) ||
+		(SELECT string_agg(c::text || ' ' || c.xmin, E'\n' ORDER BY c::text) FROM conversations c)`, nil, &text)
 	return text
 }
 
+// marker is the number of the message up to which an agent has read its only conversation.
+func (w *world) marker(a *agent) int {
+	w.T.Helper()
+	return w.Count("SELECT read_number FROM memberships m JOIN agents a ON a.id = m.agent_id WHERE a.username = $1", a.Name)
+}
+
+// TestLifeOfAChannel: a channel is created, subscribed to, read and deleted.
 func TestLifeOfAChannel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ctx := t.Context()
 	oracle, reader, fan := w.agent("oracle"), w.agent("reader"), w.agent("fan")
 
-	revenue := w.revenue()
+	revenue := w.Revenue()
 	created, err := oracle.CreateChannelWithResponse(ctx, client.CreateChannelRequest{Name: "Storm warnings", Description: new("For the Atlantic coast. 🌊")})
 	if err != nil || created.JSON200 == nil || !created.JSON200.Success {
 		t.Fatalf("oracle creates a channel: %v %s", err, created.Body)
 	}
-	if got := w.revenue() - revenue; got != 500_000 {
+	if got := w.Revenue() - revenue; got != 500_000 {
 		t.Errorf("a channel brought %d, want 500000", got)
 	}
 	channel := created.JSON200.ChannelID
 	public := client.Channel{ChannelID: channel, Name: "Storm warnings", Description: new("For the Atlantic coast. 🌊"), IsDiscoverable: true}
 	inside := public
-	inside.AdminID = &oracle.id
+	inside.AdminID = &oracle.ID
 	reader.seesChannel("after its creation", public)
 	oracle.seesChannel("after its creation", inside)
 	oracle.belongsTo("after the creation", nil, []string{channel})
@@ -184,7 +187,7 @@ func TestLifeOfAChannel(t *testing.T) {
 	second := oracle.broadcast(channel, "The wind turns west.")
 	third := oracle.broadcast(channel, "All clear <b>now</b>.")
 	messages := reader.reads("subscribed after the first message", client.ListChannelMessagesRequest{ChannelID: channel}, 3, third, second, first)
-	want := client.Message{MessageID: third, SenderID: oracle.id, SenderUsername: "oracle", Content: "All clear <b>now</b>.", ContentType: "text/plain",
+	want := client.Message{MessageID: third, SenderID: oracle.ID, SenderUsername: "oracle", Content: "All clear <b>now</b>.", ContentType: "text/plain",
 		Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}}
 	if diff := cmp.Diff(want, messages[0], cmpopts.IgnoreFields(client.Message{}, "CreatedAt")); diff != "" {
 		t.Errorf("the newest message (-want +got):\n%s", diff)
@@ -192,46 +195,78 @@ func TestLifeOfAChannel(t *testing.T) {
 	reader.reads("by pages", client.ListChannelMessagesRequest{ChannelID: channel, N: new(int64(2)), Page: new(int64(2))}, 3, first)
 	reader.reads("before a message", client.ListChannelMessagesRequest{ChannelID: channel, BeforeMessageID: &second}, 3, first)
 	oracle.reads("as its admin without a subscription", client.ListChannelMessagesRequest{ChannelID: channel}, 3, third, second, first)
-	marker := func(a *agent) int64 {
-		return w.count("SELECT read_number FROM memberships m JOIN agents a ON a.id = m.agent_id WHERE a.username = '" + a.name + "'")
-	}
-	if marker(reader) != 3 || marker(fan) != 1 {
-		t.Errorf("the markers stand at %d and %d, want 3 for who has read and 1 for who subscribed after one message", marker(reader), marker(fan))
+	if w.marker(reader) != 3 || w.marker(fan) != 1 {
+		t.Errorf("the markers stand at %d and %d, want 3 for who has read and 1 for who subscribed after one message", w.marker(reader), w.marker(fan))
 	}
 
-	// The admin is a subscriber like anybody, if it wants to be.
+	deleted, err := oracle.DeleteChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
+	if err != nil || deleted.JSON200 == nil || !deleted.JSON200.Success {
+		t.Fatalf("oracle deletes the channel: %v %s", err, deleted.Body)
+	}
+	oracle.belongsTo("after the end", nil, nil)
+	fan.belongsTo("after the end", nil, nil)
+	if kept := w.Count("SELECT count(*) FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.deleted_at IS NOT NULL"); kept != 3 {
+		t.Errorf("%d of the deleted channel's messages are kept, want all 3", kept)
+	}
+	hidden, err := oracle.CreateChannelWithResponse(ctx, client.CreateChannelRequest{Name: "Storms", IsDiscoverable: new(false)})
+	if err != nil || hidden.JSON200 == nil {
+		t.Fatalf("oracle creates a hidden channel of the same name: %v %s", err, hidden.Body)
+	}
+	fan.seesChannel("not discoverable and without a description", client.Channel{ChannelID: hidden.JSON200.ChannelID, Name: "Storms"})
+}
+
+// TestChannelAdminSubscribes: the admin is a subscriber like anybody, if it wants to be.
+func TestChannelAdminSubscribes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	oracle := w.agent("oracle")
+	channel := oracle.channel("Storm warnings")
 	oracle.must("/channel/subscribe", fields{"channel_id": channel})
-	inside.SubscriberCount = 3
-	oracle.seesChannel("subscribed too", inside)
+	oracle.seesChannel("subscribed too", client.Channel{ChannelID: channel, Name: "Storm warnings", AdminID: &oracle.ID, IsDiscoverable: true, SubscriberCount: 1})
 	oracle.belongsTo("subscribed too", []string{channel}, []string{channel})
-	fourth := oracle.broadcast(channel, "I hear myself.")
-	if got := marker(oracle); got != 4 {
-		t.Errorf("the admin's marker stands at %d after its own message, want 4: own messages are never unread", got)
+	message := oracle.broadcast(channel, "I hear myself.")
+	if got := w.marker(oracle); got != 1 {
+		t.Errorf("the admin's marker stands at %d after its own message, want 1: own messages are never unread", got)
 	}
 	oracle.must("/channel/unsubscribe", fields{"channel_id": channel})
 	oracle.belongsTo("unsubscribed", nil, []string{channel})
-	oracle.reads("unsubscribed again", client.ListChannelMessagesRequest{ChannelID: channel, N: new(int64(1))}, 4, fourth)
+	oracle.reads("unsubscribed again", client.ListChannelMessagesRequest{ChannelID: channel, N: new(int64(1))}, 1, message)
+}
 
-	// The channel's face.
-	edited, err := oracle.EditChannelWithResponse(ctx, client.EditChannelRequest{ChannelID: channel, Name: new("Storms"), IsDiscoverable: new(false)})
+// TestEditChannel: an edit changes what it names, and nothing else.
+func TestEditChannel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	oracle, reader := w.agent("oracle"), w.agent("reader")
+	channel := oracle.channel("Storm warnings")
+	oracle.must("/channel/edit", fields{"channel_id": channel, "description": "For the Atlantic coast. 🌊"})
+	edited, err := oracle.EditChannelWithResponse(t.Context(), client.EditChannelRequest{ChannelID: channel, Name: new("Storms"), IsDiscoverable: new(false)})
 	if err != nil || edited.JSON200 == nil || !edited.JSON200.Success {
 		t.Fatalf("oracle edits the channel: %v %s", err, edited.Body)
 	}
-	inside.Name, inside.IsDiscoverable, inside.SubscriberCount = "Storms", false, 2
-	reader.seesChannel("edited", inside)
+	want := client.Channel{ChannelID: channel, Name: "Storms", Description: new("For the Atlantic coast. 🌊")}
+	reader.seesChannel("edited", want)
 	oracle.must("/channel/edit", fields{"channel_id": channel, "description": ""})
-	inside.Description = new("")
-	reader.seesChannel("its description taken away", inside)
+	want.Description = new("")
+	reader.seesChannel("its description taken away", want)
+}
 
-	// Its subscribers: removed ones may come again, banned ones may not until they are let in.
+// TestChannelSubscribers: a removed subscriber can subscribe again, a banned one only after it was unbanned.
+func TestChannelSubscribers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	oracle, reader, fan := w.agent("oracle"), w.agent("reader"), w.agent("fan")
+	channel := oracle.channel("Storms")
+	fan.must("/channel/subscribe", fields{"channel_id": channel})
+	reader.must("/channel/subscribe", fields{"channel_id": channel})
+	public := client.Channel{ChannelID: channel, Name: "Storms", IsDiscoverable: true, SubscriberCount: 1}
+	inside := public
+	inside.AdminID, inside.SubscriberCount = &oracle.ID, 2
 	edit := func(list string, agents ...*agent) {
 		t.Helper()
 		oracle.must("/channel/edit", fields{"channel_id": channel, list: agents})
 	}
-	public = inside
-	public.AdminID = nil
 	edit("remove_subscriber_ids", reader, reader)
-	public.SubscriberCount = 1
 	reader.seesChannel("removed", public)
 	reader.belongsTo("removed", nil, nil)
 	reader.must("/channel/subscribe", fields{"channel_id": channel})
@@ -240,11 +275,11 @@ func TestLifeOfAChannel(t *testing.T) {
 	reader.seesChannel("banned", public)
 	reader.belongsTo("banned", nil, nil)
 	reader.must("/channel/unsubscribe", fields{"channel_id": channel}) // changes nothing
-	if a := reader.ask("/channel/subscribe", fields{"channel_id": channel}); a.status != 403 || a.Code != "banned" {
+	if a := reader.ask("/channel/subscribe", fields{"channel_id": channel}); a.Status != 403 || a.Code != "banned" {
 		t.Errorf("a banned agent that unsubscribed subscribes: %v, want 403 banned", a)
 	}
 	edit("remove_subscriber_ids", reader) // no subscriber: a ban stays
-	if a := reader.ask("/channel/subscribe", fields{"channel_id": channel}); a.status != 403 || a.Code != "banned" {
+	if a := reader.ask("/channel/subscribe", fields{"channel_id": channel}); a.Status != 403 || a.Code != "banned" {
 		t.Errorf("a banned agent that was removed subscribes: %v, want 403 banned", a)
 	}
 	edit("unban_agent_ids", reader, fan, oracle) // two of them are not banned
@@ -256,21 +291,35 @@ func TestLifeOfAChannel(t *testing.T) {
 	}
 	reader.seesChannel("unsubscribed", public)
 	w.checkMemberCounts("after all that")
+}
 
-	deleted, err := oracle.DeleteChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
-	if err != nil || deleted.JSON200 == nil || !deleted.JSON200.Success {
-		t.Fatalf("oracle deletes the channel: %v %s", err, deleted.Body)
+// refusal is a call that must be refused.
+type refusal struct {
+	name   string
+	who    *agent
+	path   string
+	body   fields
+	status int
+	code   client.ErrorCode
+}
+
+// refuses makes calls, each with a good payment of its own. None may be charged or change anything.
+func (w *world) refuses(refusals []refusal) {
+	w.T.Helper()
+	state, messages := w.subscriptions(), w.Count(`SELECT count(*) FROM messages`)
+	revenue, settles := w.Revenue(), w.settles.Load()
+	for _, test := range refusals {
+		a := test.who.ask(test.path, test.body)
+		if a.Status != test.status || a.Code != string(test.code) || a.Charged || a.Header.Get(x402.HeaderPaymentResponse) != "" {
+			w.T.Errorf("%s: %v, want %d %s, not charged", test.name, a, test.status, test.code)
+		}
 	}
-	oracle.belongsTo("after the end", nil, nil)
-	fan.belongsTo("after the end", nil, nil)
-	if kept := w.count("SELECT count(*) FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.deleted_at IS NOT NULL"); kept != 4 {
-		t.Errorf("%d of the deleted channel's messages are kept, want all 4", kept)
+	if w.Revenue() != revenue || w.settles.Load() != settles {
+		w.T.Errorf("refusals brought %d, and /settle was called %d times", w.Revenue()-revenue, w.settles.Load()-settles)
 	}
-	hidden, err := oracle.CreateChannelWithResponse(ctx, client.CreateChannelRequest{Name: "Storms", IsDiscoverable: new(false)})
-	if err != nil || hidden.JSON200 == nil {
-		t.Fatalf("oracle creates a hidden channel of the same name: %v %s", err, hidden.Body)
+	if diff := cmp.Diff(state, w.subscriptions()); diff != "" || w.Count(`SELECT count(*) FROM messages`) != messages {
+		w.T.Errorf("refusals changed something (-before +after):\n%s", diff)
 	}
-	fan.seesChannel("not discoverable and without a description", client.Channel{ChannelID: hidden.JSON200.ChannelID, Name: "Storms"})
 }
 
 // TestChannelRefusals: every no comes before money moves, and changes nothing.
@@ -285,14 +334,6 @@ func TestChannelRefusals(t *testing.T) {
 	}
 	admin.must("/channel/delete", fields{"channel_id": ended})
 	_, elsewhere := admin.send(subscriber, "a message of another conversation")
-	type refusal struct {
-		name   string
-		caller *agent
-		path   string
-		body   fields
-		status int
-		code   client.ErrorCode
-	}
 	tests := []refusal{
 		{"create without a name", stranger, "/channel/create", fields{"description": "x"}, 400, client.ErrorCodeInvalidRequest},
 		{"create with an empty name", stranger, "/channel/create", fields{"name": ""}, 400, client.ErrorCodeInvalidRequest},
@@ -320,6 +361,15 @@ func TestChannelRefusals(t *testing.T) {
 		body[list] = []string{noAgent}
 		tests = append(tests, refusal{"edit with nobody in " + list, admin, "/channel/edit", body, 404, client.ErrorCodeAgentNotFound})
 	}
+	w.refuses(append(tests, refusalsOfChannel(channel, ended, admin, subscriber, banned, stranger)...))
+	// What belongs together goes together: a good edit of everything.
+	admin.must("/channel/edit", fields{"channel_id": channel, "name": "changed", "remove_subscriber_ids": []*agent{subscriber, stranger}, "ban_agent_ids": []*agent{}, "unban_agent_ids": []*agent{banned}})
+	banned.must("/channel/subscribe", fields{"channel_id": channel})
+	stranger.seesChannel("edited", client.Channel{ChannelID: channel, Name: "changed", IsDiscoverable: true, SubscriberCount: 1})
+}
+
+// refusalsOfChannel are the refusals of each operation on a channel: by others than the admin, of a deleted and of an unknown channel.
+func refusalsOfChannel(channel, ended string, admin, subscriber, banned, stranger *agent) (all []refusal) {
 	bodies := map[string]fields{
 		"/channel/info": {}, "/channel/messages": {}, "/channel/subscribe": {}, "/channel/unsubscribe": {}, "/channel/delete": {},
 		"/channel/send": {"content": "hello"}, "/channel/edit": {"name": "changed"}, "/channel/transfer": {"new_admin_agent_id": stranger},
@@ -333,31 +383,15 @@ func TestChannelRefusals(t *testing.T) {
 			return body
 		}
 		for _, caller := range []*agent{admin, subscriber, banned, stranger} {
-			tests = append(tests, refusal{path + " of a deleted channel by " + caller.name, caller, path, of(ended), 410, client.ErrorCodeDeleted})
+			all = append(all, refusal{path + " of a deleted channel by " + caller.Name, caller, path, of(ended), 410, client.ErrorCodeDeleted})
 			adminOnly := path == "/channel/delete" || path == "/channel/send" || path == "/channel/edit" || path == "/channel/transfer"
 			if adminOnly && caller != admin {
-				tests = append(tests, refusal{path + " by " + caller.name, caller, path, of(channel), 403, client.ErrorCodeNotAdmin})
+				all = append(all, refusal{path + " by " + caller.Name, caller, path, of(channel), 403, client.ErrorCodeNotAdmin})
 			}
 		}
-		tests = append(tests, refusal{path + " of no channel", stranger, path, of(noChannel), 404, client.ErrorCodeChannelNotFound})
+		all = append(all, refusal{path + " of no channel", stranger, path, of(noChannel), 404, client.ErrorCodeChannelNotFound})
 	}
-
-	state, revenue, settles := w.subscriptions(), w.revenue(), w.settles.Load()
-	for _, test := range tests {
-		if a := test.caller.ask(test.path, test.body); a.status != test.status || a.Code != string(test.code) || a.Charged {
-			t.Errorf("%s: %v, want %d %s, not charged", test.name, a, test.status, test.code)
-		}
-	}
-	if w.revenue() != revenue || w.settles.Load() != settles {
-		t.Errorf("refusals brought %d, and /settle was called %d times", w.revenue()-revenue, w.settles.Load()-settles)
-	}
-	if diff := cmp.Diff(state, w.subscriptions()); diff != "" {
-		t.Errorf("refusals changed something (-before +after):\n%s", diff)
-	}
-	// What belongs together goes together: a good edit of everything.
-	admin.must("/channel/edit", fields{"channel_id": channel, "name": "changed", "remove_subscriber_ids": []*agent{subscriber, stranger}, "ban_agent_ids": []*agent{}, "unban_agent_ids": []*agent{banned}})
-	banned.must("/channel/subscribe", fields{"channel_id": channel})
-	stranger.seesChannel("edited", client.Channel{ChannelID: channel, Name: "changed", IsDiscoverable: true, SubscriberCount: 1})
+	return all
 }
 
 func TestTransferChannel(t *testing.T) {
@@ -370,15 +404,15 @@ func TestTransferChannel(t *testing.T) {
 	first := alice.broadcast(channel, "From alice.")
 
 	// Bob is a stranger there; alice is not subscribed.
-	w.secret("Take good care of it.")
-	transferred, err := alice.TransferChannelWithResponse(ctx, client.TransferChannelRequest{ChannelID: channel, NewAdminAgentID: bob.id, Message: new("Take good care of it.")})
+	w.Secret("Take good care of it.")
+	transferred, err := alice.TransferChannelWithResponse(ctx, client.TransferChannelRequest{ChannelID: channel, NewAdminAgentID: bob.ID, Message: new("Take good care of it.")})
 	if err != nil || transferred.JSON200 == nil || !transferred.JSON200.Success {
 		t.Fatalf("alice transfers the channel to bob: %v %s", err, transferred.Body)
 	}
 	alice.belongsTo("after the transfer to bob", []string{channel}, nil)
 	bob.belongsTo("after the transfer to bob", nil, []string{channel})
-	bob.seesChannel("after the transfer to bob", client.Channel{ChannelID: channel, Name: `The "big" channel`, AdminID: &bob.id, SubscriberCount: 2, IsDiscoverable: true})
-	if a := alice.ask("/channel/send", fields{"channel_id": channel, "content": "still me?"}); a.status != 403 || a.Code != "not_admin" {
+	bob.seesChannel("after the transfer to bob", client.Channel{ChannelID: channel, Name: `The "big" channel`, AdminID: &bob.ID, SubscriberCount: 2, IsDiscoverable: true})
+	if a := alice.ask("/channel/send", fields{"channel_id": channel, "content": "still me?"}); a.Status != 403 || a.Code != "not_admin" {
 		t.Errorf("the former admin sends: %v, want 403 not_admin", a)
 	}
 	second := bob.broadcast(channel, "From bob.")
@@ -396,7 +430,7 @@ func TestTransferChannel(t *testing.T) {
 	}
 	note := notes.JSON200.Messages[0]
 	for _, text := range []string{`The "big" channel`, channel, "Take good care of it."} {
-		if note.SenderID != alice.id || !strings.Contains(note.Content, text) {
+		if note.SenderID != alice.ID || !strings.Contains(note.Content, text) {
 			t.Errorf("the note of %s says %q, want alice to name %q", note.SenderUsername, note.Content, text)
 		}
 	}
@@ -404,15 +438,15 @@ func TestTransferChannel(t *testing.T) {
 	// Bob subscribes and hands over to a subscriber: both stay what they are, and nobody gets a message.
 	bob.must("/channel/subscribe", fields{"channel_id": channel})
 	memberships := `SELECT sum(hashtext(m::text)) FROM memberships m`
-	before := w.count(memberships)
+	before := w.Count(memberships)
 	bob.must("/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": carol})
 	bob.belongsTo("after the transfer to carol", []string{channel}, nil)
 	carol.belongsTo("after the transfer to carol", []string{channel}, []string{channel})
-	if w.count(memberships) != before || w.count("SELECT count(*) FROM messages") != 3 {
+	if w.Count(memberships) != before || w.Count("SELECT count(*) FROM messages") != 3 {
 		t.Error("a transfer between subscribers without a message changed subscriptions or sent something")
 	}
 	carol.must("/channel/edit", fields{"channel_id": channel, "ban_agent_ids": []*agent{alice, bob}})
-	if a := carol.ask("/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": bob}); a.status != 403 || a.Code != "banned" {
+	if a := carol.ask("/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": bob}); a.Status != 403 || a.Code != "banned" {
 		t.Errorf("back to bob, who is banned now: %v, want 403 banned", a)
 	}
 	w.checkMemberCounts("after the transfers")
@@ -425,7 +459,7 @@ func TestSendingTouchesNoSubscriber(t *testing.T) {
 	w := newWorld(t)
 	admin := w.agent("admin")
 	channel := admin.channel("busy")
-	w.exec(`
+	w.Exec(`
 		WITH crowd AS (
 			INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
 			SELECT gen_random_uuid(), 'subscriber_' || i, '', true, sha256(CAST(CAST(i AS text) AS bytea)), now() FROM generate_series(1, 2000) i RETURNING id
@@ -434,11 +468,11 @@ func TestSendingTouchesNoSubscriber(t *testing.T) {
 			SELECT c.id, crowd.id, 'member', 0, 0, now() FROM conversations c, crowd WHERE c.kind = 'channel'
 		)
 		UPDATE conversations SET member_count = 2000 WHERE kind = 'channel'`)
-	touched := func(send func()) int64 {
-		w.exec(`CREATE TABLE before AS SELECT m.*, m.xmin AS version, m.ctid AS place FROM memberships m`)
-		defer w.exec(`DROP TABLE before`)
+	touched := func(send func()) int {
+		w.Exec(`CREATE TABLE before AS SELECT m.*, m.xmin AS version, m.ctid AS place FROM memberships m`)
+		defer w.Exec(`DROP TABLE before`)
 		send()
-		return w.count(`SELECT count(*) FROM memberships m FULL JOIN before b USING (conversation_id, agent_id)
+		return w.Count(`SELECT count(*) FROM memberships m FULL JOIN before b USING (conversation_id, agent_id)
 			WHERE m.xmin IS DISTINCT FROM b.version OR m.ctid IS DISTINCT FROM b.place`)
 	}
 	if n := touched(func() { admin.broadcast(channel, "to all of you") }); n != 0 {
@@ -448,54 +482,60 @@ func TestSendingTouchesNoSubscriber(t *testing.T) {
 	if n := touched(func() { admin.broadcast(channel, "and to myself") }); n != 1 {
 		t.Errorf("a message of an admin that is subscribed touched %d subscriptions, want its own", n)
 	}
-	if n := w.count(`SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id WHERE c.last_number - m.read_number - m.unread_own = 2`); n != 2000 {
+	if n := w.Count(`SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id WHERE c.last_number - m.read_number - m.unread_own = 2`); n != 2000 {
 		t.Errorf("%d subscribers have two unread messages, want 2000", n)
 	}
 }
 
-// channelCall is a request of a race.
-type channelCall struct {
-	caller *agent
-	path   string
-	body   fields
+// racer is one call of a race.
+type racer struct {
+	who  *agent
+	path string
+	body fields
 }
 
-// race sends requests at once, and lets no settlement end before all have begun: each was rehearsed, and allowed, before
-// any of them has its effect.
-func (w *world) race(calls ...channelCall) []reply {
-	w.t.Helper()
-	bodies, payments, replies := make([]string, len(calls)), make([]string, len(calls)), make([]reply, len(calls))
-	for i, call := range calls {
-		bodies[i], payments[i] = call.body.json(w.t), w.sign(call.caller.wallet, call.path)
+// atOnce sends calls at the same time, each paid for before, and returns their replies.
+func (w *world) atOnce(racers ...racer) []testkit.Reply {
+	w.T.Helper()
+	bodies, payments, replies := make([]string, len(racers)), make([]string, len(racers)), make([]testkit.Reply, len(racers))
+	for i, r := range racers {
+		bodies[i], payments[i] = r.body.json(w.T), w.sign(r.who.Wallet, r.path)
 	}
+	var running sync.WaitGroup
+	for i, r := range racers {
+		running.Go(func() {
+			var err error
+			replies[i], err = w.try(http.MethodPost, r.path, bodies[i], "X-API-KEY", r.who.Key, x402.HeaderPaymentSignature, payments[i])
+			if err != nil {
+				w.T.Errorf("%s of %s: %v", r.path, r.who.Name, err)
+			}
+		})
+	}
+	running.Wait()
+	return replies
+}
+
+// race sends calls at the same time, and lets no settlement end before all have begun: the dry run of each has succeeded before any of
+// them has its effect.
+func (w *world) race(racers ...racer) []testkit.Reply {
+	w.T.Helper()
 	var arrived atomic.Int64
 	all := make(chan struct{})
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
-			if arrived.Add(1) == int64(len(calls)) {
+			if arrived.Add(1) == int64(len(racers)) {
 				close(all)
 			}
 			select {
 			case <-all:
 			case <-time.After(20 * time.Second):
-				w.t.Error("not all requests of the race came as far as their settlement")
+				w.T.Error("not all requests of the race came as far as their settlement")
 			}
 		}
 		return false
 	})
 	defer mend()
-	var group sync.WaitGroup
-	for i, call := range calls {
-		group.Go(func() {
-			var err error
-			replies[i], err = w.try(http.MethodPost, call.path, bodies[i], "X-API-KEY", call.caller.key, x402.HeaderPaymentSignature, payments[i])
-			if err != nil {
-				w.t.Errorf("%s posts to %s: %v", call.caller.name, call.path, err)
-			}
-		})
-	}
-	group.Wait()
-	return replies
+	return w.atOnce(racers...)
 }
 
 func TestBanAgainstSubscribe(t *testing.T) {
@@ -505,17 +545,17 @@ func TestBanAgainstSubscribe(t *testing.T) {
 	for round := range 6 {
 		channel := admin.channel(fmt.Sprint("round ", round))
 		replies := w.race(
-			channelCall{admin, "/channel/edit", fields{"channel_id": channel, "ban_agent_ids": []*agent{eager}}},
-			channelCall{eager, "/channel/subscribe", fields{"channel_id": channel}},
+			racer{admin, "/channel/edit", fields{"channel_id": channel, "ban_agent_ids": []*agent{eager}}},
+			racer{eager, "/channel/subscribe", fields{"channel_id": channel}},
 		)
-		if replies[0].status != 200 || (replies[1].status != 200 && (replies[1].Code != "banned" || !replies[1].Charged)) {
+		if replies[0].Status != 200 || (replies[1].Status != 200 && (replies[1].Code != "banned" || !replies[1].Charged)) {
 			t.Errorf("the ban returns %v, the subscription %v; want 200, and 200 or a charged 403 banned", replies[0], replies[1])
 		}
 		if a := eager.ask("/channel/messages", fields{"channel_id": channel}); a.Code != "banned" {
 			t.Errorf("whoever came first, the ban holds; reading returns %v", a)
 		}
 	}
-	if n := w.count("SELECT count(*) FROM memberships WHERE status = 'member'"); n != 0 {
+	if n := w.Count("SELECT count(*) FROM memberships WHERE status = 'member'"); n != 0 {
 		t.Errorf("%d banned agents are subscribers", n)
 	}
 	w.checkMemberCounts("after bans against subscriptions")
@@ -529,21 +569,21 @@ func TestTransferAgainstBan(t *testing.T) {
 		channel := alice.channel(fmt.Sprint("round ", round))
 		bob.must("/channel/subscribe", fields{"channel_id": channel})
 		replies := w.race(
-			channelCall{alice, "/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": bob, "message": "yours"}},
-			channelCall{alice, "/channel/edit", fields{"channel_id": channel, "ban_agent_ids": []*agent{bob}}},
-			channelCall{bob, "/channel/unsubscribe", fields{"channel_id": channel}},
+			racer{alice, "/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": bob, "message": "yours"}},
+			racer{alice, "/channel/edit", fields{"channel_id": channel, "ban_agent_ids": []*agent{bob}}},
+			racer{bob, "/channel/unsubscribe", fields{"channel_id": channel}},
 		)
-		transferred := replies[0].status == 200 && replies[1].Code == "not_admin"
-		banned := replies[0].Code == "banned" && replies[1].status == 200
-		if transferred == banned || replies[2].status != 200 {
+		transferred := replies[0].Status == 200 && replies[1].Code == "not_admin"
+		banned := replies[0].Code == "banned" && replies[1].Status == 200
+		if transferred == banned || replies[2].Status != 200 {
 			t.Errorf("transfer, ban and unsubscription return %v, %v and %v; want one of the first two, and the last", replies[0], replies[1], replies[2])
 		}
 	}
-	if n := w.count("SELECT count(*) FROM conversations c JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = c.admin_id WHERE m.status = 'banned'"); n != 0 {
+	if n := w.Count("SELECT count(*) FROM conversations c JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = c.admin_id WHERE m.status = 'banned'"); n != 0 {
 		t.Errorf("%d channels have a banned admin", n)
 	}
-	transferred := w.count("SELECT count(*) FROM conversations c JOIN agents a ON a.id = c.admin_id WHERE c.kind = 'channel' AND a.username = 'bob'")
-	if notes := w.count("SELECT count(*) FROM messages"); notes != transferred {
+	transferred := w.Count("SELECT count(*) FROM conversations c JOIN agents a ON a.id = c.admin_id WHERE c.kind = 'channel' AND a.username = 'bob'")
+	if notes := w.Count("SELECT count(*) FROM messages"); notes != transferred {
 		t.Errorf("%d transfers sent %d notes", transferred, notes)
 	}
 	w.checkMemberCounts("after transfers against bans")
@@ -555,16 +595,16 @@ func TestDeleteAgainstSends(t *testing.T) {
 	admin, bob := w.agent("admin"), w.agent("bob")
 	for round := range 3 {
 		channel := admin.channel(fmt.Sprint("round ", round))
-		calls := []channelCall{{admin, "/channel/delete", fields{"channel_id": channel}}, {bob, "/channel/subscribe", fields{"channel_id": channel}},
+		calls := []racer{{admin, "/channel/delete", fields{"channel_id": channel}}, {bob, "/channel/subscribe", fields{"channel_id": channel}},
 			{admin, "/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": bob}}}
 		for i := range 6 {
-			calls = append(calls, channelCall{admin, "/channel/send", fields{"channel_id": channel, "content": fmt.Sprint("last words ", i)}})
+			calls = append(calls, racer{admin, "/channel/send", fields{"channel_id": channel, "content": fmt.Sprint("last words ", i)}})
 		}
-		var sent int64
+		sent := 0
 		replies := w.race(calls...)
 		for i, a := range replies {
 			switch {
-			case a.status == 200:
+			case a.Status == 200:
 				if calls[i].path == "/channel/send" {
 					sent++
 				}
@@ -573,17 +613,17 @@ func TestDeleteAgainstSends(t *testing.T) {
 				t.Errorf("%s in the race returns %v, want 200 or a charged 410 or 403", calls[i].path, a)
 			}
 		}
-		if deleted, transferred := replies[0].status == 200, replies[2].status == 200; deleted == transferred {
+		if deleted, transferred := replies[0].Status == 200, replies[2].Status == 200; deleted == transferred {
 			t.Errorf("deleting returns %v and transferring %v, want one of them", replies[0], replies[2])
 		}
-		if n := w.count(fmt.Sprintf(`SELECT last_number FROM conversations WHERE name = 'round %d'`, round)); n != sent {
+		if n := w.Count(fmt.Sprintf(`SELECT last_number FROM conversations WHERE name = 'round %d'`, round)); n != sent {
 			t.Errorf("%d sends succeeded, the channel counts %d messages", sent, n)
 		}
 	}
-	if n := w.count(`SELECT count(*) FROM conversations c WHERE last_number <> (SELECT count(*) FROM messages m WHERE m.conversation_id = c.id)`); n != 0 {
+	if n := w.Count(`SELECT count(*) FROM conversations c WHERE last_number <> (SELECT count(*) FROM messages m WHERE m.conversation_id = c.id)`); n != 0 {
 		t.Errorf("%d channels have gaps in their numbers", n)
 	}
-	if n := w.count(`SELECT count(*) FROM conversations c JOIN messages m ON m.conversation_id = c.id WHERE m.created_at > c.deleted_at`); n != 0 {
+	if n := w.Count(`SELECT count(*) FROM conversations c JOIN messages m ON m.conversation_id = c.id WHERE m.created_at > c.deleted_at`); n != 0 {
 		t.Errorf("%d messages were sent to a deleted channel", n)
 	}
 	w.checkMemberCounts("after deletions")
@@ -602,7 +642,7 @@ func TestSubscribersComeAndGo(t *testing.T) {
 	}
 	everybody := client.AgentIDs{}
 	for _, one := range crowd {
-		everybody = append(everybody, one.id)
+		everybody = append(everybody, one.ID)
 	}
 	var group sync.WaitGroup
 	for i, one := range crowd {
@@ -611,13 +651,13 @@ func TestSubscribersComeAndGo(t *testing.T) {
 				if (n+i)%3 == 2 {
 					left, err := one.UnsubscribeChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
 					if err != nil || left.JSON200 == nil {
-						t.Errorf("%s unsubscribes: %v %s", one.name, err, left.Body)
+						t.Errorf("%s unsubscribes: %v %s", one.Name, err, left.Body)
 					}
 					continue
 				}
 				joined, err := one.SubscribeChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
 				if err != nil || (joined.JSON200 == nil && (joined.JSON403 == nil || joined.JSON403.Code != client.ErrorCodeBanned)) {
-					t.Errorf("%s subscribes: %v %s, want 200 or 403 banned", one.name, err, joined.Body)
+					t.Errorf("%s subscribes: %v %s, want 200 or 403 banned", one.Name, err, joined.Body)
 				}
 			}
 		})
@@ -644,6 +684,6 @@ func TestSubscribersComeAndGo(t *testing.T) {
 	for _, one := range crowd {
 		one.must("/channel/subscribe", fields{"channel_id": channel}) // the last edit let everybody in
 	}
-	admin.seesChannel("with everybody in", client.Channel{ChannelID: channel, Name: "door", AdminID: &admin.id, SubscriberCount: int64(len(crowd)), IsDiscoverable: true})
+	admin.seesChannel("with everybody in", client.Channel{ChannelID: channel, Name: "door", AdminID: &admin.ID, SubscriberCount: int64(len(crowd)), IsDiscoverable: true})
 	w.checkMemberCounts("with everybody in")
 }

@@ -121,7 +121,7 @@ func (c *connection) Read(to []byte) (int, error) {
 	case c.headers.complete:
 	case c.headers.lines > maxHeaderLines:
 		c.all.refused.Inc()
-		writeRefusal(c.Conn, http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, fmt.Sprintf("a request may have at most %d headers", maxHeaderLines))
+		writeRefusal(c.Conn, http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, fmt.Sprintf("a request can have at most %d headers", maxHeaderLines))
 		_ = c.CloseWrite()
 		return 0, errTooManyHeaders
 	case c.headers.bytes > freeBytes:
@@ -291,7 +291,7 @@ func (l *connections) refuse(conn net.Conn) {
 		defer func() { _ = conn.Close(); <-l.refusing }()
 		_ = conn.SetDeadline(time.Now().Add(refusalTimeout))
 		writeRefusal(conn, http.StatusServiceUnavailable, gen.ErrorCodeUnavailable,
-			"too many connections are open: wait as long as Retry-After says, then send the same request")
+			"too many connections are open; wait for Retry-After seconds, then send the same request")
 		if tcp, ok := conn.(*net.TCPConn); ok {
 			_ = tcp.CloseWrite() // data that still arrives must not make the system discard the response
 			_, _ = io.CopyN(io.Discard, conn, maxHeaderBytes)

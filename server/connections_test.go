@@ -22,18 +22,18 @@ import (
 // listen serves the world's server on a port, with the limits of connections that Serve sets, and returns the port's
 // address.
 func (w *world) listen() string {
-	w.t.Helper()
+	w.T.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.server.Serve(ctx, listener) }()
-	w.t.Cleanup(func() {
+	w.T.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
-			w.t.Error(err)
+			w.T.Error(err)
 		}
 	})
 	w.url = "http://" + listener.Addr().String()
@@ -42,12 +42,12 @@ func (w *world) listen() string {
 
 // dial opens a connection and sends a text.
 func (w *world) dial(address, text string) net.Conn {
-	w.t.Helper()
+	w.T.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.t.Cleanup(func() { _ = conn.Close() })
+	w.T.Cleanup(func() { _ = conn.Close() })
 	_, _ = io.WriteString(conn, text) // the server may refuse it before the end
 	return conn
 }
@@ -102,7 +102,7 @@ func TestHeadersAreBounded(t *testing.T) {
 		}
 	}
 	body := "{" + strings.Repeat("\n", 500) + `"username":"alice"}` // lines that are no headers
-	if a := w.call(http.MethodPost, "/agent/profile", body); a.status != http.StatusPaymentRequired {
+	if a := w.call(http.MethodPost, "/agent/profile", body); a.Status != http.StatusPaymentRequired {
 		t.Errorf("a body of 500 lines: %v, want 402", a)
 	}
 }
@@ -144,7 +144,7 @@ func TestUnfinishedHeadersCostLittle(t *testing.T) {
 	if metrics := w.admin("/metrics"); strings.Contains(metrics, "parley_connections_displaced_total 0\n") {
 		t.Error("600 unfinished headers of 60 KiB displace none of them")
 	}
-	if a := w.call(http.MethodGet, "/skill", ""); a.status != http.StatusOK {
+	if a := w.call(http.MethodGet, "/skill", ""); a.Status != http.StatusOK {
 		t.Errorf("an honest caller beside them: %v", a)
 	}
 }
@@ -173,7 +173,7 @@ func TestNewcomersFindRoom(t *testing.T) {
 			w.dial(address, "") // silent
 			w.dial(address, head)
 		}
-		if a := w.call(http.MethodGet, "/skill", ""); a.status != http.StatusOK {
+		if a := w.call(http.MethodGet, "/skill", ""); a.Status != http.StatusOK {
 			t.Errorf("%s: a newcomer: %v, want 200", name, a)
 		}
 		w.http.CloseIdleConnections()
@@ -202,7 +202,7 @@ func TestNoRoomIsToldCheaply(t *testing.T) {
 		const profile, body = "/agent/profile", `{"username":"alice"}`
 		var payments []string
 		for range 2 {
-			payments = append(payments, w.sign(alice.wallet, profile))
+			payments = append(payments, w.sign(alice.Wallet, profile))
 		}
 		release, settling := make(chan struct{}), make(chan struct{}, 2)
 		mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
@@ -216,7 +216,7 @@ func TestNoRoomIsToldCheaply(t *testing.T) {
 		var busy []net.Conn
 		for _, payment := range payments {
 			busy = append(busy, w.dial(address, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-KEY: %s\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s",
-				profile, alice.key, x402.HeaderPaymentSignature, payment, len(body), body)))
+				profile, alice.Key, x402.HeaderPaymentSignature, payment, len(body), body)))
 			<-settling
 		}
 		status, text := told(w.dial(address, head+"\r\n"), 3*time.Second)

@@ -58,11 +58,11 @@ func problemOf(err error) *problem {
 	case errors.As(err, &routing):
 		switch routing.Code {
 		case http.StatusNotFound:
-			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound, message: "no such path; GET /openapi.json lists all paths"}
+			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound, message: "this path does not exist; GET /openapi.json lists all paths"}
 		case http.StatusMethodNotAllowed:
-			return &problem{status: routing.Code, code: gen.ErrorCodeMethodNotAllowed, message: "this path does not accept the method; see the Allow header"}
+			return &problem{status: routing.Code, code: gen.ErrorCodeMethodNotAllowed, message: "this path does not support the method; use one of the methods in the Allow header"}
 		case http.StatusBadRequest:
-			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, message: "the request cannot be parsed; GET /openapi.json describes it", cause: err}
+			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, message: "the request cannot be parsed; GET /openapi.json describes all requests", cause: err}
 		}
 	case store.Unavailable(err):
 		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2, cause: err,
@@ -72,7 +72,7 @@ func problemOf(err error) *problem {
 		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, message: "the request was cancelled", cause: err}
 	}
 	return &problem{status: http.StatusInternalServerError, code: gen.ErrorCodeInternalError, cause: err,
-		message: "internal error; report the request_id to the operator"}
+		message: "internal error; send the same request with the same payment again, or report the request_id to the operator"}
 }
 
 // errorBody is gen.ApiError with typed x402 fields. Clients of x402 version 2 read the header, those of version 1 read

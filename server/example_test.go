@@ -11,6 +11,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
@@ -74,11 +75,11 @@ func (s *story) translate(example, real any, name string) any {
 }
 
 // holds compares a reply with the contract's example of it.
-func (s *story) holds(name string, operation *openapi3.Operation, a reply) {
+func (s *story) holds(name string, operation *openapi3.Operation, a testkit.Reply) {
 	s.t.Helper()
-	example := operation.Responses.Value(fmt.Sprint(a.status)).Value.Content["application/json"].Example
+	example := operation.Responses.Value(fmt.Sprint(a.Status)).Value.Content["application/json"].Example
 	var real any
-	if err := json.Unmarshal(a.body, &real); err != nil {
+	if err := json.Unmarshal(a.Body, &real); err != nil {
 		s.t.Fatalf("%s: %v", name, err)
 	}
 	if diff := cmp.Diff(example, s.translate(example, real, "")); diff != "" {
@@ -90,7 +91,7 @@ func (s *story) holds(name string, operation *openapi3.Operation, a reply) {
 func (s *story) tell(who *agent, operationID string) {
 	s.t.Helper()
 	s.told[operationID] = true
-	for _, route := range contractRoutes {
+	for _, route := range testkit.Operations {
 		if route.Operation.OperationID != operationID {
 			continue
 		}
@@ -111,15 +112,15 @@ func (s *story) tell(who *agent, operationID string) {
 		}
 		var headers []string
 		if route.Operation.Extensions["x-payment-info"] != nil {
-			headers = append(headers, "X-API-KEY", who.key, x402.HeaderPaymentSignature, s.w.signFor(who.wallet, route.Method, route.Path))
+			headers = append(headers, "X-API-KEY", who.Key, x402.HeaderPaymentSignature, s.w.signFor(who.Wallet, route.Method, route.Path))
 		}
 		a := s.w.call(route.Method, path, body, headers...)
-		if a.status != http.StatusOK {
+		if a.Status != http.StatusOK {
 			s.t.Fatalf("the example of %s is refused: %v", operationID, a)
 		}
-		if key := a.field(s.t, "api_key"); key != "" {
-			who.key = key
-			s.w.secret(key)
+		if key := a.Text("api_key"); key != "" {
+			who.Key = key
+			s.w.Secret(key)
 		}
 		s.holds(operationID, route.Operation, a)
 		return
@@ -133,19 +134,19 @@ func TestExamples(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := &story{t: t, w: w, real: map[string]string{}, inTheExample: map[string]string{}, told: map[string]bool{}}
-	oracle := &agent{w: w, name: "weather_oracle", wallet: w.wallet(1000 * dollar)}
+	oracle := &agent{&testkit.Agent{Name: "weather_oracle", Wallet: w.Wallet(1000 * testkit.Dollar)}, w}
 	s.tell(oracle, "requestAccount")
 	s.tell(oracle, "createAccount")
 	guide, booker, finder := w.agent("city_guide"), w.agent("train_booker"), w.agent("hotel_finder")
 	guide.must("/agent/edit", fields{"description": "I know every museum in Lisbon."})
 	finder.must("/agent/edit", fields{"description": "I find quiet hotels."})
-	s.calls("agent_01k70t995eeeqsqssjfq4h8qx8", guide.id)
-	s.calls("agent_01k70t9e05eevbp5bfs8j7xp9g", booker.id)
-	s.calls("agent_01k70t9jtweeysmgxd2szyjmnr", finder.id)
+	s.calls("agent_01k70t995eeeqsqssjfq4h8qx8", guide.ID)
+	s.calls("agent_01k70t9e05eevbp5bfs8j7xp9g", booker.ID)
+	s.calls("agent_01k70t9jtweeysmgxd2szyjmnr", finder.ID)
 
 	s.tell(oracle, "getAgentProfile")
 	s.tell(oracle, "searchAgents")
-	oracle.id = w.pay(guide.wallet, "/agent/profile", `{"username":"weather_oracle"}`, "X-API-KEY", guide.key).field(t, "agent_id")
+	oracle.ID = w.pay(guide.Wallet, "/agent/profile", `{"username":"weather_oracle"}`, "X-API-KEY", guide.Key).Field(t, "agent_id")
 	guide.send(oracle, "Will it rain in Lisbon tomorrow?")
 	s.tell(oracle, "listUnreadMessages")
 	s.tell(oracle, "reactToMessage")
@@ -193,7 +194,7 @@ func TestExamples(t *testing.T) {
 	s.tell(oracle, "rotateKey")
 
 	s.told["getHealth"], s.told["getSkill"] = true, true // TestHealthExample, and cmd/parley's TestSkillExample
-	for name, route := range contractRoutes {
+	for name, route := range testkit.Operations {
 		if !s.told[route.Operation.OperationID] {
 			t.Errorf("the example of %s is not part of the story", name)
 		}
@@ -204,20 +205,20 @@ func TestExamples(t *testing.T) {
 func TestHealthExample(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	route := contractRoutes["GET /health"]
-	compare := func(a reply) {
+	route := testkit.Operations["GET /health"]
+	compare := func(a testkit.Reply) {
 		t.Helper()
 		numbers := regexp.MustCompile(`\b[0-9.]+\b`)
-		example, err := json.Marshal(route.Operation.Responses.Value(fmt.Sprint(a.status)).Value.Content["application/json"].Example)
+		example, err := json.Marshal(route.Operation.Responses.Value(fmt.Sprint(a.Status)).Value.Content["application/json"].Example)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var want, got map[string]any
-		if json.Unmarshal(numbers.ReplaceAll(example, []byte("7")), &want) != nil || json.Unmarshal(numbers.ReplaceAll(a.body, []byte("7")), &got) != nil {
-			t.Fatalf("neither %s nor %s may be anything but an object", example, a.body)
+		if json.Unmarshal(numbers.ReplaceAll(example, []byte("7")), &want) != nil || json.Unmarshal(numbers.ReplaceAll(a.Body, []byte("7")), &got) != nil {
+			t.Fatalf("neither %s nor %s may be anything but an object", example, a.Body)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("the example of %d is not what a server replies (-example +reply):\n%s", a.status, diff)
+			t.Errorf("the example of %d is not what a server replies (-example +reply):\n%s", a.Status, diff)
 		}
 	}
 	compare(w.call(http.MethodGet, "/health", ""))
@@ -232,12 +233,12 @@ func TestErrorExamples(t *testing.T) {
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	private, _ := alice.send(bob, "hello")
-	group := alice.founds("the planners")
+	group := alice.createGroup("the planners")
 	alice.must("/chat/group/delete", fields{"chat_id": group})
 	const send = "/chat/private/send"
 	message := fields{"recipient_agent_id": bob, "content": "hello"}.json(t)
-	reused := w.sign(alice.wallet, send)
-	if a := w.call(http.MethodPost, send, message, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, reused); a.status != http.StatusOK {
+	reused := w.sign(alice.Wallet, send)
+	if a := w.call(http.MethodPost, send, message, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, reused); a.Status != http.StatusOK {
 		t.Fatal(a)
 	}
 	base, _ := x402.LookupNetwork("eip155:8453")
@@ -248,30 +249,30 @@ func TestErrorExamples(t *testing.T) {
 	for _, c := range []struct {
 		status  int
 		path    string
-		provoke func() reply
+		provoke func() testkit.Reply
 	}{
-		{400, send, func() reply { return alice.ask(send, fields{"recipient_agent_id": bob}) }},
-		{401, send, func() reply { return w.pay(alice.wallet, send, message) }},
-		{402, send, func() reply { return forSale.call(http.MethodPost, send, message) }},
-		{403, "/chat/private/info", func() reply { return carol.ask("/chat/private/info", fields{"chat_id": private}) }},
-		{404, "/agent/block", func() reply {
+		{400, send, func() testkit.Reply { return alice.ask(send, fields{"recipient_agent_id": bob}) }},
+		{401, send, func() testkit.Reply { return w.pay(alice.Wallet, send, message) }},
+		{402, send, func() testkit.Reply { return forSale.call(http.MethodPost, send, message) }},
+		{403, "/chat/private/info", func() testkit.Reply { return carol.ask("/chat/private/info", fields{"chat_id": private}) }},
+		{404, "/agent/block", func() testkit.Reply {
 			return alice.ask("/agent/block", fields{"agent_id": "agent_01k70t995eeeqsqssjfq4h8qx8"})
 		}},
-		{405, send, func() reply { return w.call(http.MethodGet, send, "") }},
-		{409, send, func() reply {
+		{405, send, func() testkit.Reply { return w.call(http.MethodGet, send, "") }},
+		{409, send, func() testkit.Reply {
 			other := fields{"recipient_agent_id": bob, "content": "goodbye"}.json(t)
-			return w.call(http.MethodPost, send, other, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, reused)
+			return w.call(http.MethodPost, send, other, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, reused)
 		}},
-		{410, "/chat/group/info", func() reply { return alice.ask("/chat/group/info", fields{"chat_id": group}) }},
-		{413, send, func() reply {
+		{410, "/chat/group/info", func() testkit.Reply { return alice.ask("/chat/group/info", fields{"chat_id": group}) }},
+		{413, send, func() testkit.Reply {
 			return alice.ask(send, fields{"recipient_agent_id": bob, "content": strings.Repeat("a", 300_000)})
 		}},
-		{415, send, func() reply { return w.call(http.MethodPost, send, message, "Content-Type", "text/plain") }},
-		{429, send, func() reply {
+		{415, send, func() testkit.Reply { return w.call(http.MethodPost, send, message, "Content-Type", "text/plain") }},
+		{429, send, func() testkit.Reply {
 			busy.call(http.MethodPost, send, message)
 			return busy.call(http.MethodPost, send, message)
 		}},
-		{503, send, func() reply {
+		{503, send, func() testkit.Reply {
 			defer w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
 				rw.WriteHeader(http.StatusInternalServerError)
 				return true
@@ -281,10 +282,10 @@ func TestErrorExamples(t *testing.T) {
 	} {
 		s := &story{t: t, real: map[string]string{}, inTheExample: map[string]string{}}
 		a := c.provoke()
-		if a.status != c.status {
+		if a.Status != c.status {
 			t.Errorf("a reply with %d was to be provoked: %v", c.status, a)
 			continue
 		}
-		s.holds(fmt.Sprint(c.status), contractRoutes["POST "+c.path].Operation, a)
+		s.holds(fmt.Sprint(c.status), testkit.Operations["POST "+c.path].Operation, a)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store/storetest"
@@ -28,15 +29,15 @@ func TestEmptyWalletsGetNoWork(t *testing.T) {
 		}
 		return false
 	})()
-	rows, registrations := w.count(`SELECT count(*) FROM payments`), w.count(`SELECT count(*) FROM registrations`)
+	rows, registrations := w.Count(`SELECT count(*) FROM payments`), w.Count(`SELECT count(*) FROM registrations`)
 	for range 5 {
-		empty := w.wallet(0)
-		for _, a := range []reply{
-			w.pay(empty, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"for nothing"}`, "X-API-KEY", alice.key),
+		empty := w.Wallet(0)
+		for _, a := range []testkit.Reply{
+			w.pay(empty, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"for nothing"}`, "X-API-KEY", alice.Key),
 			// The rules would refuse this with 409: whoever cannot pay does not learn it.
 			w.pay(empty, "/register/request_account", `{"requested_username":"alice"}`),
 		} {
-			if a.status != http.StatusPaymentRequired || a.Charged {
+			if a.Status != http.StatusPaymentRequired || a.Charged {
 				t.Errorf("a wallet without money: %v, want 402", a)
 			}
 		}
@@ -44,7 +45,7 @@ func TestEmptyWalletsGetNoWork(t *testing.T) {
 	if n := asked.Load(); n != 0 {
 		t.Errorf("the facilitator was called %d times", n)
 	}
-	if w.count(`SELECT count(*) FROM payments`) != rows || w.count(`SELECT count(*) FROM registrations`) != registrations {
+	if w.Count(`SELECT count(*) FROM payments`) != rows || w.Count(`SELECT count(*) FROM registrations`) != registrations {
 		t.Error("wallets without money have left rows")
 	}
 }
@@ -56,19 +57,19 @@ func TestFailedPaymentsAreForgotten(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	send := w.sendOnCredit(alice, bob)
-	if a := send(); a.status != http.StatusPaymentRequired {
+	if a := send(); a.Status != http.StatusPaymentRequired {
 		t.Fatalf("on credit: %v, want 402", a)
 	}
 	const failed = `SELECT count(*) FROM payments WHERE state = 'failed'`
-	if w.count(failed) != 1 {
+	if w.Count(failed) != 1 {
 		t.Fatal("the refusal is not in the ledger")
 	}
-	w.exec(`UPDATE payments SET updated_at = now() - interval '61 minutes' WHERE state = 'failed'`)
-	if _, err := w.store.CleanUp(t.Context(), 100); err != nil || w.count(failed) != 1 {
+	w.Exec(`UPDATE payments SET updated_at = now() - interval '61 minutes' WHERE state = 'failed'`)
+	if _, err := w.store.CleanUp(t.Context(), 100); err != nil || w.Count(failed) != 1 {
 		t.Errorf("a failed payment whose authorization is valid is forgotten (%v)", err)
 	}
-	w.exec(`UPDATE payments SET valid_before = now() - interval '1 second' WHERE state = 'failed'`)
-	if !w.recoverUntil(func() bool { return w.count(failed) == 0 }) {
+	w.Exec(`UPDATE payments SET valid_before = now() - interval '1 second' WHERE state = 'failed'`)
+	if !w.recoverUntil(func() bool { return w.Count(failed) == 0 }) {
 		t.Error("a failed payment stays in the ledger")
 	}
 }
@@ -79,7 +80,7 @@ func TestFacilitatorQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	rows := w.count(`SELECT count(*) FROM payments`)
+	rows := w.Count(`SELECT count(*) FROM payments`)
 	var asked atomic.Int64
 	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != "/settle" {
@@ -90,24 +91,24 @@ func TestFacilitatorQuota(t *testing.T) {
 		rw.WriteHeader(http.StatusTooManyRequests)
 		return true
 	})
-	payment := w.sign(alice.wallet, "/chat/private/send")
-	send := func() reply {
-		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"a little later"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	payment := w.sign(alice.Wallet, "/chat/private/send")
+	send := func() testkit.Reply {
+		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"a little later"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
 	for range 5 {
-		if a := send(); a.status != http.StatusServiceUnavailable || a.Code != "unavailable" || a.header.Get("Retry-After") != "2" || a.Charged {
-			t.Errorf("the facilitator's quota is used up: %v with Retry-After %q, want 503 unavailable", a, a.header.Get("Retry-After"))
+		if a := send(); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" || a.Header.Get("Retry-After") != "2" || a.Charged {
+			t.Errorf("the facilitator's quota is used up: %v with Retry-After %q, want 503 unavailable", a, a.Header.Get("Retry-After"))
 		}
 	}
 	if n := asked.Load(); n != 1 {
 		t.Errorf("/settle was called %d times while the facilitator wanted to be left alone, want once", n)
 	}
-	if w.count(`SELECT count(*) FROM payments`) != rows {
+	if w.Count(`SELECT count(*) FROM payments`) != rows {
 		t.Error("a payment that was not sent is in the ledger")
 	}
 	mend()
 	time.Sleep(2 * time.Second)
-	if a := send(); a.status != http.StatusOK {
+	if a := send(); a.Status != http.StatusOK {
 		t.Errorf("when the facilitator listens again: %v, want 200", a)
 	}
 }
@@ -121,29 +122,29 @@ func TestAuthorizationReadFromTheChain(t *testing.T) {
 	transfer := func(number int) (payment string) {
 		t.Helper()
 		var signed x402.Authorization
-		payment = w.sign(alice.wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
-		if err := w.ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, fmt.Sprintf("0x%064x", number)); err != nil {
+		payment = w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
+		if err := w.Ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, fmt.Sprintf("0x%064x", number)); err != nil {
 			t.Fatal(err)
 		}
 		return payment
 	}
-	send := func(payment, content string) reply {
-		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	send := func(payment, content string) testkit.Reply {
+		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
-	revenue := w.revenue()
-	if a := send(transfer(1), "front-run"); a.status != http.StatusOK {
+	revenue := w.Revenue()
+	if a := send(transfer(1), "front-run"); a.Status != http.StatusOK {
 		t.Errorf("settled by somebody else a moment ago: %v, want 200", a)
 	}
-	if w.revenue() != revenue+5000 {
-		t.Errorf("charged %d, want 5000", w.revenue()-revenue)
+	if w.Revenue() != revenue+5000 {
+		t.Errorf("charged %d, want 5000", w.Revenue()-revenue)
 	}
 	public := transfer(2)
-	old := newWorldOn(t, w.databaseURL, func(_ *server.Config, chain *payment.Chain, _ string) { *chain = earlier{*chain} })
-	old.ledger, old.network = w.ledger, w.network
-	if a := old.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.id)+`,"content":"stolen"}`, "X-API-KEY", bob.key, x402.HeaderPaymentSignature, public); a.status != http.StatusPaymentRequired {
+	old := newWorldOn(t, w.DatabaseURL, func(_ *server.Config, chain *payment.Chain, _ string) { *chain = earlier{*chain} })
+	old.Ledger, old.Facilitator = w.Ledger, w.Facilitator
+	if a := old.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, public); a.Status != http.StatusPaymentRequired {
 		t.Errorf("read on the chain two minutes ago: %v, want 402", a)
 	}
-	if w.count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 {
+	if w.Count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 {
 		t.Error("a stranger has sent a message with somebody else's money")
 	}
 }
@@ -175,26 +176,26 @@ func TestClocks(t *testing.T) {
 	}
 	w := newWorldOn(t, databaseURL+"&search_path=behind,public,pg_catalog")
 	alice, bob := w.agent("alice"), w.agent("bob")
-	payment := w.sign(alice.wallet, "/chat/private/send")
-	mend := w.breakFacilitator(w.settleAndThen(hangUp))
-	send := func() reply {
-		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"once"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	payment := w.sign(alice.Wallet, "/chat/private/send")
+	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
+	send := func() testkit.Reply {
+		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"once"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
-	if a := send(); a.status != http.StatusServiceUnavailable {
+	if a := send(); a.Status != http.StatusServiceUnavailable {
 		t.Fatalf("the settlement's reply lost: %v, want 503", a)
 	}
 	mend()
-	w.exec(`UPDATE payments SET state = 'settling', owner = 1, lease_until = now() + interval '3 seconds' WHERE state = 'unknown'`)
+	w.Exec(`UPDATE payments SET state = 'settling', owner = 1, lease_until = now() + interval '3 seconds' WHERE state = 'unknown'`)
 	const transactions = `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`
-	before := w.count(transactions)
-	if a := send(); a.status != http.StatusOK {
+	before := w.Count(transactions)
+	if a := send(); a.Status != http.StatusOK {
 		t.Errorf("sent again while another server works on it: %v, want 200 when that server's lease is over", a)
 	}
 	time.Sleep(2 * time.Second) // PostgreSQL counts with a delay
-	if n := w.count(transactions) - before; n > 500 {
+	if n := w.Count(transactions) - before; n > 500 {
 		t.Errorf("the server made %d transactions while it waited for three seconds", n)
 	}
-	if w.count(`SELECT count(*) FROM messages WHERE content = 'once'`) != 1 {
+	if w.Count(`SELECT count(*) FROM messages WHERE content = 'once'`) != 1 {
 		t.Error("the message is not there once")
 	}
 }
@@ -208,31 +209,31 @@ func TestLongReadsAreReadAgain(t *testing.T) {
 	for i := range 3 {
 		members = append(members, w.agent(fmt.Sprintf("member_%d", i)))
 	}
-	group := alice.founds("a group", members...)
-	w.exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
+	group := alice.createGroup("a group", members...)
+	w.Exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
 		SELECT gen_random_uuid(), 'filler_' || i, repeat('x', 1000), false, sha256(('filler' || i)::bytea), now() FROM generate_series(1, 100) i`)
-	w.exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
+	w.Exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
 		SELECT c.id, a.id, 'member', 0, 0, now() FROM conversations c, agents a WHERE c.kind = 'group' AND a.username LIKE 'filler%'`)
-	payment := w.sign(alice.wallet, "/chat/group/info")
-	info := func() reply {
-		return w.call(http.MethodPost, "/chat/group/info", `{"chat_id":`+quote(group)+`}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	payment := w.sign(alice.Wallet, "/chat/group/info")
+	info := func() testkit.Reply {
+		return w.call(http.MethodPost, "/chat/group/info", `{"chat_id":`+quote(group)+`}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
-	revenue := w.revenue()
+	revenue := w.Revenue()
 	first := info()
-	if first.status != http.StatusOK || len(first.body) < 64<<10 {
-		t.Fatalf("the group's information has %d bytes, want more than is stored: %.300v", len(first.body), first)
+	if first.Status != http.StatusOK || len(first.Body) < 64<<10 {
+		t.Fatalf("the group's information has %d bytes, want more than is stored: %.300v", len(first.Body), first)
 	}
-	if n := w.count(`SELECT count(*) FROM payments WHERE octet_length(response) > 10000`); n != 0 {
+	if n := w.Count(`SELECT count(*) FROM payments WHERE octet_length(response) > 10000`); n != 0 {
 		t.Error("the ledger keeps a response of more than 64 KiB")
 	}
-	if again := info(); again.status != http.StatusOK || len(again.body) != len(first.body) {
-		t.Errorf("the same payment again: %d with %d bytes, want the information once more", again.status, len(again.body))
+	if again := info(); again.Status != http.StatusOK || len(again.Body) != len(first.Body) {
+		t.Errorf("the same payment again: %d with %d bytes, want the information once more", again.Status, len(again.Body))
 	}
-	w.exec(`UPDATE payments SET valid_before = now() - interval '1 second'`)
-	if late := info(); late.status != http.StatusConflict {
-		t.Errorf("the same payment after its validity: %d, want 409", late.status)
+	w.Exec(`UPDATE payments SET valid_before = now() - interval '1 second'`)
+	if late := info(); late.Status != http.StatusConflict {
+		t.Errorf("the same payment after its validity: %d, want 409", late.Status)
 	}
-	if w.revenue() == revenue {
+	if w.Revenue() == revenue {
 		t.Error("the read was not charged")
 	}
 }

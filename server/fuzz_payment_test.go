@@ -3,7 +3,6 @@ package server_test
 import (
 	"bufio"
 	"bytes"
-	"crypto/ecdsa"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -20,39 +19,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/x402/x402test"
+
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
-
-// priceOfRoute is what an operation costs in atomic units, 0 if it is free. It asks nobody.
-func priceOfRoute(name string) (price uint64) {
-	if info, paid := contractRoutes[name].Operation.Extensions["x-payment-info"].(map[string]any); paid {
-		price, _ = x402.AtomicAmount(info["price"].(map[string]any)["amount"].(string))
-	}
-	return price
-}
-
-// signed is a payment of a price, signed without asking for it.
-func signed(t testing.TB, key *ecdsa.PrivateKey, price uint64, changes ...func(*x402.PaymentPayload)) *x402.PaymentPayload {
-	t.Helper()
-	payload, err := x402.Sign(key, playMoney.Requirements(price, devnet.Payee, 60), nil, nil, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, change := range changes {
-		change(payload)
-	}
-	return payload
-}
-
-func encoded(t testing.TB, payload *x402.PaymentPayload) string {
-	t.Helper()
-	header, err := x402.EncodePaymentPayload(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return header
-}
 
 // FuzzHeaders puts anything among the headers of a paid request, as bytes on the connection. Whatever comes, the request is
 // replied once, without a 500, and charged only with a 200.
@@ -75,14 +46,14 @@ func FuzzHeaders(f *testing.F) {
 		f.Fatal(err)
 	}
 	const send = "POST /chat/private/send"
-	price := priceOfRoute(send)
+	price := testkit.Price(send)
 	var mu sync.Mutex
 	f.Fuzz(func(t *testing.T, lines string, first bool) {
 		mu.Lock() // one at a time: balances are compared
 		defer mu.Unlock()
-		body := `{"recipient_agent_id":` + quote(to.id) + `,"content":"among any headers"}`
+		body := `{"recipient_agent_id":` + quote(to.ID) + `,"content":"among any headers"}`
 		fixed := fmt.Sprintf("Connection: close\r\nContent-Type: application/json\r\nX-API-KEY: %s\r\nPAYMENT-SIGNATURE: %s\r\nContent-Length: %d\r\n",
-			from.key, encoded(t, signed(t, from.wallet, price)), len(body))
+			from.Key, testkit.Header(t, testkit.Payment(t, from.Wallet, testkit.Offer(price))), len(body))
 		if lines += "\r\n"; lines == "\r\n" {
 			lines = ""
 		}
@@ -91,7 +62,7 @@ func FuzzHeaders(f *testing.F) {
 		} else {
 			fixed += lines
 		}
-		revenue := w.revenue()
+		revenue := w.Revenue()
 		connection, err := net.Dial("tcp", address.Host)
 		if err != nil {
 			t.Fatal(err)
@@ -110,7 +81,7 @@ func FuzzHeaders(f *testing.F) {
 		}
 		_ = connection.SetReadDeadline(time.Now().Add(10 * time.Second))
 		statuses, said := readAll(reader)
-		charged := w.revenue() - revenue
+		charged := w.Revenue() - revenue
 		ok, open := 0, waits
 		for i, status := range statuses {
 			if status == http.StatusOK && i == 0 {
@@ -159,22 +130,23 @@ func FuzzPayments(f *testing.F) {
 		f.Add([]byte{}, []byte{}, mode)
 		f.Add([]byte{mode}, []byte("\x00\xff{}[]\"0"), mode)
 	}
+	f.Add([]byte("A1*z*\xb2"), []byte("0"), byte(0)) // longer than the headers may be
+	f.Add([]byte("\xce\xce\xce\xce\xce\xce\xce\xce"), []byte("x"), byte(0))
 	w := newWorld(f)
 	from, to := w.agent("from"), w.agent("to")
 	const send = "POST /chat/private/send"
-	price := priceOfRoute(send)
+	price := testkit.Price(send)
 	var mu sync.Mutex
-	place := w.place
 	f.Fuzz(func(t *testing.T, edits, noise []byte, mode byte) {
 		mu.Lock()
 		defer mu.Unlock()
-		w := place.seenBy(t)
-		payload := signed(t, from.wallet, price, named("an_identifier_of_its_own_"+fmt.Sprint(time.Now().UnixNano())))
+		w := w.forTest(t)
+		payload := testkit.Payment(t, from.Wallet, testkit.Offer(price), testkit.Identified("an_identifier_of_its_own_"+fmt.Sprint(time.Now().UnixNano())))
 		name := x402.HeaderPaymentSignature
-		header := encoded(t, payload)
+		header := testkit.Header(t, payload)
 		if mode&1 > 0 {
 			var err error
-			if header, err = x402.EncodePaymentPayloadV1(payload, playMoney.V1Name); err != nil {
+			if header, err = x402test.EncodePaymentPayloadV1(payload, testkit.PlayMoney.V1Name); err != nil {
 				t.Fatal(err)
 			}
 			if mode&2 == 0 { // else it is in the wrong header
@@ -186,7 +158,7 @@ func FuzzPayments(f *testing.F) {
 			t.Fatal(err)
 		}
 		for pair := range slices.Chunk(edits[:min(len(edits), 8)], 2) {
-			if len(pair) == 2 {
+			if len(pair) == 2 && len(raw) < 8<<10 { // an edit may repeat a text 256 times
 				raw = editJSON(t, raw, int(pair[0]), pair[1], noise)
 			}
 		}
@@ -199,16 +171,19 @@ func FuzzPayments(f *testing.F) {
 			at := int(noise[0]) * len(header) / 256
 			header = header[:at] + string(bytes.Map(printable, noise[1:])) + header[at:]
 		}
-		revenue, balance := w.revenue(), w.ledger.Balance(address(from.wallet))
-		a, err := w.try(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(to.id)+`,"content":"paid by anything"}`, "X-API-KEY", from.key, name, header)
+		if len(header) > 48<<10 {
+			t.Skip("net/http returns 431 by itself")
+		}
+		revenue, balance := w.Revenue(), w.Ledger.Balance(testkit.Address(from.Wallet))
+		a, err := w.try(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(to.ID)+`,"content":"paid by anything"}`, "X-API-KEY", from.Key, name, header)
 		if err != nil {
 			t.Skipf("the request cannot be sent: %v", err)
 		}
-		charged := w.revenue() - revenue
+		charged := w.Revenue() - revenue
 		switch {
-		case a.status >= http.StatusInternalServerError:
+		case a.Status >= http.StatusInternalServerError:
 			t.Errorf("%.600q: %v", raw, a)
-		case (a.status == http.StatusOK) != (charged == price), charged != 0 && charged != price, balance-w.ledger.Balance(address(from.wallet)) != charged:
+		case (a.Status == http.StatusOK) != (charged == price), charged != 0 && charged != price, balance-w.Ledger.Balance(testkit.Address(from.Wallet)) != charged:
 			t.Errorf("%.600q: %v, and %d was charged", raw, a, charged)
 		}
 	})

@@ -1,17 +1,16 @@
 package server_test
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -51,20 +50,19 @@ func FuzzRegistration(f *testing.F) {
 		f.Add([]byte(steps))
 	}
 	w := newWorld(f)
-	place := w.place
 	var mu sync.Mutex
 	number := 0
 	f.Fuzz(func(t *testing.T, steps []byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		number++
-		r := &registration{world: place.seenBy(t), t: t, number: number}
+		r := &registration{world: w.forTest(t), t: t, number: number}
 		for i := range 2 {
 			dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, byte(1+i), byte(number>>8), byte(number))}}
 			if number&0xff == 0 || number&0xff == 0xff {
 				dialer.LocalAddr = nil
 			}
-			p := &party{name: fmt.Sprintf("party %d", i), wallet: r.wallet(20 * dollar), tans: map[string]string{}, heard: map[string]bool{}}
+			p := &party{name: fmt.Sprintf("party %d", i), wallet: r.Wallet(20 * testkit.Dollar), tans: map[string]string{}, heard: map[string]bool{}}
 			transport := &http.Transport{DialContext: dialer.DialContext}
 			defer transport.CloseIdleConnections()
 			p.http = &http.Client{Transport: transport}
@@ -73,8 +71,8 @@ func FuzzRegistration(f *testing.F) {
 		for _, b := range steps[:min(len(steps), 24)] {
 			r.step(b)
 		}
-		if paid := r.count("SELECT coalesce(sum(amount), 0) FROM payments WHERE state IN ('delivered', 'undeliverable')"); uint64(paid) != r.revenue() {
-			t.Errorf("%x: the ledger says that %d were paid, the payee has %d", steps, paid, r.revenue())
+		if paid := r.Count("SELECT coalesce(sum(amount), 0) FROM payments WHERE state IN ('delivered', 'undeliverable')"); uint64(paid) != r.Revenue() {
+			t.Errorf("%x: the ledger says that %d were paid, the payee has %d", steps, paid, r.Revenue())
 		}
 	})
 }
@@ -95,7 +93,7 @@ func (r *registration) step(b byte) {
 	case 0, 7: // 7: under an identifier
 		var changes []func(*x402.PaymentPayload)
 		if b&7 == 7 {
-			changes = append(changes, named(fmt.Sprintf("registration_%d_%d_%s", r.number, len(r.log), who.name[6:])))
+			changes = append(changes, testkit.Identified(fmt.Sprintf("registration_%d_%d_%s", r.number, len(r.log), who.name[6:])))
 		}
 		r.pay(&step{by: who, path: requestAccount, body: `{"requested_username":` + quote(username) + `}`}, changes...)
 	case 1:
@@ -118,13 +116,13 @@ func (r *registration) step(b byte) {
 		}
 		bare := *old.payment
 		bare.Extensions = nil
-		header := encoded(r.t, &bare)
-		revenue := r.revenue()
+		header := testkit.Header(r.t, &bare)
+		revenue := r.Revenue()
 		a := r.send(who, old.path, body, old.keyFor(who), x402.HeaderPaymentSignature, header)
-		if secret := secretIn(a); secret != "" || a.status == http.StatusOK {
+		if secret := secretIn(a); secret != "" || a.Status == http.StatusOK {
 			r.t.Errorf("%s replays a public payment of %s at %s: %v", who.name, old.by.name, old.path, a)
 		}
-		if r.revenue() != revenue {
+		if r.Revenue() != revenue {
 			r.t.Errorf("a replay at %s moved money", old.path)
 		}
 	case 4:
@@ -144,7 +142,7 @@ func (r *registration) step(b byte) {
 			return
 		}
 		again := *old
-		again.payment = signed(r.t, who.wallet, priceOfRoute("POST "+old.path))
+		again.payment = testkit.Payment(r.t, who.wallet, testkit.Offer(testkit.Price("POST "+old.path)))
 		r.settleWith(&again)
 	}
 }
@@ -162,33 +160,33 @@ func (s *step) keyFor(who *party) string {
 
 // pay signs and sends a new request.
 func (r *registration) pay(s *step, changes ...func(*x402.PaymentPayload)) {
-	s.payment = signed(r.t, s.by.wallet, priceOfRoute("POST "+s.path), changes...)
+	s.payment = testkit.Payment(r.t, s.by.wallet, testkit.Offer(testkit.Price("POST "+s.path)), changes...)
 	r.settleWith(s)
 	r.log = append(r.log, s)
 }
 
 // settleWith sends a step with its payment, checks what is charged, and lets the party remember what it hears.
 func (r *registration) settleWith(s *step) {
-	price := priceOfRoute("POST " + s.path)
-	revenue, balance := r.revenue(), r.ledger.Balance(address(s.by.wallet))
-	a := r.send(s.by, s.path, s.body, s.key, x402.HeaderPaymentSignature, encoded(r.t, s.payment))
-	charged := r.revenue() - revenue
+	price := testkit.Price("POST " + s.path)
+	revenue, balance := r.Revenue(), r.Ledger.Balance(testkit.Address(s.by.wallet))
+	a := r.send(s.by, s.path, s.body, s.key, x402.HeaderPaymentSignature, testkit.Header(r.t, s.payment))
+	charged := r.Revenue() - revenue
 	s.settled = s.settled || charged > 0
-	if balance-r.ledger.Balance(address(s.by.wallet)) != charged {
+	if balance-r.Ledger.Balance(testkit.Address(s.by.wallet)) != charged {
 		r.t.Errorf("%s at %s: the payee got %d, the payer lost something else", s.by.name, s.path, charged)
 	}
-	switch repeated := s.by.heard[string(a.body)]; {
-	case a.status == http.StatusOK && repeated && charged != 0:
+	switch repeated := s.by.heard[string(a.Body)]; {
+	case a.Status == http.StatusOK && repeated && charged != 0:
 		r.t.Errorf("%s at %s: a repeated response was charged %d", s.by.name, s.path, charged)
-	case a.status == http.StatusOK && !repeated && charged != price:
+	case a.Status == http.StatusOK && !repeated && charged != price:
 		r.t.Errorf("%s at %s: a new response was charged %d, the price is %d", s.by.name, s.path, charged, price)
-	case a.status != http.StatusOK && charged != 0 && !a.Charged:
+	case a.Status != http.StatusOK && charged != 0 && !a.Charged:
 		r.t.Errorf("%s at %s: %v, and %d was charged", s.by.name, s.path, a, charged)
 	}
-	if a.status != http.StatusOK {
+	if a.Status != http.StatusOK {
 		return
 	}
-	s.by.heard[string(a.body)] = true
+	s.by.heard[string(a.Body)] = true
 	s.secret = secretIn(a)
 	var request struct {
 		Username string `json:"requested_username"`
@@ -199,46 +197,22 @@ func (r *registration) settleWith(s *step) {
 	} else {
 		s.by.key = s.secret
 	}
-	r.secret(s.secret)
+	r.Secret(s.secret)
 }
 
-func secretIn(a reply) string {
-	var body struct {
-		TAN    string
-		APIKey string `json:"api_key"`
-	}
-	_ = json.Unmarshal(a.body, &body)
-	return body.TAN + body.APIKey
-}
+func secretIn(a testkit.Reply) string { return a.Text("tan") + a.Text("api_key") }
 
 // send sends a request from a party's address.
-func (r *registration) send(who *party, path, body, key string, headers ...string) reply {
+func (r *registration) send(who *party, path, body, key string, headers ...string) testkit.Reply {
 	r.t.Helper()
-	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.url+path, bytes.NewReader([]byte(body)))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", "application/json")
 	if key != "" {
-		request.Header.Set("X-API-KEY", key)
+		headers = append(headers, "X-API-KEY", key)
 	}
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
-	}
-	response, err := who.http.Do(request)
+	a, err := testkit.Request(r.t.Context(), who.http, http.MethodPost, r.url+path, body, headers...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer response.Body.Close()
-	raw, err := io.ReadAll(response.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	a := reply{status: response.StatusCode, header: response.Header, body: raw}
-	if a.status != http.StatusOK {
-		_ = json.Unmarshal(raw, &a.problem)
-	}
-	if a.status >= http.StatusInternalServerError {
+	if a.Status >= http.StatusInternalServerError {
 		r.t.Errorf("%s at %s: %v", who.name, path, a)
 	}
 	return a

@@ -15,7 +15,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -27,7 +27,7 @@ func FuzzOperations(f *testing.F) {
 		f.Add(seed, []byte{byte(seed), byte(seed >> 3), 7})
 	}
 	var names []string
-	for name := range contractRoutes {
+	for name := range testkit.Operations {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -43,7 +43,7 @@ const fuzzSeeds = 600
 
 type fuzzStage struct {
 	mu     sync.Mutex
-	place  *place
+	world  *world
 	agents []*agent
 	ids    map[string][]string // by the title of their schema
 	last   string              // a payment to send again
@@ -51,11 +51,11 @@ type fuzzStage struct {
 }
 
 func newFuzzStage(w *world) *fuzzStage {
-	s := &fuzzStage{place: w.place, ids: map[string][]string{}, paid: map[string]bool{}}
+	s := &fuzzStage{world: w, ids: map[string][]string{}, paid: map[string]bool{}}
 	for _, name := range []string{"ann", "ben", "cleo"} {
 		a := w.agent(name)
 		s.agents = append(s.agents, a)
-		s.learn("agent_id", a.id)
+		s.learn("agent_id", a.ID)
 	}
 	return s
 }
@@ -72,9 +72,9 @@ func (s *fuzzStage) learn(field, id string) {
 func (s *fuzzStage) play(t *testing.T, r *rand.Rand, names []string, noise []byte) {
 	s.mu.Lock() // one at a time: balances are compared
 	defer s.mu.Unlock()
-	w := s.place.seenBy(t)
+	w := s.world.forTest(t)
 	name := names[r.IntN(len(names))]
-	route := contractRoutes[name]
+	route := testkit.Operations[name]
 	who := s.agents[r.IntN(len(s.agents))]
 	price := uint64(0)
 	if info, paid := route.Operation.Extensions["x-payment-info"].(map[string]any); paid {
@@ -83,11 +83,11 @@ func (s *fuzzStage) play(t *testing.T, r *rand.Rand, names []string, noise []byt
 
 	var headers []string
 	if r.IntN(8) > 0 {
-		headers = append(headers, "X-API-KEY", who.key)
+		headers = append(headers, "X-API-KEY", who.Key)
 	}
 	// A lost response with a secret is repeated, uncharged, to a new payment of the same wallet for the same request.
 	// FuzzRegistration has the exact rule.
-	repeated := s.paid[address(who.wallet)+name]
+	repeated := s.paid[testkit.Address(who.Wallet)+name]
 	if price > 0 {
 		switch r.IntN(10) {
 		case 0: // not paid
@@ -96,9 +96,9 @@ func (s *fuzzStage) play(t *testing.T, r *rand.Rand, names []string, noise []byt
 		case 2:
 			headers, repeated = append(headers, x402.HeaderPaymentSignature, s.last), true
 		default:
-			s.last = w.signFor(who.wallet, route.Method, route.Path)
+			s.last = w.signFor(who.Wallet, route.Method, route.Path)
 			headers = append(headers, x402.HeaderPaymentSignature, s.last)
-			s.paid[address(who.wallet)+name] = route.Operation.Extensions["x-secret-response"] == true
+			s.paid[testkit.Address(who.Wallet)+name] = route.Operation.Extensions["x-secret-response"] == true
 		}
 	}
 	path, body := route.Path, ""
@@ -122,28 +122,28 @@ func (s *fuzzStage) play(t *testing.T, r *rand.Rand, names []string, noise []byt
 		}
 	}
 
-	revenue := s.place.ledger.Balance(devnet.Payee)
+	revenue := w.Revenue()
 	a, err := w.try(route.Method, path, body, headers...)
 	if err != nil {
 		t.Skipf("the request cannot be sent: %v", err) // header values that Go's client refuses
 	}
-	charged := s.place.ledger.Balance(devnet.Payee) - revenue
+	charged := w.Revenue() - revenue
 	switch {
-	case a.status >= http.StatusInternalServerError:
+	case a.Status >= http.StatusInternalServerError:
 		t.Errorf("%s %s: %v", name, body, a)
-	case a.status == http.StatusOK && charged != price && (!repeated || charged != 0):
+	case a.Status == http.StatusOK && charged != price && (!repeated || charged != 0):
 		t.Errorf("%s %s: 200 for %d, the price is %d", name, body, charged, price)
-	case a.status != http.StatusOK && charged != 0 && !a.Charged:
+	case a.Status != http.StatusOK && charged != 0 && !a.Charged:
 		t.Errorf("%s %s: %v, and %d was charged", name, body, a, charged)
 	}
 	var replied map[string]any
-	if a.status == http.StatusOK && json.Unmarshal(a.body, &replied) == nil {
+	if a.Status == http.StatusOK && json.Unmarshal(a.Body, &replied) == nil {
 		for _, field := range []string{"chat_id", "channel_id", "message_id"} {
 			id, _ := replied[field].(string)
 			s.learn(field, id)
 		}
 		if key, _ := replied["api_key"].(string); key != "" && name == "POST /agent/rotate_key" {
-			who.key = key // also for a repeated payment: it may have been rejected before
+			who.Key = key // also for a repeated payment: it may have been rejected before
 		}
 	}
 }

@@ -19,10 +19,8 @@ func (c *call) CreateGroupChat(ctx context.Context, req gen.CreateGroupChatReque
 	if err := c.tx.CreateConversation(ctx, store.KindGroup, id, admin, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
 		return nil, err
 	}
-	if err := c.tx.AddGroupMembers(ctx, id, admin, slices.Concat([]uuid.UUID{admin}, members)); err != nil {
-		return nil, err
-	}
-	return gen.CreateGroupChat200JSONResponse{Success: true, ChatID: formatID(chatPrefix, id), Message: "group chat created"}, nil
+	err := c.tx.AddGroupMembers(ctx, id, admin, slices.Concat([]uuid.UUID{admin}, members))
+	return gen.CreateGroupChat200JSONResponse{Success: true, ChatID: formatID(chatPrefix, id), Message: "group chat created"}, err
 }
 
 // GetGroupChat returns a group chat to its members.
@@ -56,42 +54,53 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 // EditGroupChat changes the fields that are present: name and description, members, bans and pins. All changes happen,
 // or none.
 func (c *call) EditGroupChat(ctx context.Context, req gen.EditGroupChatRequestObject) (gen.EditGroupChatResponseObject, error) {
-	add, remove := idsOf(agentPrefix, req.Body.AddMemberIds), idsOf(agentPrefix, req.Body.RemoveMemberIds)
-	ban, unban := idsOf(agentPrefix, req.Body.BanAgentIds), idsOf(agentPrefix, req.Body.UnbanAgentIds)
-	if err := inOneList(add, remove, ban, unban); err != nil {
-		return nil, err
+	err := c.edit(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID), edit{
+		name: req.Body.Name, description: req.Body.Description, isDiscoverable: req.Body.IsDiscoverable,
+		add: idsOf(agentPrefix, req.Body.AddMemberIds), remove: idsOf(agentPrefix, req.Body.RemoveMemberIds),
+		ban: idsOf(agentPrefix, req.Body.BanAgentIds), unban: idsOf(agentPrefix, req.Body.UnbanAgentIds), unpin: idsOf(messagePrefix, req.Body.UnpinMessageIds),
+	})
+	return gen.EditGroupChat200JSONResponse{Success: true, Message: "group chat updated"}, err
+}
+
+// edit is a change of a group chat or channel. Nil fields and empty lists change nothing.
+type edit struct {
+	name, description              *string
+	isDiscoverable                 *bool
+	add, remove, ban, unban, unpin []uuid.UUID
+}
+
+// edit changes a group chat or channel for its admin.
+func (c *call) edit(ctx context.Context, kind string, id uuid.UUID, e edit) error {
+	if err := inOneList(e.add, e.remove, e.ban, e.unban); err != nil {
+		return err
 	}
-	id := idOf(chatPrefix, req.Body.ChatID)
-	group, err := c.forAdmin(ctx, store.KindGroup, id)
+	view, err := c.forAdmin(ctx, kind, id)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := c.tx.CheckAgents(ctx, slices.Concat(add, remove, ban, unban)); err != nil {
-		return nil, err
+	if err := c.tx.CheckAgents(ctx, slices.Concat(e.add, e.remove, e.ban, e.unban)); err != nil {
+		return err
 	}
-	if slices.Contains(remove, *group.AdminID) || slices.Contains(ban, *group.AdminID) {
-		return nil, store.ErrAdminMustTransfer
+	if slices.Contains(slices.Concat(e.remove, e.ban), *view.AdminID) {
+		return store.ErrAdminMustTransfer
 	}
-	if err := c.tx.EditConversation(ctx, id, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
-		return nil, err
+	if err := c.tx.EditConversation(ctx, id, e.name, e.description, e.isDiscoverable); err != nil {
+		return err
 	}
-	if err := c.tx.Unpin(ctx, id, idsOf(messagePrefix, req.Body.UnpinMessageIds)); err != nil {
-		return nil, err
+	if err := c.tx.Unpin(ctx, id, e.unpin); err != nil {
+		return err
 	}
 	// Remove members first: that makes room for new ones.
-	if err := c.tx.Leave(ctx, id, remove...); err != nil {
-		return nil, err
+	if err := c.tx.Leave(ctx, id, e.remove...); err != nil {
+		return err
 	}
-	if err := c.tx.Ban(ctx, id, ban...); err != nil {
-		return nil, err
+	if err := c.tx.Ban(ctx, id, e.ban...); err != nil {
+		return err
 	}
-	if err := c.tx.Unban(ctx, id, unban...); err != nil {
-		return nil, err
+	if err := c.tx.Unban(ctx, id, e.unban...); err != nil {
+		return err
 	}
-	if err := c.tx.AddGroupMembers(ctx, id, *group.AdminID, add); err != nil {
-		return nil, err
-	}
-	return gen.EditGroupChat200JSONResponse{Success: true, Message: "group chat updated"}, nil
+	return c.tx.AddGroupMembers(ctx, id, *view.AdminID, e.add)
 }
 
 // DeleteGroupChat deletes a group chat.
@@ -100,40 +109,19 @@ func (c *call) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatReque
 	if _, err := c.forAdmin(ctx, store.KindGroup, id); err != nil {
 		return nil, err
 	}
-	if err := c.tx.DeleteConversation(ctx, id); err != nil {
-		return nil, err
-	}
-	return gen.DeleteGroupChat200JSONResponse{Success: true, Message: "group chat deleted"}, nil
+	err := c.tx.DeleteConversation(ctx, id)
+	return gen.DeleteGroupChat200JSONResponse{Success: true, Message: "group chat deleted"}, err
 }
 
 // SendGroupMessage sends a message to all members.
 func (c *call) SendGroupMessage(ctx context.Context, req gen.SendGroupMessageRequestObject) (gen.SendGroupMessageResponseObject, error) {
-	message := groupMessage(c.caller, req)
-	if _, err := c.send(ctx, message); err != nil {
-		return nil, err
-	}
-	return groupMessageSent(message), nil
-}
-
-func groupMessage(sender *store.Agent, req gen.SendGroupMessageRequestObject) store.OutgoingMessage {
-	return store.OutgoingMessage{Kind: store.KindGroup, To: idOf(chatPrefix, req.Body.ChatID), Sender: sender.ID, ID: newID(), Content: req.Body.Content}
-}
-
-func groupMessageSent(message store.OutgoingMessage) gen.SendGroupMessage200JSONResponse {
-	return gen.SendGroupMessage200JSONResponse{Success: true, MessageID: formatID(messagePrefix, message.ID), Message: "message sent"}
+	return sendMessage[gen.SendGroupMessageResponseObject](ctx, c, req)
 }
 
 // ListGroupMessages returns a page of the group's messages, newest first, and marks them read.
 func (c *call) ListGroupMessages(ctx context.Context, req gen.ListGroupMessagesRequestObject) (gen.ListGroupMessagesResponseObject, error) {
-	group, err := c.forReader(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
-	if err != nil {
-		return nil, err
-	}
-	page, err := c.readMessages(ctx, group, req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
-	if err != nil {
-		return nil, err
-	}
-	return gen.ListGroupMessages200JSONResponse(*page), nil
+	page, err := c.listMessages(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
+	return gen.ListGroupMessages200JSONResponse(page), err
 }
 
 // PinGroupMessage pins a message of the group.
@@ -169,10 +157,8 @@ func (c *call) RequestGroupAccess(ctx context.Context, req gen.RequestGroupAcces
 	case store.StatusBanned:
 		return nil, store.ErrBanned
 	}
-	if err := c.sendNote(ctx, *group.AdminID, c.caller.Username+" asks to be added to the", group, req.Body.Message); err != nil {
-		return nil, err
-	}
-	return gen.RequestGroupAccess200JSONResponse{Success: true, Message: "access requested"}, nil
+	err = c.sendNote(ctx, *group.AdminID, c.caller.Username+" asks to be added to the", group, req.Body.Message)
+	return gen.RequestGroupAccess200JSONResponse{Success: true, Message: "access requested"}, err
 }
 
 // LeaveGroupChat ends the membership of the caller. An admin must name a successor.
@@ -189,36 +175,36 @@ func (c *call) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatRequest
 		if req.Body.SuccessorAgentID == nil || idOf(agentPrefix, *req.Body.SuccessorAgentID) == c.caller.ID {
 			return nil, store.ErrSuccessorRequired
 		}
-		if err := c.transferGroup(ctx, group, idOf(agentPrefix, *req.Body.SuccessorAgentID), req.Body.TransferMessage); err != nil {
+		if err := c.transfer(ctx, group, idOf(agentPrefix, *req.Body.SuccessorAgentID), req.Body.TransferMessage); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.tx.Leave(ctx, id, c.caller.ID); err != nil {
-		return nil, err
-	}
-	return gen.LeaveGroupChat200JSONResponse{Success: true, Message: "left the group chat"}, nil
+	err = c.tx.Leave(ctx, id, c.caller.ID)
+	return gen.LeaveGroupChat200JSONResponse{Success: true, Message: "left the group chat"}, err
 }
 
 // TransferGroupChat makes another member the admin. The caller stays a member.
 func (c *call) TransferGroupChat(ctx context.Context, req gen.TransferGroupChatRequestObject) (gen.TransferGroupChatResponseObject, error) {
-	id, successor := idOf(chatPrefix, req.Body.ChatID), idOf(agentPrefix, req.Body.NewAdminAgentID)
-	group, err := c.forAdmin(ctx, store.KindGroup, id)
+	group, err := c.forAdmin(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
 	if err != nil {
 		return nil, err
 	}
-	if successor == c.caller.ID {
-		return nil, store.ErrTransferToSelf
-	}
-	if err := c.transferGroup(ctx, group, successor, req.Body.Message); err != nil {
-		return nil, err
-	}
-	return gen.TransferGroupChat200JSONResponse{Success: true, Message: "group chat transferred"}, nil
+	err = c.transfer(ctx, group, idOf(agentPrefix, req.Body.NewAdminAgentID), req.Body.Message)
+	return gen.TransferGroupChat200JSONResponse{Success: true, Message: "group chat transferred"}, err
 }
 
-// transferGroup makes another member the admin, and sends it the note if there is one.
-func (c *call) transferGroup(ctx context.Context, group *store.ConversationView, successor uuid.UUID, note *gen.Note) error {
-	if err := c.tx.TransferGroupChat(ctx, group.ID, successor); err != nil || note == nil {
+// transfer makes another agent the admin of a group chat or channel, and sends it the note if there is one.
+func (c *call) transfer(ctx context.Context, view *store.ConversationView, successor uuid.UUID, note *gen.Note) (err error) {
+	switch {
+	case successor == c.caller.ID:
+		return store.ErrTransferToSelf
+	case view.Kind == store.KindChannel:
+		err = c.tx.TransferChannel(ctx, view.ID, c.caller.ID, successor)
+	default:
+		err = c.tx.TransferGroupChat(ctx, view.ID, successor)
+	}
+	if err != nil || note == nil {
 		return err
 	}
-	return c.sendNote(ctx, successor, "You are now the admin of the", group, note)
+	return c.sendNote(ctx, successor, "You are now the admin of the", view, note)
 }

@@ -1,92 +1,85 @@
 package server_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/x402"
 )
 
-// groupBody writes a request: pairs of field and value on top of the chat's id.
-func groupBody(chat string, pairs ...any) string {
-	body := map[string]any{}
+// groupFields is the body of a request: pairs of field and value on top of the chat's id.
+func groupFields(chat string, pairs ...any) fields {
+	body := fields{}
 	if chat != "" {
 		body["chat_id"] = chat
 	}
 	for i := 0; i < len(pairs); i += 2 {
 		body[pairs[i].(string)] = pairs[i+1]
 	}
-	raw, err := json.Marshal(body)
-	if err != nil {
-		panic(err)
-	}
-	return string(raw)
+	return body
 }
 
 // groupCall calls an operation of /chat/group with a new payment.
-func (a *agent) groupCall(operation, chat string, pairs ...any) reply {
-	a.w.t.Helper()
-	return a.w.pay(a.wallet, "/chat/group/"+operation, groupBody(chat, pairs...), "X-API-KEY", a.key)
+func (a *agent) groupCall(operation, chat string, pairs ...any) testkit.Reply {
+	a.w.T.Helper()
+	return a.ask("/chat/group/"+operation, groupFields(chat, pairs...))
 }
 
 // groupCan is groupCall that must succeed.
-func (a *agent) groupCan(operation, chat string, pairs ...any) {
-	a.w.t.Helper()
-	if got := a.groupCall(operation, chat, pairs...); got.status != http.StatusOK {
-		a.w.t.Fatalf("%s calls %s: %v, want 200", a.name, operation, got)
+func (a *agent) groupMust(operation, chat string, pairs ...any) {
+	a.w.T.Helper()
+	if got := a.groupCall(operation, chat, pairs...); got.Status != http.StatusOK {
+		a.w.T.Fatalf("%s calls %s: %v, want 200", a.Name, operation, got)
 	}
 }
 
 // founds creates a group chat with these members.
-func (a *agent) founds(name string, members ...*agent) (chat string) {
-	a.w.t.Helper()
-	created, err := a.CreateGroupChatWithResponse(a.w.t.Context(), client.CreateGroupChatRequest{Name: name, InitialMemberIds: idsOfAgents(members)})
+func (a *agent) createGroup(name string, members ...*agent) (chat string) {
+	a.w.T.Helper()
+	created, err := a.CreateGroupChatWithResponse(a.w.T.Context(), client.CreateGroupChatRequest{Name: name, InitialMemberIds: idsOfAgents(members)})
 	if err != nil || created.JSON200 == nil {
-		a.w.t.Fatalf("%s founds a group: %v %s", a.name, err, created.Body)
+		a.w.T.Fatalf("%s founds a group: %v %s", a.Name, err, created.Body)
 	}
 	return created.JSON200.ChatID
 }
 
 // tells writes to a group chat.
-func (a *agent) tells(chat, content string) (message string) {
-	a.w.t.Helper()
-	a.w.secret(content)
-	sent, err := a.SendGroupMessageWithResponse(a.w.t.Context(), client.SendGroupMessageRequest{ChatID: chat, Content: content})
+func (a *agent) sendGroup(chat, content string) (message string) {
+	a.w.T.Helper()
+	a.w.Secret(content)
+	sent, err := a.SendGroupMessageWithResponse(a.w.T.Context(), client.SendGroupMessageRequest{ChatID: chat, Content: content})
 	if err != nil || sent.JSON200 == nil {
-		a.w.t.Fatalf("%s writes to the group: %v %s", a.name, err, sent.Body)
+		a.w.T.Fatalf("%s writes to the group: %v %s", a.Name, err, sent.Body)
 	}
 	return sent.JSON200.MessageID
 }
 
 // group is the group chat as this member sees it.
 func (a *agent) group(chat string) *client.GroupChat {
-	a.w.t.Helper()
-	info, err := a.GetGroupChatWithResponse(a.w.t.Context(), client.GroupChatRequest{ChatID: chat})
+	a.w.T.Helper()
+	info, err := a.GetGroupChatWithResponse(a.w.T.Context(), client.GroupChatRequest{ChatID: chat})
 	if err != nil || info.JSON200 == nil {
-		a.w.t.Fatalf("%s looks at the group: %v %s", a.name, err, info.Body)
+		a.w.T.Fatalf("%s looks at the group: %v %s", a.Name, err, info.Body)
 	}
 	return info.JSON200
 }
 
 // groupOf lists the members' names in the order they joined; the admin's with a star.
 func (a *agent) groupOf(chat string) string {
-	a.w.t.Helper()
+	a.w.T.Helper()
 	group := a.group(chat)
 	var names []string
 	for _, member := range group.Members {
 		if member.IsAdmin != (member.AgentID == group.AdminID) {
-			a.w.t.Errorf("%s is_admin: %v, but the admin is %s", member.Username, member.IsAdmin, group.AdminID)
+			a.w.T.Errorf("%s is_admin: %v, but the admin is %s", member.Username, member.IsAdmin, group.AdminID)
 		}
 		if member.IsAdmin {
 			member.Username += "*"
@@ -94,20 +87,20 @@ func (a *agent) groupOf(chat string) string {
 		names = append(names, member.Username)
 	}
 	if int(group.MemberCount) != len(names) {
-		a.w.t.Errorf("the group counts %d members and lists %d", group.MemberCount, len(names))
+		a.w.T.Errorf("the group counts %d members and lists %d", group.MemberCount, len(names))
 	}
 	return strings.Join(names, " ")
 }
 
 // noteFrom returns the newest private message between the two, which must be from that agent.
 func (a *agent) noteFrom(from *agent) string {
-	a.w.t.Helper()
+	a.w.T.Helper()
 	var content, sender string
-	a.w.scanRow(`SELECT o.content, s.username FROM messages o JOIN agents s ON s.id = o.sender_id JOIN private_pairs p USING (conversation_id)
+	a.w.Scan(`SELECT o.content, s.username FROM messages o JOIN agents s ON s.id = o.sender_id JOIN private_pairs p USING (conversation_id)
 		JOIN agents l ON l.id = p.low_agent JOIN agents h ON h.id = p.high_agent
-		WHERE l.username IN ('`+a.name+`', '`+from.name+`') AND h.username IN ('`+a.name+`', '`+from.name+`') ORDER BY o.number DESC LIMIT 1`, &content, &sender)
-	if sender != from.name {
-		a.w.t.Errorf("the note to %s is from %s, want %s", a.name, sender, from.name)
+		WHERE l.username IN ('`+a.Name+`', '`+from.Name+`') AND h.username IN ('`+a.Name+`', '`+from.Name+`') ORDER BY o.number DESC LIMIT 1`, nil, &content, &sender)
+	if sender != from.Name {
+		a.w.T.Errorf("the note to %s is from %s, want %s", a.Name, sender, from.Name)
 	}
 	return content
 }
@@ -115,26 +108,20 @@ func (a *agent) noteFrom(from *agent) string {
 func idsOfAgents(agents []*agent) []string {
 	ids := []string{}
 	for _, a := range agents {
-		ids = append(ids, a.id)
+		ids = append(ids, a.ID)
 	}
 	return ids
 }
 
-// scanRow runs a query that replies one row.
-func (w *world) scanRow(query string, values ...any) {
-	w.t.Helper()
-	w.query(func(c *pgx.Conn) error { return c.QueryRow(w.t.Context(), query).Scan(values...) })
-}
-
 // addBlock lets one agent block another.
 func (w *world) addBlock(blocker, blocked *agent) {
-	w.t.Helper()
-	w.exec(`INSERT INTO blocks (blocker_id, blocked_id, created_at) SELECT a.id, b.id, now() FROM agents a, agents b WHERE a.username = '` + blocker.name + `' AND b.username = '` + blocked.name + `'`)
+	w.T.Helper()
+	w.Exec(`INSERT INTO blocks (blocker_id, blocked_id, created_at) SELECT a.id, b.id, now() FROM agents a, agents b WHERE a.username = '` + blocker.Name + `' AND b.username = '` + blocked.Name + `'`)
 }
 
 // checkGroups fails the test if what must always hold of group chats does not.
 func (w *world) checkGroups() {
-	w.t.Helper()
+	w.T.Helper()
 	for rule, query := range map[string]string{
 		"member_count is the number of members": `SELECT count(*) FROM conversations c WHERE kind = 'group' AND member_count <>
 			(SELECT count(*) FROM memberships m WHERE m.conversation_id = c.id AND m.status = 'member')`,
@@ -148,8 +135,8 @@ func (w *world) checkGroups() {
 			WHERE m.status = 'member' AND m.read_number + m.unread_own > c.last_number`,
 		"every payment has come to its end": `SELECT count(*) FROM payments WHERE state NOT IN ('delivered', 'undeliverable')`,
 	} {
-		if broken := w.count(query); broken != 0 {
-			w.t.Errorf("not always true: %s (%d)", rule, broken)
+		if broken := w.Count(query); broken != 0 {
+			w.T.Errorf("not always true: %s (%d)", rule, broken)
 		}
 	}
 }
@@ -160,22 +147,22 @@ func TestLifeOfAGroupChat(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	alice, bob, carol, dave := w.agent("alice"), w.agent("bob"), w.agent("carol"), w.agent("dave")
-	before := w.revenue()
+	before := w.Revenue()
 
 	created, err := alice.CreateGroupChatWithResponse(ctx, client.CreateGroupChatRequest{
 		Name: "Travel planners 🧳", Description: new("Agents that plan trips together."), IsDiscoverable: new(true),
-		InitialMemberIds: []string{carol.id, bob.id, alice.id, carol.id}, // the caller, and one twice
+		InitialMemberIds: []string{carol.ID, bob.ID, alice.ID, carol.ID}, // the caller, and one twice
 	})
 	if err != nil || created.JSON200 == nil || !created.JSON200.Success {
 		t.Fatalf("alice founds a group: %v %s", err, created.Body)
 	}
 	chat := created.JSON200.ChatID
 	want := &client.GroupChat{
-		ChatID: chat, Name: "Travel planners 🧳", Description: new("Agents that plan trips together."), AdminID: alice.id, MemberCount: 3,
+		ChatID: chat, Name: "Travel planners 🧳", Description: new("Agents that plan trips together."), AdminID: alice.ID, MemberCount: 3,
 		PinnedMessageIds: []string{}, IsDiscoverable: true, Members: []client.GroupMember{
-			{AgentID: alice.id, Username: "alice", Description: "I am alice.", IsAdmin: true},
-			{AgentID: carol.id, Username: "carol", Description: "I am carol."},
-			{AgentID: bob.id, Username: "bob", Description: "I am bob."},
+			{AgentID: alice.ID, Username: "alice", Description: "I am alice.", IsAdmin: true},
+			{AgentID: carol.ID, Username: "carol", Description: "I am carol."},
+			{AgentID: bob.ID, Username: "bob", Description: "I am bob."},
 		},
 	}
 	times := cmpopts.IgnoreFields(client.GroupChat{}, "CreatedAt")
@@ -188,37 +175,11 @@ func TestLifeOfAGroupChat(t *testing.T) {
 		t.Errorf("founded at %f, joined at %f, %f and %f", seen.CreatedAt, seen.Members[0].JoinedAt, seen.Members[1].JoinedAt, seen.Members[2].JoinedAt)
 	}
 
-	first := alice.tells(chat, "Who knows a quiet hotel in Sintra?")
-	second := bob.tells(chat, "I do.")
-	edited, err := alice.EditGroupChatWithResponse(ctx, client.EditGroupChatRequest{ChatID: chat, Name: new("Planners"), AddMemberIds: []string{dave.id}})
+	alice.sendGroup(chat, "Who knows a quiet hotel in Sintra?")
+	second := bob.sendGroup(chat, "I do.")
+	edited, err := alice.EditGroupChatWithResponse(ctx, client.EditGroupChatRequest{ChatID: chat, Name: new("Planners"), AddMemberIds: []string{dave.ID}})
 	if err != nil || edited.JSON200 == nil || !edited.JSON200.Success {
 		t.Fatalf("alice renames the group and adds dave: %v %s", err, edited.Body)
-	}
-	read, err := dave.ListGroupMessagesWithResponse(ctx, client.ListGroupMessagesRequest{ChatID: chat})
-	if err != nil || read.JSON200 == nil {
-		t.Fatalf("dave reads what was before him: %v %s", err, read.Body)
-	}
-	none := client.Message{ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}}
-	one, two := none, none
-	one.MessageID, one.SenderID, one.SenderUsername, one.Content = first, alice.id, "alice", "Who knows a quiet hotel in Sintra?"
-	two.MessageID, two.SenderID, two.SenderUsername, two.Content = second, bob.id, "bob", "I do."
-	if diff := cmp.Diff(&client.MessagePage{Total: 2, Page: 1, Messages: []client.Message{two, one}}, read.JSON200, cmpopts.IgnoreFields(client.Message{}, "CreatedAt")); diff != "" {
-		t.Errorf("the group's messages (-want +got):\n%s", diff)
-	}
-	older, err := carol.ListGroupMessagesWithResponse(ctx, client.ListGroupMessagesRequest{ChatID: chat, N: new(int64(1)), BeforeMessageID: &second})
-	if err != nil || older.JSON200 == nil || older.JSON200.Total != 2 || len(older.JSON200.Messages) != 1 || older.JSON200.Messages[0].MessageID != first {
-		t.Errorf("what was before bob's message: %v %s", err, older.Body)
-	}
-	// Whoever wrote or read is up to date, who joined late too; carol has read the first message.
-	for _, test := range []struct {
-		a      *agent
-		unread int64
-	}{{alice, 1}, {bob, 1}, {carol, 1}, {dave, 0}} {
-		unread := w.count(`SELECT c.last_number - m.read_number - m.unread_own FROM memberships m JOIN conversations c ON c.id = m.conversation_id
-			JOIN agents a ON a.id = m.agent_id WHERE a.username = '` + test.a.name + `'`)
-		if unread != test.unread {
-			t.Errorf("%s has %d unread, want %d", test.a.name, unread, test.unread)
-		}
 	}
 	pinned, err := alice.PinGroupMessageWithResponse(ctx, client.PinGroupMessageRequest{ChatID: chat, MessageID: second})
 	if err != nil || pinned.JSON200 == nil || !slices.Equal(pinned.JSON200.PinnedMessageIds, []string{second}) {
@@ -232,12 +193,12 @@ func TestLifeOfAGroupChat(t *testing.T) {
 	if err != nil || asked.JSON200 == nil {
 		t.Errorf("carol asks to come back: %v %s", err, asked.Body)
 	}
-	handed, err := alice.TransferGroupChatWithResponse(ctx, client.TransferGroupChatRequest{ChatID: chat, NewAdminAgentID: dave.id})
+	handed, err := alice.TransferGroupChatWithResponse(ctx, client.TransferGroupChatRequest{ChatID: chat, NewAdminAgentID: dave.ID})
 	if err != nil || handed.JSON200 == nil {
 		t.Errorf("alice hands the group to dave: %v %s", err, handed.Body)
 	}
-	want.Name, want.AdminID, want.PinnedMessageIds, want.Members[0].IsAdmin = "Planners", dave.id, []string{second}, false
-	want.Members[1], want.Members[2] = want.Members[2], client.GroupMember{AgentID: dave.id, Username: "dave", Description: "I am dave.", IsAdmin: true}
+	want.Name, want.AdminID, want.PinnedMessageIds, want.Members[0].IsAdmin = "Planners", dave.ID, []string{second}, false
+	want.Members[1], want.Members[2] = want.Members[2], client.GroupMember{AgentID: dave.ID, Username: "dave", Description: "I am dave.", IsAdmin: true}
 	if diff := cmp.Diff(want, alice.group(chat), times, joined); diff != "" {
 		t.Errorf("the group after all that (-want +got):\n%s", diff)
 	}
@@ -249,11 +210,48 @@ func TestLifeOfAGroupChat(t *testing.T) {
 	if err != nil || me.JSON200 == nil || me.JSON200.ChatCount != 0 {
 		t.Errorf("after the end dave still has chats: %v %s", err, me.Body)
 	}
-	prices := uint64(150_000 + 1_000 + 2*5_000 + 2_000 + 2*1_000 + 5_000 + 2_000 + 5_000 + 2_000 + 1_000 + 2_000 + 1_000)
-	if got := w.revenue() - before; got != prices {
+	prices := uint64(150_000 + 1_000 + 2*5_000 + 2_000 + 5_000 + 2_000 + 5_000 + 2_000 + 1_000 + 2_000 + 1_000)
+	if got := w.Revenue() - before; got != prices {
 		t.Errorf("the group's life brought %d, want %d", got, prices)
 	}
 	w.checkGroups()
+}
+
+// TestGroupMessages: a new member reads what was written before it joined, but has only unread what comes later.
+func TestGroupMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol, dave := w.agent("alice"), w.agent("bob"), w.agent("carol"), w.agent("dave")
+	chat := alice.createGroup("planners", bob, carol)
+	first := alice.sendGroup(chat, "Who knows a quiet hotel in Sintra?")
+	second := bob.sendGroup(chat, "I do.")
+	alice.groupMust("edit", chat, "add_member_ids", []string{dave.ID})
+	read, err := dave.ListGroupMessagesWithResponse(t.Context(), client.ListGroupMessagesRequest{ChatID: chat})
+	if err != nil || read.JSON200 == nil {
+		t.Fatalf("dave reads what was before him: %v %s", err, read.Body)
+	}
+	none := client.Message{ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}}
+	one, two := none, none
+	one.MessageID, one.SenderID, one.SenderUsername, one.Content = first, alice.ID, "alice", "Who knows a quiet hotel in Sintra?"
+	two.MessageID, two.SenderID, two.SenderUsername, two.Content = second, bob.ID, "bob", "I do."
+	if diff := cmp.Diff(&client.MessagePage{Total: 2, Page: 1, Messages: []client.Message{two, one}}, read.JSON200, cmpopts.IgnoreFields(client.Message{}, "CreatedAt")); diff != "" {
+		t.Errorf("the group's messages (-want +got):\n%s", diff)
+	}
+	older, err := carol.ListGroupMessagesWithResponse(t.Context(), client.ListGroupMessagesRequest{ChatID: chat, N: new(int64(1)), BeforeMessageID: &second})
+	if err != nil || older.JSON200 == nil || older.JSON200.Total != 2 || len(older.JSON200.Messages) != 1 || older.JSON200.Messages[0].MessageID != first {
+		t.Errorf("what was before bob's message: %v %s", err, older.Body)
+	}
+	// Whoever wrote or read is up to date, who joined late too; carol has read the first message.
+	for _, test := range []struct {
+		a      *agent
+		unread int
+	}{{alice, 1}, {bob, 1}, {carol, 1}, {dave, 0}} {
+		unread := w.Count(`SELECT c.last_number - m.read_number - m.unread_own FROM memberships m JOIN conversations c ON c.id = m.conversation_id
+			JOIN agents a ON a.id = m.agent_id WHERE a.username = '` + test.a.Name + `'`)
+		if unread != test.unread {
+			t.Errorf("%s has %d unread, want %d", test.a.Name, unread, test.unread)
+		}
+	}
 }
 
 // TestGroupRefusals sends what must be refused, each with a good payment of its own, and compares balances.
@@ -261,113 +259,91 @@ func TestGroupRefusals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol, dave, erin := w.agent("alice"), w.agent("bob"), w.agent("carol"), w.agent("dave"), w.agent("erin")
-	chat := alice.founds("planners", bob)
-	gone := alice.founds("gone", bob)
-	alone := alice.founds("alone")
-	other := alice.founds("other", bob)
-	message, elsewhere := bob.tells(chat, "a message of the group"), bob.tells(other, "a message of another group")
+	chat := alice.createGroup("planners", bob)
+	gone := alice.createGroup("gone", bob)
+	alone := alice.createGroup("alone")
+	other := alice.createGroup("other", bob)
+	message, elsewhere := bob.sendGroup(chat, "a message of the group"), bob.sendGroup(other, "a message of another group")
 	private, _ := alice.send(bob, "a private message")
 	for i := range 5 {
-		alice.groupCan("pin", chat, "message_id", bob.tells(chat, fmt.Sprintf("pinned message %d", i)))
+		alice.groupMust("pin", chat, "message_id", bob.sendGroup(chat, fmt.Sprintf("pinned message %d", i)))
 	}
-	alice.groupCan("edit", chat, "ban_agent_ids", []string{carol.id})
-	alice.groupCan("delete", gone)
+	alice.groupMust("edit", chat, "ban_agent_ids", []string{carol.ID})
+	alice.groupMust("delete", gone)
 	w.addBlock(erin, alice)
-	snapshot := func() (text string) {
-		w.scanRow(`SELECT coalesce((SELECT string_agg(c::text, '|' ORDER BY id) FROM conversations c), '') || coalesce((SELECT string_agg(m::text, '|' ORDER BY conversation_id, agent_id) FROM memberships m), '')
-			|| (SELECT count(*) FROM messages)`, &text)
-		return text
-	}
-	state := snapshot()
 	ids := func(agents ...*agent) []string { return idsOfAgents(agents) }
 
-	type refusal struct {
-		name      string
-		who       *agent
-		operation string
-		chat      string
-		pairs     []any
-		status    int
-		code      client.ErrorCode
-	}
 	refusals := []refusal{
-		{"founding with an unknown agent", alice, "create", "", []any{"name", "x", "initial_member_ids", []string{bob.id, noAgent}}, 404, client.ErrorCodeAgentNotFound},
-		{"founding with one that blocks the caller", alice, "create", "", []any{"name", "x", "initial_member_ids", ids(bob, erin)}, 403, client.ErrorCodeBlocked},
-		{"an agent to add and to remove", alice, "edit", chat, []any{"add_member_ids", ids(dave), "remove_member_ids", ids(dave)}, 400, client.ErrorCodeInvalidRequest},
-		{"an agent to ban and to unban", alice, "edit", chat, []any{"ban_agent_ids", ids(dave), "unban_agent_ids", ids(bob, dave)}, 400, client.ErrorCodeInvalidRequest},
-		{"an agent to unban and to add", alice, "edit", chat, []any{"unban_agent_ids", ids(carol), "add_member_ids", ids(carol)}, 400, client.ErrorCodeInvalidRequest},
-		{"adding an unknown agent", alice, "edit", chat, []any{"name", "x", "add_member_ids", []string{dave.id, noAgent}}, 404, client.ErrorCodeAgentNotFound},
-		{"removing an unknown agent", alice, "edit", chat, []any{"name", "x", "remove_member_ids", []string{bob.id, noAgent}}, 404, client.ErrorCodeAgentNotFound},
-		{"banning an unknown agent", alice, "edit", chat, []any{"name", "x", "ban_agent_ids", []string{bob.id, noAgent}}, 404, client.ErrorCodeAgentNotFound},
-		{"unbanning an unknown agent", alice, "edit", chat, []any{"name", "x", "unban_agent_ids", []string{carol.id, noAgent}}, 404, client.ErrorCodeAgentNotFound},
-		{"adding a banned agent", alice, "edit", chat, []any{"name", "x", "add_member_ids", ids(dave, carol)}, 403, client.ErrorCodeBanned},
-		{"adding one that blocks the caller", alice, "edit", chat, []any{"name", "x", "remove_member_ids", ids(bob), "add_member_ids", ids(dave, erin)}, 403, client.ErrorCodeBlocked},
-		{"the admin removes itself", alice, "edit", chat, []any{"name", "x", "remove_member_ids", ids(bob, alice)}, 409, client.ErrorCodeAdminMustTransfer},
-		{"the admin bans itself", alice, "edit", chat, []any{"name", "x", "ban_agent_ids", ids(alice)}, 409, client.ErrorCodeAdminMustTransfer},
-		{"pinning a message of another group", alice, "pin", chat, []any{"message_id", elsewhere}, 404, client.ErrorCodeMessageNotFound},
-		{"pinning an unknown message", alice, "pin", chat, []any{"message_id", noMessage}, 404, client.ErrorCodeMessageNotFound},
-		{"a sixth pin", alice, "pin", chat, []any{"message_id", message}, 409, client.ErrorCodePinLimit},
-		{"messages before one of another group", bob, "messages", chat, []any{"before_message_id", elsewhere}, 404, client.ErrorCodeMessageNotFound},
-		{"a member asks for access", bob, "request_access", chat, nil, 409, client.ErrorCodeAlreadyMember},
-		{"the admin asks for access", alice, "request_access", chat, nil, 409, client.ErrorCodeAlreadyMember},
-		{"a banned agent asks for access", carol, "request_access", chat, nil, 403, client.ErrorCodeBanned},
-		{"access to a group that is not there", dave, "request_access", noChat, nil, 404, client.ErrorCodeChatNotFound},
-		{"access to a private chat", dave, "request_access", private, nil, 404, client.ErrorCodeChatNotFound},
-		{"access to a deleted group", dave, "request_access", gone, nil, 410, client.ErrorCodeDeleted},
-		{"the admin leaves without successor", alice, "leave", chat, nil, 400, client.ErrorCodeSuccessorRequired},
-		{"the admin leaves itself the group", alice, "leave", chat, []any{"successor_agent_id", alice.id}, 400, client.ErrorCodeSuccessorRequired},
-		{"an unknown successor", alice, "leave", chat, []any{"successor_agent_id", noAgent}, 404, client.ErrorCodeAgentNotFound},
-		{"a stranger as successor", alice, "leave", chat, []any{"successor_agent_id", dave.id}, 403, client.ErrorCodeNotMember},
-		{"a banned successor", alice, "leave", chat, []any{"successor_agent_id", carol.id}, 403, client.ErrorCodeBanned},
-		{"the only member leaves", alice, "leave", alone, nil, 409, client.ErrorCodeAdminAlone},
-		{"the only member leaves it to a stranger", alice, "leave", alone, []any{"successor_agent_id", bob.id}, 409, client.ErrorCodeAdminAlone},
-		{"a transfer to oneself", alice, "transfer", chat, []any{"new_admin_agent_id", alice.id}, 400, client.ErrorCodeInvalidRequest},
-		{"a transfer to nobody", alice, "transfer", chat, []any{"new_admin_agent_id", noAgent}, 404, client.ErrorCodeAgentNotFound},
-		{"a transfer to a stranger", alice, "transfer", chat, []any{"new_admin_agent_id", dave.id, "message", "yours"}, 403, client.ErrorCodeNotMember},
-		{"a transfer to a banned agent", alice, "transfer", chat, []any{"new_admin_agent_id", carol.id}, 403, client.ErrorCodeBanned},
+		{"founding with an unknown agent", alice, "/chat/group/create", groupFields("", "name", "x", "initial_member_ids", []string{bob.ID, noAgent}), 404, client.ErrorCodeAgentNotFound},
+		{"founding with one that blocks the caller", alice, "/chat/group/create", groupFields("", "name", "x", "initial_member_ids", ids(bob, erin)), 403, client.ErrorCodeBlocked},
+		{"an agent to add and to remove", alice, "/chat/group/edit", groupFields(chat, "add_member_ids", ids(dave), "remove_member_ids", ids(dave)), 400, client.ErrorCodeInvalidRequest},
+		{"an agent to ban and to unban", alice, "/chat/group/edit", groupFields(chat, "ban_agent_ids", ids(dave), "unban_agent_ids", ids(bob, dave)), 400, client.ErrorCodeInvalidRequest},
+		{"an agent to unban and to add", alice, "/chat/group/edit", groupFields(chat, "unban_agent_ids", ids(carol), "add_member_ids", ids(carol)), 400, client.ErrorCodeInvalidRequest},
+		{"adding an unknown agent", alice, "/chat/group/edit", groupFields(chat, "name", "x", "add_member_ids", []string{dave.ID, noAgent}), 404, client.ErrorCodeAgentNotFound},
+		{"removing an unknown agent", alice, "/chat/group/edit", groupFields(chat, "name", "x", "remove_member_ids", []string{bob.ID, noAgent}), 404, client.ErrorCodeAgentNotFound},
+		{"banning an unknown agent", alice, "/chat/group/edit", groupFields(chat, "name", "x", "ban_agent_ids", []string{bob.ID, noAgent}), 404, client.ErrorCodeAgentNotFound},
+		{"unbanning an unknown agent", alice, "/chat/group/edit", groupFields(chat, "name", "x", "unban_agent_ids", []string{carol.ID, noAgent}), 404, client.ErrorCodeAgentNotFound},
+		{"adding a banned agent", alice, "/chat/group/edit", groupFields(chat, "name", "x", "add_member_ids", ids(dave, carol)), 403, client.ErrorCodeBanned},
+		{"adding one that blocks the caller", alice, "/chat/group/edit", groupFields(chat, "name", "x", "remove_member_ids", ids(bob), "add_member_ids", ids(dave, erin)), 403, client.ErrorCodeBlocked},
+		{"the admin removes itself", alice, "/chat/group/edit", groupFields(chat, "name", "x", "remove_member_ids", ids(bob, alice)), 409, client.ErrorCodeAdminMustTransfer},
+		{"the admin bans itself", alice, "/chat/group/edit", groupFields(chat, "name", "x", "ban_agent_ids", ids(alice)), 409, client.ErrorCodeAdminMustTransfer},
+		{"pinning a message of another group", alice, "/chat/group/pin", groupFields(chat, "message_id", elsewhere), 404, client.ErrorCodeMessageNotFound},
+		{"pinning an unknown message", alice, "/chat/group/pin", groupFields(chat, "message_id", noMessage), 404, client.ErrorCodeMessageNotFound},
+		{"a sixth pin", alice, "/chat/group/pin", groupFields(chat, "message_id", message), 409, client.ErrorCodePinLimit},
+		{"messages before one of another group", bob, "/chat/group/messages", groupFields(chat, "before_message_id", elsewhere), 404, client.ErrorCodeMessageNotFound},
+		{"a member asks for access", bob, "/chat/group/request_access", groupFields(chat), 409, client.ErrorCodeAlreadyMember},
+		{"the admin asks for access", alice, "/chat/group/request_access", groupFields(chat), 409, client.ErrorCodeAlreadyMember},
+		{"a banned agent asks for access", carol, "/chat/group/request_access", groupFields(chat), 403, client.ErrorCodeBanned},
+		{"access to a group that is not there", dave, "/chat/group/request_access", groupFields(noChat), 404, client.ErrorCodeChatNotFound},
+		{"access to a private chat", dave, "/chat/group/request_access", groupFields(private), 404, client.ErrorCodeChatNotFound},
+		{"access to a deleted group", dave, "/chat/group/request_access", groupFields(gone), 410, client.ErrorCodeDeleted},
+		{"the admin leaves without successor", alice, "/chat/group/leave", groupFields(chat), 400, client.ErrorCodeSuccessorRequired},
+		{"the admin leaves itself the group", alice, "/chat/group/leave", groupFields(chat, "successor_agent_id", alice.ID), 400, client.ErrorCodeSuccessorRequired},
+		{"an unknown successor", alice, "/chat/group/leave", groupFields(chat, "successor_agent_id", noAgent), 404, client.ErrorCodeAgentNotFound},
+		{"a stranger as successor", alice, "/chat/group/leave", groupFields(chat, "successor_agent_id", dave.ID), 403, client.ErrorCodeNotMember},
+		{"a banned successor", alice, "/chat/group/leave", groupFields(chat, "successor_agent_id", carol.ID), 403, client.ErrorCodeBanned},
+		{"the only member leaves", alice, "/chat/group/leave", groupFields(alone), 409, client.ErrorCodeAdminAlone},
+		{"the only member leaves it to a stranger", alice, "/chat/group/leave", groupFields(alone, "successor_agent_id", bob.ID), 409, client.ErrorCodeAdminAlone},
+		{"a transfer to oneself", alice, "/chat/group/transfer", groupFields(chat, "new_admin_agent_id", alice.ID), 400, client.ErrorCodeInvalidRequest},
+		{"a transfer to nobody", alice, "/chat/group/transfer", groupFields(chat, "new_admin_agent_id", noAgent), 404, client.ErrorCodeAgentNotFound},
+		{"a transfer to a stranger", alice, "/chat/group/transfer", groupFields(chat, "new_admin_agent_id", dave.ID, "message", "yours"), 403, client.ErrorCodeNotMember},
+		{"a transfer to a banned agent", alice, "/chat/group/transfer", groupFields(chat, "new_admin_agent_id", carol.ID), 403, client.ErrorCodeBanned},
 	}
-	// Every operation on a group, for everybody who may not, and on what is no group.
+	w.refuses(append(refusals, refusalsOfGroup(chat, gone, private, message, alice, bob, carol, dave)...))
+	w.checkGroups()
+}
+
+// refusalsOfGroup are the refusals of each operation on a group chat: by those who may not, of a deleted one, and of what is no group.
+func refusalsOfGroup(chat, gone, private, message string, admin, member, banned, stranger *agent) (all []refusal) {
 	for _, operation := range []struct {
 		name   string
 		admins bool
 		pairs  []any
 	}{
-		{"info", false, nil}, {"messages", false, nil}, {"send", false, []any{"content", "let me in"}}, {"leave", false, []any{"successor_agent_id", bob.id}},
-		{"edit", true, []any{"name", "x"}}, {"delete", true, nil}, {"pin", true, []any{"message_id", message}}, {"transfer", true, []any{"new_admin_agent_id", bob.id}},
+		{"info", false, nil}, {"messages", false, nil}, {"send", false, []any{"content", "let me in"}}, {"leave", false, []any{"successor_agent_id", member.ID}},
+		{"edit", true, []any{"name", "x"}}, {"delete", true, nil}, {"pin", true, []any{"message_id", message}}, {"transfer", true, []any{"new_admin_agent_id", member.ID}},
 	} {
-		refusals = append(refusals,
-			refusal{operation.name + " of a stranger", dave, operation.name, chat, operation.pairs, 403, client.ErrorCodeNotMember},
-			refusal{operation.name + " of a banned agent", carol, operation.name, chat, operation.pairs, 403, client.ErrorCodeBanned},
-			refusal{operation.name + " of an unknown group", alice, operation.name, noChat, operation.pairs, 404, client.ErrorCodeChatNotFound},
-			refusal{operation.name + " of a private chat", alice, operation.name, private, operation.pairs, 404, client.ErrorCodeChatNotFound},
-			refusal{operation.name + " of a deleted group by its admin", alice, operation.name, gone, operation.pairs, 410, client.ErrorCodeDeleted},
-			refusal{operation.name + " of a deleted group by a stranger", dave, operation.name, gone, operation.pairs, 410, client.ErrorCodeDeleted})
+		path := "/chat/group/" + operation.name
+		all = append(all,
+			refusal{operation.name + " of a stranger", stranger, path, groupFields(chat, operation.pairs...), 403, client.ErrorCodeNotMember},
+			refusal{operation.name + " of a banned agent", banned, path, groupFields(chat, operation.pairs...), 403, client.ErrorCodeBanned},
+			refusal{operation.name + " of an unknown group", admin, path, groupFields(noChat, operation.pairs...), 404, client.ErrorCodeChatNotFound},
+			refusal{operation.name + " of a private chat", admin, path, groupFields(private, operation.pairs...), 404, client.ErrorCodeChatNotFound},
+			refusal{operation.name + " of a deleted group by its admin", admin, path, groupFields(gone, operation.pairs...), 410, client.ErrorCodeDeleted},
+			refusal{operation.name + " of a deleted group by a stranger", stranger, path, groupFields(gone, operation.pairs...), 410, client.ErrorCodeDeleted})
 		if operation.admins {
-			refusals = append(refusals, refusal{operation.name + " of a member", bob, operation.name, chat, operation.pairs, 403, client.ErrorCodeNotAdmin})
+			all = append(all, refusal{operation.name + " of a member", member, path, groupFields(chat, operation.pairs...), 403, client.ErrorCodeNotAdmin})
 		}
 	}
-	revenue, settles := w.revenue(), w.settles.Load()
-	for _, test := range refusals {
-		a := test.who.groupCall(test.operation, test.chat, test.pairs...)
-		if a.status != test.status || a.Code != string(test.code) || a.Charged || a.header.Get(x402.HeaderPaymentResponse) != "" {
-			t.Errorf("%s: %v, want %d %s, not charged", test.name, a, test.status, test.code)
-		}
-	}
-	if w.revenue() != revenue || w.settles.Load() != settles {
-		t.Errorf("refusals brought %d, /settle was called %d times", w.revenue()-revenue, w.settles.Load()-settles)
-	}
-	if diff := cmp.Diff(state, snapshot()); diff != "" {
-		t.Errorf("refused calls changed something (-before +after):\n%s", diff)
-	}
-	w.checkGroups()
+	return all
 }
 
-// TestEditGroupChat: what an edit changes, and what it leaves as it is.
+// TestEditGroupChat: an edit adds, removes, bans and unbans.
 func TestEditGroupChat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol, dave := w.agent("alice"), w.agent("bob"), w.agent("carol"), w.agent("dave")
-	chat := alice.founds("planners", bob)
+	chat := alice.createGroup("planners", bob)
 	ids := func(agents ...*agent) []string { return idsOfAgents(agents) }
 	for _, test := range []struct {
 		name  string
@@ -385,7 +361,7 @@ func TestEditGroupChat(t *testing.T) {
 		{"empty lists", []any{"add_member_ids", ids(), "remove_member_ids", ids()}, "alice* carol"},
 		{"unpinning what is not pinned", []any{"unpin_message_ids", []string{noMessage}}, "alice* carol"},
 	} {
-		alice.groupCan("edit", chat, test.pairs...)
+		alice.groupMust("edit", chat, test.pairs...)
 		if got := alice.groupOf(chat); got != test.want {
 			t.Errorf("%s: the members are %q, want %q", test.name, got, test.want)
 		}
@@ -393,8 +369,15 @@ func TestEditGroupChat(t *testing.T) {
 	if a := dave.groupCall("request_access", chat); a.Code != "banned" {
 		t.Errorf("dave, who was never unbanned, asks for access: %v, want 403 banned", a)
 	}
+	w.checkGroups()
+}
 
-	// Only what is sent changes.
+// TestEditGroupFields: an edit changes only the fields that it names.
+func TestEditGroupFields(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, carol := w.agent("alice"), w.agent("carol")
+	chat := alice.createGroup("planners", carol)
 	face := func() string {
 		group := carol.group(chat)
 		description := "none"
@@ -412,44 +395,58 @@ func TestEditGroupChat(t *testing.T) {
 		{[]any{"name", "travellers"}, "travellers / trips / true"},
 		{[]any{"is_discoverable", false, "description", ""}, "travellers /  / false"},
 	} {
-		alice.groupCan("edit", chat, test.pairs...)
+		alice.groupMust("edit", chat, test.pairs...)
 		if got := face(); got != test.want {
 			t.Errorf("after an edit with %v: %s, want %s", test.pairs, got, test.want)
 		}
 	}
+}
 
-	// A member that has blocked the admin is one already; a stranger is not.
+// TestEditGroupOfBlockers: who has blocked the admin stays a member, but cannot be added; who was removed cannot read.
+func TestEditGroupOfBlockers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	chat := alice.createGroup("planners", carol)
+	ids := func(agents ...*agent) []string { return idsOfAgents(agents) }
 	w.addBlock(carol, alice)
-	alice.groupCan("edit", chat, "add_member_ids", ids(carol, bob))
+	alice.groupMust("edit", chat, "add_member_ids", ids(carol, bob))
 	if got := alice.groupOf(chat); got != "alice* carol bob" {
 		t.Errorf("adding again a member that has blocked the admin: the members are %q", got)
 	}
-	alice.groupCan("edit", chat, "remove_member_ids", ids(carol))
-	if a := alice.groupCall("edit", chat, "add_member_ids", ids(carol)); a.status != 403 || a.Code != "blocked" {
+	alice.groupMust("edit", chat, "remove_member_ids", ids(carol))
+	if a := alice.groupCall("edit", chat, "add_member_ids", ids(carol)); a.Status != 403 || a.Code != "blocked" {
 		t.Errorf("adding a stranger that has blocked the admin: %v, want 403 blocked", a)
 	}
 
 	// Who was removed, or banned, has nothing unread and cannot read on.
-	bob.tells(chat, "are you still there?")
-	if a := carol.groupCall("messages", chat); a.status != 403 || a.Code != "not_member" {
+	bob.sendGroup(chat, "are you still there?")
+	if a := carol.groupCall("messages", chat); a.Status != 403 || a.Code != "not_member" {
 		t.Errorf("carol, who was removed, reads: %v, want 403 not_member", a)
 	}
 	w.checkGroups()
+}
 
-	// A full group takes nobody, unless somebody goes with the same edit.
-	w.exec(`WITH crowd AS (
+// TestFullGroupChat: a full group takes nobody, unless somebody goes with the same edit.
+func TestFullGroupChat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, dave := w.agent("alice"), w.agent("bob"), w.agent("dave")
+	chat := alice.createGroup("travellers", bob)
+	ids := func(agents ...*agent) []string { return idsOfAgents(agents) }
+	w.Exec(`WITH crowd AS (
 			INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
 			SELECT gen_random_uuid(), 'crowd_' || n, '', true, sha256(CAST(CAST(n AS text) AS bytea)), now() FROM generate_series(3, ` + fmt.Sprint(store.MemberLimit) + `) AS n
 			RETURNING id
 		)
 		INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
 		SELECT c.id, crowd.id, 'member', 0, 0, now() FROM conversations c, crowd WHERE c.kind = 'group'`)
-	w.exec(fmt.Sprintf(`UPDATE conversations SET member_count = %d WHERE kind = 'group'`, store.MemberLimit))
-	alice.groupCan("edit", chat, "unban_agent_ids", ids(dave))
-	if a := alice.groupCall("edit", chat, "name", "too full", "add_member_ids", ids(bob, dave)); a.status != 409 || a.Code != "member_limit" || a.Charged {
+	w.Exec(fmt.Sprintf(`UPDATE conversations SET member_count = %d WHERE kind = 'group'`, store.MemberLimit))
+	alice.groupMust("edit", chat, "unban_agent_ids", ids(dave))
+	if a := alice.groupCall("edit", chat, "name", "too full", "add_member_ids", ids(bob, dave)); a.Status != 409 || a.Code != "member_limit" || a.Charged {
 		t.Errorf("a member more than there may be: %v, want 409 member_limit", a)
 	}
-	alice.groupCan("edit", chat, "add_member_ids", ids(dave), "remove_member_ids", ids(bob))
+	alice.groupMust("edit", chat, "add_member_ids", ids(dave), "remove_member_ids", ids(bob))
 	if group := dave.group(chat); len(group.Members) != store.MemberLimit || group.Name != "travellers" {
 		t.Errorf("the full group is %q with %d members", group.Name, len(group.Members))
 	}
@@ -461,12 +458,12 @@ func TestGroupPins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	chat := alice.founds("planners", bob)
+	chat := alice.createGroup("planners", bob)
 	var messages []string
 	for number := range 7 {
-		messages = append(messages, bob.tells(chat, fmt.Sprintf("message number %d", number)))
+		messages = append(messages, bob.sendGroup(chat, fmt.Sprintf("message number %d", number)))
 	}
-	pin := func(number int) reply { return alice.groupCall("pin", chat, "message_id", messages[number]) }
+	pin := func(number int) testkit.Reply { return alice.groupCall("pin", chat, "message_id", messages[number]) }
 	expect := func(when string, numbers ...int) {
 		t.Helper()
 		want := make([]string, len(numbers))
@@ -478,25 +475,25 @@ func TestGroupPins(t *testing.T) {
 		}
 	}
 	for _, number := range []int{4, 0, 3, 1, 2} {
-		if a := pin(number); a.status != http.StatusOK {
+		if a := pin(number); a.Status != http.StatusOK {
 			t.Errorf("pinning message %d: %v", number, a)
 		}
 	}
 	expect("after five pins", 4, 0, 3, 1, 2)
-	if a := pin(0); a.status != http.StatusOK || !strings.Contains(string(a.body), messages[4]) {
+	if a := pin(0); a.Status != http.StatusOK || !strings.Contains(string(a.Body), messages[4]) {
 		t.Errorf("pinning a pinned one of a full list: %v, want 200 and the list", a)
 	}
 	expect("after pinning a pinned one", 4, 0, 3, 1, 2)
-	if a := pin(5); a.status != http.StatusConflict || a.Code != "pin_limit" || a.Charged {
+	if a := pin(5); a.Status != http.StatusConflict || a.Code != "pin_limit" || a.Charged {
 		t.Errorf("a sixth pin: %v, want 409 pin_limit", a)
 	}
-	alice.groupCan("edit", chat, "unpin_message_ids", []string{messages[3], messages[6], messages[3], noMessage})
+	alice.groupMust("edit", chat, "unpin_message_ids", []string{messages[3], messages[6], messages[3], noMessage})
 	expect("after one was taken away", 4, 0, 1, 2)
-	if a := pin(5); a.status != http.StatusOK {
+	if a := pin(5); a.Status != http.StatusOK {
 		t.Errorf("a pin in its place: %v", a)
 	}
 	expect("after a pin in its place", 4, 0, 1, 2, 5)
-	alice.groupCan("edit", chat, "unpin_message_ids", messages)
+	alice.groupMust("edit", chat, "unpin_message_ids", messages)
 	expect("after all were taken away")
 	w.checkGroups()
 }
@@ -507,36 +504,36 @@ func TestGroupNotes(t *testing.T) {
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	name := `"Planners" of Lisbon` + "\n👨‍👩‍👧 " + strings.Repeat("é", 30)
-	chat := alice.founds(name, bob)
+	chat := alice.createGroup(name, bob)
 	long := strings.Repeat("語", 1023) + "!"
 
-	carol.groupCan("request_access", chat, "message", long)
+	carol.groupMust("request_access", chat, "message", long)
 	if note := alice.noteFrom(carol); !strings.Contains(note, "carol asks") || !strings.Contains(note, name) || !strings.Contains(note, chat) || !strings.HasSuffix(note, long) {
 		t.Errorf("carol's request with a note is %q", note)
 	}
-	carol.groupCan("request_access", chat)
+	carol.groupMust("request_access", chat)
 	if note := alice.noteFrom(carol); !strings.Contains(note, "carol asks") || !strings.Contains(note, chat) || strings.Contains(note, "!") {
 		t.Errorf("carol's request without a note is %q", note)
 	}
 	if got := alice.groupOf(chat); got != "alice* bob" {
 		t.Errorf("asking for access made the members %q", got)
 	}
-	alice.groupCan("transfer", chat, "new_admin_agent_id", bob.id)
-	if messages := w.count(`SELECT count(*) FROM messages`); messages != 2 {
+	alice.groupMust("transfer", chat, "new_admin_agent_id", bob.ID)
+	if messages := w.Count(`SELECT count(*) FROM messages`); messages != 2 {
 		t.Errorf("a transfer without a note left %d messages, want the two requests", messages)
 	}
-	bob.groupCan("transfer", chat, "new_admin_agent_id", alice.id, "message", "it is yours again")
+	bob.groupMust("transfer", chat, "new_admin_agent_id", alice.ID, "message", "it is yours again")
 	if note := alice.noteFrom(bob); !strings.Contains(note, name) || !strings.Contains(note, chat) || !strings.HasSuffix(note, "it is yours again") {
 		t.Errorf("bob's transfer says %q", note)
 	}
-	alice.groupCan("leave", chat, "successor_agent_id", bob.id, "transfer_message", "farewell")
+	alice.groupMust("leave", chat, "successor_agent_id", bob.ID, "transfer_message", "farewell")
 	if note := bob.noteFrom(alice); !strings.Contains(note, name) || !strings.Contains(note, chat) || !strings.HasSuffix(note, "farewell") {
 		t.Errorf("alice leaves with %q", note)
 	}
 	if got := bob.groupOf(chat); got != "bob*" {
 		t.Errorf("after alice left the members are %q, want bob alone", got)
 	}
-	if chats := w.count(`SELECT count(*) FROM private_pairs`); chats != 2 {
+	if chats := w.Count(`SELECT count(*) FROM private_pairs`); chats != 2 {
 		t.Errorf("notes opened %d private chats, want one of each pair", chats)
 	}
 	w.checkGroups()
@@ -547,60 +544,31 @@ func TestLeaveGroupChat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
-	chat := alice.founds("planners", bob, carol)
-	bob.tells(chat, "before leaving")
-	bob.groupCan("leave", chat)
-	alice.tells(chat, "while he was away")
-	if a := bob.groupCall("leave", chat); a.status != 403 || a.Code != "not_member" {
+	chat := alice.createGroup("planners", bob, carol)
+	bob.sendGroup(chat, "before leaving")
+	bob.groupMust("leave", chat)
+	alice.sendGroup(chat, "while he was away")
+	if a := bob.groupCall("leave", chat); a.Status != 403 || a.Code != "not_member" {
 		t.Errorf("bob leaves twice: %v, want 403 not_member", a)
 	}
 	// A successor is the admin's to name; of others it means nothing.
-	carol.groupCan("leave", chat, "successor_agent_id", carol.id, "transfer_message", "for nobody")
+	carol.groupMust("leave", chat, "successor_agent_id", carol.ID, "transfer_message", "for nobody")
 	if got := alice.groupOf(chat); got != "alice*" {
 		t.Errorf("after bob and carol left the members are %q", got)
 	}
-	alice.groupCan("edit", chat, "add_member_ids", []string{bob.id})
-	unread := w.count(`SELECT c.last_number - m.read_number - m.unread_own FROM memberships m JOIN conversations c ON c.id = m.conversation_id JOIN agents a ON a.id = m.agent_id WHERE a.username = 'bob'`)
+	alice.groupMust("edit", chat, "add_member_ids", []string{bob.ID})
+	unread := w.Count(`SELECT c.last_number - m.read_number - m.unread_own FROM memberships m JOIN conversations c ON c.id = m.conversation_id JOIN agents a ON a.id = m.agent_id WHERE a.username = 'bob'`)
 	if unread != 0 {
 		t.Errorf("bob is added again and has %d unread, want none", unread)
 	}
-	if messages := w.count(`SELECT count(*) FROM messages`); messages != 2 {
+	if messages := w.Count(`SELECT count(*) FROM messages`); messages != 2 {
 		t.Errorf("leaving left %d messages, want the two that were sent", messages)
 	}
 	w.checkGroups()
 }
 
-// groupRacer is one call of a race.
-type groupRacer struct {
-	who       *agent
-	operation string
-	body      string
-}
-
-// raceOver sends calls at once, each paid for before, and returns their replies.
-func (w *world) raceOver(racers ...groupRacer) []reply {
-	w.t.Helper()
-	payments := make([]string, len(racers))
-	for i, racer := range racers {
-		payments[i] = w.sign(racer.who.wallet, "/chat/group/"+racer.operation)
-	}
-	replies := make([]reply, len(racers))
-	var running sync.WaitGroup
-	for i, racer := range racers {
-		running.Go(func() {
-			var err error
-			replies[i], err = w.try(http.MethodPost, "/chat/group/"+racer.operation, racer.body, "X-API-KEY", racer.who.key, x402.HeaderPaymentSignature, payments[i])
-			if err != nil {
-				w.t.Errorf("%s of %s: %v", racer.operation, racer.who.name, err)
-			}
-		})
-	}
-	running.Wait()
-	return replies
-}
-
 // codesOf counts the replies by their code; those of a 200 have none.
-func codesOf(replies []reply) map[string]int {
+func codesOf(replies []testkit.Reply) map[string]int {
 	counts := map[string]int{}
 	for _, a := range replies {
 		counts[a.Code]++
@@ -612,17 +580,17 @@ func TestRaceForTheLastPin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.agent("alice")
-	chat := alice.founds("planners")
-	var racers []groupRacer
+	chat := alice.createGroup("planners")
+	var racers []racer
 	for number := range 7 {
-		message := alice.tells(chat, fmt.Sprintf("message number %d", number))
+		message := alice.sendGroup(chat, fmt.Sprintf("message number %d", number))
 		if number < 4 {
-			alice.groupCan("pin", chat, "message_id", message)
+			alice.groupMust("pin", chat, "message_id", message)
 			continue
 		}
-		racers = append(racers, groupRacer{alice, "pin", groupBody(chat, "message_id", message)})
+		racers = append(racers, racer{alice, "/chat/group/pin", groupFields(chat, "message_id", message)})
 	}
-	if diff := cmp.Diff(map[string]int{"": 1, "pin_limit": 2}, codesOf(w.raceOver(racers...))); diff != "" {
+	if diff := cmp.Diff(map[string]int{"": 1, "pin_limit": 2}, codesOf(w.atOnce(racers...))); diff != "" {
 		t.Errorf("three pins for one place (-want +got):\n%s", diff)
 	}
 	if pins := len(alice.group(chat).PinnedMessageIds); pins != 5 {
@@ -636,19 +604,19 @@ func TestRaceOfTransferAndLeave(t *testing.T) {
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	for round := range 6 {
-		chat := alice.founds("planners", bob, carol)
-		handOver := groupRacer{alice, "transfer", groupBody(chat, "new_admin_agent_id", bob.id, "message", "yours")}
+		chat := alice.createGroup("planners", bob, carol)
+		handOver := racer{alice, "/chat/group/transfer", groupFields(chat, "new_admin_agent_id", bob.ID, "message", "yours")}
 		if round%2 == 1 {
-			handOver = groupRacer{alice, "leave", groupBody(chat, "successor_agent_id", bob.id, "transfer_message", "yours")}
+			handOver = racer{alice, "/chat/group/leave", groupFields(chat, "successor_agent_id", bob.ID, "transfer_message", "yours")}
 		}
-		replies := w.raceOver(handOver, groupRacer{bob, "leave", groupBody(chat)})
+		replies := w.atOnce(handOver, racer{bob, "/chat/group/leave", groupFields(chat)})
 		want := map[string]string{"": "successor_required", "not_member": ""}
 		if code, known := want[replies[0].Code]; !known || replies[1].Code != code {
 			t.Errorf("alice hands the group to bob while he leaves: %v and %v, want one of them refused", replies[0], replies[1])
 		}
 		w.checkGroups()
 	}
-	if notes, handed := w.count(`SELECT count(*) FROM messages`), w.count(`SELECT count(*) FROM conversations c JOIN agents a ON a.id = c.admin_id WHERE a.username = 'bob'`); notes != handed {
+	if notes, handed := w.Count(`SELECT count(*) FROM messages`), w.Count(`SELECT count(*) FROM conversations c JOIN agents a ON a.id = c.admin_id WHERE a.username = 'bob'`); notes != handed {
 		t.Errorf("bob became admin %d times and got %d notes", handed, notes)
 	}
 }
@@ -658,28 +626,28 @@ func TestRaceOfBanAndSends(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
-	chat := alice.founds("planners", bob, carol)
-	var racers []groupRacer
+	chat := alice.createGroup("planners", bob, carol)
+	var racers []racer
 	for i := range 8 {
-		racers = append(racers, groupRacer{bob, "send", groupBody(chat, "content", fmt.Sprintf("bob's message %d", i))},
-			groupRacer{carol, "send", groupBody(chat, "content", fmt.Sprintf("carol's message %d", i))})
+		racers = append(racers, racer{bob, "/chat/group/send", groupFields(chat, "content", fmt.Sprintf("bob's message %d", i))},
+			racer{carol, "/chat/group/send", groupFields(chat, "content", fmt.Sprintf("carol's message %d", i))})
 	}
-	racers = slices.Insert(racers, 5, groupRacer{alice, "edit", groupBody(chat, "ban_agent_ids", []string{bob.id})})
-	replies := w.raceOver(racers...)
-	var sent int64
+	racers = slices.Insert(racers, 5, racer{alice, "/chat/group/edit", groupFields(chat, "ban_agent_ids", []string{bob.ID})})
+	replies := w.atOnce(racers...)
+	sent := 0
 	for i, a := range replies {
 		switch {
-		case a.status == http.StatusOK && racers[i].operation == "send":
+		case a.Status == http.StatusOK && racers[i].path == "/chat/group/send":
 			sent++
-		case a.status == http.StatusOK, racers[i].who == bob && a.Code == "banned":
+		case a.Status == http.StatusOK, racers[i].who == bob && a.Code == "banned":
 		default:
-			t.Errorf("%s's %s: %v", racers[i].who.name, racers[i].operation, a)
+			t.Errorf("%s's %s: %v", racers[i].who.Name, racers[i].path, a)
 		}
 	}
-	if messages := w.count(`SELECT count(*) FROM messages`); messages != sent {
+	if messages := w.Count(`SELECT count(*) FROM messages`); messages != sent {
 		t.Errorf("%d sends were replied with 200, there are %d messages", sent, messages)
 	}
-	if late := w.count(`SELECT count(*) FROM messages o JOIN memberships m ON m.conversation_id = o.conversation_id AND m.agent_id = o.sender_id
+	if late := w.Count(`SELECT count(*) FROM messages o JOIN memberships m ON m.conversation_id = o.conversation_id AND m.agent_id = o.sender_id
 		WHERE m.status = 'banned' AND o.created_at > m.joined_at`); late != 0 {
 		t.Errorf("%d messages of bob are younger than his ban", late)
 	}
@@ -691,30 +659,30 @@ func TestRaceOfDeleteAndSends(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	chat := alice.founds("planners", bob)
-	first := bob.tells(chat, "the first message")
-	racers := []groupRacer{
-		{alice, "pin", groupBody(chat, "message_id", first)}, {alice, "edit", groupBody(chat, "name", "renamed")},
-		{alice, "transfer", groupBody(chat, "new_admin_agent_id", bob.id)}, {bob, "leave", groupBody(chat)},
+	chat := alice.createGroup("planners", bob)
+	first := bob.sendGroup(chat, "the first message")
+	racers := []racer{
+		{alice, "/chat/group/pin", groupFields(chat, "message_id", first)}, {alice, "/chat/group/edit", groupFields(chat, "name", "renamed")},
+		{alice, "/chat/group/transfer", groupFields(chat, "new_admin_agent_id", bob.ID)}, {bob, "/chat/group/leave", groupFields(chat)},
 	}
 	for i := range 8 {
-		racers = append(racers, groupRacer{bob, "send", groupBody(chat, "content", fmt.Sprintf("bob's message %d", i))})
+		racers = append(racers, racer{bob, "/chat/group/send", groupFields(chat, "content", fmt.Sprintf("bob's message %d", i))})
 	}
-	racers = slices.Insert(racers, 6, groupRacer{alice, "delete", groupBody(chat)})
-	replies := w.raceOver(racers...)
-	sent := int64(1)
+	racers = slices.Insert(racers, 6, racer{alice, "/chat/group/delete", groupFields(chat)})
+	replies := w.atOnce(racers...)
+	sent := 1
 	for i, a := range replies {
-		if a.status == http.StatusOK && racers[i].operation == "send" {
+		if a.Status == http.StatusOK && racers[i].path == "/chat/group/send" {
 			sent++
 		}
-		if a.status == http.StatusServiceUnavailable || a.status == http.StatusInternalServerError {
-			t.Errorf("%s's %s: %v", racers[i].who.name, racers[i].operation, a)
+		if a.Status == http.StatusServiceUnavailable || a.Status == http.StatusInternalServerError {
+			t.Errorf("%s's %s: %v", racers[i].who.Name, racers[i].path, a)
 		}
 	}
-	if messages := w.count(`SELECT count(*) FROM messages`); messages != sent {
+	if messages := w.Count(`SELECT count(*) FROM messages`); messages != sent {
 		t.Errorf("%d sends were replied with 200, there are %d messages", sent, messages)
 	}
-	if late := w.count(`SELECT count(*) FROM messages o JOIN conversations c ON c.id = o.conversation_id WHERE o.created_at > c.deleted_at`); late != 0 {
+	if late := w.Count(`SELECT count(*) FROM messages o JOIN conversations c ON c.id = o.conversation_id WHERE o.created_at > c.deleted_at`); late != 0 {
 		t.Errorf("%d messages are younger than the group's end", late)
 	}
 	w.checkGroups()
@@ -725,21 +693,21 @@ func TestGroupMembersComeAndGo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol, dave := w.agent("alice"), w.agent("bob"), w.agent("carol"), w.agent("dave")
-	chat := alice.founds("planners", bob)
+	chat := alice.createGroup("planners", bob)
 	everybody := idsOfAgents([]*agent{bob, carol, dave})
 	backwards := idsOfAgents([]*agent{dave, carol, bob})
 	for range 2 {
-		for i, a := range w.raceOver(
-			groupRacer{alice, "edit", groupBody(chat, "add_member_ids", everybody)},
-			groupRacer{alice, "edit", groupBody(chat, "add_member_ids", backwards)},
-			groupRacer{alice, "edit", groupBody(chat, "remove_member_ids", backwards)},
-			groupRacer{alice, "edit", groupBody(chat, "ban_agent_ids", []string{dave.id, carol.id})},
-			groupRacer{alice, "edit", groupBody(chat, "unban_agent_ids", []string{carol.id, dave.id})},
-			groupRacer{bob, "leave", groupBody(chat)},
-			groupRacer{bob, "send", groupBody(chat, "content", "am I in?")},
-			groupRacer{bob, "messages", groupBody(chat)},
-			groupRacer{bob, "info", groupBody(chat)},
-			groupRacer{alice, "leave", groupBody(chat, "successor_agent_id", bob.id)},
+		for i, a := range w.atOnce(
+			racer{alice, "/chat/group/edit", groupFields(chat, "add_member_ids", everybody)},
+			racer{alice, "/chat/group/edit", groupFields(chat, "add_member_ids", backwards)},
+			racer{alice, "/chat/group/edit", groupFields(chat, "remove_member_ids", backwards)},
+			racer{alice, "/chat/group/edit", groupFields(chat, "ban_agent_ids", []string{dave.ID, carol.ID})},
+			racer{alice, "/chat/group/edit", groupFields(chat, "unban_agent_ids", []string{carol.ID, dave.ID})},
+			racer{bob, "/chat/group/leave", groupFields(chat)},
+			racer{bob, "/chat/group/send", groupFields(chat, "content", "am I in?")},
+			racer{bob, "/chat/group/messages", groupFields(chat)},
+			racer{bob, "/chat/group/info", groupFields(chat)},
+			racer{alice, "/chat/group/leave", groupFields(chat, "successor_agent_id", bob.ID)},
 		) {
 			if !slices.Contains([]string{"", "banned", "not_member", "not_admin", "successor_required", "admin_alone", "admin_must_transfer"}, a.Code) {
 				t.Errorf("call %d of the race: %v", i, a)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -16,13 +17,13 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 	w := newWorld(t)
 	alice := w.agent("alice")
 	const profile, body = "/agent/profile", `{"username":"alice"}`
-	payment := w.sign(alice.wallet, profile)
-	paid := func() reply {
-		return w.call(http.MethodPost, profile, body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	payment := w.sign(alice.Wallet, profile)
+	paid := func() testkit.Reply {
+		return w.call(http.MethodPost, profile, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
 	contract := w.call(http.MethodGet, "/openapi.yaml", "")
 	for name, test := range map[string]struct {
-		a     reply
+		a     testkit.Reply
 		cache string
 	}{
 		"a paid reply":         {paid(), "private, no-store"},
@@ -30,20 +31,20 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 		"a price":              {w.call(http.MethodPost, profile, ""), "no-store"},
 		"a mistake":            {w.call(http.MethodPost, profile, "{}"), "no-store"},
 		"a refusal":            {alice.ask("/chat/private/info", fields{"chat_id": noChat}), "no-store"},
-		"a wrong key":          {w.pay(alice.wallet, profile, body), "no-store"},
+		"a wrong key":          {w.pay(alice.Wallet, profile, body), "no-store"},
 		"a wrong method":       {w.call(http.MethodGet, profile, ""), "no-store"},
 		"HEAD":                 {w.call(http.MethodHead, profile, ""), "no-store"},
 		"no path":              {w.call(http.MethodGet, "/nothing", ""), "no-store"},
 		"health":               {w.call(http.MethodGet, "/health", ""), "no-store"},
 		"the skill":            {w.call(http.MethodGet, "/skill", ""), "no-store"},
 		"the contract":         {contract, "public, max-age=300"},
-		"the contract, cached": {w.call(http.MethodGet, "/openapi.yaml", "", "If-None-Match", contract.header.Get("ETag")), "public, max-age=300"},
+		"the contract, cached": {w.call(http.MethodGet, "/openapi.yaml", "", "If-None-Match", contract.Header.Get("ETag")), "public, max-age=300"},
 		"llms.txt":             {w.call(http.MethodGet, "/llms.txt", ""), "public, max-age=300"},
 		"a preflight": {w.call(http.MethodOptions, profile, "", "Origin", "https://agent.example", "Access-Control-Request-Method", "POST",
 			"Access-Control-Request-Headers", "payment-signature"), "no-store"},
 		"a request from a browser": {w.call(http.MethodPost, profile, "", "Origin", "https://agent.example"), "no-store"},
 	} {
-		header := test.a.header
+		header := test.a.Header
 		if got := header.Get("X-Content-Type-Options"); got != "nosniff" {
 			t.Errorf("%s: X-Content-Type-Options is %q, want nosniff", name, got)
 		}
@@ -64,7 +65,7 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 			}
 		}
 	}
-	if exposed := w.call(http.MethodPost, profile, "", "Origin", "https://agent.example").header.Get("Access-Control-Expose-Headers"); !strings.Contains(exposed, "RateLimit-Policy") {
+	if exposed := w.call(http.MethodPost, profile, "", "Origin", "https://agent.example").Header.Get("Access-Control-Expose-Headers"); !strings.Contains(exposed, "RateLimit-Policy") {
 		t.Errorf("a browser may not read the limits: %q", exposed)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
@@ -84,7 +85,7 @@ func newSlowDatabase(t *testing.T) *slowDatabase {
 
 // health asks 20 times at once and counts the statuses; the slowest reply took so long.
 func (w *world) health() (statuses map[int]int, slowest time.Duration) {
-	w.t.Helper()
+	w.T.Helper()
 	statuses = map[int]int{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -93,11 +94,11 @@ func (w *world) health() (statuses map[int]int, slowest time.Duration) {
 			started := time.Now()
 			a, err := w.try(http.MethodGet, "/health", "")
 			if err != nil {
-				w.t.Error(err)
+				w.T.Error(err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			statuses[a.status]++
+			statuses[a.Status]++
 			slowest = max(slowest, time.Since(started))
 		})
 	}
@@ -124,7 +125,7 @@ func TestHealthAsksTheDatabaseOnce(t *testing.T) {
 
 	// It does not reply: whoever asks it says so, and then everybody.
 	database.delay.Store(int64(time.Hour))
-	asked := make(chan reply)
+	asked := make(chan testkit.Reply)
 	go func() {
 		a, _ := w.try(http.MethodGet, "/health", "")
 		asked <- a
@@ -133,7 +134,7 @@ func TestHealthAsksTheDatabaseOnce(t *testing.T) {
 	if statuses, slowest := w.health(); statuses[http.StatusOK] != 20 || slowest > time.Second {
 		t.Errorf("while one call asks the database, 20 others end as %v after %v, want the last result at once", statuses, slowest)
 	}
-	if a := <-asked; a.status != http.StatusServiceUnavailable || !strings.Contains(string(a.body), "DEGRADED") {
+	if a := <-asked; a.Status != http.StatusServiceUnavailable || !strings.Contains(string(a.Body), "DEGRADED") {
 		t.Errorf("the call that asked: %v, want 503 DEGRADED", a)
 	}
 	go func() { _, _ = w.try(http.MethodGet, "/health", "") }()

@@ -2,22 +2,25 @@ package server_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/parley-chat/parley/x402/x402test"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
-// named gives a payment an identifier, as a client does: it adds info.id to what the 402 offered.
-func named(id string) func(*x402.PaymentPayload) {
-	return func(p *x402.PaymentPayload) {
-		p.Extensions = map[string]jsontext.Value{"payment-identifier": jsontext.Value(`{"info":{"required":false,"id":` + quote(id) + `}}`)}
-	}
+// sendIdentified sends a private message with a new payment under a payment identifier.
+func (a *agent) sendIdentified(wallet *ecdsa.PrivateKey, to *agent, content, id string) testkit.Reply {
+	a.w.T.Helper()
+	const send = "/chat/private/send"
+	return a.w.call(http.MethodPost, send, `{"recipient_agent_id":`+quote(to.ID)+`,"content":`+quote(content)+`}`, "X-API-KEY", a.Key,
+		x402.HeaderPaymentSignature, a.w.sign(wallet, send, testkit.Identified(id)))
 }
 
 // TestPaymentIdentifier: the same name and request is one call, however often it is signed; another request under it is
@@ -26,83 +29,87 @@ func TestPaymentIdentifier(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	const send = "/chat/private/send"
 	id := strings.Repeat("secret-name_", 3)
-	w.secret(id)
-	revenue := w.revenue()
-	call := func(by, to *agent, content string, changes ...func(*x402.PaymentPayload)) reply {
-		return w.call(http.MethodPost, send, `{"recipient_agent_id":`+quote(to.id)+`,"content":`+quote(content)+`}`, "X-API-KEY", by.key,
-			x402.HeaderPaymentSignature, w.sign(by.wallet, send, changes...))
+	w.Secret(id)
+	revenue := w.Revenue()
+	first := alice.sendIdentified(alice.Wallet, bob, "named", id)
+	again := alice.sendIdentified(alice.Wallet, bob, "named", id)
+	if first.Status != http.StatusOK || !bytes.Equal(first.Body, again.Body) || w.Revenue() != revenue+5000 {
+		t.Errorf("signed anew: %v and %v for %d, want one reply for 5000", first, again, w.Revenue()-revenue)
 	}
-	first := call(alice, bob, "named", named(id))
-	again := call(alice, bob, "named", named(id))
-	if first.status != http.StatusOK || !bytes.Equal(first.body, again.body) || w.revenue() != revenue+5000 {
-		t.Errorf("signed anew: %v and %v for %d, want one reply for 5000", first, again, w.revenue()-revenue)
-	}
-	if a := call(alice, bob, "something else", named(id)); a.status != http.StatusConflict || a.Code != "payment_reused" {
+	if a := alice.sendIdentified(alice.Wallet, bob, "something else", id); a.Status != http.StatusConflict || a.Code != "payment_reused" {
 		t.Errorf("another request under the same name: %v, want 409 payment_reused", a)
 	}
-	if a := call(bob, alice, "named", named(id)); a.status != http.StatusOK {
+	if a := bob.sendIdentified(bob.Wallet, alice, "named", id); a.Status != http.StatusOK {
 		t.Errorf("another account with the same name: %v, want 200", a)
 	}
 	for _, bad := range []string{"short", strings.Repeat("x", 129), "with a space in it", ""} {
-		if a := call(alice, bob, "badly named", named(bad)); a.status != http.StatusBadRequest || a.Code != "invalid_payment" {
+		if a := alice.sendIdentified(alice.Wallet, bob, "badly named", bad); a.Status != http.StatusBadRequest || a.Code != "invalid_payment" {
 			t.Errorf("the name %q: %v, want 400 invalid_payment", bad, a)
 		}
 	}
-	if w.revenue() != revenue+10_000 || w.count(`SELECT count(*) FROM messages`) != 2 {
-		t.Errorf("%d messages for %d, want 2 for 10000", w.count(`SELECT count(*) FROM messages`), w.revenue()-revenue)
+	if w.Revenue() != revenue+10_000 || w.Count(`SELECT count(*) FROM messages`) != 2 {
+		t.Errorf("%d messages for %d, want 2 for 10000", w.Count(`SELECT count(*) FROM messages`), w.Revenue()-revenue)
 	}
-	if w.count(`SELECT count(*) FROM payments WHERE payment_identifier LIKE '%secret%'`) != 0 {
+	if w.Count(`SELECT count(*) FROM payments WHERE payment_identifier LIKE '%secret%'`) != 0 {
 		t.Error("the ledger keeps the name in the open")
 	}
+}
 
-	// Many copies, all signed anew, at once.
-	revenue = w.revenue()
+// TestPaymentIdentifierAtOnce: many payments under one identifier, sent at the same time, are charged once.
+func TestPaymentIdentifierAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	revenue := w.Revenue()
 	many := strings.Repeat("at-once_", 3)
-	replies := make([]reply, 10)
+	replies := make([]testkit.Reply, 10)
 	var group sync.WaitGroup
 	for i := range replies {
-		payment := w.sign(alice.wallet, send, named(many))
+		payment := w.sign(alice.Wallet, "/chat/private/send", testkit.Identified(many))
 		group.Go(func() {
-			replies[i], _ = w.try(http.MethodPost, send, `{"recipient_agent_id":`+quote(bob.id)+`,"content":"at once"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+			replies[i], _ = w.try(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"at once"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 		})
 	}
 	group.Wait()
 	for _, a := range replies {
-		if a.status != http.StatusOK || !bytes.Equal(a.body, replies[0].body) {
+		if a.Status != http.StatusOK || !bytes.Equal(a.Body, replies[0].Body) {
 			t.Errorf("one of many: %v, want %v", a, replies[0])
 		}
 	}
-	if w.revenue() != revenue+5000 {
-		t.Errorf("many copies cost %d, want 5000", w.revenue()-revenue)
+	if w.Revenue() != revenue+5000 {
+		t.Errorf("many copies cost %d, want 5000", w.Revenue()-revenue)
 	}
+}
 
-	// While the outcome is unknown the name holds its place, and the first authorization is the one that is settled.
-	revenue = w.revenue()
+// TestPaymentIdentifierAfterFailures: while an outcome is unknown the identifier is taken, and the first authorization is the one
+// that is settled. A refused payment frees the identifier.
+func TestPaymentIdentifierAfterFailures(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	revenue := w.Revenue()
 	lost := strings.Repeat("lost-answer_", 2)
-	mend := w.breakFacilitator(w.settleAndThen(hangUp))
-	if a := call(alice, bob, "lost", named(lost)); a.status != http.StatusServiceUnavailable {
+	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
+	if a := alice.sendIdentified(alice.Wallet, bob, "lost", lost); a.Status != http.StatusServiceUnavailable {
 		t.Errorf("the reply lost: %v, want 503", a)
 	}
 	mend()
-	if a := call(alice, bob, "lost", named(lost)); a.status != http.StatusOK || w.revenue() != revenue+5000 {
-		t.Errorf("signed anew after that: %v for %d, want 200 for 5000", a, w.revenue()-revenue)
+	if a := alice.sendIdentified(alice.Wallet, bob, "lost", lost); a.Status != http.StatusOK || w.Revenue() != revenue+5000 {
+		t.Errorf("signed anew after that: %v for %d, want 200 for 5000", a, w.Revenue()-revenue)
 	}
 
-	// A refused payment lets go of the name.
-	poor := w.wallet(1)
-	retry := func() reply {
-		return w.call(http.MethodPost, send, `{"recipient_agent_id":`+quote(bob.id)+`,"content":"in the end"}`, "X-API-KEY", alice.key,
-			x402.HeaderPaymentSignature, w.sign(poor, send, named(strings.Repeat("no-money_", 2))))
+	poor := w.Wallet(1)
+	retry := func() testkit.Reply {
+		return alice.sendIdentified(poor, bob, "in the end", strings.Repeat("no-money_", 2))
 	}
-	if a := retry(); a.status != http.StatusPaymentRequired {
+	if a := retry(); a.Status != http.StatusPaymentRequired {
 		t.Errorf("without money: %v, want 402", a)
 	}
-	if err := w.ledger.Mint(address(poor), dollar); err != nil {
+	if err := w.Ledger.Mint(testkit.Address(poor), testkit.Dollar); err != nil {
 		t.Fatal(err)
 	}
-	if a := retry(); a.status != http.StatusOK {
+	if a := retry(); a.Status != http.StatusOK {
 		t.Errorf("with money, under the same name: %v, want 200", a)
 	}
 }
@@ -114,77 +121,77 @@ func TestVersionOne(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	const send = "/chat/private/send"
-	revenue := w.revenue()
+	revenue := w.Revenue()
 	body := func(content string) string {
-		return `{"recipient_agent_id":` + quote(bob.id) + `,"content":` + quote(content) + `}`
+		return `{"recipient_agent_id":` + quote(bob.ID) + `,"content":` + quote(content) + `}`
 	}
 	required := w.price(send)
 	sign := func() (v1, v2 string) {
 		t.Helper()
-		payload, err := x402.Sign(alice.wallet, required.Accepts[0], &required.Resource, nil, time.Now())
+		payload, err := x402.Sign(alice.Wallet, required.Accepts[0], &required.Resource, nil, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v1, err = x402.EncodePaymentPayloadV1(payload, "base-sepolia"); err != nil {
+		if v1, err = x402test.EncodePaymentPayloadV1(payload, "base-sepolia"); err != nil {
 			t.Fatal(err)
 		}
 		if v2, err = x402.EncodePaymentPayload(payload); err != nil {
 			t.Fatal(err)
 		}
-		w.secret(v1, v2, payload.Payload.Signature)
+		w.Secret(v1, v2, payload.Payload.Signature)
 		return v1, v2
 	}
 	v1, v2 := sign()
-	first := w.call(http.MethodPost, send, body("old words"), "X-API-KEY", alice.key, x402.HeaderPaymentV1, v1)
-	settled, err := x402.DecodeSettleResponse(first.header.Get(x402.HeaderPaymentResponseV1))
-	if first.status != http.StatusOK || err != nil || !settled.Success || settled.Network != "base-sepolia" || first.header.Get(x402.HeaderPaymentResponse) != "" {
+	first := w.call(http.MethodPost, send, body("old words"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, v1)
+	settled, err := x402.DecodeSettleResponse(first.Header.Get(x402.HeaderPaymentResponseV1))
+	if first.Status != http.StatusOK || err != nil || !settled.Success || settled.Network != "base-sepolia" || first.Header.Get(x402.HeaderPaymentResponse) != "" {
 		t.Fatalf("paid in version 1: %v, X-PAYMENT-RESPONSE %+v (%v)", first, settled, err)
 	}
-	if a := w.call(http.MethodPost, send, body("old words"), "X-API-KEY", alice.key, x402.HeaderPaymentSignature, v2); !bytes.Equal(a.body, first.body) {
+	if a := w.call(http.MethodPost, send, body("old words"), "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, v2); !bytes.Equal(a.Body, first.Body) {
 		t.Errorf("the same authorization in version 2: %v, want the stored reply", a)
 	}
-	if a := w.call(http.MethodPost, send, body("other words"), "X-API-KEY", alice.key, x402.HeaderPaymentV1, v1); a.status != http.StatusConflict || a.Code != "payment_reused" {
+	if a := w.call(http.MethodPost, send, body("other words"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, v1); a.Status != http.StatusConflict || a.Code != "payment_reused" {
 		t.Errorf("another request in version 1: %v, want 409", a)
 	}
-	if w.revenue() != revenue+5000 {
-		t.Errorf("charged %d, want 5000", w.revenue()-revenue)
+	if w.Revenue() != revenue+5000 {
+		t.Errorf("charged %d, want 5000", w.Revenue()-revenue)
 	}
 	older, _ := sign()
 	_, newer := sign()
-	if a := w.call(http.MethodPost, send, body("both headers"), "X-API-KEY", alice.key, x402.HeaderPaymentV1, older, x402.HeaderPaymentSignature, newer); a.status != http.StatusOK || a.header.Get(x402.HeaderPaymentResponse) == "" {
+	if a := w.call(http.MethodPost, send, body("both headers"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, older, x402.HeaderPaymentSignature, newer); a.Status != http.StatusOK || a.Header.Get(x402.HeaderPaymentResponse) == "" {
 		t.Errorf("both headers: %v, want it paid in version 2", a)
 	}
-	if w.revenue() != revenue+10_000 {
-		t.Errorf("charged %d with both headers, want 5000", w.revenue()-revenue-5000)
+	if w.Revenue() != revenue+10_000 {
+		t.Errorf("charged %d with both headers, want 5000", w.Revenue()-revenue-5000)
 	}
 	for name, header := range map[string]string{x402.HeaderPaymentV1: newer, x402.HeaderPaymentSignature: older} {
-		if a := w.call(http.MethodPost, send, body("mixed up"), "X-API-KEY", alice.key, name, header); a.status != http.StatusBadRequest || a.Code != "invalid_payment" || a.Details[0].Field != name {
+		if a := w.call(http.MethodPost, send, body("mixed up"), "X-API-KEY", alice.Key, name, header); a.Status != http.StatusBadRequest || a.Code != "invalid_payment" || a.Details[0].Field != name {
 			t.Errorf("the other version in %s: %v, want 400 that names it", name, a)
 		}
 	}
-	required.Accepts[0].Network, required.Accepts[0].Asset = "eip155:8453", playMoney.Asset
-	payload, err := x402.Sign(alice.wallet, required.Accepts[0], nil, nil, time.Now())
+	required.Accepts[0].Network, required.Accepts[0].Asset = "eip155:8453", testkit.PlayMoney.Asset
+	payload, err := x402.Sign(alice.Wallet, required.Accepts[0], nil, nil, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhere, err := x402.EncodePaymentPayloadV1(payload, "base")
+	elsewhere, err := x402test.EncodePaymentPayloadV1(payload, "base")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := w.call(http.MethodPost, send, body("another chain"), "X-API-KEY", alice.key, x402.HeaderPaymentV1, elsewhere); a.status != http.StatusPaymentRequired {
+	if a := w.call(http.MethodPost, send, body("another chain"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, elsewhere); a.Status != http.StatusPaymentRequired {
 		t.Errorf("another network's name: %v, want 402", a)
 	}
 	required = w.price(send)
 
 	// The recovery worker speaks version 1 too.
-	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { hangUp(rw); return true })
+	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { testkit.HangUp(rw); return true })
 	v1, _ = sign()
-	if a := w.call(http.MethodPost, send, body("later"), "X-API-KEY", alice.key, x402.HeaderPaymentV1, v1); a.status != http.StatusServiceUnavailable {
+	if a := w.call(http.MethodPost, send, body("later"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, v1); a.Status != http.StatusServiceUnavailable {
 		t.Errorf("the facilitator hangs up: %v, want 503", a)
 	}
 	mend()
 	w.recover()
-	if w.count(`SELECT count(*) FROM messages WHERE content = 'later'`) != 1 {
+	if w.Count(`SELECT count(*) FROM messages WHERE content = 'later'`) != 1 {
 		t.Error("a payment of version 1 was not recovered")
 	}
 }

@@ -18,7 +18,7 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	alice, bob := w.agent("alice"), w.agent("bob_2")
-	if got, want := w.revenue(), uint64(2*(10_000+990_000+1_000)); got != want {
+	if got, want := w.Revenue(), uint64(2*(10_000+990_000+1_000)); got != want {
 		t.Fatalf("two accounts and two looks at them brought %d, want %d", got, want)
 	}
 
@@ -27,18 +27,18 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 		t.Fatalf("bob edits his profile: %v %s", err, edited.Body)
 	}
 	for name, request := range map[string]client.AgentProfileRequest{
-		"by username": {Username: new("bob_2")}, "by id": {AgentID: &bob.id}, "by both": {AgentID: &bob.id, Username: new("bob_2")},
+		"by username": {Username: new("bob_2")}, "by id": {AgentID: &bob.ID}, "by both": {AgentID: &bob.ID, Username: new("bob_2")},
 	} {
 		profile, err := alice.GetAgentProfileWithResponse(ctx, request)
 		if err != nil || profile.JSON200 == nil {
 			t.Fatalf("alice looks bob up %s: %v %s", name, err, profile.Body)
 		}
-		want := &client.AgentProfile{AgentID: bob.id, Username: "bob_2", Description: new("I know every museum."), IsDiscoverable: false, Message: "profile found"}
+		want := &client.AgentProfile{AgentID: bob.ID, Username: "bob_2", Description: new("I know every museum."), IsDiscoverable: false, Message: "profile found"}
 		if diff := cmp.Diff(want, profile.JSON200, cmpopts.IgnoreFields(client.AgentProfile{}, "CreatedAt")); diff != "" {
 			t.Errorf("bob %s (-want +got):\n%s", name, diff)
 		}
 	}
-	disagreeing, err := alice.GetAgentProfileWithResponse(ctx, client.AgentProfileRequest{AgentID: &bob.id, Username: new("alice")})
+	disagreeing, err := alice.GetAgentProfileWithResponse(ctx, client.AgentProfileRequest{AgentID: &bob.ID, Username: new("alice")})
 	if err != nil || disagreeing.JSON404 == nil || disagreeing.JSON404.Code != client.ErrorCodeAgentNotFound {
 		t.Errorf("an id and a username that disagree: %v %s, want 404 agent_not_found", err, disagreeing.Body)
 	}
@@ -53,8 +53,8 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 		t.Fatalf("bob reads: %v %s", err, read.Body)
 	}
 	want := &client.MessagePage{Total: 2, Page: 1, Messages: []client.Message{
-		{MessageID: second, SenderID: bob.id, SenderUsername: "bob_2", Content: "No: sun, 24 degrees.", ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}},
-		{MessageID: first, SenderID: alice.id, SenderUsername: "alice", Content: "Will it rain in Lisbon tomorrow? 🌧️ <b>&amp;</b>  ", ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}},
+		{MessageID: second, SenderID: bob.ID, SenderUsername: "bob_2", Content: "No: sun, 24 degrees.", ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}},
+		{MessageID: first, SenderID: alice.ID, SenderUsername: "alice", Content: "Will it rain in Lisbon tomorrow? 🌧️ <b>&amp;</b>  ", ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}},
 	}}
 	if diff := cmp.Diff(want, read.JSON200, cmpopts.IgnoreFields(client.Message{}, "CreatedAt")); diff != "" {
 		t.Errorf("the chat's messages (-want +got):\n%s", diff)
@@ -70,13 +70,13 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 	if err != nil || me.JSON200 == nil {
 		t.Fatalf("alice sees herself: %v %s", err, me.Body)
 	}
-	wantMe := &client.OwnAgent{AgentID: alice.id, Username: "alice", Description: "I am alice.", IsDiscoverable: true, ChatCount: 1, ChatIds: []string{chat},
+	wantMe := &client.OwnAgent{AgentID: alice.ID, Username: "alice", Description: "I am alice.", IsDiscoverable: true, ChatCount: 1, ChatIds: []string{chat},
 		SubscribedChannelIds: []string{}, AdministeredChannelIds: []string{}}
 	if diff := cmp.Diff(wantMe, me.JSON200, cmpopts.IgnoreFields(client.OwnAgent{}, "CreatedAt")); diff != "" {
 		t.Errorf("alice's own view (-want +got):\n%s", diff)
 	}
 	// Two looks at oneself came with the registration.
-	if got, want := w.revenue(), uint64(2*(10_000+990_000+1_000)+2_000+3*1_000+2*5_000+1_000+1_000+1_000); got != want {
+	if got, want := w.Revenue(), uint64(2*(10_000+990_000+1_000)+2_000+3*1_000+2*5_000+1_000+1_000+1_000); got != want {
 		t.Errorf("the journey brought %d, want %d", got, want)
 	}
 }
@@ -144,11 +144,11 @@ func TestFreeOperations(t *testing.T) {
 	w := newWorld(t)
 	health := w.call(http.MethodGet, "/health", "")
 	skill := w.call(http.MethodGet, "/skill", "")
-	if health.status != http.StatusOK || skill.status != http.StatusOK {
+	if health.Status != http.StatusOK || skill.Status != http.StatusOK {
 		t.Errorf("health %v, skill %v, want 200 without payment", health, skill)
 	}
 	w.disconnect()
-	if degraded := w.call(http.MethodGet, "/health", ""); degraded.status != http.StatusServiceUnavailable {
+	if degraded := w.call(http.MethodGet, "/health", ""); degraded.Status != http.StatusServiceUnavailable {
 		t.Errorf("health without a database: %v, want 503", degraded)
 	}
 }

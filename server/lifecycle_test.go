@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // sees is what an agent finds of a conversation: in its own lists, unread, and in the directory.
@@ -18,24 +19,24 @@ func (a *agent) looksFor(t *testing.T, id string) (view sees) {
 	ctx := t.Context()
 	me, err := a.GetOwnAgentWithResponse(ctx)
 	if err != nil || me.JSON200 == nil {
-		t.Fatalf("%s sees itself: %v %s", a.name, err, me.Body)
+		t.Fatalf("%s sees itself: %v %s", a.Name, err, me.Body)
 	}
 	view.listed = slices.Contains(me.JSON200.ChatIds, id) || slices.Contains(me.JSON200.SubscribedChannelIds, id)
 	unread, err := a.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{MarkRead: new(false)})
 	if err != nil || unread.JSON200 == nil {
-		t.Fatalf("%s polls: %v %s", a.name, err, unread.Body)
+		t.Fatalf("%s polls: %v %s", a.Name, err, unread.Body)
 	}
 	view.unread = slices.ContainsFunc(unread.JSON200.Messages, func(m client.UnreadMessage) bool { return m.SourceID == id })
 	if view.unread != (unread.JSON200.TotalUnread > 0) {
-		t.Errorf("%s: the page and total_unread %d disagree", a.name, unread.JSON200.TotalUnread)
+		t.Errorf("%s: the page and total_unread %d disagree", a.Name, unread.JSON200.TotalUnread)
 	}
 	groups, err := a.SearchGroupsWithResponse(ctx, client.SearchGroupsRequest{Query: "lighthouse"})
 	if err != nil || groups.JSON200 == nil {
-		t.Fatalf("%s searches: %v %s", a.name, err, groups.Body)
+		t.Fatalf("%s searches: %v %s", a.Name, err, groups.Body)
 	}
 	channels, err := a.SearchChannelsWithResponse(ctx, client.SearchChannelsRequest{Query: "lighthouse"})
 	if err != nil || channels.JSON200 == nil {
-		t.Fatalf("%s searches: %v %s", a.name, err, channels.Body)
+		t.Fatalf("%s searches: %v %s", a.Name, err, channels.Body)
 	}
 	view.found = slices.ContainsFunc(groups.JSON200.Groups, func(g client.GroupSearchItem) bool { return g.ChatID == id }) ||
 		slices.ContainsFunc(channels.JSON200.Channels, func(c client.ChannelSearchItem) bool { return c.ChannelID == id })
@@ -48,13 +49,13 @@ func TestWhatEndsLeavesEverything(t *testing.T) {
 	t.Parallel()
 	c := newCast(t)
 	alice, bob, carol, dave, frank := c.alice, c.bob, c.carol, c.dave, c.frank
-	members := quote(bob.id) + `,` + quote(carol.id) + `,` + quote(dave.id)
-	group := c.must(alice, "/chat/group/create", `{"name":"lighthouse keepers","is_discoverable":true,"initial_member_ids":[`+members+`]}`).field(t, "chat_id")
-	channel := c.must(alice, "/channel/create", `{"name":"lighthouse news"}`).field(t, "channel_id")
+	members := quote(bob.ID) + `,` + quote(carol.ID) + `,` + quote(dave.ID)
+	group := c.must(alice, "/chat/group/create", `{"name":"lighthouse keepers","is_discoverable":true,"initial_member_ids":[`+members+`]}`).Field(t, "chat_id")
+	channel := c.must(alice, "/channel/create", `{"name":"lighthouse news"}`).Field(t, "channel_id")
 	check := func(who *agent, what, id string, want sees) {
 		t.Helper()
 		if got := who.looksFor(t, id); got != want {
-			t.Errorf("%s: %s sees %+v, want %+v", what, who.name, got, want)
+			t.Errorf("%s: %s sees %+v, want %+v", what, who.Name, got, want)
 		}
 	}
 
@@ -64,11 +65,11 @@ func TestWhatEndsLeavesEverything(t *testing.T) {
 	}
 	c.must(bob, "/chat/group/leave", `{"chat_id":`+quote(group)+`}`)
 	check(bob, "after leaving", group, sees{false, false, true})
-	c.must(alice, "/chat/group/edit", `{"chat_id":`+quote(group)+`,"remove_member_ids":[`+quote(carol.id)+`],"ban_agent_ids":[`+quote(dave.id)+`]}`)
+	c.must(alice, "/chat/group/edit", `{"chat_id":`+quote(group)+`,"remove_member_ids":[`+quote(carol.ID)+`],"ban_agent_ids":[`+quote(dave.ID)+`]}`)
 	check(carol, "after being removed", group, sees{false, false, true})
 	check(dave, "after being banned", group, sees{false, false, true})
 
-	c.must(alice, "/chat/group/edit", `{"chat_id":`+quote(group)+`,"add_member_ids":[`+quote(frank.id)+`]}`)
+	c.must(alice, "/chat/group/edit", `{"chat_id":`+quote(group)+`,"add_member_ids":[`+quote(frank.ID)+`]}`)
 	check(frank, "newly added", group, sees{true, false, true})
 	history, err := frank.ListGroupMessagesWithResponse(t.Context(), client.ListGroupMessagesRequest{ChatID: group})
 	if err != nil || history.JSON200 == nil || history.JSON200.Total != 1 || len(history.JSON200.Messages) != 1 {
@@ -98,24 +99,24 @@ func TestBlocksReachOtherOperations(t *testing.T) {
 	t.Parallel()
 	c := newCast(t) // alice has blocked erin
 	alice, bob, erin := c.alice, c.bob, c.erin
-	erins := c.must(erin, "/chat/group/create", `{"name":"erin's","initial_member_ids":[`+quote(bob.id)+`]}`).field(t, "chat_id")
-	bobs := c.must(bob, "/chat/group/create", `{"name":"bob's","initial_member_ids":[`+quote(alice.id)+`,`+quote(erin.id)+`]}`).field(t, "chat_id")
-	channel := c.must(erin, "/channel/create", `{"name":"erin's news"}`).field(t, "channel_id")
-	for name, refused := range map[string]reply{
+	erins := c.must(erin, "/chat/group/create", `{"name":"erin's","initial_member_ids":[`+quote(bob.ID)+`]}`).Field(t, "chat_id")
+	bobs := c.must(bob, "/chat/group/create", `{"name":"bob's","initial_member_ids":[`+quote(alice.ID)+`,`+quote(erin.ID)+`]}`).Field(t, "chat_id")
+	channel := c.must(erin, "/channel/create", `{"name":"erin's news"}`).Field(t, "channel_id")
+	for name, refused := range map[string]testkit.Reply{
 		"adding":                  erin.ask("/chat/group/edit", fields{"chat_id": erins, "add_member_ids": []*agent{alice}}),
 		"founding a group with":   erin.ask("/chat/group/create", fields{"name": "new", "initial_member_ids": []*agent{alice}}),
 		"handing a channel over":  erin.ask("/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": alice, "message": "yours"}),
 		"writing, by the blocker": alice.ask("/chat/private/send", fields{"recipient_agent_id": erin, "content": "hello"}),
 	} {
-		if refused.status != http.StatusForbidden || refused.Code != "blocked" || refused.Charged {
+		if refused.Status != http.StatusForbidden || refused.Code != "blocked" || refused.Charged {
 			t.Errorf("%s an agent behind a block: %v, want 403 blocked", name, refused)
 		}
 	}
 	// Common groups go on, a transfer without a message too.
 	c.must(erin, "/chat/group/send", `{"chat_id":`+quote(bobs)+`,"content":"hello all"}`)
 	read, err := alice.ListGroupMessagesWithResponse(t.Context(), client.ListGroupMessagesRequest{ChatID: bobs})
-	if err != nil || read.JSON200 == nil || len(read.JSON200.Messages) != 1 || read.JSON200.Messages[0].SenderID != erin.id {
+	if err != nil || read.JSON200 == nil || len(read.JSON200.Messages) != 1 || read.JSON200.Messages[0].SenderID != erin.ID {
 		t.Errorf("alice reads what erin wrote to their common group: %v %s", err, read.Body)
 	}
-	c.must(erin, "/channel/transfer", `{"channel_id":`+quote(channel)+`,"new_admin_agent_id":`+quote(alice.id)+`}`)
+	c.must(erin, "/channel/transfer", `{"channel_id":`+quote(channel)+`,"new_admin_agent_id":`+quote(alice.ID)+`}`)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -62,22 +63,22 @@ func TestErrorsStaySmall(t *testing.T) {
 	w := newWorld(t)
 	alice := w.agent("alice")
 	for name, r := range wasteful() {
-		a := w.call(r.method, r.path, r.body, append(r.headers, "X-API-KEY", alice.key)...)
-		if a.status != r.status && (r.status != 0 || (a.status != http.StatusBadRequest && a.status != http.StatusPaymentRequired)) {
-			t.Errorf("%s: %d %.300s, want %d", name, a.status, a.body, r.status)
+		a := w.call(r.method, r.path, r.body, append(r.headers, "X-API-KEY", alice.Key)...)
+		if a.Status != r.status && (r.status != 0 || (a.Status != http.StatusBadRequest && a.Status != http.StatusPaymentRequired)) {
+			t.Errorf("%s: %d %.300s, want %d", name, a.Status, a.Body, r.status)
 		}
-		if len(a.body) > smallError || len(a.Details) > 20 {
-			t.Errorf("%s: the error has %d bytes and %d details, want at most %d and 20", name, len(a.body), len(a.Details), smallError)
+		if len(a.Body) > smallError || len(a.Details) > 20 {
+			t.Errorf("%s: the error has %d bytes and %d details, want at most %d and 20", name, len(a.Body), len(a.Details), smallError)
 		}
-		for key, values := range a.header {
+		for key, values := range a.Header {
 			if len(strings.Join(values, "")) > 8<<10 {
 				t.Errorf("%s: the header %s has %d bytes", name, key, len(strings.Join(values, "")))
 			}
 		}
 	}
-	for _, route := range contractRoutes {
-		if a := w.call(route.Method, route.Path, ""); a.status == http.StatusPaymentRequired && len(a.body) > smallError {
-			t.Errorf("the 402 of %s has %d bytes, want at most %d", route.Path, len(a.body), smallError)
+	for _, route := range testkit.Operations {
+		if a := w.call(route.Method, route.Path, ""); a.Status == http.StatusPaymentRequired && len(a.Body) > smallError {
+			t.Errorf("the 402 of %s has %d bytes, want at most %d", route.Path, len(a.Body), smallError)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -28,7 +29,7 @@ import (
 func TestPriceInquiry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for name, route := range contractRoutes {
+	for name, route := range testkit.Operations {
 		info, paid := route.Operation.Extensions["x-payment-info"].(map[string]any)
 		if !paid {
 			continue
@@ -38,36 +39,36 @@ func TestPriceInquiry(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := w.call(route.Method, route.Path, "")
-		required, err := x402.DecodePaymentRequired(a.header.Get(x402.HeaderPaymentRequired))
-		if a.status != http.StatusPaymentRequired || a.Code != "payment_required" || err != nil {
+		required, err := x402.DecodePaymentRequired(a.Header.Get(x402.HeaderPaymentRequired))
+		if a.Status != http.StatusPaymentRequired || a.Code != "payment_required" || err != nil {
 			t.Errorf("%s: %v (%v), want 402 payment_required", name, a, err)
 			continue
 		}
-		want := []x402.PaymentRequirements{playMoney.Requirements(amount, devnet.Payee, 60)}
+		want := []x402.PaymentRequirements{testkit.PlayMoney.Requirements(amount, devnet.Payee, 60)}
 		if diff := cmp.Diff(want, required.Accepts); diff != "" {
 			t.Errorf("%s offers (-want +got):\n%s", name, diff)
 		}
 		if required.Resource.URL != "http://parley.test"+route.Path || required.X402Version != 2 {
 			t.Errorf("%s: the resource is %+v", name, required.Resource)
 		}
-		if a.header.Get("Cache-Control") != "no-store" || a.header.Get("Content-Type") != "application/json" {
-			t.Errorf("%s: headers %v", name, a.header)
+		if a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: headers %v", name, a.Header)
 		}
 		var body struct {
 			X402Version int                          `json:"x402Version"`
 			Accepts     []x402.PaymentRequirementsV1 `json:"accepts"`
 		}
 		wantV1 := []x402.PaymentRequirementsV1{want[0].V1("base-sepolia", required.Resource)}
-		if err := json.Unmarshal(a.body, &body); err != nil || body.X402Version != 1 || cmp.Diff(wantV1, body.Accepts) != "" {
-			t.Errorf("%s: the body does not say in version 1 what the header says: %s", name, a.body)
+		if err := json.Unmarshal(a.Body, &body); err != nil || body.X402Version != 1 || cmp.Diff(wantV1, body.Accepts) != "" {
+			t.Errorf("%s: the body does not say in version 1 what the header says: %s", name, a.Body)
 		}
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodHead} {
 			if method == route.Method {
 				continue
 			}
 			a := w.call(method, route.Path, "")
-			if a.status != http.StatusMethodNotAllowed || !strings.Contains(a.header.Get("Allow"), route.Method) || (method != http.MethodHead && a.Code != "method_not_allowed") {
-				t.Errorf("%s %s: %v, Allow %q, want 405 that allows %s", method, route.Path, a, a.header.Get("Allow"), route.Method)
+			if a.Status != http.StatusMethodNotAllowed || !strings.Contains(a.Header.Get("Allow"), route.Method) || (method != http.MethodHead && a.Code != "method_not_allowed") {
+				t.Errorf("%s %s: %v, Allow %q, want 405 that allows %s", method, route.Path, a, a.Header.Get("Allow"), route.Method)
 			}
 		}
 	}
@@ -81,8 +82,8 @@ func TestPathsHaveOneSpelling(t *testing.T) {
 	for _, path := range []string{"/", "/chat", "/chat/private/send/", "//chat/private/send", "/chat//private/send", "/chat%2Fprivate%2Fsend",
 		"/chat%252Fprivate/send", "/chat/private/%73end", "/CHAT/private/send", "/chat/private/send;x=1", "/chat/./private/send", "/chat/private/../private/send",
 		"/chat%5Cprivate%5Csend", "/chat/private/send%00", "/chat/private/send%20"} {
-		a := w.call(http.MethodPost, path, `{"recipient_agent_id":`+quote(alice.id)+`,"content":"x"}`, "X-API-KEY", alice.key)
-		if a.status != http.StatusNotFound || a.Code != "path_not_found" {
+		a := w.call(http.MethodPost, path, `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"x"}`, "X-API-KEY", alice.Key)
+		if a.Status != http.StatusNotFound || a.Code != "path_not_found" {
 			t.Errorf("POST %s: %v, want 404 path_not_found", path, a)
 		}
 	}
@@ -149,36 +150,36 @@ func TestValidation(t *testing.T) {
 		for _, detail := range a.Details {
 			got = append(got, detail.Field)
 		}
-		if a.status != http.StatusBadRequest || a.Code != "invalid_request" || cmp.Diff(test.fields, slices.Compact(got)) != "" || !strings.Contains(a.Message, test.says) {
+		if a.Status != http.StatusBadRequest || a.Code != "invalid_request" || cmp.Diff(test.fields, slices.Compact(got)) != "" || !strings.Contains(a.Message, test.says) {
 			t.Errorf("%s: %v, want 400 naming %q and saying %q", test.name, a, test.fields, test.says)
 		}
 	}
-	for name, a := range map[string]reply{
+	for name, a := range map[string]testkit.Reply{
 		"?page=0":      w.call(http.MethodGet, "/agent/unread?page=0", "", x402.HeaderPaymentSignature, "x"),
 		"?page_size=x": w.call(http.MethodGet, "/agent/unread?page_size=x", "", x402.HeaderPaymentSignature, "x"),
 		"?mark_read=2": w.call(http.MethodGet, "/agent/unread?mark_read=2", "", x402.HeaderPaymentSignature, "x"),
 		"?limit=5":     w.call(http.MethodGet, "/agent/unread?limit=5", "", x402.HeaderPaymentSignature, "x"),
 	} {
 		want, _, _ := strings.Cut(name, "=")
-		if a.status != http.StatusBadRequest || len(a.Details) != 1 || a.Details[0].Field != want {
+		if a.Status != http.StatusBadRequest || len(a.Details) != 1 || a.Details[0].Field != want {
 			t.Errorf("GET /agent/unread%s: %v, want 400 naming %s", name, a, want)
 		}
 	}
-	if a := w.call(http.MethodPost, send, `{`+to+`,"content":"`+strings.Repeat("é", 16384)+`"}`); a.status != http.StatusPaymentRequired {
-		t.Errorf("content of exactly the limit: %d, want 402", a.status)
+	if a := w.call(http.MethodPost, send, `{`+to+`,"content":"`+strings.Repeat("é", 16384)+`"}`); a.Status != http.StatusPaymentRequired {
+		t.Errorf("content of exactly the limit: %d, want 402", a.Status)
 	}
-	if a := w.call(http.MethodPost, send, `{"content":"`+strings.Repeat("x", 256<<10)+`"}`); a.status != http.StatusRequestEntityTooLarge || a.Code != "body_too_large" {
+	if a := w.call(http.MethodPost, send, `{"content":"`+strings.Repeat("x", 256<<10)+`"}`); a.Status != http.StatusRequestEntityTooLarge || a.Code != "body_too_large" {
 		t.Errorf("a body over 256 KiB: %v, want 413", a)
 	}
 	for _, media := range []string{"text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""} {
-		if a := w.call(http.MethodPost, send, `{`+to+`,"content":"x"}`, "Content-Type", media); a.status != http.StatusUnsupportedMediaType {
+		if a := w.call(http.MethodPost, send, `{`+to+`,"content":"x"}`, "Content-Type", media); a.Status != http.StatusUnsupportedMediaType {
 			t.Errorf("Content-Type %q: %v, want 415", media, a)
 		}
 	}
-	if a := w.call(http.MethodPost, send, `{`+to+`,"content":"x"}`, "Content-Type", "application/json; charset=utf-8"); a.status != http.StatusPaymentRequired {
+	if a := w.call(http.MethodPost, send, `{`+to+`,"content":"x"}`, "Content-Type", "application/json; charset=utf-8"); a.Status != http.StatusPaymentRequired {
 		t.Errorf("a charset beside application/json: %v, want 402", a)
 	}
-	if a := w.call(http.MethodPost, send, "", x402.HeaderPaymentSignature, "x"); a.status != http.StatusBadRequest || !strings.Contains(a.Message, "body is missing") {
+	if a := w.call(http.MethodPost, send, "", x402.HeaderPaymentSignature, "x"); a.Status != http.StatusBadRequest || !strings.Contains(a.Message, "body is missing") {
 		t.Errorf("a payment without a body: %v, want 400", a)
 	}
 }
@@ -192,7 +193,7 @@ func TestPublishedContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	want["servers"] = []any{map[string]any{"url": "http://parley.test"}}
-	for name, route := range contractRoutes {
+	for name, route := range testkit.Operations {
 		operation := want["paths"].(map[string]any)[route.Path].(map[string]any)[strings.ToLower(route.Method)].(map[string]any)
 		info, paid := operation["x-payment-info"].(map[string]any)
 		if !paid {
@@ -202,15 +203,15 @@ func TestPublishedContract(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		offer := playMoney.Requirements(price, devnet.Payee, 60)
+		offer := testkit.PlayMoney.Requirements(price, devnet.Payee, 60)
 		info["protocols"] = []any{map[string]any{"x402": map[string]any{"scheme": "exact", "network": offer.Network, "asset": offer.Asset, "payTo": offer.PayTo,
 			"amount": offer.Amount, "maxTimeoutSeconds": 60, "facilitator": "FACILITATOR"}}}
 	}
 	for path, decode := range map[string]func([]byte, any) error{"/openapi.yaml": yaml.Unmarshal, "/openapi.json": json.Unmarshal} {
 		a := w.call(http.MethodGet, path, "")
 		var got map[string]any
-		if err := decode(a.body, &got); err != nil || a.status != http.StatusOK {
-			t.Fatalf("%s: %d %v", path, a.status, err)
+		if err := decode(a.Body, &got); err != nil || a.Status != http.StatusOK {
+			t.Fatalf("%s: %d %v", path, a.Status, err)
 		}
 		wantJSON, _ := json.Marshal(want)
 		gotJSON, err := json.Marshal(got)
@@ -221,11 +222,11 @@ func TestPublishedContract(t *testing.T) {
 		if same := strings.ReplaceAll(string(wantJSON), "FACILITATOR", facilitator); same != string(gotJSON) {
 			t.Errorf("%s differs from the file in more than the operator's facts (-want +got):\n%s", path, cmp.Diff(same, string(gotJSON)))
 		}
-		if again := w.call(http.MethodGet, path, "", "If-None-Match", a.header.Get("ETag")); again.status != http.StatusNotModified {
-			t.Errorf("%s asked for again: %d, want 304", path, again.status)
+		if again := w.call(http.MethodGet, path, "", "If-None-Match", a.Header.Get("ETag")); again.Status != http.StatusNotModified {
+			t.Errorf("%s asked for again: %d, want 304", path, again.Status)
 		}
-		if path == "/openapi.json" && !strings.HasPrefix(string(a.body), `{"openapi":"3.0.3","info":{"title":"Parley"`) {
-			t.Errorf("%s does not begin with the introduction: %.80s", path, a.body)
+		if path == "/openapi.json" && !strings.HasPrefix(string(a.Body), `{"openapi":"3.0.3","info":{"title":"Parley"`) {
+			t.Errorf("%s does not begin with the introduction: %.80s", path, a.Body)
 		}
 	}
 }
@@ -235,35 +236,35 @@ func TestDiscoveryDocuments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	llms := w.call(http.MethodGet, "/llms.txt", "")
-	for name, route := range contractRoutes {
-		if !strings.Contains(string(llms.body), "- ["+name+"](http://parley.test/openapi.json): "+route.Operation.Summary) {
+	for name, route := range testkit.Operations {
+		if !strings.Contains(string(llms.Body), "- ["+name+"](http://parley.test/openapi.json): "+route.Operation.Summary) {
 			t.Errorf("/llms.txt does not name %s", name)
 		}
 	}
-	if !strings.HasPrefix(string(llms.body), "# Parley\n\n> ") || !strings.Contains(string(llms.body), "Send a private message (0.005000 USD)") {
-		t.Errorf("/llms.txt is not in llmstxt.org's form: %.300s", llms.body)
+	if !strings.HasPrefix(string(llms.Body), "# Parley\n\n> ") || !strings.Contains(string(llms.Body), "Send a private message (0.005000 USD)") {
+		t.Errorf("/llms.txt is not in llmstxt.org's form: %.300s", llms.Body)
 	}
 	skill := w.call(http.MethodGet, "/skill.md", "")
-	if !strings.HasPrefix(string(skill.body), "---\nname: parley\n") || !strings.Contains(string(skill.body), "http://parley.test/openapi.json") || strings.Contains(string(skill.body), "parley.example") {
-		t.Errorf("/skill.md is not the skill for this server: %.300s", skill.body)
+	if !strings.HasPrefix(string(skill.Body), "---\nname: parley\n") || !strings.Contains(string(skill.Body), "http://parley.test/openapi.json") || strings.Contains(string(skill.Body), "parley.example") {
+		t.Errorf("/skill.md is not the skill for this server: %.300s", skill.Body)
 	}
 	var index struct {
 		Schema string `json:"$schema"`
 		Skills []map[string]string
 	}
 	skills := w.call(http.MethodGet, "/.well-known/agent-skills/index.json", "")
-	if err := json.Unmarshal(skills.body, &index); err != nil {
+	if err := json.Unmarshal(skills.Body, &index); err != nil {
 		t.Fatal(err)
 	}
-	wantSkills := []map[string]string{{"name": "parley", "type": "skill-md", "url": "http://parley.test/skill.md", "digest": fmt.Sprintf("sha256:%x", sha256.Sum256(skill.body)),
-		"description": "Send and read messages between AI agents over Parley, a paid HTTP API (x402, USDC). Use when an agent must message, " +
-			"group-chat with, or broadcast to other agents, or read what they wrote."}}
+	wantSkills := []map[string]string{{"name": "parley", "type": "skill-md", "url": "http://parley.test/skill.md", "digest": fmt.Sprintf("sha256:%x", sha256.Sum256(skill.Body)),
+		"description": "Send and read messages between AI agents over Parley, a paid HTTP API (x402, USDC). Use when an agent must send messages " +
+			"to other agents, take part in group chats, broadcast on a channel, or read messages."}}
 	if diff := cmp.Diff(wantSkills, index.Skills); diff != "" || index.Schema != "https://schemas.agentskills.io/discovery/0.2.0/schema.json" {
 		t.Errorf("the index of skills, of schema %q (-want +got):\n%s", index.Schema, diff)
 	}
 	picture := w.call(http.MethodGet, "/favicon.svg", "")
-	if picture.header.Get("Content-Type") != "image/svg+xml" || xml.Unmarshal(picture.body, &struct{ XMLName xml.Name }{}) != nil {
-		t.Errorf("the icon is no picture: %v %s", picture.header, picture.body)
+	if picture.Header.Get("Content-Type") != "image/svg+xml" || xml.Unmarshal(picture.Body, &struct{ XMLName xml.Name }{}) != nil {
+		t.Errorf("the icon is no picture: %v %s", picture.Header, picture.Body)
 	}
 	var card struct {
 		Capabilities        map[string]bool
@@ -271,20 +272,20 @@ func TestDiscoveryDocuments(t *testing.T) {
 		Skills              []struct{ ID, Description string }
 	}
 	raw := w.call(http.MethodGet, "/.well-known/agent-card.json", "")
-	if err := json.Unmarshal(raw.body, &card); err != nil {
+	if err := json.Unmarshal(raw.Body, &card); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]bool{"streaming": false, "pushNotifications": false, "stateTransitionHistory": false}
 	if cmp.Diff(want, card.Capabilities) != "" || len(card.SupportedInterfaces) != 1 || card.SupportedInterfaces[0].URL != "http://parley.test" ||
 		!strings.HasPrefix(card.SupportedInterfaces[0].ProtocolBinding, "https://") || len(card.Skills) == 0 {
-		t.Errorf("the agent card: %s", raw.body)
+		t.Errorf("the agent card: %s", raw.Body)
 	}
-	if legacy := w.call(http.MethodGet, "/.well-known/x402", ""); legacy.status != http.StatusNotFound {
+	if legacy := w.call(http.MethodGet, "/.well-known/x402", ""); legacy.Status != http.StatusNotFound {
 		t.Errorf("the legacy document is there although nobody turned it on: %v", legacy)
 	}
-	for _, a := range []reply{llms, skill, skills, picture, raw} {
-		if a.header.Get("ETag") == "" || !strings.Contains(a.header.Get("Cache-Control"), "max-age") {
-			t.Errorf("a document cannot be cached: %v", a.header)
+	for _, a := range []testkit.Reply{llms, skill, skills, picture, raw} {
+		if a.Header.Get("ETag") == "" || !strings.Contains(a.Header.Get("Cache-Control"), "max-age") {
+			t.Errorf("a document cannot be cached: %v", a.Header)
 		}
 	}
 }
@@ -292,15 +293,15 @@ func TestDiscoveryDocuments(t *testing.T) {
 // TestLegacyDocument is there where the operator turns it on.
 func TestLegacyDocument(t *testing.T) {
 	t.Parallel()
-	s, err := server.New(server.Config{BaseURL: "http://parley.test", Network: playMoney, PayTo: devnet.Payee, LegacyX402: true}, nil, nil, nil, slog.New(slog.DiscardHandler))
+	s, err := server.New(server.Config{BaseURL: "http://parley.test", Network: testkit.PlayMoney, PayTo: devnet.Payee, LegacyX402: true}, nil, nil, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	recorder := httptest.NewRecorder()
 	s.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/.well-known/x402", nil))
 	paid := 0
-	for name := range contractRoutes {
-		if priceOfRoute(name) > 0 {
+	for name := range testkit.Operations {
+		if testkit.Price(name) > 0 {
 			paid++
 		}
 	}
@@ -317,11 +318,11 @@ func TestLegacyDocument(t *testing.T) {
 func TestCatalogueEntries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for name, route := range contractRoutes {
+	for name, route := range testkit.Operations {
 		if route.Operation.Extensions["x-payment-info"] == nil {
 			continue
 		}
-		header := w.call(route.Method, route.Path, "").header.Get(x402.HeaderPaymentRequired)
+		header := w.call(route.Method, route.Path, "").Header.Get(x402.HeaderPaymentRequired)
 		if len(header) > 4<<10 {
 			t.Errorf("%s: PAYMENT-REQUIRED has %d bytes, want at most 4 KiB", name, len(header))
 		}

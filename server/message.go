@@ -15,27 +15,51 @@ import (
 // matchesPerPage is the page size of a message search. The contract names it, and callers cannot choose it.
 const matchesPerPage = 50
 
+// responder makes the response to a request that sends one message.
+type responder func(chat uuid.UUID, message gen.MessageID) any
+
+const messageSent = "message sent"
+
+// outgoing returns the message that a request sends; a nil responder if the request sends none.
+func outgoing(sender *store.Agent, request any) (message store.OutgoingMessage, respond responder) {
+	switch req := request.(type) {
+	case gen.SendPrivateMessageRequestObject:
+		message = store.OutgoingMessage{Kind: store.KindPrivate, To: idOf(agentPrefix, req.Body.RecipientAgentID), Content: req.Body.Content}
+		respond = func(chat uuid.UUID, id gen.MessageID) any {
+			return gen.SendPrivateMessage200JSONResponse{Success: true, ChatID: formatID(chatPrefix, chat), MessageID: id, Message: messageSent}
+		}
+	case gen.SendGroupMessageRequestObject:
+		message = store.OutgoingMessage{Kind: store.KindGroup, To: idOf(chatPrefix, req.Body.ChatID), Content: req.Body.Content}
+		respond = func(_ uuid.UUID, id gen.MessageID) any {
+			return gen.SendGroupMessage200JSONResponse{Success: true, MessageID: id, Message: messageSent}
+		}
+	case gen.SendChannelMessageRequestObject:
+		message = store.OutgoingMessage{Kind: store.KindChannel, To: idOf(channelPrefix, req.Body.ChannelID), Content: req.Body.Content}
+		respond = func(_ uuid.UUID, id gen.MessageID) any {
+			return gen.SendChannelMessage200JSONResponse{Success: true, MessageID: id, Message: messageSent}
+		}
+	default:
+		return message, nil
+	}
+	message.ID, message.Sender = newID(), sender.ID
+	return message, respond
+}
+
+// sendMessage runs an operation that sends one message.
+func sendMessage[Response any](ctx context.Context, c *call, request any) (response Response, err error) {
+	message, respond := outgoing(c.caller, request)
+	sent, err := c.send(ctx, message)
+	if err != nil {
+		return response, err
+	}
+	return respond(sent.ConversationID, formatID(messagePrefix, message.ID)).(Response), nil //nolint:forcetypeassert // of this operation
+}
+
 // batchedSend is the effect of an operation that sends one message. It runs in the group commit of package store.
 type batchedSend struct {
 	store   *store.Store
 	message store.OutgoingMessage
-	respond func(conversation uuid.UUID) any
-}
-
-// batchedSend returns the effect of a request that sends one message, or nil.
-func (s *Server) batchedSend(caller *store.Agent, request any) *batchedSend {
-	switch req := request.(type) {
-	case gen.SendPrivateMessageRequestObject:
-		message := privateMessage(caller, req)
-		return &batchedSend{s.store, message, func(chat uuid.UUID) any { return privateMessageSent(chat, message) }}
-	case gen.SendGroupMessageRequestObject:
-		message := groupMessage(caller, req)
-		return &batchedSend{s.store, message, func(uuid.UUID) any { return groupMessageSent(message) }}
-	case gen.SendChannelMessageRequestObject:
-		message := channelMessage(caller, req)
-		return &batchedSend{s.store, message, func(uuid.UUID) any { return channelMessageSent(message) }}
-	}
-	return nil
+	respond responder
 }
 
 // Check returns nil if the caller may send the message.
@@ -54,7 +78,7 @@ func (s *batchedSend) Deliver(ctx context.Context, record func(response []byte) 
 			return nil, store.ErrNotBatched
 		}
 	}
-	response, err := json.Marshal(s.respond(conversation))
+	response, err := json.Marshal(s.respond(conversation, formatID(messagePrefix, s.message.ID)))
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +86,7 @@ func (s *batchedSend) Deliver(ctx context.Context, record func(response []byte) 
 	if err != nil {
 		return nil, err
 	}
-	return response, s.store.SendDelivered(ctx, s.message, delivery)
+	return response, s.store.SendDelivered(s.message, conversation, delivery)
 }
 
 // sendNote sends a private message about a group chat or channel.
@@ -79,23 +103,25 @@ func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *s
 	return err
 }
 
-// readMessages returns a page of a conversation and marks it as read.
-func (c *call) readMessages(ctx context.Context, view *store.ConversationView, n, page int64, before *gen.MessageID) (*gen.MessagePage, error) {
+// listMessages returns a page of a conversation, newest first, and marks it as read.
+func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, page int64, before *gen.MessageID) (gen.MessagePage, error) {
+	view, err := c.forReader(ctx, kind, id)
+	if err != nil {
+		return gen.MessagePage{}, err
+	}
 	found, err := c.tx.Messages(ctx, view, n, page, anchorOf(before))
 	if err != nil {
-		return nil, err
+		return gen.MessagePage{}, err
 	}
 	shown, err := c.toMessages(ctx, view.ID, found.Messages)
 	if err != nil {
-		return nil, err
+		return gen.MessagePage{}, err
 	}
 	// Last, because it may lock the membership: nothing may wait for a connection while it holds that lock.
 	if len(found.Messages) > 0 && found.Messages[0].Number > view.ReadNumber {
-		if err := c.tx.MarkRead(ctx, view.ID, c.caller.ID, found.Messages[0].Number); err != nil {
-			return nil, err
-		}
+		err = c.tx.MarkRead(ctx, view.ID, c.caller.ID, found.Messages[0].Number)
 	}
-	return &gen.MessagePage{Messages: shown, Total: view.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, nil
+	return gen.MessagePage{Messages: shown, Total: view.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, err
 }
 
 // nextOf formats next_before_message_id, which may be absent.
@@ -147,15 +173,16 @@ func toMessage(message store.SentMessage) gen.Message {
 	}
 }
 
-// searchMessages returns a page of matches. It does not mark them as read.
-func (c *call) searchMessages(ctx context.Context, view *store.ConversationView, query string, page int64, before *gen.MessageID) (*gen.MessageSearchPage, error) {
+// searchMessages returns a page of the messages that match the query, newest first. It does not mark them as read.
+func (c *call) searchMessages(ctx context.Context, kind string, id uuid.UUID, query string, page int64, before *gen.MessageID) (gen.MessageSearchPage, error) {
+	view, err := c.forReader(ctx, kind, id)
+	if err != nil {
+		return gen.MessageSearchPage{}, err
+	}
 	matches, err := c.tx.SearchMessages(ctx, view, query, matchesPerPage, page, anchorOf(before))
 	if err != nil {
-		return nil, err
+		return gen.MessageSearchPage{}, err
 	}
 	shown, err := c.toMessages(ctx, view.ID, matches.Messages)
-	if err != nil {
-		return nil, err
-	}
-	return &gen.MessageSearchPage{Messages: shown, Count: int64(len(shown)), Page: page, NextBeforeMessageID: nextOf(matches.SearchedTo)}, nil
+	return gen.MessageSearchPage{Messages: shown, Count: int64(len(shown)), Page: page, NextBeforeMessageID: nextOf(matches.SearchedTo)}, err
 }

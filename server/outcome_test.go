@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -31,16 +32,9 @@ func (w *world) settleAndThen(reply func(rw http.ResponseWriter)) func(http.Resp
 		if r.URL.Path != "/settle" {
 			return false
 		}
-		w.network.ServeHTTP(httptest.NewRecorder(), r)
+		w.Facilitator.ServeHTTP(httptest.NewRecorder(), r)
 		reply(rw)
 		return true
-	}
-}
-
-func hangUp(rw http.ResponseWriter) {
-	connection, _, err := http.NewResponseController(rw).Hijack()
-	if err == nil {
-		_ = connection.Close()
 	}
 }
 
@@ -63,45 +57,45 @@ func TestUnclearSettlements(t *testing.T) {
 		{"HTML, money not moved", notMoved(write(200, "<html>welcome</html>"))},
 		{"500, money not moved", notMoved(write(500, "oops"))},
 		{"an empty reply, money not moved", notMoved(write(200, ""))},
-		{"hangs up, money not moved", notMoved(hangUp)},
+		{"hangs up, money not moved", notMoved(testkit.HangUp)},
 		{"HTML, money moved", w.settleAndThen(write(200, "<html>welcome</html>"))},
 		{"500, money moved", w.settleAndThen(write(500, ""))},
 		{"success without a transaction, money moved", w.settleAndThen(write(200, `{"success":true,"network":"eip155:84532"}`))},
-		{"hangs up, money moved", w.settleAndThen(hangUp)},
+		{"hangs up, money moved", w.settleAndThen(testkit.HangUp)},
 		{"pending, and still pending", notMoved(write(200, `{"success":false,"errorReason":"settlement_pending","transaction":"0x12","network":"eip155:84532"}`))},
 	} {
-		revenue, messages := w.revenue(), w.count("SELECT count(*) FROM messages")
+		revenue, messages := w.Revenue(), w.Count("SELECT count(*) FROM messages")
 		content := "sent while: " + test.name
-		body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":` + quote(content) + `}`
-		payment := w.sign(alice.wallet, "/chat/private/send")
-		send := func() reply {
-			return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+		body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":` + quote(content) + `}`
+		payment := w.sign(alice.Wallet, "/chat/private/send")
+		send := func() testkit.Reply {
+			return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 		}
 		mend := w.breakFacilitator(test.fault)
 		a := send()
-		if a.status != http.StatusServiceUnavailable || a.Code != "payment_unknown" || a.header.Get("Retry-After") == "" || a.Charged {
+		if a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" || a.Header.Get("Retry-After") == "" || a.Charged {
 			t.Errorf("%s: %v, want 503 payment_unknown with Retry-After", test.name, a)
 		}
-		if got := w.count("SELECT count(*) FROM messages"); got != messages {
+		if got := w.Count("SELECT count(*) FROM messages"); got != messages {
 			t.Errorf("%s: there is a message although the settlement is not known", test.name)
 		}
 		mend()
-		other := w.call(http.MethodPost, "/chat/private/send", strings.Replace(body, "sent while", "smuggled in while", 1), "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
-		if other.status != http.StatusConflict || other.Code != "payment_reused" {
+		other := w.call(http.MethodPost, "/chat/private/send", strings.Replace(body, "sent while", "smuggled in while", 1), "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+		if other.Status != http.StatusConflict || other.Code != "payment_reused" {
 			t.Errorf("%s, another request with the open payment: %v, want 409 payment_reused", test.name, other)
 		}
 		a = send()
-		if a.status != http.StatusOK {
+		if a.Status != http.StatusOK {
 			t.Errorf("%s, sent again: %v, want 200", test.name, a)
 		}
-		if again := send(); again.status != http.StatusOK || !bytes.Equal(again.body, a.body) {
+		if again := send(); again.Status != http.StatusOK || !bytes.Equal(again.Body, a.Body) {
 			t.Errorf("%s, sent a third time: %v, want %v", test.name, again, a)
 		}
-		if w.revenue() != revenue+5000 || w.count("SELECT count(*) FROM messages") != messages+1 {
-			t.Errorf("%s: in the end %d charged and %d messages, want 5000 and one", test.name, w.revenue()-revenue, w.count("SELECT count(*) FROM messages")-messages)
+		if w.Revenue() != revenue+5000 || w.Count("SELECT count(*) FROM messages") != messages+1 {
+			t.Errorf("%s: in the end %d charged and %d messages, want 5000 and one", test.name, w.Revenue()-revenue, w.Count("SELECT count(*) FROM messages")-messages)
 		}
 	}
-	if open := w.count("SELECT count(*) FROM payments WHERE state <> 'delivered' OR payload IS NOT NULL OR request IS NOT NULL"); open != 0 {
+	if open := w.Count("SELECT count(*) FROM payments WHERE state <> 'delivered' OR payload IS NOT NULL OR request IS NOT NULL"); open != 0 {
 		t.Errorf("%d payments are still open, or keep what can be spent", open)
 	}
 }
@@ -110,11 +104,11 @@ func TestPendingSettlementIsFollowedUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	revenue := w.revenue()
-	w.network.PendSettlements(1)
+	revenue := w.Revenue()
+	w.Facilitator.PendSettlements(1)
 	alice.send(bob, "confirmed a little later")
-	if w.revenue() != revenue+5000 {
-		t.Errorf("charged %d, want 5000", w.revenue()-revenue)
+	if w.Revenue() != revenue+5000 {
+		t.Errorf("charged %d, want 5000", w.Revenue()-revenue)
 	}
 }
 
@@ -126,12 +120,12 @@ func TestRefusedSettlement(t *testing.T) {
 	send := w.sendOnCredit(alice, bob)
 	for range 2 {
 		a := send()
-		settled, err := x402.DecodeSettleResponse(a.header.Get(x402.HeaderPaymentResponse))
-		if a.status != http.StatusPaymentRequired || err != nil || settled.Success || settled.ErrorReason != x402.ReasonInsufficientBalance {
+		settled, err := x402.DecodeSettleResponse(a.Header.Get(x402.HeaderPaymentResponse))
+		if a.Status != http.StatusPaymentRequired || err != nil || settled.Success || settled.ErrorReason != x402.ReasonInsufficientBalance {
 			t.Errorf("a payment without money: %v, PAYMENT-RESPONSE %+v (%v)", a, settled, err)
 		}
 	}
-	if w.count("SELECT count(*) FROM messages") != 0 || w.count("SELECT count(*) FROM payments WHERE state = 'failed' AND payload IS NULL") != 1 {
+	if w.Count("SELECT count(*) FROM messages") != 0 || w.Count("SELECT count(*) FROM payments WHERE state = 'failed' AND payload IS NULL") != 1 {
 		t.Error("a refused payment left a message, or did not end as failed")
 	}
 }
@@ -141,19 +135,19 @@ func TestUsedAuthorization(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"for nothing"}`
+	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"for nothing"}`
 	var cancelled x402.Authorization
-	payment := w.sign(alice.wallet, "/chat/private/send", func(p *x402.PaymentPayload) { cancelled = p.Payload.Authorization })
-	if err := w.ledger.Cancel(cancelled.From, cancelled.Nonce); err != nil {
+	payment := w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) { cancelled = p.Payload.Authorization })
+	if err := w.Ledger.Cancel(cancelled.From, cancelled.Nonce); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		a := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
-		if a.status != http.StatusPaymentRequired || a.Code != "payment_refused" {
+		a := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+		if a.Status != http.StatusPaymentRequired || a.Code != "payment_refused" {
 			t.Errorf("a cancelled authorization: %v, want 402", a)
 		}
 	}
-	if w.count("SELECT count(*) FROM messages") != 0 {
+	if w.Count("SELECT count(*) FROM messages") != 0 {
 		t.Error("a cancelled authorization bought a message")
 	}
 }
@@ -163,7 +157,7 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	revenue := w.revenue()
+	revenue := w.Revenue()
 	reached, release := make(chan struct{}), make(chan struct{})
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
@@ -172,15 +166,15 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 		}
 		return false
 	})
-	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"I am gone"}`
-	payment := w.sign(alice.wallet, "/chat/private/send")
+	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"I am gone"}`
+	payment := w.sign(alice.Wallet, "/chat/private/send")
 	ctx, hangUp := context.WithCancel(t.Context())
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+"/chat/private/send", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("X-API-KEY", alice.key)
+	request.Header.Set("X-API-KEY", alice.Key)
 	request.Header.Set(x402.HeaderPaymentSignature, payment)
 	gone := make(chan error)
 	go func() {
@@ -193,15 +187,15 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 		t.Fatal("the caller did not hang up")
 	}
 	// A copy that comes meanwhile is told to wait, not to pay again.
-	waiting := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
-	if waiting.status != http.StatusConflict || waiting.Code != "payment_in_progress" || waiting.header.Get("Retry-After") == "" {
+	waiting := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+	if waiting.Status != http.StatusConflict || waiting.Code != "payment_in_progress" || waiting.Header.Get("Retry-After") == "" {
 		t.Errorf("a copy during the settlement: %v, want 409 payment_in_progress", waiting)
 	}
 	mend()
 	close(release)
-	again := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
-	if again.status != http.StatusOK || w.revenue() != revenue+5000 || w.count("SELECT count(*) FROM messages") != 1 {
-		t.Errorf("sent again: %v; charged %d, want one message for 5000", again, w.revenue()-revenue)
+	again := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+	if again.Status != http.StatusOK || w.Revenue() != revenue+5000 || w.Count("SELECT count(*) FROM messages") != 1 {
+		t.Errorf("sent again: %v; charged %d, want one message for 5000", again, w.Revenue()-revenue)
 	}
 }
 
@@ -210,19 +204,19 @@ func TestServerDiedDuringSettlement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	revenue := w.revenue()
-	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"after the crash"}`
-	payment := w.sign(alice.wallet, "/chat/private/send")
-	send := func() reply {
-		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	revenue := w.Revenue()
+	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"after the crash"}`
+	payment := w.sign(alice.Wallet, "/chat/private/send")
+	send := func() testkit.Reply {
+		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
 	// The ledger as a server leaves it that died after the facilitator moved the money.
-	mend := w.breakFacilitator(w.settleAndThen(hangUp))
+	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
 	send()
 	mend()
-	w.exec("UPDATE payments SET state = 'settling', lease_until = now() - interval '1 second' WHERE state = 'unknown'")
-	if a := send(); a.status != http.StatusOK || w.revenue() != revenue+5000 || w.count("SELECT count(*) FROM messages") != 1 {
-		t.Errorf("sent again: %v; charged %d, want one message for 5000", a, w.revenue()-revenue)
+	w.Exec("UPDATE payments SET state = 'settling', lease_until = now() - interval '1 second' WHERE state = 'unknown'")
+	if a := send(); a.Status != http.StatusOK || w.Revenue() != revenue+5000 || w.Count("SELECT count(*) FROM messages") != 1 {
+		t.Errorf("sent again: %v; charged %d, want one message for 5000", a, w.Revenue()-revenue)
 	}
 }
 
@@ -231,16 +225,16 @@ func TestStoredAnswerOutlivesTheTimeWindow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	payment := w.sign(alice.wallet, "/chat/private/send", func(p *x402.PaymentPayload) {
+	payment := w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) {
 		p.Payload.Authorization.ValidBefore = fmt.Sprint(time.Now().Add(x402.MinimumValidity + 2*time.Second).Unix())
 	})
-	body := `{"recipient_agent_id":` + quote(bob.id) + `,"content":"in time"}`
-	send := func() reply {
-		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"in time"}`
+	send := func() testkit.Reply {
+		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
 	first := send()
 	time.Sleep(3 * time.Second)
-	if again := send(); first.status != http.StatusOK || again.status != http.StatusOK || !bytes.Equal(first.body, again.body) {
+	if again := send(); first.Status != http.StatusOK || again.Status != http.StatusOK || !bytes.Equal(first.Body, again.Body) {
 		t.Errorf("first %v, later %v, want the same 200", first, again)
 	}
 }
@@ -249,44 +243,44 @@ func TestStoredAnswerOutlivesTheTimeWindow(t *testing.T) {
 func TestRefusedAfterSettlement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	payer := w.wallet(dollar)
+	payer := w.Wallet(testkit.Dollar)
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
-			w.exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
+			w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
 		}
 		return false
 	})
 	const path = "/register/request_account"
 	payment := w.sign(payer, path)
 	a := w.call(http.MethodPost, path, `{"requested_username":"wanted"}`, x402.HeaderPaymentSignature, payment)
-	if a.status != http.StatusConflict || a.Code != "username_reserved" || !a.Charged {
+	if a.Status != http.StatusConflict || a.Code != "username_reserved" || !a.Charged {
 		t.Fatalf("the username went while the money moved: %v, want 409 username_reserved, charged", a)
 	}
-	if settled, err := x402.DecodeSettleResponse(a.header.Get(x402.HeaderPaymentResponse)); err != nil || !settled.Success {
+	if settled, err := x402.DecodeSettleResponse(a.Header.Get(x402.HeaderPaymentResponse)); err != nil || !settled.Success {
 		t.Errorf("a charged refusal names its settlement: %+v (%v)", settled, err)
 	}
 	mend()
-	if again := w.pay(payer, path, `{"requested_username":"wanted"}`); again.status != http.StatusConflict || !again.Charged {
+	if again := w.pay(payer, path, `{"requested_username":"wanted"}`); again.Status != http.StatusConflict || !again.Charged {
 		t.Errorf("the same request once more: %v, want the same refusal", again)
 	}
-	if other := w.call(http.MethodPost, "/register/create_account", `{"username":"wanted","tan":"00000000","description":""}`, x402.HeaderPaymentSignature, payment); other.status == http.StatusOK {
+	if other := w.call(http.MethodPost, "/register/create_account", `{"username":"wanted","tan":"00000000","description":""}`, x402.HeaderPaymentSignature, payment); other.Status == http.StatusOK {
 		t.Errorf("the payment bought another operation: %v", other)
 	}
-	if theft := w.call(http.MethodPost, path, `{"requested_username":"stolen"}`, x402.HeaderPaymentSignature, payment); theft.status != http.StatusConflict || theft.Code != "proof_required" {
+	if theft := w.call(http.MethodPost, path, `{"requested_username":"stolen"}`, x402.HeaderPaymentSignature, payment); theft.Status != http.StatusConflict || theft.Code != "proof_required" {
 		t.Errorf("somebody who has read the payment on the chain: %v, want 409 proof_required", theft)
 	}
-	if other := w.pay(w.wallet(0), path, `{"requested_username":"stolen"}`); other.status != http.StatusPaymentRequired {
+	if other := w.pay(w.Wallet(0), path, `{"requested_username":"stolen"}`); other.Status != http.StatusPaymentRequired {
 		t.Errorf("another wallet: %v, want 402", other)
 	}
 	redeemed := w.pay(payer, path, `{"requested_username":"free"}`)
-	if redeemed.status != http.StatusOK {
+	if redeemed.Status != http.StatusOK {
 		t.Errorf("a mended request with a fresh payment by the wallet: %v, want 200", redeemed)
 	}
-	if second := w.call(http.MethodPost, path, `{"requested_username":"another"}`, x402.HeaderPaymentSignature, payment); second.status != http.StatusConflict || second.Code != "payment_reused" {
+	if second := w.call(http.MethodPost, path, `{"requested_username":"another"}`, x402.HeaderPaymentSignature, payment); second.Status != http.StatusConflict || second.Code != "payment_reused" {
 		t.Errorf("redeemed a second time: %v, want 409 payment_reused", second)
 	}
-	if w.revenue() != 10_000 {
-		t.Errorf("charged %d, want the price once", w.revenue())
+	if w.Revenue() != 10_000 {
+		t.Errorf("charged %d, want the price once", w.Revenue())
 	}
 }
 
@@ -295,7 +289,7 @@ func TestRefusedAfterSettlement(t *testing.T) {
 func TestSmartWallet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	owner := w.wallet(dollar)
+	owner := w.Wallet(testkit.Dollar)
 	const path = "/register/request_account"
 	body := `{"requested_username":"wallet"}`
 	required := w.price(path)
@@ -309,7 +303,7 @@ func TestSmartWallet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.secret(header)
+		w.Secret(header)
 		return header
 	}
 	genuine, junk := "0x"+strings.Repeat("ab", 96), "0x"+strings.Repeat("cd", 96)
@@ -323,7 +317,7 @@ func TestSmartWallet(t *testing.T) {
 		case r.URL.Path == "/verify":
 			_, _ = io.WriteString(rw, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`)
 		case good && moved.CompareAndSwap(false, true):
-			w.exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wallet', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes')`)
+			w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wallet', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes')`)
 			_, _ = io.WriteString(rw, `{"success":true,"transaction":"0x`+strings.Repeat("12", 32)+`","network":"eip155:84532","payer":"0x1"}`)
 		default:
 			_, _ = io.WriteString(rw, `{"success":false,"errorReason":"invalid_exact_evm_nonce_already_used","transaction":"","network":"eip155:84532"}`)
@@ -331,36 +325,36 @@ func TestSmartWallet(t *testing.T) {
 		return true
 	})
 	defer mend()
-	call := func(signature, body string) reply {
+	call := func(signature, body string) testkit.Reply {
 		return w.call(http.MethodPost, path, body, x402.HeaderPaymentSignature, with(signature))
 	}
-	if a := call(junk, body); a.status != http.StatusPaymentRequired || w.settles.Load() != 0 {
+	if a := call(junk, body); a.Status != http.StatusPaymentRequired || w.settles.Load() != 0 {
 		t.Errorf("a signature that the facilitator refuses: %v, settled %d times, want 402 without settling", a, w.settles.Load())
 	}
-	if a := call(genuine, body); a.status != http.StatusConflict || !a.Charged {
+	if a := call(genuine, body); a.Status != http.StatusConflict || !a.Charged {
 		t.Fatalf("the username went while the money moved: %v, want a charged 409", a)
 	}
-	if a := call(junk, `{"requested_username":"thief"}`); a.status != http.StatusConflict || a.Code != "payment_reused" {
+	if a := call(junk, `{"requested_username":"thief"}`); a.Status != http.StatusConflict || a.Code != "payment_reused" {
 		t.Errorf("somebody else redeems the payment: %v, want 409 payment_reused", a)
 	}
-	if a := call(genuine, `{"requested_username":"thief"}`); a.status != http.StatusConflict || a.Code != "proof_required" {
+	if a := call(genuine, `{"requested_username":"thief"}`); a.Status != http.StatusConflict || a.Code != "proof_required" {
 		t.Errorf("somebody who has read the payment on the chain: %v, want 409 proof_required", a)
 	}
 	settled := payload.Payload.Authorization.Nonce
 	payload.Payload.Authorization.Nonce = "0x" + strings.Repeat("77", 32)
 	redeemed := call(genuine, `{"requested_username":"wallet_2"}`)
-	if redeemed.status != http.StatusOK {
+	if redeemed.Status != http.StatusOK {
 		t.Fatalf("the payer redeems it: %v, want 200", redeemed)
 	}
-	if a := call(junk, `{"requested_username":"wallet_2"}`); a.status != http.StatusPaymentRequired {
+	if a := call(junk, `{"requested_username":"wallet_2"}`); a.Status != http.StatusPaymentRequired {
 		t.Errorf("somebody else asks for the stored response: %v, want 402", a)
 	}
-	if a := call(genuine, `{"requested_username":"wallet_2"}`); !bytes.Equal(a.body, redeemed.body) {
+	if a := call(genuine, `{"requested_username":"wallet_2"}`); !bytes.Equal(a.Body, redeemed.Body) {
 		t.Errorf("the payer asks for the stored response: %v, want %v", a, redeemed)
 	}
 	payload.Payload.Authorization.Nonce = settled
 	for signature, code := range map[string]string{genuine: "proof_required", junk: "payment_reused"} {
-		if a := call(signature, `{"requested_username":"wallet_2"}`); a.status != http.StatusConflict || a.Code != code {
+		if a := call(signature, `{"requested_username":"wallet_2"}`); a.Status != http.StatusConflict || a.Code != code {
 			t.Errorf("the settled payment itself: %v, want 409 %s", a, code)
 		}
 	}
@@ -368,21 +362,21 @@ func TestSmartWallet(t *testing.T) {
 
 // disconnect takes the world's database away, as seen from the server.
 func (w *world) disconnect() {
-	w.t.Helper()
-	own, err := url.Parse(w.databaseURL)
+	w.T.Helper()
+	own, err := url.Parse(w.DatabaseURL)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	name := strings.TrimPrefix(own.Path, "/")
 	own.Path = "/postgres"
 	connection, err := pgx.Connect(context.Background(), own.String())
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	defer connection.Close(context.Background())
 	for _, statement := range []string{"ALTER DATABASE " + name + " ALLOW_CONNECTIONS false", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '" + name + "'"} {
 		if _, err := connection.Exec(context.Background(), statement); err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 	}
 }
@@ -392,18 +386,18 @@ func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.agent("alice")
-	payment := w.signFor(alice.wallet, http.MethodGet, "/agent/me")
+	payment := w.signFor(alice.Wallet, http.MethodGet, "/agent/me")
 	w.disconnect()
-	a := w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
-	if a.status != http.StatusServiceUnavailable || a.Code != "unavailable" || a.header.Get("Retry-After") == "" {
+	a := w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+	if a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" || a.Header.Get("Retry-After") == "" {
 		t.Errorf("a paid call without a database: %v, want 503 unavailable with Retry-After", a)
 	}
 	for _, inner := range []string{"pool", "conn", "sql", "SELECT"} {
-		if strings.Contains(string(a.body), inner) {
-			t.Errorf("the reply holds inner text (%s): %s", inner, a.body)
+		if strings.Contains(string(a.Body), inner) {
+			t.Errorf("the reply holds inner text (%s): %s", inner, a.Body)
 		}
 	}
-	if price := w.call(http.MethodPost, "/chat/private/send", ""); price.status != http.StatusPaymentRequired {
+	if price := w.call(http.MethodPost, "/chat/private/send", ""); price.Status != http.StatusPaymentRequired {
 		t.Errorf("the price without a database: %v, want 402", price)
 	}
 }
@@ -417,31 +411,20 @@ func TestStoredAnswersAreSealed(t *testing.T) {
 	if read, err := bob.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat}); err != nil || read.JSON200 == nil {
 		t.Fatalf("bob reads: %v %s", err, read.Body)
 	}
-	w.query(func(c *pgx.Conn) error {
-		rows, err := c.Query(context.Background(), "SELECT payments::text, response FROM payments")
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		n := 0
-		for ; rows.Next(); n++ {
-			var row string
-			var sealed []byte
-			if err := rows.Scan(&row, &sealed); err != nil {
-				return err
-			}
-			for _, secret := range w.secrets {
-				if strings.Contains(row, secret) || bytes.Contains(sealed, []byte(secret)) {
-					t.Errorf("the ledger holds %.8s… in the open", secret)
-				}
-			}
-		}
-		if n == 0 {
-			t.Error("the ledger is empty")
-		}
-		return rows.Err()
-	})
-	if plain := w.count("SELECT count(*) FROM agents WHERE encode(key_hash, 'escape') LIKE 'parley_%'"); plain != 0 {
+	n := 0
+	w.EachRow(func(row pgx.Rows) error {
+		n++
+		var text string
+		var sealed []byte
+		err := row.Scan(&text, &sealed)
+		w.CheckSecrets(t, "the ledger", text)
+		w.CheckSecrets(t, "a sealed response", string(sealed))
+		return err
+	}, "SELECT payments::text, response FROM payments")
+	if n == 0 {
+		t.Error("the ledger is empty")
+	}
+	if plain := w.Count("SELECT count(*) FROM agents WHERE encode(key_hash, 'escape') LIKE 'parley_%'"); plain != 0 {
 		t.Error("an API key is stored in the open")
 	}
 }

@@ -8,20 +8,21 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // fill makes n long messages of the sender the content of a conversation that is named, or of the private chat.
 func (w *world) fill(name string, sender *agent, n int, content string) {
-	w.t.Helper()
+	w.T.Helper()
 	where := "name = '" + name + "'"
 	if name == "" {
 		where = "kind = 'private'"
 	}
-	w.exec(fmt.Sprintf(`DELETE FROM messages WHERE conversation_id = (SELECT id FROM conversations WHERE %s)`, where))
-	w.exec(fmt.Sprintf(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) SELECT c.id, i, gen_random_uuid(), a.id, %s, clock_timestamp()
-		FROM generate_series(1, %d) AS i, conversations c, agents a WHERE c.%s AND a.username = '%s' ORDER BY i`, content, n, where, sender.name))
-	w.exec(fmt.Sprintf(`UPDATE conversations SET last_number = %d, last_message_at = clock_timestamp() WHERE %s`, n, where))
-	w.exec(fmt.Sprintf(`UPDATE memberships SET read_number = 0, unread_own = 0 WHERE conversation_id = (SELECT id FROM conversations WHERE %s)`, where))
+	w.Exec(fmt.Sprintf(`DELETE FROM messages WHERE conversation_id = (SELECT id FROM conversations WHERE %s)`, where))
+	w.Exec(fmt.Sprintf(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) SELECT c.id, i, gen_random_uuid(), a.id, %s, clock_timestamp()
+		FROM generate_series(1, %d) AS i, conversations c, agents a WHERE c.%s AND a.username = '%s' ORDER BY i`, content, n, where, sender.Name))
+	w.Exec(fmt.Sprintf(`UPDATE conversations SET last_number = %d, last_message_at = clock_timestamp() WHERE %s`, n, where))
+	w.Exec(fmt.Sprintf(`UPDATE memberships SET read_number = 0, unread_own = 0 WHERE conversation_id = (SELECT id FROM conversations WHERE %s)`, where))
 }
 
 // pageView is what the pages of the seven operations have in common.
@@ -36,13 +37,13 @@ type pageView struct {
 	NextBeforeMessageID string `json:"next_before_message_id"`
 }
 
-func (a reply) page(t *testing.T) (page pageView) {
+func readPage(t *testing.T, a testkit.Reply) (page pageView) {
 	t.Helper()
-	if err := json.Unmarshal(a.body, &page); err != nil || a.status != http.StatusOK {
-		t.Fatalf("a page: %d %.200s (%v)", a.status, a.body, err)
+	if err := json.Unmarshal(a.Body, &page); err != nil || a.Status != http.StatusOK {
+		t.Fatalf("a page: %d %.200s (%v)", a.Status, a.Body, err)
 	}
-	if len(a.body) > 2<<20+100_000 {
-		t.Errorf("a page of %d messages has %d bytes, want at most 2 MiB and what stands around the content", len(page.Messages), len(a.body))
+	if len(a.Body) > 2<<20+100_000 {
+		t.Errorf("a page of %d messages has %d bytes, want at most 2 MiB and what stands around the content", len(page.Messages), len(a.Body))
 	}
 	return page
 }
@@ -64,7 +65,7 @@ func TestPagesAreBounded(t *testing.T) {
 				w.fill(conversation, alice, n, content)
 			}
 			var me client.OwnAgent
-			if err := json.Unmarshal(w.me(bob, bob.key).body, &me); err != nil {
+			if err := json.Unmarshal(w.me(bob, bob.Key).Body, &me); err != nil {
 				t.Fatal(err)
 			}
 			group := me.ChatIds[1-slices.Index(me.ChatIds, chat)]
@@ -76,10 +77,10 @@ func TestPagesAreBounded(t *testing.T) {
 				{"/chat/group/search", `{"query":"🦜|<","chat_id":` + quote(group)},
 				{"/channel/search", `{"query":"🦜|<","channel_id":` + quote(me.SubscribedChannelIds[0])},
 			} {
-				w.exec(`UPDATE memberships SET read_number = 0, unread_own = 0`)
+				w.Exec(`UPDATE memberships SET read_number = 0, unread_own = 0`)
 				seen, pages, more := map[string]bool{}, 0, ""
 				for done := false; !done; pages++ {
-					page := w.pay(bob.wallet, walk.path, walk.body+more+`}`, "X-API-KEY", bob.key).page(t)
+					page := readPage(t, w.pay(bob.Wallet, walk.path, walk.body+more+`}`, "X-API-KEY", bob.Key))
 					for _, message := range page.Messages {
 						seen[message.MessageID] = true
 					}
@@ -93,10 +94,11 @@ func TestPagesAreBounded(t *testing.T) {
 				}
 			}
 
-			w.exec(`UPDATE memberships SET read_number = 0, unread_own = 0 WHERE agent_id = ` + uuidOf("bob"))
+			w.Exec(`UPDATE memberships SET read_number = 0, unread_own = 0 WHERE agent_id = ` + uuidOf("bob"))
 			unread := func(query string) pageView {
 				t.Helper()
-				return w.call(http.MethodGet, "/agent/unread?page_size=250"+query, "", "X-API-KEY", bob.key, "PAYMENT-SIGNATURE", w.signFor(bob.wallet, http.MethodGet, "/agent/unread")).page(t)
+				return readPage(t, w.call(http.MethodGet, "/agent/unread?page_size=250"+query, "", "X-API-KEY", bob.Key, "PAYMENT-SIGNATURE",
+					w.signFor(bob.Wallet, http.MethodGet, "/agent/unread")))
 			}
 			if peek := unread("&mark_read=false"); !peek.CutShort || peek.TotalUnread != 3*n {
 				t.Errorf("looking at what is unread: %d of %d, cut short: %v", len(peek.Messages), peek.TotalUnread, peek.CutShort)

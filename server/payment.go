@@ -98,8 +98,8 @@ func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller 
 		}
 		return json.Marshal(response)
 	}}
-	if send := s.batchedSend(caller, request); send != nil {
-		made.Batched = send
+	if message, respond := outgoing(caller, request); respond != nil {
+		made.Batched = &batchedSend{s.store, message, respond}
 	}
 	if reserve := reservations[operation.ID]; reserve != nil {
 		made.Reserve = func(ctx context.Context, tx *store.Store, paid payment.Paid) error {

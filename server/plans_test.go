@@ -20,8 +20,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/internal/embedded"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/store/embedded"
 )
 
 // plan is a node of EXPLAIN's JSON.
@@ -209,10 +210,10 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 	alice, bob := w.agent("plans_alice"), w.agent("plans_bob")
 	chat, private := alice.send(bob, "a first message")
 	uuids := map[string]string{}
-	w.query(func(c *pgx.Conn) error {
+	w.Connect(func(ctx context.Context, c *pgx.Conn) error {
 		for _, kind := range []string{"group", "channel"} {
 			var id string
-			if err := c.QueryRow(t.Context(), `SELECT id::text FROM conversations WHERE kind = $1 ORDER BY last_number DESC LIMIT 1`, kind).Scan(&id); err != nil {
+			if err := c.QueryRow(ctx, `SELECT id::text FROM conversations WHERE kind = $1 ORDER BY last_number DESC LIMIT 1`, kind).Scan(&id); err != nil {
 				return err
 			}
 			uuids[kind] = id
@@ -220,7 +221,7 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 				`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT $1::uuid, id, 'member', 0, 0, now() FROM agents WHERE username LIKE 'plans\_%'`,
 				`UPDATE conversations SET member_count = member_count + 2, admin_id = (SELECT id FROM agents WHERE username = 'plans_alice') WHERE id = $1::uuid`,
 			} {
-				if _, err := c.Exec(t.Context(), statement, id); err != nil {
+				if _, err := c.Exec(ctx, statement, id); err != nil {
 					return err
 				}
 			}
@@ -228,19 +229,19 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 		return nil
 	})
 	group, channel := typeID(t, "chat_", uuids["group"]), typeID(t, "channel_", uuids["channel"])
-	groupMessage := alice.pay(t, "/chat/group/send", `{"chat_id":`+quote(group)+`,"content":"hello group"}`).field(t, "message_id")
+	groupMessage := alice.pay(t, "/chat/group/send", `{"chat_id":`+quote(group)+`,"content":"hello group"}`).Field(t, "message_id")
 
 	var calls []planCall
 	add := func(who *agent, method, path, body string) {
 		calls = append(calls, planCall{method + " " + path + " " + body, func() {
-			a := w.call(method, path, body, "X-API-KEY", who.key, "PAYMENT-SIGNATURE", w.signFor(who.wallet, method, strings.Split(path, "?")[0]))
-			if a.status != http.StatusOK {
+			a := w.call(method, path, body, "X-API-KEY", who.Key, "PAYMENT-SIGNATURE", w.signFor(who.Wallet, method, strings.Split(path, "?")[0]))
+			if a.Status != http.StatusOK {
 				t.Errorf("%s %s %s: %v", method, path, body, a)
 			}
 		}})
 	}
 	post := func(who *agent, path, body string) {
-		add(who, http.MethodPost, path, strings.NewReplacer("GROUP", group, "CHANNEL", channel, "CHAT", chat, "PM", private, "GM", groupMessage, "BOB", bob.id, "ALICE", alice.id).Replace(body))
+		add(who, http.MethodPost, path, strings.NewReplacer("GROUP", group, "CHANNEL", channel, "CHAT", chat, "PM", private, "GM", groupMessage, "BOB", bob.ID, "ALICE", alice.ID).Replace(body))
 	}
 	post(alice, "/register/request_account", `{"requested_username":"plans_carol"}`)
 	add(alice, http.MethodGet, "/agent/me", "")
@@ -276,9 +277,9 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 	return calls
 }
 
-func (a *agent) pay(t *testing.T, path, body string) reply {
+func (a *agent) pay(t *testing.T, path, body string) testkit.Reply {
 	t.Helper()
-	return a.w.pay(a.wallet, path, body, "X-API-KEY", a.key)
+	return a.w.pay(a.Wallet, path, body, "X-API-KEY", a.Key)
 }
 
 const crockfordDigits = "0123456789abcdefghjkmnpqrstvwxyz"

@@ -3,30 +3,13 @@ package server
 import (
 	"context"
 
-	"github.com/google/uuid"
-
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/store"
 )
 
 // SendPrivateMessage sends a message to another agent. The first message creates the private chat.
 func (c *call) SendPrivateMessage(ctx context.Context, req gen.SendPrivateMessageRequestObject) (gen.SendPrivateMessageResponseObject, error) {
-	message := privateMessage(c.caller, req)
-	sent, err := c.send(ctx, message)
-	if err != nil {
-		return nil, err
-	}
-	return privateMessageSent(sent.ConversationID, message), nil
-}
-
-func privateMessage(sender *store.Agent, req gen.SendPrivateMessageRequestObject) store.OutgoingMessage {
-	return store.OutgoingMessage{Kind: store.KindPrivate, To: idOf(agentPrefix, req.Body.RecipientAgentID), Sender: sender.ID, ID: newID(), Content: req.Body.Content}
-}
-
-func privateMessageSent(chat uuid.UUID, message store.OutgoingMessage) gen.SendPrivateMessage200JSONResponse {
-	return gen.SendPrivateMessage200JSONResponse{
-		Success: true, ChatID: formatID(chatPrefix, chat), MessageID: formatID(messagePrefix, message.ID), Message: "message sent",
-	}
+	return sendMessage[gen.SendPrivateMessageResponseObject](ctx, c, req)
 }
 
 // GetPrivateChat returns a private chat to its members.
@@ -54,13 +37,6 @@ func (c *call) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequest
 
 // ListPrivateMessages returns a page of the chat's messages, newest first, and marks them read.
 func (c *call) ListPrivateMessages(ctx context.Context, req gen.ListPrivateMessagesRequestObject) (gen.ListPrivateMessagesResponseObject, error) {
-	chat, err := c.forReader(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID))
-	if err != nil {
-		return nil, err
-	}
-	page, err := c.readMessages(ctx, chat, req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
-	if err != nil {
-		return nil, err
-	}
-	return gen.ListPrivateMessages200JSONResponse(*page), nil
+	page, err := c.listMessages(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
+	return gen.ListPrivateMessages200JSONResponse(page), err
 }

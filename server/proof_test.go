@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -17,31 +18,31 @@ func TestSettledPaymentOpensNoSecret(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const request, create = "/register/request_account", "/register/create_account"
-	victim, thief := w.wallet(10*dollar), w.wallet(10*dollar)
+	victim, thief := w.Wallet(10*testkit.Dollar), w.Wallet(10*testkit.Dollar)
 	body := `{"requested_username":"victim"}`
 	payment := w.sign(victim, request)
-	tan := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment).field(t, "tan")
-	w.secret(tan)
+	tan := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment).Field(t, "tan")
+	w.Secret(tan)
 	w.wantNoSecret("the TAN", w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment), tan)
 
 	payment = w.sign(victim, create)
 	body = account("victim", tan)
-	key := w.call(http.MethodPost, create, body, x402.HeaderPaymentSignature, payment).field(t, "api_key")
-	w.secret(key)
+	key := w.call(http.MethodPost, create, body, x402.HeaderPaymentSignature, payment).Field(t, "api_key")
+	w.Secret(key)
 	w.wantNoSecret("the API key", w.call(http.MethodPost, create, body, x402.HeaderPaymentSignature, payment), key)
 
 	payment = w.sign(victim, rotate)
 	rotated := w.rotated(w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment))
 	w.wantNoSecret("the rotated key", w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment), rotated)
-	if a := w.pay(thief, rotate, `{}`, "X-API-KEY", key); a.status != http.StatusUnauthorized {
+	if a := w.pay(thief, rotate, `{}`, "X-API-KEY", key); a.Status != http.StatusUnauthorized {
 		t.Errorf("somebody with the leaked old key and another wallet: %v, want 401", a)
 	}
 }
 
-func (w *world) wantNoSecret(what string, a reply, secret string) {
-	w.t.Helper()
-	if a.status != http.StatusConflict || a.Code != string(client.ErrorCodeProofRequired) || a.Charged || bytes.Contains(a.body, []byte(secret)) {
-		w.t.Errorf("%s, for the settled payment alone: %v, want 409 proof_required", what, a)
+func (w *world) wantNoSecret(what string, a testkit.Reply, secret string) {
+	w.T.Helper()
+	if a.Status != http.StatusConflict || a.Code != string(client.ErrorCodeProofRequired) || a.Charged || bytes.Contains(a.Body, []byte(secret)) {
+		w.T.Errorf("%s, for the settled payment alone: %v, want 409 proof_required", what, a)
 	}
 }
 
@@ -51,39 +52,39 @@ func TestOwnerGetsItsSecretAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const request, create = "/register/request_account", "/register/create_account"
-	owner, stranger := w.wallet(50*dollar), w.wallet(50*dollar)
-	identifier := named("the-owner-keeps-this-name")
-	again := func(path, body string, want reply, headers ...string) {
+	owner, stranger := w.Wallet(50*testkit.Dollar), w.Wallet(50*testkit.Dollar)
+	identifier := testkit.Identified("the-owner-keeps-this-name")
+	again := func(path, body string, want testkit.Reply, headers ...string) {
 		t.Helper()
-		revenue, settles := w.revenue(), w.settles.Load()
+		revenue, settles := w.Revenue(), w.settles.Load()
 		for how, payment := range map[string]string{"identifier": w.sign(owner, path, identifier), "fresh authorization": w.sign(owner, path)} {
 			a := w.call(http.MethodPost, path, body, append(headers, x402.HeaderPaymentSignature, payment)...)
-			if a.status != http.StatusOK || !bytes.Equal(a.body, want.body) || a.header.Get(x402.HeaderPaymentResponse) == "" {
+			if a.Status != http.StatusOK || !bytes.Equal(a.Body, want.Body) || a.Header.Get(x402.HeaderPaymentResponse) == "" {
 				t.Errorf("%s, by %s: %v, want %v", path, how, a, want)
 			}
 		}
-		if w.revenue() != revenue || w.settles.Load() != settles {
-			t.Errorf("%s: repetitions were charged %d, and settled %d times", path, w.revenue()-revenue, w.settles.Load()-settles)
+		if w.Revenue() != revenue || w.settles.Load() != settles {
+			t.Errorf("%s: repetitions were charged %d, and settled %d times", path, w.Revenue()-revenue, w.settles.Load()-settles)
 		}
 	}
-	lost := func(wallet *ecdsa.PrivateKey, path, body string, headers ...string) reply {
+	lost := func(wallet *ecdsa.PrivateKey, path, body string, headers ...string) testkit.Reply {
 		return w.pay(wallet, path, body, headers...)
 	}
 	body := `{"requested_username":"owner"}`
 	first := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, w.sign(owner, request, identifier))
-	tan := first.field(t, "tan")
-	w.secret(tan)
+	tan := first.Field(t, "tan")
+	w.Secret(tan)
 	again(request, body, first)
-	if a := lost(stranger, request, body); a.status != http.StatusConflict || a.Code != "username_reserved" {
+	if a := lost(stranger, request, body); a.Status != http.StatusConflict || a.Code != "username_reserved" {
 		t.Errorf("another wallet asks for the TAN: %v, want 409 username_reserved", a)
 	}
 
 	account := account("owner", tan)
 	created := w.call(http.MethodPost, create, account, x402.HeaderPaymentSignature, w.sign(owner, create, identifier))
-	key := created.field(t, "api_key")
-	w.secret(key)
+	key := created.Field(t, "api_key")
+	w.Secret(key)
 	again(create, account, created)
-	if a := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, w.sign(owner, request, identifier)); a.status == http.StatusOK {
+	if a := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, w.sign(owner, request, identifier)); a.Status == http.StatusOK {
 		t.Errorf("the TAN, after it has served: %v", a)
 	}
 
@@ -91,18 +92,18 @@ func TestOwnerGetsItsSecretAgain(t *testing.T) {
 	rotated := w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", old, x402.HeaderPaymentSignature, w.sign(owner, rotate, identifier))
 	key = w.rotated(rotated)
 	again(rotate, `{}`, rotated, "X-API-KEY", old)
-	if a := w.call(http.MethodPost, create, account, x402.HeaderPaymentSignature, w.sign(owner, create, identifier)); a.status == http.StatusOK {
+	if a := w.call(http.MethodPost, create, account, x402.HeaderPaymentSignature, w.sign(owner, create, identifier)); a.Status == http.StatusOK {
 		t.Errorf("the first key, after it has served: %v", a)
 	}
 
-	w.exec(`UPDATE payments SET updated_at = now() - interval '11 minutes'`)
+	w.Exec(`UPDATE payments SET updated_at = now() - interval '11 minutes'`)
 	for how, payment := range map[string]string{"identifier": w.sign(owner, rotate, identifier), "fresh authorization": w.sign(owner, rotate)} {
-		if a := w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", old, x402.HeaderPaymentSignature, payment); a.status == http.StatusOK || bytes.Contains(a.body, []byte(key)) {
+		if a := w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", old, x402.HeaderPaymentSignature, payment); a.Status == http.StatusOK || bytes.Contains(a.Body, []byte(key)) {
 			t.Errorf("after ten minutes, by %s: %v, want no key", how, a)
 		}
 	}
 	if !w.recoverUntil(func() bool {
-		return w.count(`SELECT count(*) FROM payments WHERE secret AND response IS NOT NULL`) == 0
+		return w.Count(`SELECT count(*) FROM payments WHERE secret AND response IS NOT NULL`) == 0
 	}) {
 		t.Error("responses with secrets are kept for longer than ten minutes")
 	}
@@ -114,21 +115,21 @@ func TestLostSettlementOfASecret(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const request = "/register/request_account"
-	owner := w.wallet(dollar)
+	owner := w.Wallet(testkit.Dollar)
 	body := `{"requested_username":"owner"}`
 	payment := w.sign(owner, request)
-	mend := w.breakFacilitator(w.settleAndThen(hangUp))
-	if a := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment); a.status != http.StatusServiceUnavailable {
+	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
+	if a := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment); a.Status != http.StatusServiceUnavailable {
 		t.Fatalf("the settlement's reply lost: %v, want 503", a)
 	}
 	mend()
 	bare := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment)
-	if bare.status != http.StatusConflict || bare.Code != "proof_required" || strings.Contains(string(bare.body), `"tan"`) {
+	if bare.Status != http.StatusConflict || bare.Code != "proof_required" || strings.Contains(string(bare.Body), `"tan"`) {
 		t.Errorf("the payment alone: %v, want 409 proof_required", bare)
 	}
-	tan := w.pay(owner, request, body).field(t, "tan")
-	w.secret(tan)
-	if w.revenue() != 10_000 || w.count(`SELECT count(*) FROM payments`) != 1 {
-		t.Errorf("charged %d in %d payments, want 10000 in one", w.revenue(), w.count(`SELECT count(*) FROM payments`))
+	tan := w.pay(owner, request, body).Field(t, "tan")
+	w.Secret(tan)
+	if w.Revenue() != 10_000 || w.Count(`SELECT count(*) FROM payments`) != 1 {
+		t.Errorf("charged %d in %d payments, want 10000 in one", w.Revenue(), w.Count(`SELECT count(*) FROM payments`))
 	}
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"math"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
@@ -165,7 +165,6 @@ func newRateLimits(limits Limits) *rateLimits {
 type payer struct {
 	address   netip.Prefix
 	account   uuid.UUID
-	keyHash   [sha256.Size]byte // of the account
 	wallet    walletAt
 	checked   bool // the payment's form, key and signature are in order
 	byAddress bool // the address is charged
@@ -215,7 +214,7 @@ func (s *Server) takeForInquiry(r *http.Request, address netip.Prefix) error {
 	if _, ok := s.rates.addresses.take(address); ok {
 		return nil
 	}
-	if account, ok := s.payingKeys.account(r.Header.Get("X-API-KEY")); ok {
+	if account, ok := s.payments.RecentAccount(store.HashKey(r.Header.Get("X-API-KEY"))); ok {
 		if wait, ok := s.rates.accounts.take(account); !ok {
 			return s.limited(s.rates.accounts.policy, wait)
 		}
@@ -244,7 +243,6 @@ func (s *Server) limitPayments(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		if record.caller != nil {
 			payer.account, payer.byAccount = record.caller.ID, true
-			copy(payer.keyHash[:], record.caller.KeyHash)
 			if wait, empty := s.rates.accounts.empty(payer.account); empty {
 				return s.limited(s.rates.accounts.policy, wait)
 			}
@@ -268,7 +266,6 @@ func (s *Server) countPayment(record *record, err error) error {
 	case record.paid || (p != nil && p.charged && !p.redeeming):
 		s.rates.addresses.give(payer.address)
 		if payer.byAccount {
-			s.payingKeys.paid(payer.keyHash, payer.account)
 			s.rates.accounts.give(payer.account)
 		}
 		return err

@@ -1,15 +1,12 @@
 package server
 
 import (
-	"crypto/sha256"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // TestTokensAreGivenBack pins what buckets.give needs of golang.org/x/time/rate: a negative number gives tokens back, and
@@ -64,22 +61,6 @@ func TestBucketsAreBounded(t *testing.T) {
 	if got := limit.all.Len(); got != manyBuckets {
 		t.Errorf("%d buckets are remembered, want %d", got, manyBuckets)
 	}
-}
-
-// TestPayingKeysAreForgotten: for ten minutes after a call that was paid.
-func TestPayingKeysAreForgotten(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		keys, account := newPayingKeys(), uuid.New()
-		keys.paid(sha256.Sum256([]byte("key")), account)
-		if got, ok := keys.account("key"); !ok || got != account {
-			t.Errorf("a key that has just paid belongs to %v %v, want %v", got, ok, account)
-		}
-		time.Sleep(paidFor)
-		if _, ok := keys.account("key"); ok {
-			t.Error("a key that paid ten minutes ago has paid lately")
-		}
-	})
 }
 
 // TestTANTries: five wrong ones in ten minutes, of whoever makes them.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
@@ -31,41 +32,41 @@ var plenty = server.Rate{PerSecond: 1_000_000, Burst: 1_000_000}
 func few(burst int) server.Rate { return server.Rate{PerSecond: 0.001, Burst: burst} }
 
 // wantLimited fails unless the reply is the 429 of a limit.
-func (w *world) wantLimited(when string, a reply, limit string) {
-	w.t.Helper()
-	if a.status != http.StatusTooManyRequests || a.Code != "rate_limited" || a.Charged || a.header.Get("Retry-After") == "" ||
-		!strings.HasPrefix(a.header.Get("RateLimit-Policy"), `"`+limit+`";q=`) || !strings.HasPrefix(a.header.Get("RateLimit"), `"`+limit+`";r=0;t=`) {
-		w.t.Errorf("%s: %v %v, want 429 rate_limited of the limit %s", when, a, a.header, limit)
+func (w *world) wantLimited(when string, a testkit.Reply, limit string) {
+	w.T.Helper()
+	if a.Status != http.StatusTooManyRequests || a.Code != "rate_limited" || a.Charged || a.Header.Get("Retry-After") == "" ||
+		!strings.HasPrefix(a.Header.Get("RateLimit-Policy"), `"`+limit+`";q=`) || !strings.HasPrefix(a.Header.Get("RateLimit"), `"`+limit+`";r=0;t=`) {
+		w.T.Errorf("%s: %v %v, want 429 rate_limited of the limit %s", when, a, a.Header, limit)
 	}
 }
 
 // exhaust asks for prices until the address has no token left.
 func (w *world) exhaust() {
-	w.t.Helper()
+	w.T.Helper()
 	for range 10_000 {
-		if a := w.call(http.MethodPost, "/chat/private/send", ""); a.status == http.StatusTooManyRequests {
+		if a := w.call(http.MethodPost, "/chat/private/send", ""); a.Status == http.StatusTooManyRequests {
 			return
 		}
 	}
-	w.t.Fatal("ten thousand price inquiries were replied")
+	w.T.Fatal("ten thousand price inquiries were replied")
 }
 
 // TestUnpaidCallsAreLimited: with the limits at their defaults, whoever only asks is told to wait, whatever it asks for.
 func TestUnpaidCallsAreLimited(t *testing.T) {
 	t.Parallel()
-	for name, ask := range map[string]func(w *world) reply{
-		"prices":         func(w *world) reply { return w.call(http.MethodPost, "/chat/private/send", "") },
-		"requests":       func(w *world) reply { return w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`) },
-		"wrong requests": func(w *world) reply { return w.call(http.MethodPost, "/agent/profile", `{}`) },
-		"malformed payments": func(w *world) reply {
+	for name, ask := range map[string]func(w *world) testkit.Reply{
+		"prices":         func(w *world) testkit.Reply { return w.call(http.MethodPost, "/chat/private/send", "") },
+		"requests":       func(w *world) testkit.Reply { return w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`) },
+		"wrong requests": func(w *world) testkit.Reply { return w.call(http.MethodPost, "/agent/profile", `{}`) },
+		"malformed payments": func(w *world) testkit.Reply {
 			return w.call(http.MethodPost, "/agent/profile", `{}`, x402.HeaderPaymentSignature, "x")
 		},
-		"the skill": func(w *world) reply { return w.call(http.MethodGet, "/skill", "") },
-		"the skill, with a payment": func(w *world) reply {
+		"the skill": func(w *world) testkit.Reply { return w.call(http.MethodGet, "/skill", "") },
+		"the skill, with a payment": func(w *world) testkit.Reply {
 			return w.call(http.MethodGet, "/skill", "", x402.HeaderPaymentSignature, "x")
 		},
-		"the contract": func(w *world) reply { return w.call(http.MethodGet, "/openapi.yaml", "", "If-None-Match", "x") },
-		"no path":      func(w *world) reply { return w.call(http.MethodGet, "/wp-login.php", "") },
+		"the contract": func(w *world) testkit.Reply { return w.call(http.MethodGet, "/openapi.yaml", "", "If-None-Match", "x") },
+		"no path":      func(w *world) testkit.Reply { return w.call(http.MethodGet, "/wp-login.php", "") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,7 +75,7 @@ func TestUnpaidCallsAreLimited(t *testing.T) {
 			started := time.Now()
 			for n := 0; ; n++ {
 				a := ask(w)
-				if a.status == http.StatusTooManyRequests {
+				if a.Status == http.StatusTooManyRequests {
 					w.wantLimited(name, a, "address")
 					if n < limit.Burst {
 						t.Errorf("call %d is refused, want %d replied", n+1, limit.Burst)
@@ -106,10 +107,10 @@ func TestPayersAreNotLimited(t *testing.T) {
 	for i, a := range agents {
 		running.Go(func() {
 			for n := range calls {
-				message := client.SendPrivateMessageRequest{RecipientAgentID: agents[(i+1)%clients].id, Content: fmt.Sprint("message ", n)}
+				message := client.SendPrivateMessageRequest{RecipientAgentID: agents[(i+1)%clients].ID, Content: fmt.Sprint("message ", n)}
 				sent, err := a.SendPrivateMessageWithResponse(t.Context(), message) // asks, then pays
 				if err != nil || sent.JSON200 == nil {
-					t.Errorf("call %d of %s: %v %s", n, a.name, err, sent.Body)
+					t.Errorf("call %d of %s: %v %s", n, a.Name, err, sent.Body)
 					return
 				}
 			}
@@ -118,7 +119,7 @@ func TestPayersAreNotLimited(t *testing.T) {
 	running.Wait()
 	// All tokens are there again.
 	for range 2 * clients {
-		if a := w.call(http.MethodPost, "/chat/private/send", ""); a.status != http.StatusPaymentRequired {
+		if a := w.call(http.MethodPost, "/chat/private/send", ""); a.Status != http.StatusPaymentRequired {
 			t.Fatalf("a price inquiry after all is paid: %v", a)
 		}
 	}
@@ -153,10 +154,10 @@ func TestPaymentsUnderWayTakeNothing(t *testing.T) {
 	})()
 	var running sync.WaitGroup
 	for i := range calls {
-		payment := w.signedBy(alice.wallet, alice.wallet, required)
+		payment := w.Encode(testkit.Payment(t, alice.Wallet, required))
 		running.Go(func() {
-			a, err := w.try(http.MethodPost, profile, body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
-			if err != nil || a.status != http.StatusOK {
+			a, err := w.try(http.MethodPost, profile, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+			if err != nil || a.Status != http.StatusOK {
 				t.Errorf("payment %d of %d at the same time: %v %v, want 200", i+1, calls, a, err)
 			}
 		})
@@ -172,51 +173,30 @@ func TestPayersAreServedBesideAnAttacker(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	const send = "/chat/private/send"
 	required := w.price(send)
-	pay := func(key *ecdsa.PrivateKey, apiKey string) reply {
-		return w.call(http.MethodPost, send, fields{"recipient_agent_id": bob, "content": "hello"}.json(t), "X-API-KEY", apiKey, x402.HeaderPaymentSignature, w.signedBy(key, key, required))
+	pay := func(key *ecdsa.PrivateKey, apiKey string) testkit.Reply {
+		return w.call(http.MethodPost, send, fields{"recipient_agent_id": bob, "content": "hello"}.json(t), "X-API-KEY", apiKey, x402.HeaderPaymentSignature, w.Encode(testkit.Payment(t, key, required)))
 	}
 	w.exhaust()
 	for range 100 { // more than the burst
-		if a := pay(alice.wallet, alice.key); a.status != http.StatusOK {
+		if a := pay(alice.Wallet, alice.Key); a.Status != http.StatusOK {
 			t.Fatalf("a payment from an address without tokens: %v", a)
 		}
 		w.exhaust() // what the payment gave back
 	}
 	alice.send(bob, "asks for the price first")
 	w.exhaust()
-	stranger := w.wallet(dollar)
-	w.wantLimited("a payment of a new wallet", pay(stranger, alice.key), "address")
-	w.wantLimited("a price inquiry with a wrong key", w.call(http.MethodPost, send, "", "X-API-KEY", alice.key+"x"), "address")
-	w.wantLimited("a payment with a wrong key", pay(alice.wallet, "parley_x"), "address")
+	stranger := w.Wallet(testkit.Dollar)
+	w.wantLimited("a payment of a new wallet", pay(stranger, alice.Key), "address")
+	w.wantLimited("a price inquiry with a wrong key", w.call(http.MethodPost, send, "", "X-API-KEY", alice.Key+"x"), "address")
+	w.wantLimited("a payment with a wrong key", pay(alice.Wallet, "parley_x"), "address")
 	w.wantLimited("a malformed payment", w.call(http.MethodPost, send, `{}`, x402.HeaderPaymentSignature, "x"), "address")
 	forged, err := evm.GenerateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	claimed := w.signedBy(forged, alice.wallet, required)
+	claimed := w.Encode(testkit.Payment(t, forged, required, func(p *x402.PaymentPayload) { p.Payload.Authorization.From = testkit.Address(alice.Wallet) }))
 	w.wantLimited("a payment that only claims to be alice's", w.call(http.MethodPost, send, fields{"recipient_agent_id": bob, "content": "hello"}.json(t),
-		"X-API-KEY", alice.key, x402.HeaderPaymentSignature, claimed), "address")
-}
-
-// signedBy makes a payment in the name of a wallet, signed by another.
-func (w *world) signedBy(signer, name *ecdsa.PrivateKey, required *x402.PaymentRequired) string {
-	w.t.Helper()
-	payload, err := x402.Sign(name, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	domain, err := x402.DomainOf(required.Accepts[0])
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if payload.Payload.Signature, err = x402.SignAuthorization(signer, domain, payload.Payload.Authorization); err != nil {
-		w.t.Fatal(err)
-	}
-	header, err := x402.EncodePaymentPayload(payload)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return header
+		"X-API-KEY", alice.Key, x402.HeaderPaymentSignature, claimed), "address")
 }
 
 // TestRefusalsAreLimited: an account that is refused again and again must wait, and pays undisturbed up to that.
@@ -226,19 +206,19 @@ func TestRefusalsAreLimited(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	const info = "/chat/private/info"
 	for i := range 10 {
-		if a := alice.ask(info, fields{"chat_id": noChat}); a.status != http.StatusNotFound {
+		if a := alice.ask(info, fields{"chat_id": noChat}); a.Status != http.StatusNotFound {
 			t.Fatalf("refusal %d: %v, want 404", i+1, a)
 		}
 	}
 	w.wantLimited("one refusal too many", alice.ask(info, fields{"chat_id": noChat}), "account")
-	if a := bob.ask(info, fields{"chat_id": noChat}); a.status != http.StatusNotFound {
+	if a := bob.ask(info, fields{"chat_id": noChat}); a.Status != http.StatusNotFound {
 		t.Errorf("another account at the same address: %v, want 404", a)
 	}
 
 	w = newWorld(t, withLimits(server.Limits{Wallet: few(10)}))
 	poor, _ := evm.GenerateKey()
 	for i := range 10 {
-		if a := w.pay(poor, "/register/request_account", fmt.Sprintf(`{"requested_username":"name_%d"}`, i)); a.status != http.StatusPaymentRequired {
+		if a := w.pay(poor, "/register/request_account", fmt.Sprintf(`{"requested_username":"name_%d"}`, i)); a.Status != http.StatusPaymentRequired {
 			t.Fatalf("payment %d of an empty wallet: %v, want 402", i+1, a)
 		}
 	}
@@ -252,50 +232,50 @@ func TestRepetitionsCountAgainstWhoRepeats(t *testing.T) {
 	w := newWorld(t, withLimits(server.Limits{Account: few(10), Wallet: few(5)}))
 	alice, mallory := w.agent("alice"), w.agent("mallory")
 	const profile, body = "/agent/profile", `{"username":"alice"}`
-	seen := w.sign(alice.wallet, profile)
-	if a := w.call(http.MethodPost, profile, body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, seen); a.status != http.StatusOK {
+	seen := w.sign(alice.Wallet, profile)
+	if a := w.call(http.MethodPost, profile, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, seen); a.Status != http.StatusOK {
 		t.Fatal(a)
 	}
 	for i := range 10 {
-		a := w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.key, x402.HeaderPaymentSignature, seen)
-		if a.status != http.StatusConflict {
+		a := w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.Key, x402.HeaderPaymentSignature, seen)
+		if a.Status != http.StatusConflict {
 			t.Fatalf("repetition %d by a stranger: %v, want 409", i+1, a)
 		}
 	}
-	w.wantLimited("one repetition too many", w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.key, x402.HeaderPaymentSignature, seen), "account")
+	w.wantLimited("one repetition too many", w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.Key, x402.HeaderPaymentSignature, seen), "account")
 	for range 20 {
-		if a := w.pay(alice.wallet, profile, body, "X-API-KEY", alice.key); a.status != http.StatusOK {
+		if a := w.pay(alice.Wallet, profile, body, "X-API-KEY", alice.Key); a.Status != http.StatusOK {
 			t.Fatalf("alice pays after that: %v", a)
 		}
 	}
 	for i := range 5 { // of its own payment: the burst of the wallet
-		if a := w.call(http.MethodPost, profile, body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, seen); a.status != http.StatusOK {
+		if a := w.call(http.MethodPost, profile, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, seen); a.Status != http.StatusOK {
 			t.Fatalf("repetition %d by alice: %v", i+1, a)
 		}
 	}
-	w.wantLimited("one repetition too many of its own", w.call(http.MethodPost, profile, body, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, seen), "wallet")
+	w.wantLimited("one repetition too many of its own", w.call(http.MethodPost, profile, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, seen), "wallet")
 }
 
 // TestAddressesBehindAProxy: each client behind a trusted proxy has its own tokens; without that setting the header is
 // not believed.
 func TestAddressesBehindAProxy(t *testing.T) {
 	t.Parallel()
-	ask := func(w *world, from string) reply {
+	ask := func(w *world, from string) testkit.Reply {
 		return w.call(http.MethodGet, "/skill", "", "X-Forwarded-For", from)
 	}
 	w := newWorld(t, withLimits(server.Limits{Address: few(3), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	for range 3 {
-		if a := ask(w, "198.51.100.1"); a.status != http.StatusOK {
+		if a := ask(w, "198.51.100.1"); a.Status != http.StatusOK {
 			t.Fatal(a)
 		}
 	}
 	w.wantLimited("the first client", ask(w, "203.0.113.9, 198.51.100.1"), "address")
-	if a := ask(w, "198.51.100.2"); a.status != http.StatusOK {
+	if a := ask(w, "198.51.100.2"); a.Status != http.StatusOK {
 		t.Errorf("a second client behind the proxy: %v", a)
 	}
 	w = newWorld(t, withLimits(server.Limits{Address: few(3)}))
 	for i := range 3 {
-		if a := ask(w, fmt.Sprint("198.51.100.", i)); a.status != http.StatusOK {
+		if a := ask(w, fmt.Sprint("198.51.100.", i)); a.Status != http.StatusOK {
 			t.Fatal(a)
 		}
 	}

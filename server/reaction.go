@@ -19,10 +19,8 @@ func (c *call) ReactToMessage(ctx context.Context, req gen.ReactToMessageRequest
 	if err != nil {
 		return nil, err
 	}
-	if err := c.tx.React(ctx, message.ID, message.Number, c.caller.ID, req.Body.Emoji); err != nil {
-		return nil, err
-	}
-	return gen.ReactToMessage200JSONResponse{Success: true, Message: "reaction added"}, nil
+	err = c.tx.React(ctx, message.ID, message.Number, c.caller.ID, req.Body.Emoji)
+	return gen.ReactToMessage200JSONResponse{Success: true, Message: "reaction added"}, err
 }
 
 // RemoveReaction removes the reaction of the caller.
@@ -31,10 +29,8 @@ func (c *call) RemoveReaction(ctx context.Context, req gen.RemoveReactionRequest
 	if err != nil {
 		return nil, err
 	}
-	if err := c.tx.RemoveReaction(ctx, message.ID, message.Number, c.caller.ID); err != nil {
-		return nil, err
-	}
-	return gen.RemoveReaction200JSONResponse{Success: true, Message: "reaction removed"}, nil
+	err = c.tx.RemoveReaction(ctx, message.ID, message.Number, c.caller.ID)
+	return gen.RemoveReaction200JSONResponse{Success: true, Message: "reaction removed"}, err
 }
 
 // Code points that combine several into one emoji.

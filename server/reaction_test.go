@@ -5,37 +5,36 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 )
 
 func (a *agent) react(message, emoji string) {
-	a.w.t.Helper()
-	reacted, err := a.ReactToMessageWithResponse(a.w.t.Context(), client.ReactToMessageRequest{MessageID: message, Emoji: emoji})
+	a.w.T.Helper()
+	reacted, err := a.ReactToMessageWithResponse(a.w.T.Context(), client.ReactToMessageRequest{MessageID: message, Emoji: emoji})
 	if err != nil || reacted.JSON200 == nil || !reacted.JSON200.Success {
-		a.w.t.Fatalf("%s reacts with %s: %v %s", a.name, emoji, err, reacted.Body)
+		a.w.T.Fatalf("%s reacts with %s: %v %s", a.Name, emoji, err, reacted.Body)
 	}
 }
 
 func (a *agent) unreact(message string) {
-	a.w.t.Helper()
-	removed, err := a.RemoveReactionWithResponse(a.w.t.Context(), client.RemoveReactionRequest{MessageID: message})
+	a.w.T.Helper()
+	removed, err := a.RemoveReactionWithResponse(a.w.T.Context(), client.RemoveReactionRequest{MessageID: message})
 	if err != nil || removed.JSON200 == nil || !removed.JSON200.Success {
-		a.w.t.Fatalf("%s takes its reaction away: %v %s", a.name, err, removed.Body)
+		a.w.T.Fatalf("%s takes its reaction away: %v %s", a.Name, err, removed.Body)
 	}
 }
 
 // page fetches the newest messages of a private chat.
 func (a *agent) page(chat string) []client.Message {
-	a.w.t.Helper()
-	read, err := a.ListPrivateMessagesWithResponse(a.w.t.Context(), client.ListPrivateMessagesRequest{ChatID: chat})
+	a.w.T.Helper()
+	read, err := a.ListPrivateMessagesWithResponse(a.w.T.Context(), client.ListPrivateMessagesRequest{ChatID: chat})
 	if err != nil || read.JSON200 == nil {
-		a.w.t.Fatalf("%s reads: %v %s", a.name, err, read.Body)
+		a.w.T.Fatalf("%s reads: %v %s", a.Name, err, read.Body)
 	}
 	return read.JSON200.Messages
 }
@@ -71,7 +70,7 @@ func TestReactions(t *testing.T) {
 		}
 	}
 	by := func(a *agent, emoji string) client.Reaction {
-		return client.Reaction{AgentID: a.id, Username: a.name, Emoji: emoji}
+		return client.Reaction{AgentID: a.ID, Username: a.Name, Emoji: emoji}
 	}
 
 	alice.unreact(first) // there is none: succeeds unchanged
@@ -98,20 +97,16 @@ func TestReactions(t *testing.T) {
 // TestManyReactions: the newest are shown one by one, all are counted, also an emoji that only an old one has.
 func TestManyReactions(t *testing.T) {
 	t.Parallel()
-	document, err := openapi3.NewLoader().LoadFromData(parley.Contract)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if most := document.Components.Schemas["Message"].Value.Properties["reactions"].Value.MaxItems; *most != store.ReactionLimit {
+	if most := testkit.Contract.Components.Schemas["Message"].Value.Properties["reactions"].Value.MaxItems; *most != store.ReactionLimit {
 		t.Errorf("the contract shows %d reactions, the store %d", *most, store.ReactionLimit)
 	}
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	chat, message := alice.send(bob, "a popular message")
 	alice.react(message, "🐌")
-	w.exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
+	w.Exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
 		SELECT gen_random_uuid(), 'fan_' || i, '', true, sha256(CAST('fan ' || i AS bytea)), now() FROM generate_series(1, 150) AS i`)
-	w.exec(`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) SELECT o.conversation_id, o.number, a.id, CASE WHEN substr(a.username, 5)::int % 3 = 0 THEN '👍' ELSE '👏' END,
+	w.Exec(`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) SELECT o.conversation_id, o.number, a.id, CASE WHEN substr(a.username, 5)::int % 3 = 0 THEN '👍' ELSE '👏' END,
 		clock_timestamp() + substr(a.username, 5)::int * interval '1 millisecond' FROM messages o, agents a WHERE a.username LIKE 'fan%'`)
 	got := bob.page(chat)[0]
 	if diff := cmp.Diff(map[string]int64{"👍": 50, "👏": 100, "🐌": 1}, got.ReactionCounts); diff != "" {
@@ -145,8 +140,8 @@ func TestWhoMayReact(t *testing.T) {
 			message["channel"] = unread.MessageID
 		}
 	}
-	w.exec(`UPDATE memberships m SET status = 'banned' FROM agents a WHERE a.id = m.agent_id AND a.username = 'banned'`)
-	w.exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT c.id, a.id, 'member', 0, 0, now() FROM conversations c, agents a WHERE c.name = 'group' AND a.username = 'admin'`)
+	w.Exec(`UPDATE memberships m SET status = 'banned' FROM agents a WHERE a.id = m.agent_id AND a.username = 'banned'`)
+	w.Exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT c.id, a.id, 'member', 0, 0, now() FROM conversations c, agents a WHERE c.name = 'group' AND a.username = 'admin'`)
 
 	for _, id := range message {
 		reader.react(id, "👍")
@@ -154,13 +149,13 @@ func TestWhoMayReact(t *testing.T) {
 	}
 	refused := func(who *agent, path, body string, status int, code client.ErrorCode) {
 		t.Helper()
-		revenue, reactions := w.revenue(), w.count("SELECT count(*) FROM reactions")
-		a := w.pay(who.wallet, path, body, "X-API-KEY", who.key)
-		if a.status != status || a.Code != string(code) || a.Charged {
-			t.Errorf("%s at %s %s: %v, want %d %s", who.name, path, body, a, status, code)
+		revenue, reactions := w.Revenue(), w.Count("SELECT count(*) FROM reactions")
+		a := w.pay(who.Wallet, path, body, "X-API-KEY", who.Key)
+		if a.Status != status || a.Code != string(code) || a.Charged {
+			t.Errorf("%s at %s %s: %v, want %d %s", who.Name, path, body, a, status, code)
 		}
-		if w.revenue() != revenue || w.count("SELECT count(*) FROM reactions") != reactions {
-			t.Errorf("%s at %s %s: was charged or changed something", who.name, path, body)
+		if w.Revenue() != revenue || w.Count("SELECT count(*) FROM reactions") != reactions {
+			t.Errorf("%s at %s %s: was charged or changed something", who.Name, path, body)
 		}
 	}
 	both := func(who *agent, id string, status int, code client.ErrorCode) {
@@ -177,7 +172,7 @@ func TestWhoMayReact(t *testing.T) {
 	for _, text := range []string{"a", "1", "👍👍", "\ufe0f", "🏽", "👍 ", "", "not an emoji, and far longer than any"} {
 		refused(reader, "/message/react", `{"message_id":`+quote(private)+`,"emoji":`+quote(text)+`}`, http.StatusBadRequest, client.ErrorCodeInvalidRequest)
 	}
-	w.exec(`UPDATE conversations SET deleted_at = now() WHERE kind <> 'private'`)
+	w.Exec(`UPDATE conversations SET deleted_at = now() WHERE kind <> 'private'`)
 	for _, kind := range []string{"group", "channel"} {
 		both(reader, message[kind], http.StatusGone, client.ErrorCodeDeleted)
 		both(stranger, message[kind], http.StatusGone, client.ErrorCodeDeleted)

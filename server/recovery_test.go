@@ -11,8 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -22,20 +21,20 @@ import (
 func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	alice, bob, newcomer := w.agent("alice"), w.agent("bob"), w.wallet(10*dollar)
+	alice, bob, newcomer := w.agent("alice"), w.agent("bob"), w.Wallet(10*testkit.Dollar)
 	alice.send(bob, "to be read")
 	var reserved struct{ TAN string }
-	if a := w.pay(newcomer, "/register/request_account", `{"requested_username":"carol"}`); json.Unmarshal(a.body, &reserved) != nil || reserved.TAN == "" {
+	if a := w.pay(newcomer, "/register/request_account", `{"requested_username":"carol"}`); json.Unmarshal(a.Body, &reserved) != nil || reserved.TAN == "" {
 		t.Fatalf("carol's TAN: %v", a)
 	}
-	w.secret(reserved.TAN)
-	group := alice.founds("a group", bob)
+	w.Secret(reserved.TAN)
+	group := alice.createGroup("a group", bob)
 	for _, test := range []struct {
 		method, path, body string
 		by                 *agent
 		effect             string
 	}{
-		{http.MethodPost, "/chat/private/send", `{"recipient_agent_id":` + quote(bob.id) + `,"content":"found later"}`, alice, `SELECT count(*) FROM messages WHERE content = 'found later'`},
+		{http.MethodPost, "/chat/private/send", `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"found later"}`, alice, `SELECT count(*) FROM messages WHERE content = 'found later'`},
 		{http.MethodGet, "/agent/unread?page_size=10", "", bob, `SELECT count(*) FROM memberships m JOIN conversations c ON c.id = conversation_id
 			WHERE kind = 'private' AND m.read_number = c.last_number AND m.unread_own = 0 AND c.last_number > 0 AND agent_id = (SELECT id FROM agents WHERE username = 'bob')`},
 		{http.MethodPost, "/chat/group/edit", `{"chat_id":` + quote(group) + `,"name":"renamed"}`, alice, `SELECT count(*) FROM conversations WHERE name = 'renamed'`},
@@ -45,34 +44,34 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 	} {
 		wallet, headers := newcomer, []string{}
 		if test.by != nil {
-			wallet, headers = test.by.wallet, []string{"X-API-KEY", test.by.key}
+			wallet, headers = test.by.Wallet, []string{"X-API-KEY", test.by.Key}
 		}
 		path, _, _ := bytes.Cut([]byte(test.path), []byte("?"))
-		headers = append(headers, x402.HeaderPaymentSignature, w.signFor(wallet, test.method, string(path), named(rand.Text()+rand.Text())))
-		revenue, before := w.revenue(), w.count(test.effect)
-		mend := w.breakFacilitator(w.settleAndThen(hangUp))
-		if a := w.call(test.method, test.path, test.body, headers...); a.status != http.StatusServiceUnavailable {
+		headers = append(headers, x402.HeaderPaymentSignature, w.signFor(wallet, test.method, string(path), testkit.Identified(rand.Text()+rand.Text())))
+		revenue, before := w.Revenue(), w.Count(test.effect)
+		mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
+		if a := w.call(test.method, test.path, test.body, headers...); a.Status != http.StatusServiceUnavailable {
 			t.Errorf("%s, the settlement's reply lost: %v, want 503", test.path, a)
 		}
 		mend()
-		if w.count(test.effect) != before {
+		if w.Count(test.effect) != before {
 			t.Errorf("%s: the effect is there although the settlement is not known", test.path)
 		}
 		w.recover()
-		charged := w.revenue() - revenue
-		if w.count(test.effect) != before+1 {
-			t.Errorf("%s: %d effects after recovery, want one", test.path, w.count(test.effect)-before)
+		charged := w.Revenue() - revenue
+		if w.Count(test.effect) != before+1 {
+			t.Errorf("%s: %d effects after recovery, want one", test.path, w.Count(test.effect)-before)
 		}
 		first := w.call(test.method, test.path, test.body, headers...)
 		second := w.call(test.method, test.path, test.body, headers...)
-		if first.status != http.StatusOK || !bytes.Equal(first.body, second.body) {
+		if first.Status != http.StatusOK || !bytes.Equal(first.Body, second.Body) {
 			t.Errorf("%s, sent again: %v and %v, want the stored reply", test.path, first, second)
 		}
-		if w.count(test.effect) != before+1 || w.revenue()-revenue != charged || charged == 0 {
-			t.Errorf("%s: sent again it had %d effects for %d", test.path, w.count(test.effect)-before, w.revenue()-revenue)
+		if w.Count(test.effect) != before+1 || w.Revenue()-revenue != charged || charged == 0 {
+			t.Errorf("%s: sent again it had %d effects for %d", test.path, w.Count(test.effect)-before, w.Revenue()-revenue)
 		}
 	}
-	if w.count(`SELECT count(*) FROM payments WHERE state <> 'delivered' OR request IS NOT NULL OR payload IS NOT NULL OR key_hash IS NOT NULL`) != 0 {
+	if w.Count(`SELECT count(*) FROM payments WHERE state <> 'delivered' OR request IS NOT NULL OR payload IS NOT NULL OR key_hash IS NOT NULL`) != 0 {
 		t.Error("a payment is not delivered, or keeps what it needs no more")
 	}
 }
@@ -83,17 +82,17 @@ func TestRecoveredRotationReplacesOnlyItsKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.agent("alice")
-	mend := w.breakFacilitator(w.settleAndThen(hangUp))
-	if a := w.pay(alice.wallet, "/agent/rotate_key", `{}`, "X-API-KEY", alice.key); a.status != http.StatusServiceUnavailable {
+	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
+	if a := w.pay(alice.Wallet, "/agent/rotate_key", `{}`, "X-API-KEY", alice.Key); a.Status != http.StatusServiceUnavailable {
 		t.Fatalf("the settlement's reply lost: %v, want 503", a)
 	}
 	mend()
-	rotated := w.rotated(w.pay(w.wallet(dollar), "/agent/rotate_key", `{}`, "X-API-KEY", alice.key))
+	rotated := w.rotated(w.pay(w.Wallet(testkit.Dollar), "/agent/rotate_key", `{}`, "X-API-KEY", alice.Key))
 	w.recover()
-	if w.count(`SELECT count(*) FROM payments WHERE state = 'undeliverable'`) != 1 {
+	if w.Count(`SELECT count(*) FROM payments WHERE state = 'undeliverable'`) != 1 {
 		t.Error("the first rotation was delivered, or is lost")
 	}
-	if a := w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", rotated, x402.HeaderPaymentSignature, w.signFor(alice.wallet, http.MethodGet, "/agent/me")); a.status != http.StatusOK {
+	if a := w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", rotated, x402.HeaderPaymentSignature, w.signFor(alice.Wallet, http.MethodGet, "/agent/me")); a.Status != http.StatusOK {
 		t.Errorf("the key of the second rotation: %v, want 200", a)
 	}
 }
@@ -104,32 +103,32 @@ func TestRefusalAfterALostAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	payer := w.wallet(dollar)
+	payer := w.Wallet(testkit.Dollar)
 	payment := w.sign(payer, "/chat/private/send")
-	send := func() reply {
-		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"for nothing"}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+	send := func() testkit.Reply {
+		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"for nothing"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
 	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
-			hangUp(rw)
+			testkit.HangUp(rw)
 		}
 		return r.URL.Path == "/settle"
 	})
-	if a := send(); a.status != http.StatusServiceUnavailable {
+	if a := send(); a.Status != http.StatusServiceUnavailable {
 		t.Errorf("the facilitator hangs up: %v, want 503", a)
 	}
 	mend()
-	if err := w.ledger.Transfer(address(payer), address(alice.wallet), dollar, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
+	if err := w.Ledger.Transfer(testkit.Address(payer), testkit.Address(alice.Wallet), testkit.Dollar, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
 		t.Fatal(err)
 	}
-	if a := send(); a.status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
+	if a := send(); a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
 		t.Errorf("refused while the first attempt may be under way: %v, want 503 payment_unknown", a)
 	}
-	w.exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown'`)
-	if a := send(); a.status != http.StatusPaymentRequired || a.Code != "payment_refused" {
+	w.Exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown'`)
+	if a := send(); a.Status != http.StatusPaymentRequired || a.Code != "payment_refused" {
 		t.Errorf("refused when it can never be settled any more: %v, want 402", a)
 	}
-	if w.count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 || w.count(`SELECT count(*) FROM messages`) != 0 {
+	if w.Count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 || w.Count(`SELECT count(*) FROM messages`) != 0 {
 		t.Error("the payment is not failed, or there is a message")
 	}
 }
@@ -143,14 +142,14 @@ func TestInconclusiveRefusals(t *testing.T) {
 		mend := w.breakFacilitator(w.settleAndThen(func(rw http.ResponseWriter) {
 			fmt.Fprintf(rw, `{"success":false,"errorReason":%q,"transaction":"","network":"eip155:84532"}`, reason)
 		}))
-		if a := w.pay(alice.wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":`+quote("it was "+reason)+`}`, "X-API-KEY", alice.key); a.status != http.StatusServiceUnavailable {
+		if a := w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote("it was "+reason)+`}`, "X-API-KEY", alice.Key); a.Status != http.StatusServiceUnavailable {
 			t.Errorf("refused as %q: %v, want 503", reason, a)
 		}
 		mend()
 	}
 	w.recover()
-	if w.count(`SELECT count(*) FROM messages`) != 4 {
-		t.Errorf("%d messages after recovery, want 4", w.count(`SELECT count(*) FROM messages`))
+	if w.Count(`SELECT count(*) FROM messages`) != 4 {
+		t.Errorf("%d messages after recovery, want 4", w.Count(`SELECT count(*) FROM messages`))
 	}
 }
 
@@ -160,53 +159,53 @@ func TestChainDecides(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	var signed x402.Authorization
-	pay := func(name string, fault func(http.ResponseWriter, *http.Request) bool) reply {
-		payment := w.sign(alice.wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
+	pay := func(name string, fault func(http.ResponseWriter, *http.Request) bool) testkit.Reply {
+		payment := w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
 		mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool { return r.URL.Path == "/settle" && fault(rw, r) })
 		defer mend()
-		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":`+quote(name)+`}`, "X-API-KEY", alice.key, x402.HeaderPaymentSignature, payment)
+		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote(name)+`}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
-	hang := func(rw http.ResponseWriter, _ *http.Request) bool { hangUp(rw); return true }
+	hang := func(rw http.ResponseWriter, _ *http.Request) bool { testkit.HangUp(rw); return true }
 	expire := func() {
-		w.exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown'`)
+		w.Exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown'`)
 	}
 
-	pay("moved and expired", w.settleAndThen(hangUp))
+	pay("moved and expired", w.settleAndThen(testkit.HangUp))
 	expire()
 	pay("never moved and expired", hang)
-	w.exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown' AND nonce = '` + signed.Nonce + `'`)
+	w.Exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown' AND nonce = '` + signed.Nonce + `'`)
 	pay("cancelled", hang)
-	if err := w.ledger.Cancel(signed.From, signed.Nonce); err != nil {
+	if err := w.Ledger.Cancel(signed.From, signed.Nonce); err != nil {
 		t.Fatal(err)
 	}
 	// Somebody else brings the payer's authorization to the chain before us: the money is ours all the same.
 	if a := pay("settled by somebody else", func(http.ResponseWriter, *http.Request) bool {
-		if err := w.ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, "0x"+fmt.Sprintf("%064d", 7)); err != nil {
+		if err := w.Ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, "0x"+fmt.Sprintf("%064d", 7)); err != nil {
 			t.Error(err)
 		}
 		return false
-	}); a.status != http.StatusOK {
+	}); a.Status != http.StatusOK {
 		t.Errorf("settled by somebody else: %v, want 200", a)
 	}
 	if a := pay("cancelled before it came", func(http.ResponseWriter, *http.Request) bool {
-		if err := w.ledger.Cancel(signed.From, signed.Nonce); err != nil {
+		if err := w.Ledger.Cancel(signed.From, signed.Nonce); err != nil {
 			t.Error(err)
 		}
 		return false
-	}); a.status != http.StatusPaymentRequired {
+	}); a.Status != http.StatusPaymentRequired {
 		t.Errorf("cancelled before it came: %v, want 402", a)
 	}
 	w.recover()
-	for name, want := range map[string]int64{"moved and expired": 1, "never moved and expired": 0, "cancelled": 0, "settled by somebody else": 1, "cancelled before it came": 0} {
-		if got := w.count(`SELECT count(*) FROM messages WHERE content = '` + name + `'`); got != want {
+	for name, want := range map[string]int{"moved and expired": 1, "never moved and expired": 0, "cancelled": 0, "settled by somebody else": 1, "cancelled before it came": 0} {
+		if got := w.Count(`SELECT count(*) FROM messages WHERE content = '` + name + `'`); got != want {
 			t.Errorf("%s: %d messages, want %d", name, got, want)
 		}
 	}
-	if failed := w.count(`SELECT count(*) FROM payments WHERE state = 'failed'`); failed != 3 {
+	if failed := w.Count(`SELECT count(*) FROM payments WHERE state = 'failed'`); failed != 3 {
 		t.Errorf("%d payments failed, want 3", failed)
 	}
-	if paid := w.count(`SELECT sum(amount)::bigint FROM payments WHERE state = 'delivered'`); uint64(paid) != w.revenue() {
-		t.Errorf("the payee has %d, delivered was %d", w.revenue(), paid)
+	if paid := w.Count(`SELECT sum(amount)::bigint FROM payments WHERE state = 'delivered'`); uint64(paid) != w.Revenue() {
+		t.Errorf("the payee has %d, delivered was %d", w.Revenue(), paid)
 	}
 }
 
@@ -215,18 +214,18 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	mend := w.breakFacilitator(w.settleAndThen(hangUp))
-	w.pay(alice.wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"whose?"}`, "X-API-KEY", alice.key)
+	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
+	w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"whose?"}`, "X-API-KEY", alice.Key)
 	mend()
 	claim := func() int {
 		t.Helper()
-		rows, err := w.store.ClaimOpenPayments(t.Context(), playMoney.ID, strings.ToLower(playMoney.Asset), 10, 50, time.Hour)
+		rows, err := w.store.ClaimOpenPayments(t.Context(), testkit.PlayMoney.ID, strings.ToLower(testkit.PlayMoney.Asset), 10, 50, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return len(rows)
 	}
-	other, err := store.Open(t.Context(), w.databaseURL)
+	other, err := store.Open(t.Context(), w.DatabaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,8 +234,8 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	ready, gone := make(chan struct{}), make(chan struct{})
 	go func() { other.BePresent(living, func() { close(ready) }); close(gone) }()
 	<-ready
-	w.exec(`UPDATE payments SET lease_until = now() - interval '1 second' WHERE state = 'unknown'`)
-	if rows, err := other.ClaimOpenPayments(t.Context(), playMoney.ID, strings.ToLower(playMoney.Asset), 10, 50, time.Hour); err != nil || len(rows) != 1 {
+	w.Exec(`UPDATE payments SET lease_until = now() - interval '1 second' WHERE state = 'unknown'`)
+	if rows, err := other.ClaimOpenPayments(t.Context(), testkit.PlayMoney.ID, strings.ToLower(testkit.PlayMoney.Asset), 10, 50, time.Hour); err != nil || len(rows) != 1 {
 		t.Fatalf("the other server claims %d payments (%v), want 1", len(rows), err)
 	}
 	if got := claim(); got != 0 {
@@ -244,12 +243,8 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	}
 	die()
 	<-gone
-	deadline := time.Now().Add(10 * time.Second)
-	for claim() == 0 {
-		if time.Now().After(deadline) {
-			t.Fatal("the payment of a dead server was not taken up")
-		}
-		time.Sleep(20 * time.Millisecond)
+	if !testkit.Eventually(10*time.Second, func() bool { return claim() > 0 }) {
+		t.Fatal("the payment of a dead server was not taken up")
 	}
 }
 
@@ -265,52 +260,49 @@ func TestLongAnswersAreErased(t *testing.T) {
 	calls := []struct{ method, path, body, payment string }{
 		{method: http.MethodGet, path: "/agent/unread?mark_read=false"},
 		{method: http.MethodGet, path: "/agent/unread"},
-		{method: http.MethodPost, path: "/chat/private/send", body: `{"recipient_agent_id":` + quote(alice.id) + `,"content":"read"}`},
+		{method: http.MethodPost, path: "/chat/private/send", body: `{"recipient_agent_id":` + quote(alice.ID) + `,"content":"read"}`},
 	}
-	again := func(i int) reply {
-		return w.call(calls[i].method, calls[i].path, calls[i].body, "X-API-KEY", bob.key, x402.HeaderPaymentSignature, calls[i].payment)
+	again := func(i int) testkit.Reply {
+		return w.call(calls[i].method, calls[i].path, calls[i].body, "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, calls[i].payment)
 	}
-	var first []reply
+	var first []testkit.Reply
 	for i := range calls {
 		path, _, _ := strings.Cut(calls[i].path, "?")
-		calls[i].payment = w.signFor(bob.wallet, calls[i].method, path)
+		calls[i].payment = w.signFor(bob.Wallet, calls[i].method, path)
 		first = append(first, again(i))
 	}
-	if len(first[0].body) < 1000 {
-		t.Fatalf("the page is %s: too short for this test", first[0].body)
+	if len(first[0].Body) < 1000 {
+		t.Fatalf("the page is %s: too short for this test", first[0].Body)
 	}
 	// erase lets all payments have been delivered so long ago, but for the oldest, which was delivered earlier, and the worker
 	// work until so many long replies are left.
-	erase := func(ago time.Duration, left int64) {
+	erase := func(ago time.Duration, left int) {
 		t.Helper()
-		w.query(func(c *pgx.Conn) error {
-			_, err := c.Exec(t.Context(), `UPDATE payments SET updated_at = now() - $1::interval
-				- CASE WHEN id = (SELECT id FROM payments WHERE operation = 'listUnreadMessages' ORDER BY created_at LIMIT 1) THEN interval '1 hour' ELSE interval '0' END`, ago)
-			return err
-		})
+		w.Exec(`UPDATE payments SET updated_at = now() - $1::interval
+			- CASE WHEN id = (SELECT id FROM payments WHERE operation = 'listUnreadMessages' ORDER BY created_at LIMIT 1) THEN interval '1 hour' ELSE interval '0' END`, ago)
 		if !w.recoverUntil(func() bool {
-			return w.count(`SELECT count(*) FROM payments WHERE octet_length(response) > 512`) == left
+			return w.Count(`SELECT count(*) FROM payments WHERE octet_length(response) > 512`) == left
 		}) {
 			t.Error("the worker does not erase what it should")
 		}
 	}
 	erase(50*time.Minute, 1)
 	for i := range calls[1:] {
-		if a := again(1 + i); a.status != http.StatusOK || !bytes.Equal(a.body, first[1+i].body) {
+		if a := again(1 + i); a.Status != http.StatusOK || !bytes.Equal(a.Body, first[1+i].Body) {
 			t.Errorf("%s, sent again within the hour: %v, want the stored reply", calls[1+i].path, a)
 		}
 	}
 	erase(70*time.Minute, 0)
-	revenue := w.revenue()
+	revenue := w.Revenue()
 	for i := range 2 {
-		if a := again(i); a.status != http.StatusConflict || !bytes.Contains(a.body, []byte(`"payment_reused"`)) || !bytes.Contains(a.body, []byte("no longer stored")) {
+		if a := again(i); a.Status != http.StatusConflict || !bytes.Contains(a.Body, []byte(`"payment_reused"`)) || !bytes.Contains(a.Body, []byte("no longer stored")) {
 			t.Errorf("%s, sent again after the hour: %v, want a 409 that says why", calls[i].path, a)
 		}
 	}
-	if a := again(2); a.status != http.StatusOK || !bytes.Equal(a.body, first[2].body) {
+	if a := again(2); a.Status != http.StatusOK || !bytes.Equal(a.Body, first[2].Body) {
 		t.Errorf("%s, sent again after the hour: %v, want the stored reply", calls[2].path, a)
 	}
-	if w.revenue() != revenue {
+	if w.Revenue() != revenue {
 		t.Error("a repetition was charged")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
@@ -21,20 +22,20 @@ import (
 func TestRedeemingInVainIsLimited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withLimits(server.Limits{Wallet: few(5)}))
-	payer := w.wallet(dollar)
+	payer := w.Wallet(testkit.Dollar)
 	const path, body = "/register/request_account", `{"requested_username":"wanted"}`
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
-			w.exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
+			w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
 		}
 		return false
 	})
-	if a := w.pay(payer, path, body); a.status != http.StatusConflict || !a.Charged {
+	if a := w.pay(payer, path, body); a.Status != http.StatusConflict || !a.Charged {
 		t.Fatalf("the username went while the money moved: %v, want 409, charged", a)
 	}
 	mend()
 	for i := range 5 {
-		if a := w.pay(payer, path, body); a.status != http.StatusConflict || !a.Charged {
+		if a := w.pay(payer, path, body); a.Status != http.StatusConflict || !a.Charged {
 			t.Fatalf("redeemed in vain %d times: %v, want the refusal, charged", i+1, a)
 		}
 	}
@@ -45,10 +46,10 @@ func TestRedeemingInVainIsLimited(t *testing.T) {
 func TestTANLimitSparesWhatHasSettled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	owner := w.wallet(50 * dollar)
+	owner := w.Wallet(50 * testkit.Dollar)
 	const create = "/register/create_account"
-	tan := w.pay(owner, "/register/request_account", `{"requested_username":"slow"}`).field(t, "tan")
-	w.secret(tan)
+	tan := w.pay(owner, "/register/request_account", `{"requested_username":"slow"}`).Field(t, "tan")
+	w.Secret(tan)
 	var wrong []string
 	for range 5 {
 		wrong = append(wrong, w.sign(owner, create))
@@ -68,10 +69,10 @@ func TestTANLimitSparesWhatHasSettled(t *testing.T) {
 	})
 	defer mend()
 	a := w.pay(owner, create, account("slow", tan))
-	if a.status != http.StatusOK {
+	if a.Status != http.StatusOK {
 		t.Fatalf("the account: %v, want 200", a)
 	}
-	w.secret(a.field(t, "api_key"))
+	w.Secret(a.Field(t, "api_key"))
 }
 
 // hesitant is a chain that does not reply once what became of an authorization.
@@ -96,16 +97,16 @@ func TestOldAuthorizationAndSlowChain(t *testing.T) {
 	})
 	alice, bob := w.agent("alice"), w.agent("bob")
 	var signed x402.Authorization
-	public := w.sign(alice.wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
-	if err := w.ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, fmt.Sprintf("0x%064x", 1)); err != nil {
+	public := w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
+	if err := w.Ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, fmt.Sprintf("0x%064x", 1)); err != nil {
 		t.Fatal(err)
 	}
-	a := w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.id)+`,"content":"stolen"}`, "X-API-KEY", bob.key, x402.HeaderPaymentSignature, public)
-	if a.status != http.StatusServiceUnavailable {
+	a := w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, public)
+	if a.Status != http.StatusServiceUnavailable {
 		t.Errorf("while the chain does not say: %v, want 503", a)
 	}
 	w.recover()
-	if w.count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 || w.count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 {
+	if w.Count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 || w.Count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 {
 		t.Error("a stranger has sent a message with an authorization that it has read on the chain")
 	}
 }
@@ -115,17 +116,17 @@ func TestOldAuthorizationAndSlowChain(t *testing.T) {
 func TestUsedAuthorizationIsNoProof(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	victim := w.wallet(10 * dollar)
+	victim := w.Wallet(10 * testkit.Dollar)
 	const path, body = "/register/request_account", `{"requested_username":"victim"}`
 	var signed x402.Authorization
 	elsewhere := w.sign(victim, path, func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
-	if err := w.ledger.Transfer(signed.From, signed.To, 10_000, signed.Nonce, fmt.Sprintf("0x%064x", 1)); err != nil {
+	if err := w.Ledger.Transfer(signed.From, signed.To, 10_000, signed.Nonce, fmt.Sprintf("0x%064x", 1)); err != nil {
 		t.Fatal(err)
 	}
-	tan := w.pay(victim, path, body).field(t, "tan")
-	w.secret(tan)
+	tan := w.pay(victim, path, body).Field(t, "tan")
+	w.Secret(tan)
 	w.wantNoSecret("the TAN", w.call(http.MethodPost, path, body, x402.HeaderPaymentSignature, elsewhere), tan)
-	if again := w.pay(victim, path, body).field(t, "tan"); again != tan {
+	if again := w.pay(victim, path, body).Field(t, "tan"); again != tan {
 		t.Error("a fresh authorization returns another TAN")
 	}
 }
@@ -134,21 +135,21 @@ func TestUsedAuthorizationIsNoProof(t *testing.T) {
 func TestRefusedWalletIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	payer := w.wallet(20_000)
-	request := func(name string) reply {
+	payer := w.Wallet(20_000)
+	request := func(name string) testkit.Reply {
 		return w.pay(payer, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
 	}
-	if a := request("first"); a.status != http.StatusOK {
+	if a := request("first"); a.Status != http.StatusOK {
 		t.Fatal(a)
 	}
-	if err := w.ledger.Transfer(address(payer), address(w.wallet(0)), 10_000, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
+	if err := w.Ledger.Transfer(testkit.Address(payer), testkit.Address(w.Wallet(0)), 10_000, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
 		t.Fatal(err)
 	}
-	if a := request("second"); a.status != http.StatusPaymentRequired {
+	if a := request("second"); a.Status != http.StatusPaymentRequired {
 		t.Errorf("an emptied wallet: %v, want 402", a)
 	}
 	settles := w.settles.Load()
-	if a := request("third"); a.status != http.StatusPaymentRequired || w.settles.Load() != settles {
+	if a := request("third"); a.Status != http.StatusPaymentRequired || w.settles.Load() != settles {
 		t.Errorf("an emptied wallet once more: %v, after %d calls of /settle, want 402 without any", a, w.settles.Load()-settles)
 	}
 }

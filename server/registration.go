@@ -13,10 +13,8 @@ import (
 // RequestAccount reserves the username and issues its TAN.
 func (c *call) RequestAccount(ctx context.Context, req gen.RequestAccountRequestObject) (gen.RequestAccountResponseObject, error) {
 	tan := newTAN()
-	if err := c.tx.RequestAccount(ctx, req.Body.RequestedUsername, c.paid.Payer, tan, c.paid.ID); err != nil {
-		return nil, err
-	}
-	return gen.RequestAccount200JSONResponse{Success: true, TAN: &tan, Message: "TAN issued; create the account with it within 10 minutes"}, nil
+	err := c.tx.RequestAccount(ctx, req.Body.RequestedUsername, c.paid.Payer, tan, c.paid.ID)
+	return gen.RequestAccount200JSONResponse{Success: true, TAN: &tan, Message: "TAN issued; create the account with it within 10 minutes"}, err
 }
 
 // CreateAccount creates the agent for a valid TAN and returns its API key, once.
@@ -26,10 +24,8 @@ func (c *call) CreateAccount(ctx context.Context, req gen.CreateAccountRequestOb
 		ID: newID(), Username: req.Body.Username, Description: req.Body.Description, IsDiscoverable: true,
 		KeyHash: store.HashKey(key), CreatedAt: now(),
 	}
-	if err := c.tx.CreateAccount(ctx, agent, typedTAN(req.Body.TAN), c.paid.ID); err != nil {
-		return nil, err
-	}
-	return gen.CreateAccount200JSONResponse{Success: true, APIKey: &key, Message: "account created; keep the API key, it is shown only once"}, nil
+	err := c.tx.CreateAccount(ctx, agent, typedTAN(req.Body.TAN), c.paid.ID)
+	return gen.CreateAccount200JSONResponse{Success: true, APIKey: &key, Message: "account created; keep the API key, it is shown only once"}, err
 }
 
 // claimRegistration reserves the username and its TAN for the payment when its settlement begins, so that no other

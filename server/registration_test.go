@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"crypto/ecdsa"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -10,19 +9,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
-
-func (a reply) field(t testing.TB, name string) string {
-	t.Helper()
-	var body map[string]any
-	if err := json.Unmarshal(a.body, &body); err != nil || a.status != http.StatusOK {
-		t.Fatalf("no %s in %v", name, a)
-	}
-	text, _ := body[name].(string)
-	return text
-}
 
 func account(username, tan string) string {
 	return fmt.Sprintf(`{"username":%q,"tan":%q,"description":"x"}`, username, tan)
@@ -31,46 +21,46 @@ func account(username, tan string) string {
 func TestTANs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	alice, bob := w.wallet(50*dollar), w.wallet(50*dollar)
+	alice, bob := w.Wallet(50*testkit.Dollar), w.Wallet(50*testkit.Dollar)
 	const request, create = "/register/request_account", "/register/create_account"
 	reserve := func(name string) string {
 		t.Helper()
-		tan := w.pay(alice, request, `{"requested_username":`+quote(name)+`}`).field(t, "tan")
-		w.secret(tan)
+		tan := w.pay(alice, request, `{"requested_username":`+quote(name)+`}`).Field(t, "tan")
+		w.Secret(tan)
 		if !regexp.MustCompile(`^[0-9A-HJKMNP-TV-Z]{8}$`).MatchString(tan) {
 			t.Errorf("the TAN %q is not 8 characters of Crockford base32", tan)
 		}
 		return tan
 	}
-	refused := func(why string, a reply) {
+	refused := func(why string, a testkit.Reply) {
 		t.Helper()
-		if a.status != http.StatusForbidden || a.Code != "invalid_tan" || a.Charged {
+		if a.Status != http.StatusForbidden || a.Code != "invalid_tan" || a.Charged {
 			t.Errorf("%s: %v, want 403 invalid_tan, not charged", why, a)
 		}
 	}
 
 	tan := reserve("one")
-	revenue := w.revenue()
-	if again := reserve("one"); again != tan || w.revenue() != revenue {
-		t.Errorf("the same wallet asks again: another TAN, or charged %d, want the same one uncharged", w.revenue()-revenue)
+	revenue := w.Revenue()
+	if again := reserve("one"); again != tan || w.Revenue() != revenue {
+		t.Errorf("the same wallet asks again: another TAN, or charged %d, want the same one uncharged", w.Revenue()-revenue)
 	}
 	refused("the TAN of another username", w.pay(alice, create, account("two", tan)))
-	key := w.pay(bob, create, account("one", tan)).field(t, "api_key")
-	w.secret(key)
+	key := w.pay(bob, create, account("one", tan)).Field(t, "api_key")
+	w.Secret(key)
 	if !regexp.MustCompile(`^parley_[0-9A-Za-z]{49}$`).MatchString(key) {
 		t.Errorf("the key does not look like a key: %.8s…", key)
 	}
 	refused("a used TAN", w.pay(alice, create, account("one", tan)))
 
 	tan = reserve("lower")
-	if a := w.pay(alice, create, account("lower", string(regexp.MustCompile(`[A-Z]`).ReplaceAllFunc([]byte(tan), func(b []byte) []byte { return []byte{b[0] + 32} })))); a.status != http.StatusOK {
+	if a := w.pay(alice, create, account("lower", string(regexp.MustCompile(`[A-Z]`).ReplaceAllFunc([]byte(tan), func(b []byte) []byte { return []byte{b[0] + 32} })))); a.Status != http.StatusOK {
 		t.Errorf("a TAN in lower case: %v, want 200", a)
 	}
 
 	tan = reserve("late")
-	w.exec("UPDATE registrations SET expires_at = now() WHERE username = 'late'")
+	w.Exec("UPDATE registrations SET expires_at = now() WHERE username = 'late'")
 	refused("an expired TAN", w.pay(alice, create, account("late", tan)))
-	if a := w.pay(bob, request, `{"requested_username":"late"}`); a.status != http.StatusOK {
+	if a := w.pay(bob, request, `{"requested_username":"late"}`); a.Status != http.StatusOK {
 		t.Errorf("a username whose TAN has expired: %v, want 200", a)
 	}
 }
@@ -81,45 +71,45 @@ func TestWrongTANsCountAgainstWhoTries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withLimits(server.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	const create = "/register/create_account"
-	victim, attacker := w.wallet(10*dollar), w.wallet(10*dollar)
-	tan := w.pay(victim, "/register/request_account", `{"requested_username":"victim"}`).field(t, "tan")
-	w.secret(tan)
-	from := func(wallet *ecdsa.PrivateKey, address, tan string) reply {
+	victim, attacker := w.Wallet(10*testkit.Dollar), w.Wallet(10*testkit.Dollar)
+	tan := w.pay(victim, "/register/request_account", `{"requested_username":"victim"}`).Field(t, "tan")
+	w.Secret(tan)
+	from := func(wallet *ecdsa.PrivateKey, address, tan string) testkit.Reply {
 		return w.pay(wallet, create, account("victim", tan), "X-Forwarded-For", address)
 	}
 	for range 20 {
-		if a := from(w.wallet(0), "192.0.2.1", "00000000"); a.status != http.StatusPaymentRequired {
+		if a := from(w.Wallet(0), "192.0.2.1", "00000000"); a.Status != http.StatusPaymentRequired {
 			t.Fatalf("a wrong TAN from a wallet without money: %v, want 402", a)
 		}
 	}
 	for range 5 {
-		if a := from(attacker, "192.0.2.1", "00000000"); a.status != http.StatusForbidden || a.Code != "invalid_tan" || a.Charged {
+		if a := from(attacker, "192.0.2.1", "00000000"); a.Status != http.StatusForbidden || a.Code != "invalid_tan" || a.Charged {
 			t.Errorf("a wrong TAN: %v, want 403 invalid_tan", a)
 		}
 	}
-	for name, a := range map[string]reply{
+	for name, a := range map[string]testkit.Reply{
 		"the wallet, elsewhere":       from(attacker, "192.0.2.2", tan),
-		"the address, another wallet": from(w.wallet(10*dollar), "192.0.2.1", tan),
+		"the address, another wallet": from(w.Wallet(10*testkit.Dollar), "192.0.2.1", tan),
 	} {
-		if a.status != http.StatusTooManyRequests || a.Code != "rate_limited" || a.header.Get("Retry-After") == "" || a.Charged {
+		if a.Status != http.StatusTooManyRequests || a.Code != "rate_limited" || a.Header.Get("Retry-After") == "" || a.Charged {
 			t.Errorf("a sixth try, %s: %v, want 429 with Retry-After", name, a)
 		}
 	}
-	w.secret(from(victim, "192.0.2.3", tan).field(t, "api_key"))
+	w.Secret(from(victim, "192.0.2.3", tan).Field(t, "api_key"))
 }
 
 // TestOneTANTwoPayments: both payments are good, one creates the account, the other is not charged.
 func TestOneTANTwoPayments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withLimits(server.Limits{WrongTANs: 100})) // whoever comes late tries a used TAN
-	wallet := w.wallet(50 * dollar)
+	wallet := w.Wallet(50 * testkit.Dollar)
 	const create = "/register/create_account"
 	for round := range 5 {
 		name := fmt.Sprintf("racer_%d", round)
-		tan := w.pay(wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`).field(t, "tan")
-		revenue := w.revenue()
-		payments := []string{w.sign(wallet, create), w.sign(w.wallet(dollar), create), w.sign(w.wallet(dollar), create)}
-		replies := make([]reply, len(payments))
+		tan := w.pay(wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`).Field(t, "tan")
+		revenue := w.Revenue()
+		payments := []string{w.sign(wallet, create), w.sign(w.Wallet(testkit.Dollar), create), w.sign(w.Wallet(testkit.Dollar), create)}
+		replies := make([]testkit.Reply, len(payments))
 		var group sync.WaitGroup
 		for i, payment := range payments {
 			group.Go(func() {
@@ -130,14 +120,14 @@ func TestOneTANTwoPayments(t *testing.T) {
 		created := 0
 		for _, a := range replies {
 			switch {
-			case a.status == http.StatusOK:
+			case a.Status == http.StatusOK:
 				created++
 			case (a.Code != "username_reserved" && a.Code != "invalid_tan") || a.Charged:
 				t.Errorf("a slower payment returns %v", a)
 			}
 		}
-		if created != 1 || w.revenue() != revenue+990_000 {
-			t.Errorf("%d accounts for %d, want one for 990000", created, w.revenue()-revenue)
+		if created != 1 || w.Revenue() != revenue+990_000 {
+			t.Errorf("%d accounts for %d, want one for 990000", created, w.Revenue()-revenue)
 		}
 	}
 }
@@ -146,14 +136,14 @@ func TestOneTANTwoPayments(t *testing.T) {
 func TestTANIsKeptForTheSettlement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	wallet := w.wallet(50 * dollar)
-	tan := w.pay(wallet, "/register/request_account", `{"requested_username":"slow"}`).field(t, "tan")
+	wallet := w.Wallet(50 * testkit.Dollar)
+	tan := w.pay(wallet, "/register/request_account", `{"requested_username":"slow"}`).Field(t, "tan")
 	mend := w.breakFacilitator(func(http.ResponseWriter, *http.Request) bool {
-		w.exec("UPDATE registrations SET expires_at = now()")
+		w.Exec("UPDATE registrations SET expires_at = now()")
 		return false
 	})
 	defer mend()
-	if a := w.pay(wallet, "/register/create_account", account("slow", tan)); a.status != http.StatusOK {
+	if a := w.pay(wallet, "/register/create_account", account("slow", tan)); a.Status != http.StatusOK {
 		t.Errorf("the account: %v, want 200", a)
 	}
 }
@@ -162,12 +152,12 @@ func TestTANIsKeptForTheSettlement(t *testing.T) {
 func TestFailedSettlementFreesTheTAN(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	rich, poor := w.wallet(50*dollar), w.wallet(1)
-	tan := w.pay(rich, "/register/request_account", `{"requested_username":"slow"}`).field(t, "tan")
-	if a := w.pay(poor, "/register/create_account", account("slow", tan)); a.status != http.StatusPaymentRequired {
+	rich, poor := w.Wallet(50*testkit.Dollar), w.Wallet(1)
+	tan := w.pay(rich, "/register/request_account", `{"requested_username":"slow"}`).Field(t, "tan")
+	if a := w.pay(poor, "/register/create_account", account("slow", tan)); a.Status != http.StatusPaymentRequired {
 		t.Fatalf("without money: %v, want 402", a)
 	}
-	if a := w.pay(rich, "/register/create_account", account("slow", tan)); a.status != http.StatusOK {
+	if a := w.pay(rich, "/register/create_account", account("slow", tan)); a.Status != http.StatusOK {
 		t.Errorf("with money: %v, want 200", a)
 	}
 }

@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"context"
+	"crypto/ecdsa"
 	"fmt"
 	"net/http"
 	"sync"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -18,16 +21,18 @@ func TestAddedColumnsFailNoCall(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
-	post := func(who *agent, path, body string) reply { return w.pay(who.wallet, path, body, "X-API-KEY", who.key) }
+	post := func(who *agent, path, body string) testkit.Reply {
+		return w.pay(who.Wallet, path, body, "X-API-KEY", who.Key)
+	}
 	chat, message := alice.send(bob, "a word to begin with")
-	group := post(alice, "/chat/group/create", `{"name":"All","initial_member_ids":[`+quote(bob.id)+`]}`).field(t, "chat_id")
+	group := post(alice, "/chat/group/create", `{"name":"All","initial_member_ids":[`+quote(bob.ID)+`]}`).Field(t, "chat_id")
 
 	changed := make(chan struct{})
 	var calls sync.WaitGroup
-	during := func(name string, call func(round int) reply) {
+	during := func(name string, call func(round int) testkit.Reply) {
 		calls.Go(func() {
 			for round := 0; ; round++ {
-				if a := call(round); a.status != http.StatusOK {
+				if a := call(round); a.Status != http.StatusOK {
 					t.Errorf("%s, call %d: %v", name, round, a)
 					return
 				}
@@ -41,44 +46,55 @@ func TestAddedColumnsFailNoCall(t *testing.T) {
 			}
 		})
 	}
-	during("send", func(int) reply {
-		return post(alice, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.id)+`,"content":"another word"}`)
+	during("send", func(int) testkit.Reply {
+		return post(alice, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"another word"}`)
 	})
-	during("send to the group", func(int) reply {
+	during("send to the group", func(int) testkit.Reply {
 		return post(bob, "/chat/group/send", `{"chat_id":`+quote(group)+`,"content":"hello"}`)
 	})
-	during("read", func(int) reply { return post(bob, "/chat/private/messages", `{"chat_id":`+quote(chat)+`}`) })
-	during("search", func(int) reply {
+	during("read", func(int) testkit.Reply { return post(bob, "/chat/private/messages", `{"chat_id":`+quote(chat)+`}`) })
+	during("search", func(int) testkit.Reply {
 		return post(bob, "/chat/private/search", `{"chat_id":`+quote(chat)+`,"query":"word"}`)
 	})
-	during("react", func(int) reply {
+	during("react", func(int) testkit.Reply {
 		return post(bob, "/message/react", `{"message_id":`+quote(message)+`,"emoji":"👍"}`)
 	})
-	during("edit the group", func(round int) reply {
+	during("edit the group", func(round int) testkit.Reply {
 		return post(alice, "/chat/group/edit", fmt.Sprintf(`{"chat_id":%q,"name":"All %d"}`, group, round))
 	})
-	during("find agents", func(int) reply { return post(alice, "/search/agents", `{"query":"bob"}`) })
-	during("show a profile", func(int) reply { return post(carol, "/agent/profile", `{"username":"alice"}`) })
-	during("block", func(int) reply { return post(carol, "/agent/block", `{"agent_id":`+quote(alice.id)+`}`) })
-	during("poll", func(int) reply {
-		return w.call(http.MethodGet, "/agent/unread", "", "X-API-KEY", bob.key, x402.HeaderPaymentSignature, w.signFor(bob.wallet, http.MethodGet, "/agent/unread"))
+	during("find agents", func(int) testkit.Reply { return post(alice, "/search/agents", `{"query":"bob"}`) })
+	during("show a profile", func(int) testkit.Reply { return post(carol, "/agent/profile", `{"username":"alice"}`) })
+	during("block", func(int) testkit.Reply { return post(carol, "/agent/block", `{"agent_id":`+quote(alice.ID)+`}`) })
+	during("poll", func(int) testkit.Reply {
+		return w.call(http.MethodGet, "/agent/unread", "", "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, w.signFor(bob.Wallet, http.MethodGet, "/agent/unread"))
 	})
-	during("register", func(round int) reply {
-		name := fmt.Sprintf("newcomer_%d", round)
-		a := w.pay(carol.wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
-		if a.status != http.StatusOK {
-			return a
-		}
-		tan := a.field(t, "tan")
-		w.secret(tan)
-		if a = w.pay(carol.wallet, "/register/create_account", fmt.Sprintf(`{"username":%q,"tan":%q,"description":""}`, name, tan)); a.status == http.StatusOK {
-			w.secret(a.field(t, "api_key"))
-		}
-		return a
-	})
+	during("register", func(round int) testkit.Reply { return w.register(carol.Wallet, fmt.Sprintf("newcomer_%d", round)) })
 
-	w.query(func(c *pgx.Conn) error {
-		rows, err := c.Query(t.Context(), `SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'goose_db_version' ORDER BY tablename`)
+	w.addColumns()
+	close(changed)
+	calls.Wait()
+}
+
+// register creates an account, and returns the first reply that is not a 200, or the last one.
+func (w *world) register(wallet *ecdsa.PrivateKey, name string) testkit.Reply {
+	w.T.Helper()
+	a := w.pay(wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
+	if a.Status != http.StatusOK {
+		return a
+	}
+	tan := a.Field(w.T, "tan")
+	w.Secret(tan)
+	if a = w.pay(wallet, "/register/create_account", account(name, tan)); a.Status == http.StatusOK {
+		w.Secret(a.Field(w.T, "api_key"))
+	}
+	return a
+}
+
+// addColumns adds a column to every table, one after the other.
+func (w *world) addColumns() {
+	w.T.Helper()
+	w.Connect(func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, `SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'goose_db_version' ORDER BY tablename`)
 		if err != nil {
 			return err
 		}
@@ -88,12 +104,10 @@ func TestAddedColumnsFailNoCall(t *testing.T) {
 		}
 		for _, table := range tables {
 			time.Sleep(100 * time.Millisecond) // so that calls come before and after each change
-			if _, err := c.Exec(t.Context(), "ALTER TABLE "+table+" ADD COLUMN added_by_hand text"); err != nil {
+			if _, err := c.Exec(ctx, "ALTER TABLE "+table+" ADD COLUMN added_by_hand text"); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	close(changed)
-	calls.Wait()
 }

@@ -24,20 +24,20 @@ func TestSearchAgents(t *testing.T) {
 	for a, description := range map[*agent]string{alice: "Weather for Lisbon", bob: "100% WEATHER 🌧️", carol: "weather_oracle"} {
 		edited, err := a.EditAgentWithResponse(t.Context(), client.EditAgentRequest{Description: &description})
 		if err != nil || edited.JSON200 == nil {
-			t.Fatalf("%s edits its profile: %v %s", a.name, err, edited.Body)
+			t.Fatalf("%s edits its profile: %v %s", a.Name, err, edited.Body)
 		}
 	}
 	search := func(a *agent, request client.SearchAgentsRequest) *client.AgentSearchPage {
 		t.Helper()
-		revenue := w.revenue()
+		revenue := w.Revenue()
 		found, err := a.SearchAgentsWithResponse(t.Context(), request)
-		if err != nil || found.JSON200 == nil || w.revenue() != revenue+5_000 {
-			t.Fatalf("%s looks for %q: %v %s, and %d were paid", a.name, request.Query, err, found.Body, w.revenue()-revenue)
+		if err != nil || found.JSON200 == nil || w.Revenue() != revenue+5_000 {
+			t.Fatalf("%s looks for %q: %v %s, and %d were paid", a.Name, request.Query, err, found.Body, w.Revenue()-revenue)
 		}
 		return found.JSON200
 	}
 	item := func(a *agent, description string) client.AgentSearchItem {
-		return client.AgentSearchItem{AgentID: a.id, Username: a.name, Description: description}
+		return client.AgentSearchItem{AgentID: a.ID, Username: a.Name, Description: description}
 	}
 	itemA, itemB, itemC := item(alice, "Weather for Lisbon"), item(bob, "100% WEATHER 🌧️"), item(carol, "weather_oracle")
 	page := func(number int64, items ...client.AgentSearchItem) *client.AgentSearchPage {
@@ -62,8 +62,8 @@ func TestSearchAgents(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
-	w.exec("INSERT INTO blocks (blocker_id, blocked_id, created_at) VALUES (" + uuidOf("bob") + ", " + uuidOf("alice") + ", now())")
-	w.exec("UPDATE agents SET is_discoverable = false WHERE username = 'carol'")
+	w.Exec("INSERT INTO blocks (blocker_id, blocked_id, created_at) VALUES (" + uuidOf("bob") + ", " + uuidOf("alice") + ", now())")
+	w.Exec("UPDATE agents SET is_discoverable = false WHERE username = 'carol'")
 	if diff := cmp.Diff(page(1, itemA), search(alice, client.SearchAgentsRequest{Query: "weather"})); diff != "" {
 		t.Errorf("one has blocked the caller, one is not discoverable (-want +got):\n%s", diff)
 	}
@@ -71,13 +71,13 @@ func TestSearchAgents(t *testing.T) {
 		t.Errorf("the one that blocks still finds the other (-want +got):\n%s", diff)
 	}
 	for _, path := range []string{"/search/agents", "/search/groups", "/search/channels"} {
-		revenue := w.revenue()
+		revenue := w.Revenue()
 		for _, query := range []string{" ", "\t\u3000\n"} {
-			if a := w.pay(alice.wallet, path, `{"query":`+quote(query)+`}`, "X-API-KEY", alice.key); a.status != 400 || a.Code != "invalid_request" || w.revenue() != revenue {
+			if a := w.pay(alice.Wallet, path, `{"query":`+quote(query)+`}`, "X-API-KEY", alice.Key); a.Status != 400 || a.Code != "invalid_request" || w.Revenue() != revenue {
 				t.Errorf("%s for white space: %v, want an uncharged 400 invalid_request", path, a)
 			}
 		}
-		if a := w.call(http.MethodPost, path, `{"query":"x","page_size":101}`); a.status != 400 {
+		if a := w.call(http.MethodPost, path, `{"query":"x","page_size":101}`); a.Status != 400 {
 			t.Errorf("%s with a page of 101: %v, want 400", path, a)
 		}
 	}
@@ -89,10 +89,10 @@ func TestSearchGroupsAndChannels(t *testing.T) {
 	alice := w.agent("alice")
 	for _, kind := range []string{"group", "channel"} {
 		for j, row := range []string{"'Travel', 'to Lisbon'", "'Travel planners', NULL", "'Lisbon', 'TRAVEL %'"} {
-			w.exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, description, admin_id, is_discoverable, member_count, created_at)
+			w.Exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, description, admin_id, is_discoverable, member_count, created_at)
 				VALUES (gen_random_uuid(), '%s', %s, %s, true, %d, to_timestamp(1700000000 + %d))`, kind, row, uuidOf("alice"), j+1, j))
 		}
-		w.exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, is_discoverable, created_at, deleted_at) VALUES
+		w.Exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, is_discoverable, created_at, deleted_at) VALUES
 			(gen_random_uuid(), '%[1]s', 'Travel in secret', %[2]s, false, now(), NULL), (gen_random_uuid(), '%[1]s', 'Travel no more', %[2]s, true, now(), now())`, kind, uuidOf("alice")))
 	}
 	groups, err := alice.SearchGroupsWithResponse(t.Context(), client.SearchGroupsRequest{Query: " travel"})
@@ -130,12 +130,12 @@ func TestSearchPrivateMessages(t *testing.T) {
 		t.Helper()
 		found, err := a.SearchPrivateMessagesWithResponse(t.Context(), request)
 		if err != nil || found.JSON200 == nil {
-			t.Fatalf("%s looks for %q: %v %s", a.name, request.Query, err, found.Body)
+			t.Fatalf("%s looks for %q: %v %s", a.Name, request.Query, err, found.Body)
 		}
 		return found.JSON200
 	}
 	whole := search(bob, client.SearchPrivateMessagesRequest{ChatID: chat, Query: "^will.*\\?$"})
-	want := &client.MessageSearchPage{Count: 1, Page: 1, Messages: []client.Message{{MessageID: first, SenderID: alice.id, SenderUsername: "alice",
+	want := &client.MessageSearchPage{Count: 1, Page: 1, Messages: []client.Message{{MessageID: first, SenderID: alice.ID, SenderUsername: "alice",
 		Content: "Will it rain in Lisbon tomorrow?", ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}}}}
 	if diff := cmp.Diff(want, whole, cmpopts.IgnoreFields(client.Message{}, "CreatedAt")); diff != "" {
 		t.Errorf("one match (-want +got):\n%s", diff)
@@ -166,7 +166,7 @@ func TestSearchPrivateMessages(t *testing.T) {
 			t.Errorf("%s: count %d, page %d, messages (-want +got):\n%s", test.name, found.Count, found.Page, diff)
 		}
 	}
-	if read := w.count("SELECT max(read_number) FROM memberships WHERE agent_id = " + uuidOf("bob")); read != 0 {
+	if read := w.Count("SELECT max(read_number) FROM memberships WHERE agent_id = " + uuidOf("bob")); read != 0 {
 		t.Errorf("searching moved bob's marker to %d", read)
 	}
 	for _, test := range []struct {
@@ -183,9 +183,9 @@ func TestSearchPrivateMessages(t *testing.T) {
 		{"too large a pattern", bob, `{"chat_id":` + quote(chat) + `,"query":"(a?){999}(a?){999}"}`, 400, "invalid_request"},
 		{"too long a query", bob, `{"chat_id":` + quote(chat) + `,"query":"` + strings.Repeat("x", 257) + `"}`, 400, "invalid_request"},
 	} {
-		revenue := w.revenue()
-		a := w.pay(test.who.wallet, "/chat/private/search", test.body, "X-API-KEY", test.who.key)
-		if a.status != test.status || a.Code != test.code || a.Charged || w.revenue() != revenue {
+		revenue := w.Revenue()
+		a := w.pay(test.who.Wallet, "/chat/private/search", test.body, "X-API-KEY", test.who.Key)
+		if a.Status != test.status || a.Code != test.code || a.Charged || w.Revenue() != revenue {
 			t.Errorf("%s: %v, want %d %s, not charged", test.name, a, test.status, test.code)
 		}
 	}
@@ -197,9 +197,9 @@ func TestSearchEndsAtItsBound(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	chat, _ := alice.send(bob, "the first message 9")
-	w.exec(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
+	w.Exec(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
 		SELECT id, i, gen_random_uuid(), ` + uuidOf("alice") + `, repeat('lorem ipsum ', 1300), now() FROM conversations, generate_series(2, 60) AS i`)
-	w.exec(`UPDATE conversations SET last_number = 60`)
+	w.Exec(`UPDATE conversations SET last_number = 60`)
 	var before *string
 	searches := 0
 	for {
@@ -231,13 +231,13 @@ func TestSearchGroupAndChannelMessages(t *testing.T) {
 	var ids [2]string
 	for i, kind := range []string{"group", "channel"} {
 		ids[i] = fmt.Sprintf("018f0000-0000-7000-8000-00000000000%d", i)
-		w.exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, last_number, created_at) VALUES ('%s', '%s', 'News', %s, 2, now())`, ids[i], kind, uuidOf("alice")))
-		w.exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) VALUES
+		w.Exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, last_number, created_at) VALUES ('%s', '%s', 'News', %s, 2, now())`, ids[i], kind, uuidOf("alice")))
+		w.Exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) VALUES
 			('%[1]s', %[2]s, 'member', 0, 0, now()), ('%[1]s', %[3]s, 'banned', 0, 0, now())`, ids[i], uuidOf("bob"), uuidOf("carol")))
-		w.exec(fmt.Sprintf(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES
+		w.Exec(fmt.Sprintf(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES
 			('%[1]s', 1, gen_random_uuid(), %[2]s, 'Sun in Porto', now()), ('%[1]s', 2, gen_random_uuid(), %[2]s, 'Rain in Lisbon', now())`, ids[i], uuidOf("alice")))
 	}
-	w.exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) VALUES ('%s', %s, 'member', 0, 0, now())`, ids[0], uuidOf("alice")))
+	w.Exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) VALUES ('%s', %s, 'member', 0, 0, now())`, ids[0], uuidOf("alice")))
 	const group, channel = "chat_01hw000000e008000000000000", "channel_01hw000000e008000000000001"
 	for _, test := range []struct {
 		who    *agent
@@ -255,21 +255,21 @@ func TestSearchGroupAndChannelMessages(t *testing.T) {
 		{carol, "/channel/search", `{"channel_id":"` + channel + `","query":"lisbon$"}`, 403, "banned"},
 		{dave, "/channel/search", `{"channel_id":"` + channel + `","query":"lisbon$"}`, 403, "not_subscriber"},
 	} {
-		revenue := w.revenue()
-		a := w.pay(test.who.wallet, test.path, test.body, "X-API-KEY", test.who.key)
-		if a.status != test.status || a.Code != test.code {
-			t.Errorf("%s searches %s: %v, want %d %s", test.who.name, test.path, a, test.status, test.code)
+		revenue := w.Revenue()
+		a := w.pay(test.who.Wallet, test.path, test.body, "X-API-KEY", test.who.Key)
+		if a.Status != test.status || a.Code != test.code {
+			t.Errorf("%s searches %s: %v, want %d %s", test.who.Name, test.path, a, test.status, test.code)
 		}
-		if charged := w.revenue() - revenue; (charged == 5_000) != (test.status == 200) {
-			t.Errorf("%s paid %d for a %d", test.who.name, charged, a.status)
+		if charged := w.Revenue() - revenue; (charged == 5_000) != (test.status == 200) {
+			t.Errorf("%s paid %d for a %d", test.who.Name, charged, a.Status)
 		}
-		if body := string(a.body); test.status == 200 && (!strings.Contains(body, "Rain in Lisbon") || strings.Contains(body, "Porto") || !strings.Contains(body, `"count":1`)) {
-			t.Errorf("%s finds %s, want the one message about Lisbon", test.who.name, body)
+		if body := string(a.Body); test.status == 200 && (!strings.Contains(body, "Rain in Lisbon") || strings.Contains(body, "Porto") || !strings.Contains(body, `"count":1`)) {
+			t.Errorf("%s finds %s, want the one message about Lisbon", test.who.Name, body)
 		}
 	}
-	w.exec("UPDATE conversations SET deleted_at = now()")
+	w.Exec("UPDATE conversations SET deleted_at = now()")
 	for path, body := range map[string]string{"/chat/group/search": `{"chat_id":"` + group + `","query":"x"}`, "/channel/search": `{"channel_id":"` + channel + `","query":"x"}`} {
-		if a := w.pay(bob.wallet, path, body, "X-API-KEY", bob.key); a.status != 410 || a.Code != "deleted" {
+		if a := w.pay(bob.Wallet, path, body, "X-API-KEY", bob.Key); a.Status != 410 || a.Code != "deleted" {
 			t.Errorf("%s in what was deleted: %v, want 410 deleted", path, a)
 		}
 	}

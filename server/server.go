@@ -51,7 +51,6 @@ type Server struct {
 	echo        *echo.Echo
 	metrics     *metrics
 	rates       *rateLimits
-	payingKeys  *payingKeys
 	tanTries    *tanTries
 	connections *connections
 }
@@ -65,7 +64,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	config.Limits = config.Limits.withDefaults()
 	s := &Server{
 		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
-		rates: newRateLimits(config.Limits), payingKeys: newPayingKeys(), tanTries: newTANTries(), connections: newConnections(config.Limits),
+		rates: newRateLimits(config.Limits), tanTries: newTANTries(), connections: newConnections(config.Limits),
 	}
 	var paid []*payment.Operation
 	for _, operation := range operations {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
@@ -56,10 +57,10 @@ func (c *walletChain) on(_ *server.Config, chain *payment.Chain, facilitatorURL 
 
 // junk is a payment from an address with 65 bytes that nobody signed.
 func (w *world) junk(path, from string, changes ...func(*x402.Authorization)) string {
-	w.t.Helper()
-	payload, err := x402.DecodePaymentPayload(w.sign(w.wallet(dollar), path))
+	w.T.Helper()
+	payload, err := x402.DecodePaymentPayload(w.sign(w.Wallet(testkit.Dollar), path))
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	payload.Payload.Authorization.From = from
 	for _, change := range changes {
@@ -68,7 +69,7 @@ func (w *world) junk(path, from string, changes ...func(*x402.Authorization)) st
 	payload.Payload.Signature = "0x" + strings.Repeat("ab", 64) + "1b"
 	header, err := x402.EncodePaymentPayload(payload)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return header
 }
@@ -83,21 +84,21 @@ func TestJunkSignaturesAskTheChainLittle(t *testing.T) {
 	w := newWorld(t, chain.on)
 	alice := w.agent("alice")
 	const from = "0x00000000000000000000000000000000000000aa"
-	for name, a := range map[string]reply{
+	for name, a := range map[string]testkit.Reply{
 		"without a key":   w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`, "PAYMENT-SIGNATURE", w.junk("/agent/profile", from)),
-		"a mistyped key":  w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`, "X-API-KEY", alice.key[:len(alice.key)-1]+"?", "PAYMENT-SIGNATURE", w.junk("/agent/profile", from)),
+		"a mistyped key":  w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`, "X-API-KEY", alice.Key[:len(alice.Key)-1]+"?", "PAYMENT-SIGNATURE", w.junk("/agent/profile", from)),
 		"another amount":  w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.Value = "1" })),
 		"another payee":   w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.To = from })),
 		"no longer valid": w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.ValidBefore = "1700000000" })),
 		"not valid yet":   w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.ValidAfter = "9999999999" })),
 	} {
-		if (a.status != http.StatusPaymentRequired && a.status != http.StatusUnauthorized) || chain.calls.Load() != 0 {
+		if (a.Status != http.StatusPaymentRequired && a.Status != http.StatusUnauthorized) || chain.calls.Load() != 0 {
 			t.Errorf("%s: %v, and the chain was asked %d times, want a refusal without asking", name, a, chain.calls.Load())
 		}
 	}
 	for range 5 {
 		a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from))
-		if a.status != http.StatusPaymentRequired || chain.calls.Load() != 1 {
+		if a.Status != http.StatusPaymentRequired || chain.calls.Load() != 1 {
 			t.Errorf("junk in one name: %v, and the chain was asked %d times, want 402 after one", a, chain.calls.Load())
 		}
 	}
@@ -115,7 +116,7 @@ func TestWalletLookupsAreBounded(t *testing.T) {
 	for i := range payments {
 		payments[i] = w.junk(requestAccount, fmt.Sprintf("0x%040x", 0xa0+i%12)) // two for each of twelve addresses
 	}
-	replies := make([]reply, callers)
+	replies := make([]testkit.Reply, callers)
 	var group sync.WaitGroup
 	for i := range replies {
 		group.Go(func() {
@@ -125,7 +126,7 @@ func TestWalletLookupsAreBounded(t *testing.T) {
 	for deadline := time.Now().Add(time.Second); chain.running.Load() < 4 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
-	if a := w.pay(w.wallet(dollar), requestAccount, `{"requested_username":"honest"}`); a.status != http.StatusOK {
+	if a := w.pay(w.Wallet(testkit.Dollar), requestAccount, `{"requested_username":"honest"}`); a.Status != http.StatusOK {
 		t.Errorf("an honest payment meanwhile: %v, want 200", a)
 	}
 	close(chain.mayAnswer)
@@ -133,9 +134,9 @@ func TestWalletLookupsAreBounded(t *testing.T) {
 	refused := 0
 	for _, a := range replies {
 		switch {
-		case a.status == http.StatusServiceUnavailable && a.Code == "unavailable" && a.header.Get("Retry-After") != "":
+		case a.Status == http.StatusServiceUnavailable && a.Code == "unavailable" && a.Header.Get("Retry-After") != "":
 			refused++
-		case a.status != http.StatusPaymentRequired:
+		case a.Status != http.StatusPaymentRequired:
 			t.Errorf("junk while the chain is slow: %v, want 402, or 503 with Retry-After", a)
 		}
 	}
@@ -160,11 +161,11 @@ func TestContractsPayWith65Bytes(t *testing.T) {
 	defer mend()
 	payment := w.junk(requestAccount, chain.contract)
 	chain.away.Store(true)
-	if a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payment); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || verified.Load() != 0 {
+	if a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payment); a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" || verified.Load() != 0 {
 		t.Errorf("a contract pays while the chain is unavailable: %v, want 503 with Retry-After", a)
 	}
 	chain.away.Store(false)
-	if a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payment); a.status != http.StatusPaymentRequired || verified.Load() != 1 {
+	if a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payment); a.Status != http.StatusPaymentRequired || verified.Load() != 1 {
 		t.Errorf("a contract pays: %v, and /verify was called %d times, want its word", a, verified.Load())
 	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/base32"
 	"errors"
 	"strings"
 
@@ -21,54 +22,33 @@ const (
 
 const crockford = "0123456789abcdefghjkmnpqrstvwxyz"
 
+var base32Crockford = base32.NewEncoding(crockford).WithPadding(base32.NoPadding)
+
+// base32 encodes groups of five bytes. Four zero bytes before the UUID make 20 bytes, and so six zeros before its 26
+// characters.
+const (
+	leadingBytes = 4
+	leadingZeros = "000000"
+	idLength     = 26 // characters after the prefix
+)
+
 // formatID formats an id of that kind.
 func formatID(prefix string, id uuid.UUID) string {
-	var text [26]byte
-	// 26 characters have 130 bits for 128: the first one holds three bits.
-	var bits uint
-	var buffer uint64
-	position := len(text)
-	for i := len(id) - 1; i >= 0; i-- {
-		buffer |= uint64(id[i]) << bits
-		bits += 8
-		for bits >= 5 {
-			position--
-			text[position] = crockford[buffer&31]
-			buffer >>= 5
-			bits -= 5
-		}
-	}
-	text[0] = crockford[buffer&31]
-	return prefix + string(text[:])
+	var padded [leadingBytes + len(id)]byte
+	copy(padded[leadingBytes:], id[:])
+	return prefix + base32Crockford.EncodeToString(padded[:])[len(leadingZeros):]
 }
 
 var errID = errors.New("not an id of this kind")
 
 // parseID parses an id of that kind. It never fails for ids that passed validation.
-func parseID(prefix, text string) (uuid.UUID, error) {
+func parseID(prefix, text string) (id uuid.UUID, err error) {
 	suffix, ok := strings.CutPrefix(text, prefix)
-	if !ok || len(suffix) != 26 || suffix[0] > '7' {
-		return uuid.UUID{}, errID
+	padded, err := base32Crockford.DecodeString(leadingZeros + suffix)
+	if !ok || err != nil || len(suffix) != idLength || len(padded) != leadingBytes+len(id) || padded[leadingBytes-1] != 0 {
+		return id, errID
 	}
-	var id uuid.UUID
-	var bits uint
-	var buffer uint64
-	position := len(id)
-	for i := len(suffix) - 1; i >= 0; i-- {
-		value := strings.IndexByte(crockford, suffix[i])
-		if value < 0 {
-			return uuid.UUID{}, errID
-		}
-		buffer |= uint64(value) << bits
-		bits += 5
-		if bits >= 8 && position > 0 {
-			position--
-			id[position] = byte(buffer)
-			buffer >>= 8
-			bits -= 8
-		}
-	}
-	return id, nil
+	return uuid.UUID(padded[leadingBytes:]), nil
 }
 
 // newID returns a UUIDv7. Its time prefix keeps new rows close together in an index.

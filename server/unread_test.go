@@ -11,37 +11,38 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
 // insertConversation inserts a group chat or channel in the database: its admin, and its members or subscribers.
 func (w *world) insertConversation(kind, name string, admin *agent, members ...*agent) {
-	w.t.Helper()
-	w.exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, member_count, created_at)
-		SELECT gen_random_uuid(), '%s', '%s', id, %d, now() FROM agents WHERE username = '%s'`, kind, name, len(members), admin.name))
+	w.T.Helper()
+	w.Exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, member_count, created_at)
+		SELECT gen_random_uuid(), '%s', '%s', id, %d, now() FROM agents WHERE username = '%s'`, kind, name, len(members), admin.Name))
 	for _, member := range members {
-		w.exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT c.id, a.id, 'member', c.last_number, c.last_number, now() FROM conversations c, agents a
-			WHERE c.name = '%s' AND a.username = '%s'`, name, member.name))
+		w.Exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT c.id, a.id, 'member', c.last_number, c.last_number, now() FROM conversations c, agents a
+			WHERE c.name = '%s' AND a.username = '%s'`, name, member.Name))
 	}
 }
 
 // plantMessage writes to a planted conversation.
 func (w *world) plantMessage(name string, sender *agent, content string) {
-	w.t.Helper()
-	w.secret(content)
-	w.exec(fmt.Sprintf(`
+	w.T.Helper()
+	w.Secret(content)
+	w.Exec(fmt.Sprintf(`
 		WITH bumped AS (UPDATE conversations SET last_number = last_number + 1, last_message_at = clock_timestamp() WHERE name = '%s' RETURNING *),
 		own AS (UPDATE memberships m SET unread_own = unread_own + 1 FROM bumped b, agents a WHERE m.conversation_id = b.id AND m.agent_id = a.id AND a.username = '%s')
 		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) SELECT b.id, b.last_number, gen_random_uuid(), a.id, '%s', b.last_message_at FROM bumped b, agents a WHERE a.username = '%[2]s'`,
-		name, sender.name, content))
+		name, sender.Name, content))
 }
 
 // unread polls; nil means the contract's default.
 func (a *agent) unread(page, size *int64, markRead *bool) *client.UnreadPage {
-	a.w.t.Helper()
-	unread, err := a.ListUnreadMessagesWithResponse(a.w.t.Context(), &client.ListUnreadMessagesParams{Page: page, PageSize: size, MarkRead: markRead})
+	a.w.T.Helper()
+	unread, err := a.ListUnreadMessagesWithResponse(a.w.T.Context(), &client.ListUnreadMessagesParams{Page: page, PageSize: size, MarkRead: markRead})
 	if err != nil || unread.JSON200 == nil {
-		a.w.t.Fatalf("%s polls: %v %s", a.name, err, unread.Body)
+		a.w.T.Fatalf("%s polls: %v %s", a.Name, err, unread.Body)
 	}
 	return unread.JSON200
 }
@@ -93,7 +94,7 @@ func TestUnreadMessages(t *testing.T) {
 	if page.Page != 1 || page.PageSize != 50 {
 		t.Errorf("a page by default is page %d of %d, want 1 of 50", page.Page, page.PageSize)
 	}
-	want := client.UnreadMessage{MessageID: first, SenderID: alice.id, SenderUsername: "alice", Content: "private one", ContentType: "text/plain",
+	want := client.UnreadMessage{MessageID: first, SenderID: alice.ID, SenderUsername: "alice", Content: "private one", ContentType: "text/plain",
 		CreatedAt: page.Messages[0].CreatedAt, SourceType: client.SourceTypePrivateChat, SourceID: chat}
 	if diff := cmp.Diff(want, page.Messages[0]); diff != "" || time.Since(time.UnixMilli(int64(page.Messages[0].CreatedAt*1000))).Abs() > time.Minute {
 		t.Errorf("the oldest message (-want +got):\n%s", diff)
@@ -122,9 +123,9 @@ func TestUnreadMessages(t *testing.T) {
 	w.plantMessage("the group", carol, "group four")
 	w.plantMessage("the channel", alice, "broadcast two")
 	check("bob", bob.unread(nil, nil, new(false)), 2, "carol in group_chat chat: group four", "alice in channel channel: broadcast two")
-	w.exec("UPDATE memberships m SET status = 'banned' FROM conversations c, agents a WHERE c.id = m.conversation_id AND c.name = 'the group' AND a.id = m.agent_id AND a.username = 'bob'")
+	w.Exec("UPDATE memberships m SET status = 'banned' FROM conversations c, agents a WHERE c.id = m.conversation_id AND c.name = 'the group' AND a.id = m.agent_id AND a.username = 'bob'")
 	check("bob after a ban", bob.unread(nil, nil, new(false)), 1, "alice in channel channel: broadcast two")
-	w.exec("UPDATE conversations SET deleted_at = now() WHERE name = 'the channel'")
+	w.Exec("UPDATE conversations SET deleted_at = now() WHERE name = 'the channel'")
 	check("bob after a deletion", bob.unread(nil, nil, new(false)), 0)
 }
 
@@ -149,11 +150,11 @@ func TestUnreadAnswersAreNotLost(t *testing.T) {
 	alice.send(bob, "not to be lost")
 	sign := func() string {
 		inquiry := w.call(http.MethodGet, "/agent/unread", "")
-		required, err := x402.DecodePaymentRequired(inquiry.header.Get(x402.HeaderPaymentRequired))
+		required, err := x402.DecodePaymentRequired(inquiry.Header.Get(x402.HeaderPaymentRequired))
 		if err != nil {
 			t.Fatal(err)
 		}
-		payload, err := x402.Sign(bob.wallet, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
+		payload, err := x402.Sign(bob.Wallet, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,33 +164,33 @@ func TestUnreadAnswersAreNotLost(t *testing.T) {
 		}
 		return header
 	}
-	get := func(query, payment string) reply {
-		return w.call(http.MethodGet, "/agent/unread"+query, "", "X-API-KEY", bob.key, x402.HeaderPaymentSignature, payment)
+	get := func(query, payment string) testkit.Reply {
+		return w.call(http.MethodGet, "/agent/unread"+query, "", "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, payment)
 	}
-	revenue := w.revenue()
+	revenue := w.Revenue()
 	for _, query := range []string{"?page=0", "?page_size=251", "?page_size=0", "?mark_read=maybe", "?n=5"} {
-		if a := get(query, sign()); a.status != http.StatusBadRequest {
+		if a := get(query, sign()); a.Status != http.StatusBadRequest {
 			t.Errorf("%s: %v, want 400", query, a)
 		}
 	}
-	if w.revenue() != revenue {
+	if w.Revenue() != revenue {
 		t.Error("a refused poll was charged")
 	}
 	payment := sign()
 	first := get("", payment)
-	if first.status != http.StatusOK || !bytes.Contains(first.body, []byte("not to be lost")) {
+	if first.Status != http.StatusOK || !bytes.Contains(first.Body, []byte("not to be lost")) {
 		t.Fatalf("bob polls: %v", first)
 	}
-	if again := get("", payment); !bytes.Equal(again.body, first.body) {
+	if again := get("", payment); !bytes.Equal(again.Body, first.Body) {
 		t.Errorf("the same payment: %v, want %v", again, first)
 	}
-	if spelled := get("?page=1&mark_read=true", payment); !bytes.Equal(spelled.body, first.body) {
+	if spelled := get("?page=1&mark_read=true", payment); !bytes.Equal(spelled.Body, first.Body) {
 		t.Errorf("the same payment with the defaults spelled out: %v, want %v", spelled, first)
 	}
-	if next := get("", sign()); next.status != http.StatusOK || bytes.Contains(next.body, []byte("not to be lost")) {
+	if next := get("", sign()); next.Status != http.StatusOK || bytes.Contains(next.Body, []byte("not to be lost")) {
 		t.Errorf("another payment: %v, want no messages", next)
 	}
-	if charged := w.revenue() - revenue; charged != 2000 {
+	if charged := w.Revenue() - revenue; charged != 2000 {
 		t.Errorf("two polls have brought %d", charged)
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ func invalid(details ...gen.ErrorDetail) *problem {
 	parts := make([]string, len(details))
 	for i, detail := range details {
 		details[i].Field = payment.Shorten(detail.Field, longestField)
-		parts[i] = strings.TrimSpace(details[i].Field + " " + detail.Message)
+		parts[i] = cmp.Or(details[i].Field, "the request body") + " " + detail.Message
 	}
 	return &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, details: details,
 		message: "the request does not match the contract: " + strings.Join(parts, "; ")}
@@ -50,7 +51,7 @@ func bodyOf(r *http.Request, most int) ([]byte, error) {
 	case isTooLarge:
 		return nil, tooLarge
 	case err != nil:
-		return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, message: "the request body was truncated", cause: err}
+		return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, message: "the request body was truncated; send the same request again", cause: err}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return body, nil
@@ -134,9 +135,9 @@ func checkJSON(body []byte, operation *operation) *gen.ErrorDetail {
 func plainReason(err error) string {
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName):
-		return "a name stands twice in one object"
+		return "a name occurs twice in one object"
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return "it ends too early"
+		return "unexpected end"
 	}
 	reason, _, _ := strings.Cut(err.Error(), " (")
 	if i := strings.IndexAny(reason, "'\"`"); i >= 0 {
@@ -170,7 +171,7 @@ func violations(err error) []gen.ErrorDetail {
 			details = append(details, gen.ErrorDetail{Field: field, Message: "has the wrong type"})
 		default:
 			if errors.Is(err, openapi3filter.ErrInvalidRequired) {
-				details = append(details, gen.ErrorDetail{Field: field, Message: "the request body is missing; send a JSON object"})
+				details = append(details, gen.ErrorDetail{Field: field, Message: "is missing; send a JSON object"})
 				return
 			}
 			details = append(details, gen.ErrorDetail{Field: field, Message: "does not match the contract"})
@@ -218,7 +219,7 @@ func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 	case "maximum":
 		return gen.ErrorDetail{Field: field, Message: "must be at most " + strconv.FormatFloat(*schema.Max, 'f', -1, 64)}
 	}
-	return gen.ErrorDetail{Field: field, Message: "breaks the contract's rule " + strconv.Quote(e.SchemaField)}
+	return gen.ErrorDetail{Field: field, Message: "violates the contract's rule " + strconv.Quote(e.SchemaField)}
 }
 
 // knownFields lists the fields of the request body, for error messages.
@@ -226,7 +227,7 @@ func (o *operation) knownFields() string {
 	if o.route.Operation.RequestBody == nil {
 		return ""
 	}
-	return "; known are " + strings.Join(names(o.route.Operation.RequestBody.Value.Content["application/json"].Schema.Value), ", ")
+	return "; its fields are " + strings.Join(names(o.route.Operation.RequestBody.Value.Content["application/json"].Schema.Value), ", ")
 }
 
 func names(schema *openapi3.Schema) []string {

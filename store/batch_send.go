@@ -62,21 +62,11 @@ type deliveredMessage struct {
 	delivery     Delivery
 }
 
-// SendDelivered appends the message and closes its payment in one transaction, as a batch item of the group commit. It
-// returns ErrNotBatched if nothing changed and the message needs a transaction of its own: the private chat does not
-// exist yet, the message is refused, the payment was closed before, or a statement failed.
-func (s *Store) SendDelivered(ctx context.Context, message OutgoingMessage, delivery Delivery) error {
-	item := deliveredMessage{message, message.To, delivery}
-	if message.Kind == KindPrivate {
-		var err error
-		if item.conversation, err = s.PrivateChat(ctx, message.Sender, message.To); err != nil {
-			return err
-		}
-		if item.conversation == uuid.Nil {
-			return ErrNotBatched
-		}
-	}
-	return s.sends.do(item)
+// SendDelivered appends the message to the conversation and closes its payment in one transaction, as a batch item of
+// the group commit. It returns ErrNotBatched if nothing changed and the message needs a transaction of its own: the
+// message is refused, the payment was closed before, or a statement failed.
+func (s *Store) SendDelivered(message OutgoingMessage, conversation uuid.UUID, delivery Delivery) error {
+	return s.sends.do(deliveredMessage{message, conversation, delivery})
 }
 
 // sendMessages appends messages to conversations and closes their payments. It handles any number of messages in one

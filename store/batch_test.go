@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -37,7 +38,16 @@ func (g *ground) deliver(ctx context.Context, payment *store.Payment, messages .
 	case 0:
 		err = g.PaymentDelivered(ctx, deliveryOf(payment))
 	case 1:
-		err = g.SendDelivered(ctx, messages[0], deliveryOf(payment))
+		to := messages[0].To
+		if messages[0].Kind == store.KindPrivate {
+			var err error
+			if to, err = g.PrivateChat(ctx, messages[0].Sender, to); err != nil {
+				return err
+			}
+		}
+		if to != uuid.Nil {
+			err = g.SendDelivered(messages[0], to, deliveryOf(payment))
+		}
 	}
 	if !errors.Is(err, store.ErrNotBatched) {
 		return err
@@ -52,142 +62,160 @@ func (g *ground) deliver(ctx context.Context, payment *store.Payment, messages .
 	})
 }
 
+// batchCall is a call of TestBatches, and the error that it gets.
+type batchCall struct {
+	payment  *store.Payment
+	messages []store.OutgoingMessage
+	giveUp   bool // roll back after sending
+	want     error
+}
+
+// callers are what TestBatches makes its calls of.
+type callers struct {
+	*ground
+	stranger, blocked uuid.UUID
+	used              *store.Payment // delivered before
+	newcomers         chan uuid.UUID // without private chats
+}
+
+func newCallers(t *testing.T) *callers {
+	t.Helper()
+	g := newGround(t)
+	c := &callers{ground: g, stranger: agent(t, g.Store, "stranger"), blocked: agent(t, g.Store, "blocked")}
+	if err := g.BlockAgent(t.Context(), g.agents[0], c.blocked); err != nil {
+		t.Fatal(err)
+	}
+	c.used = beginning("0xused", g.agents[0])
+	if err := errors.Join(g.BeginSettlement(t.Context(), c.used, time.Minute), g.PaymentDelivered(t.Context(), deliveryOf(c.used))); err != nil {
+		t.Fatal(err)
+	}
+	c.newcomers = make(chan uuid.UUID, 150) // more than will be wanted
+	for i := range cap(c.newcomers) {
+		c.newcomers <- agent(t, g.Store, fmt.Sprintf("newcomer_%d", i))
+	}
+	return c
+}
+
+// call returns a random call: most succeed, the others fail in every way there is.
+func (c *callers) call(random *rand.Rand, payer string) batchCall {
+	from := c.agents[random.IntN(4)]
+	where := c.conversations[random.IntN(len(c.conversations))]
+	message, err := c.OutgoingTo(c.t.Context(), where, c.members[where][random.IntN(len(c.members[where]))], uuid.Must(uuid.NewV7()), "text")
+	if err != nil {
+		c.t.Error(err)
+	}
+	call := batchCall{payment: beginning(payer, from), messages: []store.OutgoingMessage{message}}
+	switch random.IntN(12) {
+	case 0: // delivered before
+		again := *c.used
+		call.payment, call.want = &again, store.ErrStalePayment
+	case 1: // in the ledger under another id
+		call.payment.Payer, call.payment.Nonce, call.want = c.used.Payer, c.used.Nonce, store.ErrStalePayment
+	case 2:
+		call.giveUp, call.want = true, errGiveUp
+	case 3:
+		call.messages[0], call.want = private(c.blocked, c.agents[0], "hello?"), store.ErrBlocked
+	case 4:
+		call.messages[0], call.want = toGroup(c.stranger, c.group, "hello?"), store.ErrNotMember
+	case 5: // a chat that is not there yet
+		call.messages[0] = private(from, <-c.newcomers, "hello")
+	case 6: // more than one thing, which cannot be shared
+		call.messages = append(call.messages, call.messages[0])
+		call.messages[1].ID = uuid.Must(uuid.NewV7())
+	case 7: // the payment alone
+		call.messages = nil
+	}
+	return call
+}
+
+// make makes the call as the payment engine does, and reports whether it succeeded.
+func (c *callers) make(call batchCall) bool {
+	ctx := c.t.Context()
+	if len(call.messages) == 1 { // the dry run rejects what may not be sent, and nothing else
+		var want error
+		if errors.Is(call.want, store.ErrBlocked) || errors.Is(call.want, store.ErrNotMember) {
+			want = call.want
+		}
+		if err := c.CheckMessage(ctx, call.messages[0]); !errors.Is(err, want) {
+			c.t.Errorf("the check says %v, want %v", err, want)
+		}
+	}
+	if err := c.BeginSettlement(ctx, call.payment, time.Minute); err != nil && !errors.Is(err, store.ErrStalePayment) {
+		c.t.Errorf("begin: %v", err)
+	}
+	var err error
+	if call.giveUp {
+		err = c.Transaction(ctx, func(tx *store.Store) error {
+			_, err := tx.SendMessage(ctx, call.messages[0])
+			return cmp.Or(err, errGiveUp)
+		})
+	} else {
+		err = c.deliver(ctx, call.payment, call.messages...)
+	}
+	if !errors.Is(err, call.want) {
+		c.t.Errorf("got %v, want %v", err, call.want)
+	}
+	return err == nil
+}
+
+// lockBoth locks two conversations in one transaction, as somebody who leaves one and writes to another.
+func (c *callers) lockBoth(n int) {
+	err := c.Transaction(c.t.Context(), func(tx *store.Store) error {
+		err := tx.LockConversation(c.t.Context(), c.conversations[n%len(c.conversations)])
+		time.Sleep(time.Millisecond)
+		return errors.Join(err, tx.LockConversation(c.t.Context(), c.conversations[(n*5+3)%len(c.conversations)]))
+	})
+	if err != nil {
+		c.t.Errorf("lock two conversations: %v", err)
+	}
+}
+
+func (c *callers) count(query string) (n int64) {
+	c.t.Helper()
+	c.query(func(connection *pgx.Conn) error { return connection.QueryRow(c.t.Context(), query).Scan(&n) })
+	return n
+}
+
 // TestBatches lets many calls share statements while some of them fail in every way there is. Each gets what it would have
 // got alone, and what is in the database is what the calls were told.
 func TestBatches(t *testing.T) {
 	t.Parallel()
-	g := newGround(t)
-	ctx := t.Context()
-	stranger, blocked := agent(t, g.Store, "stranger"), agent(t, g.Store, "blocked")
-	if err := g.BlockAgent(ctx, g.agents[0], blocked); err != nil {
-		t.Fatal(err)
-	}
-	used := beginning("0xused", g.agents[0])
-	if err := errors.Join(g.BeginSettlement(ctx, used, time.Minute), g.PaymentDelivered(ctx, deliveryOf(used))); err != nil {
-		t.Fatal(err)
-	}
-	count := func(what string) (n int64) {
-		g.query(func(c *pgx.Conn) error { return c.QueryRow(ctx, what).Scan(&n) })
-		return n
-	}
+	c := newCallers(t)
 	const messages, payments = `SELECT count(*) FROM messages`, `SELECT count(*) FROM payments WHERE state = 'delivered'`
-	messagesBefore, paymentsBefore := count(messages), count(payments)
-	newcomers := make(chan uuid.UUID, 150) // more than will be wanted
-	for i := range cap(newcomers) {
-		newcomers <- agent(t, g.Store, fmt.Sprintf("newcomer_%d", i))
-	}
-	giveUp := errors.New("give up")
-	var mu sync.Mutex
-	var sent, paid int64
-	var calls sync.WaitGroup
+	messagesBefore, paymentsBefore := c.count(messages), c.count(payments)
+	var sent, paid atomic.Int64
+	var calls, lockers sync.WaitGroup
 	for i := range 24 {
 		calls.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 0)) //nolint:gosec // small
 			for range 40 {
-				from := g.agents[random.IntN(4)]
-				payment := beginning(fmt.Sprintf("0x%d", i), from)
-				where := g.conversations[random.IntN(len(g.conversations))]
-				writer := g.members[where][random.IntN(len(g.members[where]))]
-				message := func() store.OutgoingMessage {
-					message, err := g.OutgoingTo(ctx, where, writer, uuid.Must(uuid.NewV7()), "text")
-					if err != nil {
-						t.Error(err)
-					}
-					return message
-				}
-				messages := []store.OutgoingMessage{message()}
-				var want error
-				switch random.IntN(12) {
-				case 0: // delivered before
-					again := *used
-					payment, want = &again, store.ErrStalePayment
-				case 1: // in the ledger under another id
-					payment.Payer, payment.Nonce, want = used.Payer, used.Nonce, store.ErrStalePayment
-				case 2:
-					want = giveUp
-				case 3:
-					messages[0], want = private(blocked, g.agents[0], "hello?"), store.ErrBlocked
-				case 4:
-					messages[0], want = toGroup(stranger, g.group, "hello?"), store.ErrNotMember
-				case 5: // a chat that is not there yet
-					messages[0] = private(from, <-newcomers, "hello")
-				case 6: // more than one thing, which cannot be shared
-					messages = append(messages, messages[0])
-					messages[1].ID = uuid.Must(uuid.NewV7())
-				case 7: // the payment alone
-					messages = nil
-				}
-				if len(messages) == 1 { // what may be sent is refused in no dry run
-					if err := g.CheckMessage(ctx, messages[0]); errors.Is(want, store.ErrBlocked) || errors.Is(want, store.ErrNotMember) {
-						if !errors.Is(err, want) {
-							t.Errorf("the check says %v, want %v", err, want)
-						}
-					} else if err != nil {
-						t.Errorf("check: %v", err)
-					}
-				}
-				if err := g.BeginSettlement(ctx, payment, time.Minute); err != nil && !errors.Is(err, store.ErrStalePayment) {
-					t.Errorf("begin: %v", err)
-				}
-				var err error
-				if errors.Is(want, giveUp) {
-					err = g.Transaction(ctx, func(tx *store.Store) error {
-						if _, err := tx.SendMessage(ctx, messages[0]); err != nil {
-							return err
-						}
-						return giveUp
-					})
-				} else {
-					err = g.deliver(ctx, payment, messages...)
-				}
-				if !errors.Is(err, want) || (want == nil && err != nil) {
-					t.Errorf("got %v, want %v", err, want)
-				}
-				if err == nil {
-					mu.Lock()
-					sent, paid = sent+int64(len(messages)), paid+1
-					mu.Unlock()
+				if call := c.call(random, fmt.Sprintf("0x%d", i)); c.make(call) {
+					sent.Add(int64(len(call.messages)))
+					paid.Add(1)
 				}
 			}
 		})
 	}
 	written := make(chan struct{})
-	var holders sync.WaitGroup
-	holders.Go(func() { // as somebody who leaves one conversation and writes to another
-		for n := 0; ; n++ {
-			select {
-			case <-written:
-				return
-			default:
-			}
-			err := g.Transaction(ctx, func(tx *store.Store) error {
-				err := tx.LockConversation(ctx, g.conversations[n%len(g.conversations)])
-				time.Sleep(time.Millisecond)
-				return errors.Join(err, tx.LockConversation(ctx, g.conversations[(n*5+3)%len(g.conversations)]))
-			})
-			if err != nil {
-				t.Errorf("hold two conversations: %v", err)
-			}
-		}
-	})
+	lockers.Go(func() { until(written, c.lockBoth) })
 	calls.Wait()
 	close(written)
-	holders.Wait()
-	if got := count(messages) - messagesBefore; got != sent {
-		t.Errorf("%d messages are there, %d were sent", got, sent)
+	lockers.Wait()
+	if got := c.count(messages) - messagesBefore; got != sent.Load() {
+		t.Errorf("%d messages are there, %d were sent", got, sent.Load())
 	}
-	if got := count(payments) - paymentsBefore; got != paid {
-		t.Errorf("%d payments are there, %d were made", got, paid)
+	if got := c.count(payments) - paymentsBefore; got != paid.Load() {
+		t.Errorf("%d payments are there, %d were made", got, paid.Load())
 	}
-	if n := count(`SELECT count(*) FROM conversations c WHERE last_number <> (SELECT count(*) FROM messages m WHERE m.conversation_id = c.id)
+	if n := c.count(`SELECT count(*) FROM conversations c WHERE last_number <> (SELECT count(*) FROM messages m WHERE m.conversation_id = c.id)
 		OR last_number <> coalesce((SELECT max(number) FROM messages m WHERE m.conversation_id = c.id), 0)`); n != 0 {
 		t.Errorf("%d conversations count their messages wrongly", n)
 	}
-	g.checkCounters("all of this")
+	c.checkCounters("all of this")
 }
 
 // TestBatchDeliversAPaymentOnce: many requests redeem one payment at the same moment. One of them has its effect, whether it sends
-// a message or writes nothing, and the others are told that the payment has moved.
+// a message or writes nothing, and the others are told that the payment has changed.
 func TestBatchDeliversAPaymentOnce(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)

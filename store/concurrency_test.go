@@ -13,6 +13,36 @@ import (
 	"github.com/parley-chat/parley/store/storetest"
 )
 
+// pollInOrder polls until the agent has seen so many messages, and returns how many it has seen. Each conversation must
+// show its numbers 1, 2, 3 …
+func pollInOrder(t *testing.T, s *store.Store, poller uuid.UUID, all int) (seen int) {
+	newest := map[uuid.UUID]int64{}
+	for deadline := time.Now().Add(5 * time.Minute); seen < all; {
+		if time.Now().After(deadline) {
+			t.Errorf("poller %s has seen %d messages after five minutes", poller, seen)
+			return seen
+		}
+		var page *store.Unread
+		err := s.Transaction(t.Context(), func(tx *store.Store) (err error) {
+			page, err = tx.ReadUnread(t.Context(), poller, 1, 250)
+			return err
+		})
+		if err != nil {
+			t.Errorf("poller %s: %v", poller, err)
+			return seen
+		}
+		for _, message := range page.Messages {
+			if message.Number != newest[message.ConversationID]+1 {
+				t.Errorf("poller %s: number %d follows %d", poller, message.Number, newest[message.ConversationID])
+				return seen
+			}
+			newest[message.ConversationID] = message.Number
+			seen++
+		}
+	}
+	return seen
+}
+
 // TestEveryPollerSeesEveryMessage: 32 senders write tens of thousands of messages to ten conversations while eight
 // agents poll. Every poller sees every message of others exactly once and in order, the counters agree with what was
 // sent, and nothing waits for ever.
@@ -53,36 +83,9 @@ func TestEveryPollerSeesEveryMessage(t *testing.T) {
 			}
 		})
 	}
-	deadline := time.Now().Add(5 * time.Minute)
 	seen := make([]int, pollers)
 	for i := range pollers {
-		reading.Go(func() {
-			newest := map[uuid.UUID]int64{}
-			for seen[i] < senders*each {
-				if time.Now().After(deadline) {
-					t.Errorf("poller %d has seen %d messages after five minutes", i, seen[i])
-					return
-				}
-				var page *store.Unread
-				err := s.Transaction(ctx, func(tx *store.Store) (err error) {
-					page, err = tx.ReadUnread(ctx, members[senders+i], 1, 250)
-					return err
-				})
-				if err != nil {
-					t.Errorf("poller %d: %v", i, err)
-					return
-				}
-				for _, message := range page.Messages {
-					// Nobody but senders writes, so a poller meets every number of every conversation: 1, 2, 3 …
-					if message.Number != newest[message.ConversationID]+1 {
-						t.Errorf("poller %d: number %d follows %d", i, message.Number, newest[message.ConversationID])
-						return
-					}
-					newest[message.ConversationID] = message.Number
-					seen[i]++
-				}
-			}
-		})
+		reading.Go(func() { seen[i] = pollInOrder(t, s, members[senders+i], senders*each) })
 	}
 	writing.Wait()
 	reading.Wait()

@@ -23,7 +23,7 @@ const (
 	Unauthorized             // the API key was replaced during the call (401)
 )
 
-// Refusal is a rejection by the rules of the operation. Code is one of the contract's error codes. Message names the
+// Refusal is a rejection by the rules of the operation. Code is one of the contract's error codes. Message states the
 // problem and the remedy.
 type Refusal struct {
 	Kind    Kind
@@ -37,7 +37,7 @@ func (r *Refusal) Error() string { return r.Message }
 var (
 	ErrNothingToSelf     = refuse(Invalid, "invalid_request", "you cannot send messages to yourself")
 	ErrBlockSelf         = refuse(Invalid, "invalid_request", "you cannot block yourself")
-	ErrTransferToSelf    = refuse(Invalid, "invalid_request", "you are already the admin; name another agent")
+	ErrTransferToSelf    = refuse(Invalid, "invalid_request", "you are already the admin; choose another agent")
 	ErrTwoLists          = refuse(Invalid, "invalid_request", "the same agent is in two lists; remove it from one")
 	ErrNoWord            = refuse(Invalid, "invalid_request", "the query contains only white space; send at least one word")
 	ErrPatternTooLarge   = refuse(Invalid, "invalid_request", "the expression is too complex; use fewer or smaller repetitions, or search for a word")
@@ -45,10 +45,10 @@ var (
 	ErrSuccessorRequired = refuse(Invalid, "successor_required", "the admin must name a successor before leaving; set successor_agent_id to another current member")
 
 	ErrInvalidTAN    = refuse(Forbidden, "invalid_tan", "the TAN is wrong, expired, already used or issued for another username; request a new one with POST /register/request_account")
-	ErrNotMember     = refuse(Forbidden, "not_member", "only members of this chat can do this")
+	ErrNotMember     = refuse(Forbidden, "not_member", "only members of this chat can do this; for a group chat, request access with POST /chat/group/request_access")
 	ErrNotSubscriber = refuse(Forbidden, "not_subscriber", "only subscribers of this channel and its admin can do this; subscribe with POST /channel/subscribe")
 	ErrNotAdmin      = refuse(Forbidden, "not_admin", "only the admin can do this")
-	ErrBanned        = refuse(Forbidden, "banned", "you are banned from this group chat or channel; the admin can lift the ban with unban_agent_ids")
+	ErrBanned        = refuse(Forbidden, "banned", "the caller, or an agent in the request, is banned from this group chat or channel; the admin can lift the ban with unban_agent_ids")
 	ErrBlocked       = refuse(Forbidden, "blocked", "this agent has blocked you")
 	ErrBlocking      = refuse(Forbidden, "blocked", "you have blocked this agent; unblock it first with POST /agent/unblock")
 
@@ -57,19 +57,19 @@ var (
 	ErrAgentNotFound   = refuse(NotFound, "agent_not_found", "agent not found; check the id or username")
 	ErrChatNotFound    = refuse(NotFound, "chat_not_found", "chat not found; check the id and whether it is a private or a group chat")
 	ErrChannelNotFound = refuse(NotFound, "channel_not_found", "channel not found; check the id")
-	ErrMessageNotFound = refuse(NotFound, "message_not_found", "message not found in this conversation")
+	ErrMessageNotFound = refuse(NotFound, "message_not_found", "message not found; check the id and the conversation")
 
 	ErrUsernameTaken     = refuse(Conflict, "username_taken", "this username is already in use; choose another one")
 	ErrUsernameReserved  = refuse(Conflict, "username_reserved", "this username is reserved by another registration; choose another one or try again in ten minutes")
 	ErrPinLimit          = refuse(Conflict, "pin_limit", "five messages are already pinned; remove a pin with unpin_message_ids of POST /chat/group/edit")
-	ErrMemberLimit       = refuse(Conflict, "member_limit", "a group chat holds at most 1,000 members")
-	ErrAlreadyMember     = refuse(Conflict, "already_member", "you are already a member")
+	ErrMemberLimit       = refuse(Conflict, "member_limit", "a group chat can have at most 1,000 members; remove members or add fewer")
+	ErrAlreadyMember     = refuse(Conflict, "already_member", "you are already a member of this group chat")
 	ErrAdminMustTransfer = refuse(Conflict, "admin_must_transfer", "the admin cannot be removed or banned; transfer the group chat or channel first")
 	ErrAdminAlone        = refuse(Conflict, "admin_alone", "the admin is the only member; delete the group chat instead with POST /chat/group/delete")
 
 	ErrKeyReplaced = refuse(Unauthorized, "invalid_api_key", "another request replaced this API key; use the new key")
 
-	ErrDeleted = refuse(Gone, "deleted", "this group chat or channel was deleted")
+	ErrDeleted = refuse(Gone, "deleted", "this group chat or channel was deleted and cannot be restored")
 )
 
 // Refusals lists all refusals. A test compares it with the contract's error codes.

@@ -31,27 +31,29 @@ func openBeside(t *testing.T) (*store.Store, *pgx.Conn) {
 	return s, connection
 }
 
-// TestSendWaitsForWhatHoldsTheGroup: a message that waits behind a change of the group goes by what is true after it,
-// not by what was when it began.
-func TestSendWaitsForWhatHoldsTheGroup(t *testing.T) {
+// waitForLocks waits until so many sessions wait for a lock.
+func waitForLocks(t *testing.T, watcher *pgx.Conn, sessions int) {
+	t.Helper()
+	for range 500 {
+		var count int
+		err := watcher.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if count >= sessions {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the messages do not wait for the lock")
+}
+
+// TestSendWaitsForTheGroupLock: the rules apply to a message that waits for a change of the group as they are after the
+// change.
+func TestSendWaitsForTheGroupLock(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s, watcher := openBeside(t)
-	waiting := func() {
-		t.Helper()
-		for range 500 {
-			var count int
-			if err := watcher.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&count); err != nil {
-				t.Fatal(err)
-			}
-			if count > 1 {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Fatal("the messages do not wait for the lock")
-	}
-
 	alice, bob, carol := agent(t, s, "alice"), agent(t, s, "bob"), agent(t, s, "carol")
 	giveUp := errors.New("give up")
 	for _, test := range []struct {
@@ -94,8 +96,8 @@ func TestSendWaitsForWhatHoldsTheGroup(t *testing.T) {
 				_, err := s.SendMessage(ctx, toGroup(bob, group, "hello"))
 				done <- err
 			}()
-			go func() { done <- s.SendDelivered(ctx, toGroup(bob, group, "hello"), deliveryOf(payment)) }()
-			waiting()
+			go func() { done <- s.SendDelivered(toGroup(bob, group, "hello"), group, deliveryOf(payment)) }()
+			waitForLocks(t, watcher, 2)
 			return changed
 		})
 		if err != nil && !errors.Is(err, giveUp) {
@@ -103,7 +105,7 @@ func TestSendWaitsForWhatHoldsTheGroup(t *testing.T) {
 		}
 		for range 2 { // the one in a transaction of its own, and the one in a batch
 			err := <-done
-			if _, refused := errors.AsType[*store.Refusal](err); err != nil && !refused && !errors.Is(err, store.ErrNotBatched) || (err == nil) != test.sent {
+			if _, rejected := errors.AsType[*store.Refusal](err); err != nil && !rejected && !errors.Is(err, store.ErrNotBatched) || (err == nil) != test.sent {
 				t.Errorf("%s: the message that waited: %v, want it sent: %v", test.name, err, test.sent)
 			}
 		}

@@ -75,6 +75,31 @@ func TestPaymentRecords(t *testing.T) {
 		t.Error("the newest first are not the oldest first, backwards")
 	}
 
+	checkFilters(t, s, all, alice)
+	checkSums(t, s, all)
+	one := all[4710]
+	want := store.PaymentRecord{
+		ID: one.ID, X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: one.Payer, Nonce: one.Nonce, PayTo: "0xd",
+		Amount: one.Amount, ValidBefore: one.CreatedAt.Add(time.Hour), Operation: one.Operation, AgentID: one.AgentID, PaymentIdentifier: one.PaymentIdentifier,
+		State: one.State, Transaction: one.Transaction, FailureReason: one.FailureReason, Attempts: 1,
+		LeaseUntil: one.CreatedAt.Add(time.Minute), CreatedAt: one.CreatedAt, UpdatedAt: one.CreatedAt.Add(time.Second),
+	}
+	got, err := s.PaymentRecord(t.Context(), one.ID)
+	if diff := cmp.Diff(&want, got); err != nil || diff != "" || *one.PaymentIdentifier == "" {
+		t.Errorf("one payment: %v (-want +got):\n%s", err, diff)
+	}
+	if got, err := s.PaymentRecord(t.Context(), uuid.New()); got != nil || err != nil {
+		t.Errorf("no payment: %v, %v, want nothing", got, err)
+	}
+	terms, err := s.PaymentTerms(t.Context())
+	if diff := cmp.Diff([]store.PaymentTerms{{Network: "eip155:84532", Asset: "0xa", PayTo: "0xd"}}, terms); err != nil || diff != "" {
+		t.Errorf("the terms: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// checkFilters compares the records that pass a filter with those of all.
+func checkFilters(t *testing.T, s *store.Store, all []store.PaymentRecord, alice uuid.UUID) {
+	t.Helper()
 	for name, test := range map[string]struct {
 		filter store.PaymentFilter
 		passes func(r store.PaymentRecord) bool
@@ -107,22 +132,11 @@ func TestPaymentRecords(t *testing.T) {
 			t.Errorf("%s: %d records, want %d", name, len(got), len(want))
 		}
 	}
+}
 
-	one := all[4710]
-	want := store.PaymentRecord{
-		ID: one.ID, X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: one.Payer, Nonce: one.Nonce, PayTo: "0xd",
-		Amount: one.Amount, ValidBefore: one.CreatedAt.Add(time.Hour), Operation: one.Operation, AgentID: one.AgentID, PaymentIdentifier: one.PaymentIdentifier,
-		State: one.State, Transaction: one.Transaction, FailureReason: one.FailureReason, Attempts: 1,
-		LeaseUntil: one.CreatedAt.Add(time.Minute), CreatedAt: one.CreatedAt, UpdatedAt: one.CreatedAt.Add(time.Second),
-	}
-	got, err := s.PaymentRecord(t.Context(), one.ID)
-	if diff := cmp.Diff(&want, got); err != nil || diff != "" || *one.PaymentIdentifier == "" {
-		t.Errorf("one payment: %v (-want +got):\n%s", err, diff)
-	}
-	if got, err := s.PaymentRecord(t.Context(), uuid.New()); got != nil || err != nil {
-		t.Errorf("no payment: %v, %v, want nothing", got, err)
-	}
-
+// checkSums compares the sums of each day and operation with those of all records.
+func checkSums(t *testing.T, s *store.Store, all []store.PaymentRecord) {
+	t.Helper()
 	sums, err := s.PaymentSums(t.Context(), store.PaymentFilter{})
 	if err != nil {
 		t.Fatal(err)
@@ -159,11 +173,6 @@ func TestPaymentRecords(t *testing.T) {
 	if sums, err := s.PaymentSums(t.Context(), store.PaymentFilter{Until: firstOfMay.Add(time.Hour), Payer: "0xaa"}); err != nil || len(sums) != 3 {
 		t.Errorf("the first hour has %d sums, %v, want one for each operation", len(sums), err)
 	}
-
-	terms, err := s.PaymentTerms(t.Context())
-	if diff := cmp.Diff([]store.PaymentTerms{{Network: "eip155:84532", Asset: "0xa", PayTo: "0xd"}}, terms); err != nil || diff != "" {
-		t.Errorf("the terms: %v (-want +got):\n%s", err, diff)
-	}
 }
 
 // TestResolve: an operator's word counts only while the outcome is unknown.
@@ -182,7 +191,7 @@ func TestResolve(t *testing.T) {
 		}
 		for _, resolve := range []func(uuid.UUID) error{settled, failed} {
 			if err := resolve(before.ID); !errors.Is(err, store.ErrStalePayment) {
-				t.Errorf("a payment that is %s is resolved: %v, want that it has moved", before.State, err)
+				t.Errorf("a payment that is %s is resolved: %v, want that it has changed", before.State, err)
 			}
 		}
 		if after, err := s.PaymentRecord(t.Context(), before.ID); err != nil || !cmp.Equal(&before, after) {

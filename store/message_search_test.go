@@ -19,6 +19,69 @@ import (
 	"github.com/parley-chat/parley/store/storetest"
 )
 
+// messageSearches are searches of the chat of TestSearchMessages, and the numbers of the messages that match.
+var messageSearches = []struct {
+	query string
+	want  []int64
+}{
+	{"lisbon", []int64{2, 1}},
+	{"LISBON", []int64{2, 1}},
+	{"lisbon|porto", []int64{2, 1}},
+	{"rain|porto", []int64{2, 1}},
+	{"^no", []int64{2}},
+	{"tomorrow\\?$", []int64{1}},
+	{"(sun|rain) in lisbon", []int64{2, 1}},
+	{"sun.*porto", []int64{2}},
+	{"porto.*sun", nil},
+	{"colou?ds|clou?ds", []int64{2}},
+	{"(?-i)lisbon", nil},
+	{"(?-i)Lisbon", []int64{1}},
+	{`\$\d+\.\d{2}`, []int64{3}},
+	{"(a+b)", nil}, // an expression: one or more a, then b
+	{"(a+b", []int64{3}},
+	{"a+b)", []int64{3}},
+	{"[now", []int64{3}},
+	{"100% \\o", []int64{3}}, // \o is no escape: literal
+	{`\o/`, []int64{3}},
+	{`100% \o/`, []int64{3}},
+	{"line$", []int64{4}},
+	{"first line$", nil},
+	{"(?m)first line$", []int64{4}},
+	{"first.*second", nil},
+	{"(?s)first.*second", []int64{4}},
+	{`line\nsecond`, []int64{4}},
+	{"привет", []int64{5}},
+	{"москва", []int64{5}},
+	{"STRAßE", []int64{5}},
+	{"οδος", []int64{5}},
+	{"οδοσ", []int64{5}},
+	{"東京", []int64{6}},
+	{"東京タワー", []int64{6}},
+	{"🦜🦜", []int64{6}},
+	{"🦜{2}", []int64{6}},
+	{"שלום", []int64{6}},
+	{"עולם$", []int64{6}},
+	{"kelvin", []int64{7}},
+	{"lost and", []int64{7}},
+	{"task_force", []int64{8}},
+	{"task.force", []int64{8}},
+	{"task%force", nil},
+	{"KIOSK", []int64{8}},
+	{"\u212AIO\u017F\u212A", []int64{8}},
+	{`\x00`, nil},
+	{`a\x{0}b\x{10FFFF}c`, nil},
+	{"^x$", []int64{9}},
+	{"", []int64{9, 8, 7, 6, 5, 4, 3, 2, 1}},
+	{"(?:)", []int64{9, 8, 7, 6, 5, 4, 3, 2, 1}},
+	{"lisbon*", []int64{2, 1}},
+	{"(?:lisbon){1,3}", []int64{2, 1}},
+	{"(?:lisbon){0}tomorrow", []int64{1}},
+	{"x{1001}", nil}, // too often for RE2: a literal
+	{"*", nil},
+	{"[^\\x00-\\x{10FFFF}]", nil},
+	{" ", []int64{8, 7, 6, 5, 4, 3, 2, 1}},
+}
+
 func TestSearchMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, storetest.URL(t))
@@ -33,67 +96,7 @@ func TestSearchMessages(t *testing.T) {
 		"task_force kiosk",
 		"x",
 	})
-	for _, test := range []struct {
-		query string
-		want  []int64
-	}{
-		{"lisbon", []int64{2, 1}},
-		{"LISBON", []int64{2, 1}},
-		{"lisbon|porto", []int64{2, 1}},
-		{"rain|porto", []int64{2, 1}},
-		{"^no", []int64{2}},
-		{"tomorrow\\?$", []int64{1}},
-		{"(sun|rain) in lisbon", []int64{2, 1}},
-		{"sun.*porto", []int64{2}},
-		{"porto.*sun", nil},
-		{"colou?ds|clou?ds", []int64{2}},
-		{"(?-i)lisbon", nil},
-		{"(?-i)Lisbon", []int64{1}},
-		{`\$\d+\.\d{2}`, []int64{3}},
-		{"(a+b)", nil}, // an expression: one or more a, then b
-		{"(a+b", []int64{3}},
-		{"a+b)", []int64{3}},
-		{"[now", []int64{3}},
-		{"100% \\o", []int64{3}}, // \o is no escape: literal
-		{`\o/`, []int64{3}},
-		{`100% \o/`, []int64{3}},
-		{"line$", []int64{4}},
-		{"first line$", nil},
-		{"(?m)first line$", []int64{4}},
-		{"first.*second", nil},
-		{"(?s)first.*second", []int64{4}},
-		{`line\nsecond`, []int64{4}},
-		{"привет", []int64{5}},
-		{"москва", []int64{5}},
-		{"STRAßE", []int64{5}},
-		{"οδος", []int64{5}},
-		{"οδοσ", []int64{5}},
-		{"東京", []int64{6}},
-		{"東京タワー", []int64{6}},
-		{"🦜🦜", []int64{6}},
-		{"🦜{2}", []int64{6}},
-		{"שלום", []int64{6}},
-		{"עולם$", []int64{6}},
-		{"kelvin", []int64{7}},
-		{"lost and", []int64{7}},
-		{"task_force", []int64{8}},
-		{"task.force", []int64{8}},
-		{"task%force", nil},
-		{"KIOSK", []int64{8}},
-		{"\u212AIO\u017F\u212A", []int64{8}},
-		{`\x00`, nil},
-		{`a\x{0}b\x{10FFFF}c`, nil},
-		{"^x$", []int64{9}},
-		{"", []int64{9, 8, 7, 6, 5, 4, 3, 2, 1}},
-		{"(?:)", []int64{9, 8, 7, 6, 5, 4, 3, 2, 1}},
-		{"lisbon*", []int64{2, 1}},
-		{"(?:lisbon){1,3}", []int64{2, 1}},
-		{"(?:lisbon){0}tomorrow", []int64{1}},
-		{"x{1001}", nil}, // too often for RE2: a literal
-		{"*", nil},
-		{"[^\\x00-\\x{10FFFF}]", nil},
-		{" ", []int64{8, 7, 6, 5, 4, 3, 2, 1}},
-	} {
+	for _, test := range messageSearches {
 		matches, err := r.SearchMessages(t.Context(), chat, test.query, 50, 1, nil)
 		if err != nil {
 			t.Errorf("looking for %q: %v", test.query, err)
@@ -274,73 +277,84 @@ func localized(t *testing.T, base, options string) string {
 // pieces are short texts in which folding, trigrams and LIKE have their corners.
 var pieces = strings.Split("a|b|k|s|i|K|S|I|\u212A|\u017F|İ|ı|ß|ẞ|ss|é|É|e\u0301|I\u0307|i\u0307|I\u0301|Ì|σ|ς|Σ|ΟΣ|οσ|ά|ι|Ά|Ι|άι|\u0307|д|Д|ж|Ж|ᏸ|Ᏸ|ǆ|ǅ|Ǆ|µ|μ|Å|å|\u212B|ﬁ|ŉ|東|京|9|٣|ש|ل|🦜|%|_|\\|'|\"|,|{|}|-| | |\n|.|abc|ABC|kiosk|ask|this|TASK|foo|Bar", "|")
 
-func neverMisses(t *testing.T, r *rig) {
-	random := rand.New(rand.NewPCG(4, 2)) //nolint:gosec // the same every time
-	text := func(least, most int) string {
-		var b strings.Builder
-		for range least + random.IntN(most-least+1) {
-			b.WriteString(pieces[random.IntN(len(pieces))])
-		}
-		return b.String()
+// expressions makes random regular expressions, many of which match one of the contents.
+type expressions struct {
+	random   *rand.Rand
+	contents []string
+}
+
+// text joins random pieces.
+func (e *expressions) text(least, most int) string {
+	var b strings.Builder
+	for range least + e.random.IntN(most-least+1) {
+		b.WriteString(pieces[e.random.IntN(len(pieces))])
 	}
-	contents := make([]string, 400)
-	for i := range contents {
-		contents[i] = text(1, 14)
+	return b.String()
+}
+
+// literal is a part of a content, often in another case, or any text.
+func (e *expressions) literal() string {
+	if e.random.IntN(3) == 0 {
+		return regexp.QuoteMeta(e.text(1, 3))
+	}
+	content := []rune(e.contents[e.random.IntN(len(e.contents))])
+	from := e.random.IntN(len(content))
+	part := string(content[from:min(len(content), from+1+e.random.IntN(7))])
+	switch e.random.IntN(3) {
+	case 0:
+		part = strings.ToUpper(part)
+	case 1:
+		part = strings.ToLower(part)
+	}
+	return regexp.QuoteMeta(part)
+}
+
+func (e *expressions) expression(depth int) string {
+	if depth == 0 || e.random.IntN(3) == 0 {
+		return e.literal()
+	}
+	sub := func() string { return e.expression(depth - 1) }
+	switch e.random.IntN(12) {
+	case 0:
+		return sub() + "|" + sub()
+	case 1:
+		return "(" + sub() + "|" + sub() + ")" + sub()
+	case 2:
+		return "(?:" + sub() + ")" + []string{"?", "*", "+", "{2}", "{0,2}", "{1,}", "+?"}[e.random.IntN(7)]
+	case 3:
+		return sub() + ".*" + sub()
+	case 4:
+		return "^" + sub()
+	case 5:
+		return sub() + "$"
+	case 6:
+		return `\b` + sub()
+	case 7:
+		return "[" + regexp.QuoteMeta(e.text(1, 3)) + "]" + sub()
+	case 8:
+		return "(?-i:" + sub() + ")"
+	case 9:
+		return "(" + sub() + ")" + sub()
+	default:
+		return sub() + sub()
+	}
+}
+
+func neverMisses(t *testing.T, r *rig) {
+	e := &expressions{random: rand.New(rand.NewPCG(4, 2))} //nolint:gosec // the same every time
+	for range 400 {
+		e.contents = append(e.contents, e.text(1, 14))
 	}
 	// Folded by neighbours: dotless i in Turkish, upsilon in Greek, sigma everywhere, i in Lithuanian.
 	corners := map[string]string{"fooı\u0307": "fooı", "άυbar": "υbar", "fooΟΣ": "fooοσ", "ΟΣbar": "οςbar", "fooI\u0301": "fooi", "foobar": "foo(bar)*", "baz": "baz(bar)*"}
-	contents = append(contents, slices.Sorted(maps.Keys(corners))...)
-	chat := r.chatOf(contents)
+	e.contents = append(e.contents, slices.Sorted(maps.Keys(corners))...)
+	chat := r.chatOf(e.contents)
 	r.exec(`VACUUM ANALYZE messages`)
-
-	var expression func(depth int) string
-	expression = func(depth int) string {
-		if depth == 0 || random.IntN(3) == 0 {
-			if random.IntN(3) > 0 { // something that is there, in another case
-				content := []rune(contents[random.IntN(len(contents))])
-				from := random.IntN(len(content))
-				part := string(content[from:min(len(content), from+1+random.IntN(7))])
-				switch random.IntN(3) {
-				case 0:
-					part = strings.ToUpper(part)
-				case 1:
-					part = strings.ToLower(part)
-				}
-				return regexp.QuoteMeta(part)
-			}
-			return regexp.QuoteMeta(text(1, 3))
-		}
-		sub := func() string { return expression(depth - 1) }
-		switch random.IntN(12) {
-		case 0:
-			return sub() + "|" + sub()
-		case 1:
-			return "(" + sub() + "|" + sub() + ")" + sub()
-		case 2:
-			return "(?:" + sub() + ")" + []string{"?", "*", "+", "{2}", "{0,2}", "{1,}", "+?"}[random.IntN(7)]
-		case 3:
-			return sub() + ".*" + sub()
-		case 4:
-			return "^" + sub()
-		case 5:
-			return sub() + "$"
-		case 6:
-			return `\b` + sub()
-		case 7:
-			return "[" + regexp.QuoteMeta(text(1, 3)) + "]" + sub()
-		case 8:
-			return "(?-i:" + sub() + ")"
-		case 9:
-			return "(" + sub() + ")" + sub()
-		default:
-			return sub() + sub()
-		}
-	}
 	narrowed, matched := 0, 0
 	queries := slices.Sorted(maps.Values(corners))
 	const searches = 500
 	for len(queries) < searches {
-		queries = append(queries, expression(3))
+		queries = append(queries, e.expression(3))
 	}
 	for _, query := range queries {
 		matcher, err := regexp.Compile("(?i)" + query)
@@ -348,12 +362,12 @@ func neverMisses(t *testing.T, r *rig) {
 			matcher = regexp.MustCompile("(?i)" + regexp.QuoteMeta(query))
 		}
 		var want []int64
-		for i, content := range slices.Backward(contents) {
+		for i, content := range slices.Backward(e.contents) {
 			if matcher.MatchString(content) {
 				want = append(want, int64(i+1))
 			}
 		}
-		matches, err := r.SearchMessages(t.Context(), chat, query, int64(len(contents)), 1, nil)
+		matches, err := r.SearchMessages(t.Context(), chat, query, int64(len(e.contents)), 1, nil)
 		if err != nil {
 			t.Fatalf("looking for %q: %v", query, err)
 		}

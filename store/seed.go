@@ -31,7 +31,7 @@ func (s *Store) Seed(ctx context.Context, size Seeding, began func(step string))
 	case size.Agents < 3:
 		return nil, errors.New("seed at least three agents")
 	case size.Conversations < 0 || size.Conversations > size.Agents*((size.Agents-1)/2): // each pair has one chat
-		return nil, errors.New("so few agents cannot have so many conversations")
+		return nil, errors.New("too many conversations for this number of agents; use more --agents or fewer --conversations")
 	case size.Messages < 0:
 		return nil, errors.New("the number of messages cannot be negative")
 	case size.Subscribers < 0 || size.Subscribers > size.Agents:
@@ -47,7 +47,7 @@ func (s *Store) Seed(ctx context.Context, size Seeding, began func(step string))
 			return fmt.Errorf("look for agents: %w", err)
 		}
 		if inhabited {
-			return errors.New("the database has agents already; only an empty one is seeded")
+			return errors.New("the database already has agents; use an empty database")
 		}
 		restore, err := dropIndexes(ctx, tx)
 		if err != nil {

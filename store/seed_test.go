@@ -11,6 +11,33 @@ import (
 	"github.com/parley-chat/parley/store/storetest"
 )
 
+// inconsistencies are queries that count what no server would write.
+var inconsistencies = map[string]string{
+	"conversations with gaps in their numbers": `SELECT count(*) FROM conversations c LEFT JOIN
+		(SELECT conversation_id, count(*) AS n, min(number) AS low, max(number) AS high FROM messages GROUP BY 1) m ON m.conversation_id = c.id
+		WHERE (c.last_number, c.last_number) <> (coalesce(m.n, 0), coalesce(m.high, 0)) OR m.low <> 1`,
+	"conversations with a wrong member_count": `SELECT count(*) FROM conversations c
+		WHERE c.member_count <> (SELECT count(*) FROM memberships m WHERE m.conversation_id = c.id AND m.status = 'member')`,
+	"conversations with a wrong last_message_at": `SELECT count(*) FROM conversations c
+		WHERE c.last_message_at IS DISTINCT FROM (SELECT max(created_at) FROM messages m WHERE m.conversation_id = c.id)`,
+	"messages that are older than the one before": `SELECT count(*) FROM messages m JOIN messages o ON o.conversation_id = m.conversation_id AND o.number = m.number - 1
+		WHERE m.created_at < o.created_at`,
+	"things in the future": `SELECT (SELECT count(*) FROM messages WHERE created_at > now()) + (SELECT count(*) FROM memberships WHERE joined_at > now())`,
+	"senders that are neither members nor the channel's admin": `SELECT count(*) FROM messages m JOIN conversations c ON c.id = m.conversation_id
+		WHERE CASE c.kind WHEN 'channel' THEN m.sender_id <> c.admin_id
+			ELSE NOT EXISTS (SELECT FROM memberships s WHERE s.conversation_id = c.id AND s.agent_id = m.sender_id) END`,
+	"groups whose admin is no member": `SELECT count(*) FROM conversations c
+		WHERE c.kind = 'group' AND NOT EXISTS (SELECT FROM memberships s WHERE s.conversation_id = c.id AND s.agent_id = c.admin_id)`,
+	"private chats that are not their pair's": `SELECT count(*) FROM conversations c LEFT JOIN private_pairs p ON p.conversation_id = c.id
+		WHERE c.kind = 'private' AND (SELECT array_agg(agent_id ORDER BY agent_id) FROM memberships m WHERE m.conversation_id = c.id) IS DISTINCT FROM ARRAY[p.low_agent, p.high_agent]`,
+	"memberships with a marker out of range": `SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id
+		WHERE NOT (m.joined_number <= m.read_number AND m.read_number <= c.last_number)`,
+	"memberships with a wrong unread_own": `SELECT count(*) FROM memberships m WHERE unread_own <> (
+		SELECT count(*) FROM messages o WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id AND o.number > m.read_number)`,
+	"ids that are no UUIDv7": `SELECT count(*) FROM (SELECT id FROM agents UNION ALL SELECT id FROM conversations UNION ALL SELECT id FROM messages) ids
+		WHERE id::text !~ '^.{8}-.{4}-7.{3}-[89ab]'`,
+}
+
 func TestSeed(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -37,31 +64,7 @@ func TestSeed(t *testing.T) {
 	if diff := cmp.Diff(before, ask(indexes)); diff != "" {
 		t.Errorf("seeding changed the indexes (-before +after):\n%s", diff)
 	}
-	for name, query := range map[string]string{
-		"conversations with gaps in their numbers": `SELECT count(*) FROM conversations c LEFT JOIN
-			(SELECT conversation_id, count(*) AS n, min(number) AS low, max(number) AS high FROM messages GROUP BY 1) m ON m.conversation_id = c.id
-			WHERE (c.last_number, c.last_number) <> (coalesce(m.n, 0), coalesce(m.high, 0)) OR m.low <> 1`,
-		"conversations with a wrong member_count": `SELECT count(*) FROM conversations c
-			WHERE c.member_count <> (SELECT count(*) FROM memberships m WHERE m.conversation_id = c.id AND m.status = 'member')`,
-		"conversations with a wrong last_message_at": `SELECT count(*) FROM conversations c
-			WHERE c.last_message_at IS DISTINCT FROM (SELECT max(created_at) FROM messages m WHERE m.conversation_id = c.id)`,
-		"messages that are older than the one before": `SELECT count(*) FROM messages m JOIN messages o ON o.conversation_id = m.conversation_id AND o.number = m.number - 1
-			WHERE m.created_at < o.created_at`,
-		"things in the future": `SELECT (SELECT count(*) FROM messages WHERE created_at > now()) + (SELECT count(*) FROM memberships WHERE joined_at > now())`,
-		"senders that are neither members nor the channel's admin": `SELECT count(*) FROM messages m JOIN conversations c ON c.id = m.conversation_id
-			WHERE CASE c.kind WHEN 'channel' THEN m.sender_id <> c.admin_id
-				ELSE NOT EXISTS (SELECT FROM memberships s WHERE s.conversation_id = c.id AND s.agent_id = m.sender_id) END`,
-		"groups whose admin is no member": `SELECT count(*) FROM conversations c
-			WHERE c.kind = 'group' AND NOT EXISTS (SELECT FROM memberships s WHERE s.conversation_id = c.id AND s.agent_id = c.admin_id)`,
-		"private chats that are not their pair's": `SELECT count(*) FROM conversations c LEFT JOIN private_pairs p ON p.conversation_id = c.id
-			WHERE c.kind = 'private' AND (SELECT array_agg(agent_id ORDER BY agent_id) FROM memberships m WHERE m.conversation_id = c.id) IS DISTINCT FROM ARRAY[p.low_agent, p.high_agent]`,
-		"memberships with a marker out of range": `SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id
-			WHERE NOT (m.joined_number <= m.read_number AND m.read_number <= c.last_number)`,
-		"memberships with a wrong unread_own": `SELECT count(*) FROM memberships m WHERE unread_own <> (
-			SELECT count(*) FROM messages o WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id AND o.number > m.read_number)`,
-		"ids that are no UUIDv7": `SELECT count(*) FROM (SELECT id FROM agents UNION ALL SELECT id FROM conversations UNION ALL SELECT id FROM messages) ids
-			WHERE id::text !~ '^.{8}-.{4}-7.{3}-[89ab]'`,
-	} {
+	for name, query := range inconsistencies {
 		if n := ask(`SELECT CAST((` + query + `) AS text)`); n != "0" {
 			t.Errorf("there are %s %s", n, name)
 		}
@@ -70,7 +73,7 @@ func TestSeed(t *testing.T) {
 		t.Error("the messages are not varied: too few texts or senders")
 	}
 
-	// The house goes on from there.
+	// A server continues from the seeded data.
 	low, err := uuid.Parse(ask(`SELECT CAST(low_agent AS text) FROM private_pairs LIMIT 1`))
 	if err != nil {
 		t.Fatal(err)
@@ -88,12 +91,12 @@ func TestSeed(t *testing.T) {
 	}
 
 	_, err = s.Seed(ctx, store.Seeding{Agents: 3}, func(string) {})
-	if err == nil || !strings.Contains(err.Error(), "agents already") {
+	if err == nil || !strings.Contains(err.Error(), "already has agents") {
 		t.Errorf("seeding a database that has agents: %v, want a refusal", err)
 	}
 }
 
-func TestSeedRefusesWhatCannotBe(t *testing.T) {
+func TestSeedRejectsImpossibleSizes(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	for name, size := range map[string]store.Seeding{

@@ -64,7 +64,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		// The error of pgx contains the URL, and so the password.
-		return nil, errors.New("the database URL is not one that PostgreSQL's libpq would read")
+		return nil, errors.New("the database URL is invalid; use the form postgres://user:password@host:5432/database")
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

@@ -281,7 +281,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	if conversations, err := s.AgentConversations(ctx, alice); err != nil || len(conversations) != 0 {
-		t.Errorf("refused messages left %d chats (%v)", len(conversations), err)
+		t.Errorf("rejected messages left %d chats (%v)", len(conversations), err)
 	}
 }
 
@@ -320,9 +320,9 @@ func TestDryRunLeavesNothing(t *testing.T) {
 	if unread, err := s.Unread(ctx, bob, 1, 10); err != nil || unread.Total != 1 {
 		t.Errorf("after the dry run of a poll %+v (%v) is unread, want the message", unread, err)
 	}
-	refused := s.DryRun(ctx, func(*store.Store) error { return store.ErrNotMember })
-	if !errors.Is(refused, store.ErrNotMember) {
-		t.Errorf("the dry run's refusal comes back as %v", refused)
+	rejected := s.DryRun(ctx, func(*store.Store) error { return store.ErrNotMember })
+	if !errors.Is(rejected, store.ErrNotMember) {
+		t.Errorf("the dry run's refusal comes back as %v", rejected)
 	}
 }
 

@@ -180,28 +180,20 @@ type readMark struct {
 // MarkRead moves the agent's read marker forward to number. The marker never moves back. On a store from
 // WithoutTransaction the marker moves when the payment is closed, in the same transaction.
 func (s *Store) MarkRead(ctx context.Context, conversation, agent uuid.UUID, number int64) error {
-	mark := readMark{conversation, agent, number}
 	switch {
-	case s.tx != nil:
-		_, err := gorm.G[Membership](s.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", conversation, agent).Find(ctx)
-		if err != nil {
-			return fmt.Errorf("lock membership: %w", err)
-		}
-		return s.mark(ctx, agent, []uuid.UUID{conversation}, []int64{number})
-	case s.mode == batched && s.pending.mark == nil:
-		s.pending.mark = &mark
-		return nil
-	case s.mode == batched: // a page marks only one conversation
+	case s.mode == batched && s.pending.mark != nil: // a page marks only one conversation
 		return ErrNotBatched
+	case s.mode == batched:
+		s.pending.mark = &readMark{conversation, agent, number}
+		return nil
+	case s.tx == nil:
+		return s.Transaction(ctx, func(tx *Store) error { return tx.MarkRead(ctx, conversation, agent, number) })
 	}
-	// The two statements of a pgx.Batch are one transaction, in one round trip.
-	batch := &pgx.Batch{}
-	mark.lock(batch)
-	batch.Queue(markRead, mark.values())
-	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("mark read: %w", err)
+	_, err := gorm.G[Membership](s.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", conversation, agent).Find(ctx)
+	if err != nil {
+		return fmt.Errorf("lock membership: %w", err)
 	}
-	return nil
+	return s.mark(ctx, agent, []uuid.UUID{conversation}, []int64{number})
 }
 
 // lock queues the statement that locks the membership. It must come before the statement that marks.

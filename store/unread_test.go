@@ -205,83 +205,115 @@ func TestUnreadIsWhatRecountingFinds(t *testing.T) {
 	}
 }
 
-// TestPollingWhileOthersWrite: eight write, four of them poll, one takes memberships crosswise. Every agent sees each
+// until calls fn again and again until done is closed, and once after that.
+func until(done <-chan struct{}, fn func(n int)) {
+	for n := 0; ; n++ {
+		select {
+		case <-done:
+			fn(n)
+			return
+		default:
+			fn(n)
+		}
+	}
+}
+
+var errGiveUp = errors.New("give up")
+
+// write sends messages to conversations of the agent. One in four is rolled back, as after a dry run.
+func (g *ground) write(agent uuid.UUID, messages int) {
+	var own []uuid.UUID
+	for _, conversation := range g.conversations {
+		if slices.Contains(g.members[conversation], agent) {
+			own = append(own, conversation)
+		}
+	}
+	for n := range messages {
+		err := g.Transaction(g.t.Context(), func(tx *store.Store) error {
+			if _, err := tx.SendAnywhere(g.t.Context(), own[rand.IntN(len(own))], agent, uuid.Must(uuid.NewV7()), "text"); err != nil {
+				return err
+			}
+			if n%4 == 3 {
+				return errGiveUp
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errGiveUp) {
+			g.t.Errorf("send: %v", err)
+		}
+	}
+}
+
+// markBoth marks two conversations as read, every second time in the other order.
+func (g *ground) markBoth(n int) {
+	first, second := g.conversations[0], g.group
+	if n%2 == 0 {
+		first, second = second, first
+	}
+	err := g.Transaction(g.t.Context(), func(tx *store.Store) error {
+		err := tx.MarkRead(g.t.Context(), first, g.agents[0], 0)
+		time.Sleep(time.Millisecond)
+		return errors.Join(err, tx.MarkRead(g.t.Context(), second, g.agents[0], 0))
+	})
+	if err != nil {
+		g.t.Errorf("lock memberships crosswise: %v", err)
+	}
+}
+
+// checkSeen compares the messages that an agent has seen with those that others have sent to it.
+func (g *ground) checkSeen(agent uuid.UUID, seen []store.UnreadMessage) {
+	g.t.Helper()
+	var want []uuid.UUID
+	g.query(func(c *pgx.Conn) error {
+		rows, err := c.Query(g.t.Context(), `SELECT o.id FROM messages o JOIN memberships m USING (conversation_id)
+			WHERE m.agent_id = $1 AND o.sender_id <> $1 AND o.content = 'text' ORDER BY o.id`, agent)
+		if err != nil {
+			return err
+		}
+		want, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		return err
+	})
+	newest := map[uuid.UUID]int64{}
+	for _, message := range seen {
+		if message.Number <= newest[message.ConversationID] {
+			g.t.Errorf("agent %s sees number %d of a conversation after number %d", agent, message.Number, newest[message.ConversationID])
+		}
+		newest[message.ConversationID] = message.Number
+	}
+	got := idsOf(seen)
+	slices.SortFunc(got, func(a, b uuid.UUID) int { return cmp.Compare(a.String(), b.String()) })
+	if diff := gocmp.Diff(want, got); diff != "" {
+		g.t.Errorf("agent %s has seen %d of %d messages (-sent +seen):\n%s", agent, len(got), len(want), diff)
+	}
+}
+
+// TestPollingWhileOthersWrite: eight write, four of them poll, one locks memberships crosswise. Every agent sees each
 // message of others exactly once, in the order of its conversation, and nobody waits for ever.
 func TestPollingWhileOthersWrite(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
-	ctx := t.Context()
 	for _, agent := range g.agents {
 		g.read(agent, 1, 1000) // the first messages of the chats
 	}
-	const each = 300
-	giveUp := errors.New("give up")
 	var writers, pollers sync.WaitGroup
 	for i := range 8 {
-		writers.Go(func() {
-			me := g.agents[i%4]
-			var mine []uuid.UUID
-			for _, conversation := range g.conversations {
-				if slices.Contains(g.members[conversation], me) {
-					mine = append(mine, conversation)
-				}
-			}
-			for n := range each {
-				err := g.Transaction(ctx, func(tx *store.Store) error {
-					if _, err := tx.SendAnywhere(ctx, mine[rand.IntN(len(mine))], me, uuid.Must(uuid.NewV7()), "text"); err != nil {
-						return err
-					}
-					if n%4 == 3 { // as after a rehearsal
-						return giveUp
-					}
-					return nil
-				})
-				if err != nil && !errors.Is(err, giveUp) {
-					t.Errorf("send: %v", err)
-				}
-			}
-		})
+		writers.Go(func() { g.write(g.agents[i%4], 300) })
 	}
 	written := make(chan struct{})
-	pollers.Go(func() { // as somebody who leaves one conversation and writes to another
-		for n := 0; ; n++ {
-			select {
-			case <-written:
-				return
-			default:
-			}
-			first, second := g.conversations[0], g.group
-			if n%2 == 0 {
-				first, second = second, first
-			}
-			err := g.Transaction(ctx, func(tx *store.Store) error {
-				err := tx.MarkRead(ctx, first, g.agents[0], 0)
-				time.Sleep(time.Millisecond)
-				return errors.Join(err, tx.MarkRead(ctx, second, g.agents[0], 0))
-			})
-			if err != nil {
-				t.Errorf("take memberships crosswise: %v", err)
-			}
-		}
-	})
+	pollers.Go(func() { until(written, g.markBoth) })
 	seen := make([][]store.UnreadMessage, len(g.agents))
 	for i, agent := range g.agents {
+		poll := func(size int64) int64 {
+			unread := g.read(agent, 1, size)
+			seen[i] = append(seen[i], unread.Messages...)
+			if int64(len(unread.Messages)) > unread.Total {
+				t.Errorf("a page of %d messages says that there are %d in all", len(unread.Messages), unread.Total)
+			}
+			return unread.Total
+		}
 		pollers.Go(func() {
-			for {
-				var over bool
-				select {
-				case <-written:
-					over = true
-				default:
-				}
-				unread := g.read(agent, 1, rand.Int64N(50)+1)
-				seen[i] = append(seen[i], unread.Messages...)
-				if int64(len(unread.Messages)) > unread.Total {
-					t.Errorf("a page of %d messages says that there are %d in all", len(unread.Messages), unread.Total)
-				}
-				if over && unread.Total == 0 {
-					return
-				}
+			until(written, func(int) { poll(rand.Int64N(50) + 1) })
+			for poll(rand.Int64N(50)+1) > 0 {
 			}
 		})
 	}
@@ -290,28 +322,7 @@ func TestPollingWhileOthersWrite(t *testing.T) {
 	pollers.Wait()
 	g.checkCounters("polling")
 	for i, agent := range g.agents {
-		var want []uuid.UUID
-		g.query(func(c *pgx.Conn) error {
-			rows, err := c.Query(ctx, `SELECT o.id FROM messages o JOIN memberships m USING (conversation_id)
-				WHERE m.agent_id = $1 AND o.sender_id <> $1 AND o.content = 'text' ORDER BY o.id`, agent)
-			if err != nil {
-				return err
-			}
-			want, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-			return err
-		})
-		newest := map[uuid.UUID]int64{}
-		for _, message := range seen[i] {
-			if message.Number <= newest[message.ConversationID] {
-				t.Errorf("agent %d sees number %d of a conversation after number %d", i, message.Number, newest[message.ConversationID])
-			}
-			newest[message.ConversationID] = message.Number
-		}
-		got := idsOf(seen[i])
-		slices.SortFunc(got, func(a, b uuid.UUID) int { return cmp.Compare(a.String(), b.String()) })
-		if diff := gocmp.Diff(want, got); diff != "" {
-			t.Errorf("agent %d has seen %d of %d messages (-sent +seen):\n%s", i, len(got), len(want), diff)
-		}
+		g.checkSeen(agent, seen[i])
 	}
 }
 

@@ -181,7 +181,7 @@ func (c *Chain) HasCode(ctx context.Context, address string) (bool, error) {
 // behind the endpoint disagree.
 func (c *Chain) Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (AuthorizationState, error) {
 	if !isAddress(authorizer) || !isHex(nonce, 32, 32) {
-		return AuthorizationState{}, errors.New("an authorization is named by an address and a nonce of 32 bytes")
+		return AuthorizationState{}, errors.New("an authorization is identified by an address and a nonce of 32 bytes")
 	}
 	newest, err := c.block(ctx, evm.LatestBlock)
 	if err != nil {
@@ -208,7 +208,7 @@ func (c *Chain) Authorization(ctx context.Context, asset, authorizer, nonce stri
 		}
 		return c.closed(ctx, asset, log, state)
 	}
-	return AuthorizationState{}, fmt.Errorf("the token calls the authorization used, but has no event of it since %s",
+	return AuthorizationState{}, fmt.Errorf("the token reports the authorization as used, but has no event for it since %s",
 		since.UTC().Format(time.RFC3339))
 }
 
@@ -274,8 +274,8 @@ func (c *Chain) call(ctx context.Context, result any, method string, params ...a
 		if err == nil {
 			return nil
 		}
-		refused, ok := errors.AsType[*rpcRefusal](err)
-		if attempt == chainAttempts || ctx.Err() != nil || ok && !refused.passes() {
+		rejected, ok := errors.AsType[*rpcError](err)
+		if attempt == chainAttempts || ctx.Err() != nil || ok && !rejected.passes() {
 			return fmt.Errorf("chain %s: %w", method, err)
 		}
 		select {

@@ -126,9 +126,9 @@ func TestChainRepeatsItself(t *testing.T) {
 
 func TestChainKeepsTheKeyToItself(t *testing.T) {
 	t.Parallel()
-	refusing := newEndpoint(t, func(int, rpcCall) (string, error) { return "", errors.New("401") })
+	rejecting := newEndpoint(t, func(int, rpcCall) (string, error) { return "", errors.New("401") })
 	for name, url := range map[string]string{
-		"a refusal":       refusing.URL,
+		"a refusal":       rejecting.URL,
 		"nobody there":    "http://127.0.0.1:1/v2/the-key",
 		"another scheme":  "wss://127.0.0.1:1/v2/the-key",
 		"a malformed URL": "http://127.0.0.1:1/v2/the-key\x00",
@@ -171,7 +171,7 @@ func TestChainAsksForFewerBlocks(t *testing.T) {
 				for block := from; block <= to; block++ {
 					asked[block]++
 				}
-				// What moved nothing is not told of.
+				// A transfer of nothing is not reported.
 				return "[" + transferLog(chainToken, chainPayer, chainPayee, from, from) + "," + transferLog(chainToken, chainPayer, chainPayee, 0, from) + "]", nil
 			})
 			var last uint64

@@ -92,7 +92,7 @@ func (c *Chain) logs(ctx context.Context, asset string, topics []any, first, las
 			err := c.call(ctx, &found, "eth_getLogs", map[string]any{
 				"address": evm.HexToAddress(asset), "topics": topics, "fromBlock": evm.Uint64(first), "toBlock": evm.Uint64(end),
 			})
-			if refused, ok := errors.AsType[*rpcRefusal](err); ok && refused.ofThisCall() && size > 1 {
+			if rejected, ok := errors.AsType[*rpcError](err); ok && rejected.ofThisCall() && size > 1 {
 				size /= 2
 				continue
 			}

@@ -83,7 +83,7 @@ func (c Checker) check(offer PaymentRequirements, payload *PaymentPayload, now t
 	}
 	if authorization.Value != offer.Amount {
 		return Checked{}, invalid(ReasonValueMismatch, "authorization.value is %s, but the price is exactly %s atomic units, "+
-			"not less and not more: sign an authorization of the offer's amount", authorization.Value, offer.Amount)
+			"not less and not more: sign an authorization for the offer's amount", authorization.Value, offer.Amount)
 	}
 	checked := Checked{Payer: strings.ToLower(authorization.From), Nonce: strings.ToLower(authorization.Nonce)}
 	if byKey {
@@ -109,11 +109,11 @@ func checkWindow(a Authorization, now time.Time) (time.Time, error) {
 	if ok && validBefore < earliest {
 		return time.Time{}, outOfTime(ReasonValidBefore, "the authorization ends too soon or has ended: validBefore is %d and "+
 			"must be at least %d (Unix seconds), %.0f seconds after the server's clock, to leave time for the settlement; sign "+
-			"a new one that lives for the offer's maxTimeoutSeconds", validBefore, earliest, MinimumValidity.Seconds())
+			"a new one that is valid for the offer's maxTimeoutSeconds", validBefore, earliest, MinimumValidity.Seconds())
 	}
 	if !ok || validBefore > latest {
-		return time.Time{}, outOfTime(ReasonValidBefore, "the authorization lives too long: validBefore is %s and must be at "+
-			"most %d (Unix seconds), %.0f hours after the server's clock; sign a new one that lives for the offer's "+
+		return time.Time{}, outOfTime(ReasonValidBefore, "the authorization is valid for too long: validBefore is %s and must be at "+
+			"most %d (Unix seconds), %.0f hours after the server's clock; sign a new one that is valid for the offer's "+
 			"maxTimeoutSeconds", a.ValidBefore, latest, MaximumValidity.Hours())
 	}
 	return time.Unix(validBefore, 0).UTC(), nil
@@ -134,7 +134,7 @@ func checkSignature(domain Domain, payload ExactPayload) error {
 	}
 	signer, err := RecoverHex(digest, payload.Signature)
 	if err != nil {
-		return invalid(ReasonSignature, "the signature does not check: %s; sign the authorization with EIP-712 by the key of "+
+		return invalid(ReasonSignature, "the signature is invalid: %s; sign the authorization with EIP-712 by the key of "+
 			"authorization.from", err)
 	}
 	if !strings.EqualFold(signer, payload.Authorization.From) {

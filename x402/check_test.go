@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 
-	"github.com/parley-chat/parley/x402/evm"
+	"github.com/google/go-cmp/cmp"
 )
 
 func newChecker(t testing.TB) Checker {
@@ -41,10 +41,10 @@ func signed(t testing.TB, offer PaymentRequirements, now time.Time, change func(
 	return payload
 }
 
-// highS returns the twin of a signature that mathematics accepts and token contracts refuse.
+// highS returns the twin of a signature that mathematics accepts and token contracts reject.
 func highS(signature string) string {
 	raw := fromHex(signature)
-	new(big.Int).Sub(evm.Order(), new(big.Int).SetBytes(raw[32:64])).FillBytes(raw[32:64])
+	new(big.Int).Sub(secp256k1.Params().N, new(big.Int).SetBytes(raw[32:64])).FillBytes(raw[32:64])
 	raw[64] ^= 27 ^ 28
 	return hexString(raw)
 }
@@ -111,27 +111,33 @@ func TestCheck(t *testing.T) {
 				}
 				return
 			}
-			invalid, ok := errors.AsType[*Invalid](err)
-			if !ok || invalid.Reason != row.reason || invalid.Message == "" {
-				t.Fatalf("the check says %#v, want an *Invalid with reason %s", err, row.reason)
-			}
-			if strings.Contains(invalid.Message, payload.Payload.Signature[2:]) {
-				t.Errorf("the message repeats the signature: %s", invalid.Message)
-			}
-			// A payment out of time may have begun in time: its facts lead to the stored reply. One that is bad
-			// for another reason proves nothing about anybody.
-			outOfTime := row.reason == ReasonValidAfter || row.reason == ReasonValidBefore
-			if invalid.OutOfTime != outOfTime {
-				t.Errorf("the refusal is out of time: %t, want %t", invalid.OutOfTime, outOfTime)
-			}
-			want := Checked{}
-			if outOfTime {
-				want = Checked{Payer: strings.ToLower(vectorPayer), Nonce: payload.Payload.Authorization.Nonce, Conclusive: true}
-			}
-			if diff := cmp.Diff(want, checked); diff != "" {
-				t.Errorf("the facts of a refused payment (-want +got):\n%s", diff)
-			}
+			checkRejection(t, payload, row.reason, checked, err)
 		})
+	}
+}
+
+// checkRejection checks the error and the facts about a payment that is rejected with a reason.
+func checkRejection(t *testing.T, payload *PaymentPayload, reason string, checked Checked, err error) {
+	t.Helper()
+	invalid, ok := errors.AsType[*Invalid](err)
+	if !ok || invalid.Reason != reason || invalid.Message == "" {
+		t.Fatalf("the check says %#v, want an *Invalid with reason %s", err, reason)
+	}
+	if strings.Contains(invalid.Message, payload.Payload.Signature[2:]) {
+		t.Errorf("the message repeats the signature: %s", invalid.Message)
+	}
+	// A payment out of time may have begun in time: its facts lead to the stored reply. One that is bad
+	// for another reason proves nothing about anybody.
+	outOfTime := reason == ReasonValidAfter || reason == ReasonValidBefore
+	if invalid.OutOfTime != outOfTime {
+		t.Errorf("the refusal is out of time: %t, want %t", invalid.OutOfTime, outOfTime)
+	}
+	want := Checked{}
+	if outOfTime {
+		want = Checked{Payer: strings.ToLower(vectorPayer), Nonce: payload.Payload.Authorization.Nonce, Conclusive: true}
+	}
+	if diff := cmp.Diff(want, checked); diff != "" {
+		t.Errorf("the facts of a rejected payment (-want +got):\n%s", diff)
 	}
 }
 

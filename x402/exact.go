@@ -26,7 +26,7 @@ var (
 var halfOrder = evm.HexToHash("0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0")
 
 // errRecover gives no details, because only the payer's own software can find the cause.
-var errRecover = errors.New("no key can have made the signature")
+var errRecover = errors.New("it does not match any key")
 
 // TransferDigest returns the EIP-712 digest that a payer signs for an EIP-3009 TransferWithAuthorization. It returns an
 // error for a malformed address, number or nonce.
@@ -83,9 +83,8 @@ func putHex(word []byte, digits string) {
 	_, _ = hex.Decode(word, []byte(digits[2:]))
 }
 
-// Recover returns the lower-case address whose key made the signature over digest. The signature is exactly 65 bytes:
-// r, s, v with v 0, 1, 27 or 28. Recover rejects a high s (EIP-2), as token contracts do.
-func Recover(digest [32]byte, signature []byte) (string, error) {
+// recoverSigner is [RecoverHex] for the bytes of a signature.
+func recoverSigner(digest [32]byte, signature []byte) (string, error) {
 	if len(signature) != signatureBytes {
 		return "", fmt.Errorf("the signature has %d bytes, want %d", len(signature), signatureBytes)
 	}
@@ -97,7 +96,7 @@ func Recover(digest [32]byte, signature []byte) (string, error) {
 		return "", errors.New("the signature's last byte v is not 0, 1, 27 or 28")
 	}
 	if bytes.Compare(signature[32:64], halfOrder[:]) > 0 {
-		return "", errors.New("the signature has a high s; use its low-s twin")
+		return "", errors.New("the signature has a high s; use the low s")
 	}
 	var plain [signatureBytes]byte
 	copy(plain[:], signature[:64])
@@ -109,29 +108,20 @@ func Recover(digest [32]byte, signature []byte) (string, error) {
 	return "0x" + hex.EncodeToString(signer[:]), nil
 }
 
-// RecoverHex is [Recover] for a signature in the form of the wire: 0x and hex digits.
+// RecoverHex returns the lower-case address whose key made the signature over digest. The signature is 0x and the hex digits of 65
+// bytes: r, s, v with v 0, 1, 27 or 28. RecoverHex rejects a high s (EIP-2), as token contracts do.
 func RecoverHex(digest [32]byte, signature string) (string, error) {
 	raw, err := hex.DecodeString(strings.TrimPrefix(signature, "0x"))
 	if err != nil {
 		return "", errors.New("the signature is not 0x and hex digits")
 	}
-	return Recover(digest, raw)
+	return recoverSigner(digest, raw)
 }
 
 // SignAuthorization signs an EIP-3009 transfer for the token of domain. It returns the signature as 0x and hex digits,
 // or an error if the authorization is malformed. It does not check that key belongs to a.From.
 func SignAuthorization(key *ecdsa.PrivateKey, domain Domain, a Authorization) (string, error) {
 	digest, err := domain.TransferDigest(a)
-	if err != nil {
-		return "", err
-	}
-	return sign(key, digest)
-}
-
-// SignCancellation signs the cancellation of the authorization (authorizer, nonce) for the token of domain. It returns
-// the signature as 0x and hex digits, or an error if the address or the nonce is malformed.
-func SignCancellation(key *ecdsa.PrivateKey, domain Domain, authorizer, nonce string) (string, error) {
-	digest, err := domain.CancelDigest(authorizer, nonce)
 	if err != nil {
 		return "", err
 	}

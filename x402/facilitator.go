@@ -103,7 +103,7 @@ func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error)
 		}
 		supported := new(SupportedResponse)
 		if json.Unmarshal(response.body, supported) != nil {
-			return nil, fmt.Errorf("facilitator supported: the response is not the JSON it should be: %w", &StatusError{response.status})
+			return nil, fmt.Errorf("facilitator supported: the response is not valid JSON of /supported: %w", &StatusError{response.status})
 		}
 		return supported, nil
 	}
@@ -221,7 +221,7 @@ func (f *Facilitator) settle(ctx context.Context, body []byte, networks []string
 		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: %w", &StatusError{response.status})}
 	}
 	if verdict.Success && !slices.Contains(networks, verdict.Network) {
-		return nil, &UnknownOutcome{Err: errors.New("facilitator settle: it says to have settled on another network")}
+		return nil, &UnknownOutcome{Err: errors.New("facilitator settle: it reports a settlement on another network")}
 	}
 	return verdict, nil
 }

@@ -17,9 +17,9 @@ import (
 
 const hash = "0xf1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1"
 
-// facilitatorAnswering returns a client of a facilitator that gives these replies one after another, the last one
+// facilitatorReplying returns a client of a facilitator that gives these replies one after another, the last one
 // again and again, and the number of calls it got.
-func facilitatorAnswering(t *testing.T, replies ...http.HandlerFunc) (*Facilitator, *atomic.Int32) {
+func facilitatorReplying(t *testing.T, replies ...http.HandlerFunc) (*Facilitator, *atomic.Int32) {
 	t.Helper()
 	calls := new(atomic.Int32)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +97,7 @@ func TestVerify(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			facilitator, calls := facilitatorAnswering(t, row.reply)
+			facilitator, calls := facilitatorReplying(t, row.reply)
 			payload, requirements := receivedPayment(t)
 			got, err := facilitator.Verify(t.Context(), payload, requirements)
 			if (err == nil) != (row.want != nil) {
@@ -127,16 +127,16 @@ func TestVerifyRepeats(t *testing.T) {
 		{"busy twice, then valid", []http.HandlerFunc{busy, busy, valid}, 3, true},
 		{"busy three times", []http.HandlerFunc{busy, busy, busy, valid}, 3, false},
 		{"broken, then valid", []http.HandlerFunc{says(502, "<html>"), valid}, 2, true},
-		{"away for a moment, then valid", []http.HandlerFunc{saysLater(503, "0"), valid}, 2, true},
+		{"unavailable for a moment, then valid", []http.HandlerFunc{saysLater(503, "0"), valid}, 2, true},
 		{"hung up, then valid", []http.HandlerFunc{hangsUp, valid}, 2, true},
 		{"one fault after another, then valid", []http.HandlerFunc{hangsUp, busy, valid}, 3, true},
 		// To wait that long is beyond the time that verify has, so there is no use in waiting at all.
 		{"busy for a minute", []http.HandlerFunc{saysLater(429, "60"), valid}, 1, false},
-		{"away for a minute", []http.HandlerFunc{saysLater(503, "60"), valid}, 1, false},
+		{"unavailable for a minute", []http.HandlerFunc{saysLater(503, "60"), valid}, 1, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			facilitator, calls := facilitatorAnswering(t, row.replies...)
+			facilitator, calls := facilitatorReplying(t, row.replies...)
 			payload, requirements := receivedPayment(t)
 			started := time.Now()
 			verdict, err := facilitator.Verify(t.Context(), payload, requirements)
@@ -155,7 +155,7 @@ func TestVerifyRepeats(t *testing.T) {
 	t.Run("after the caller gave up", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
-		facilitator, calls := facilitatorAnswering(t, func(w http.ResponseWriter, r *http.Request) {
+		facilitator, calls := facilitatorReplying(t, func(w http.ResponseWriter, r *http.Request) {
 			cancel()
 			says(500, "")(w, r)
 		})
@@ -184,11 +184,11 @@ func TestSettle(t *testing.T) {
 		calls   int32
 	}{
 		{"success", []http.HandlerFunc{success}, settled, nil, 1},
-		{"refused", []http.HandlerFunc{says(200, `{"success":false,"errorReason":"insufficient_funds","errorMessage":"poor","transaction":"","network":"eip155:8453"}`)},
+		{"rejected", []http.HandlerFunc{says(200, `{"success":false,"errorReason":"insufficient_funds","errorMessage":"poor","transaction":"","network":"eip155:8453"}`)},
 			&SettleResponse{ErrorReason: "insufficient_funds", ErrorMessage: "poor", Network: NetworkBase}, nil, 1},
-		{"refused with status 402", []http.HandlerFunc{says(402, `{"success":false,"errorReason":"insufficient_funds","transaction":"","network":"eip155:8453"}`)},
+		{"rejected with status 402", []http.HandlerFunc{says(402, `{"success":false,"errorReason":"insufficient_funds","transaction":"","network":"eip155:8453"}`)},
 			&SettleResponse{ErrorReason: "insufficient_funds", Network: NetworkBase}, nil, 1},
-		{"refused with status 500", []http.HandlerFunc{says(500, `{"success":false,"errorReason":"unexpected_settle_error","transaction":"","network":"eip155:8453"}`)},
+		{"rejected with status 500", []http.HandlerFunc{says(500, `{"success":false,"errorReason":"unexpected_settle_error","transaction":"","network":"eip155:8453"}`)},
 			&SettleResponse{ErrorReason: "unexpected_settle_error", Network: NetworkBase}, nil, 1},
 		{"used before", []http.HandlerFunc{used}, &SettleResponse{ErrorReason: ReasonNonceAlreadyUsed, Network: NetworkBase}, nil, 1},
 		{"success with odd extras", []http.HandlerFunc{says(200, `{"success":true,"transaction":"`+hash+`","network":"eip155:8453","payer":"0xab","amount":5000,"extensions":[]}`)}, settled, nil, 1},
@@ -206,7 +206,7 @@ func TestSettle(t *testing.T) {
 		{"a reason that is none", []http.HandlerFunc{says(200, `{"success":false,"errorReason":"the payment, once more","transaction":"it","network":"eip155:8453"}`)},
 			&SettleResponse{Network: NetworkBase}, nil, 1},
 		{"no network", []http.HandlerFunc{says(200, `{"success":true,"transaction":"`+hash+`"}`)}, nil, unknown, 1},
-		{"refused without transaction", []http.HandlerFunc{says(400, `{"success":false,"errorReason":"x","network":"eip155:8453"}`)}, nil, unknown, 1},
+		{"rejected without transaction", []http.HandlerFunc{says(400, `{"success":false,"errorReason":"x","network":"eip155:8453"}`)}, nil, unknown, 1},
 		{"HTML", []http.HandlerFunc{says(200, `<html>`)}, nil, unknown, 1},
 		{"nothing", []http.HandlerFunc{says(200, ``)}, nil, unknown, 1},
 		{"status 500", []http.HandlerFunc{says(500, `{"error":"oops"}`)}, nil, unknown, 1},
@@ -217,7 +217,7 @@ func TestSettle(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			facilitator, calls := facilitatorAnswering(t, row.replies...)
+			facilitator, calls := facilitatorReplying(t, row.replies...)
 			payload, requirements := receivedPayment(t)
 			got, err := facilitator.Settle(t.Context(), payload, requirements)
 			if diff := cmp.Diff(row.want, got); diff != "" {
@@ -257,7 +257,7 @@ func TestFacilitatorRequest(t *testing.T) {
 	want := `{"x402Version":2,"paymentPayload":` + goodPayload + `,"paymentRequirements":{"scheme":"exact",` +
 		`"network":"eip155:8453","amount":"7777","asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",` +
 		`"payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C","maxTimeoutSeconds":60,"extra":{"name":"USD Coin","version":"2"}}}`
-	facilitator, calls := facilitatorAnswering(t, func(w http.ResponseWriter, r *http.Request) {
+	facilitator, calls := facilitatorReplying(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if r.Method != http.MethodPost || r.URL.Path != "/verify" || r.Header.Get("Content-Type") != "application/json" ||
 			r.Header.Get("Authorization") != "Bearer for verify" {
@@ -287,7 +287,7 @@ func TestFacilitatorRequest(t *testing.T) {
 func TestSettleTimeout(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	facilitator, _ := facilitatorAnswering(t, func(http.ResponseWriter, *http.Request) { <-release })
+	facilitator, _ := facilitatorReplying(t, func(http.ResponseWriter, *http.Request) { <-release })
 	t.Cleanup(func() { close(release) })
 	payload, requirements := receivedPayment(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -338,7 +338,7 @@ func TestSettlePendingThenGone(t *testing.T) {
 	}}
 	_, err := facilitator.Settle(t.Context(), payload, requirements)
 	if outcome, ok := errors.AsType[*UnknownOutcome](err); !ok || outcome.NotSent || outcome.Transaction != hash {
-		t.Errorf("a facilitator that goes away after settlement_pending gives %#v, want an unknown outcome that was sent", err)
+		t.Errorf("a facilitator that is unavailable after settlement_pending gives %#v, want an unknown outcome that was sent", err)
 	}
 }
 
@@ -393,7 +393,7 @@ func TestFacilitatorRequestV1(t *testing.T) {
 		`"maxAmountRequired":"5000","resource":"https://host.example/chat/private/send","description":"Send a private message",` +
 		`"mimeType":"application/json","payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C","maxTimeoutSeconds":60,` +
 		`"asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913","extra":{"name":"USD Coin","version":"2"}}}`
-	facilitator, calls := facilitatorAnswering(t, func(w http.ResponseWriter, r *http.Request) {
+	facilitator, calls := facilitatorReplying(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if diff := cmp.Diff(want, string(body)); diff != "" {
 			t.Errorf("the body sent to %s (-want +got):\n%s", r.URL.Path, diff)
@@ -433,7 +433,7 @@ func TestSupported(t *testing.T) {
 	t.Parallel()
 	busy := saysLater(429, "0")
 	kinds := says(200, `{"kinds":[{"x402Version":2,"scheme":"exact","network":"eip155:8453"}],"signers":{"eip155:*":["0xab"]}}`)
-	facilitator, calls := facilitatorAnswering(t, busy, busy, kinds)
+	facilitator, calls := facilitatorReplying(t, busy, busy, kinds)
 	got, err := facilitator.Supported(t.Context())
 	if err != nil {
 		t.Fatalf("supported after two times 429: %v", err)
@@ -451,7 +451,7 @@ func TestSupported(t *testing.T) {
 	for name, reply := range map[string]http.HandlerFunc{
 		"always busy": busy, "HTML": says(200, "<html>"), "status 500": says(500, "{}"), "a redirect": redirects, "hung up": hangsUp,
 	} {
-		facilitator, _ := facilitatorAnswering(t, reply)
+		facilitator, _ := facilitatorReplying(t, reply)
 		if _, err := facilitator.Supported(t.Context()); err == nil {
 			t.Errorf("supported with %s succeeds, want an error", name)
 		}

@@ -19,9 +19,9 @@ const (
 	HeaderPaymentResponse = "PAYMENT-RESPONSE"
 )
 
-// MaxHeaderBytes limits the length of a header's value before it is decoded: 16 KiB. A payment that echoes a full
+// maxHeaderBytes limits the length of a header's value before it is decoded: 16 KiB. A payment that echoes a full
 // catalogue entry takes an eighth of this.
-const MaxHeaderBytes = 16 << 10
+const maxHeaderBytes = 16 << 10
 
 // EncodePaymentRequired returns the value of a PAYMENT-REQUIRED header. It returns an error only if a string is not
 // valid UTF-8 or an extension is not valid JSON.
@@ -106,9 +106,9 @@ func decodeHeader(name, header string, value any) error {
 }
 
 func decodeBase64(name, header string) ([]byte, error) {
-	if len(header) > MaxHeaderBytes {
+	if len(header) > maxHeaderBytes {
 		return nil, &FormError{ReasonInvalidPayload, fmt.Sprintf("the %s header has %d bytes; at most %d are read",
-			name, len(header), MaxHeaderBytes)}
+			name, len(header), maxHeaderBytes)}
 	}
 	// The decoder ignores line breaks, but other decoders do not.
 	raw, err := base64.StdEncoding.Strict().DecodeString(header)

@@ -139,7 +139,7 @@ func TestDecodeHeaderRefusals(t *testing.T) {
 	t.Parallel()
 	header := encoded(goodPayload)
 	if _, err := DecodePaymentPayload(header); err != nil {
-		t.Fatalf("the good header is refused: %v", err)
+		t.Fatalf("the good header is rejected: %v", err)
 	}
 	padded := encoded(`{"a":1}`) // ends in =
 	for name, bad := range map[string]string{
@@ -152,7 +152,7 @@ func TestDecodeHeaderRefusals(t *testing.T) {
 		"a line break at the end":  header + "\n",
 		"two payments":             header + "," + header,
 		"a payload that is not it": encoded("hello"),
-		"one byte too long":        strings.Repeat("A", MaxHeaderBytes+1),
+		"one byte too long":        strings.Repeat("A", maxHeaderBytes+1),
 		"a megabyte":               strings.Repeat("A", 1<<20),
 		"deep JSON":                encoded(strings.Repeat("[", 12000)),
 		"deep JSON in extensions":  encoded(`{"x402Version":2,"extensions":{"a":` + strings.Repeat("[", 12000) + `}}`),
@@ -188,12 +188,12 @@ func FuzzDecodePaymentPayload(f *testing.F) {
 		if err != nil {
 			t.Fatalf("a decoded payment cannot be encoded: %v", err)
 		}
-		if len(again) > MaxHeaderBytes {
+		if len(again) > maxHeaderBytes {
 			return // escapes may be longer than what they stand for
 		}
 		second, err := DecodePaymentPayload(again)
 		if err != nil {
-			t.Fatalf("our own encoding is refused: %v", err)
+			t.Fatalf("our own encoding is rejected: %v", err)
 		}
 		if second.Payload != payload.Payload {
 			t.Fatalf("the payment changed from %+v to %+v", payload.Payload, second.Payload)

@@ -109,6 +109,3 @@ func DomainOf(requirements PaymentRequirements) (Domain, error) {
 	}
 	return NewDomain(name, version, chainID, requirements.Asset)
 }
-
-// Separator returns the EIP-712 domain separator.
-func (d Domain) Separator() [32]byte { return d.separator }

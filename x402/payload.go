@@ -73,18 +73,18 @@ func ParsePaymentPayload(raw []byte) (*PaymentPayload, error) {
 			"PAYMENT-SIGNATURE header takes version 2: sign one of the entries of accepts in the PAYMENT-REQUIRED header with a "+
 			"client that speaks x402 version 2", wire.X402Version)}
 	}
-	if err := refuseLookalikes(append(wire.Payload.members(),
+	if err := rejectLookalikes(append(wire.Payload.members(),
 		members{[]string{"x402Version", "resource", "accepted", "payload", "extensions"}, wire.Unknown},
 		members{[]string{"scheme", "network", "amount", "asset", "payTo", "maxTimeoutSeconds", "extra"}, wire.Accepted.Unknown},
 	)); err != nil {
 		return nil, err
 	}
-	if err := refuseOtherMethods(&wire.Payload); err != nil {
+	if err := rejectOtherMethods(&wire.Payload); err != nil {
 		return nil, err
 	}
 	if method, ok := wire.Accepted.Extra["assetTransferMethod"]; ok && method != "eip3009" {
-		return nil, &FormError{ReasonUnsupportedPayload, "accepted.extra.assetTransferMethod names another transfer method; " +
-			"this server takes EIP-3009 only and does not offer any other"}
+		return nil, &FormError{ReasonUnsupportedPayload, "accepted.extra.assetTransferMethod is another transfer method; " +
+			"this server accepts EIP-3009 only and does not offer any other"}
 	}
 	payload := &PaymentPayload{
 		X402Version: wire.X402Version,
@@ -103,8 +103,8 @@ func ParsePaymentPayload(raw []byte) (*PaymentPayload, error) {
 	return payload, nil
 }
 
-// refuseLookalikes rejects unknown members that a case-insensitive decoder would treat as known members.
-func refuseLookalikes(objects []members) error {
+// rejectLookalikes rejects unknown members that a case-insensitive decoder would treat as known members.
+func rejectLookalikes(objects []members) error {
 	for _, object := range objects {
 		for name := range object.unknown {
 			// EqualFold ignores case in the same way as encoding/json, including the Kelvin sign and the long s.
@@ -117,14 +117,14 @@ func refuseLookalikes(objects []members) error {
 	return nil
 }
 
-// refuseOtherMethods rejects payments with a transfer method other than EIP-3009. Such a payment may also contain an
+// rejectOtherMethods rejects payments with a transfer method other than EIP-3009. Such a payment may also contain an
 // EIP-3009 authorization, and a facilitator could use either.
-func refuseOtherMethods(wire *wireExactPayload) error {
+func rejectOtherMethods(wire *wireExactPayload) error {
 	for _, other := range []string{"permit2Authorization", "delegationManager", "permissionContext", "delegator"} {
 		for name := range wire.Unknown {
 			if strings.EqualFold(name, other) {
 				return &FormError{ReasonUnsupportedPayload, fmt.Sprintf("the payment payload has the member %q of another "+
-					"transfer method; this server takes EIP-3009 only: payload is {signature, authorization}", other)}
+					"transfer method; this server accepts EIP-3009 only: payload is {signature, authorization}", other)}
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func refuseOtherMethods(wire *wireExactPayload) error {
 // checkRequirements checks the form of payment requirements. where is the object's name for error messages.
 func checkRequirements(where string, r PaymentRequirements) error {
 	malformed := func(member, want string) error {
-		return &FormError{ReasonInvalidPayload, fmt.Sprintf("%s.%s is missing or malformed; it is %s", where, member, want)}
+		return &FormError{ReasonInvalidPayload, fmt.Sprintf("%s.%s is missing or malformed; it must be %s", where, member, want)}
 	}
 	switch {
 	case r.Scheme == "":
@@ -164,7 +164,7 @@ func checkExactPayload(p ExactPayload) error {
 			"for at least %d and at most %d bytes", signatureBytes, maxSignatureBytes)}
 	}
 	malformed := func(member, want string) error {
-		return &FormError{ReasonPayload, fmt.Sprintf("payload.authorization.%s is missing or malformed; it is %s", member, want)}
+		return &FormError{ReasonPayload, fmt.Sprintf("payload.authorization.%s is missing or malformed; it must be %s", member, want)}
 	}
 	a := p.Authorization
 	if !isAddress(a.From) {
@@ -177,7 +177,7 @@ func checkExactPayload(p ExactPayload) error {
 		{"value", a.Value}, {"validAfter", a.ValidAfter}, {"validBefore", a.ValidBefore},
 	} {
 		if _, ok := uint256(number.decimal); !ok {
-			return malformed(number.member, "a string of decimal digits without leading zeros that fits 256 bits")
+			return malformed(number.member, "a string of decimal digits without leading zeros that fits in 256 bits")
 		}
 	}
 	if !isHex(a.Nonce, 32, 32) {

@@ -99,7 +99,7 @@ func testParsing(t *testing.T, good string, parse func([]byte) (*PaymentPayload,
 				t.Fatalf("parsing says %#v, want a *FormError with reason %s", err, row.reason)
 			}
 			if strings.Contains(form.Message, "1918f6a611caa3") || payload != nil {
-				t.Errorf("the refusal gives away the payment: %s", form.Message)
+				t.Errorf("the refusal quotes the payment: %s", form.Message)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ type rpcResponse struct {
 func (c *Chain) callOnce(ctx context.Context, result any, method string, params ...any) error {
 	parsed, err := url.Parse(c.URL)
 	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" {
-		return errors.New("the endpoint's URL is not an http:// or https:// one")
+		return errors.New("the endpoint's URL must begin with http:// or https://")
 	}
 	body, err := json.Marshal(rpcRequest{"2.0", 1, method, params})
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *Chain) callOnce(ctx context.Context, result any, method string, params 
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("the endpoint's URL is not an http:// or https:// one")
+		return errors.New("the endpoint's URL must begin with http:// or https://")
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("Content-Type", "application/json")
@@ -73,37 +73,37 @@ func readRPC(response *http.Response, result any) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxRPCBytes+1))
 	switch {
 	case response.StatusCode < 200 || response.StatusCode > 299:
-		return &rpcRefusal{status: response.StatusCode}
+		return &rpcError{status: response.StatusCode}
 	case err != nil:
 		return fmt.Errorf("read the response: %w", err)
 	case len(body) > maxRPCBytes:
 		return fmt.Errorf("the response has more than %d bytes", maxRPCBytes)
 	}
-	var answered rpcResponse
-	if err := json.Unmarshal(body, &answered); err != nil {
+	var decoded rpcResponse
+	if err := json.Unmarshal(body, &decoded); err != nil {
 		return fmt.Errorf("the response is not JSON-RPC: %w", err)
 	}
-	if answered.Error != nil {
-		return &rpcRefusal{code: answered.Error.Code, message: answered.Error.Message}
+	if decoded.Error != nil {
+		return &rpcError{code: decoded.Error.Code, message: decoded.Error.Message}
 	}
-	if len(answered.Result) == 0 {
+	if len(decoded.Result) == 0 {
 		return errors.New("the response has neither result nor error")
 	}
-	if err := json.Unmarshal(answered.Result, result); err != nil {
+	if err := json.Unmarshal(decoded.Result, result); err != nil {
 		return fmt.Errorf("the result: %w", err)
 	}
 	return nil
 }
 
-// rpcRefusal is an endpoint's error response: an HTTP status, or the code and message of a JSON-RPC error.
-type rpcRefusal struct {
+// rpcError is an endpoint's error response: an HTTP status, or the code and message of a JSON-RPC error.
+type rpcError struct {
 	status  int
 	code    int
 	message string
 }
 
 // Error quotes the message, because endpoints explain their limits there. The message is cut to 200 characters.
-func (r *rpcRefusal) Error() string {
+func (r *rpcError) Error() string {
 	if r.status != 0 {
 		return fmt.Sprintf("status %d", r.status)
 	}
@@ -112,7 +112,7 @@ func (r *rpcRefusal) Error() string {
 
 // passes tells whether the same call may succeed soon: the endpoint has a rate limit, the server failed (5xx), or the
 // node does not have the newest block yet.
-func (r *rpcRefusal) passes() bool {
+func (r *rpcError) passes() bool {
 	switch {
 	case r.status != 0:
 		return r.status == http.StatusTooManyRequests || r.status >= http.StatusInternalServerError
@@ -124,7 +124,7 @@ func (r *rpcRefusal) passes() bool {
 
 // ofThisCall tells whether the endpoint may have rejected the parameters of this call, rather than the caller or the
 // method. Endpoints have no common error code for a range of blocks that is too wide.
-func (r *rpcRefusal) ofThisCall() bool {
+func (r *rpcError) ofThisCall() bool {
 	switch r.status {
 	case 0:
 		return r.code != -32016 && r.code != -32601 // over the rate limit; no such method

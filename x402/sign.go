@@ -25,7 +25,7 @@ func Sign(key *ecdsa.PrivateKey, offer PaymentRequirements, resource *ResourceIn
 		return nil, fmt.Errorf("pay: the offer's scheme is %q, want %q", offer.Scheme, SchemeExact)
 	}
 	if method, ok := offer.Extra["assetTransferMethod"]; ok && method != "eip3009" {
-		return nil, fmt.Errorf("pay: the offer wants another transfer method than EIP-3009")
+		return nil, fmt.Errorf("pay: the offer requires a transfer method other than EIP-3009")
 	}
 	domain, err := DomainOf(offer)
 	if err != nil {

@@ -72,18 +72,6 @@ type wirePayloadV1 struct {
 	Unknown     unknownMembers   `json:",embed"`
 }
 
-// EncodePaymentPayloadV1 returns the value of an X-PAYMENT header with a signed payment of either version. network is
-// the short name of the network that the payment is signed for. It returns an error only if a string is not valid
-// UTF-8.
-func EncodePaymentPayloadV1(payload *PaymentPayload, network string) (string, error) {
-	return encodeHeader(HeaderPaymentV1, struct {
-		X402Version int          `json:"x402Version"`
-		Scheme      string       `json:"scheme"`
-		Network     string       `json:"network"`
-		Payload     ExactPayload `json:"payload"`
-	}{VersionV1, payload.Accepted.Scheme, network, payload.Payload})
-}
-
 // DecodePaymentPayloadV1 decodes the value of an X-PAYMENT header. It is as strict as [ParsePaymentPayloadV1]. The
 // error is always a [*FormError].
 func DecodePaymentPayloadV1(header string, networks ...Network) (*PaymentPayload, error) {
@@ -110,21 +98,21 @@ func ParsePaymentPayloadV1(raw []byte, networks ...Network) (*PaymentPayload, er
 		return nil, &FormError{ReasonInvalidVersion, fmt.Sprintf("the payment payload has x402Version %d, but the X-PAYMENT "+
 			"header takes version 1: send a payment of version 2 in the PAYMENT-SIGNATURE header", wire.X402Version)}
 	}
-	if err := refuseLookalikes(append(wire.Payload.members(),
+	if err := rejectLookalikes(append(wire.Payload.members(),
 		members{[]string{"x402Version", "scheme", "network", "payload"}, wire.Unknown},
 	)); err != nil {
 		return nil, err
 	}
-	if err := refuseOtherMethods(&wire.Payload); err != nil {
+	if err := rejectOtherMethods(&wire.Payload); err != nil {
 		return nil, err
 	}
 	if wire.Scheme == "" {
-		return nil, &FormError{ReasonInvalidPayload, `scheme is missing or malformed; it is a string such as "exact"`}
+		return nil, &FormError{ReasonInvalidPayload, `scheme is missing or malformed; it must be a string such as "exact"`}
 	}
 	// A chain id would match the payment requirements without conversion. The facilitator would then receive a network
 	// name that version 1 does not define.
 	if wire.Network == "" || strings.Contains(wire.Network, ":") {
-		return nil, &FormError{ReasonInvalidPayload, "network is missing or malformed; in version 1 it is a short name such " +
+		return nil, &FormError{ReasonInvalidPayload, "network is missing or malformed; in version 1 it must be a short name such " +
 			`as "base"`}
 	}
 	payload := &PaymentPayload{

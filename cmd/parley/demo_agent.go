@@ -15,7 +15,7 @@ import (
 
 func expect(err error, held bool, what string) error {
 	if err == nil && !held {
-		err = errors.New("it did not happen")
+		err = errors.New("unexpected response")
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)

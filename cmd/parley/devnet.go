@@ -14,7 +14,7 @@ import (
 
 // network runs only the play-money network, for a server in another process.
 type network struct {
-	Listen string `default:"127.0.0.1:8403" help:"Address on which it listens (loopback only)."`
+	Listen string `default:"127.0.0.1:8403" help:"Address on which to listen (loopback only)."`
 	Data   string `default:".parley" help:"Folder of the play-money ledger, which survives restarts."`
 }
 

@@ -12,11 +12,11 @@ import (
 
 // limits are the limits for calls without payment. The defaults are those of server.DefaultLimits.
 type limits struct {
-	AddressRate  float64 `env:"LIMIT_ADDRESS_RATE" default:"100" placeholder:"N" help:"Calls per second without payment from one client address (an IPv4 address or an IPv6 /64) (${default}). Paid calls are not counted."`
+	AddressRate  float64 `env:"LIMIT_ADDRESS_RATE" default:"100" placeholder:"N" help:"Unpaid calls per second from one client address (an IPv4 address or an IPv6 /64) (${default}). Paid calls are not counted."`
 	AddressBurst int     `env:"LIMIT_ADDRESS_BURST" default:"1000" placeholder:"N" help:"Burst of these calls (${default})."`
 	AccountRate  float64 `env:"LIMIT_ACCOUNT_RATE" default:"20" placeholder:"N" help:"Calls per second of one account that end without a charge (${default})."`
 	AccountBurst int     `env:"LIMIT_ACCOUNT_BURST" default:"200" placeholder:"N" help:"Burst of these calls (${default})."`
-	WalletRate   float64 `env:"LIMIT_WALLET_RATE" default:"20" placeholder:"N" help:"Calls per second with a payment of one wallet that end without a charge (${default})."`
+	WalletRate   float64 `env:"LIMIT_WALLET_RATE" default:"20" placeholder:"N" help:"Calls per second with payments by one wallet that end without a charge (${default})."`
 	WalletBurst  int     `env:"LIMIT_WALLET_BURST" default:"200" placeholder:"N" help:"Burst of these calls (${default})."`
 	WrongTANs    int     `name:"wrong-tans" env:"LIMIT_WRONG_TANS" default:"5" placeholder:"N" help:"Wrong TANs per ten minutes of one wallet, and of one client address (${default})."`
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -13,19 +12,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/go-cmp/cmp"
 
-	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // TestMain lets the test binary be parley itself: the commands are tested as processes, with real signals.
@@ -39,27 +37,8 @@ func TestMain(m *testing.M) {
 
 // process is a running parley command.
 type process struct {
-	*exec.Cmd
-	url  string // what it printed behind ready
-	logs safeBuffer
-}
-
-// safeBuffer is written while it is read.
-type safeBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
+	*testkit.Process
+	logs *testkit.Buffer
 }
 
 // folder is a temporary one that any user may enter: as root PostgreSQL runs as another user.
@@ -87,40 +66,16 @@ func start(t *testing.T, env []string, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{Cmd: exec.CommandContext(context.Background(), program, args...)}
-	p.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1"), env...)
-	p.Stderr = &p.logs
-	out, err := p.StdoutPipe()
-	if err != nil {
+	p := &process{logs: &testkit.Buffer{}}
+	cmd := exec.CommandContext(context.Background(), program, args...)
+	cmd.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1"), env...)
+	cmd.Stderr = p.logs
+	if p.Process, err = testkit.Launch(cmd); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if p.ProcessState == nil {
-			_ = p.Process.Kill()
-			_ = p.Wait()
-		}
-	})
-	ready := make(chan string, 1)
-	go func() {
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			if url, ok := strings.CutPrefix(lines.Text(), "ready "); ok {
-				ready <- url
-			}
-		}
-		close(ready)
-	}()
-	select {
-	case url, ok := <-ready:
-		if !ok {
-			t.Fatalf("parley %s ended before it was ready: %v\n%s", strings.Join(args, " "), p.Wait(), p.logs.String())
-		}
-		p.url = url
-	case <-time.After(time.Minute):
-		t.Fatalf("parley %s does not get ready:\n%s", strings.Join(args, " "), p.logs.String())
+	t.Cleanup(p.Kill)
+	if !p.Serves(time.Minute) {
+		t.Fatalf("parley %s does not get ready:\n%s", strings.Join(args, " "), p.logs)
 	}
 	return p
 }
@@ -128,11 +83,9 @@ func start(t *testing.T, env []string, args ...string) *process {
 // stop ends the command like Ctrl-C and wants it to end well.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
-	if err := p.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Wait(); err != nil {
-		t.Errorf("after Ctrl-C: %v\n%s", err, p.logs.String())
+	p.Signal(syscall.SIGINT)
+	if !p.HasEnded(time.Minute) || p.Err != nil {
+		t.Errorf("after Ctrl-C: %v\n%s", p.Err, p.logs)
 	}
 }
 
@@ -162,7 +115,7 @@ func (p *process) facilitator(t *testing.T) string {
 			} `json:"x-payment-info"`
 		}
 	}
-	get(t, p.url+"/openapi.json", &document)
+	get(t, p.URL+"/openapi.json", &document)
 	return document.Paths["/agent/me"]["get"].Info.Protocols[0].X402.Facilitator
 }
 
@@ -173,39 +126,22 @@ func (p *process) balance(t *testing.T, address string) string {
 	return account.Balance
 }
 
-// caller returns a client with one of the dev network's wallets.
-func (p *process) caller(t *testing.T, wallet int, key *string) *client.ClientWithResponses {
+// agent returns an agent that pays with one of the dev network's wallets.
+func (p *process) agent(t *testing.T, account int) *testkit.Agent {
 	t.Helper()
-	payer, err := client.NewPayer(devnet.Accounts()[wallet].PrivateKey, client.Limits{PerCall: 1_000_000, Total: 10_000_000})
+	wallet, err := evm.HexToECDSA(strings.TrimPrefix(devnet.Accounts()[account].PrivateKey, "0x"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	calls, err := client.New(p.url, payer, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
-		if *key != "" {
-			r.Header.Set("X-API-KEY", *key)
-		}
-		return nil
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return calls
+	return testkit.NewAgent(t, p.URL, wallet, &testkit.Contractual{T: t})
 }
 
-// register creates an account and returns its key.
-func (p *process) register(t *testing.T, wallet int, name string) string {
+// register creates the account of an agent.
+func (p *process) register(t *testing.T, account int, name string) *testkit.Agent {
 	t.Helper()
-	key := ""
-	calls := p.caller(t, wallet, &key)
-	requested, err := calls.RequestAccountWithResponse(t.Context(), client.RequestAccountRequest{RequestedUsername: name})
-	if err != nil || requested.JSON200 == nil {
-		t.Fatalf("%s requests an account: %v %s", name, err, requested.Body)
-	}
-	created, err := calls.CreateAccountWithResponse(t.Context(), client.CreateAccountRequest{Username: name, TAN: *requested.JSON200.TAN, Description: ""})
-	if err != nil || created.JSON200 == nil {
-		t.Fatalf("%s creates an account: %v %s", name, err, created.Body)
-	}
-	return *created.JSON200.APIKey
+	a := p.agent(t, account)
+	a.Register(t, name)
+	return a
 }
 
 // TestDevSurvivesKill: after kill -9 no PostgreSQL is left, and the next start has the accounts, messages and balances.
@@ -215,27 +151,22 @@ func TestDevSurvivesKill(t *testing.T) {
 	args := []string{"dev", "--listen", "127.0.0.1:0", "--facilitator-listen", "127.0.0.1:0", "--data", data}
 	first := start(t, nil, args...)
 	alice, bob := first.register(t, 0, "alice"), first.register(t, 1, "bob")
-	profile, err := first.caller(t, 0, &alice).GetAgentProfileWithResponse(t.Context(), client.AgentProfileRequest{Username: new("bob")})
+	profile, err := alice.GetAgentProfileWithResponse(t.Context(), client.AgentProfileRequest{Username: new("bob")})
 	if err != nil || profile.JSON200 == nil {
 		t.Fatalf("alice looks bob up: %v %s", err, profile.Body)
 	}
-	sent, err := first.caller(t, 0, &alice).SendPrivateMessageWithResponse(t.Context(), client.SendPrivateMessageRequest{RecipientAgentID: profile.JSON200.AgentID, Content: "before the kill"})
+	sent, err := alice.SendPrivateMessageWithResponse(t.Context(), client.SendPrivateMessageRequest{RecipientAgentID: profile.JSON200.AgentID, Content: "before the kill"})
 	if err != nil || sent.JSON200 == nil {
 		t.Fatalf("alice writes: %v %s", err, sent.Body)
 	}
 	payee, wallet := first.balance(t, devnet.Payee), first.balance(t, devnet.Accounts()[0].Address)
 	if payee != "2006000" || !strings.Contains(first.logs.String(), devnet.Warning) {
-		t.Errorf("the payee has %s, want 2006000; the log must warn of play money:\n%s", payee, first.logs.String())
+		t.Errorf("the payee has %s, want 2006000; the log must warn of play money:\n%s", payee, first.logs)
 	}
 	postgres := pidOfPostgres(t, data)
-	if err := first.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = first.Wait()
-	for deadline := time.Now().Add(10 * time.Second); syscall.Kill(postgres, 0) == nil; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("PostgreSQL (pid %d) outlives the killed process", postgres)
-		}
+	first.Kill()
+	if !testkit.Eventually(10*time.Second, func() bool { return syscall.Kill(postgres, 0) != nil }) {
+		t.Fatalf("PostgreSQL (pid %d) outlives the killed process", postgres)
 	}
 
 	second := start(t, nil, args...)
@@ -245,7 +176,9 @@ func TestDevSurvivesKill(t *testing.T) {
 	if got := second.balance(t, devnet.Accounts()[0].Address); got != wallet {
 		t.Errorf("after the restart alice's wallet has %s, want %s", got, wallet)
 	}
-	read, err := second.caller(t, 1, &bob).ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: sent.JSON200.ChatID})
+	again := second.agent(t, 1)
+	again.Key = bob.Key
+	read, err := again.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: sent.JSON200.ChatID})
 	if err != nil || read.JSON200 == nil || len(read.JSON200.Messages) != 1 || read.JSON200.Messages[0].Content != "before the kill" {
 		t.Errorf("after the restart bob reads %v %s", err, read.Body)
 	}
@@ -274,15 +207,9 @@ func TestServe(t *testing.T) {
 	t.Parallel()
 	url := storetest.URL(t)
 	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // a free port
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	_ = listener.Close()
 	began := time.Now()
 	server := start(t, []string{"PARLEY_DATABASE_URL=" + url, "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" + x402.NetworkBaseSepolia},
-		"serve", "--facilitator-url", play.url+"/", "--rpc-url", play.url+"/rpc", "--listen", address)
+		"serve", "--facilitator-url", play.URL+"/", "--rpc-url", play.URL+"/rpc", "--listen", testkit.FreeAddress(t))
 	t.Logf("ready after %v", time.Since(began))
 	server.register(t, 2, "carol")
 	if got := server.balance(t, devnet.Payee); got != "1000000" {
@@ -362,12 +289,8 @@ func TestPortInUseIsToldFirst(t *testing.T) {
 // TestSkillExample: the contract shows what GET /skill tells where the operator says nothing else.
 func TestSkillExample(t *testing.T) {
 	t.Parallel()
-	contract, err := openapi3.NewLoader().LoadFromData(parley.Contract)
-	if err != nil {
-		t.Fatal(err)
-	}
 	told := skill{}.config()
-	example := contract.Paths.Value("/skill").Get.Responses.Value("200").Value.Content["application/json"].Example
+	example := testkit.Contract.Paths.Value("/skill").Get.Responses.Value("200").Value.Content["application/json"].Example
 	want := map[string]any{"skill": map[string]any{
 		"summary": told.Summary, "hub_url": told.HubURL, "install": map[string]any{"npx": told.InstallNPX, "cli": told.InstallCLI},
 	}}

@@ -18,7 +18,7 @@ type payments struct {
 	Summary   paymentsSummary   `cmd:"" help:"Sum payments by day (UTC) and operation."`
 	Open      paymentsOpen      `cmd:"" help:"List open payments (settling, unknown, undeliverable), oldest first."`
 	Resolve   paymentsResolve   `cmd:"" help:"Record the outcome of an unknown payment, as seen on the chain."`
-	Reconcile paymentsReconcile `cmd:"" help:"Compare the ledger with the chain. Exits with status 1 if they contradict each other."`
+	Reconcile paymentsReconcile `cmd:"" help:"Compare the ledger with the chain. Exits with status 1 if they contradict each other or if a payment cannot be checked."`
 }
 
 // ledger is the database that contains the payments.

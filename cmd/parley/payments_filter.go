@@ -37,7 +37,7 @@ var paymentStates = []string{store.PaymentSettling, store.PaymentUnknown, store.
 // UnmarshalText rejects an unknown state, which would match no payment.
 func (s *paymentState) UnmarshalText(text []byte) error {
 	if !slices.Contains(paymentStates, string(text)) {
-		return fmt.Errorf("%q is none of %s", text, strings.Join(paymentStates, ", "))
+		return fmt.Errorf("%q is not a state; use one of %s", text, strings.Join(paymentStates, ", "))
 	}
 	*s = paymentState(text)
 	return nil

@@ -21,7 +21,7 @@ type paymentsReconcile struct {
 	Payee   string `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The payee's address; by default the ledger's, if it has only one."`
 	Network string `env:"PARLEY_NETWORK" placeholder:"eip155:N" help:"The chain, as CAIP-2; by default the ledger's, if it has only one."`
 	Asset   string `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the ledger's, if it has only one."`
-	Since   moment `placeholder:"TIME" help:"Compare only payments created at this time or later. A long period takes many calls to the endpoint."`
+	Since   moment `placeholder:"TIME" help:"Compare only payments created at this time or later. A long period needs many calls to the endpoint."`
 	JSON    bool   `name:"json" help:"Write one JSON object instead of tables."`
 }
 
@@ -73,7 +73,7 @@ func (p *paymentsReconcile) terms(ctx context.Context, database *store.Store) (s
 	for _, t := range matching {
 		choice = append(choice, fmt.Sprintf("--network %s --asset %s --payee %s", t.Network, t.Asset, t.PayTo))
 	}
-	return store.PaymentTerms{}, errors.New("the ledger has payments of several terms; choose one: " + strings.Join(choice, ", or "))
+	return store.PaymentTerms{}, errors.New("the ledger has payments for several networks, assets or payees; choose one: " + strings.Join(choice, ", or "))
 }
 
 func printReconciliation(to io.Writer, r *reconcile.Report) error {
@@ -91,9 +91,9 @@ func printReconciliation(to io.Writer, r *reconcile.Report) error {
 		name   string
 		amount int64
 	}{
-		{before, r.Before}, {"came otherwise", r.Other}, {"for payments that are open", r.Open},
+		{before, r.Before}, {"other incoming transfers", r.Other}, {"for payments that are open", r.Open},
 		{"for payments that failed", r.Unpaid}, {"for payments created earlier or later", r.Beyond},
-		{"went out", -r.Left}, {fmt.Sprintf("missing up to block %d", r.Block), -r.Missing},
+		{"outgoing transfers", -r.Left}, {fmt.Sprintf("missing up to block %d", r.Block), -r.Missing},
 	} {
 		if part.amount != 0 {
 			fmt.Fprintf(out, "  %s\t%s USD\n", part.name, usd(part.amount))

@@ -113,8 +113,8 @@ func TestReconcileExplains(t *testing.T) {
 
 	c, failed := b.reconcile()
 	wantFindings(t, c,
-		"notice  came otherwise", "notice  came otherwise",
-		"notice "+ahead.id+" was settled after the newest block that the endpoint has",
+		"notice  incoming transfer", "notice  incoming transfer",
+		"notice "+ahead.id+" was settled after the newest block of the endpoint",
 		"notice "+settled.id+" settled on the chain",
 		"notice "+waiting.id+" not settled; that is possible until",
 		"notice "+over.id+" can never be settled: its authorization was not used in time",
@@ -125,7 +125,7 @@ func TestReconcileExplains(t *testing.T) {
 		t.Errorf("books that can be explained: %v, %+v", failed, c)
 	}
 	out := strings.Join(b.lines("reconcile", "--rpc-url", b.rpcURL), "")
-	for _, text := range []string{"went out", "-0.004000 USD", "came otherwise", "0.005123 USD", settled.id, hash(1003)} {
+	for _, text := range []string{"outgoing transfers", "-0.004000 USD", "other incoming transfers", "0.005123 USD", settled.id, hash(1003)} {
 		if !strings.Contains(out, text) || strings.Contains(out, paid.id) {
 			t.Errorf("the table lacks %q, or has the payment that is in order:\n%s", text, out)
 		}
@@ -140,17 +140,17 @@ func TestReconcileContradicts(t *testing.T) {
 		check func(c *reconcile.Report) bool
 	}{
 		"delivered and never paid": {func(b *books) (entry, string) {
-			return b.enter(store.PaymentDelivered, 1, tx(2001)), "counts as paid, but its authorization is unused"
+			return b.enter(store.PaymentDelivered, 1, tx(2001)), "is recorded as paid, but its authorization is unused"
 		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
 		"undeliverable and never paid": {func(b *books) (entry, string) {
-			return b.enter(store.PaymentUndeliverable, 1, nil), "counts as paid, but its authorization is unused"
+			return b.enter(store.PaymentUndeliverable, 1, nil), "is recorded as paid, but its authorization is unused"
 		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
 		"delivered and cancelled": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentDelivered, 1, tx(2001))
 			if err := b.chain.Cancel(devnet.Accounts()[1].Address, e.nonce); err != nil {
 				b.t.Fatal(err)
 			}
-			return e, "counts as paid, but its authorization was cancelled"
+			return e, "is recorded as paid, but its authorization was cancelled"
 		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
 		"delivered and paid to somebody else": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentDelivered, 1, tx(2001))
@@ -160,23 +160,23 @@ func TestReconcileContradicts(t *testing.T) {
 		"delivered and paid in another transaction": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentDelivered, 1, tx(2001))
 			b.mine(e, devnet.Payee, 5000, hash(2002))
-			return e, "came in this transaction, but the ledger names " + hash(2001)
+			return e, "settled in this transaction, but the ledger has " + hash(2001)
 		}, func(c *reconcile.Report) bool { return c.Missing == 0 && c.Other == 0 }},
 		"failed and paid": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentFailed, 1, nil)
 			b.mine(e, devnet.Payee, 5000, hash(2001))
-			return e, "counts as not paid, but the money came"
+			return e, "is recorded as failed, but it settled"
 		}, func(c *reconcile.Report) bool { return c.Unpaid == 5000 && c.Other == 0 }},
 		"failed and paid, in a batch with an equal one that was delivered": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentFailed, 1, nil)
 			b.mine(e, devnet.Payee, 5000, hash(2001))
 			b.mine(b.enter(store.PaymentDelivered, 1, tx(2001)), devnet.Payee, 5000, hash(2001))
-			return e, "counts as not paid, but the money came"
+			return e, "is recorded as failed, but it settled"
 		}, func(c *reconcile.Report) bool { return c.Unpaid == 5000 }},
 		"one transfer for two payments": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentDelivered, 1, tx(2001))
 			b.mine(e, devnet.Payee, 5000, hash(2001))
-			return b.enter(store.PaymentDelivered, 1, tx(2001)), "counts as paid, but its authorization is unused"
+			return b.enter(store.PaymentDelivered, 1, tx(2001)), "is recorded as paid, but its authorization is unused"
 		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestReconcileTerms(t *testing.T) {
 	wantError("no payments of this network", "--rpc-url", b.rpcURL, "--payee", devnet.Accounts()[0].Address)
 	wantError("connect", "--rpc-url", "http://127.0.0.1:1/the-key")
 	b.enter(store.PaymentDelivered, 0, map[string]string{"network": "'eip155:8453'"})
-	wantError("several terms; choose one: --network eip155:8453 --asset "+b.asset, "--rpc-url", b.rpcURL)
+	wantError("several networks, assets or payees; choose one: --network eip155:8453 --asset "+b.asset, "--rpc-url", b.rpcURL)
 	wantError("serves chain 84532, but the payments are on eip155:8453", "--rpc-url", b.rpcURL, "--network=eip155:8453")
 	if c, failed := b.reconcile("--network", devnet.NetworkID, "--payee", devnet.Payee, "--asset", strings.ToUpper(b.asset)); failed != nil || c.Payments != 1 {
 		t.Errorf("with all terms: %v, %+v", failed, c)
@@ -248,7 +248,7 @@ func TestReconcileUnchecked(t *testing.T) {
 	early := b.enter(store.PaymentDelivered, 1, map[string]string{"transaction": quote(hash(9))})
 	b.paid(0)
 	c, failed := b.reconcile()
-	wantFindings(t, c, "unchecked "+early.id+" the token calls the authorization used, but has no event of it since")
+	wantFindings(t, c, "unchecked "+early.id+" the token reports the authorization as used, but has no event for it since")
 	if failed == nil || c.Unchecked != 1 || c.Missing != 5000 || c.Before != 5000 || c.FromBlock != 3 {
 		t.Errorf("an authorization of long ago: %v, %+v", failed, c)
 	}

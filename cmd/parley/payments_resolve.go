@@ -17,8 +17,8 @@ import (
 type paymentsResolve struct {
 	Ledger     ledger    `embed:""`
 	ID         uuid.UUID `arg:"" help:"The payment's id."`
-	Settled    string    `xor:"outcome" required:"" placeholder:"0x…" help:"The payment settled in this transaction. The server delivers the operation if it has not yet."`
-	NotSettled bool      `xor:"outcome" required:"" help:"The payment did not settle, and can no longer: it has failed."`
+	Settled    string    `xor:"outcome" required:"" placeholder:"0x…" help:"The payment settled in this transaction. The server then executes the operation, if it has not done so yet."`
+	NotSettled bool      `xor:"outcome" required:"" help:"The payment did not settle and can no longer settle. It is recorded as failed."`
 }
 
 var transactionHash = regexp.MustCompile(`^0x[0-9a-fA-F]{64}$`)
@@ -28,7 +28,7 @@ const notSettled = "not_settled"
 
 func (p *paymentsResolve) Run(ctx context.Context, to console) error {
 	if p.Settled != "" && !transactionHash.MatchString(p.Settled) {
-		return errors.New("--settled takes the hash of a transaction, 0x and 64 hex digits")
+		return errors.New("--settled must be a transaction hash: 0x and 64 hex digits")
 	}
 	database, err := p.Ledger.open(ctx)
 	if err != nil {
@@ -47,14 +47,14 @@ func (p *paymentsResolve) Run(ctx context.Context, to console) error {
 		}
 		err = database.ResolveFailed(ctx, p.ID, notSettled)
 	} else {
-		done = "the server closes it with its next recovery run"
+		done = "the server closes it in its next recovery run"
 		err = database.ResolveSettled(ctx, p.ID, strings.ToLower(p.Settled))
 	}
 	if errors.Is(err, store.ErrStalePayment) {
 		if record, err = findPayment(ctx, database, p.ID); err != nil {
 			return err
 		}
-		return fmt.Errorf("the payment is %s%s; only one that is unknown can be resolved", record.State, known(record))
+		return fmt.Errorf("the payment is %s%s; only an unknown payment can be resolved", record.State, known(record))
 	}
 	if err != nil {
 		return err

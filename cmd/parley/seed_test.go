@@ -19,7 +19,7 @@ func TestSeed(t *testing.T) {
 	if err := run(t.Context(), args, to); err != nil || !strings.Contains(out.String(), "made 10 agents, 14 private chats, 6 group chats, 1 channel") {
 		t.Errorf("seed: %v, %s", err, out.String())
 	}
-	if err := run(t.Context(), args, to); err == nil || !strings.Contains(err.Error(), "agents already") {
+	if err := run(t.Context(), args, to); err == nil || !strings.Contains(err.Error(), "already has agents") {
 		t.Errorf("seed a second time says %q", err)
 	}
 }

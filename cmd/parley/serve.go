@@ -25,27 +25,27 @@ import (
 type serve struct {
 	DatabaseURL    string   `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
 	Payee          string   `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that receives the payments."`
-	FacilitatorURL string   `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles."`
+	FacilitatorURL string   `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles payments."`
 	Network        string   `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
 	Asset          string   `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
 	AssetName      string   `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
 	AssetVersion   string   `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
 	Listen         string   `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Address on which to listen."`
-	BaseURL        string   `env:"PARLEY_BASE_URL" placeholder:"URL" help:"URL under which callers reach the server, in the contract and in payment requirements. Required unless the server listens on loopback."`
-	RPCURL         string   `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, for the balances of wallets and for payments whose settlement got no response. The play-money network has one at /rpc."`
+	BaseURL        string   `env:"PARLEY_BASE_URL" placeholder:"URL" help:"Public URL of the server, part of the contract and of payment requirements. Required unless the server listens on loopback."`
+	RPCURL         string   `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, used to check wallet balances and the outcome of payments. The play-money network has one at /rpc."`
 	AdminListen    string   `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for /metrics, /livez and /readyz; by default they are not served."`
 	TrustedProxies []string `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
 	Limits         limits   `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
-	LegacyX402     bool     `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New ones warn about it."`
+	LegacyX402     bool     `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New crawlers warn about it."`
 	Skill          skill    `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
 }
 
 // skill is the content of the response of GET /skill.
 type skill struct {
-	Summary string `env:"SUMMARY" placeholder:"TEXT" help:"What the service does, in GET /skill."`
+	Summary string `env:"SUMMARY" placeholder:"TEXT" help:"What the service does; GET /skill returns it."`
 	HubURL  string `env:"HUB_URL" placeholder:"URL" help:"URL of the published agent skill."`
-	Npx     string `env:"NPX" placeholder:"COMMAND" help:"The command that installs it with npx."`
-	Cli     string `env:"CLI" placeholder:"COMMAND" help:"The command that installs it with another agent CLI."`
+	Npx     string `env:"NPX" placeholder:"COMMAND" help:"The command that installs the skill with npx."`
+	Cli     string `env:"CLI" placeholder:"COMMAND" help:"The command that installs the skill with another agent CLI."`
 }
 
 // config returns the settings. It replaces empty ones with those of this repository's skill.

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/embedded"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/store/embedded"
 	"github.com/parley-chat/parley/x402"
 )
 

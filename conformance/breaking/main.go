@@ -3,7 +3,7 @@
 //
 //	go run . ../released/openapi.yaml ../../openapi.yaml ../../CHANGELOG.md
 //
-// oasdiff judges operations, fields, types, limits and answers. What it cannot know is judged here: the price, and which
+// oasdiff checks operations, fields, types, limits and responses. What it does not know is checked here: the price, and which
 // operations need a key. A deliberate break passes if the major version is higher than the released one's and the
 // changelog names each operation that it breaks, under "### Breaking" of the section Unreleased or of that version.
 //
@@ -165,8 +165,8 @@ func closeOpenEnums(before, after *openapi3.T) {
 	}
 }
 
-// forgetDeprecation takes away what oasdiff would excuse a removal with: whoever still calls what was deprecated misses
-// it all the same.
+// forgetDeprecation removes what oasdiff accepts as a reason for a removal: clients that still use what was deprecated break
+// all the same.
 func forgetDeprecation(document *openapi3.T) {
 	for _, item := range document.Paths.Map() {
 		for _, operation := range item.Operations() {

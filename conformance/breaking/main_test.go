@@ -21,7 +21,7 @@ func at(value object, keys ...string) object {
 	return value
 }
 
-// set changes one thing; nil takes it away.
+// set changes one thing; nil removes it.
 func set(value any, keys ...string) func(object) {
 	return func(document object) {
 		parent, last := at(document, keys[:len(keys)-1]...), keys[len(keys)-1]
@@ -71,179 +71,183 @@ func edited(t *testing.T, edit func(object)) []byte {
 	return text
 }
 
+var newText = object{"type": "string", "description": "New.", "maxLength": 10}
+
+// breakingEdits are edits of the contract that break clients.
+var breakingEdits = map[string]struct {
+	edit       func(object)
+	operations string // those that are broken
+	kinds      string
+}{
+	"an operation removed": {
+		set(nil, operation("/message/react/remove", "post")...), "removeReaction", "api-removed-without-deprecation",
+	},
+	"a path removed": {
+		set(nil, "paths", "/message/react"),
+		"reactToMessage", "api-path-removed-without-deprecation",
+	},
+	"a path renamed": {
+		func(document object) {
+			paths := at(document, "paths")
+			paths["/agents/me"] = paths["/agent/me"]
+			delete(paths, "/agent/me")
+		}, "getOwnAgent", "api-path-removed-without-deprecation",
+	},
+	"another operationId": {
+		set("sendDirectMessage", operation("/chat/private/send", "post", "operationId")...),
+		"sendPrivateMessage", "api-operation-id-removed",
+	},
+	"a required response field removed": {
+		func(document object) {
+			set(nil, schema("SentPrivateMessage", "properties", "chat_id")...)(document)
+			set([]any{"success", "message_id", "message"}, schema("SentPrivateMessage", "required")...)(document)
+		}, "sendPrivateMessage", "response-required-property-removed",
+	},
+	"an optional response field removed": {
+		set(nil, schema("PrivateChat", "properties", "last_message_at")...),
+		"getPrivateChat", "response-optional-property-removed",
+	},
+	"a response field become optional": {
+		set([]any{"success", "chat_id", "message_id"}, schema("SentPrivateMessage", "required")...),
+		"sendPrivateMessage", "response-property-became-optional",
+	},
+	"a response field of another type": {
+		set("string", schema("PrivateChat", "properties", "message_count", "type")...),
+		"getPrivateChat", "response-property-type-changed",
+	},
+	"a request field removed": {
+		set(nil, schema("LeaveGroupChatRequest", "properties", "transfer_message")...),
+		"leaveGroupChat", "request-property-removed",
+	},
+	"a request field renamed": {
+		func(document object) {
+			properties := at(document, schema("PinGroupMessageRequest", "properties")...)
+			properties["id"] = properties["message_id"]
+			delete(properties, "message_id")
+			set([]any{"chat_id", "id"}, schema("PinGroupMessageRequest", "required")...)(document)
+		}, "pinGroupMessage", "new-required-request-property request-property-removed",
+	},
+	"a new required request field": {
+		func(document object) {
+			set(newText, schema("PinGroupMessageRequest", "properties", "reason")...)(document)
+			set([]any{"chat_id", "message_id", "reason"}, schema("PinGroupMessageRequest", "required")...)(document)
+		}, "pinGroupMessage", "new-required-request-property",
+	},
+	"an optional request field become required": {
+		set([]any{"chat_id", "message"}, schema("RequestGroupAccessRequest", "required")...),
+		"requestGroupAccess", "request-property-became-required",
+	},
+	"a request field of another type": {
+		set("integer", schema("CreateAccountRequest", "properties", "tan", "type")...),
+		"createAccount", "request-property-type-changed",
+	},
+	"an enum on a request field": {
+		set(object{"type": "string", "enum": []any{"👍", "👎"}}, schema("ReactToMessageRequest", "properties", "emoji")...),
+		"reactToMessage", "request-property-became-enum",
+	},
+	"a narrower enum in a query": {
+		func(document object) {
+			parameter(document, 2)["schema"] = object{"type": "boolean", "enum": []any{true}, "default": true}
+		}, "listUnreadMessages", "request-parameter-became-enum",
+	},
+	"a shorter text": {
+		set(128, schema("Query", "maxLength")...),
+		"searchAgents searchChannelMessages searchChannels searchGroupMessages searchGroups searchPrivateMessages",
+		"request-property-max-length-decreased",
+	},
+	"a longer least text": {
+		set(8, schema("CreateAccountRequest", "properties", "tan", "minLength")...),
+		"createAccount", "request-property-min-length-increased",
+	},
+	"another pattern": {
+		set(object{"type": "string", "maxLength": 32, "minLength": 1, "pattern": "^[a-z]+$"},
+			schema("RequestAccountRequest", "properties", "requested_username")...),
+		"requestAccount", "request-property-pattern-changed",
+	},
+	"a lower maximum": {
+		set(50, schema("SearchPageSize", "maximum")...),
+		"searchAgents searchChannels searchGroups", "request-property-max-decreased",
+	},
+	"a higher minimum": {
+		set(5, schema("SearchPageSize", "minimum")...),
+		"searchAgents searchChannels searchGroups", "request-property-min-increased",
+	},
+	"fewer items": {
+		set(50, schema("MessageIDs", "maxItems")...),
+		"editGroupChat", "request-property-max-items-decreased",
+	},
+	"another default": {
+		set(false, schema("CreateChannelRequest", "properties", "is_discoverable", "default")...),
+		"createChannel", "request-property-default-value-changed",
+	},
+	"a default gone": {
+		set(nil, schema("Page", "default")...),
+		"listChannelMessages listGroupMessages listPrivateMessages listUnreadMessages searchAgents searchChannelMessages " +
+			"searchChannels searchGroupMessages searchGroups searchPrivateMessages",
+		"request-parameter-default-value-removed request-property-default-value-removed",
+	},
+	"another default in a query": {
+		func(document object) { parameter(document, 2)["schema"] = object{"type": "boolean", "default": false} },
+		"listUnreadMessages", "request-parameter-default-value-changed",
+	},
+	"a parameter removed": {func(d object) {
+		p := at(d, operation("/agent/unread", "get")...)
+		p["parameters"] = p["parameters"].([]any)[:2]
+	}, "listUnreadMessages", "request-parameter-removed"},
+	"a lower limit in a query": {func(d object) {
+		parameter(d, 1)["schema"] = object{"type": "integer", "minimum": 1, "maximum": 100, "default": 50}
+	}, "listUnreadMessages", "request-parameter-max-decreased"},
+	"a new value in a closed enum": {
+		set([]any{"OK", "DEGRADED", "ASLEEP"}, schema("Health", "properties", "status", "enum")...),
+		"getHealth", "response-property-enum-value-added",
+	},
+	"an error code removed": {
+		func(document object) {
+			code := at(document, schema("ErrorCode")...)
+			code["enum"] = slices.DeleteFunc(code["enum"].([]any), func(value any) bool { return value == "payment_unknown" })
+		}, "*", "response-property-enum-value-removed",
+	},
+	"the reply 200 removed": {
+		set(nil, operation("/chat/private/send", "post", "responses", "200")...),
+		"sendPrivateMessage", "response-success-status-removed",
+	},
+	"an error status removed": {
+		set(nil, operation("/chat/private/send", "post", "responses", "404")...),
+		"sendPrivateMessage", "response-non-success-status-removed",
+	},
+	"the settlement's header": {
+		set(nil, operation("/chat/private/send", "post", "responses", "200", "headers", "PAYMENT-RESPONSE")...),
+		"sendPrivateMessage", "optional-response-header-removed",
+	},
+	"a higher price": {set("0.006000", price...), "sendPrivateMessage", "price-changed"},
+	"a lower price":  {set("0.004000", price...), "sendPrivateMessage", "price-changed"},
+	"a price on what was free": {
+		func(document object) {
+			set(at(document, price[:len(price)-2]...), operation("/skill", "get", "x-payment-info")...)(document)
+		},
+		"getSkill", "price-changed",
+	},
+	"x402 no longer taken": {
+		set([]any{object{"mpp": object{}}}, operation("/chat/private/send", "post", "x-payment-info", "protocols")...),
+		"sendPrivateMessage", "protocol-removed",
+	},
+	"a key for what was open": {
+		set(nil, operation("/health", "get", "security")...),
+		"getHealth", "security-changed",
+	},
+	"no key any more": {
+		set([]any{}, operation("/agent/me", "get", "security")...),
+		"getOwnAgent", "security-changed",
+	},
+	"the key in another header": {
+		set("Authorization", "components", "securitySchemes", "apiKey", "name"), "*", "security-changed",
+	},
+}
+
 // TestBreaks: what can break a client is found, as what it is and where it is.
 func TestBreaks(t *testing.T) {
 	t.Parallel()
-	text := object{"type": "string", "description": "New.", "maxLength": 10}
-	for name, c := range map[string]struct {
-		edit       func(object)
-		operations string // those that are broken
-		kinds      string
-	}{
-		"an operation removed": {
-			set(nil, operation("/message/react/remove", "post")...), "removeReaction", "api-removed-without-deprecation",
-		},
-		"a path removed": {
-			set(nil, "paths", "/message/react"),
-			"reactToMessage", "api-path-removed-without-deprecation",
-		},
-		"a path renamed": {
-			func(document object) {
-				paths := at(document, "paths")
-				paths["/agents/me"] = paths["/agent/me"]
-				delete(paths, "/agent/me")
-			}, "getOwnAgent", "api-path-removed-without-deprecation",
-		},
-		"another operationId": {
-			set("sendDirectMessage", operation("/chat/private/send", "post", "operationId")...),
-			"sendPrivateMessage", "api-operation-id-removed",
-		},
-		"a required response field removed": {
-			func(document object) {
-				set(nil, schema("SentPrivateMessage", "properties", "chat_id")...)(document)
-				set([]any{"success", "message_id", "message"}, schema("SentPrivateMessage", "required")...)(document)
-			}, "sendPrivateMessage", "response-required-property-removed",
-		},
-		"an optional response field removed": {
-			set(nil, schema("PrivateChat", "properties", "last_message_at")...),
-			"getPrivateChat", "response-optional-property-removed",
-		},
-		"a response field become optional": {
-			set([]any{"success", "chat_id", "message_id"}, schema("SentPrivateMessage", "required")...),
-			"sendPrivateMessage", "response-property-became-optional",
-		},
-		"a response field of another type": {
-			set("string", schema("PrivateChat", "properties", "message_count", "type")...),
-			"getPrivateChat", "response-property-type-changed",
-		},
-		"a request field removed": {
-			set(nil, schema("LeaveGroupChatRequest", "properties", "transfer_message")...),
-			"leaveGroupChat", "request-property-removed",
-		},
-		"a request field renamed": {
-			func(document object) {
-				properties := at(document, schema("PinGroupMessageRequest", "properties")...)
-				properties["id"] = properties["message_id"]
-				delete(properties, "message_id")
-				set([]any{"chat_id", "id"}, schema("PinGroupMessageRequest", "required")...)(document)
-			}, "pinGroupMessage", "new-required-request-property request-property-removed",
-		},
-		"a new required request field": {
-			func(document object) {
-				set(text, schema("PinGroupMessageRequest", "properties", "reason")...)(document)
-				set([]any{"chat_id", "message_id", "reason"}, schema("PinGroupMessageRequest", "required")...)(document)
-			}, "pinGroupMessage", "new-required-request-property",
-		},
-		"an optional request field become required": {
-			set([]any{"chat_id", "message"}, schema("RequestGroupAccessRequest", "required")...),
-			"requestGroupAccess", "request-property-became-required",
-		},
-		"a request field of another type": {
-			set("integer", schema("CreateAccountRequest", "properties", "tan", "type")...),
-			"createAccount", "request-property-type-changed",
-		},
-		"an enum on a request field": {
-			set(object{"type": "string", "enum": []any{"👍", "👎"}}, schema("ReactToMessageRequest", "properties", "emoji")...),
-			"reactToMessage", "request-property-became-enum",
-		},
-		"a narrower enum in a query": {
-			func(document object) {
-				parameter(document, 2)["schema"] = object{"type": "boolean", "enum": []any{true}, "default": true}
-			}, "listUnreadMessages", "request-parameter-became-enum",
-		},
-		"a shorter text": {
-			set(128, schema("Query", "maxLength")...),
-			"searchAgents searchChannelMessages searchChannels searchGroupMessages searchGroups searchPrivateMessages",
-			"request-property-max-length-decreased",
-		},
-		"a longer least text": {
-			set(8, schema("CreateAccountRequest", "properties", "tan", "minLength")...),
-			"createAccount", "request-property-min-length-increased",
-		},
-		"another pattern": {
-			set(object{"type": "string", "maxLength": 32, "minLength": 1, "pattern": "^[a-z]+$"},
-				schema("RequestAccountRequest", "properties", "requested_username")...),
-			"requestAccount", "request-property-pattern-changed",
-		},
-		"a lower maximum": {
-			set(50, schema("SearchPageSize", "maximum")...),
-			"searchAgents searchChannels searchGroups", "request-property-max-decreased",
-		},
-		"a higher minimum": {
-			set(5, schema("SearchPageSize", "minimum")...),
-			"searchAgents searchChannels searchGroups", "request-property-min-increased",
-		},
-		"fewer items": {
-			set(50, schema("MessageIDs", "maxItems")...),
-			"editGroupChat", "request-property-max-items-decreased",
-		},
-		"another default": {
-			set(false, schema("CreateChannelRequest", "properties", "is_discoverable", "default")...),
-			"createChannel", "request-property-default-value-changed",
-		},
-		"a default gone": {
-			set(nil, schema("Page", "default")...),
-			"listChannelMessages listGroupMessages listPrivateMessages listUnreadMessages searchAgents searchChannelMessages " +
-				"searchChannels searchGroupMessages searchGroups searchPrivateMessages",
-			"request-parameter-default-value-removed request-property-default-value-removed",
-		},
-		"another default in a query": {
-			func(document object) { parameter(document, 2)["schema"] = object{"type": "boolean", "default": false} },
-			"listUnreadMessages", "request-parameter-default-value-changed",
-		},
-		"a parameter removed": {func(d object) {
-			p := at(d, operation("/agent/unread", "get")...)
-			p["parameters"] = p["parameters"].([]any)[:2]
-		}, "listUnreadMessages", "request-parameter-removed"},
-		"a lower limit in a query": {func(d object) {
-			parameter(d, 1)["schema"] = object{"type": "integer", "minimum": 1, "maximum": 100, "default": 50}
-		}, "listUnreadMessages", "request-parameter-max-decreased"},
-		"a new value in a closed enum": {
-			set([]any{"OK", "DEGRADED", "ASLEEP"}, schema("Health", "properties", "status", "enum")...),
-			"getHealth", "response-property-enum-value-added",
-		},
-		"an error code removed": {
-			func(document object) {
-				code := at(document, schema("ErrorCode")...)
-				code["enum"] = slices.DeleteFunc(code["enum"].([]any), func(value any) bool { return value == "payment_unknown" })
-			}, "*", "response-property-enum-value-removed",
-		},
-		"the reply 200 removed": {
-			set(nil, operation("/chat/private/send", "post", "responses", "200")...),
-			"sendPrivateMessage", "response-success-status-removed",
-		},
-		"an error status removed": {
-			set(nil, operation("/chat/private/send", "post", "responses", "404")...),
-			"sendPrivateMessage", "response-non-success-status-removed",
-		},
-		"the settlement's header": {
-			set(nil, operation("/chat/private/send", "post", "responses", "200", "headers", "PAYMENT-RESPONSE")...),
-			"sendPrivateMessage", "optional-response-header-removed",
-		},
-		"a higher price": {set("0.006000", price...), "sendPrivateMessage", "price-changed"},
-		"a lower price":  {set("0.004000", price...), "sendPrivateMessage", "price-changed"},
-		"a price on what was free": {
-			func(document object) {
-				set(at(document, price[:len(price)-2]...), operation("/skill", "get", "x-payment-info")...)(document)
-			},
-			"getSkill", "price-changed",
-		},
-		"x402 no longer taken": {
-			set([]any{object{"mpp": object{}}}, operation("/chat/private/send", "post", "x-payment-info", "protocols")...),
-			"sendPrivateMessage", "protocol-removed",
-		},
-		"a key for what was open": {
-			set(nil, operation("/health", "get", "security")...),
-			"getHealth", "security-changed",
-		},
-		"no key any more": {
-			set([]any{}, operation("/agent/me", "get", "security")...),
-			"getOwnAgent", "security-changed",
-		},
-		"the key in another header": {
-			set("Authorization", "components", "securitySchemes", "apiKey", "name"), "*", "security-changed",
-		},
-	} {
+	for name, c := range breakingEdits {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			result, err := compare(released(t), edited(t, c.edit))
@@ -332,7 +336,7 @@ func TestHarmless(t *testing.T) {
 	text := object{"type": "string", "description": "New.", "maxLength": 10}
 	for name, edit := range map[string]func(object){
 		"nothing":              func(object) {},
-		"a new optional field": set(text, schema("PinGroupMessageRequest", "properties", "reason")...),
+		"a new optional field": set(newText, schema("PinGroupMessageRequest", "properties", "reason")...),
 		"a new optional parameter": func(d object) {
 			p := at(d, operation("/agent/unread", "get")...)
 			p["parameters"] = append(p["parameters"].([]any), object{"name": "since", "in": "query", "schema": text})

@@ -12,7 +12,7 @@ import { createSigner, decodeXPaymentResponse, wrapFetchWithPayment as wrapFetch
 import { numberToHex, parseSignature, serializeSignature } from "viem";
 import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { identified } from "../identifier.mjs";
-import { command, newFacilitator, startChain, startDatabase, startLine, startServer, until, usdc } from "./world.mjs";
+import { command, newFacilitator, startChain, startDatabase, startProxy, startServer, until, usdc } from "./world.mjs";
 
 globalThis.crypto ??= webcrypto; // Node 18 does not export it
 
@@ -125,7 +125,7 @@ async function sign(payer, path, body, key) {
   };
   return encode(await payer.client.createPaymentPayload(client.getPaymentRequiredResponse((name) => unpaid.headers.get(name))));
 }
-async function refused(response, status, code) {
+async function rejected(response, status, code) {
   const reply = await response.json();
   assert.equal(response.status, status, JSON.stringify(reply));
   assert.equal(reply.code, code, JSON.stringify(reply));
@@ -156,7 +156,7 @@ await check("a payment that no facilitator hears of takes nothing, and is good w
   const payer = clientV2(await chain.wallet(rich));
   const path = "/register/request_account";
   const payment = await sign(payer, path, { requested_username: "patient" });
-  await refused(await payment.send(), 503, "unavailable");
+  await rejected(await payment.send(), 503, "unavailable");
   assert.deepEqual(await database.query("SELECT id FROM payments"), []);
   await facilitator.start();
   await paid(payer, path, await payment.send());
@@ -192,7 +192,7 @@ await check("what is public on the chain opens no API key; the identifier and a 
     return { payment, comesAgain, fresh: () => sign(payer, path, body) };
   };
   const unnamed = await created("unnamed");
-  await refused(await unnamed.payment.send(), 409, "proof_required");
+  await rejected(await unnamed.payment.send(), 409, "proof_required");
   await unnamed.comesAgain("by a fresh authorization", await unnamed.fresh());
   identifier = crypto.randomUUID();
   const named = await created("named");
@@ -204,26 +204,26 @@ await check("what is public on the chain opens no API key; the identifier and a 
 await check("a wallet that does not hold the price buys nothing, and the facilitator is not asked", async () => {
   const payer = clientV2(await chain.wallet(price("/chat/private/send") - 1n));
   const log = facilitator.log().length;
-  await refused(await (await message("on credit", payer)).send(), 402, "payment_refused");
+  await rejected(await (await message("on credit", payer)).send(), 402, "payment_refused");
   assert.equal(facilitator.log().length, log);
   assert.equal((await contents(bob, chat)).includes("on credit"), false);
 });
 
 await chain.everySecond(); // from here on a settlement takes a second
 
-await check("one payment sent again gives the same reply and moves nothing; for another request it is refused", async () => {
+await check("one payment sent again gives the same reply and moves nothing; for another request it is rejected", async () => {
   const path = "/chat/private/send";
   const payment = await message("once");
   const [first, second] = [await payment.send(), await payment.send()];
   assert.equal(second.headers.get("PAYMENT-RESPONSE"), first.headers.get("PAYMENT-RESPONSE"));
   const repeated = await second.json();
   assert.deepEqual(repeated, await paid(alice.payer, path, first));
-  await refused(await payment.send({ recipient_agent_id: bob.id, content: "twice" }), 409, "payment_reused");
+  await rejected(await payment.send({ recipient_agent_id: bob.id, content: "twice" }), 409, "payment_reused");
   const said = await contents(bob, chat);
   assert.deepEqual([said.includes("once"), said.includes("twice")], [true, false]);
 });
 
-await check("a signature's twin with the other s is refused, by the server and by the token", async () => {
+await check("a signature's twin with the other s is rejected, by the server and by the token", async () => {
   const payer = clientV2(await chain.wallet(rich));
   const { payload, encode } = await message("malleated", payer);
   const { authorization, signature } = payload.payload;
@@ -236,7 +236,7 @@ await check("a signature's twin with the other s is refused, by the server and b
   await transfer(27 + yParity, r, s);
   await assert.rejects(transfer(27 + twin.yParity, twin.r, twin.s), /invalid signature/);
   payload.payload.signature = serializeSignature(twin);
-  await refused(await encode(payload).send(), 402, "payment_refused");
+  await rejected(await encode(payload).send(), 402, "payment_refused");
 });
 
 await check("ten copies of one payment at once: one transfer, one message", async () => {
@@ -249,12 +249,12 @@ await check("ten copies of one payment at once: one transfer, one message", asyn
   assert.equal((await contents(bob, chat)).filter((content) => content === "copied").length, 1);
 });
 
-await check("money for one message and five signed for: one is sent, four are refused", async () => {
+await check("money for one message and five signed for: one is sent, four are rejected", async () => {
   const payer = clientV2(await chain.wallet(price("/chat/private/send")));
   const payments = await Promise.all([1, 2, 3, 4, 5].map((number) => message(`overspent ${number}`, payer)));
   const replies = await Promise.all(payments.map((payment) => payment.send()));
   const [good, bad] = [replies.filter(({ status }) => status === 200), replies.filter(({ status }) => status !== 200)];
-  for (const reply of bad) await refused(reply, 402, "payment_refused");
+  for (const reply of bad) await rejected(reply, 402, "payment_refused");
   assert.equal(good.length, 1);
   await paid(payer, "/chat/private/send", good[0]);
   assert.equal(await chain.balance(payer.wallet.address), 0n);
@@ -276,7 +276,7 @@ async function cancel({ wallet }, { payload }) {
   await chain.write("cancelAuthorization", wallet.address, nonce, Number(v), r, s);
 }
 async function boughtNothing(payer, payment, content) {
-  await refused(await payment.send(), 402, "payment_refused");
+  await rejected(await payment.send(), 402, "payment_refused");
   assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 0);
   assert.equal((await contents(bob, chat)).includes(content), false);
 }
@@ -296,7 +296,7 @@ async function interrupted(content) {
   const reply = payment.send();
   await until("the transfer waits for its block", async () => (await chain.waiting()) === 1);
   await facilitator.kill();
-  await refused(await reply, 503, "payment_unknown");
+  await rejected(await reply, 503, "payment_unknown");
   return { payer, payment };
 }
 async function sentOnce(payer, content) {
@@ -323,13 +323,13 @@ await check("the facilitator dies after it sent the transfer, and the payment is
 await check("the facilitator does not hear that the node took its transfer", async () => {
   const payer = clientV2(await chain.wallet(rich));
   const payment = await message("unheard", payer);
-  const line = await startLine(chain.url, { heard: true });
+  const proxy = await startProxy(chain.url, { heard: true });
   await facilitator.kill();
-  await facilitator.start({ RPC_URL: line.url });
+  await facilitator.start({ RPC_URL: proxy.url });
   const reply = await payment.send();
-  assert.equal(line.lost, 1);
+  assert.equal(proxy.lost, 1);
   await facilitator.kill();
-  line.stop();
+  proxy.stop();
   await facilitator.start();
   assert.notEqual(reply.status, 402, await reply.text());
   await settledIn(payer, payment, "unheard");
@@ -388,13 +388,13 @@ await check("an authorization that was cancelled while its outcome was unknown b
   const payer = clientV2(await chain.wallet(rich));
   const payment = await message("cancelled in between", payer);
   await facilitator.kill();
-  const line = await startLine(chain.url, { heard: false });
-  await facilitator.start({ RPC_URL: line.url });
+  const proxy = await startProxy(chain.url, { heard: false });
+  await facilitator.start({ RPC_URL: proxy.url });
   const reply = payment.send();
-  await until("the facilitator sends the transfer", () => line.lost === 1);
+  await until("the facilitator sends the transfer", () => proxy.lost === 1);
   await facilitator.kill();
-  line.stop();
-  await refused(await reply, 503, "payment_unknown");
+  proxy.stop();
+  await rejected(await reply, 503, "payment_unknown");
   await cancel(payer, payment);
   await facilitator.start();
   await boughtNothing(payer, payment, "cancelled in between");

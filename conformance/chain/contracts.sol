@@ -98,9 +98,9 @@ contract Token {
     /// A contract is asked (ERC-1271), everybody else must have signed.
     function isValid(address signer, bytes32 digest, bytes memory signature) private view returns (bool) {
         if (signer.code.length > 0) {
-            (bool ok, bytes memory answer) =
+            (bool ok, bytes memory result) =
                 signer.staticcall(abi.encodeCall(Wallet.isValidSignature, (digest, signature)));
-            return ok && answer.length >= 32 && abi.decode(answer, (bytes32)) == bytes32(Wallet.isValidSignature.selector);
+            return ok && result.length >= 32 && abi.decode(result, (bytes32)) == bytes32(Wallet.isValidSignature.selector);
         }
         if (signature.length != 65) return false;
         (bytes32 r, bytes32 s) = abi.decode(signature, (bytes32, bytes32));

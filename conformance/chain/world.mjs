@@ -76,13 +76,13 @@ function freePort() {
 }
 
 // A proxy to the node that loses every transaction, or, if the node `heard` it, its response.
-export async function startLine(node, { heard }) {
-  const line = { lost: 0 };
+export async function startProxy(node, { heard }) {
+  const proxy = { lost: 0 };
   const server = createHTTPServer(async (request, response) => {
     let body = "";
     for await (const chunk of request) body += chunk;
     const isTransaction = JSON.parse(body).method === "eth_sendRawTransaction";
-    if (isTransaction) line.lost++;
+    if (isTransaction) proxy.lost++;
     if (isTransaction && !heard) return;
     const reply = await fetch(node, { method: "POST", headers: { "Content-Type": "application/json" }, body });
     const text = await reply.text();
@@ -90,9 +90,9 @@ export async function startLine(node, { heard }) {
     else response.writeHead(reply.status, { "Content-Type": "application/json" }).end(text);
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  line.url = `http://127.0.0.1:${server.address().port}`;
-  line.stop = () => server.close();
-  return line;
+  proxy.url = `http://127.0.0.1:${server.address().port}`;
+  proxy.stop = () => server.close();
+  return proxy;
 }
 
 function compile() {

@@ -143,7 +143,7 @@ def dice(*values):
 
 @schemathesis.auth(refresh_interval=None)
 class Key:
-    """The caller's API key. Because it is given as auth, schemathesis takes it away where it wants to see a 401."""
+    """The caller's API key. Because it is given as auth, schemathesis removes it where it expects a 401."""
 
     def get(self, case, context):
         if case.operation.path == "/agent/rotate_key":
@@ -241,7 +241,7 @@ def after_call(context, case, response):
 RULES = {
     "you cannot send messages to yourself": ["POST /chat/private/send"],
     "you cannot block yourself": ["POST /agent/block"],
-    "you are already the admin; name another agent":
+    "you are already the admin; choose another agent":
         ["POST /channel/transfer", "POST /chat/group/transfer", "POST /chat/group/leave"],
     "the same agent is in two lists; remove it from one": ["POST /chat/group/edit", "POST /channel/edit"],
     "the query contains only white space; send at least one word":

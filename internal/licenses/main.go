@@ -28,12 +28,12 @@ var platforms = [][]string{
 	{"CGO_ENABLED=0", "GOOS=darwin", "GOARCH=arm64"},
 }
 
-// licenses identifies licences by sentences of their texts, in lower case and with single spaces. Refused licences come
+// licenses identifies licences by sentences of their texts, in lower case and with single spaces. Rejected licences come
 // first, because other licence files can quote the texts of allowed licences.
 var licenses = []struct {
 	name      string
 	sentences []string
-	refused   bool
+	rejected  bool
 }{
 	{"AGPL", []string{"gnu affero general public license version"}, true},
 	{"LGPL", []string{"gnu lesser general public license version"}, true},
@@ -49,11 +49,11 @@ var licenses = []struct {
 }
 
 // identify returns the name of a licence from its text, or "" if it is not recognized.
-func identify(text []byte) (name string, refused bool) {
+func identify(text []byte) (name string, rejected bool) {
 	words := strings.Join(strings.Fields(strings.ToLower(string(text))), " ")
 	for _, one := range licenses {
 		if !slices.ContainsFunc(one.sentences, func(sentence string) bool { return !strings.Contains(words, sentence) }) {
-			return one.name, one.refused
+			return one.name, one.rejected
 		}
 	}
 	return "", false
@@ -146,11 +146,11 @@ func check(packages map[string]listed) (texts map[string]string, problems []stri
 				problems = append(problems, fmt.Sprintf("%s: %v", p.ImportPath, err))
 				continue
 			}
-			name, refused := identify(text)
+			name, rejected := identify(text)
 			switch {
 			case name == "":
 				problems = append(problems, fmt.Sprintf("%s is under a licence that internal/licenses does not know: %s", p.ImportPath, file))
-			case refused:
+			case rejected:
 				problems = append(problems, fmt.Sprintf("%s is under the %s: %s", p.ImportPath, name, file))
 			}
 			texts[file] = name

@@ -5,8 +5,8 @@ import "testing"
 func TestIdentify(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]struct {
-		name    string
-		refused bool
+		name     string
+		rejected bool
 	}{
 		"                   GNU LESSER GENERAL PUBLIC LICENSE\n                       Version 3, 29 June 2007\n": {"LGPL", true},
 		"                    GNU GENERAL PUBLIC LICENSE\n                       Version 2, June 1991\n":          {"GPL", true},
@@ -16,8 +16,8 @@ func TestIdentify(t *testing.T) {
 		"All rights reserved.": {},
 		"":                     {},
 	} {
-		if name, refused := identify([]byte(text)); name != want.name || refused != want.refused {
-			t.Errorf("%q is identified as %q, refused %v; want %q, %v", text, name, refused, want.name, want.refused)
+		if name, rejected := identify([]byte(text)); name != want.name || rejected != want.rejected {
+			t.Errorf("%q is identified as %q, rejected %v; want %q, %v", text, name, rejected, want.name, want.rejected)
 		}
 	}
 }

@@ -16,34 +16,34 @@ func (c *comparison) checkUnmatched(ctx context.Context, record store.PaymentRec
 	state, err := c.chain.Authorization(ctx, record.Asset, record.Payer, record.Nonce, record.CreatedAt)
 	switch {
 	case err != nil:
-		c.addPayment(Unchecked, record, "", err.Error())
+		c.addPayment(unchecked, record, "", err.Error())
 	case state.Used && state.To == record.PayTo && atomic(state.Amount) == record.Amount:
 		if record.Transaction != "" && !strings.EqualFold(record.Transaction, state.Transaction) {
-			c.addPayment(Contradiction, record, state.Transaction, "came in this transaction, but the ledger names "+record.Transaction)
+			c.addPayment(contradiction, record, state.Transaction, "settled in this transaction, but the ledger has "+record.Transaction)
 			return
 		}
-		c.addPayment(Notice, record, state.Transaction, fmt.Sprintf("came after block %d", c.Block))
+		c.addPayment(notice, record, state.Transaction, fmt.Sprintf("settled after block %d", c.Block))
 	case state.Used:
-		c.addPayment(Contradiction, record, state.Transaction, fmt.Sprintf("its authorization has paid %s to %s instead", x402.FormatUSD(state.Amount), state.To))
+		c.addPayment(contradiction, record, state.Transaction, fmt.Sprintf("its authorization has paid %s to %s instead", x402.FormatUSD(state.Amount), state.To))
 	case state.Cancelled:
-		c.addPayment(Contradiction, record, state.Transaction, "counts as paid, but its authorization was cancelled")
+		c.addPayment(contradiction, record, state.Transaction, "is recorded as paid, but its authorization was cancelled")
 	case state.ChainTime.Before(record.UpdatedAt):
-		c.addPayment(Notice, record, "", "was settled after the newest block that the endpoint has, that of "+timestamp(state.ChainTime))
+		c.addPayment(notice, record, "", "was settled after the newest block of the endpoint, which has the time "+timestamp(state.ChainTime))
 	default:
-		c.addPayment(Contradiction, record, "", "counts as paid, but its authorization is unused")
+		c.addPayment(contradiction, record, "", "is recorded as paid, but its authorization is unused")
 	}
 }
 
 // checkOpen asks the chain about an open payment.
 func (c *comparison) checkOpen(ctx context.Context, record store.PaymentRecord) {
 	state, err := c.chain.Authorization(ctx, record.Asset, record.Payer, record.Nonce, record.CreatedAt)
-	weight := Notice
+	weight := notice
 	var text string
 	switch {
 	case err != nil:
-		weight, text = Unchecked, err.Error()
+		weight, text = unchecked, err.Error()
 	case state.Used && state.To == record.PayTo && atomic(state.Amount) == record.Amount:
-		text = "settled on the chain, and to be delivered"
+		text = "settled on the chain, not yet delivered"
 	case state.Used:
 		text = fmt.Sprintf("can never be settled: its authorization has paid %s to %s", x402.FormatUSD(state.Amount), state.To)
 	case state.Cancelled:

@@ -129,8 +129,8 @@ func (c *comparison) readChain(ctx context.Context, since time.Time) error {
 	c.Balance, c.Left = atomic(balance), atomic(out)
 	c.Before, c.BeforeKnown = c.Balance-atomic(in)+c.Left, unknown == nil
 	if c.BeforeKnown && c.Before != atomic(before) || c.Before < 0 {
-		c.add(Contradiction, Finding{Payer: c.Payee, Amount: c.Before, Text: fmt.Sprintf(
-			"the endpoint contradicts itself: the balance and the transfers of blocks %d to %d leave this for the time before", c.FromBlock, c.Block)})
+		c.add(contradiction, Finding{Payer: c.Payee, Amount: c.Before, Text: fmt.Sprintf(
+			"the endpoint contradicts itself: this earlier balance follows from its current balance and the transfers of blocks %d to %d", c.FromBlock, c.Block)})
 	}
 	return nil
 }
@@ -202,8 +202,8 @@ func (c *comparison) explain(ctx context.Context, transaction string, left []x40
 	}
 	for _, transfer := range left {
 		c.Other += atomic(transfer.Amount)
-		c.add(Notice, Finding{Payer: transfer.From, Amount: atomic(transfer.Amount), Transaction: transaction,
-			Text: "came otherwise: no payment in the ledger explains it"})
+		c.add(notice, Finding{Payer: transfer.From, Amount: atomic(transfer.Amount), Transaction: transaction,
+			Text: "incoming transfer that matches no payment in the ledger"})
 	}
 	return nil
 }
@@ -221,24 +221,24 @@ func (c *comparison) paymentOf(ctx context.Context, used x402.UsedAuthorization)
 func (c *comparison) settle(record *store.PaymentRecord, transfer x402.Transfer) {
 	amount := atomic(transfer.Amount)
 	if record.Amount != amount {
-		c.addPayment(Contradiction, *record, transfer.Transaction, "came with another amount: "+x402.FormatUSD(transfer.Amount))
+		c.addPayment(contradiction, *record, transfer.Transaction, "settled with another amount: "+x402.FormatUSD(transfer.Amount))
 	}
 	if unmatched, ok := c.unmatched[record.ID]; ok {
 		delete(c.unmatched, record.ID)
 		if unmatched.Transaction != "" { // no transaction: an earlier attempt settled it and the response was lost
-			c.addPayment(Contradiction, unmatched, transfer.Transaction, "came in this transaction, but the ledger names "+unmatched.Transaction)
+			c.addPayment(contradiction, unmatched, transfer.Transaction, "settled in this transaction, but the ledger has "+unmatched.Transaction)
 		}
 		return
 	}
 	if open, ok := c.open[record.ID]; ok {
 		delete(c.open, record.ID)
 		c.Open += amount
-		c.addPayment(Notice, open, transfer.Transaction, "settled on the chain, and to be delivered")
+		c.addPayment(notice, open, transfer.Transaction, "settled on the chain, not yet delivered")
 		return
 	}
 	if record.State == store.PaymentFailed {
 		c.Unpaid += amount
-		c.addPayment(Contradiction, *record, transfer.Transaction, "counts as not paid, but the money came")
+		c.addPayment(contradiction, *record, transfer.Transaction, "is recorded as failed, but it settled")
 		return
 	}
 	c.Beyond += amount

@@ -11,9 +11,9 @@ import (
 
 // The weights of a finding.
 const (
-	Contradiction = "contradiction" // the ledger and the chain contradict each other
-	Unchecked     = "unchecked"     // the endpoint did not return the state
-	Notice        = "notice"        // information, not an error
+	contradiction = "contradiction" // the ledger and the chain contradict each other
+	unchecked     = "unchecked"     // the endpoint did not return the state
+	notice        = "notice"        // information, not an error
 )
 
 // Finding is a result that an operator should see. Payment is empty for a transfer without a payment.
@@ -61,9 +61,9 @@ type Report struct {
 func (r *Report) add(weight string, found Finding) {
 	found.Weight, found.AmountUSD = weight, formatUSD(found.Amount)
 	switch weight {
-	case Contradiction:
+	case contradiction:
 		r.Contradictions++
-	case Unchecked:
+	case unchecked:
 		r.Unchecked++
 	}
 	r.Findings = append(r.Findings, found)

@@ -50,7 +50,7 @@ func TestAgainstDecred(t *testing.T) {
 	}
 }
 
-func TestSignRefusesKeysOutOfRange(t *testing.T) {
+func TestSignRejectsKeysOutOfRange(t *testing.T) {
 	t.Parallel()
 	var digest, zero [32]byte
 	n := word(t, order)
@@ -65,8 +65,8 @@ func TestSignRefusesKeysOutOfRange(t *testing.T) {
 	}
 }
 
-// TestRecoverRefuses has the edges of r, s and v (SEC 1, section 4.1.6).
-func TestRecoverRefuses(t *testing.T) {
+// TestRecoverRejects has the edges of r, s and v (SEC 1, section 4.1.6).
+func TestRecoverRejects(t *testing.T) {
 	t.Parallel()
 	digest := word(t, "c9726046d0a373b52abbdc496aa10bb5a31ea5c561ba5cb9c3d04412fe908137")
 	one := "0000000000000000000000000000000000000000000000000000000000000001"

@@ -1,5 +1,6 @@
 -- The schema of Parley, for PostgreSQL 15 or later. Every row of a conversation has its conversation_id, and every row
--- of an account has its agent or payer, so that each group of tables can be distributed by that column.
+-- of an account has its agent or payer, so that each group of tables can be distributed by that column. Keys contain it
+-- too, where an id alone would be unique.
 
 -- +goose Up
 
@@ -118,11 +119,12 @@ CREATE INDEX memberships_of_agent ON memberships (agent_id) WHERE status = 'memb
 CREATE TABLE messages (
     conversation_id uuid        NOT NULL REFERENCES conversations,
     number          bigint      NOT NULL CHECK (number > 0),
-    id              uuid        NOT NULL UNIQUE,
+    id              uuid        NOT NULL,
     sender_id       uuid        NOT NULL REFERENCES agents,
     content         text        NOT NULL CHECK (char_length(content) BETWEEN 1 AND 16384),
     created_at      timestamptz NOT NULL,
-    PRIMARY KEY (conversation_id, number)
+    PRIMARY KEY (conversation_id, number),
+    CONSTRAINT messages_id UNIQUE (id, conversation_id)
 );
 COMMENT ON TABLE messages IS 'Messages. Numbers run 1, 2, 3 … in each conversation without gaps, so the newest n messages, page p, and all messages after a read marker are each one range.';
 CREATE INDEX messages_search ON messages USING gin (conversation_id, fold(content) gin_trgm_ops);
@@ -140,7 +142,7 @@ COMMENT ON TABLE reactions IS 'The reaction of an agent to a message: one emoji.
 
 -- transaction is not unique, because a facilitator may put several transfers into one transaction.
 CREATE TABLE payments (
-    id                 uuid        PRIMARY KEY,
+    id                 uuid        NOT NULL,
     x402_version       smallint    NOT NULL CHECK (x402_version IN (1, 2)),
     scheme             text        NOT NULL,
     network            text        NOT NULL,
@@ -165,9 +167,10 @@ CREATE TABLE payments (
     lease_until        timestamptz NOT NULL,
     owner              integer,
     secret             boolean     NOT NULL DEFAULT false,
-    response             bytea,
+    response           bytea,
     created_at         timestamptz NOT NULL,
     updated_at         timestamptz NOT NULL,
+    PRIMARY KEY (id, payer),
     UNIQUE (network, asset, payer, nonce),
     CONSTRAINT payments_open_check CHECK ((state IN ('settling', 'unknown')) = (payload IS NOT NULL AND request IS NOT NULL)),
     CONSTRAINT payments_failed_check CHECK (state <> 'failed' OR response IS NULL)

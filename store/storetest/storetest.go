@@ -18,8 +18,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/internal/embedded"
 	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/store/embedded"
 )
 
 // cluster is the PostgreSQL of this process. The first test that needs a database starts it.

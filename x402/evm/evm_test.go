@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -106,7 +108,7 @@ func TestKeys(t *testing.T) {
 	if err != nil || again.D.Cmp(key.D) != 0 || PubkeyToAddress(again.PublicKey) != PubkeyToAddress(key.PublicKey) { //nolint:staticcheck // as in FromECDSA
 		t.Errorf("a key read again is %v, want the same", err)
 	}
-	order := Order()
+	order := secp256k1.Params().N
 	for name, private := range map[string][]byte{
 		"nothing": nil, "31 bytes": make([]byte, 31), "33 bytes": append([]byte{0}, FromECDSA(key)...), "zero": make([]byte, 32),
 		"the order": order.Bytes(), "above it": new(big.Int).Add(order, big.NewInt(1)).Bytes(),

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/big"
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 
@@ -14,9 +13,6 @@ import (
 
 // SignatureLength is the length of a signature in bytes: r, s, v.
 const SignatureLength = recoverable.Length
-
-// Order returns the order of secp256k1. Private keys, r and s are less than it.
-func Order() *big.Int { return new(big.Int).Set(secp256k1.Params().N) }
 
 // errKey never contains the key.
 var errKey = errors.New("the private key is not 32 bytes between 1 and the order of secp256k1")

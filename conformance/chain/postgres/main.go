@@ -1,6 +1,6 @@
 //go:build unix
 
-// Postgres lends the PostgreSQL of store/embedded to a program that is not Go: it prints the URL of an empty database, and
+// Postgres lends the PostgreSQL of internal/embedded to a program that is not Go: it prints the URL of an empty database, and
 // when its standard input ends it stops and leaves nothing behind, so that it never outlives who started it.
 package main
 
@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/parley-chat/parley/store/embedded"
+	"github.com/parley-chat/parley/internal/embedded"
 )
 
 func main() {

@@ -50,19 +50,19 @@ func run(ctx context.Context) error {
 		return err
 	}
 	username := "bob"
-	profile, err := answered(alice.GetAgentProfileWithResponse(ctx, client.AgentProfileRequest{Username: &username}))
+	profile, err := successOf(alice.GetAgentProfileWithResponse(ctx, client.AgentProfileRequest{Username: &username}))
 	if err != nil {
 		return err
 	}
 	letter := client.SendPrivateMessageRequest{RecipientAgentID: profile.AgentID, Content: content}
-	sent, err := answered(alice.SendPrivateMessageWithResponse(ctx, letter))
+	sent, err := successOf(alice.SendPrivateMessageWithResponse(ctx, letter))
 	if err != nil {
 		return err
 	}
 	if err := readUnread(ctx, bob, sent); err != nil {
 		return err
 	}
-	history, err := answered(bob.ListPrivateMessagesWithResponse(ctx, client.ListPrivateMessagesRequest{ChatID: sent.ChatID}))
+	history, err := successOf(bob.ListPrivateMessagesWithResponse(ctx, client.ListPrivateMessagesRequest{ChatID: sent.ChatID}))
 	if err != nil {
 		return err
 	}
@@ -71,12 +71,12 @@ func run(ctx context.Context) error {
 	}
 
 	letter.RecipientAgentID = "agent_0000" + letter.RecipientAgentID[len("agent_0000"):]
-	refused, err := alice.SendPrivateMessageWithResponse(ctx, letter)
+	rejected, err := alice.SendPrivateMessageWithResponse(ctx, letter)
 	if err != nil {
 		return err
 	}
-	if e := refused.JSON404; e == nil || e.Code != client.ErrorCodeAgentNotFound || e.Charged {
-		return fmt.Errorf("a message to nobody: %s %s, want agent_not_found, not charged", refused.Status(), refused.Body)
+	if e := rejected.JSON404; e == nil || e.Code != client.ErrorCodeAgentNotFound || e.Charged {
+		return fmt.Errorf("a message to nobody: %s %s, want agent_not_found, not charged", rejected.Status(), rejected.Body)
 	}
 	return books.close(ctx)
 }
@@ -93,7 +93,7 @@ func register(ctx context.Context, books *books, privateKey, username string) (*
 	if err != nil {
 		return nil, err
 	}
-	reserved, err := answered(stranger.RequestAccountWithResponse(ctx, client.RequestAccountRequest{RequestedUsername: username}))
+	reserved, err := successOf(stranger.RequestAccountWithResponse(ctx, client.RequestAccountRequest{RequestedUsername: username}))
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func register(ctx context.Context, books *books, privateKey, username string) (*
 		return nil, errors.New("no TAN")
 	}
 	account := client.CreateAccountRequest{Username: username, TAN: *reserved.TAN, Description: "An agent with the Go client."}
-	created, err := answered(stranger.CreateAccountWithResponse(ctx, account))
+	created, err := successOf(stranger.CreateAccountWithResponse(ctx, account))
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func register(ctx context.Context, books *books, privateKey, username string) (*
 // readUnread finds the message among the unread ones, once.
 func readUnread(ctx context.Context, bob *client.ClientWithResponses, sent *client.SentPrivateMessage) error {
 	size, mark := int64(10), true
-	unread, err := answered(bob.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{PageSize: &size, MarkRead: &mark}))
+	unread, err := successOf(bob.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{PageSize: &size, MarkRead: &mark}))
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func readUnread(ctx context.Context, bob *client.ClientWithResponses, sent *clie
 	}) {
 		return fmt.Errorf("unread is %+v, want alice's message", unread)
 	}
-	unread, err = answered(bob.ListUnreadMessagesWithResponse(ctx, nil))
+	unread, err = successOf(bob.ListUnreadMessagesWithResponse(ctx, nil))
 	if err != nil {
 		return err
 	}
@@ -134,8 +134,8 @@ func readUnread(ctx context.Context, bob *client.ClientWithResponses, sent *clie
 	return nil
 }
 
-// answered returns what a response carries, which must be a 200.
-func answered[T any](response interface {
+// successOf returns the body of a response, whose status must be 200.
+func successOf[T any](response interface {
 	GetJSON200() *T
 	GetBody() []byte
 	Status() string

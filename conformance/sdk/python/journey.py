@@ -198,9 +198,9 @@ async def journey() -> None:
     assert [message.content for message in history.messages] == [CONTENT]
 
     letter.recipient_agent_id = re.sub("^agent_.{4}", "agent_0000", profile.agent_id)
-    refused = await send_private_message.asyncio_detailed(client=alice, body=letter)
-    assert isinstance(refused.parsed, ApiError)
-    assert (refused.status_code, refused.parsed.code, refused.parsed.charged) == (404, ErrorCode.AGENT_NOT_FOUND, False)
+    rejected = await send_private_message.asyncio_detailed(client=alice, body=letter)
+    assert isinstance(rejected.parsed, ApiError)
+    assert (rejected.status_code, rejected.parsed.code, rejected.parsed.charged) == (404, ErrorCode.AGENT_NOT_FOUND, False)
 
     assert Losing.lost == 1, "the first response with an API key is lost"
     assert books.sum > 0

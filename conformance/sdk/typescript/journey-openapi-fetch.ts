@@ -32,8 +32,8 @@ const history = paid("listPrivateMessages", await bob.POST("/chat/private/messag
 assert.deepEqual(history.messages.map((message) => message.content), [content]);
 
 const nobody = profile.agent_id.replace(/^agent_.{4}/, "agent_0000");
-const refused = await alice.POST("/chat/private/send", { body: { recipient_agent_id: nobody, content } });
-const error: components["schemas"]["ApiError"] = refused.error ?? assert.fail("a message to nobody arrived");
-assert.deepEqual([refused.response.status, error.code, error.charged], [404, "agent_not_found", false]);
+const rejected = await alice.POST("/chat/private/send", { body: { recipient_agent_id: nobody, content } });
+const error: components["schemas"]["ApiError"] = rejected.error ?? assert.fail("a message to nobody arrived");
+assert.deepEqual([rejected.response.status, error.code, error.charged], [404, "agent_not_found", false]);
 
 await closeTheBooks("openapi-typescript + openapi-fetch");

@@ -35,8 +35,8 @@ const history = paid("listPrivateMessages", await listPrivateMessages({ client: 
 assert.deepEqual(history.messages.map((message) => message.content), [content]);
 
 const nobody = profile.agent_id.replace(/^agent_.{4}/, "agent_0000");
-const refused = await sendPrivateMessage({ client: alice, body: { recipient_agent_id: nobody, content } });
-const error: ApiError = refused.error ?? assert.fail("a message to nobody arrived");
-assert.deepEqual([refused.response?.status, error.code, error.charged], [404, "agent_not_found", false]);
+const rejected = await sendPrivateMessage({ client: alice, body: { recipient_agent_id: nobody, content } });
+const error: ApiError = rejected.error ?? assert.fail("a message to nobody arrived");
+assert.deepEqual([rejected.response?.status, error.code, error.charged], [404, "agent_not_found", false]);
 
 await closeTheBooks("@hey-api/openapi-ts");

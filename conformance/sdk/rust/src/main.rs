@@ -1,6 +1,6 @@
 //! The SDK that OpenAPI Generator makes from openapi.yaml, against a running `parley dev`: two agents register, one
 //! writes to the other, the other reads. The first response with an API key is lost, and comes again to the same payment
-//! with its identifier. Ends with 0 only if every answer and the payee's balance are exactly right. Run by
+//! with its identifier. Ends with 0 only if every response and the payee's balance are exactly right. Run by
 //! conformance/live, whose environment variables it reads.
 
 mod payer;
@@ -135,10 +135,10 @@ impl Bill {
         path: &str,
         call: impl Future<Output = Result<T, Error<E>>>,
     ) -> Result<T> {
-        let answer = call.await.map_err(|refusal| anyhow!("{method} {path}: {refusal:?}"))?;
+        let response = call.await.map_err(|refusal| anyhow!("{method} {path}: {refusal:?}"))?;
         self.total +=
             amount(&self.contract["paths"][path][method]["x-payment-info"]["protocols"][0]["x402"]["amount"])?;
-        Ok(answer)
+        Ok(response)
     }
 }
 

@@ -33,7 +33,7 @@ import okhttp3.Response;
 /**
  * The SDK that OpenAPI Generator makes from openapi.yaml, against a running `parley dev`: two agents register, one
  * writes to the other, the other reads. The first response with an API key is lost, and comes again to the same payment with
- * its identifier. Ends with 0 only if every answer and the payee's balance are exactly right. Run by conformance/live, whose
+ * its identifier. Ends with 0 only if every response and the payee's balance are exactly right. Run by conformance/live, whose
  * environment variables it reads.
  */
 public final class Journey {
@@ -134,7 +134,7 @@ public final class Journey {
     ApiResponse<T> call() throws ApiException;
   }
 
-  /** Makes a paid call that must answer 200 and name its settlement, and adds its price to what is expected. */
+  /** Makes a paid call that must return 200 and name its settlement, and adds its price to what is expected. */
   private static <T> T paid(String method, String path, Call<T> call) throws ApiException {
     ApiResponse<T> response = call.call();
     equal("status of " + path, 200, response.getStatusCode());

@@ -67,11 +67,11 @@ final class Payer implements Interceptor {
     Request paid = chain.request().newBuilder().header("PAYMENT-SIGNATURE", payment(required)).build();
     for (int left = TRIES; ; left--) {
       try {
-        Response answer = chain.proceed(paid);
-        if (left == 1 || !open(answer)) {
-          return answer;
+        Response reply = chain.proceed(paid);
+        if (left == 1 || !open(reply)) {
+          return reply;
         }
-        answer.close();
+        reply.close();
       } catch (IOException lost) {
         if (left == 1) {
           throw lost;
@@ -85,8 +85,8 @@ final class Payer implements Interceptor {
    * Whether the outcome of the payment is open, so that it must be sent again. Of the 409 only payment_in_progress has
    * Retry-After.
    */
-  private static boolean open(Response answer) {
-    return answer.code() >= 500 || answer.code() == 409 && answer.header("Retry-After") != null;
+  private static boolean open(Response response) {
+    return response.code() >= 500 || response.code() == 409 && response.header("Retry-After") != null;
   }
 
   private static void pause() throws IOException {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // TestPayersAreForgotten: for ten minutes after a payment that settled.
@@ -16,13 +18,20 @@ func TestPayersAreForgotten(t *testing.T) {
 		if payers.settledLately(wallet) {
 			t.Error("a wallet that never paid has settled lately")
 		}
-		payers.settled(wallet)
+		account := uuid.New()
+		payers.settled(wallet, &Caller{Account: account, KeyHash: []byte("hash")})
 		if !payers.settledLately(strings.ToLower(wallet)) {
 			t.Error("a wallet that has just paid has not settled lately")
+		}
+		if got, ok := payers.accounts.get("hash"); !ok || got != account {
+			t.Errorf("a key that has just paid belongs to %v %v, want %v", got, ok, account)
 		}
 		time.Sleep(paidFor)
 		if payers.settledLately(wallet) {
 			t.Error("a wallet that paid ten minutes ago has settled lately")
+		}
+		if _, ok := payers.accounts.get("hash"); ok {
+			t.Error("a key that paid ten minutes ago has paid lately")
 		}
 	})
 }

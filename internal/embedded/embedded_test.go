@@ -101,7 +101,7 @@ func TestRestartKeepsData(t *testing.T) {
 	mustStop(t, server)
 	mustStop(t, server)
 	if _, err := pgx.Connect(t.Context(), server.URL("postgres")); err == nil {
-		t.Error("the server answers after it was stopped")
+		t.Error("the server responds after it was stopped")
 	}
 
 	began = time.Now()

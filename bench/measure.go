@@ -1,0 +1,320 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// result is what one measurement saw.
+type result [metrics]float64
+
+const (
+	perSecond = iota
+	p50       // milliseconds
+	p99       // milliseconds
+	serverCPU // of the server, milliseconds per request
+	pgCPU     // of PostgreSQL, milliseconds per request
+	wal       // bytes per request
+	writes    // transactions that write, per request
+	metrics
+)
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// sample is the requests of one measurement. all includes those of a warm-up, which have no latency here.
+type sample struct {
+	latencies []time.Duration
+	took      time.Duration
+	all       int
+}
+
+// result returns the sample's rate and latencies.
+func (s sample) result() (r result) {
+	slices.Sort(s.latencies)
+	n := len(s.latencies)
+	r[perSecond], r[p50], r[p99] = float64(n)/s.took.Seconds(), ms(s.latencies[n/2]), ms(s.latencies[n*99/100])
+	return r
+}
+
+// measure adds what each request has used of the server, if there is one, and of PostgreSQL.
+func (d *dataset) measure(ctx context.Context, server *process, run func() (sample, error)) (result, error) {
+	before, err := d.usage(ctx, server)
+	if err != nil {
+		return before, err
+	}
+	s, err := run()
+	if err != nil {
+		return before, err
+	}
+	after, err := d.usage(ctx, server)
+	seen := s.result()
+	for metric := serverCPU; metric < metrics; metric++ {
+		seen[metric] = (after[metric] - before[metric]) / float64(s.all)
+	}
+	return seen, err
+}
+
+// usage is what the server and PostgreSQL have used so far.
+func (d *dataset) usage(ctx context.Context, server *process) (u result, err error) {
+	if server != nil {
+		u[serverCPU] = ms(server.cpu())
+	}
+	cpu, err := d.databaseCPU()
+	if err != nil {
+		return u, err
+	}
+	u[pgCPU] = ms(cpu)
+	err = d.pool.QueryRow(ctx, `
+		SELECT CAST(pg_current_wal_insert_lsn() - '0/0' AS float), CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS float)`).Scan(&u[wal], &u[writes])
+	return u, err
+}
+
+// drive sends an operation's requests and measures. A short run first warms up and shows how many payments to sign.
+func (d *dataset) drive(ctx context.Context, server *process, o operation, clients int) (result, error) {
+	s, err := newSigner(ctx, server.url, o)
+	if err != nil {
+		return result{}, err
+	}
+	limit := time.Duration(d.seconds) * time.Second
+	signed, err := s.sign(max(100, 6*clients))
+	if err != nil {
+		return result{}, err
+	}
+	warm, err := s.send(ctx, signed, clients, limit)
+	if err != nil {
+		return result{}, err
+	}
+	if signed, err = s.sign(int(1.5*float64(warm.all)*limit.Seconds()/warm.took.Seconds()) + 100); err != nil {
+		return result{}, err
+	}
+	runtime.GC() // now, not during the measurement
+	return d.measure(ctx, server, func() (sample, error) { return s.send(ctx, signed, clients, limit) })
+}
+
+// signer writes an operation's requests, each with the payment that the server requires, and sends them.
+type signer struct {
+	host      string
+	operation operation
+	required  *x402.PaymentRequired // nil: the operation is free
+}
+
+func newSigner(ctx context.Context, url string, o operation) (*signer, error) {
+	s := &signer{host: strings.TrimPrefix(url, "http://"), operation: o}
+	if o.status == http.StatusPaymentRequired {
+		return s, nil
+	}
+	path, _, _ := strings.Cut(o.requests[0].target, "?")
+	request, err := http.NewRequestWithContext(ctx, o.method, url+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusPaymentRequired {
+		s.required, err = x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
+	}
+	return s, err
+}
+
+// sign writes n requests, each with its own payment, before the measurement starts.
+func (s *signer) sign(n int) ([][]byte, error) {
+	signed := make([][]byte, n)
+	signing := errgroup.Group{}
+	workers := runtime.NumCPU()
+	for worker := range workers {
+		signing.Go(func() (err error) {
+			for i := worker; i < n && err == nil; i += workers {
+				// Not in their order: requests of one agent or one chat should not meet.
+				signed[i], err = s.write(s.operation.requests[i*797%len(s.operation.requests)])
+			}
+			return err
+		})
+	}
+	return signed, signing.Wait()
+}
+
+func (s *signer) write(r request) ([]byte, error) {
+	var wire bytes.Buffer
+	fmt.Fprintf(&wire, "%s %s HTTP/1.1\r\nHost: %s\r\nX-API-KEY: %s\r\n", s.operation.method, r.target, s.host, r.caller.key)
+	if s.required != nil {
+		payload, err := x402.Sign(r.caller.wallet, s.required.Accepts[0], &s.required.Resource, s.required.Extensions, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		header, err := x402.EncodePaymentPayload(payload)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&wire, "%s: %s\r\n", x402.HeaderPaymentSignature, header)
+	}
+	if r.body != nil {
+		fmt.Fprintf(&wire, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(r.body))
+	}
+	fmt.Fprintf(&wire, "\r\n%s", r.body)
+	return wire.Bytes(), nil
+}
+
+// send sends written requests until they or the time run out. Each client has its own connection. A response with another
+// status is an error, because then something else was measured.
+func (s *signer) send(ctx context.Context, requests [][]byte, clients int, limit time.Duration) (sample, error) {
+	var next atomic.Int64
+	sending, ctx := errgroup.WithContext(ctx)
+	all := make([][]time.Duration, clients)
+	began := time.Now()
+	for client := range clients {
+		sending.Go(func() error {
+			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.host)
+			if err != nil {
+				return err
+			}
+			defer connection.Close() //nolint:errcheck // nothing is lost
+			responses := bufio.NewReaderSize(connection, 64<<10)
+			for i := int(next.Add(1)) - 1; i < len(requests) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				sent := time.Now()
+				if sent.Sub(began) > limit {
+					break
+				}
+				if _, err := connection.Write(requests[i]); err != nil {
+					return err
+				}
+				if err := readResponse(responses, s.operation.status); err != nil {
+					return err
+				}
+				all[client] = append(all[client], time.Since(sent))
+			}
+			return ctx.Err()
+		})
+	}
+	err := sending.Wait()
+	latencies := slices.Concat(all...)
+	if err == nil && len(latencies) == 0 {
+		err = errors.New("no request was sent")
+	}
+	return sample{latencies, time.Since(began), len(latencies)}, err
+}
+
+// readResponse reads one response. net/http's client would take more time than some of the servers.
+func readResponse(r *bufio.Reader, status int) error {
+	response, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != status {
+		body, _ := io.ReadAll(response.Body)
+		return fmt.Errorf("status %d, want %d: %.300s", response.StatusCode, status, body)
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
+}
+
+// warmUp is how long pgbench runs before it counts: each client first prepares the statements of each script.
+func warmUp(clients int) time.Duration {
+	return 500*time.Millisecond + time.Duration(clients)*10*time.Millisecond
+}
+
+// pgbench returns the path of the newest installed pgbench.
+func pgbench() (string, error) {
+	if installed, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench"); installed != nil {
+		return slices.Max(installed), nil // versions have two digits
+	}
+	path, err := exec.LookPath("pgbench")
+	if err != nil {
+		return "", errors.New("there is no pgbench here: it comes with PostgreSQL (Debian: apt-get install postgresql)")
+	}
+	return path, nil
+}
+
+// limit runs the scripts on the database as fast as pgbench can.
+func (d *dataset) limit(ctx context.Context, scripts []string, clients, seconds int) (result, error) {
+	program, err := pgbench()
+	if err != nil {
+		return result{}, err
+	}
+	seconds += int(warmUp(clients) / time.Second)
+	folder, err := os.MkdirTemp(d.folder, "pgbench-")
+	if err != nil {
+		return result{}, err
+	}
+	defer os.RemoveAll(folder) //nolint:errcheck // the folder above is removed in the end
+	arguments := []string{
+		"-n", "-M", "prepared", "-c", strconv.Itoa(clients), "-j", strconv.Itoa(min(2, clients)), "-T", strconv.Itoa(seconds),
+		"-l", "--log-prefix", filepath.Join(folder, "log"),
+	}
+	for i, script := range scripts {
+		path := filepath.Join(folder, fmt.Sprintf("script%02d.sql", i))
+		if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
+			return result{}, err
+		}
+		arguments = append(arguments, "-f", path)
+	}
+	running, cancel := context.WithTimeout(ctx, time.Duration(seconds+30)*time.Second)
+	defer cancel()
+	return d.measure(ctx, nil, func() (sample, error) {
+		output, err := exec.CommandContext(running, program, append(arguments, d.url())...).CombinedOutput()
+		if err != nil || strings.Contains(string(output), "aborted") {
+			return sample{}, fmt.Errorf("pgbench: %w: %.2000s", errors.Join(err, running.Err()), output)
+		}
+		return readTransactions(folder, warmUp(clients))
+	})
+}
+
+// readTransactions reads pgbench's logs: client, number, microseconds, script, and when it ended, in seconds and
+// microseconds. Transactions of the warm-up count only in all.
+func readTransactions(folder string, warmUp time.Duration) (s sample, err error) {
+	logs, err := filepath.Glob(filepath.Join(folder, "log.*"))
+	if err != nil {
+		return s, err
+	}
+	type transaction struct{ ended, took time.Duration }
+	var transactions []transaction
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return s, err
+		}
+		for line := range strings.Lines(string(text)) {
+			var client, number, took, script, seconds, micros time.Duration
+			if n, err := fmt.Sscan(line, &client, &number, &took, &script, &seconds, &micros); n == 6 {
+				transactions = append(transactions, transaction{seconds*time.Second + micros*time.Microsecond, took * time.Microsecond})
+			} else if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) { // the last line may be torn
+				return s, fmt.Errorf("read pgbench's log: %w", err)
+			}
+		}
+	}
+	s.all = len(transactions)
+	slices.SortFunc(transactions, func(a, b transaction) int { return int(a.ended - b.ended) })
+	for _, transaction := range transactions {
+		if from := transactions[0].ended + warmUp; transaction.ended >= from {
+			s.latencies, s.took = append(s.latencies, transaction.took), transaction.ended-from
+		}
+	}
+	if len(s.latencies) == 0 {
+		return s, errors.New("pgbench logged no transaction after its warm-up")
+	}
+	return s, nil
+}
