@@ -96,7 +96,7 @@ func ParseBatchPayment(raw []byte) (*BatchPayment, error) {
 	if wire.Accepted.Scheme != SchemeBatch {
 		return nil, &FormError{ReasonBatchScheme, fmt.Sprintf("accepted.scheme is not %q", SchemeBatch)}
 	}
-	if err := refuseLookalikes(wire.members()); err != nil {
+	if err := rejectLookalikes(wire.members()); err != nil {
 		return nil, err
 	}
 	if method, ok := wire.Accepted.Extra["assetTransferMethod"]; ok && method != "eip3009" {
@@ -116,7 +116,7 @@ func ParseBatchPayment(raw []byte) (*BatchPayment, error) {
 	}, nil
 }
 
-// members lists the objects for [refuseLookalikes].
+// members lists the objects for [rejectLookalikes].
 func (w *wireBatchPayment) members() []members {
 	all := []members{
 		{[]string{"x402Version", "resource", "accepted", "payload", "extensions"}, w.Unknown},
