@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // channelPrice is what a call costs, and channelDeposit what the server suggests to deposit: ten calls.
@@ -190,7 +192,7 @@ func (s *channelShop) correct(w http.ResponseWriter, id string, channel x402.Cha
 
 // refund completes a refund with the keys of the server.
 func (s *channelShop) refund(w http.ResponseWriter, batch *x402.BatchPayment, offer x402.PaymentRequirements, checked x402.BatchChecked) {
-	key, err := devnet.Accounts()[2].Key()
+	key, err := evm.HexToECDSA(strings.TrimPrefix(devnet.Accounts()[2].PrivateKey, "0x"))
 	if err != nil {
 		s.t.Error(err)
 	}

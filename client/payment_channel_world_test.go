@@ -12,6 +12,7 @@ import (
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // channelPayer returns PaymentChannels of account 0.
@@ -26,7 +27,7 @@ func channelPayer(t *testing.T, store client.PaymentChannelStore) *client.Paymen
 
 func accountKey(t *testing.T, account int) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := devnet.Accounts()[account].Key()
+	key, err := evm.HexToECDSA(strings.TrimPrefix(devnet.Accounts()[account].PrivateKey, "0x"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func channelID(config x402.ChannelConfig) (string, error) {
 }
 
 // DepositIntoChannel deposits from the payer's own account, without an EIP-3009 authorization. It returns a [Revert] or
-// [ErrInsufficientBalance].
+// [errInsufficientBalance].
 func (l *Ledger) DepositIntoChannel(config x402.ChannelConfig, amount uint64) error {
 	return l.transact(l.depositing(config, amount, "", newTransaction()))
 }

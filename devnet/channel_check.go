@@ -96,7 +96,7 @@ func (f *Facilitator) checkAmounts(payload x402.BatchPayload, channel x402.Chann
 	if payload.Deposit != nil {
 		deposit := clamp(payload.Deposit.Amount)
 		if f.ledger.Balance(payload.ChannelConfig.Payer) < deposit {
-			return &x402.Invalid{Reason: x402.ReasonBatchInsufficientBalance, Message: ErrInsufficientBalance.Error()}
+			return &x402.Invalid{Reason: x402.ReasonBatchInsufficientBalance, Message: errInsufficientBalance.Error()}
 		}
 		available += deposit // at most all money
 	}

@@ -24,7 +24,7 @@ func TestVerifyChannelPayments(t *testing.T) {
 		"a refund of what is not":    {1000, 0, func(_ *world, p *x402.BatchPayment) { p.Payload.Type = x402.BatchRefund }, ""},
 		"a refund below the claim":   {999, 0, func(_ *world, p *x402.BatchPayment) { p.Payload.Type = x402.BatchRefund }, x402.ReasonBatchBelowClaimed},
 		"an unknown channel":         {2000, 0, func(w *world, p *x402.BatchPayment) { *p = *w.sign(w.payer(alice, 9), 2000, 0) }, x402.ReasonBatchChannelNotFound},
-		"a deposit without money":    {2000, GenesisBalance, nil, x402.ReasonBatchInsufficientBalance},
+		"a deposit without money":    {2000, genesisBalance, nil, x402.ReasonBatchInsufficientBalance},
 		"another channel's voucher":  {2000, 0, func(w *world, p *x402.BatchPayment) { p.Payload.Voucher.ChannelID = w.payer(alice, 9).ID }, x402.ReasonBatchChannelID},
 		"another amount's signature": {2000, 0, func(_ *world, p *x402.BatchPayment) { p.Payload.Voucher.MaxClaimableAmount = "3000" }, x402.ReasonBatchVoucherSignature},
 		"another amount deposited":   {2000, 5, func(_ *world, p *x402.BatchPayment) { p.Payload.Deposit.Amount = "6" }, x402.ReasonBatchDepositSignature},

@@ -29,7 +29,7 @@ func TestChannelInvariants(t *testing.T) {
 			balances, claimed = balances+state.Balance, claimed+state.TotalClaimed
 		}
 		sums := ledger.Received(Payee)
-		if all != 10*GenesisBalance || sums.Claimed != claimed || ledger.Balance(Payee) != sums.Settled || ledger.Balance(contractAddress) != balances-sums.Settled {
+		if all != 10*genesisBalance || sums.Claimed != claimed || ledger.Balance(Payee) != sums.Settled || ledger.Balance(contractAddress) != balances-sums.Settled {
 			t.Fatalf("the sums are wrong: %d in all, %d in channels, %+v received, %d in the contract", all, balances, sums, ledger.Balance(contractAddress))
 		}
 	}

@@ -52,7 +52,7 @@ func (f *Facilitator) serveSettleBatch(w http.ResponseWriter, body []byte) {
 	}
 	verdict, err := f.settleBatch(request)
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, err.Error())
+		reject(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	verdict.Network = NetworkID
@@ -96,9 +96,8 @@ func (f *Facilitator) settleBatch(request *batchRequest) (x402.SettleResponse, e
 		verdict.Transaction = transfer.transaction
 		return reject(&x402.Invalid{Reason: x402.ReasonSettlementPending, Message: "the transaction was sent and is not confirmed yet; settle again"})
 	}
-	f.waitForBlock()
 	err := call.send(transfer.transaction, &verdict)
-	if _, reverts := errors.AsType[Revert](err); reverts || errors.Is(err, ErrAuthorizationUsed) || errors.Is(err, ErrInsufficientBalance) {
+	if _, reverts := errors.AsType[Revert](err); reverts || errors.Is(err, errAuthorizationUsed) || errors.Is(err, errInsufficientBalance) {
 		f.forget(call.name)
 		return reject(&x402.Invalid{Reason: call.reverted, Message: err.Error()})
 	}

@@ -30,7 +30,7 @@ func TestLifeOfAPaymentChannel(t *testing.T) {
 	if err != nil || state.Balance != 100_000 || settled.Amount != "100000" || settled.Payer != alice.Address {
 		t.Errorf("the deposit says %+v with %+v, %v", settled, state, err)
 	}
-	wantBalance(t, w.ledger, alice.Address, GenesisBalance-100_000)
+	wantBalance(t, w.ledger, alice.Address, genesisBalance-100_000)
 	wantBalance(t, w.ledger, x402.BatchSettlementContract, 100_000)
 	w.wantRejected(x402.ReasonBatchDepositSimulation)(w.facilitator.SettleDeposit(t.Context(), deposit, w.offer))
 	verified, err = w.facilitator.VerifyBatch(t.Context(), deposit.AsVoucher(), w.offer)
@@ -59,7 +59,7 @@ func TestLifeOfAPaymentChannel(t *testing.T) {
 		t.Errorf("the refund is %s, want what was not charged, 93000", refunded.Amount)
 	}
 	w.wantChannel(signer, x402.Channel{Balance: 7000, TotalClaimed: 7000, RefundNonce: 1})
-	wantBalance(t, w.ledger, alice.Address, GenesisBalance-7000)
+	wantBalance(t, w.ledger, alice.Address, genesisBalance-7000)
 	w.wantRejected(x402.ReasonBatchRefundNoBalance)(w.refund(signer, 7000, 1, w.ledger.Channel(signer.ID)))
 
 	w.deposit(signer, 3000) // the channel goes on
@@ -159,7 +159,7 @@ func TestWithdrawals(t *testing.T) {
 		t.Errorf("the withdrawal is %d, %v, want what is not claimed, 6000", amount, err)
 	}
 	w.wantChannel(signer, x402.Channel{Balance: 4000, TotalClaimed: 4000})
-	wantBalance(t, w.ledger, alice.Address, GenesisBalance-4000)
+	wantBalance(t, w.ledger, alice.Address, genesisBalance-4000)
 	w.wantRejected(x402.ReasonBatchClaimSimulation)(w.claim(w.claims(signer, 5000))) // too late
 }
 
@@ -203,7 +203,7 @@ func TestPlainDeposits(t *testing.T) {
 		want   error
 	}{
 		"nothing":        {func(*x402.ChannelConfig) {}, 0, RevertZeroDeposit},
-		"too much":       {func(*x402.ChannelConfig) {}, GenesisBalance, ErrInsufficientBalance},
+		"too much":       {func(*x402.ChannelConfig) {}, genesisBalance, errInsufficientBalance},
 		"no receiver":    {func(c *x402.ChannelConfig) { c.Receiver = zeroAddress }, 1, RevertInvalidChannel},
 		"another token":  {func(c *x402.ChannelConfig) { c.Token = Payee }, 1, RevertInvalidChannel},
 		"a short delay":  {func(c *x402.ChannelConfig) { c.WithdrawDelay = 899 }, 1, RevertWithdrawDelayOutOfRange},

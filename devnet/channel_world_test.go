@@ -1,7 +1,6 @@
 package devnet
 
 import (
-	"crypto/ecdsa"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,15 +27,6 @@ type world struct {
 func openWorld(t *testing.T, dir string) *world {
 	network, ledger, facilitator := serve(t, dir)
 	return &world{t, network, ledger, facilitator, &x402.Chain{URL: facilitator.BaseURL + "/rpc"}, token.BatchRequirements(1000, Payee, 60, receiverTerms)}
-}
-
-func keyOf(t *testing.T, account Account) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := account.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
 }
 
 // payer returns the signer for channel n of an account.

@@ -67,7 +67,7 @@ func TestBatchCommandsOnTheWire(t *testing.T) {
 		},
 			`{"x402Version":2,"paymentPayload":` + goodVoucher + `,"paymentRequirements":` + string(offer) + `}`},
 	} {
-		facilitator, _ := facilitatorAnswering(t, func(w http.ResponseWriter, r *http.Request) {
+		facilitator, _ := facilitatorReplying(t, func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			if diff := cmp.Diff(row.want, string(body)); diff != "" || r.URL.Path != "/settle" {
 				t.Errorf("%s: the body to %s (-want +got):\n%s", row.name, r.URL.Path, diff)
@@ -88,7 +88,7 @@ func TestBatchVerdicts(t *testing.T) {
 	}
 	members := `"channelId":"` + batchID + `","balance":"100000","totalClaimed":"5","withdrawRequestedAt":7,"refundNonce":"1"`
 	want := Channel{Balance: 100_000, TotalClaimed: 5, WithdrawRequestedAt: 7, RefundNonce: 1}
-	facilitator, _ := facilitatorAnswering(t, says(200, `{"isValid":true,"payer":"`+batchPayer+`","extra":{`+members+`}}`),
+	facilitator, _ := facilitatorReplying(t, says(200, `{"isValid":true,"payer":"`+batchPayer+`","extra":{`+members+`}}`),
 		says(200, `{"success":true,"transaction":"`+hash+`","network":"eip155:84532","amount":"100000","extra":{"channelState":{`+members+`}}}`))
 	verified, err := facilitator.VerifyBatch(t.Context(), payment.AsVoucher(), batchOffer(t))
 	if err != nil || !verified.IsValid {
