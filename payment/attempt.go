@@ -28,45 +28,53 @@ type Caller struct {
 type Attempt struct {
 	id           uuid.UUID // of its row, should it become one
 	operation    *Operation
-	payload      *x402.PaymentPayload
+	scheme       Scheme
+	payload      payload
 	requirements x402.PaymentRequirements // ours; the payer's copy of the terms is never used
-	checked      x402.Checked
-	caller       *Caller // nil where there is no account yet
-	request      []byte  // canonical
-	fingerprint  [sha256.Size]byte
-	identifier   string // payment-identifier; "" without one
-	expired      *Error // not nil: the payment is too old to begin, but may be repeated
-	recovered    bool   // no caller waits
-	begun        bool   // this call wrote the row
-	proven       bool   // see Engine.prove
+	checked
+	caller      *Caller // nil where there is no account yet
+	client      string  // see Engine.Challenge
+	request     []byte  // canonical
+	fingerprint [sha256.Size]byte
+	identifier  string // payment-identifier; "" without one
+	expired     *Error // not nil: the payment is too old to begin, but may be repeated
+	recovered   bool   // no caller waits
+	begun       bool   // this call wrote the row
+	proven      bool   // see Engine.prove
+	unknown     bool   // its payment channel is not in the ledger, and so neither is this voucher
 }
 
 // Payer is the lower-case address that pays. It is a claim unless Genuine is true.
 func (a *Attempt) Payer() string { return a.checked.Payer }
 
 // Version is the x402 version of the payment.
-func (a *Attempt) Version() int { return a.payload.X402Version }
+func (a *Attempt) Version() int { return a.payload.version() }
 
-// Genuine tells whether the payment has not expired and is signed by the payer's own key.
-func (a *Attempt) Genuine() bool { return a.checked.Conclusive && a.expired == nil }
+// Genuine tells whether the payment has not expired and is signed by the payer's own key. A voucher proves the key of its
+// payment channel, and anybody can name any payer in a channel of his own: it is genuine if the channel was charged lately.
+func (a *Attempt) Genuine() bool { return a.Conclusive && a.expired == nil && !a.unproven }
 
 // Parse reads the payment of a request and checks it against the operation's payment requirements. Request is the canonical
-// form of the request, which the payment is bound to. The error is an *Error.
-func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.Header, caller *Caller, request []byte) (*Attempt, error) {
+// form of the request, which the payment is bound to. Client is that of [Engine.Challenge]. The error is an *Error.
+func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.Header, caller *Caller, client string, request []byte) (*Attempt, error) {
 	payload, err := e.decode(operation, header)
 	if err != nil {
 		return nil, err
 	}
-	requirements, ok := x402.Match(operation.requirements, payload)
+	scheme := e.schemeOf(payload)
+	requirements, ok := x402.PaymentRequirements{}, false
+	if scheme != nil {
+		requirements, ok = scheme.Match(operation.requirements, payload)
+	}
 	if !ok {
 		return nil, e.refused(operation, "No matching payment requirements",
 			"the payment does not match the payment requirements of this operation; sign one of the entries of accepts in the PAYMENT-REQUIRED header")
 	}
-	identifier, ok := identifierOf(payload)
+	identifier, ok := identifierOf(payload.extensions())
 	if !ok {
 		return nil, e.malformed(operation, x402.HeaderPaymentSignature, "extensions.payment-identifier.info.id must have 16 to 128 characters from a-z, A-Z, 0-9, _ and -")
 	}
-	checked, err := e.scheme.Check(ctx, requirements, payload)
+	checked, err := scheme.Check(ctx, requirements, payload)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
 	if isBad && !bad.OutOfTime {
 		return nil, e.refused(operation, bad.Reason, bad.Message)
@@ -78,7 +86,10 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 	if err != nil {
 		return nil, err
 	}
-	attempt := &Attempt{id: id, operation: operation, payload: payload, requirements: requirements, checked: checked, caller: caller, request: request}
+	attempt := &Attempt{
+		id: id, operation: operation, scheme: scheme, payload: payload, requirements: requirements, checked: checked, caller: caller, client: client, request: request,
+	}
+	attempt.unproven = attempt.voucher() && !e.payers.channelPaidLately(attempt.channel.ChannelID)
 	if isBad {
 		attempt.expired = e.refused(operation, bad.Reason, bad.Message)
 	}
@@ -95,36 +106,45 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 }
 
 // decode decodes the payment header, of x402 version 2 or 1. Version 2 counts if both are present.
-func (e *Engine) decode(operation *Operation, header http.Header) (*x402.PaymentPayload, error) {
-	name, decode := x402.HeaderPaymentSignature, x402.DecodePaymentPayload
+func (e *Engine) decode(operation *Operation, header http.Header) (decoded payload, err error) {
+	name := x402.HeaderPaymentSignature
 	if header.Get(name) == "" {
-		name, decode = x402.HeaderPaymentV1, func(text string) (*x402.PaymentPayload, error) {
-			return x402.DecodePaymentPayloadV1(text, e.config.Network)
-		}
+		name = x402.HeaderPaymentV1
 	}
 	if len(header.Values(name)) > 1 {
-		return nil, e.malformed(operation, name, "send exactly one "+name+" header")
+		return payload{}, e.malformed(operation, name, "send exactly one "+name+" header")
 	}
-	payload, err := decode(header.Get(name))
+	if name == x402.HeaderPaymentV1 {
+		decoded.exact, err = x402.DecodePaymentPayloadV1(header.Get(name), e.config.Network)
+	} else {
+		decoded.exact, decoded.batch, err = x402.DecodePayment(header.Get(name))
+	}
 	if err != nil {
-		return nil, e.malformed(operation, name, err.Error())
+		return payload{}, e.malformed(operation, name, err.Error())
 	}
-	e.completeV1(payload, operation)
-	return payload, nil
+	e.completeV1(decoded, operation)
+	return decoded, nil
 }
 
 // completeV1 adds the resource, which version 1 does not carry and the facilitator expects.
-func (e *Engine) completeV1(payload *x402.PaymentPayload, operation *Operation) {
-	if payload.X402Version == x402.VersionV1 {
+func (e *Engine) completeV1(payload payload, operation *Operation) {
+	if payload.version() == x402.VersionV1 {
 		resource := e.resource(operation)
-		payload.Resource = &resource
+		payload.exact.Resource = &resource
 	}
 }
 
-// NamesRecentPayer tells whether the payment of a request names a wallet that paid lately. The signature is not checked.
+// NamesRecentPayer tells whether the payment of a request names a wallet or a payment channel that paid lately. The
+// signature is not checked.
 func (e *Engine) NamesRecentPayer(operation *Operation, header http.Header) bool {
 	payload, err := e.decode(operation, header)
-	return err == nil && e.PaidLately(payload.Payload.Authorization.From)
+	switch {
+	case err != nil:
+		return false
+	case payload.batch != nil && payload.batch.Payload.Type != x402.BatchDeposit:
+		return e.payers.channelPaidLately(strings.ToLower(payload.batch.Payload.Voucher.ChannelID))
+	}
+	return e.PaidLately(payload.payer())
 }
 
 // restore makes the original attempt from a row of the ledger.
@@ -133,28 +153,35 @@ func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 	if operation == nil {
 		return nil, fmt.Errorf("the contract has no operation %s any more", row.Operation)
 	}
-	var payload *x402.PaymentPayload
+	attempt := &Attempt{
+		id: row.ID, operation: operation, request: row.Request,
+		checked: checked{Checked: x402.Checked{Payer: row.Payer, Nonce: row.Nonce, ValidBefore: row.ValidBefore}},
+	}
 	var err error
-	if row.X402Version == x402.VersionV1 {
-		payload, err = x402.ParsePaymentPayloadV1(row.Payload, e.config.Network)
-	} else {
-		payload, err = x402.ParsePaymentPayload(row.Payload)
+	switch {
+	case row.Scheme == x402.SchemeBatch:
+		attempt.payload.batch, err = x402.ParseBatchPayment(row.Payload)
+	case row.X402Version == x402.VersionV1:
+		attempt.payload.exact, err = x402.ParsePaymentPayloadV1(row.Payload, e.config.Network)
+	default:
+		attempt.payload.exact, err = x402.ParsePaymentPayload(row.Payload)
 	}
 	if err != nil {
 		return nil, err
 	}
-	e.completeV1(payload, operation)
-	attempt := &Attempt{
-		id: row.ID, operation: operation, payload: payload, request: row.Request,
-		requirements: e.config.Network.Requirements(uint64(row.Amount), row.PayTo, maxTimeoutSeconds), //nolint:gosec // positive
-		checked:      x402.Checked{Payer: row.Payer, Nonce: row.Nonce, ValidBefore: row.ValidBefore},
+	e.completeV1(attempt.payload, operation)
+	if attempt.scheme = e.schemeOf(attempt.payload); attempt.scheme == nil {
+		return nil, fmt.Errorf("this server does not take payments of scheme %s any more", row.Scheme)
+	}
+	if err := attempt.scheme.Restore(attempt, row); err != nil {
+		return nil, err
 	}
 	if row.AgentID != nil {
 		attempt.caller = &Caller{Account: *row.AgentID, KeyHash: row.KeyHash}
 	}
 	copy(attempt.fingerprint[:], row.Fingerprint)
 	if row.PaymentIdentifier != nil {
-		attempt.identifier, _ = identifierOf(payload)
+		attempt.identifier, _ = identifierOf(attempt.payload.extensions())
 	}
 	return attempt, nil
 }
@@ -163,14 +190,18 @@ func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 func (a *Attempt) row() *store.Payment {
 	signatureHash := a.signatureHash()
 	row := &store.Payment{
-		ID: a.id, X402Version: int16(a.payload.X402Version), Scheme: a.requirements.Scheme, Network: a.requirements.Network,
+		ID: a.id, X402Version: int16(a.payload.version()), Scheme: a.requirements.Scheme, Network: a.requirements.Network,
 		Asset: strings.ToLower(a.requirements.Asset), Payer: a.checked.Payer, Nonce: a.checked.Nonce, PayTo: strings.ToLower(a.requirements.PayTo),
 		Amount: int64(a.operation.Price), ValidBefore: a.checked.ValidBefore, Operation: a.operation.ID, AgentID: a.account(), //nolint:gosec // a price
 		Fingerprint: a.fingerprint[:], SignatureHash: signatureHash[:], PaymentIdentifier: a.identifierHash(),
-		Secret: a.operation.Secret, Request: a.request, Payload: a.payload.Raw(),
+		Secret: a.operation.Secret, Request: a.request, Payload: a.payload.raw(),
 	}
 	if a.caller != nil {
 		row.KeyHash = a.caller.KeyHash
+	}
+	if a.channel != nil {
+		cumulative := int64(a.channel.Max)                                                                                          //nolint:gosec // at most x402.MaxChannelAmount
+		row.PaymentChannelID, row.CumulativeAmount, row.DepositAmount = &a.channel.ChannelID, &cumulative, int64(a.channel.Deposit) //nolint:gosec // as above
 	}
 	return row
 }
@@ -193,9 +224,20 @@ func (a *Attempt) repeatOnly() error {
 
 func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.checked.Payer} }
 
-// same tells whether the row is this very authorization.
+// same tells whether the row is this very authorization or voucher.
 func (a *Attempt) same(row *store.Payment) bool {
-	return row.Payer == a.checked.Payer && row.Nonce == a.checked.Nonce
+	if row.Payer != a.checked.Payer {
+		return false
+	}
+	// The voucher may have come with a deposit before.
+	carried := a.voucher() && a.sameChannel(row) && *row.CumulativeAmount == int64(a.channel.Max) && //nolint:gosec // at most x402.MaxChannelAmount
+		row.State == store.PaymentDelivered
+	return row.Nonce == a.checked.Nonce || carried
+}
+
+// sameChannel tells whether the row was paid by the payment channel of this attempt.
+func (a *Attempt) sameChannel(row *store.Payment) bool {
+	return a.channel != nil && row.PaymentChannelID != nil && *row.PaymentChannelID == a.channel.ChannelID
 }
 
 // owns tells whether the row's payment was made for this request. An undeliverable payment may be redeemed with another
@@ -223,7 +265,7 @@ func (a *Attempt) owns(row *store.Payment) bool {
 }
 
 func (a *Attempt) signatureHash() [sha256.Size]byte {
-	return sha256.Sum256([]byte(strings.ToLower(a.payload.Payload.Signature)))
+	return sha256.Sum256([]byte(strings.ToLower(a.payload.signature())))
 }
 
 // identifierHash is the identifier as the ledger stores it, or nil.

@@ -16,8 +16,25 @@ const (
 	maxReason = 256
 )
 
-func (e *Engine) newChallenge(operation *Operation) (*Error, error) {
+// Challenge returns the 402 for a request without payment. Client identifies who asks: the hash of its API key, or its
+// address. A client that lost the state of its payment channel and cannot read it from the chain would send vouchers that do
+// not fit for good. It is therefore offered exact first, until a voucher fits again; clients take the first entry of accepts
+// that they know.
+func (e *Engine) Challenge(operation *Operation, client string) *Error {
+	if operation.exactFirst != nil {
+		if _, lost := e.payers.lost.get(client); lost {
+			return operation.exactFirst
+		}
+	}
+	return operation.challenge
+}
+
+// preferExact offers the client of an attempt exact first from now on.
+func (e *Engine) preferExact(a *Attempt) { e.payers.lost.add(a.client, struct{}{}, lostFor) }
+
+func (e *Engine) newChallenge(operation *Operation, accepts []x402.PaymentRequirements) (*Error, error) {
 	required := e.required(operation, "PAYMENT-SIGNATURE header is required")
+	required.Accepts = accepts
 	header, err := x402.EncodePaymentRequired(required)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -58,6 +59,19 @@ func newBreaker(facilitator Facilitator, log *slog.Logger) *breaker {
 // ready tells whether a call can be made now.
 func (b *breaker) ready() bool { return b.circuit.State() != gobreaker.StateOpen && b.backOff() == 0 }
 
+// available returns nil if a call can be made now.
+func (b *breaker) available() *Error {
+	if b.ready() {
+		return nil
+	}
+	return b.unavailable(errNoFacilitator)
+}
+
+// unavailable returns the error for a call that the facilitator did not answer.
+func (b *breaker) unavailable(cause error) *Error {
+	return unavailable("the payment facilitator is unavailable", max(2, int(math.Ceil(b.backOff().Seconds()))), cause)
+}
+
 // backOff returns how long the facilitator still wants no calls.
 func (b *breaker) backOff() time.Duration {
 	b.mu.Lock()
@@ -67,12 +81,23 @@ func (b *breaker) backOff() time.Duration {
 
 // Settle asks the facilitator to settle. Every error is an *x402.UnknownOutcome.
 func (b *breaker) Settle(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.SettleResponse, error) {
+	return b.settle(ctx, func(ctx context.Context) (*x402.SettleResponse, error) {
+		return b.Facilitator.Settle(ctx, payload, requirements)
+	})
+}
+
+// SettleDeposit is Settle for a deposit.
+func (b *breaker) SettleDeposit(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.SettleResponse, error) {
+	return b.settle(ctx, func(ctx context.Context) (*x402.SettleResponse, error) {
+		return b.Facilitator.SettleDeposit(ctx, payment, requirements)
+	})
+}
+
+func (b *breaker) settle(ctx context.Context, call func(context.Context) (*x402.SettleResponse, error)) (*x402.SettleResponse, error) {
 	if wait := b.backOff(); wait > 0 {
 		return nil, &x402.UnknownOutcome{NotSent: true, RetryAfter: wait, Err: errBackOff}
 	}
-	settled, err := throughBreaker(ctx, b, func(ctx context.Context) (*x402.SettleResponse, error) {
-		return b.Facilitator.Settle(ctx, payload, requirements)
-	})
+	settled, err := throughBreaker(ctx, b, call)
 	var unknown *x402.UnknownOutcome
 	if err != nil && !errors.As(err, &unknown) {
 		refused := errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)
@@ -90,6 +115,13 @@ func (b *breaker) Settle(ctx context.Context, payload *x402.PaymentPayload, requ
 func (b *breaker) Verify(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error) {
 	return throughBreaker(ctx, b, func(ctx context.Context) (*x402.VerifyResponse, error) {
 		return b.Facilitator.Verify(ctx, payload, requirements)
+	})
+}
+
+// VerifyBatch is Verify for a payment of a payment channel.
+func (b *breaker) VerifyBatch(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error) {
+	return throughBreaker(ctx, b, func(ctx context.Context) (*x402.VerifyResponse, error) {
+		return b.Facilitator.VerifyBatch(ctx, payment, requirements)
 	})
 }
 

@@ -20,6 +20,8 @@ const (
 	redeem      action = "redeem"       // settled for a call that was then rejected: deliver without settling
 	resume      action = "resume"       // outcome unknown, or the lease is over: make another attempt
 	wait        action = "wait"         // another call works on it
+	useVoucher  action = "use voucher"  // the deposit has arrived and nothing was charged: charge its voucher
+	correct     action = "correct"      // the voucher was charged for another request: return the state of its channel
 	reject      action = "reject"
 )
 
@@ -31,6 +33,10 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 		return reject, a.repeatOnly()
 	case row == nil:
 		return settleFirst, nil
+	case row.State == store.PaymentDeposited && a.same(row) && a.repeatOnly() == nil:
+		return useVoucher, nil
+	case !a.owns(row) && a.channel != nil && a.same(row) && row.State == store.PaymentDelivered:
+		return correct, nil
 	case !a.owns(row):
 		return reject, errReused
 	case !proven && (row.State == store.PaymentDelivered || (row.State == store.PaymentUndeliverable && row.AgentID == nil)):
@@ -54,7 +60,7 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 	crash("parsed")
 	a := call.Attempt
 	// Most payments are new, and writing the row detects the others. The ledger is read first only where the result matters.
-	look := a.operation.Secret || a.repeatOnly() != nil || a.expired != nil || !e.Ready()
+	look := a.operation.Secret || a.repeatOnly() != nil || a.expired != nil || (!a.voucher() && !e.Ready())
 	for joined := time.Now(); ; look = true {
 		var row *store.Payment
 		var err error
@@ -64,7 +70,7 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 			}
 		}
 		receipt, err := e.step(ctx, call, row)
-		if row == nil && err != nil && !a.begun && a.repeatOnly() == nil && !errors.Is(err, store.ErrStalePayment) {
+		if row == nil && err != nil && !a.begun && !a.unknown && a.repeatOnly() == nil && !errors.Is(err, store.ErrStalePayment) {
 			// The payment may be in the ledger after all: its own effect can be the reason why the operation rejected this call.
 			switch known, lookErr := e.lookUp(ctx, a); {
 			case lookErr != nil && !store.Unavailable(err): // a rejection must not hide a payment that may have settled
@@ -105,14 +111,25 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 	action, err := e.decide(a, row, proven)
 	switch action {
 	case settleFirst:
+		if a.voucher() {
+			return e.charge(ctx, call)
+		}
 		return e.settleFirst(ctx, call)
 	case repeat:
-		return e.repeat(ctx, call, row)
+		receipt, err := e.repeat(ctx, call, row)
+		if errors.Is(err, store.ErrVoucherMismatch) {
+			return nil, e.outOfStep(ctx, a)
+		}
+		return receipt, err
+	case useVoucher:
+		return e.chargeDeposited(ctx, call, row)
+	case correct:
+		return nil, e.outOfStep(ctx, a)
 	case redeem:
 		if err := call.admit(); err != nil {
 			return nil, err
 		}
-		return e.deliver(ctx, call, row, row.Transaction, nil)
+		return e.deliver(ctx, call, row, settlement{transaction: row.Transaction}, nil)
 	case resume:
 		receipt, err := e.resume(ctx, call, row)
 		if err == nil && !proven { // the payment is complete, but public data must not return a secret
@@ -126,11 +143,14 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 	}
 }
 
-// lookUp finds the payment in the ledger by its authorization, by its payment identifier, or, if the response holds a secret,
-// by wallet and request.
+// lookUp finds the payment in the ledger by its authorization or voucher, by its payment identifier, or, if the response holds
+// a secret, by wallet and request.
 func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error) {
 	network, asset, payer := a.requirements.Network, strings.ToLower(a.requirements.Asset), a.checked.Payer
 	row, err := e.store.Payment(ctx, network, asset, payer, a.checked.Nonce)
+	if err == nil && row == nil && a.voucher() {
+		row, err = e.store.PaymentOfVoucher(ctx, a.channel.ChannelID, payer, int64(a.channel.Max)) //nolint:gosec // at most x402.MaxChannelAmount
+	}
 	if err != nil || row != nil {
 		return row, err
 	}
@@ -140,14 +160,19 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 			return row, err
 		}
 	}
-	if a.operation.Secret && a.expired == nil {
-		return e.store.PaymentOfWallet(ctx, network, asset, payer, a.operation.ID, a.account(), a.fingerprint[:])
+	if !a.operation.Secret || a.expired != nil {
+		return nil, nil //nolint:nilnil // it is not in the ledger
 	}
-	return nil, nil //nolint:nilnil // it is not in the ledger
+	row, err = e.store.PaymentOfWallet(ctx, network, asset, payer, a.operation.ID, a.account(), a.fingerprint[:])
+	if row != nil && a.voucher() && !a.sameChannel(row) {
+		return nil, nil //nolint:nilnil // a voucher does not prove the wallet that it names
+	}
+	return row, err
 }
 
 // prove tells whether the caller has proved possession: with the payment identifier, which only the payer knows, or with an
-// unused authorization from the same wallet. An authorization on the chain is public and proves nothing.
+// unused authorization from the same wallet. An authorization on the chain is public and proves nothing. A voucher becomes
+// public when it is claimed; one for more than the channel was charged never was, and proves the key of the channel.
 func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (bool, error) {
 	if row.PaymentIdentifier != nil && a.identifier != "" && *row.PaymentIdentifier == *a.identifierHash() {
 		return true, nil
@@ -155,7 +180,11 @@ func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (boo
 	if a.same(row) || row.Payer != a.checked.Payer {
 		return false, nil
 	}
-	fresh, err := e.scheme.Fresh(ctx, a)
+	if a.voucher() {
+		channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+		return a.sameChannel(row) && channel != nil && int64(a.channel.Max) > channel.Charged, err //nolint:gosec // at most x402.MaxChannelAmount
+	}
+	fresh, err := a.scheme.Fresh(ctx, a)
 	return fresh, e.invalid(a, err)
 }
 
@@ -165,11 +194,18 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	if a.expired != nil {
 		return nil, a.expired
 	}
-	if err := e.scheme.Available(); err != nil {
+	if err := e.facilitator.available(); err != nil {
 		return nil, err
 	}
-	if err := e.scheme.Fund(ctx, a); err != nil {
-		return nil, e.invalid(a, err)
+	var channel *store.PaymentChannel
+	var err error
+	if a.channel != nil {
+		channel, err = e.prepareDeposit(ctx, a)
+	} else {
+		err = e.invalid(a, a.scheme.Fund(ctx, a))
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := call.admit(); err != nil {
 		return nil, err
@@ -183,7 +219,12 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
 	row := a.row()
-	if err := e.begin(ctx, call, row); err != nil {
+	if channel != nil {
+		err = e.beginDeposit(ctx, call, row, channel)
+	} else {
+		err = e.begin(ctx, call, row)
+	}
+	if err != nil {
 		return nil, e.notBegun(ctx, row, err)
 	}
 	a.begun = true
@@ -260,8 +301,11 @@ func (e *Engine) resume(ctx context.Context, call *Call, row *store.Payment) (*R
 // payment is valid.
 func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
 	a := call.Attempt
+	settled, err := e.repeatedAs(ctx, a, row)
+	if err != nil {
+		return nil, err
+	}
 	var response []byte
-	var err error
 	switch {
 	case row.Response != nil && a.operation.Secret && row.Now.Sub(row.UpdatedAt) > store.SecretLifetime:
 		return nil, errGone
@@ -277,7 +321,7 @@ func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*R
 		}
 	}
 	e.metrics.payment(row, outcomeRepeated)
-	return &Receipt{Response: response, Settled: settledAs(row, row.Transaction), Repeated: true}, nil
+	return &Receipt{Response: response, Settled: settled, Repeated: true}, nil
 }
 
 // invalid turns a scheme's x402.Invalid into the 402 for the caller. It returns other errors unchanged.

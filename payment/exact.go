@@ -3,8 +3,6 @@ package payment
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -40,57 +38,52 @@ type exact struct {
 	settling    *prometheus.HistogramVec
 }
 
-func newExact(config Config, facilitator Facilitator, chain Chain, payers *payers, log *slog.Logger) (*exact, error) {
+func newExact(config Config, facilitator *breaker, chain Chain, contracts *smartWallets, payers *payers) (*exact, error) {
 	checker, err := x402.NewChecker(config.Network)
 	if err != nil {
 		return nil, err
 	}
-	return &exact{
-		config: config, checker: checker, facilitator: newBreaker(facilitator, log), chain: chain,
-		contracts: newSmartWallets(chain), payers: payers,
-	}, nil
+	return &exact{config: config, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts, payers: payers}, nil
 }
 
 func (x *exact) Requirements(price uint64) x402.PaymentRequirements {
 	return x.config.Network.Requirements(price, x.config.PayTo, maxTimeoutSeconds)
 }
 
+// Match compares the payment with the offers of this scheme.
+func (x *exact) Match(offers []x402.PaymentRequirements, payload payload) (x402.PaymentRequirements, bool) {
+	return x402.Match(offers, payload.exact)
+}
+
+// Restore uses the row's terms: the price or the payee may have changed since.
+func (x *exact) Restore(attempt *Attempt, row *store.Payment) error {
+	attempt.requirements = x.config.Network.Requirements(uint64(row.Amount), row.PayTo, maxTimeoutSeconds) //nolint:gosec // positive
+	return nil
+}
+
 // Check runs the checks that need no facilitator. A 65-byte signature that does not recover to the payer is invalid unless
 // the payer is a contract, which may define valid signatures itself. Only the chain knows whether the payer is a contract, so
 // that lookup comes last. An expired payment skips it: it cannot begin, and it is repeated only with the signature that was
 // verified before.
-func (x *exact) Check(ctx context.Context, requirements x402.PaymentRequirements, payload *x402.PaymentPayload) (x402.Checked, error) {
+func (x *exact) Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error) {
 	now := time.Now()
-	checked, err := x.checker.Check(requirements, payload, now)
+	byKey, err := x.checker.Check(requirements, payload.exact, now)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
 	if !isBad || bad.Reason != x402.ReasonSignature {
-		return checked, err
+		return checked{Checked: byKey}, err
 	}
-	unsigned, termsErr := x.checker.CheckTerms(requirements, payload, now)
+	unsigned, termsErr := x.checker.CheckTerms(requirements, payload.exact, now)
 	if termsErr != nil {
-		return unsigned, termsErr
+		return checked{Checked: unsigned}, termsErr
 	}
-	switch isContract, lookupErr := x.contracts.isContract(ctx, payload.Payload.Authorization.From); {
+	switch isContract, lookupErr := x.contracts.isContract(ctx, payload.payer()); {
 	case lookupErr != nil:
-		return x402.Checked{}, lookupErr
+		return checked{}, lookupErr
 	case !isContract:
-		return checked, err
+		return checked{Checked: byKey}, err
 	}
-	return unsigned, nil
+	return checked{Checked: unsigned}, nil
 }
-
-func (x *exact) Available() *Error {
-	if x.facilitator.ready() {
-		return nil
-	}
-	return x.unavailable(errNoFacilitator)
-}
-
-func (x *exact) unavailable(cause error) *Error {
-	return unavailable("the payment facilitator is unavailable", max(2, int(math.Ceil(x.facilitator.backOff().Seconds()))), cause)
-}
-
-func (x *exact) Probe(ctx context.Context) error { return x.facilitator.probe(ctx) }
 
 // Fund checks the balance of the wallet. Wallets cost nothing to create, so a signature proves no funds. A wallet that
 // settled a payment recently is trusted without a check.
@@ -129,9 +122,9 @@ func (x *exact) Fresh(ctx context.Context, a *Attempt) (bool, error) {
 
 // verify asks the facilitator to check a payment against the chain.
 func (x *exact) verify(ctx context.Context, a *Attempt) error {
-	verdict, err := x.facilitator.Verify(ctx, a.payload, a.requirements)
+	verdict, err := x.facilitator.Verify(ctx, a.payload.exact, a.requirements)
 	if err != nil {
-		return x.unavailable(err)
+		return x.facilitator.unavailable(err)
 	}
 	if !verdict.IsValid {
 		return &x402.Invalid{Reason: verdict.InvalidReason, Message: "the facilitator rejected the payment (" + verdict.InvalidReason + "); sign a new payment"}
@@ -140,7 +133,12 @@ func (x *exact) verify(ctx context.Context, a *Attempt) error {
 }
 
 // Settle asks the facilitator to settle. If an earlier attempt may have moved the money, it asks the chain first.
-func (x *exact) Settle(ctx context.Context, a *Attempt, row *store.Payment) (string, error) {
+func (x *exact) Settle(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
+	transaction, err := x.settle(ctx, a, row)
+	return settlement{transaction: transaction}, err
+}
+
+func (x *exact) settle(ctx context.Context, a *Attempt, row *store.Payment) (string, error) {
 	if row.Attempts > 1 {
 		transaction, err := x.onChain(ctx, a, row)
 		if err == nil || !errors.Is(err, errStillOpen) {
@@ -150,7 +148,7 @@ func (x *exact) Settle(ctx context.Context, a *Attempt, row *store.Payment) (str
 	settling, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	asked := time.Now()
-	settled, err := x.facilitator.Settle(settling, a.payload, a.requirements)
+	settled, err := x.facilitator.Settle(settling, a.payload.exact, a.requirements)
 	x.settling.WithLabelValues(strconv.FormatBool(err == nil)).Observe(time.Since(asked).Seconds())
 	if row.Attempts > 1 {
 		crash("resettled")

@@ -5,8 +5,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/parley-chat/parley/x402"
 )
 
 // identifierExtension lets a payer name its payment. The same name with the same request returns the stored response, even
@@ -21,8 +19,8 @@ var identifierOffer = jsontext.Value(`{"info":{"required":false},"schema":{"$sch
 	`"pattern":"^[a-zA-Z0-9_-]+$"}},"required":["required"]}}`)
 
 // identifierOf returns the identifier of a payment, or "" without one. false if it is malformed.
-func identifierOf(payload *x402.PaymentPayload) (string, bool) {
-	raw, ok := payload.Extensions[identifierExtension]
+func identifierOf(extensions map[string]jsontext.Value) (string, bool) {
+	raw, ok := extensions[identifierExtension]
 	if !ok || raw.Kind() == 'n' {
 		return "", true
 	}

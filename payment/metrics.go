@@ -16,6 +16,7 @@ const (
 	outcomeRefused       = "refused"       // by the facilitator; nothing was taken
 	outcomeUnclear       = "unclear"       // an attempt without a clear outcome; it will be made again
 	outcomeUndeliverable = "undeliverable" // settled, but rejected by the operation's rules meanwhile
+	outcomeDeposited     = "deposited"     // the deposit is in its payment channel; the operation rejected the call and nothing was charged
 	outcomeNotSent       = "not_sent"      // the facilitator was not reached, or returned 429; nothing was taken
 )
 
@@ -33,7 +34,7 @@ func newMetrics(database *store.Store, ready func() bool) *metrics {
 		payments: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_payments_total",
 			Help: "Payments by operation and outcome."}, []string{"operation", "outcome"}),
 		revenue: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_revenue_atomic_units_total",
-			Help: "Settled amount in atomic units of the token, by operation. One unit of USDC is a millionth of a dollar."}, []string{"operation"}),
+			Help: "Charged amount in atomic units of the token, by operation. One unit of USDC is a millionth of a dollar."}, []string{"operation"}),
 		settling: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "parley_facilitator_seconds",
 			Help:    "Duration of settlements by the facilitator, by whether it gave a verdict.",
 			Buckets: []float64{.05, .1, .25, .5, 1, 2, 3, 5, 10, 30, 60, 90}}, []string{"verdict"}),

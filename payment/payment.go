@@ -9,8 +9,10 @@ package payment
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +28,16 @@ type Config struct {
 	Network x402.Network
 	PayTo   string
 	BaseURL string
+
+	// Authorizer is the key that signs claims and refunds of payment channels. It holds no money. Without it payment channels
+	// are not offered. Only one ledger may use it: two would accept the same voucher.
+	Authorizer *ecdsa.PrivateKey
+	// WithdrawDelay is how long a payer's withdrawal from its payment channel takes: 15 minutes to 30 days.
+	WithdrawDelay time.Duration
+	// MinDeposit is the deposit that is suggested to payers, in atomic units.
+	MinDeposit uint64
+	// ExactFirst offers payment channels after exact. Clients take the first scheme that they know.
+	ExactFirst bool
 }
 
 // Operation is a paid operation. Price is in atomic units of the network's token.
@@ -42,13 +54,19 @@ type Operation struct {
 
 	requirements []x402.PaymentRequirements
 	challenge    *Error
+	exactFirst   *Error // the challenge with the other order; nil if there is only one scheme
 }
 
 // Requirements are the payment requirements of the operation.
 func (o *Operation) Requirements() []x402.PaymentRequirements { return o.requirements }
 
-// Challenge is the 402 for a request without payment.
-func (o *Operation) Challenge() *Error { return o.challenge }
+// Challenges are all that Engine.Challenge returns for the operation.
+func (o *Operation) Challenges() []*Error {
+	if o.exactFirst == nil {
+		return []*Error{o.challenge}
+	}
+	return []*Error{o.challenge, o.exactFirst}
+}
 
 // Paid names the payment that a handler runs for.
 type Paid struct {
@@ -102,47 +120,83 @@ type Restore func(ctx context.Context, row *store.Payment, attempt *Attempt) (*C
 
 // Engine takes payments through the states of the ledger.
 type Engine struct {
-	config     Config
-	store      *store.Store
-	log        *slog.Logger
-	scheme     Scheme
-	operations map[string]*Operation // by ID
-	slots      *slots
-	payers     *payers
-	metrics    *metrics
-	unrecorded sync.Map      // of *store.Payment to unrecordedOutcome
-	wake       chan struct{} // wakes the recovery worker
+	config      Config
+	store       *store.Store
+	log         *slog.Logger
+	facilitator *breaker
+	exact       *exact
+	channels    *batch                // nil if payment channels are not offered
+	operations  map[string]*Operation // by ID
+	queues      *queues
+	slots       *slots
+	payers      *payers
+	metrics     *metrics
+	unrecorded  sync.Map      // of *store.Payment to unrecordedOutcome
+	wake        chan struct{} // wakes the recovery worker
 }
 
 // New makes an engine. It adds the payment requirements to the operations.
 func New(config Config, operations []*Operation, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) (*Engine, error) {
-	payers := newPayers()
-	scheme, err := newExact(config, facilitator, chain, payers, log)
+	payers, breaker, contracts := newPayers(), newBreaker(facilitator, log), newSmartWallets(chain)
+	exact, err := newExact(config, breaker, chain, contracts, payers)
 	if err != nil {
 		return nil, err
 	}
 	e := &Engine{
-		config: config, store: database, log: log, scheme: scheme, operations: map[string]*Operation{},
+		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(),
 		slots: newSlots(), payers: payers, wake: make(chan struct{}, 1),
 	}
 	e.metrics = newMetrics(database, e.Ready)
-	scheme.settling = e.metrics.settling
+	exact.settling = e.metrics.settling
+	if config.Authorizer != nil {
+		if e.channels, err = newBatch(config, breaker, chain, contracts); err != nil {
+			return nil, err
+		}
+		e.channels.settling = e.metrics.settling
+	}
 	for _, operation := range operations {
 		e.operations[operation.ID] = operation
-		operation.requirements = []x402.PaymentRequirements{scheme.Requirements(operation.Price)}
 		operation.Extensions[identifierExtension] = identifierOffer
-		if operation.challenge, err = e.newChallenge(operation); err != nil {
+		if err := e.offer(operation); err != nil {
 			return nil, fmt.Errorf("payment requirements of %s: %w", operation.ID, err)
 		}
 	}
 	return e, nil
 }
 
+// offer adds the payment requirements to an operation.
+func (e *Engine) offer(operation *Operation) (err error) {
+	operation.requirements = []x402.PaymentRequirements{e.exact.Requirements(operation.Price)}
+	if e.channels != nil {
+		exactFirst := append(slices.Clone(operation.requirements), e.channels.Requirements(operation.Price))
+		if operation.exactFirst, err = e.newChallenge(operation, exactFirst); err != nil {
+			return err
+		}
+		operation.requirements = slices.Clone(exactFirst)
+		if !e.config.ExactFirst {
+			slices.Reverse(operation.requirements)
+		}
+	}
+	operation.challenge, err = e.newChallenge(operation, operation.requirements)
+	return err
+}
+
+// schemeOf returns the scheme of a payment, or nil if it is not offered.
+func (e *Engine) schemeOf(payload payload) Scheme {
+	switch {
+	case payload.exact != nil:
+		return e.exact
+	case e.channels != nil:
+		return e.channels
+	}
+	return nil
+}
+
 // Ready tells whether payments can settle now.
-func (e *Engine) Ready() bool { return e.scheme.Available() == nil }
+func (e *Engine) Ready() bool { return e.facilitator.ready() }
 
 // Probe checks whether the facilitator responds, at most once a second.
-func (e *Engine) Probe(ctx context.Context) error { return e.scheme.Probe(ctx) }
+func (e *Engine) Probe(ctx context.Context) error { return e.facilitator.probe(ctx) }
 
 // PaidLately tells whether this server settled a payment of the wallet in the last ten minutes.
 func (e *Engine) PaidLately(wallet string) bool { return e.payers.settledLately(wallet) }

@@ -12,6 +12,9 @@ import (
 const (
 	paidFor   = 10 * time.Minute
 	maxPayers = 100_000 // about 20 MB
+	// lostFor is how long a client that lost the state of its payment channel is offered exact first.
+	lostFor = 24 * time.Hour
+	maxLost = 10_000 // about 2 MB
 )
 
 // recent is a cache whose entries expire. When it is full, it drops the entry that was used least recently.
@@ -44,10 +47,29 @@ func (r recent[K, V]) get(key K) (value V, ok bool) {
 type payers struct {
 	wallets  recent[evm.Address, struct{}]
 	accounts recent[string, uuid.UUID]
+	channels recent[string, struct{}] // payment channels that were charged, by id
+	// lost are clients that lost the state of their payment channel: see Engine.Challenge.
+	lost recent[string, struct{}]
 }
 
 func newPayers() *payers {
-	return &payers{newRecent[evm.Address, struct{}](maxPayers), newRecent[string, uuid.UUID](maxPayers)}
+	return &payers{
+		wallets: newRecent[evm.Address, struct{}](maxPayers), accounts: newRecent[string, uuid.UUID](maxPayers),
+		channels: newRecent[string, struct{}](maxPayers), lost: newRecent[string, struct{}](maxLost),
+	}
+}
+
+// charged records that a payment channel was charged. Its state is right again, if the client had lost it.
+func (p *payers) charged(a *Attempt) {
+	p.settled(a.checked.Payer, a.caller)
+	p.channels.add(a.channel.ChannelID, struct{}{}, paidFor)
+	p.lost.entries.Remove(a.client)
+}
+
+// channelPaidLately tells whether a payment channel was charged lately.
+func (p *payers) channelPaidLately(id string) bool {
+	_, ok := p.channels.get(id)
+	return ok
 }
 
 // settled records that a payment settled.

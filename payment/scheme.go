@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -12,21 +14,82 @@ import (
 type Scheme interface {
 	// Requirements returns the payment requirements for a price in atomic units of the token.
 	Requirements(price uint64) x402.PaymentRequirements
+	// Match returns the payment requirements among offers that the payer accepted, or false.
+	Match(offers []x402.PaymentRequirements, payload payload) (x402.PaymentRequirements, bool)
 	// Check checks a payload against our requirements. It must be cheap, because unpaid callers cause it. The error is an
 	// *x402.Invalid if the payment is invalid, or an *Error if that cannot be decided now.
-	Check(ctx context.Context, requirements x402.PaymentRequirements, payload *x402.PaymentPayload) (x402.Checked, error)
-	// Available returns nil if payments can settle now.
-	Available() *Error
-	// Probe checks whether settlement is available.
-	Probe(ctx context.Context) error
-	// Fund checks that the payer holds the price, before any work is done for it. The error is an *x402.Invalid or an
-	// *Error.
+	Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error)
+	// Restore completes an attempt that was made from a row: requirements and checked.
+	Restore(attempt *Attempt, row *store.Payment) error
+	// Fund checks that the payer holds what the payment moves, before any work is done for it. The error is an
+	// *x402.Invalid or an *Error.
 	Fund(ctx context.Context, attempt *Attempt) error
 	// Fresh tells whether the authorization was never used, so that only its payer can have it. Errors as for Fund.
 	Fresh(ctx context.Context, attempt *Attempt) (bool, error)
-	// Settle moves the money. The row counts the attempts. It returns the transaction hash, or an error:
-	// *refusedSettlement or *unclearSettlement.
-	Settle(ctx context.Context, attempt *Attempt, row *store.Payment) (transaction string, err error)
+	// Settle moves the money. The row counts the attempts. The error is a *refusedSettlement or an *unclearSettlement.
+	Settle(ctx context.Context, attempt *Attempt, row *store.Payment) (settlement, error)
+}
+
+// payload is a decoded payment. Exactly one of its fields is not nil.
+type payload struct {
+	exact *x402.PaymentPayload
+	batch *x402.BatchPayment
+}
+
+func (p payload) version() int {
+	if p.batch != nil {
+		return p.batch.X402Version
+	}
+	return p.exact.X402Version
+}
+
+func (p payload) raw() []byte {
+	if p.batch != nil {
+		return p.batch.Raw()
+	}
+	return p.exact.Raw()
+}
+
+func (p payload) extensions() map[string]jsontext.Value {
+	if p.batch != nil {
+		return p.batch.Extensions
+	}
+	return p.exact.Extensions
+}
+
+// payer is the address that pays, in any case of letters.
+func (p payload) payer() string {
+	if p.batch != nil {
+		return p.batch.Payload.ChannelConfig.Payer
+	}
+	return p.exact.Payload.Authorization.From
+}
+
+// signature is that of the authorization; of a voucher without a deposit its own.
+func (p payload) signature() string {
+	switch {
+	case p.exact != nil:
+		return p.exact.Payload.Signature
+	case p.batch.Payload.Deposit != nil:
+		return p.batch.Payload.Deposit.Authorization.ERC3009.Signature
+	}
+	return p.batch.Payload.Voucher.Signature
+}
+
+// checked is the result of a scheme's checks. Nonce is the ledger's: see store.Payment.
+type checked struct {
+	x402.Checked
+	channel  *x402.BatchChecked // nil with scheme exact
+	unproven bool               // the voucher of a payment channel that did not pay lately
+}
+
+// voucher tells whether a voucher pays and no money moves on the chain.
+func (c *checked) voucher() bool { return c.channel != nil && c.channel.Deposit == 0 }
+
+// settlement is money that moved. Channel is the state of the payment channel after a deposit, or nil if it is not known.
+type settlement struct {
+	transaction string
+	channel     *x402.Channel
 }
 
 // refusedSettlement means that the money did not move and will not.
@@ -55,11 +118,14 @@ type Facilitator interface {
 	Supported(ctx context.Context) (*x402.SupportedResponse, error)
 	Verify(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error)
 	Settle(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
+	VerifyBatch(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error)
+	SettleDeposit(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
 }
 
-// Chain reads balances, authorizations and code from the chain: x402.Chain, over JSON-RPC.
+// Chain reads balances, authorizations, payment channels and code from the chain: x402.Chain, over JSON-RPC.
 type Chain interface {
 	Balance(ctx context.Context, asset, holder string) (uint64, error)
 	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)
+	Channel(ctx context.Context, id string) (x402.Channel, time.Time, error)
 	HasCode(ctx context.Context, address string) (bool, error)
 }

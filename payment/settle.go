@@ -22,16 +22,17 @@ const Lease = settleTimeout + 15*time.Second
 //	settling      -> unknown        PaymentUnclear: the money may have moved
 //	settling      -> delivered      PaymentDelivered, with the effect
 //	settling      -> undeliverable  PaymentUndeliverable: settled, then rejected by the operation's rules
+//	settling      -> deposited      KeepDeposit: the same for a deposit, which is in the payer's channel
 //	unknown       -> settling       ResumeSettlement (a caller), ClaimOpenPayments (the recovery worker)
 //	settling      -> settling       the same, once the lease is over
 //	undeliverable -> delivered      PaymentDelivered: redeemed with another request
 func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, response []byte) (*Receipt, error) {
-	transaction, err := row.Transaction, error(nil)
-	if transaction == "" {
-		transaction, err = e.scheme.Settle(ctx, call.Attempt, row)
+	moved, err := settlement{transaction: row.Transaction}, error(nil)
+	if moved.transaction == "" {
+		moved, err = call.Attempt.scheme.Settle(ctx, call.Attempt, row)
 	}
 	if err == nil {
-		return e.deliver(ctx, call, row, transaction, response)
+		return e.deliver(ctx, call, row, moved, response)
 	}
 	no, refused := errors.AsType[*refusedSettlement](err)
 	if !refused {
@@ -56,7 +57,7 @@ func (e *Engine) notSettled(ctx context.Context, row *store.Payment, cause error
 		return e.unclear(ctx, row, cause)
 	}
 	e.metrics.payment(row, outcomeNotSent)
-	if err := e.scheme.Available(); err != nil {
+	if err := e.facilitator.available(); err != nil {
 		err.Cause = cause
 		return err
 	}
@@ -82,9 +83,13 @@ func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) e
 
 // deliver makes the effect and closes the payment in one transaction. Response is the dry run's, if the operation is
 // read-only.
-func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte) (*Receipt, error) {
+func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, moved settlement, response []byte) (*Receipt, error) {
 	crash("settled")
 	call.Attempt.id = row.ID
+	if row.DepositAmount > 0 {
+		return e.deliverDeposit(ctx, call, row, moved, response)
+	}
+	transaction := moved.transaction
 	response, err := e.makeEffect(ctx, call, row, transaction, response)
 	unclear := &unclearSettlement{store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction}, err}
 	refusal, refused := errors.AsType[*store.Refusal](err)
@@ -119,15 +124,7 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, tr
 // makeEffect runs the call, closes its payment in the same transaction, and returns the response.
 func (e *Engine) makeEffect(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte) ([]byte, error) {
 	a := call.Attempt
-	record := func(response []byte) (store.Delivery, error) {
-		delivery := store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}
-		var err error
-		if !a.operation.ReadOnly || len(response) <= maxStoredRead {
-			delivery.Response, err = sealResponse(a.request, response)
-		}
-		crash("delivering")
-		return delivery, err
-	}
+	record := func(response []byte) (store.Delivery, error) { return e.deliveryOf(a, row, transaction, response) }
 	closePayment := func(on *store.Store, response []byte) error {
 		delivery, err := record(response)
 		if err != nil {
@@ -157,4 +154,14 @@ func (e *Engine) makeEffect(ctx context.Context, call *Call, row *store.Payment,
 		return closePayment(tx, response)
 	})
 	return response, err
+}
+
+// deliveryOf makes the ledger's entry for a response.
+func (e *Engine) deliveryOf(a *Attempt, row *store.Payment, transaction string, response []byte) (delivery store.Delivery, err error) {
+	delivery = store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}
+	if !a.operation.ReadOnly || len(response) <= maxStoredRead {
+		delivery.Response, err = sealResponse(a.request, response)
+	}
+	crash("delivering")
+	return delivery, err
 }

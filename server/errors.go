@@ -106,9 +106,11 @@ func (b *errorBody) require(p *problem, nameV1 string) {
 		b.Accepts = p.accepts
 		return
 	}
-	accepts := make([]x402.PaymentRequirementsV1, len(p.required.Accepts))
-	for i, requirements := range p.required.Accepts {
-		accepts[i] = requirements.V1(nameV1, p.required.Resource)
+	accepts := []x402.PaymentRequirementsV1{}
+	for _, requirements := range p.required.Accepts {
+		if requirements.Scheme == x402.SchemeExact { // version 1 has no payment channels
+			accepts = append(accepts, requirements.V1(nameV1, p.required.Resource))
+		}
 	}
 	b.Accepts = accepts
 }
@@ -168,9 +170,21 @@ func (b *errorBody) encode() []byte {
 	}
 }
 
-// newChallenge prepares the 402 for a request without payment. It must fit the size limit of an error.
-func (s *Server) newChallenge(operation *operation) (*problem, error) {
-	p := problemOf(operation.Challenge())
+// newChallenges prepares the 402s for a request without payment. Each must fit the size limit of an error.
+func (s *Server) newChallenges(operation *operation) (map[*payment.Error]*problem, error) {
+	prepared := map[*payment.Error]*problem{}
+	for _, challenge := range operation.Challenges() {
+		p, err := s.newChallenge(operation, challenge)
+		if err != nil {
+			return nil, err
+		}
+		prepared[challenge] = p
+	}
+	return prepared, nil
+}
+
+func (s *Server) newChallenge(operation *operation, challenge *payment.Error) (*problem, error) {
+	p := problemOf(challenge)
 	body := p.body(newRequestID())
 	body.require(p, s.config.Network.V1Name)
 	raw, err := json.Marshal(body)

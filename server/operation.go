@@ -21,10 +21,10 @@ import (
 // operation is an operation of the contract. The middleware finds it once, by method and route.
 type operation struct {
 	payment.Operation
-	route     *routers.Route
-	bounds    bodyBounds
-	handler   handler
-	challenge *problem // the 402 for a request without payment; nil for free operations
+	route      *routers.Route
+	bounds     bodyBounds
+	handler    handler
+	challenges map[*payment.Error]*problem // the 402s for a request without payment, prepared
 }
 
 var sixDigits = regexp.MustCompile(`^\d+\.\d{6}$`)

@@ -23,7 +23,7 @@ func hasPayment(c echo.Context) bool { return payment.InHeader(c.Request().Heade
 func (s *Server) priceInquiry(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if operation := operationFrom(c); operation.paid() && !hasPayment(c) && len(bodyFrom(c)) == 0 {
-			return operation.challenge
+			return s.challenge(c, operation)
 		}
 		return next(c)
 	}
@@ -33,10 +33,23 @@ func (s *Server) priceInquiry(next echo.HandlerFunc) echo.HandlerFunc {
 func (s *Server) requirePayment(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if operation := operationFrom(c); operation.paid() && !hasPayment(c) {
-			return operation.challenge
+			return s.challenge(c, operation)
 		}
 		return next(c)
 	}
+}
+
+// challenge returns the 402 for a request without payment.
+func (s *Server) challenge(c echo.Context, operation *operation) error {
+	return operation.challenges[s.payments.Challenge(&operation.Operation, clientOf(c, operation))]
+}
+
+// clientOf identifies the client for the order of the payment requirements: by its API key, else by its address.
+func clientOf(c echo.Context, operation *operation) string {
+	if key := c.Request().Header.Get("X-API-KEY"); operation.Account && key != "" {
+		return string(store.HashKey(key))
+	}
+	return recordFrom(c).payment.address.String()
 }
 
 // parsePayment parses the payment and checks it against the payment requirements.
@@ -58,7 +71,7 @@ func (s *Server) parsePayment(next echo.HandlerFunc) echo.HandlerFunc {
 				caller.RepeatOnly = errInvalidKey
 			}
 		}
-		record.attempt, err = s.payments.Parse(c.Request().Context(), &operation.Operation, c.Request().Header, caller, request)
+		record.attempt, err = s.payments.Parse(c.Request().Context(), &operation.Operation, c.Request().Header, caller, clientOf(c, operation), request)
 		if err != nil {
 			return err
 		}

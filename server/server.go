@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,7 +31,16 @@ type Config struct {
 	FacilitatorURL string       // for the contract only
 	Skill          Skill
 	LegacyX402     bool // also publish /.well-known/x402, for old crawlers; new ones warn about it
+	Channels       PaymentChannels
 	Limits         Limits
+}
+
+// PaymentChannels are the terms of payment channels (x402 scheme batch-settlement). See payment.Config.
+type PaymentChannels struct {
+	Authorizer    *ecdsa.PrivateKey // nil: payment channels are not offered
+	WithdrawDelay time.Duration
+	MinDeposit    uint64
+	ExactFirst    bool
 }
 
 // Skill describes the agent skill (GET /skill).
@@ -79,14 +89,17 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		operation.Extensions = map[string]jsontext.Value{"bazaar": entry}
 		paid = append(paid, &operation.Operation)
 	}
-	engine := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL}
+	engine := payment.Config{
+		Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Authorizer: config.Channels.Authorizer,
+		WithdrawDelay: config.Channels.WithdrawDelay, MinDeposit: config.Channels.MinDeposit, ExactFirst: config.Channels.ExactFirst,
+	}
 	if s.payments, err = payment.New(engine, paid, database, facilitator, chain, log); err != nil {
 		return nil, err
 	}
 	var described []discovery.Operation
 	for _, operation := range operations {
 		if operation.paid() {
-			if operation.challenge, err = s.newChallenge(operation); err != nil {
+			if operation.challenges, err = s.newChallenges(operation); err != nil {
 				return nil, err
 			}
 		}

@@ -102,3 +102,9 @@ func Unavailable(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) ||
 		pgconn.Timeout(err) || (err != nil && strings.Contains(err.Error(), "conn closed"))
 }
+
+// Deadlocked tells whether the database rolled a transaction back because of concurrent ones. It can be run again at once.
+func Deadlocked(err error) bool {
+	postgres, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && strings.HasPrefix(postgres.Code, "40")
+}

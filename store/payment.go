@@ -20,9 +20,12 @@ const (
 	PaymentDelivered     = "delivered"     // settled, and its effect is in the database
 	PaymentFailed        = "failed"        // rejected for good; no money was taken
 	PaymentUndeliverable = "undeliverable" // settled, but the operation was refused afterwards; may be redeemed
+	PaymentDeposited     = "deposited"     // the deposit is in its payment channel, but nothing was charged: the operation was refused
 )
 
-// Payment is one row of the ledger: one x402 authorization. Amount is in atomic units of the asset. Fingerprint is the
+// Payment is one row of the ledger: one x402 authorization, or one voucher of a payment channel. Amount is what the call
+// costs, in atomic units of the asset. PaymentChannelID, CumulativeAmount and DepositAmount belong to the scheme
+// batch-settlement: see [PaymentChannel]. Fingerprint is the
 // SHA-256 of the request that it pays for, SignatureHash that of the signature, KeyHash that of the API key of the
 // caller, and PaymentIdentifier that of the identifier that the payer chose. Secret means that the response holds a TAN
 // or an API key. If Transaction of an open payment is set, the payment has settled. Payload can be spent, so it is
@@ -47,6 +50,9 @@ type Payment struct {
 	PaymentIdentifier *string
 	Request           []byte
 	Payload           []byte
+	PaymentChannelID  *string
+	CumulativeAmount  *int64
+	DepositAmount     int64
 	State             string
 	Transaction       string
 	FailureReason     string
@@ -66,8 +72,8 @@ func (p *Payment) LeaseOver() bool { return p.LeaseUntil.Before(p.Now) }
 
 // paymentColumns are the columns of Payment, and the current time.
 const paymentColumns = `id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
-	fingerprint, signature_hash, payment_identifier, request, payload, state, transaction, failure_reason, attempts, lease_until, owner,
-	secret, response, created_at, updated_at, clock_timestamp() AS now`
+	fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, deposit_amount, state, transaction,
+	failure_reason, attempts, lease_until, owner, secret, response, created_at, updated_at, clock_timestamp() AS now`
 
 // ErrStalePayment means that the caller has a stale payment state. Look the payment up again.
 var ErrStalePayment = errors.New("the payment is in another state by now")
@@ -205,11 +211,14 @@ func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transact
 	return s.closePayment(ctx, id, changes, "state IN ('settling', 'undeliverable')")
 }
 
-// closePayment closes a payment that has no effect, and releases the username that was claimed for it. A payment that
-// does not match the condition keeps its claim, because it may still be delivered.
+// closePayment closes a payment that has no effect, and releases the username and the payment channel that were claimed
+// for it. A payment that does not match the condition keeps its claims, because it may still be delivered.
 func (s *Store) closePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
 	return s.Transaction(ctx, func(tx *Store) error {
 		if err := tx.changePayment(ctx, id, changes, condition, values...); err != nil {
+			return err
+		}
+		if err := tx.releasePaymentChannel(ctx, id); err != nil {
 			return err
 		}
 		return tx.releaseUsername(ctx, id)
@@ -258,6 +267,9 @@ func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 			return fmt.Errorf("abandon payment: %w", err)
 		case taken == 0:
 			return ErrStalePayment
+		}
+		if err := tx.releasePaymentChannel(ctx, payment.ID); err != nil {
+			return err
 		}
 		return tx.releaseUsername(ctx, payment.ID)
 	})

@@ -160,7 +160,10 @@ CREATE TABLE payments (
     payment_identifier text,
     request            bytea,
     payload            bytea,
-    state              text        NOT NULL CHECK (state IN ('settling', 'unknown', 'delivered', 'failed', 'undeliverable')),
+    payment_channel_id text,
+    cumulative_amount  bigint      CHECK (cumulative_amount >= amount),
+    deposit_amount     bigint      NOT NULL DEFAULT 0 CHECK (deposit_amount >= 0),
+    state              text        NOT NULL CHECK (state IN ('settling', 'unknown', 'delivered', 'failed', 'undeliverable', 'deposited')),
     transaction        text        NOT NULL DEFAULT '',
     failure_reason     text        NOT NULL DEFAULT '',
     attempts           integer     NOT NULL DEFAULT 0 CHECK (attempts >= 0),
@@ -173,13 +176,20 @@ CREATE TABLE payments (
     PRIMARY KEY (id, payer),
     UNIQUE (network, asset, payer, nonce),
     CONSTRAINT payments_open_check CHECK ((state IN ('settling', 'unknown')) = (payload IS NOT NULL AND request IS NOT NULL)),
-    CONSTRAINT payments_failed_check CHECK (state <> 'failed' OR response IS NULL)
+    CONSTRAINT payments_failed_check CHECK (state <> 'failed' OR response IS NULL),
+    CONSTRAINT payments_channel_check CHECK ((scheme = 'batch-settlement') = (payment_channel_id IS NOT NULL AND cumulative_amount IS NOT NULL)),
+    CONSTRAINT payments_deposit_check CHECK (deposit_amount = 0 OR payment_channel_id IS NOT NULL),
+    CONSTRAINT payments_deposited_check CHECK (state <> 'deposited' OR (deposit_amount > 0 AND response IS NULL))
 )
 -- A payload is read only after a crash and erased on delivery, so it stays in its row. By default PostgreSQL compresses
 -- rows of more than 2 kB and moves values out of them, which takes longer than the rest of the insert.
 WITH (toast_tuple_target = 8160);
 ALTER TABLE payments ALTER COLUMN response SET STORAGE EXTERNAL; -- a response is encrypted: compression has no effect
-COMMENT ON TABLE payments IS 'The ledger: one row for each x402 authorization. Amounts are in atomic units of the asset.';
+COMMENT ON TABLE payments IS 'The ledger: one row for each x402 authorization, and for each voucher of a payment channel that was charged. Amounts are in atomic units of the asset.';
+COMMENT ON COLUMN payments.nonce IS 'The nonce of the EIP-3009 authorization of a payment or of a deposit. Of a voucher: the id of the payment channel, a colon, and cumulative_amount. So each voucher is charged once.';
+COMMENT ON COLUMN payments.payment_channel_id IS 'The payment channel that pays; NULL with scheme exact. Not a broadcast channel.';
+COMMENT ON COLUMN payments.cumulative_amount IS 'What the payment channel was charged in all after this payment: the amount of the voucher.';
+COMMENT ON COLUMN payments.deposit_amount IS 'What the payment adds to the payment channel; 0 for a voucher alone and with scheme exact.';
 COMMENT ON COLUMN payments.request IS 'The data that delivery after a crash needs. Erased when the payment is closed.';
 COMMENT ON COLUMN payments.payload IS 'The data that settlement after a crash needs. Everyone who reads it can spend it. Erased when the payment is closed.';
 COMMENT ON COLUMN payments.key_hash IS 'The hash of the API key of the caller. A rotation replaces only this key, also after a crash.';
@@ -192,7 +202,48 @@ CREATE INDEX payments_created ON payments (created_at, id);
 CREATE INDEX payments_open ON payments (lease_until) WHERE state IN ('settling', 'unknown');
 CREATE INDEX payments_undeliverable ON payments (created_at) WHERE state = 'undeliverable';
 CREATE INDEX payments_secret ON payments (payer, operation, created_at) WHERE secret;
+-- A deposit carries a voucher. This index finds it by the voucher; other vouchers are found by their nonce.
+CREATE INDEX payments_deposits ON payments (payment_channel_id, cumulative_amount) WHERE deposit_amount > 0;
 -- Data that is erased some time after its last change (store/response.go).
 CREATE INDEX payments_secret_responses ON payments (updated_at) WHERE secret AND response IS NOT NULL;
 CREATE INDEX payments_long_responses ON payments (updated_at) WHERE octet_length(response) > 512;
 CREATE INDEX payments_failed ON payments (updated_at) WHERE state = 'failed';
+
+CREATE TABLE payment_channels (
+    id                    text        NOT NULL CHECK (id ~ '^0x[0-9a-f]{64}$'),
+    payer                 text        NOT NULL CHECK (payer = lower(payer)),
+    payer_authorizer      text        NOT NULL CHECK (payer_authorizer = lower(payer_authorizer)),
+    network               text        NOT NULL,
+    asset                 text        NOT NULL CHECK (asset = lower(asset)),
+    pay_to                text        NOT NULL CHECK (pay_to = lower(pay_to)),
+    receiver_authorizer   text        NOT NULL CHECK (receiver_authorizer = lower(receiver_authorizer)),
+    withdraw_delay        bigint      NOT NULL CHECK (withdraw_delay > 0),
+    salt                  text        NOT NULL,
+    charged               bigint      NOT NULL CHECK (charged >= 0),
+    signed_max            bigint      NOT NULL,
+    signature             text        NOT NULL,
+    balance               bigint      NOT NULL,
+    claimed               bigint      NOT NULL CHECK (claimed >= 0),
+    withdraw_requested_at bigint      NOT NULL CHECK (withdraw_requested_at >= 0),
+    refund_nonce          bigint      NOT NULL CHECK (refund_nonce >= 0),
+    synced_at             timestamptz NOT NULL,
+    state                 text        NOT NULL CHECK (state IN ('open', 'depositing')),
+    payment_id            uuid,
+    used_at               timestamptz NOT NULL,
+    created_at            timestamptz NOT NULL,
+    PRIMARY KEY (id, payer),
+    CONSTRAINT payment_channels_sums_check CHECK (claimed <= charged AND claimed <= balance),
+    CONSTRAINT payment_channels_newest_check CHECK (signed_max >= charged),
+    CONSTRAINT payment_channels_deposit_check CHECK ((state = 'depositing') = (payment_id IS NOT NULL))
+);
+COMMENT ON TABLE payment_channels IS 'Payment channels (x402 scheme batch-settlement): a deposit on the blockchain, from which vouchers pay. Never deleted after the first deposit, because charged is the base of all further vouchers. Amounts are in atomic units of the asset.';
+COMMENT ON COLUMN payment_channels.id IS 'The hash of the columns from payer to salt, which therefore never change.';
+COMMENT ON COLUMN payment_channels.charged IS 'What the delivered calls cost in all, and at least what was claimed on the blockchain.';
+COMMENT ON COLUMN payment_channels.signed_max IS 'The amount of the newest voucher that was charged. With signature it is what the payee can claim.';
+COMMENT ON COLUMN payment_channels.signature IS 'The signature of that voucher; empty if there is none, because the payment channel was found on the blockchain.';
+COMMENT ON COLUMN payment_channels.balance IS 'On the blockchain at synced_at: deposits minus refunds and withdrawals. Claims do not lower it.';
+COMMENT ON COLUMN payment_channels.claimed IS 'On the blockchain at synced_at: what the payee has claimed in all.';
+COMMENT ON COLUMN payment_channels.withdraw_requested_at IS 'On the blockchain at synced_at: when the payer started a withdrawal, in Unix seconds, or 0. Meanwhile no voucher is accepted.';
+COMMENT ON COLUMN payment_channels.payment_id IS 'The deposit that is being settled. Meanwhile no voucher is charged.';
+-- A deposit that is closed without effect releases its payment channel.
+CREATE INDEX payment_channels_depositing ON payment_channels (payment_id) WHERE payment_id IS NOT NULL;

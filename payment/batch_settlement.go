@@ -1,0 +1,234 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
+)
+
+// batch is the x402 scheme "batch-settlement": a deposit into a payment channel, from which vouchers pay. The methods here
+// handle deposits, which move money. voucher.go charges vouchers, which move none.
+type batch struct {
+	config      Config
+	terms       x402.ChannelTerms
+	checker     x402.BatchChecker
+	facilitator *breaker
+	chain       Chain
+	contracts   *smartWallets
+	settling    *prometheus.HistogramVec
+}
+
+func newBatch(config Config, facilitator *breaker, chain Chain, contracts *smartWallets) (*batch, error) {
+	checker, err := x402.NewBatchChecker(config.Network)
+	if err != nil {
+		return nil, err
+	}
+	seconds := int64(config.WithdrawDelay / time.Second)
+	authorizer := evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex()
+	switch {
+	case seconds < x402.MinWithdrawDelay || seconds > x402.MaxWithdrawDelay:
+		return nil, fmt.Errorf("the withdraw delay of payment channels is %s; it must be from %d to %d seconds", config.WithdrawDelay, x402.MinWithdrawDelay, x402.MaxWithdrawDelay)
+	case strings.EqualFold(authorizer, config.PayTo):
+		return nil, errors.New("the authorizer's key is that of the payee; use a new key that holds no money")
+	}
+	terms := x402.ChannelTerms{ReceiverAuthorizer: authorizer, WithdrawDelay: uint64(seconds), MinDeposit: config.MinDeposit} //nolint:gosec // positive
+	return &batch{config: config, terms: terms, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts}, nil
+}
+
+func (b *batch) Requirements(price uint64) x402.PaymentRequirements {
+	return b.config.Network.BatchRequirements(price, b.config.PayTo, maxTimeoutSeconds, b.terms)
+}
+
+// Match compares the payment with the offers of this scheme.
+func (b *batch) Match(offers []x402.PaymentRequirements, payload payload) (x402.PaymentRequirements, bool) {
+	return x402.MatchBatch(offers, payload.batch)
+}
+
+// Check runs the checks that need no I/O. A deposit with 65 bytes of signature that are not by the payer's key is invalid
+// unless the payer is a contract: see exact.Check.
+func (b *batch) Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error) {
+	if payload.batch.Payload.Type == x402.BatchRefund {
+		return checked{}, &x402.Invalid{Reason: x402.ReasonBatchPayloadType, Message: "this operation takes no refund"}
+	}
+	now := time.Now()
+	byKey, err := b.checker.Check(requirements, payload.batch, now)
+	bad, isBad := errors.AsType[*x402.Invalid](err)
+	if !isBad || bad.Reason != x402.ReasonBatchDepositSignature {
+		return batchChecked(byKey), err
+	}
+	unsigned, termsErr := b.checker.CheckContract(requirements, payload.batch, now)
+	if termsErr != nil {
+		return batchChecked(unsigned), termsErr
+	}
+	switch isContract, lookupErr := b.contracts.isContract(ctx, payload.payer()); {
+	case lookupErr != nil:
+		return checked{}, lookupErr
+	case !isContract:
+		return batchChecked(byKey), err
+	}
+	return batchChecked(unsigned), nil
+}
+
+// batchChecked names the payment as the ledger does.
+func batchChecked(of x402.BatchChecked) checked {
+	nonce := of.DepositNonce
+	if of.Deposit == 0 {
+		nonce = voucherNonce(of.ChannelID, of.Max)
+	}
+	return checked{Checked: x402.Checked{Payer: of.Payer, Nonce: nonce, ValidBefore: of.ValidBefore, Conclusive: of.Conclusive}, channel: &of}
+}
+
+// voucherNonce is the nonce of a voucher in the ledger.
+func voucherNonce(channelID string, cumulative uint64) string {
+	return channelID + ":" + strconv.FormatUint(cumulative, 10)
+}
+
+// Restore checks the deposit against its own terms: those of the server may have changed since.
+func (b *batch) Restore(attempt *Attempt, row *store.Payment) error {
+	config := attempt.payload.batch.Payload.ChannelConfig
+	terms := x402.ChannelTerms{ReceiverAuthorizer: config.ReceiverAuthorizer, WithdrawDelay: config.WithdrawDelay}
+	attempt.requirements = b.config.Network.BatchRequirements(uint64(row.Amount), row.PayTo, maxTimeoutSeconds, terms) //nolint:gosec // positive
+	of, err := b.checker.CheckContract(attempt.requirements, attempt.payload.batch, row.CreatedAt)
+	if late, ok := errors.AsType[*x402.Invalid](err); err != nil && (!ok || !late.OutOfTime) {
+		return err
+	}
+	attempt.channel = &of
+	return nil
+}
+
+// Fund checks that the wallet has the deposit. That it paid lately proves nothing: deposits are larger than prices.
+func (b *batch) Fund(ctx context.Context, a *Attempt) error {
+	if !a.Conclusive { // only the chain can judge the signature
+		return b.verify(ctx, a)
+	}
+	asking, cancel := context.WithTimeout(ctx, balanceTimeout)
+	balance, err := b.chain.Balance(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer)
+	cancel()
+	if err != nil { // the facilitator uses its own endpoint
+		return b.verify(ctx, a)
+	}
+	if balance < a.channel.Deposit {
+		return &x402.Invalid{Reason: x402.ReasonBatchInsufficientBalance,
+			Message: "the balance of the wallet is below the deposit and nothing was charged; add funds, or sign a smaller deposit"}
+	}
+	return nil
+}
+
+// Fresh asks the chain, because anybody may have brought the deposit there.
+func (b *batch) Fresh(ctx context.Context, a *Attempt) (bool, error) {
+	if !a.Conclusive {
+		return true, b.verify(ctx, a)
+	}
+	asking, cancel := context.WithTimeout(ctx, chainTimeout)
+	defer cancel()
+	state, err := b.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.checked.Nonce, time.Now())
+	if err != nil {
+		return true, b.verify(ctx, a)
+	}
+	return !state.Used && !state.Cancelled, nil
+}
+
+// verify asks the facilitator to check the payment against the chain.
+func (b *batch) verify(ctx context.Context, a *Attempt) error {
+	verdict, err := b.facilitator.VerifyBatch(ctx, a.payload.batch, a.requirements)
+	if err != nil {
+		return b.facilitator.unavailable(err)
+	}
+	if !verdict.IsValid {
+		return &x402.Invalid{Reason: verdict.InvalidReason, Message: "the facilitator rejected the payment (" + verdict.InvalidReason + "); sign a new payment"}
+	}
+	return nil
+}
+
+// onChain returns the payment channel as the blockchain endpoint sees it, else as the facilitator does.
+func (b *batch) onChain(ctx context.Context, a *Attempt) (x402.Channel, error) {
+	asking, cancel := context.WithTimeout(ctx, chainTimeout)
+	defer cancel()
+	channel, _, err := b.chain.Channel(asking, a.channel.ChannelID)
+	if err == nil {
+		return channel, nil
+	}
+	verdict, verifyErr := b.facilitator.VerifyBatch(ctx, a.payload.batch.AsVoucher(), a.requirements)
+	switch {
+	case verifyErr != nil:
+		return x402.Channel{}, errors.Join(err, verifyErr)
+	case !verdict.IsValid:
+		return x402.Channel{}, fmt.Errorf("%w; the facilitator: %s", err, verdict.InvalidReason)
+	}
+	return x402.ReportedChannel(verdict.Extra, a.channel.ChannelID)
+}
+
+// Settle asks the facilitator to bring the deposit to the chain. If an earlier attempt may have brought it, or if the
+// facilitator rejects it, because anybody may have, the channel itself is looked at.
+func (b *batch) Settle(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
+	if row.Attempts > 1 {
+		if arrived, err := b.arrived(ctx, a, row); err == nil || !errors.Is(err, errStillOpen) {
+			return arrived, err
+		}
+	}
+	settling, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	asked := time.Now()
+	settled, err := b.facilitator.SettleDeposit(settling, a.payload.batch, a.requirements)
+	b.settling.WithLabelValues(strconv.FormatBool(err == nil)).Observe(time.Since(asked).Seconds())
+	if row.Attempts > 1 {
+		crash("resettled")
+	}
+	switch {
+	case err != nil:
+		unknown, ok := errors.AsType[*x402.UnknownOutcome](err)
+		return settlement{}, &unclearSettlement{store.Unclear{Reason: "settlement outcome unknown", Sent: !ok || !unknown.NotSent}, err}
+	case settled.Success:
+		moved := settlement{transaction: settled.Transaction}
+		if channel, err := x402.ReportedChannel(settled.Extra, a.channel.ChannelID); err == nil {
+			moved.channel = &channel
+		}
+		return moved, nil
+	}
+	arrived, err := b.arrived(ctx, a, row)
+	if errors.Is(err, errStillOpen) {
+		if row.Attempts == 1 && !x402.Inconclusive(settled.ErrorReason) {
+			return settlement{}, &refusedSettlement{settled.ErrorReason}
+		}
+		return settlement{}, &unclearSettlement{Unclear: store.Unclear{Reason: settled.ErrorReason, Sent: true}}
+	}
+	return arrived, err
+}
+
+// arrived tells what became of a deposit, in the form of Settle. It returns errStillOpen if the deposit is not on the chain
+// and may still get there. The nonce of a deposit names its channel, so the money is in the channel whoever brought it.
+func (b *batch) arrived(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
+	verdict, verifyErr := b.facilitator.VerifyBatch(ctx, a.payload.batch.AsVoucher(), a.requirements)
+	if verifyErr == nil && verdict.IsValid {
+		if channel, err := x402.ReportedChannel(verdict.Extra, a.channel.ChannelID); err == nil && channel.Balance >= a.channel.Max {
+			return settlement{channel: &channel}, nil
+		}
+	}
+	asking, cancel := context.WithTimeout(ctx, chainTimeout)
+	defer cancel()
+	state, err := b.chain.Authorization(asking, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
+	switch {
+	case err != nil && verifyErr == nil:
+		return settlement{}, errStillOpen // the facilitator does not see it, and settles again
+	case err != nil:
+		return settlement{}, &unclearSettlement{store.Unclear{Reason: "the blockchain endpoint is unavailable", Sent: true}, errors.Join(err, verifyErr)}
+	case state.Used && state.Amount == a.channel.Deposit && (strings.EqualFold(state.To, x402.DepositCollectorContract) || strings.EqualFold(state.To, x402.BatchSettlementContract)):
+		return settlement{transaction: state.Transaction}, nil
+	case state.Used:
+		return settlement{}, &refusedSettlement{"the nonce was used for another transfer"}
+	case state.Cancelled:
+		return settlement{}, &refusedSettlement{"the authorization was cancelled"}
+	case state.ChainTime.After(row.ValidBefore):
+		return settlement{}, &refusedSettlement{x402.ReasonBatchValidBefore}
+	}
+	return settlement{}, errStillOpen
+}

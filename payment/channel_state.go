@@ -1,0 +1,146 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// mirrorLifetime is how old the recorded state of a payment channel on the chain may be for a voucher to be charged: half of
+// the withdraw delay. The other half is left to notice a withdrawal and to claim.
+func (e *Engine) mirrorLifetime() time.Duration { return e.config.WithdrawDelay / 2 }
+
+// withdrawalRecheck is how often the chain is asked whether a withdrawal ended, at most, when vouchers arrive meanwhile.
+const withdrawalRecheck = time.Minute
+
+// misfit returns why a voucher or a deposit cannot be charged to a payment channel, nil if nothing is wrong, or
+// store.ErrStalePayment if the caller should look again soon. The error has PAYMENT-REQUIRED with the state of the channel,
+// with which clients correct their own. Only who signed the voucher gets that far.
+func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentChannel) error {
+	if channel == nil {
+		e.preferExact(a)
+		a.unknown = true
+		return e.refused(a.operation, x402.ReasonBatchChannelNotFound,
+			"this server does not know the payment channel and nothing was charged; send a deposit, or pay with another entry of accepts")
+	}
+	fits := a.channel.Fits(sumsOf(channel), a.operation.Price)
+	bad, isBad := errors.AsType[*x402.Invalid](fits)
+	switch {
+	case channel.State == store.PaymentChannelDepositing && (channel.PaymentID == nil || *channel.PaymentID != a.id):
+		return store.ErrStalePayment
+	case isBad:
+		return e.corrective(a, channel, bad)
+	case fits != nil:
+		return fits
+	case channel.WithdrawRequestedAt != 0 && channel.Now.Sub(channel.SyncedAt) < withdrawalRecheck:
+		return e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance,
+			Message: "a withdrawal from the payment channel is under way and nothing was charged; pay with another entry of accepts"})
+	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > e.mirrorLifetime():
+		return e.sync(ctx, a, channel)
+	}
+	return nil
+}
+
+// sync records the state of the payment channel on the chain. It returns store.ErrStalePayment, because the caller should look
+// again, or an *Error if neither the blockchain endpoint nor the facilitator responds.
+func (e *Engine) sync(ctx context.Context, a *Attempt, channel *store.PaymentChannel) error {
+	found, err := e.channels.onChain(ctx, a)
+	if err != nil {
+		return unavailable("the state of the payment channel on the blockchain is not known", 2, err)
+	}
+	if err := e.store.SyncPaymentChannel(ctx, channel, mirrorOf(found)); err != nil {
+		return err
+	}
+	return store.ErrStalePayment
+}
+
+// corrective returns the 402 for a payment that does not fit the state of its channel, with that state and the newest
+// voucher. The next 402s of the client offer exact first: one that cannot follow the state would be refused for good.
+func (e *Engine) corrective(a *Attempt, channel *store.PaymentChannel, bad *x402.Invalid) *Error {
+	e.preferExact(a)
+	refused := e.refused(a.operation, bad.Reason, bad.Message)
+	var newest *x402.VoucherState
+	if channel.Signature != "" {
+		newest = &x402.VoucherState{SignedMaxClaimable: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
+	}
+	refused.Required.Accepts = x402.Corrective(a.operation.requirements, stateOf(channel), newest)
+	return refused
+}
+
+// outOfStep returns the corrective 402 for a voucher that was charged for another request, or not last.
+func (e *Engine) outOfStep(ctx context.Context, a *Attempt) error {
+	channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+	if err != nil {
+		return err
+	}
+	if channel == nil {
+		return e.misfit(ctx, a, channel)
+	}
+	return e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch, Message: fmt.Sprintf(
+		"this voucher was charged for another request; the channel was charged %d and this request costs %d: sign a voucher for exactly %d; nothing was charged now",
+		channel.Charged, a.operation.Price, channel.Charged+int64(a.operation.Price))}) //nolint:gosec // a price
+}
+
+func sumsOf(channel *store.PaymentChannel) x402.ChannelSums {
+	return x402.ChannelSums{Charged: uint64(channel.Charged), Balance: uint64(channel.Balance), TotalClaimed: uint64(channel.Claimed)} //nolint:gosec // not negative
+}
+
+// stateOf returns a payment channel in JSON.
+func stateOf(channel *store.PaymentChannel) x402.ChannelState {
+	return x402.Channel{
+		Balance: uint64(channel.Balance), TotalClaimed: uint64(channel.Claimed), WithdrawRequestedAt: channel.WithdrawRequestedAt, RefundNonce: uint64(channel.RefundNonce), //nolint:gosec // not negative
+	}.State(channel.ID, uint64(channel.Charged)) //nolint:gosec // as above
+}
+
+func mirrorOf(channel x402.Channel) store.OnChain {
+	return store.OnChain{
+		Balance: int64(channel.Balance), Claimed: int64(channel.TotalClaimed), RefundNonce: int64(channel.RefundNonce), //nolint:gosec // at most x402.MaxChannelAmount
+		WithdrawRequestedAt: channel.WithdrawRequestedAt,
+	}
+}
+
+// chargedAs returns the content of PAYMENT-RESPONSE for a call that a payment channel pays: what this response charges, and the
+// channel. Clients add the amount to what they know to be charged, and reject it if the sum is not the channel's.
+func chargedAs(a *Attempt, row *store.Payment, channel *store.PaymentChannel, amount uint64) *x402.SettleResponse {
+	state := stateOf(channel)
+	settled := settledAs(row, row.Transaction)
+	settled.Payer, settled.Network, settled.Amount = a.checked.Payer, a.requirements.Network, depositAmount(row)
+	settled.Extra = x402.BatchExtra{ChargedAmount: strconv.FormatUint(amount, 10), ChannelState: &state}.Encode()
+	return settled
+}
+
+// depositAmount is what a payment added to its channel, in JSON.
+func depositAmount(row *store.Payment) string {
+	if row.DepositAmount == 0 {
+		return ""
+	}
+	return strconv.FormatInt(row.DepositAmount, 10)
+}
+
+// repeatedAs is chargedAs for the stored response of a payment. It returns store.ErrVoucherMismatch if the attempt is a voucher that
+// was not charged last.
+func (e *Engine) repeatedAs(ctx context.Context, a *Attempt, row *store.Payment) (*x402.SettleResponse, error) {
+	if a.channel == nil {
+		return settledAs(row, row.Transaction), nil
+	}
+	channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+	switch {
+	case err != nil:
+		return nil, err
+	case channel == nil: // found by the payment identifier, paid in another way
+		return settledAs(row, row.Transaction), nil
+	case !a.same(row): // paid by an earlier payment: this one is not charged
+		free := *row
+		free.Transaction, free.DepositAmount = "", 0
+		return chargedAs(a, &free, channel, 0), nil
+	case a.voucher() && channel.Charged != *row.CumulativeAmount:
+		return nil, store.ErrVoucherMismatch
+	}
+	channel.Charged = *row.CumulativeAmount                    // as in the first response
+	return chargedAs(a, row, channel, uint64(row.Amount)), nil //nolint:gosec // positive
+}

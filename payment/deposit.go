@@ -1,0 +1,172 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// A deposit goes through the states of every payment that moves money. It is safer for the payer: money in its payment channel
+// is not charged, so a call that is rejected after the settlement costs nothing.
+
+// prepareDeposit returns the payment channel that a deposit opens or adds to, if the deposit and its voucher fit and the wallet
+// has the deposit. A channel that the ledger does not know starts from what was claimed on the chain.
+func (e *Engine) prepareDeposit(ctx context.Context, a *Attempt) (*store.PaymentChannel, error) {
+	channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+	if err != nil {
+		return nil, err
+	}
+	if channel != nil {
+		if err := e.misfit(ctx, a, channel); err != nil {
+			return nil, err
+		}
+	}
+	if err := a.scheme.Fund(ctx, a); err != nil || channel != nil {
+		return channel, e.invalid(a, err)
+	}
+	found, err := e.channels.before(ctx, a)
+	if err != nil {
+		return nil, e.invalid(a, err)
+	}
+	channel = newChannel(a, found)
+	if bad, ok := errors.AsType[*x402.Invalid](a.channel.Fits(sumsOf(channel), a.operation.Price)); ok {
+		return nil, e.corrective(a, channel, bad)
+	}
+	return channel, nil
+}
+
+// before returns the payment channel on the chain before a deposit.
+func (b *batch) before(ctx context.Context, a *Attempt) (x402.Channel, error) {
+	asking, cancel := context.WithTimeout(ctx, chainTimeout)
+	defer cancel()
+	channel, _, err := b.chain.Channel(asking, a.channel.ChannelID)
+	if err == nil {
+		return channel, nil
+	}
+	verdict, err := b.facilitator.VerifyBatch(ctx, a.payload.batch, a.requirements)
+	switch {
+	case err != nil:
+		return x402.Channel{}, b.facilitator.unavailable(err)
+	case !verdict.IsValid:
+		return x402.Channel{}, &x402.Invalid{Reason: verdict.InvalidReason, Message: "the facilitator rejected the deposit (" + verdict.InvalidReason + "); sign a new payment"}
+	}
+	if channel, err = x402.ReportedChannel(verdict.Extra, a.channel.ChannelID); err != nil {
+		return x402.Channel{}, b.facilitator.unavailable(err)
+	}
+	return channel, nil
+}
+
+// newChannel makes the row of a payment channel.
+func newChannel(a *Attempt, found x402.Channel) *store.PaymentChannel {
+	config, chain := a.payload.batch.Payload.ChannelConfig, mirrorOf(found)
+	return &store.PaymentChannel{
+		ID: a.channel.ChannelID, Payer: a.checked.Payer, PayerAuthorizer: a.channel.PayerAuthorizer, Network: a.requirements.Network,
+		Asset: strings.ToLower(a.requirements.Asset), PayTo: strings.ToLower(config.Receiver), ReceiverAuthorizer: strings.ToLower(config.ReceiverAuthorizer),
+		WithdrawDelay: int64(config.WithdrawDelay), Salt: strings.ToLower(config.Salt), //nolint:gosec // at most x402.MaxWithdrawDelay
+		Charged: chain.Claimed, SignedMax: chain.Claimed, Balance: chain.Balance, Claimed: chain.Claimed,
+		WithdrawRequestedAt: chain.WithdrawRequestedAt, RefundNonce: chain.RefundNonce, State: store.PaymentChannelOpen,
+	}
+}
+
+// beginDeposit records the payment as settling and reserves its payment channel, together with the operation's reservation.
+func (e *Engine) beginDeposit(ctx context.Context, call *Call, row *store.Payment, channel *store.PaymentChannel) error {
+	err := e.store.Transaction(ctx, func(tx *store.Store) error {
+		if err := tx.BeginDeposit(ctx, channel, row, Lease); err != nil {
+			return err
+		}
+		if call.Reserve == nil {
+			return nil
+		}
+		return call.Reserve(ctx, tx, call.Attempt.paid())
+	})
+	if errors.Is(err, store.ErrVoucherMismatch) { // another call of the channel was faster
+		return store.ErrStalePayment
+	}
+	return err
+}
+
+// deliverDeposit records the deposit in its payment channel, charges the voucher, makes the effect and closes the payment, in
+// one transaction. If the operation rejects the call, or the voucher does not fit any more, only the deposit is recorded.
+func (e *Engine) deliverDeposit(ctx context.Context, call *Call, row *store.Payment, moved settlement, response []byte) (*Receipt, error) {
+	a := call.Attempt
+	unclear := func(cause error) error {
+		return e.unclear(ctx, row, &unclearSettlement{store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: moved.transaction}, cause})
+	}
+	if moved.channel == nil {
+		found, err := e.channels.onChain(ctx, a)
+		if err != nil {
+			return nil, unclear(err)
+		}
+		moved.channel = &found
+	}
+	chain := mirrorOf(*moved.channel)
+	var channel *store.PaymentChannel
+	err := e.store.Transaction(ctx, func(tx *store.Store) (err error) {
+		if channel, err = tx.ChargeDeposit(ctx, row.ID, a.toCharge(), chain); err != nil {
+			return err
+		}
+		if response == nil {
+			if response, err = call.Handle(ctx, tx, a.paid()); err != nil {
+				return err
+			}
+		}
+		delivery, err := e.deliveryOf(a, row, moved.transaction, response)
+		if err != nil {
+			return err
+		}
+		return tx.PaymentDelivered(ctx, delivery)
+	})
+	row.Transaction = moved.transaction
+	refusal, refused := errors.AsType[*store.Refusal](err)
+	switch {
+	case err == nil:
+		crash("delivered")
+		e.metrics.payment(row, outcomeDelivered)
+		e.payers.charged(a)
+		return &Receipt{Response: response, Settled: chargedAs(a, row, channel, a.operation.Price)}, nil
+	case errors.Is(err, store.ErrStalePayment):
+		return nil, err
+	case !refused && !errors.Is(err, store.ErrVoucherMismatch):
+		return nil, unclear(err)
+	}
+	reason := x402.ReasonBatchCumulativeMismatch
+	if refused {
+		reason = refusal.Code
+	}
+	channel, err = e.store.KeepDeposit(ctx, row, moved.transaction, reason, chain)
+	switch {
+	case errors.Is(err, store.ErrStalePayment):
+		return nil, err
+	case err != nil:
+		return nil, unclear(err)
+	}
+	e.metrics.payment(row, outcomeDeposited)
+	settled := chargedAs(a, row, channel, 0)
+	if refused {
+		return nil, rejectedDeposit(refusal, settled)
+	}
+	return nil, e.depositOnly(a, channel, settled)
+}
+
+// depositOnly returns the 402 for a deposit that arrived with a voucher that does not fit the channel any more.
+func (e *Engine) depositOnly(a *Attempt, channel *store.PaymentChannel, settled *x402.SettleResponse) *Error {
+	bad := &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch,
+		Message: "the deposit is in the payment channel, but its voucher does not fit the channel and nothing was charged; sign a new voucher"}
+	if invalid, ok := errors.AsType[*x402.Invalid](a.channel.Fits(sumsOf(channel), a.operation.Price)); ok {
+		bad = invalid
+	}
+	kept := e.corrective(a, channel, bad)
+	kept.Settled = settled
+	return kept
+}
+
+// rejectedDeposit returns the error for a call that was rejected after its deposit settled.
+func rejectedDeposit(refusal *store.Refusal, settled *x402.SettleResponse) *Error {
+	return &Error{
+		Code: CodeRejected, Refusal: refusal, Settled: settled,
+		Message: refusal.Message + ". The deposit is in your payment channel and nothing was charged: the same voucher pays for the next call.",
+	}
+}

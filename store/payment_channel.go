@@ -1,0 +1,211 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// The states of a payment channel.
+const (
+	PaymentChannelOpen       = "open"
+	PaymentChannelDepositing = "depositing" // PaymentID is settling a deposit; no voucher is charged meanwhile
+)
+
+// PaymentChannel is a payment channel of the x402 scheme batch-settlement: a deposit on the blockchain, from which
+// vouchers pay. The fields from Payer to Salt define it, and ID is their hash. All ids and addresses are in lower case,
+// all amounts in atomic units. Balance, Claimed, WithdrawRequestedAt (Unix seconds, or 0) and RefundNonce are what the
+// blockchain said at SyncedAt. Now is the time of the database when the row was read.
+type PaymentChannel struct {
+	ID                  string
+	Payer               string
+	PayerAuthorizer     string
+	Network             string
+	Asset               string
+	PayTo               string
+	ReceiverAuthorizer  string
+	WithdrawDelay       int64
+	Salt                string
+	Charged             int64
+	SignedMax           int64
+	Signature           string
+	Balance             int64
+	Claimed             int64
+	WithdrawRequestedAt int64
+	RefundNonce         int64
+	SyncedAt            time.Time
+	State               string
+	PaymentID           *uuid.UUID
+	UsedAt              time.Time
+	CreatedAt           time.Time
+	Now                 time.Time `gorm:"-"`
+}
+
+// paymentChannelColumns are the columns of PaymentChannel.
+const paymentChannelColumns = `id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged, signed_max, signature,
+	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, used_at, created_at`
+
+// OnChain is the state of a payment channel on the blockchain.
+type OnChain struct {
+	Balance, Claimed, WithdrawRequestedAt, RefundNonce int64
+}
+
+// Voucher is a voucher to charge: it raises what the payment channel was charged by Price to Max.
+type Voucher struct {
+	Channel, Payer string
+	Price, Max     int64
+	Signature      string
+}
+
+// ErrVoucherMismatch means that a voucher cannot be charged now. Read the payment channel to learn why.
+var ErrVoucherMismatch = errors.New("the voucher does not fit the state of its payment channel")
+
+// PaymentChannel returns a payment channel, or nil. ID and payer must be in lower case.
+func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (*PaymentChannel, error) {
+	found, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels WHERE id = $1 AND payer = $2`, id, payer)
+	if err != nil {
+		return nil, fmt.Errorf("look payment channel up: %w", err)
+	}
+	if len(found) == 0 {
+		return nil, nil //nolint:nilnil // it is not known
+	}
+	return &found[0], nil
+}
+
+// PaymentOfVoucher returns the delivered deposit that carried this voucher, or nil. A voucher without a deposit is found
+// with [Store.Payment], by its nonce.
+func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cumulative int64) (*Payment, error) {
+	return s.onePayment(ctx, "payment_channel_id = $1 AND payer = $2 AND cumulative_amount = $3 AND deposit_amount > 0 AND state = 'delivered'", channel, payer, cumulative)
+}
+
+// ChargeVoucher advances the payment channel in this transaction and returns it. The row stays locked until the
+// transaction ends, so the vouchers of a payment channel are charged one after another, over any number of servers. It
+// returns ErrVoucherMismatch if the voucher is not exactly the next one, the balance does not cover it, it was claimed
+// already, the payer withdraws, a deposit is being settled, or the state of the blockchain is older than maxAge. UsedAt
+// of the result is the time of the transaction.
+func (s *Store) ChargeVoucher(ctx context.Context, voucher Voucher, maxAge time.Duration) (*PaymentChannel, error) {
+	return s.advance(ctx, map[string]any{
+		"charged": voucher.Max, "signed_max": voucher.Max, "signature": voucher.Signature, "used_at": gorm.Expr("now()"),
+	}, `id = ? AND payer = ? AND charged + ? = ? AND balance >= ? AND claimed < ? AND state = 'open' AND withdraw_requested_at = 0
+		AND synced_at > now() - CAST(? AS interval)`, voucher.Channel, voucher.Payer, voucher.Price, voucher.Max, voucher.Max, voucher.Max, maxAge)
+}
+
+// advance changes a payment channel in this transaction and returns it. It returns ErrVoucherMismatch if the condition does
+// not hold.
+func (s *Store) advance(ctx context.Context, changes map[string]any, condition string, values ...any) (*PaymentChannel, error) {
+	var channels []PaymentChannel
+	moved := s.db.WithContext(ctx).Model(&channels).Clauses(clause.Returning{Columns: []clause.Column{{Name: paymentChannelColumns, Raw: true}}}).
+		Where(condition, values...).Updates(changes)
+	switch {
+	case moved.Error != nil:
+		return nil, fmt.Errorf("change payment channel: %w", moved.Error)
+	case len(channels) == 0:
+		return nil, ErrVoucherMismatch
+	}
+	return &channels[0], nil
+}
+
+// RecordVoucher inserts the payment of a charged voucher as delivered, in the transaction that charges it. Now is the time
+// of that transaction; repeatable is for how long a read whose response is not stored can be executed again. It returns
+// ErrStalePayment if the voucher or the payment identifier is already in the ledger.
+func (s *Store) RecordVoucher(ctx context.Context, payment *Payment, now time.Time, repeatable time.Duration) error {
+	payment.State, payment.CreatedAt, payment.UpdatedAt, payment.LeaseUntil, payment.ValidBefore = PaymentDelivered, now, now, now, now.Add(repeatable)
+	written := s.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{DoNothing: true}).Create(payment)
+	switch {
+	case written.Error != nil:
+		return fmt.Errorf("record voucher: %w", written.Error)
+	case written.RowsAffected == 0:
+		return ErrStalePayment
+	}
+	return nil
+}
+
+// BeginDeposit inserts the payment as settling, like BeginSettlement, and reserves the payment channel for it. A payment
+// channel that is not known is inserted. It returns ErrStalePayment if the payment is already in the ledger, and
+// ErrVoucherMismatch if the payment channel is not as the caller has read it.
+func (s *Store) BeginDeposit(ctx context.Context, channel *PaymentChannel, payment *Payment, lease time.Duration) error {
+	if err := s.BeginSettlement(ctx, payment, lease); err != nil {
+		return err
+	}
+	fresh := *channel
+	fresh.State, fresh.PaymentID, fresh.SyncedAt, fresh.UsedAt, fresh.CreatedAt = PaymentChannelOpen, nil, payment.CreatedAt, payment.CreatedAt, payment.CreatedAt
+	if err := s.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&fresh).Error; err != nil {
+		return fmt.Errorf("insert payment channel: %w", err)
+	}
+	_, err := s.advance(ctx, map[string]any{"state": PaymentChannelDepositing, "payment_id": payment.ID},
+		"id = ? AND payer = ? AND charged = ? AND state = 'open'", channel.ID, channel.Payer, channel.Charged)
+	return err
+}
+
+// ChargeDeposit records the settled deposit of a payment in its payment channel and charges its voucher, in this
+// transaction. It returns ErrVoucherMismatch if the voucher cannot be charged (see [Store.ChargeVoucher]), and
+// ErrStalePayment if the payment does not have the payment channel any more.
+func (s *Store) ChargeDeposit(ctx context.Context, payment uuid.UUID, voucher Voucher, chain OnChain) (*PaymentChannel, error) {
+	if chain.WithdrawRequestedAt != 0 || chain.Balance < voucher.Max || chain.Claimed >= voucher.Max {
+		return nil, ErrVoucherMismatch
+	}
+	changes := chain.changes()
+	changes["charged"], changes["signed_max"], changes["signature"] = voucher.Max, voucher.Max, voucher.Signature
+	changes["state"], changes["payment_id"], changes["used_at"] = PaymentChannelOpen, nil, gorm.Expr("now()")
+	return s.advance(ctx, changes, "id = ? AND payer = ? AND payment_id = ? AND charged + ? = ?", voucher.Channel, voucher.Payer, payment, voucher.Price, voucher.Max)
+}
+
+// KeepDeposit records that the deposit of a payment is in its payment channel and that nothing was charged. The voucher
+// stays good for another request, so the payment releases its payment identifier. It returns ErrStalePayment if another
+// server has closed the payment.
+func (s *Store) KeepDeposit(ctx context.Context, payment *Payment, transaction, reason string, chain OnChain) (channel *PaymentChannel, err error) {
+	err = s.Transaction(ctx, func(tx *Store) error {
+		changes := closing(PaymentDeposited, map[string]any{"transaction": transaction, "failure_reason": reason, "payment_identifier": nil})
+		if err := tx.changePayment(ctx, payment.ID, changes, "state = 'settling'"); err != nil {
+			return err
+		}
+		if err := tx.releaseUsername(ctx, payment.ID); err != nil {
+			return err
+		}
+		changes = chain.changes()
+		changes["state"], changes["payment_id"] = PaymentChannelOpen, nil
+		channel, err = tx.advance(ctx, changes, "id = ? AND payer = ? AND payment_id = ?", payment.PaymentChannelID, payment.Payer, payment.ID)
+		return err
+	})
+	return channel, err
+}
+
+// SyncPaymentChannel records the state on the blockchain, unless somebody else did since the caller read the payment
+// channel.
+func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel, chain OnChain) error {
+	synced := s.gorm(ctx, &PaymentChannel{}).Where("id = ? AND payer = ? AND synced_at = ?", channel.ID, channel.Payer, channel.SyncedAt).Updates(chain.changes())
+	if synced.Error != nil {
+		return fmt.Errorf("record the state of the payment channel: %w", synced.Error)
+	}
+	return nil
+}
+
+// changes are the changes of a payment channel to the state on the blockchain. More can be claimed there than was charged
+// here only if this database lost payments (it was restored from a backup); vouchers then continue from what is claimed.
+func (c OnChain) changes() map[string]any {
+	return map[string]any{
+		"balance": c.Balance, "claimed": c.Claimed, "withdraw_requested_at": c.WithdrawRequestedAt, "refund_nonce": c.RefundNonce, "synced_at": gorm.Expr("now()"),
+		"charged":    gorm.Expr("greatest(charged, ?)", c.Claimed),
+		"signature":  gorm.Expr("CASE WHEN signed_max < ? THEN '' ELSE signature END", c.Claimed),
+		"signed_max": gorm.Expr("greatest(signed_max, ?)", c.Claimed),
+	}
+}
+
+// releasePaymentChannel ends the deposit of a payment that is closed without effect. A payment channel that never had
+// money is deleted.
+func (s *Store) releasePaymentChannel(ctx context.Context, payment uuid.UUID) error {
+	deleted, err := gorm.G[PaymentChannel](s.db).Where("payment_id = ? AND balance = 0 AND charged = 0", payment).Delete(ctx)
+	if err == nil && deleted == 0 {
+		err = s.gorm(ctx, &PaymentChannel{}).Where("payment_id = ?", payment).
+			Updates(map[string]any{"state": PaymentChannelOpen, "payment_id": nil}).Error
+	}
+	if err != nil {
+		return fmt.Errorf("release payment channel: %w", err)
+	}
+	return nil
+}
