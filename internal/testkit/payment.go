@@ -17,14 +17,27 @@ func Offer(price uint64) *x402.PaymentRequired {
 	return &x402.PaymentRequired{X402Version: x402.Version, Accepts: []x402.PaymentRequirements{PlayMoney.Requirements(price, devnet.Payee, 60)}}
 }
 
-// Payment returns a signed payment, changed before it is signed.
+// exactOffer returns the entry of a 402 that is not a payment channel.
+func exactOffer(t testing.TB, required *x402.PaymentRequired) x402.PaymentRequirements {
+	t.Helper()
+	for _, offer := range required.Accepts {
+		if offer.Scheme != x402.SchemeBatch {
+			return offer
+		}
+	}
+	t.Fatal("the 402 offers payment channels only")
+	return x402.PaymentRequirements{}
+}
+
+// Payment returns a signed payment of scheme exact, changed before it is signed.
 func Payment(t testing.TB, key *ecdsa.PrivateKey, required *x402.PaymentRequired, changes ...func(*x402.PaymentPayload)) *x402.PaymentPayload {
 	t.Helper()
+	offer := exactOffer(t, required)
 	var resource *x402.ResourceInfo
 	if required.Resource.URL != "" {
 		resource = &required.Resource
 	}
-	payload, err := x402.Sign(key, required.Accepts[0], resource, required.Extensions, time.Now())
+	payload, err := x402.Sign(key, offer, resource, required.Extensions, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +47,7 @@ func Payment(t testing.TB, key *ecdsa.PrivateKey, required *x402.PaymentRequired
 	for _, change := range changes {
 		change(payload)
 	}
-	domain, err := x402.DomainOf(required.Accepts[0])
+	domain, err := x402.DomainOf(offer)
 	if err != nil {
 		t.Fatal(err)
 	}

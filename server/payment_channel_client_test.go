@@ -1,0 +1,198 @@
+package server_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/x402"
+)
+
+// firstOffer is the scheme that a 402 for the agent offers first.
+func (a *agent) firstOffer() string {
+	a.w.T.Helper()
+	reply := a.w.call(http.MethodPost, sendPath, "", "X-API-KEY", a.Key)
+	required, err := x402.DecodePaymentRequired(reply.Header.Get(x402.HeaderPaymentRequired))
+	if err != nil || len(required.Accepts) != 2 {
+		a.w.T.Fatalf("%v: %v, want two offers", reply, err)
+	}
+	return required.Accepts[0].Scheme
+}
+
+// TestTwoOffers: both schemes in version 2, exact alone in version 1.
+func TestTwoOffers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	exactFirst := newWorld(t, withChannels, func(config *server.Config, _ *payment.Chain, _ string) { config.Channels.ExactFirst = true })
+	for first, w := range map[string]*world{x402.SchemeBatch: w, x402.SchemeExact: exactFirst} {
+		required := w.price(sendPath)
+		if len(required.Accepts) != 2 || required.Accepts[0].Scheme != first {
+			t.Errorf("the offers are %+v, want %s first", required.Accepts, first)
+		}
+		offer, _ := offerOf(t, required, x402.SchemeBatch)
+		terms, err := x402.TermsOf(offer)
+		want := x402.ChannelTerms{ReceiverAuthorizer: testkit.Address(authorizer), WithdrawDelay: 86_400, MinDeposit: testkit.Dollar}
+		if err != nil || terms != want || offer.Amount != "5000" {
+			t.Errorf("the terms are %+v (%v), want %+v", terms, err, want)
+		}
+		var body struct {
+			X402Version int
+			Accepts     []struct{ Scheme string }
+		}
+		if err := json.Unmarshal(w.call(http.MethodPost, sendPath, "").Body, &body); err != nil || body.X402Version != 1 || len(body.Accepts) != 1 || body.Accepts[0].Scheme != x402.SchemeExact {
+			t.Errorf("the body offers %+v (%v), want exact alone", body, err)
+		}
+	}
+}
+
+// TestNobodyIsLockedOut: a client that lost the state of its channel is offered exact first until a voucher fits again. Others are
+// not.
+func TestNobodyIsLockedOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	if a := alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one"); a.Status != http.StatusOK {
+		t.Fatal(a)
+	}
+	for _, lost := range []string{payer.sign(sendPath, 5000, 50_000), payer.sign(sendPath, 5000, 0)} {
+		if first := alice.firstOffer(); first != x402.SchemeBatch {
+			t.Errorf("before, %s is offered first", first)
+		}
+		correctionOf(t, alice.sendWith(lost, bob, "from zero"))
+		if first := alice.firstOffer(); first != x402.SchemeExact {
+			t.Errorf("after a restart, %s is offered first", first)
+		}
+		if first := bob.firstOffer(); first != x402.SchemeBatch {
+			t.Errorf("another agent is offered %s first", first)
+		}
+		if a := w.pay(alice.Wallet, sendPath, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"exact"}`, "X-API-KEY", alice.Key); a.Status != http.StatusOK {
+			t.Errorf("paying with exact: %v", a)
+		}
+		charged := uint64(w.Count(`SELECT charged FROM payment_channels`))
+		if a := alice.sendWith(payer.sign(sendPath, charged+5000, 0), bob, "found again"); a.Status != http.StatusOK {
+			t.Errorf("a voucher that fits: %v", a)
+		}
+	}
+	// Without an account the address counts.
+	stranger := w.channelPayer(w.Wallet(testkit.Dollar))
+	const path = "/register/request_account"
+	for _, deposit := range []string{stranger.sign(path, 10_000, 50_000), stranger.sign(path, 10_000, 50_000)} {
+		w.call(http.MethodPost, path, `{"requested_username":"carol`+deposit[len(deposit)-8:len(deposit)-6]+`"}`, x402.HeaderPaymentSignature, deposit)
+	}
+	w.checkChannels()
+}
+
+// TestVoucherForASecret: the voucher alone does not return a TAN again, because it becomes public when it is claimed. The payment
+// identifier does, and so does a voucher that was never used.
+func TestVoucherForASecret(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	const path = "/register/request_account"
+	payer := w.channelPayer(w.Wallet(testkit.Dollar))
+	ask := func(name, payment string) testkit.Reply {
+		t.Helper()
+		return w.call(http.MethodPost, path, `{"requested_username":`+quote(name)+`}`, x402.HeaderPaymentSignature, payment)
+	}
+	first := ask("carol", payer.sign(path, 10_000, 100_000))
+	w.Secret(first.Field(t, "tan"))
+	voucher := payer.sign(path, 20_000, 0)
+	second := ask("dave", voucher)
+	w.Secret(second.Field(t, "tan"))
+	if a := ask("dave", voucher); a.Status != http.StatusConflict || a.Code != "proof_required" {
+		t.Errorf("the same voucher: %v, want 409 proof_required", a)
+	}
+	thief := w.channelPayer(w.Wallet(testkit.Dollar))
+	forged, err := thief.signer(http.MethodPost, path).Sign(30_000, 0, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := ask("dave", thief.encode(forged)); a.Status != http.StatusPaymentRequired {
+		t.Errorf("a voucher of another channel: %v, want 402", a)
+	}
+	fresh := ask("dave", payer.sign(path, 30_000, 0))
+	if string(fresh.Body) != string(second.Body) {
+		t.Errorf("the next voucher: %v, want the stored response", fresh)
+	}
+	if settled, extra := settledOf(t, fresh); extra.ChargedAmount != "0" || extra.ChannelState.ChargedCumulativeAmount != "20000" || settled.Transaction != "" {
+		t.Errorf("the next voucher was charged: %+v %+v", settled, extra)
+	}
+	signed, err := payer.signer(http.MethodPost, path).Sign(30_000, 0, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed.Extensions = testkit.Identifier("a-name-that-nobody-guesses")
+	named := payer.encode(signed)
+	third := ask("erin", named)
+	w.Secret(third.Field(t, "tan"))
+	if a := ask("erin", named); string(a.Body) != string(third.Body) || a.Header.Get(x402.HeaderPaymentResponse) != third.Header.Get(x402.HeaderPaymentResponse) {
+		t.Errorf("the same voucher with its payment identifier: %v, want %v", a, third)
+	}
+	w.checkChannels()
+}
+
+// TestVoucherWithIdentifier: the identifier finds the response of an earlier voucher; two requests at once that have different ones
+// are two calls.
+func TestVoucherWithIdentifier(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	named := func(cumulative, deposit uint64, id string) string {
+		return payer.sign(sendPath, cumulative, deposit, func(p *x402.BatchPayment) { p.Extensions = testkit.Identifier(id) })
+	}
+	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one")
+	first := alice.sendWith(named(10_000, 0, "identifier-number-1"), bob, "again and again")
+	again := alice.sendWith(named(15_000, 0, "identifier-number-1"), bob, "again and again")
+	if first.Status != http.StatusOK || string(again.Body) != string(first.Body) {
+		t.Errorf("the same identifier with the next voucher: %v, want %v", again, first)
+	}
+	if _, extra := settledOf(t, again); extra.ChargedAmount != "0" || extra.ChannelState.ChargedCumulativeAmount != "10000" {
+		t.Errorf("it was charged: %+v", extra)
+	}
+	if reason, _, _ := correctionOf(t, alice.sendWith(named(10_000, 0, "identifier-number-2"), bob, "again and again")); reason != x402.ReasonBatchCumulativeMismatch {
+		t.Errorf("the same voucher and request with another identifier: %s", reason)
+	}
+	if a := alice.sendWith(named(15_000, 0, "identifier-number-2"), bob, "again and again"); a.Status != http.StatusOK || string(a.Body) == string(first.Body) {
+		t.Errorf("the next voucher with another identifier: %v, want a second message", a)
+	}
+	if a := alice.sendWith(named(20_000, 0, "identifier-number-2"), bob, "another request"); a.Status != http.StatusConflict || a.Code != "payment_reused" {
+		t.Errorf("an identifier for another request: %v, want 409 payment_reused", a)
+	}
+	w.checkChannels()
+}
+
+// TestWithdrawal: no voucher is charged while the payer withdraws, once the server has seen it; nor while it does not know.
+func TestWithdrawal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one")
+	age := func(hours int) { w.Exec(`UPDATE payment_channels SET synced_at = now() - make_interval(hours => $1)`, hours) }
+	age(13)
+	if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "after a day without calls"); a.Status != http.StatusOK {
+		t.Errorf("the state of the channel was looked up again: %v", a)
+	}
+	age(13)
+	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { testkit.HangUp(rw); return true })
+	if a := alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "blind"); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" {
+		t.Errorf("nobody knows the state of the channel: %v, want 503 unavailable", a)
+	}
+	mend()
+	if err := w.Ledger.InitiateWithdraw(payer.signer(http.MethodPost, sendPath).Config, 10_000); err != nil {
+		t.Fatal(err)
+	}
+	a := alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "withdrawing")
+	if _, state, _ := correctionOf(t, a); state.WithdrawRequestedAt == 0 || a.Charged {
+		t.Errorf("a voucher during a withdrawal: %v %+v", a, state)
+	}
+	if first := alice.firstOffer(); first != x402.SchemeExact {
+		t.Errorf("during a withdrawal %s is offered first", first)
+	}
+	w.checkChannels()
+}

@@ -1,0 +1,184 @@
+package server_test
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
+)
+
+// TestRejectedDeposit: the operation rejects the call after its deposit settled. The deposit is the payer's, nothing is
+// charged, and the same voucher pays for the next call, also if it comes with the same deposit again.
+func TestRejectedDeposit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	block := sync.OnceFunc(func() {
+		if a := w.pay(bob.Wallet, "/agent/block", `{"agent_id":`+quote(alice.ID)+`}`, "X-API-KEY", bob.Key); a.Status != http.StatusOK {
+			t.Errorf("bob blocks: %v", a)
+		}
+	})
+	payer := w.channelPayer(alice.Wallet)
+	deposit := payer.sign(sendPath, 5000, 50_000)
+	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" {
+			w.fault.Store(nil)
+			block()
+		}
+		return false
+	})
+	a := alice.sendWith(deposit, bob, "blocked meanwhile")
+	mend()
+	settled, extra := settledOf(t, a)
+	if a.Status != http.StatusForbidden || a.Code != "blocked" || a.Charged || !settled.Success || settled.Amount != "50000" ||
+		extra.ChargedAmount != "0" || extra.ChannelState.ChargedCumulativeAmount != "0" || extra.ChannelState.Balance != "50000" {
+		t.Fatalf("rejected after the deposit: %v %+v %+v", a, settled, extra)
+	}
+	w.checkChannels()
+	a = alice.sendWith(deposit, bob, "blocked still")
+	if settled, extra := settledOf(t, a); a.Code != "blocked" || a.Charged || settled.Amount != "50000" || extra.ChargedAmount != "0" {
+		t.Errorf("the same deposit, rejected again: %v %+v %+v", a, settled, extra)
+	}
+	a = alice.sendWith(deposit, carol, "to another")
+	if settled, extra := settledOf(t, a); a.Status != http.StatusOK || settled.Amount != "50000" || extra.ChargedAmount != "5000" {
+		t.Errorf("the same deposit for another call: %v %+v %+v", a, settled, extra)
+	}
+	if again := alice.sendWith(deposit, carol, "to another"); string(again.Body) != string(a.Body) {
+		t.Errorf("and repeated: %v, want %v", again, a)
+	}
+	if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), carol, "next"); a.Status != http.StatusOK {
+		t.Errorf("the next voucher: %v", a)
+	}
+	if n := w.Count(`SELECT count(*) FROM payments WHERE state = 'deposited'`); n != 1 {
+		t.Errorf("%d payments are deposited, want 1", n)
+	}
+	w.checkChannels()
+}
+
+// TestLostDeposit: the response of /settle is lost after the deposit arrived, or before. Either way the same payment ends it with
+// one deposit and one message.
+func TestLostDeposit(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(w *world) func(http.ResponseWriter, *http.Request) bool{
+		"after it arrived": func(w *world) func(http.ResponseWriter, *http.Request) bool { return w.settleAndThen(testkit.HangUp) },
+		"before": func(*world) func(http.ResponseWriter, *http.Request) bool {
+			return func(rw http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path == "/settle" {
+					testkit.HangUp(rw)
+				}
+				return r.URL.Path == "/settle"
+			}
+		},
+		"pending": func(w *world) func(http.ResponseWriter, *http.Request) bool {
+			w.Facilitator.PendSettlements(1000)
+			return func(http.ResponseWriter, *http.Request) bool { return false }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, withChannels)
+			alice, bob := w.agent("alice"), w.agent("bob")
+			payer := w.channelPayer(alice.Wallet)
+			deposit := payer.sign(sendPath, 5000, 50_000)
+			mend := w.breakFacilitator(fault(w))
+			a := alice.sendWith(deposit, bob, "lost")
+			if a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
+				t.Fatalf("the response of /settle is lost: %v, want 503 payment_unknown", a)
+			}
+			if a := alice.sendWith(payer.sign(sendPath, 5000, 0), bob, "meanwhile"); a.Status != http.StatusConflict || a.Code != "payment_in_progress" {
+				t.Errorf("a voucher of the channel meanwhile: %v, want 409 payment_in_progress", a)
+			}
+			mend()
+			w.Facilitator.PendSettlements(0)
+			w.recover()
+			a = alice.sendWith(deposit, bob, "lost")
+			if settled, extra := settledOf(t, a); a.Status != http.StatusOK || settled.Amount != "50000" || extra.ChannelState.ChargedCumulativeAmount != "5000" || extra.ChannelState.Balance != "50000" {
+				t.Errorf("the deposit again: %v %+v %+v", a, settled, extra)
+			}
+			if n := w.Count(`SELECT count(*) FROM messages`); n != 1 {
+				t.Errorf("%d messages, want 1", n)
+			}
+			if state := w.Ledger.Channel(payer.signer(http.MethodPost, sendPath).ID); state.Balance != 50_000 {
+				t.Errorf("%d are in the channel, want 50000", state.Balance)
+			}
+			w.checkChannels()
+		})
+	}
+}
+
+// TestDepositRefused: what the facilitator refuses for good leaves nothing behind.
+func TestDepositRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	rich := w.Wallet(testkit.Dollar)
+	payer := w.channelPayer(rich)
+	if a := alice.sendWith(payer.sign(sendPath, 5000, testkit.Dollar+1), bob, "too much"); a.Status != http.StatusPaymentRequired || a.Header.Get(x402.HeaderPaymentResponse) != "" {
+		t.Errorf("a deposit above the balance of the wallet: %v, want 402", a)
+	}
+	deposit := payer.sign(sendPath, 5000, testkit.Dollar)
+	spend := func() error {
+		return w.Ledger.Transfer(testkit.Address(rich), testkit.Address(alice.Wallet), testkit.Dollar, zeroSalt, zeroSalt)
+	}
+	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" {
+			if err := spend(); err != nil {
+				t.Error(err)
+			}
+		}
+		return false
+	})
+	if a := alice.sendWith(deposit, bob, "spent meanwhile"); a.Status != http.StatusPaymentRequired || a.Charged {
+		t.Errorf("a deposit whose money is gone: %v, want 402", a)
+	}
+	mend()
+	if n := w.Count(`SELECT count(*) FROM payment_channels`); n != 0 {
+		t.Errorf("%d payment channels, want none", n)
+	}
+	mend = w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool {
+		rw.Header().Set("Retry-After", "1")
+		rw.WriteHeader(http.StatusTooManyRequests)
+		return true
+	})
+	payer = w.channelPayer(alice.Wallet)
+	deposit = payer.sign(sendPath, 5000, 50_000)
+	if a := alice.sendWith(deposit, bob, "later"); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" {
+		t.Errorf("a facilitator that wants no calls: %v, want 503 unavailable", a)
+	}
+	mend()
+	time.Sleep(1100 * time.Millisecond)
+	if a := alice.sendWith(deposit, bob, "later"); a.Status != http.StatusOK {
+		t.Errorf("the same deposit later: %v", a)
+	}
+	w.checkChannels()
+}
+
+// TestDepositsAtOnce: two deposits into one channel with the same voucher are one charge.
+func TestDepositsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	var group sync.WaitGroup
+	replies := make([]testkit.Reply, 6)
+	for i := range replies {
+		payment := payer.sign(sendPath, 5000, 50_000)
+		group.Go(func() { replies[i] = alice.sendWith(payment, bob, quote(string(rune('a'+i)))) })
+	}
+	group.Wait()
+	won := 0
+	for _, a := range replies {
+		if a.Status == http.StatusOK {
+			won++
+		} else {
+			correctionOf(t, a)
+		}
+	}
+	if state := w.Ledger.Channel(payer.signer(http.MethodPost, sendPath).ID); won != 1 || state.Balance != 50_000 {
+		t.Errorf("%d calls were paid and %d deposited, want 1 and 50000", won, state.Balance)
+	}
+	w.checkChannels()
+}

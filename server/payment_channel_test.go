@@ -1,0 +1,219 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/x402"
+)
+
+const sendPath = "/chat/private/send" // 5000 units
+
+// sendWith sends a private message with a payment.
+func (a *agent) sendWith(payment string, to *agent, content string) testkit.Reply {
+	a.w.T.Helper()
+	body := `{"recipient_agent_id":` + quote(to.ID) + `,"content":` + quote(content) + `}`
+	r, err := a.w.try(http.MethodPost, sendPath, body, "X-API-KEY", a.Key, x402.HeaderPaymentSignature, payment)
+	if err != nil {
+		a.w.T.Error(err)
+	}
+	return r
+}
+
+// TestPaymentChannel: a deposit, then vouchers, which reach no facilitator.
+func TestPaymentChannel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	revenue, settles := w.Revenue(), w.settles.Load()
+	payer := w.channelPayer(alice.Wallet)
+	a := alice.sendWith(payer.sign(sendPath, 5000, 20_000), bob, "one")
+	settled, extra := settledOf(t, a)
+	if a.Status != http.StatusOK || len(settled.Transaction) != 66 || settled.Amount != "20000" {
+		t.Fatalf("deposit: %v %+v", a, settled)
+	}
+	id := payer.signer(http.MethodPost, sendPath).ID
+	want := x402.BatchExtra{ChargedAmount: "5000", ChannelState: &x402.ChannelState{
+		ChannelID: id, Balance: "20000", TotalClaimed: "0", RefundNonce: "0", ChargedCumulativeAmount: "5000",
+	}}
+	if diff := cmp.Diff(want, extra); diff != "" {
+		t.Errorf("PAYMENT-RESPONSE of the deposit (-want +got):\n%s", diff)
+	}
+	for i := range 3 {
+		max := uint64(10_000 + 5000*i)
+		a := alice.sendWith(payer.sign(sendPath, max, 0), bob, fmt.Sprint("voucher ", i))
+		settled, extra := settledOf(t, a)
+		if a.Status != http.StatusOK || settled.Transaction != "" || extra.ChargedAmount != "5000" || extra.ChannelState.ChargedCumulativeAmount != fmt.Sprint(max) {
+			t.Errorf("voucher %d: %v %+v %+v", max, a, settled, extra)
+		}
+	}
+	if w.settles.Load() != settles+1 || w.Revenue() != revenue {
+		t.Errorf("%d settlements and %d to the payee, want one deposit and nothing claimed", w.settles.Load()-settles, w.Revenue()-revenue)
+	}
+	broke := alice.sendWith(payer.sign(sendPath, 25_000, 0), bob, "above the balance")
+	if reason, state, _ := correctionOf(t, broke); reason != x402.ReasonBatchExceedsBalance || state.Balance != "20000" {
+		t.Errorf("a voucher above the balance: %s %+v", reason, state)
+	}
+	a = alice.sendWith(payer.sign(sendPath, 25_000, 5000), bob, "topped up")
+	if settled, extra := settledOf(t, a); a.Status != http.StatusOK || settled.Amount != "5000" || extra.ChannelState.Balance != "25000" {
+		t.Errorf("a top-up: %v %+v %+v", a, settled, extra)
+	}
+	if n := w.Count(`SELECT count(*) FROM messages`); n != 5 {
+		t.Errorf("%d messages, want 5", n)
+	}
+	w.checkChannels()
+}
+
+// TestVoucherAgain: the same voucher with the same request returns the stored response; anything else gets the state of the
+// channel, and is never charged.
+func TestVoucherAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	deposit := payer.sign(sendPath, 5000, 100_000)
+	first := alice.sendWith(deposit, bob, "one")
+	voucher := payer.sign(sendPath, 10_000, 0)
+	second := alice.sendWith(voucher, bob, "two")
+	for name, again := range map[string]struct{ reply, want testkit.Reply }{
+		"the deposit, later":  {alice.sendWith(deposit, bob, "one"), first},
+		"the newest voucher":  {alice.sendWith(voucher, bob, "two"), second},
+		"signed a third time": {alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "two"), second},
+	} {
+		if again.reply.Status != http.StatusOK || string(again.reply.Body) != string(again.want.Body) {
+			t.Errorf("%s: %v, want %v", name, again.reply, again.want)
+		}
+		old, new := again.want.Header.Get(x402.HeaderPaymentResponse), again.reply.Header.Get(x402.HeaderPaymentResponse)
+		if old != new {
+			t.Errorf("%s: PAYMENT-RESPONSE %s, want %s", name, new, old)
+		}
+	}
+	for name, a := range map[string]testkit.Reply{
+		"another request":          alice.sendWith(voucher, bob, "another"),
+		"an older voucher":         alice.sendWith(payer.sign(sendPath, 5000, 0), bob, "one"),
+		"a skipped amount":         alice.sendWith(payer.sign(sendPath, 20_000, 0), bob, "three"),
+		"less than the price":      alice.sendWith(payer.sign(sendPath, 12_000, 0), bob, "three"),
+		"a new deposit from zero":  alice.sendWith(payer.sign(sendPath, 5000, 100_000), bob, "three"),
+		"the deposit for another":  alice.sendWith(deposit, bob, "another"),
+		"another agent's request ": bob.sendWith(voucher, alice, "two"),
+	} {
+		reason, state, newest := correctionOf(t, a)
+		if reason != x402.ReasonBatchCumulativeMismatch || state.ChargedCumulativeAmount != "10000" || a.Charged {
+			t.Errorf("%s: %s %+v", name, reason, state)
+		}
+		if newest == nil || newest.SignedMaxClaimable != "10000" || !payer.signer(http.MethodPost, sendPath).Signed(10_000, newest.Signature) {
+			t.Errorf("%s: the newest voucher is %+v, want the one for 10000 as the payer signed it", name, newest)
+		}
+	}
+	if messages := w.Count(`SELECT count(*) FROM messages`); messages != 2 {
+		t.Errorf("%d messages, want 2", messages)
+	}
+	w.checkChannels()
+}
+
+// TestCopiesOfAVoucher: concurrent copies on two servers are one call, and two requests on one voucher are one effect.
+func TestCopiesOfAVoucher(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	other := newWorldOn(t, w.DatabaseURL, withChannels)
+	other.Ledger, other.Facilitator = w.Ledger, w.Facilitator
+	alice, bob := w.agent("alice"), w.agent("bob")
+	there := &agent{alice.Agent, other}
+	payer := w.channelPayer(alice.Wallet)
+	all := func(payment string, content func(i int) string) []testkit.Reply {
+		replies := make([]testkit.Reply, 40)
+		var group sync.WaitGroup
+		for i := range replies {
+			group.Go(func() {
+				replies[i] = []*agent{alice, there}[i%2].sendWith(payment, bob, content(i))
+			})
+		}
+		group.Wait()
+		return replies
+	}
+	for name, payment := range map[int]string{5000: payer.sign(sendPath, 5000, 100_000)} {
+		replies := all(payment, func(int) string { return fmt.Sprint("copies ", name) })
+		for _, a := range replies {
+			if a.Status != http.StatusOK || string(a.Body) != string(replies[0].Body) || a.Header.Get(x402.HeaderPaymentResponse) != replies[0].Header.Get(x402.HeaderPaymentResponse) {
+				t.Errorf("a copy of the deposit: %v, want %v", a, replies[0])
+			}
+		}
+	}
+	replies := all(payer.sign(sendPath, 10_000, 0), func(int) string { return "copies" })
+	for _, a := range replies {
+		if a.Status != http.StatusOK || string(a.Body) != string(replies[0].Body) || a.Header.Get(x402.HeaderPaymentResponse) != replies[0].Header.Get(x402.HeaderPaymentResponse) {
+			t.Errorf("a copy of the voucher: %v, want %v", a, replies[0])
+		}
+	}
+	won := 0
+	for _, a := range all(payer.sign(sendPath, 15_000, 0), func(i int) string { return fmt.Sprint("request ", i) }) {
+		if a.Status == http.StatusOK {
+			won++
+			continue
+		}
+		if reason, state, _ := correctionOf(t, a); reason != x402.ReasonBatchCumulativeMismatch || state.ChargedCumulativeAmount != "15000" {
+			t.Errorf("a voucher that lost: %s %+v", reason, state)
+		}
+	}
+	if messages := w.Count(`SELECT count(*) FROM messages`); won != 1 || messages != 3 {
+		t.Errorf("%d requests of one voucher were executed, %d messages in all, want 1 and 3", won, messages)
+	}
+	w.checkChannels()
+}
+
+// TestRejectedVoucher: a rejection costs nothing, and the voucher pays for the next request.
+func TestRejectedVoucher(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	alice.sendWith(payer.sign(sendPath, 5000, 100_000), bob, "one")
+	nobody := *bob.Agent
+	nobody.ID = alice.ID
+	voucher := payer.sign(sendPath, 10_000, 0)
+	if a := alice.sendWith(voucher, &agent{&nobody, w}, "to myself"); a.Status != http.StatusBadRequest || a.Charged || a.Header.Get(x402.HeaderPaymentResponse) != "" {
+		t.Errorf("a rejected call: %v, want 400 without a charge", a)
+	}
+	w.checkChannels()
+	if a := alice.sendWith(voucher, bob, "two"); a.Status != http.StatusOK {
+		t.Errorf("the same voucher for another request: %v", a)
+	}
+	w.checkChannels()
+}
+
+// TestUnknownChannel: a voucher of a channel that nobody opened is refused, and asks nobody.
+func TestUnknownChannel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels, func(_ *server.Config, chain *payment.Chain, _ string) { *chain = silent{t, *chain} })
+	alice, bob := w.agent("alice"), w.agent("bob")
+	poor := w.channelPayer(testkit.NewKey())
+	a := alice.sendWith(poor.sign(sendPath, 5000, 0), bob, "for nothing")
+	required, err := x402.DecodePaymentRequired(a.Header.Get(x402.HeaderPaymentRequired))
+	if a.Status != http.StatusPaymentRequired || err != nil || required.Error != x402.ReasonBatchChannelNotFound {
+		t.Errorf("a voucher of an unknown channel: %v", a)
+	}
+	if n := w.Count(`SELECT count(*) FROM payment_channels`); n != 0 {
+		t.Errorf("%d payment channels, want none", n)
+	}
+}
+
+// silent is a chain that must not be asked about channels.
+type silent struct {
+	t testing.TB
+	payment.Chain
+}
+
+func (s silent) Channel(_ context.Context, id string) (x402.Channel, time.Time, error) {
+	s.t.Errorf("the chain is asked about channel %s", id)
+	return x402.Channel{}, time.Time{}, errors.New("silent")
+}
