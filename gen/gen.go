@@ -1080,8 +1080,8 @@ type PaymentRequirements struct {
 	// Description What the operation does (version 1).
 	Description *string `json:"description,omitempty"`
 
-	// Extra The token's EIP-712 name and version.
-	Extra map[string]string `json:"extra"`
+	// Extra The token's EIP-712 name and version. With batch-settlement also the terms of the payment channel, and in a 402 for a voucher that does not fit its state.
+	Extra map[string]interface{} `json:"extra"`
 
 	// MaxAmountRequired The price in atomic units of the asset, as a decimal string (version 1).
 	MaxAmountRequired *string `json:"maxAmountRequired,omitempty"`
@@ -1101,7 +1101,7 @@ type PaymentRequirements struct {
 	// Resource The URL of the operation (version 1).
 	Resource *string `json:"resource,omitempty"`
 
-	// Scheme The payment scheme. exact is a fixed amount.
+	// Scheme The payment scheme: exact, or batch-settlement (payment channels, version 2 only).
 	Scheme string `json:"scheme"`
 }
 

@@ -191,8 +191,8 @@ func (a *Attempt) row() *store.Payment {
 	signatureHash := a.signatureHash()
 	row := &store.Payment{
 		ID: a.id, X402Version: int16(a.payload.version()), Scheme: a.requirements.Scheme, Network: a.requirements.Network,
-		Asset: strings.ToLower(a.requirements.Asset), Payer: a.checked.Payer, Nonce: a.checked.Nonce, PayTo: strings.ToLower(a.requirements.PayTo),
-		Amount: int64(a.operation.Price), ValidBefore: a.checked.ValidBefore, Operation: a.operation.ID, AgentID: a.account(), //nolint:gosec // a price
+		Asset: strings.ToLower(a.requirements.Asset), Payer: a.checked.Payer, Nonce: a.Nonce, PayTo: strings.ToLower(a.requirements.PayTo),
+		Amount: int64(a.operation.Price), ValidBefore: a.ValidBefore, Operation: a.operation.ID, AgentID: a.account(), //nolint:gosec // a price
 		Fingerprint: a.fingerprint[:], SignatureHash: signatureHash[:], PaymentIdentifier: a.identifierHash(),
 		Secret: a.operation.Secret, Request: a.request, Payload: a.payload.raw(),
 	}
@@ -232,7 +232,7 @@ func (a *Attempt) same(row *store.Payment) bool {
 	// The voucher may have come with a deposit before.
 	carried := a.voucher() && a.sameChannel(row) && *row.CumulativeAmount == int64(a.channel.Max) && //nolint:gosec // at most x402.MaxChannelAmount
 		row.State == store.PaymentDelivered
-	return row.Nonce == a.checked.Nonce || carried
+	return row.Nonce == a.Nonce || carried
 }
 
 // sameChannel tells whether the row was paid by the payment channel of this attempt.

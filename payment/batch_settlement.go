@@ -130,7 +130,7 @@ func (b *batch) Fresh(ctx context.Context, a *Attempt) (bool, error) {
 	}
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
-	state, err := b.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.checked.Nonce, time.Now())
+	state, err := b.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce, time.Now())
 	if err != nil {
 		return true, b.verify(ctx, a)
 	}

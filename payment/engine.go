@@ -147,7 +147,7 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 // a secret, by wallet and request.
 func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error) {
 	network, asset, payer := a.requirements.Network, strings.ToLower(a.requirements.Asset), a.checked.Payer
-	row, err := e.store.Payment(ctx, network, asset, payer, a.checked.Nonce)
+	row, err := e.store.Payment(ctx, network, asset, payer, a.Nonce)
 	if err == nil && row == nil && a.voucher() {
 		row, err = e.store.PaymentOfVoucher(ctx, a.channel.ChannelID, payer, int64(a.channel.Max)) //nolint:gosec // at most x402.MaxChannelAmount
 	}
@@ -164,8 +164,8 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 		return nil, nil //nolint:nilnil // it is not in the ledger
 	}
 	row, err = e.store.PaymentOfWallet(ctx, network, asset, payer, a.operation.ID, a.account(), a.fingerprint[:])
-	if row != nil && a.voucher() && !a.sameChannel(row) {
-		return nil, nil //nolint:nilnil // a voucher does not prove the wallet that it names
+	if err == nil && row != nil && a.voucher() && !a.sameChannel(row) {
+		row = nil // a voucher does not prove the wallet that it names
 	}
 	return row, err
 }

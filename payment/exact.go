@@ -113,7 +113,7 @@ func (x *exact) Fresh(ctx context.Context, a *Attempt) (bool, error) {
 	}
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
-	state, err := x.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.checked.Nonce, time.Now())
+	state, err := x.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce, time.Now())
 	if err != nil { // the facilitator uses its own endpoint
 		return true, x.verify(ctx, a)
 	}

@@ -33,7 +33,7 @@ func TestTwoOffers(t *testing.T) {
 		if len(required.Accepts) != 2 || required.Accepts[0].Scheme != first {
 			t.Errorf("the offers are %+v, want %s first", required.Accepts, first)
 		}
-		offer, _ := offerOf(t, required, x402.SchemeBatch)
+		offer := offerOf(t, required, x402.SchemeBatch)
 		terms, err := x402.TermsOf(offer)
 		want := x402.ChannelTerms{ReceiverAuthorizer: testkit.Address(authorizer), WithdrawDelay: 86_400, MinDeposit: testkit.Dollar}
 		if err != nil || terms != want || offer.Amount != "5000" {
@@ -81,8 +81,13 @@ func TestNobodyIsLockedOut(t *testing.T) {
 	// Without an account the address counts.
 	stranger := w.channelPayer(w.Wallet(testkit.Dollar))
 	const path = "/register/request_account"
-	for _, deposit := range []string{stranger.sign(path, 10_000, 50_000), stranger.sign(path, 10_000, 50_000)} {
-		w.call(http.MethodPost, path, `{"requested_username":"carol`+deposit[len(deposit)-8:len(deposit)-6]+`"}`, x402.HeaderPaymentSignature, deposit)
+	ask := func(name string) testkit.Reply {
+		return w.call(http.MethodPost, path, `{"requested_username":`+quote(name)+`}`, x402.HeaderPaymentSignature, stranger.sign(path, 10_000, 50_000))
+	}
+	w.Secret(ask("carol").Field(t, "tan"))
+	correctionOf(t, ask("dave"))
+	if required := w.price(path); required.Accepts[0].Scheme != x402.SchemeExact {
+		t.Errorf("a stranger that restarted is offered %s first", required.Accepts[0].Scheme)
 	}
 	w.checkChannels()
 }
@@ -107,7 +112,7 @@ func TestVoucherForASecret(t *testing.T) {
 		t.Errorf("the same voucher: %v, want 409 proof_required", a)
 	}
 	thief := w.channelPayer(w.Wallet(testkit.Dollar))
-	forged, err := thief.signer(http.MethodPost, path).Sign(30_000, 0, time.Now())
+	forged, err := thief.signer(path).Sign(30_000, 0, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +126,7 @@ func TestVoucherForASecret(t *testing.T) {
 	if settled, extra := settledOf(t, fresh); extra.ChargedAmount != "0" || extra.ChannelState.ChargedCumulativeAmount != "20000" || settled.Transaction != "" {
 		t.Errorf("the next voucher was charged: %+v %+v", settled, extra)
 	}
-	signed, err := payer.signer(http.MethodPost, path).Sign(30_000, 0, time.Now())
+	signed, err := payer.signer(path).Sign(30_000, 0, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +178,9 @@ func TestWithdrawal(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	payer := w.channelPayer(alice.Wallet)
 	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one")
-	age := func(hours int) { w.Exec(`UPDATE payment_channels SET synced_at = now() - make_interval(hours => $1)`, hours) }
+	age := func(hours int) {
+		w.Exec(`UPDATE payment_channels SET synced_at = now() - make_interval(hours => $1)`, hours)
+	}
 	age(13)
 	if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "after a day without calls"); a.Status != http.StatusOK {
 		t.Errorf("the state of the channel was looked up again: %v", a)
@@ -184,7 +191,7 @@ func TestWithdrawal(t *testing.T) {
 		t.Errorf("nobody knows the state of the channel: %v, want 503 unavailable", a)
 	}
 	mend()
-	if err := w.Ledger.InitiateWithdraw(payer.signer(http.MethodPost, sendPath).Config, 10_000); err != nil {
+	if err := w.Ledger.InitiateWithdraw(payer.signer(sendPath).Config, 10_000); err != nil {
 		t.Fatal(err)
 	}
 	a := alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "withdrawing")

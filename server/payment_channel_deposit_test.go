@@ -101,7 +101,7 @@ func TestLostDeposit(t *testing.T) {
 			if n := w.Count(`SELECT count(*) FROM messages`); n != 1 {
 				t.Errorf("%d messages, want 1", n)
 			}
-			if state := w.Ledger.Channel(payer.signer(http.MethodPost, sendPath).ID); state.Balance != 50_000 {
+			if state := w.Ledger.Channel(payer.signer(sendPath).ID); state.Balance != 50_000 {
 				t.Errorf("%d are in the channel, want 50000", state.Balance)
 			}
 			w.checkChannels()
@@ -177,7 +177,7 @@ func TestDepositsAtOnce(t *testing.T) {
 			correctionOf(t, a)
 		}
 	}
-	if state := w.Ledger.Channel(payer.signer(http.MethodPost, sendPath).ID); won != 1 || state.Balance != 50_000 {
+	if state := w.Ledger.Channel(payer.signer(sendPath).ID); won != 1 || state.Balance != 50_000 {
 		t.Errorf("%d calls were paid and %d deposited, want 1 and 50000", won, state.Balance)
 	}
 	w.checkChannels()

@@ -42,7 +42,7 @@ func TestPaymentChannel(t *testing.T) {
 	if a.Status != http.StatusOK || len(settled.Transaction) != 66 || settled.Amount != "20000" {
 		t.Fatalf("deposit: %v %+v", a, settled)
 	}
-	id := payer.signer(http.MethodPost, sendPath).ID
+	id := payer.signer(sendPath).ID
 	want := x402.BatchExtra{ChargedAmount: "5000", ChannelState: &x402.ChannelState{
 		ChannelID: id, Balance: "20000", TotalClaimed: "0", RefundNonce: "0", ChargedCumulativeAmount: "5000",
 	}}
@@ -111,7 +111,7 @@ func TestVoucherAgain(t *testing.T) {
 		if reason != x402.ReasonBatchCumulativeMismatch || state.ChargedCumulativeAmount != "10000" || a.Charged {
 			t.Errorf("%s: %s %+v", name, reason, state)
 		}
-		if newest == nil || newest.SignedMaxClaimable != "10000" || !payer.signer(http.MethodPost, sendPath).Signed(10_000, newest.Signature) {
+		if newest == nil || newest.SignedMaxClaimable != "10000" || !payer.signer(sendPath).Signed(10_000, newest.Signature) {
 			t.Errorf("%s: the newest voucher is %+v, want the one for 10000 as the payer signed it", name, newest)
 		}
 	}

@@ -24,34 +24,33 @@ func withChannels(config *server.Config, _ *payment.Chain, _ string) {
 // zeroSalt is the salt of the official clients.
 var zeroSalt = "0x" + strings.Repeat("0", 64)
 
-// channelPayer pays from a payment channel as the official clients do: it knows what its channel was charged.
+// channelPayer signs payments for a payment channel of a wallet.
 type channelPayer struct {
-	w       *world
-	key     *ecdsa.PrivateKey
-	salt    string
-	charged uint64
+	w    *world
+	key  *ecdsa.PrivateKey
+	salt string
 }
 
 func (w *world) channelPayer(key *ecdsa.PrivateKey) *channelPayer {
 	return &channelPayer{w: w, key: key, salt: zeroSalt}
 }
 
-// offer returns the payment channel's entry of a 402, and its index.
-func offerOf(t testing.TB, required *x402.PaymentRequired, scheme string) (x402.PaymentRequirements, int) {
+// offerOf returns the entry of a 402 with a scheme.
+func offerOf(t testing.TB, required *x402.PaymentRequired, scheme string) x402.PaymentRequirements {
 	t.Helper()
-	for i, offer := range required.Accepts {
+	for _, offer := range required.Accepts {
 		if offer.Scheme == scheme {
-			return offer, i
+			return offer
 		}
 	}
 	t.Fatalf("the 402 offers no %s: %+v", scheme, required.Accepts)
-	return x402.PaymentRequirements{}, 0
+	return x402.PaymentRequirements{}
 }
 
 // signer returns the signer of the channel for posting to a path.
-func (p *channelPayer) signer(method, path string) *x402.ChannelSigner {
+func (p *channelPayer) signer(path string) *x402.ChannelSigner {
 	p.w.T.Helper()
-	offer, _ := offerOf(p.w.T, p.w.priceOf(method, path), x402.SchemeBatch)
+	offer := offerOf(p.w.T, p.w.price(path), x402.SchemeBatch)
 	signer, err := x402.NewChannelSigner(p.key, p.salt, offer)
 	if err != nil {
 		p.w.T.Fatal(err)
@@ -62,7 +61,7 @@ func (p *channelPayer) signer(method, path string) *x402.ChannelSigner {
 // sign makes a payment for posting to a path: a voucher for a cumulative amount, with a deposit if that is not 0.
 func (p *channelPayer) sign(path string, cumulative, deposit uint64, changes ...func(*x402.BatchPayment)) string {
 	p.w.T.Helper()
-	signed, err := p.signer(http.MethodPost, path).Sign(cumulative, deposit, time.Now())
+	signed, err := p.signer(path).Sign(cumulative, deposit, time.Now())
 	if err != nil {
 		p.w.T.Fatal(err)
 	}
@@ -106,7 +105,7 @@ func correctionOf(t testing.TB, a testkit.Reply) (reason string, state x402.Chan
 	if a.Header.Get(x402.HeaderPaymentResponse) != "" {
 		t.Errorf("%v has a PAYMENT-RESPONSE, so official clients ignore its correction", a)
 	}
-	offer, _ := offerOf(t, required, x402.SchemeBatch)
+	offer := offerOf(t, required, x402.SchemeBatch)
 	state, newest, ok := x402.Correction(offer)
 	if !ok {
 		t.Fatalf("no correction in %+v", offer)

@@ -28,6 +28,9 @@ type PaymentRecord struct {
 	Operation         string
 	AgentID           *uuid.UUID
 	PaymentIdentifier *string
+	PaymentChannelID  *string
+	CumulativeAmount  *int64
+	DepositAmount     int64
 	State             string
 	Transaction       string
 	FailureReason     string
@@ -50,6 +53,7 @@ type PaymentFilter struct {
 	States                              []string
 	Operation                           string
 	AgentID                             *uuid.UUID
+	Scheme                              string
 	Network, Asset, PayTo, Payer, Nonce string
 	Since, Until                        time.Time
 	NewestFirst                         bool // for calls that return an order
@@ -65,6 +69,7 @@ func (f PaymentFilter) apply(search *gorm.DB) *gorm.DB {
 	add(f.States != nil, "state IN ?", f.States)
 	add(f.Operation != "", "operation = ?", f.Operation)
 	add(f.AgentID != nil, "agent_id = ?", f.AgentID)
+	add(f.Scheme != "", "scheme = ?", f.Scheme)
 	add(f.Network != "", "network = ?", f.Network)
 	add(f.Asset != "", "asset = ?", f.Asset)
 	add(f.PayTo != "", "pay_to = ?", f.PayTo)

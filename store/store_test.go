@@ -341,6 +341,11 @@ func TestConstraints(t *testing.T) {
 			signature_hash, lease_until, created_at, updated_at, ` + columns + `) VALUES (gen_random_uuid(), 2, 'exact', 'eip155:8453', '0xa', '0xb', '0xc', '0xd', 1, now(), 'x',
 			sha256('x'), sha256('x'), now(), now(), now(), ` + values + `)`
 	}
+	channel := func(charged, signed, claimed, balance int, state, payment string) string {
+		return fmt.Sprintf(`INSERT INTO payment_channels (id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged, signed_max,
+			signature, claimed, balance, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, used_at, created_at) VALUES ('0x' || repeat('a', 64), '0xb', '0xb', 'eip155:8453',
+			'0xa', '0xd', '0xe', 86400, '0x0', %d, %d, '', %d, %d, 0, 0, now(), '%s', %s, now(), now())`, charged, signed, claimed, balance, state, payment)
+	}
 	chat, low, high := sent.ConversationID.String(), min(alice.String(), bob.String()), max(alice.String(), bob.String())
 	for name, statement := range map[string]string{
 		"a username in capitals":             `UPDATE agents SET username = 'Alice' WHERE username = 'alice'`,
@@ -356,10 +361,22 @@ func TestConstraints(t *testing.T) {
 		"a settling payment without payload": payment("state, request", `'settling', 'x'`),
 		"a delivered payment with payload":   payment("state, request, payload", `'delivered', 'x', 'x'`),
 		"an unheard-of state":                payment("state", `'paid'`),
+		"a deposit of scheme exact":          payment("state, deposit_amount", `'delivered', 1`),
+		"a payment channel of scheme exact":  payment("state, payment_channel_id, cumulative_amount", `'delivered', '0xc', 1`),
+		"a deposited payment of nothing":     payment("state", `'deposited'`),
+		"more claimed than charged":          channel(1, 2, 2, 3, "open", "NULL"),
+		"more claimed than deposited":        channel(3, 3, 3, 2, "open", "NULL"),
+		"more charged than signed":           channel(2, 1, 0, 3, "open", "NULL"),
+		"a negative charge":                  channel(-1, 0, -1, 3, "open", "NULL"),
+		"a deposit that nobody settles":      channel(1, 1, 0, 3, "depositing", "NULL"),
+		"an open channel with a deposit":     channel(1, 1, 0, 3, "open", "gen_random_uuid()"),
 	} {
 		if _, err := connection.Exec(t.Context(), statement); err == nil {
 			t.Errorf("the database allows %s", name)
 		}
+	}
+	if _, err := connection.Exec(t.Context(), channel(2, 2, 1, 3, "open", "NULL")); err != nil {
+		t.Fatalf("a good payment channel: %v", err)
 	}
 	good := payment("state, request, payload", `'settling', 'x', 'x'`)
 	if _, err := connection.Exec(t.Context(), good); err != nil {

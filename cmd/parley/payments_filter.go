@@ -13,7 +13,7 @@ import (
 
 // filters select payments that match all of them.
 type filters struct {
-	State     []paymentState `placeholder:"STATE" help:"settling, unknown, delivered, failed or undeliverable; separate several with commas."`
+	State     []paymentState `placeholder:"STATE" help:"settling, unknown, delivered, failed, undeliverable or deposited; separate several with commas."`
 	Operation string         `placeholder:"NAME" help:"The operationId in the contract, such as sendPrivateMessage."`
 	Payer     string         `placeholder:"0x…" help:"The payer's address."`
 	Agent     *uuid.UUID     `placeholder:"UUID" help:"The calling agent, as in the output."`
@@ -32,7 +32,7 @@ func (f filters) filter() store.PaymentFilter {
 type paymentState string
 
 var paymentStates = []string{store.PaymentSettling, store.PaymentUnknown, store.PaymentDelivered, store.PaymentFailed,
-	store.PaymentUndeliverable}
+	store.PaymentUndeliverable, store.PaymentDeposited}
 
 // UnmarshalText rejects an unknown state, which would match no payment.
 func (s *paymentState) UnmarshalText(text []byte) error {

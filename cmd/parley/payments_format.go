@@ -52,6 +52,17 @@ var columns = []column{
 		}
 		return *r.PaymentIdentifier
 	}},
+	{"payment_channel_id", func(r store.PaymentRecord) any { return optional(r.PaymentChannelID) }},
+	{"cumulative_amount", func(r store.PaymentRecord) any { return optional(r.CumulativeAmount) }},
+	{"deposit_amount", func(r store.PaymentRecord) any { return r.DepositAmount }},
+}
+
+// optional is what a pointer points to, or nil.
+func optional[T any](value *T) any {
+	if value == nil {
+		return nil
+	}
+	return *value
 }
 
 func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -36,6 +36,7 @@ type serve struct {
 	AdminListen    string   `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for /metrics, /livez and /readyz; by default they are not served."`
 	TrustedProxies []string `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
 	Limits         limits   `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
+	Channels       channels `embed:""`
 	LegacyX402     bool     `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New crawlers warn about it."`
 	Skill          skill    `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
 }
@@ -90,11 +91,15 @@ func (s *serve) config() (server.Config, error) {
 	if err != nil {
 		missing = append(missing, err.Error())
 	}
+	channels, err := s.Channels.config(s.Payee)
+	if err != nil {
+		missing = append(missing, err.Error())
+	}
 	if missing != nil {
 		return server.Config{}, errors.New("cannot serve without " + strings.Join(missing, "; "))
 	}
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.FacilitatorURL, "/"),
-		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Limits: limits}, nil
+		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Channels: channels, Limits: limits}, nil
 }
 
 func isHTTP(text string) bool {

@@ -58,7 +58,8 @@ func (c *comparison) compare(ctx context.Context, since time.Time) error {
 		return fmt.Errorf("the endpoint serves chain %d, but the payments are on %s", id, c.Network)
 	}
 	first := time.Now()
-	filter := store.PaymentFilter{Network: c.Network, Asset: c.Asset, PayTo: c.Payee, Since: since, Until: first}
+	// Vouchers and deposits move no money to the payee.
+	filter := store.PaymentFilter{Scheme: x402.SchemeExact, Network: c.Network, Asset: c.Asset, PayTo: c.Payee, Since: since, Until: first}
 	for record, err := range c.database.PaymentRecords(ctx, filter) {
 		if err != nil {
 			return err

@@ -80,7 +80,10 @@ func (w *World) Encode(payload *x402.PaymentPayload) string {
 
 // Identified gives a payment a payment identifier.
 func Identified(id string) func(*x402.PaymentPayload) {
-	return func(p *x402.PaymentPayload) {
-		p.Extensions = map[string]jsontext.Value{"payment-identifier": jsontext.Value(`{"info":{"required":false,"id":` + strconv.Quote(id) + `}}`)}
-	}
+	return func(p *x402.PaymentPayload) { p.Extensions = Identifier(id) }
+}
+
+// Identifier returns the extensions of a payment with a payment identifier.
+func Identifier(id string) map[string]jsontext.Value {
+	return map[string]jsontext.Value{"payment-identifier": jsontext.Value(`{"info":{"required":false,"id":` + strconv.Quote(id) + `}}`)}
 }

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/devnet"
+)
+
+func TestChannelSettings(t *testing.T) {
+	t.Parallel()
+	file := func(content string) string {
+		name := filepath.Join(t.TempDir(), "key")
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	key, payees := devnet.Accounts()[2].PrivateKey, devnet.Accounts()[3]
+	good := channels{file(key + "\n"), 24 * time.Hour, "1.00", false}
+	config, err := good.config(payees.Address)
+	if err != nil || config.Authorizer == nil || config.MinDeposit != 1_000_000 || config.WithdrawDelay != 24*time.Hour {
+		t.Errorf("good settings: %+v, %v", config, err)
+	}
+	if config, err := (channels{MinDeposit: "nonsense"}).config(payees.Address); err != nil || config.Authorizer != nil {
+		t.Errorf("without a key: %+v, %v, want no payment channels", config, err)
+	}
+	for name, test := range map[string]struct {
+		change func(c *channels)
+		want   string
+	}{
+		"no file":             {func(c *channels) { c.AuthorizerKeyFile = "/nowhere" }, "readable"},
+		"no key":              {func(c *channels) { c.AuthorizerKeyFile = file("hunter2") }, "64 hex digits"},
+		"the zero key":        {func(c *channels) { c.AuthorizerKeyFile = file(strings.Repeat("0", 64)) }, "64 hex digits"},
+		"the payee's key":     {func(c *channels) { c.AuthorizerKeyFile = file(payees.PrivateKey) }, "another key"},
+		"a short delay":       {func(c *channels) { c.WithdrawDelay = time.Minute }, "delay"},
+		"a long delay":        {func(c *channels) { c.WithdrawDelay = 721 * time.Hour }, "delay"},
+		"half a second":       {func(c *channels) { c.WithdrawDelay += time.Second / 2 }, "delay"},
+		"no deposit":          {func(c *channels) { c.MinDeposit = "0" }, "deposit"},
+		"a malformed deposit": {func(c *channels) { c.MinDeposit = "one dollar" }, "deposit"},
+	} {
+		bad := good
+		test.change(&bad)
+		if _, err := bad.config(payees.Address); err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v, want an error about %s", name, err, test.want)
+		}
+	}
+}
