@@ -258,7 +258,7 @@ func (a *Attempt) owns(row *store.Payment) bool {
 	}
 	// A signature that we cannot check proves nothing: anybody can read payer and nonce of a settled payment on the chain.
 	// Only the signature that was verified at the first attempt is accepted.
-	if hash := a.signatureHash(); !a.checked.Conclusive && !bytes.Equal(row.SignatureHash, hash[:]) {
+	if hash := a.signatureHash(); !a.Conclusive && !bytes.Equal(row.SignatureHash, hash[:]) {
 		return false
 	}
 	return sameRequest

@@ -89,7 +89,7 @@ func (x *exact) Check(ctx context.Context, requirements x402.PaymentRequirements
 // settled a payment recently is trusted without a check.
 func (x *exact) Fund(ctx context.Context, a *Attempt) error {
 	switch {
-	case !a.checked.Conclusive: // only the chain can judge the signature
+	case !a.Conclusive: // only the chain can judge the signature
 		return x.verify(ctx, a)
 	case x.payers.settledLately(a.checked.Payer):
 		return nil
@@ -108,7 +108,7 @@ func (x *exact) Fund(ctx context.Context, a *Attempt) error {
 
 // Fresh asks the chain, because an authorization may have been used at another service of the same payee, and is public then.
 func (x *exact) Fresh(ctx context.Context, a *Attempt) (bool, error) {
-	if !a.checked.Conclusive {
+	if !a.Conclusive {
 		return true, x.verify(ctx, a) // the signature of a smart wallet
 	}
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)

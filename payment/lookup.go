@@ -1,0 +1,61 @@
+package payment
+
+import (
+	"context"
+	"strings"
+
+	"github.com/parley-chat/parley/store"
+)
+
+// lookUp finds the payment in the ledger by its authorization or voucher, by its payment identifier, or, if the response holds
+// a secret, by wallet and request.
+func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error) {
+	row, err := e.store.Payment(ctx, a.requirements.Network, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce)
+	if err != nil || row != nil {
+		return row, err
+	}
+	if a.voucher() {
+		row, err = e.store.PaymentOfVoucher(ctx, a.channel.ChannelID, a.checked.Payer, int64(a.channel.Max)) //nolint:gosec // at most x402.MaxChannelAmount
+		if err != nil || row != nil {
+			return row, err
+		}
+	}
+	if a.identifier != "" {
+		row, err = e.store.PaymentByIdentifier(ctx, a.account(), a.checked.Payer, a.operation.ID, *a.identifierHash())
+		if err != nil || row != nil {
+			return row, err
+		}
+	}
+	if a.operation.Secret && a.expired == nil {
+		return e.secretOf(ctx, a)
+	}
+	return nil, nil //nolint:nilnil // it is not in the ledger
+}
+
+// secretOf finds an earlier payment of the same wallet for the same request. A voucher does not prove the wallet that it names, so it
+// finds only payments of its channel.
+func (e *Engine) secretOf(ctx context.Context, a *Attempt) (*store.Payment, error) {
+	row, err := e.store.PaymentOfWallet(ctx, a.requirements.Network, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.operation.ID, a.account(), a.fingerprint[:])
+	if err == nil && row != nil && a.voucher() && !a.sameChannel(row) {
+		row = nil
+	}
+	return row, err
+}
+
+// prove tells whether the caller has proved possession: with the payment identifier, which only the payer knows, or with an
+// unused authorization from the same wallet. An authorization on the chain is public and proves nothing. A voucher becomes
+// public when it is claimed; one for more than the channel was charged never was, and proves the key of the channel.
+func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (bool, error) {
+	if row.PaymentIdentifier != nil && a.identifier != "" && *row.PaymentIdentifier == *a.identifierHash() {
+		return true, nil
+	}
+	if a.same(row) || row.Payer != a.checked.Payer {
+		return false, nil
+	}
+	if a.voucher() {
+		channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+		return a.sameChannel(row) && channel != nil && int64(a.channel.Max) > channel.Charged, err //nolint:gosec // at most x402.MaxChannelAmount
+	}
+	fresh, err := a.scheme.Fresh(ctx, a)
+	return fresh, e.invalid(a, err)
+}
