@@ -87,7 +87,8 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 		return nil, err
 	}
 	attempt := &Attempt{
-		id: id, operation: operation, scheme: scheme, payload: payload, requirements: requirements, checked: checked, caller: caller, client: client, request: request,
+		id: id, operation: operation, scheme: scheme, payload: payload, requirements: requirements, checked: checked,
+		caller: caller, client: client, request: request,
 	}
 	attempt.unproven = attempt.voucher() && !e.payers.channelPaidLately(attempt.channel.ChannelID)
 	if isBad {
@@ -200,8 +201,8 @@ func (a *Attempt) row() *store.Payment {
 		row.KeyHash = a.caller.KeyHash
 	}
 	if a.channel != nil {
-		cumulative := int64(a.channel.Max)                                                                                          //nolint:gosec // at most x402.MaxChannelAmount
-		row.PaymentChannelID, row.CumulativeAmount, row.DepositAmount = &a.channel.ChannelID, &cumulative, int64(a.channel.Deposit) //nolint:gosec // as above
+		cumulative, deposit := int64(a.channel.Max), int64(a.channel.Deposit) //nolint:gosec // at most x402.MaxChannelAmount
+		row.PaymentChannelID, row.CumulativeAmount, row.DepositAmount = &a.channel.ChannelID, &cumulative, deposit
 	}
 	return row
 }

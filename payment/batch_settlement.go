@@ -36,7 +36,8 @@ func newBatch(config Config, facilitator *breaker, chain Chain, contracts *smart
 	authorizer := evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex()
 	switch {
 	case seconds < x402.MinWithdrawDelay || seconds > x402.MaxWithdrawDelay:
-		return nil, fmt.Errorf("the withdraw delay of payment channels is %s; it must be from %d to %d seconds", config.WithdrawDelay, x402.MinWithdrawDelay, x402.MaxWithdrawDelay)
+		return nil, fmt.Errorf("the withdraw delay of payment channels is %s; it must be from %d to %d seconds",
+			config.WithdrawDelay, x402.MinWithdrawDelay, x402.MaxWithdrawDelay)
 	case strings.EqualFold(authorizer, config.PayTo):
 		return nil, errors.New("the authorizer's key is that of the payee; use a new key that holds no money")
 	}
@@ -221,7 +222,8 @@ func (b *batch) arrived(ctx context.Context, a *Attempt, row *store.Payment) (se
 		return settlement{}, errStillOpen // the facilitator does not see it, and settles again
 	case err != nil:
 		return settlement{}, &unclearSettlement{store.Unclear{Reason: "the blockchain endpoint is unavailable", Sent: true}, errors.Join(err, verifyErr)}
-	case state.Used && state.Amount == a.channel.Deposit && (strings.EqualFold(state.To, x402.DepositCollectorContract) || strings.EqualFold(state.To, x402.BatchSettlementContract)):
+	case state.Used && state.Amount == a.channel.Deposit &&
+		(strings.EqualFold(state.To, x402.DepositCollectorContract) || strings.EqualFold(state.To, x402.BatchSettlementContract)):
 		return settlement{transaction: state.Transaction}, nil
 	case state.Used:
 		return settlement{}, &refusedSettlement{"the nonce was used for another transfer"}

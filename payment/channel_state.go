@@ -31,7 +31,7 @@ func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentC
 	fits := a.channel.Fits(sumsOf(channel), a.operation.Price)
 	bad, isBad := errors.AsType[*x402.Invalid](fits)
 	switch {
-	case channel.State == store.PaymentChannelDepositing && (channel.PaymentID == nil || *channel.PaymentID != a.id):
+	case channel.State != store.PaymentChannelOpen: // a deposit or a refund is being settled
 		return store.ErrStalePayment
 	case isBad:
 		return e.corrective(a, channel, bad)
@@ -82,19 +82,24 @@ func (e *Engine) outOfStep(ctx context.Context, a *Attempt) error {
 		return e.misfit(ctx, a, channel)
 	}
 	return e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch, Message: fmt.Sprintf(
-		"this voucher was charged for another request; the channel was charged %d and this request costs %d: sign a voucher for exactly %d; nothing was charged now",
+		"this voucher was charged for another request; the channel was charged %d and this request costs %d: "+
+			"sign a voucher for exactly %d; nothing was charged now",
 		channel.Charged, a.operation.Price, channel.Charged+int64(a.operation.Price))}) //nolint:gosec // a price
 }
 
 func sumsOf(channel *store.PaymentChannel) x402.ChannelSums {
-	return x402.ChannelSums{Charged: uint64(channel.Charged), Balance: uint64(channel.Balance), TotalClaimed: uint64(channel.Claimed)} //nolint:gosec // not negative
+	return x402.ChannelSums{ //nolint:gosec // not negative
+		Charged: uint64(channel.Charged), Balance: uint64(channel.Balance), TotalClaimed: uint64(channel.Claimed),
+	}
 }
 
 // stateOf returns a payment channel in JSON.
 func stateOf(channel *store.PaymentChannel) x402.ChannelState {
+	sums := sumsOf(channel)
 	return x402.Channel{
-		Balance: uint64(channel.Balance), TotalClaimed: uint64(channel.Claimed), WithdrawRequestedAt: channel.WithdrawRequestedAt, RefundNonce: uint64(channel.RefundNonce), //nolint:gosec // not negative
-	}.State(channel.ID, uint64(channel.Charged)) //nolint:gosec // as above
+		Balance: sums.Balance, TotalClaimed: sums.TotalClaimed, WithdrawRequestedAt: channel.WithdrawRequestedAt,
+		RefundNonce: uint64(channel.RefundNonce), //nolint:gosec // not negative
+	}.State(channel.ID, sums.Charged)
 }
 
 func mirrorOf(channel x402.Channel) store.OnChain {

@@ -51,7 +51,8 @@ func (b *batch) before(ctx context.Context, a *Attempt) (x402.Channel, error) {
 	case err != nil:
 		return x402.Channel{}, b.facilitator.unavailable(err)
 	case !verdict.IsValid:
-		return x402.Channel{}, &x402.Invalid{Reason: verdict.InvalidReason, Message: "the facilitator rejected the deposit (" + verdict.InvalidReason + "); sign a new payment"}
+		return x402.Channel{}, &x402.Invalid{Reason: verdict.InvalidReason,
+			Message: "the facilitator rejected the deposit (" + verdict.InvalidReason + "); sign a new payment"}
 	}
 	if channel, err = x402.ReportedChannel(verdict.Extra, a.channel.ChannelID); err != nil {
 		return x402.Channel{}, b.facilitator.unavailable(err)

@@ -35,7 +35,8 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 // secretOf finds an earlier payment of the same wallet for the same request. A voucher does not prove the wallet that it names, so it
 // finds only payments of its channel.
 func (e *Engine) secretOf(ctx context.Context, a *Attempt) (*store.Payment, error) {
-	row, err := e.store.PaymentOfWallet(ctx, a.requirements.Network, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.operation.ID, a.account(), a.fingerprint[:])
+	asset := strings.ToLower(a.requirements.Asset)
+	row, err := e.store.PaymentOfWallet(ctx, a.requirements.Network, asset, a.checked.Payer, a.operation.ID, a.account(), a.fingerprint[:])
 	if err == nil && row != nil && a.voucher() && !a.sameChannel(row) {
 		row = nil
 	}

@@ -67,7 +67,8 @@ var ErrVoucherMismatch = errors.New("the voucher does not fit the state of its p
 
 // PaymentChannel returns a payment channel, or nil. ID and payer must be in lower case.
 func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (*PaymentChannel, error) {
-	found, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels WHERE id = $1 AND payer = $2`, id, payer)
+	found, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
+		FROM payment_channels WHERE id = $1 AND payer = $2`, id, payer)
 	if err != nil {
 		return nil, fmt.Errorf("look payment channel up: %w", err)
 	}
@@ -80,7 +81,8 @@ func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (*PaymentC
 // PaymentOfVoucher returns the delivered deposit that carried this voucher, or nil. A voucher without a deposit is found
 // with [Store.Payment], by its nonce.
 func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cumulative int64) (*Payment, error) {
-	return s.onePayment(ctx, "payment_channel_id = $1 AND payer = $2 AND cumulative_amount = $3 AND deposit_amount > 0 AND state = 'delivered'", channel, payer, cumulative)
+	return s.onePayment(ctx, `payment_channel_id = $1 AND payer = $2 AND cumulative_amount = $3 AND deposit_amount > 0 AND state = 'delivered'`,
+		channel, payer, cumulative)
 }
 
 // ChargeVoucher advances the payment channel in this transaction and returns it. The row stays locked until the
@@ -152,7 +154,8 @@ func (s *Store) ChargeDeposit(ctx context.Context, payment uuid.UUID, voucher Vo
 	changes := chain.changes()
 	changes["charged"], changes["signed_max"], changes["signature"] = voucher.Max, voucher.Max, voucher.Signature
 	changes["state"], changes["payment_id"], changes["used_at"] = PaymentChannelOpen, nil, gorm.Expr("now()")
-	return s.advance(ctx, changes, "id = ? AND payer = ? AND payment_id = ? AND charged + ? = ?", voucher.Channel, voucher.Payer, payment, voucher.Price, voucher.Max)
+	return s.advance(ctx, changes, "id = ? AND payer = ? AND payment_id = ? AND charged + ? = ?",
+		voucher.Channel, voucher.Payer, payment, voucher.Price, voucher.Max)
 }
 
 // KeepDeposit records that the deposit of a payment is in its payment channel and that nothing was charged. The voucher
