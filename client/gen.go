@@ -12763,6 +12763,9 @@ func ParseGetOwnAgentResponse(rsp *http.Response) (*GetOwnAgentResponse, error) 
 		}
 		response.JSON200 = &dest
 
+	case rsp.StatusCode == 204:
+		break // No content-type
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
 		var dest BadRequest
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -13146,6 +13149,9 @@ func ParseListUnreadMessagesResponse(rsp *http.Response) (*ListUnreadMessagesRes
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case rsp.StatusCode == 204:
+		break // No content-type
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
 		var dest BadRequest

@@ -2436,6 +2436,9 @@ type PaymentRequiredJSONResponse APIError
 
 type RateLimitedJSONResponse APIError
 
+type RefundedResponse struct {
+}
+
 type UnauthorizedJSONResponse APIError
 
 type UnavailableJSONResponse APIError
@@ -2803,6 +2806,13 @@ func (response GetOwnAgent200JSONResponse) VisitGetOwnAgentResponse(w http.Respo
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
+}
+
+type GetOwnAgent204Response = RefundedResponse
+
+func (response GetOwnAgent204Response) VisitGetOwnAgentResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
 }
 
 type GetOwnAgent400JSONResponse struct{ BadRequestJSONResponse }
@@ -3457,6 +3467,13 @@ func (response ListUnreadMessages200JSONResponse) VisitListUnreadMessagesRespons
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
+}
+
+type ListUnreadMessages204Response = RefundedResponse
+
+func (response ListUnreadMessages204Response) VisitListUnreadMessagesResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
 }
 
 type ListUnreadMessages400JSONResponse struct{ BadRequestJSONResponse }

@@ -45,6 +45,9 @@ func newBatch(config Config, facilitator *breaker, chain Chain, contracts *smart
 	return &batch{config: config, terms: terms, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts}, nil
 }
 
+// authorizer is the address of our key, in lower case.
+func (b *batch) authorizer() string { return strings.ToLower(b.terms.ReceiverAuthorizer) }
+
 func (b *batch) Requirements(price uint64) x402.PaymentRequirements {
 	return b.config.Network.BatchRequirements(price, b.config.PayTo, maxTimeoutSeconds, b.terms)
 }
@@ -58,7 +61,7 @@ func (b *batch) Match(offers []x402.PaymentRequirements, payload payload) (x402.
 // unless the payer is a contract: see exact.Check.
 func (b *batch) Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error) {
 	if payload.batch.Payload.Type == x402.BatchRefund {
-		return checked{}, &x402.Invalid{Reason: x402.ReasonBatchPayloadType, Message: "this operation takes no refund"}
+		return checked{}, &x402.Invalid{Reason: x402.ReasonBatchPayloadType, Message: "this operation takes no refund; the GET operations do"}
 	}
 	now := time.Now()
 	byKey, err := b.checker.Check(requirements, payload.batch, now)

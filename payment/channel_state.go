@@ -93,13 +93,18 @@ func sumsOf(channel *store.PaymentChannel) x402.ChannelSums {
 	}
 }
 
-// stateOf returns a payment channel in JSON.
-func stateOf(channel *store.PaymentChannel) x402.ChannelState {
+// onChainOf is the recorded state of a payment channel on the chain.
+func onChainOf(channel *store.PaymentChannel) x402.Channel {
 	sums := sumsOf(channel)
 	return x402.Channel{
 		Balance: sums.Balance, TotalClaimed: sums.TotalClaimed, WithdrawRequestedAt: channel.WithdrawRequestedAt,
 		RefundNonce: uint64(channel.RefundNonce), //nolint:gosec // not negative
-	}.State(channel.ID, sums.Charged)
+	}
+}
+
+// stateOf returns a payment channel in JSON.
+func stateOf(channel *store.PaymentChannel) x402.ChannelState {
+	return onChainOf(channel).State(channel.ID, sumsOf(channel).Charged)
 }
 
 func mirrorOf(channel x402.Channel) store.OnChain {

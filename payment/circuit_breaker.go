@@ -93,6 +93,13 @@ func (b *breaker) SettleDeposit(ctx context.Context, payment *x402.BatchPayment,
 	})
 }
 
+// SettleRefund is Settle for a refund.
+func (b *breaker) SettleRefund(ctx context.Context, refund x402.RefundCommand, requirements x402.PaymentRequirements) (*x402.SettleResponse, error) {
+	return b.settle(ctx, func(ctx context.Context) (*x402.SettleResponse, error) {
+		return b.Facilitator.SettleRefund(ctx, refund, requirements)
+	})
+}
+
 func (b *breaker) settle(ctx context.Context, call func(context.Context) (*x402.SettleResponse, error)) (*x402.SettleResponse, error) {
 	if wait := b.backOff(); wait > 0 {
 		return nil, &x402.UnknownOutcome{NotSent: true, RetryAfter: wait, Err: errBackOff}

@@ -46,6 +46,10 @@ var (
 		Message: "this payment already paid for this request, and the response is no longer stored; sign a new payment to send the request again"}
 	errProofRequired = &Error{Code: CodeProof,
 		Message: "this payment has settled, and its response contains a TAN or an API key, so the payment alone does not return it; send the same request with its payment identifier, or with a newly signed payment by the same wallet, which is verified and not charged"}
+	errChannelBusy = &Error{Code: CodeInProgress, RetryAfter: 2,
+		Message: "another payment of this payment channel is being settled; send the same request with the same payment again"}
+	errRefundTooSoon = &Error{Code: CodeBusy, RetryAfter: int(refundPause.Seconds()),
+		Message: "this payment channel was refunded within the last minute; nothing was refunded now; try again in a minute"}
 	errInProgress = &Error{Code: CodeInProgress, RetryAfter: 2,
 		Message: "this payment is being settled; send the same request with the same payment again"}
 )

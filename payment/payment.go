@@ -128,6 +128,7 @@ type Engine struct {
 	channels    *batch                // nil if payment channels are not offered
 	operations  map[string]*Operation // by ID
 	queues      *queues
+	refunded    recent[string, struct{}] // payment channels, by id: see refundPause
 	slots       *slots
 	payers      *payers
 	metrics     *metrics
@@ -143,7 +144,7 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 		return nil, err
 	}
 	e := &Engine{
-		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(),
+		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(), refunded: newRecent[string, struct{}](maxLost),
 		slots: newSlots(), payers: payers, wake: make(chan struct{}, 1),
 	}
 	e.metrics = newMetrics(database, e.Ready)

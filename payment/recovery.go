@@ -33,6 +33,9 @@ func (e *Engine) Recover(ctx context.Context, restore Restore) {
 	places := make(chan struct{}, atATime)
 	for tick := time.NewTicker(recoverEvery); ; {
 		e.recordUnrecorded(ctx)
+		if e.Ready() {
+			e.resumeRefunds(ctx)
+		}
 		for e.Ready() && ctx.Err() == nil {
 			if free := cap(places) - len(places); free == 0 || e.claim(ctx, restore, free, places, &running) < free {
 				break

@@ -52,6 +52,31 @@ func clientOf(c echo.Context, operation *operation) string {
 	return recordFrom(c).payment.address.String()
 }
 
+// refund refunds the payer of a payment channel. Official clients ask for it with a GET request that has no API key.
+func (s *Server) refund(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		operation := operationFrom(c)
+		if !operation.paid() || c.Request().Method != http.MethodGet {
+			return next(c)
+		}
+		settled, err := s.payments.Refund(c.Request().Context(), &operation.Operation, c.Request().Header, clientOf(c, operation))
+		if err != nil {
+			return err
+		}
+		if settled == nil {
+			return next(c)
+		}
+		record := recordFrom(c)
+		record.payer, record.transaction = settled.Payer, settled.Transaction
+		name, value, err := s.payments.ResponseHeader(x402.Version, settled)
+		if err != nil {
+			return err
+		}
+		c.Response().Header().Set(name, value)
+		return c.NoContent(http.StatusNoContent)
+	}
+}
+
 // parsePayment parses the payment and checks it against the payment requirements.
 func (s *Server) parsePayment(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {

@@ -134,6 +134,7 @@ func (s *Server) routes() *echo.Echo {
 		s.priceInquiry,     // 402 if there is neither payment nor body
 		s.validate,         // 400: mistakes are free
 		s.requirePayment,   // 402 if there is no payment
+		s.refund,           // of a payment channel, on GET operations; needs no API key
 		s.authenticate,
 		s.parsePayment, // local checks only
 		s.limitPayments,

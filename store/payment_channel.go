@@ -15,12 +15,13 @@ import (
 const (
 	PaymentChannelOpen       = "open"
 	PaymentChannelDepositing = "depositing" // PaymentID is settling a deposit; no voucher is charged meanwhile
+	PaymentChannelRefunding  = "refunding"  // RefundAmount is being refunded; no voucher is charged meanwhile
 )
 
 // PaymentChannel is a payment channel of the x402 scheme batch-settlement: a deposit on the blockchain, from which
 // vouchers pay. The fields from Payer to Salt define it, and ID is their hash. All ids and addresses are in lower case,
 // all amounts in atomic units. Balance, Claimed, WithdrawRequestedAt (Unix seconds, or 0) and RefundNonce are what the
-// blockchain said at SyncedAt. Now is the time of the database when the row was read.
+// blockchain said at SyncedAt. RefundAmount and LeaseUntil belong to a refund that is being settled. Now is the time of the database when the row was read.
 type PaymentChannel struct {
 	ID                  string
 	Payer               string
@@ -41,6 +42,8 @@ type PaymentChannel struct {
 	SyncedAt            time.Time
 	State               string
 	PaymentID           *uuid.UUID
+	RefundAmount        int64
+	LeaseUntil          *time.Time
 	UsedAt              time.Time
 	CreatedAt           time.Time
 	Now                 time.Time `gorm:"-"`
@@ -48,7 +51,7 @@ type PaymentChannel struct {
 
 // paymentChannelColumns are the columns of PaymentChannel.
 const paymentChannelColumns = `id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged, signed_max, signature,
-	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, used_at, created_at`
+	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, refund_amount, lease_until, used_at, created_at`
 
 // OnChain is the state of a payment channel on the blockchain.
 type OnChain struct {

@@ -227,14 +227,17 @@ CREATE TABLE payment_channels (
     withdraw_requested_at bigint      NOT NULL CHECK (withdraw_requested_at >= 0),
     refund_nonce          bigint      NOT NULL CHECK (refund_nonce >= 0),
     synced_at             timestamptz NOT NULL,
-    state                 text        NOT NULL CHECK (state IN ('open', 'depositing')),
+    state                 text        NOT NULL CHECK (state IN ('open', 'depositing', 'refunding')),
     payment_id            uuid,
+    refund_amount         bigint      NOT NULL DEFAULT 0,
+    lease_until           timestamptz,
     used_at               timestamptz NOT NULL,
     created_at            timestamptz NOT NULL,
     PRIMARY KEY (id, payer),
     CONSTRAINT payment_channels_sums_check CHECK (claimed <= charged AND claimed <= balance),
     CONSTRAINT payment_channels_newest_check CHECK (signed_max >= charged),
-    CONSTRAINT payment_channels_deposit_check CHECK ((state = 'depositing') = (payment_id IS NOT NULL))
+    CONSTRAINT payment_channels_deposit_check CHECK ((state = 'depositing') = (payment_id IS NOT NULL)),
+    CONSTRAINT payment_channels_refund_check CHECK (CASE state WHEN 'refunding' THEN refund_amount > 0 AND lease_until IS NOT NULL ELSE refund_amount = 0 END)
 );
 COMMENT ON TABLE payment_channels IS 'Payment channels (x402 scheme batch-settlement): a deposit on the blockchain, from which vouchers pay. Never deleted after the first deposit, because charged is the base of all further vouchers. Amounts are in atomic units of the asset.';
 COMMENT ON COLUMN payment_channels.id IS 'The hash of the columns from payer to salt, which therefore never change.';
@@ -245,5 +248,8 @@ COMMENT ON COLUMN payment_channels.balance IS 'On the blockchain at synced_at: d
 COMMENT ON COLUMN payment_channels.claimed IS 'On the blockchain at synced_at: what the payee has claimed in all.';
 COMMENT ON COLUMN payment_channels.withdraw_requested_at IS 'On the blockchain at synced_at: when the payer started a withdrawal, in Unix seconds, or 0. Meanwhile no voucher is accepted.';
 COMMENT ON COLUMN payment_channels.payment_id IS 'The deposit that is being settled. Meanwhile no voucher is charged.';
+COMMENT ON COLUMN payment_channels.refund_amount IS 'The refund that is being settled, signed for refund_nonce. Meanwhile no voucher is charged.';
+COMMENT ON COLUMN payment_channels.lease_until IS 'Until then a server settles the refund. After that any server may settle the same refund again.';
 -- A deposit that is closed without effect releases its payment channel.
 CREATE INDEX payment_channels_depositing ON payment_channels (payment_id) WHERE payment_id IS NOT NULL;
+CREATE INDEX payment_channels_refunding ON payment_channels (lease_until) WHERE state = 'refunding';

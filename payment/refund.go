@@ -1,0 +1,176 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+const (
+	// refundPause is the pause between two refunds of one payment channel on one server. Each costs the operator a
+	// transaction, and the voucher that asks for it is public once it is claimed.
+	refundPause = time.Minute
+	// refundsAtOnce is how many refunds a server resumes at a time.
+	refundsAtOnce = 8
+)
+
+// Refund pays what is not charged back to the payer, if the payment of a request is of type refund; otherwise it returns nil
+// and nil. The voucher of a refund proves the key of the payment channel, so no account is needed. The error is that of
+// [Engine.Pay].
+func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.Header, client string) (*x402.SettleResponse, error) {
+	payload, err := e.decode(operation, header)
+	if err != nil || payload.batch == nil || payload.batch.Payload.Type != x402.BatchRefund || e.channels == nil {
+		return nil, nil //nolint:nilnil,nilerr // Parse handles any other payment, and reports errors
+	}
+	requirements, ok := e.channels.Match(operation.requirements, payload)
+	if !ok {
+		return nil, e.refused(operation, "No matching payment requirements", "the refund does not match the payment requirements of this operation")
+	}
+	of, err := e.channels.checker.Check(requirements, payload.batch, time.Now())
+	if bad, ok := errors.AsType[*x402.Invalid](err); ok {
+		return nil, e.refused(operation, bad.Reason, bad.Message)
+	}
+	if err != nil {
+		return nil, err
+	}
+	a := &Attempt{operation: operation, scheme: e.channels, payload: payload, requirements: requirements, checked: batchChecked(of), client: client}
+	channel, err := e.store.PaymentChannel(ctx, of.ChannelID, of.Payer)
+	if err != nil {
+		return nil, err
+	}
+	switch err := e.misfit(ctx, a, channel); {
+	case errors.Is(err, store.ErrStalePayment):
+		return nil, errChannelBusy
+	case err != nil:
+		return nil, err
+	}
+	left := channel.Balance - channel.Charged
+	if left <= 0 {
+		return nil, e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance, Message: "everything in the payment channel is charged; nothing is left to refund"})
+	}
+	if of.Refund > 0 {
+		left = min(left, int64(of.Refund)) //nolint:gosec // at most x402.MaxChannelAmount
+	}
+	if _, again := e.refunded.get(of.ChannelID); again {
+		return nil, errRefundTooSoon
+	}
+	e.refunded.add(of.ChannelID, struct{}{}, refundPause)
+	// From here on the refund continues even if the caller hangs up.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
+	defer cancel()
+	channel, err = e.store.BeginRefund(ctx, channel, left, Lease)
+	if errors.Is(err, store.ErrVoucherMismatch) {
+		return nil, errChannelBusy
+	}
+	if err != nil {
+		return nil, err
+	}
+	crash("refunding")
+	settled, err := e.refund(ctx, channel)
+	if bad, ok := errors.AsType[*refusedSettlement](err); ok {
+		return nil, e.refused(operation, bad.reason, "the facilitator rejected the refund ("+bad.reason+")")
+	}
+	return settled, err
+}
+
+// refund settles the refund of a payment channel that BeginRefund or ClaimRefunds returned. It claims what is charged first, in
+// the same transaction on the chain. The error is a *refusedSettlement if nothing was refunded.
+func (e *Engine) refund(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
+	config := configOf(channel)
+	domain := x402.NewBatchDomain(e.config.Network.ChainID)
+	newest := x402.Voucher{ChannelID: channel.ID, MaxClaimableAmount: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
+	amount := uint64(channel.RefundAmount) //nolint:gosec // positive
+	command := x402.NewRefundCommand(config, newest, amount, onChainOf(channel))
+	var err error
+	if command.RefundAuthorizerSignature, err = domain.SignRefund(e.config.Authorizer, channel.ID, uint64(channel.RefundNonce), amount); err != nil { //nolint:gosec // not negative
+		return nil, err
+	}
+	if len(command.Claims) > 0 {
+		if command.ClaimAuthorizerSignature, err = domain.SignClaims(e.config.Authorizer, command.Claims); err != nil {
+			return nil, err
+		}
+	}
+	settled, err := e.facilitator.SettleRefund(ctx, command, e.channels.Requirements(1))
+	crash("refunded")
+	switch {
+	case err != nil:
+		return e.refundOutcome(ctx, channel, err)
+	case settled.Success:
+		found, err := x402.ReportedChannel(settled.Extra, channel.ID)
+		if err != nil {
+			return e.refundOutcome(ctx, channel, err)
+		}
+		return e.endRefund(ctx, channel, found, settled)
+	case x402.Inconclusive(settled.ErrorReason):
+		return e.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
+	}
+	// A refund that was settled before is rejected too, because its nonce is used.
+	if receipt, err := e.refundOutcome(ctx, channel, nil); err == nil {
+		return receipt, nil
+	}
+	if _, err := e.store.EndRefund(ctx, channel, nil); err != nil {
+		return nil, outcomeUnknown(err)
+	}
+	return nil, &refusedSettlement{settled.ErrorReason}
+}
+
+// refundOutcome looks on the chain whether a refund was made: its nonce is then used. The error is an *Error if that is not known,
+// or if the refund is still open; it is settled again later.
+func (e *Engine) refundOutcome(ctx context.Context, channel *store.PaymentChannel, cause error) (*x402.SettleResponse, error) {
+	asking, cancel := context.WithTimeout(ctx, chainTimeout)
+	defer cancel()
+	found, _, err := e.channels.chain.Channel(asking, channel.ID)
+	if err != nil || found.RefundNonce <= uint64(channel.RefundNonce) { //nolint:gosec // not negative
+		return nil, outcomeUnknown(errors.Join(cause, err))
+	}
+	amount := strconv.FormatInt(channel.RefundAmount, 10)
+	return e.endRefund(ctx, channel, found, &x402.SettleResponse{Success: true, Network: channel.Network, Amount: amount})
+}
+
+// endRefund records a refund and returns the content of PAYMENT-RESPONSE.
+func (e *Engine) endRefund(ctx context.Context, channel *store.PaymentChannel, found x402.Channel, settled *x402.SettleResponse) (*x402.SettleResponse, error) {
+	chain := mirrorOf(found)
+	ended, err := e.store.EndRefund(ctx, channel, &chain)
+	if err != nil {
+		return nil, outcomeUnknown(err)
+	}
+	state := stateOf(ended)
+	return &x402.SettleResponse{
+		Success: true, Transaction: settled.Transaction, Network: channel.Network, Payer: channel.Payer, Amount: settled.Amount,
+		Extra: x402.BatchExtra{ChannelState: &state}.Encode(),
+	}, nil
+}
+
+// resumeRefunds settles refunds again whose outcome is not known.
+func (e *Engine) resumeRefunds(ctx context.Context) {
+	if e.channels == nil {
+		return
+	}
+	channels, err := e.store.ClaimRefunds(ctx, e.channels.authorizer(), refundsAtOnce, Lease)
+	if err != nil && ctx.Err() == nil {
+		e.log.WarnContext(ctx, "look for open refunds", "error", err)
+	}
+	for i := range channels {
+		settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
+		_, err := e.refund(settling, &channels[i])
+		cancel()
+		text := ""
+		if err != nil {
+			text = causeOf(err)
+		}
+		e.log.InfoContext(ctx, "refund recovered", "payment_channel_id", channels[i].ID, "error", text)
+	}
+}
+
+// configOf is the configuration of a payment channel.
+func configOf(channel *store.PaymentChannel) x402.ChannelConfig {
+	return x402.ChannelConfig{
+		Payer: channel.Payer, PayerAuthorizer: channel.PayerAuthorizer, Receiver: channel.PayTo, ReceiverAuthorizer: channel.ReceiverAuthorizer,
+		Token: channel.Asset, WithdrawDelay: uint64(channel.WithdrawDelay), Salt: channel.Salt, //nolint:gosec // positive
+	}
+}

@@ -1,0 +1,102 @@
+package server_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
+)
+
+// refund asks for a refund, as official clients do: without an API key.
+func (p *channelPayer) refund(path string, charged, amount uint64) testkit.Reply {
+	p.w.T.Helper()
+	signed, err := p.signer(sendPath).SignRefund(charged, amount)
+	if err != nil {
+		p.w.T.Fatal(err)
+	}
+	signed.Accepted = offerOf(p.w.T, p.w.priceOf(http.MethodGet, path), x402.SchemeBatch)
+	return p.w.call(http.MethodGet, path, "", x402.HeaderPaymentSignature, p.encode(signed))
+}
+
+// TestRefund: what is not charged goes back to the payer, what is charged is claimed, and the channel goes on after a deposit.
+func TestRefund(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one")
+	id := payer.signer(sendPath).ID
+	before := w.Ledger.Balance(testkit.Address(alice.Wallet))
+	if reason, state, _ := correctionOf(t, payer.refund("/agent/me", 0, 0)); reason != x402.ReasonBatchCumulativeMismatch || state.ChargedCumulativeAmount != "5000" {
+		t.Errorf("a refund by a client that lost its state: %s %+v", reason, state)
+	}
+	a := payer.refund("/agent/me", 5000, 15_000)
+	settled, extra := settledOf(t, a)
+	if a.Status != http.StatusNoContent || settled.Amount != "15000" || len(settled.Transaction) != 66 || extra.ChannelState.Balance != "35000" ||
+		extra.ChannelState.TotalClaimed != "5000" || extra.ChannelState.RefundNonce != "1" || extra.ChargedAmount != "" {
+		t.Errorf("a part: %v %+v %+v", a, settled, extra)
+	}
+	if a := payer.refund("/agent/me", 5000, 0); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" {
+		t.Errorf("again at once: %v, want 503", a)
+	}
+	other := newWorldOn(t, w.DatabaseURL, withChannels) // remembers no refund
+	other.Ledger, other.Facilitator = w.Ledger, w.Facilitator
+	payer.w = other
+	if settled, extra := settledOf(t, payer.refund("/agent/unread", 5000, 0)); settled.Amount != "30000" || extra.ChannelState.Balance != "5000" {
+		t.Errorf("the rest: %+v %+v", settled, extra)
+	}
+	if reason, _, _ := correctionOf(t, payer.refund("/agent/unread", 5000, 0)); reason != x402.ReasonBatchRefundNoBalance {
+		t.Errorf("nothing is left: %s", reason)
+	}
+	payer.w = w
+	if got := w.Ledger.Balance(testkit.Address(alice.Wallet)); got != before+45_000 {
+		t.Errorf("the payer has %d more, want 45000", got-before)
+	}
+	if state := w.Ledger.Channel(id); state.Balance != 5000 || state.TotalClaimed != 5000 {
+		t.Errorf("the channel has %+v, want what was charged, claimed", state)
+	}
+	correctionOf(t, alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "nothing left"))
+	if a := alice.sendWith(payer.sign(sendPath, 10_000, 20_000), bob, "after another deposit"); a.Status != http.StatusOK {
+		t.Errorf("after another deposit: %v", a)
+	}
+	w.checkChannels()
+}
+
+// TestLostRefund: the response of /settle is lost after the refund, or before. The channel waits, and one refund is made.
+func TestLostRefund(t *testing.T) {
+	t.Parallel()
+	for name, arrives := range map[string]bool{"after it was made": true, "before": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, withChannels)
+			alice, bob := w.agent("alice"), w.agent("bob")
+			payer := w.channelPayer(alice.Wallet)
+			alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one")
+			id := payer.signer(sendPath).ID
+			mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path == "/settle" && arrives {
+					w.Facilitator.ServeHTTP(httptest.NewRecorder(), r)
+				}
+				testkit.HangUp(rw) // the chain is away too
+				return true
+			})
+			if a := payer.refund("/agent/me", 5000, 0); a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
+				t.Errorf("the response is lost: %v, want 503 payment_unknown", a)
+			}
+			mend()
+			if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "meanwhile"); a.Status != http.StatusConflict || a.Code != "payment_in_progress" {
+				t.Errorf("a voucher meanwhile: %v, want 409 payment_in_progress", a)
+			}
+			w.Exec(`UPDATE payment_channels SET lease_until = now() - interval '1 second'`)
+			if !w.recoverUntil(func() bool { return w.Count(`SELECT count(*) FROM payment_channels WHERE state <> 'open'`) == 0 }) {
+				t.Error("the refund stays open")
+			}
+			if state := w.Ledger.Channel(id); state.Balance != 5000 || state.RefundNonce != 1 {
+				t.Errorf("the channel has %+v, want one refund of 45000", state)
+			}
+			w.checkChannels()
+		})
+	}
+}
