@@ -175,7 +175,11 @@ func TestContractHabits(t *testing.T) {
 			}
 			for status, response := range operation.Responses.Map() {
 				media := response.Value.Content["application/json"]
-				if media == nil || media.Example == nil {
+				if status == "204" {
+					if media != nil {
+						t.Errorf("%s: 204 describes content", name)
+					}
+				} else if media == nil || media.Example == nil {
 					t.Errorf("%s: %s has no example", name, status)
 				} else if err := media.Schema.Value.VisitJSON(media.Example); err != nil {
 					t.Errorf("%s: the example of %s does not fit its schema: %v", name, status, err)

@@ -93,6 +93,20 @@ func (b *breaker) SettleDeposit(ctx context.Context, payment *x402.BatchPayment,
 	})
 }
 
+// SettleClaims is Settle for claims.
+func (b *breaker) SettleClaims(ctx context.Context, receiver x402.ChannelReceiver, claims []x402.VoucherClaim, signature string) (*x402.SettleResponse, error) {
+	return b.settle(ctx, func(ctx context.Context) (*x402.SettleResponse, error) {
+		return b.Facilitator.SettleClaims(ctx, receiver, claims, signature)
+	})
+}
+
+// SettleReceiver is Settle for what is claimed.
+func (b *breaker) SettleReceiver(ctx context.Context, receiver x402.ChannelReceiver) (*x402.SettleResponse, error) {
+	return b.settle(ctx, func(ctx context.Context) (*x402.SettleResponse, error) {
+		return b.Facilitator.SettleReceiver(ctx, receiver)
+	})
+}
+
 // SettleRefund is Settle for a refund.
 func (b *breaker) SettleRefund(ctx context.Context, refund x402.RefundCommand, requirements x402.PaymentRequirements) (*x402.SettleResponse, error) {
 	return b.settle(ctx, func(ctx context.Context) (*x402.SettleResponse, error) {

@@ -36,6 +36,10 @@ type Config struct {
 	WithdrawDelay time.Duration
 	// MinDeposit is the deposit that is suggested to payers, in atomic units.
 	MinDeposit uint64
+	// ClaimAge and ClaimSum say when vouchers are claimed on the chain: when the oldest one of a payment channel has this age,
+	// or when they reach this sum, in atomic units. They are claimed at once when the payer withdraws.
+	ClaimAge time.Duration
+	ClaimSum uint64
 	// ExactFirst offers payment channels after exact. Clients take the first scheme that they know.
 	ExactFirst bool
 }

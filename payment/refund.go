@@ -51,7 +51,8 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 	}
 	left := channel.Balance - channel.Charged
 	if left <= 0 {
-		return nil, e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance, Message: "everything in the payment channel is charged; nothing is left to refund"})
+		return nil, e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
+			Message: "everything in the payment channel is charged; nothing is left to refund"})
 	}
 	if of.Refund > 0 {
 		left = min(left, int64(of.Refund)) //nolint:gosec // at most x402.MaxChannelAmount
@@ -83,11 +84,11 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 func (e *Engine) refund(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
 	config := configOf(channel)
 	domain := x402.NewBatchDomain(e.config.Network.ChainID)
-	newest := x402.Voucher{ChannelID: channel.ID, MaxClaimableAmount: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
 	amount := uint64(channel.RefundAmount) //nolint:gosec // positive
-	command := x402.NewRefundCommand(config, newest, amount, onChainOf(channel))
+	command := x402.NewRefundCommand(config, voucherOf(channel), amount, onChainOf(channel))
 	var err error
-	if command.RefundAuthorizerSignature, err = domain.SignRefund(e.config.Authorizer, channel.ID, uint64(channel.RefundNonce), amount); err != nil { //nolint:gosec // not negative
+	nonce := uint64(channel.RefundNonce) //nolint:gosec // not negative
+	if command.RefundAuthorizerSignature, err = domain.SignRefund(e.config.Authorizer, channel.ID, nonce, amount); err != nil {
 		return nil, err
 	}
 	if len(command.Claims) > 0 {
@@ -165,6 +166,11 @@ func (e *Engine) resumeRefunds(ctx context.Context) {
 		}
 		e.log.InfoContext(ctx, "refund recovered", "payment_channel_id", channels[i].ID, "error", text)
 	}
+}
+
+// voucherOf is the newest voucher of a payment channel.
+func voucherOf(channel *store.PaymentChannel) x402.Voucher {
+	return x402.Voucher{ChannelID: channel.ID, MaxClaimableAmount: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
 }
 
 // configOf is the configuration of a payment channel.

@@ -33,7 +33,7 @@ func TestTwoOffers(t *testing.T) {
 		if len(required.Accepts) != 2 || required.Accepts[0].Scheme != first {
 			t.Errorf("the offers are %+v, want %s first", required.Accepts, first)
 		}
-		offer := offerOf(t, required, x402.SchemeBatch)
+		offer := offerOf(t, required)
 		terms, err := x402.TermsOf(offer)
 		want := x402.ChannelTerms{ReceiverAuthorizer: testkit.Address(authorizer), WithdrawDelay: 86_400, MinDeposit: testkit.Dollar}
 		if err != nil || terms != want || offer.Amount != "5000" {

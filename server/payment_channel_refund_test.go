@@ -16,7 +16,7 @@ func (p *channelPayer) refund(path string, charged, amount uint64) testkit.Reply
 	if err != nil {
 		p.w.T.Fatal(err)
 	}
-	signed.Accepted = offerOf(p.w.T, p.w.priceOf(http.MethodGet, path), x402.SchemeBatch)
+	signed.Accepted = offerOf(p.w.T, p.w.priceOf(http.MethodGet, path))
 	return p.w.call(http.MethodGet, path, "", x402.HeaderPaymentSignature, p.encode(signed))
 }
 

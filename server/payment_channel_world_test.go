@@ -18,7 +18,7 @@ var authorizer = testkit.NewKey()
 
 // withChannels offers payment channels.
 func withChannels(config *server.Config, _ *payment.Chain, _ string) {
-	config.Channels = server.PaymentChannels{Authorizer: authorizer, WithdrawDelay: 24 * time.Hour, MinDeposit: testkit.Dollar}
+	config.Channels = server.PaymentChannels{Authorizer: authorizer, WithdrawDelay: 24 * time.Hour, MinDeposit: testkit.Dollar, ClaimAge: 6 * time.Hour, ClaimSum: testkit.Dollar}
 }
 
 // zeroSalt is the salt of the official clients.
@@ -35,22 +35,22 @@ func (w *world) channelPayer(key *ecdsa.PrivateKey) *channelPayer {
 	return &channelPayer{w: w, key: key, salt: zeroSalt}
 }
 
-// offerOf returns the entry of a 402 with a scheme.
-func offerOf(t testing.TB, required *x402.PaymentRequired, scheme string) x402.PaymentRequirements {
+// offerOf returns the entry of a 402 for payment channels.
+func offerOf(t testing.TB, required *x402.PaymentRequired) x402.PaymentRequirements {
 	t.Helper()
 	for _, offer := range required.Accepts {
-		if offer.Scheme == scheme {
+		if offer.Scheme == x402.SchemeBatch {
 			return offer
 		}
 	}
-	t.Fatalf("the 402 offers no %s: %+v", scheme, required.Accepts)
+	t.Fatalf("the 402 offers no payment channel: %+v", required.Accepts)
 	return x402.PaymentRequirements{}
 }
 
 // signer returns the signer of the channel for posting to a path.
 func (p *channelPayer) signer(path string) *x402.ChannelSigner {
 	p.w.T.Helper()
-	offer := offerOf(p.w.T, p.w.price(path), x402.SchemeBatch)
+	offer := offerOf(p.w.T, p.w.price(path))
 	signer, err := x402.NewChannelSigner(p.key, p.salt, offer)
 	if err != nil {
 		p.w.T.Fatal(err)
@@ -105,7 +105,7 @@ func correctionOf(t testing.TB, a testkit.Reply) (reason string, state x402.Chan
 	if a.Header.Get(x402.HeaderPaymentResponse) != "" {
 		t.Errorf("%v has a PAYMENT-RESPONSE, so official clients ignore its correction", a)
 	}
-	offer := offerOf(t, required, x402.SchemeBatch)
+	offer := offerOf(t, required)
 	state, newest, ok := x402.Correction(offer)
 	if !ok {
 		t.Fatalf("no correction in %+v", offer)

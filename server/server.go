@@ -40,6 +40,8 @@ type PaymentChannels struct {
 	Authorizer    *ecdsa.PrivateKey // nil: payment channels are not offered
 	WithdrawDelay time.Duration
 	MinDeposit    uint64
+	ClaimAge      time.Duration
+	ClaimSum      uint64
 	ExactFirst    bool
 }
 
@@ -92,6 +94,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	engine := payment.Config{
 		Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Authorizer: config.Channels.Authorizer,
 		WithdrawDelay: config.Channels.WithdrawDelay, MinDeposit: config.Channels.MinDeposit, ExactFirst: config.Channels.ExactFirst,
+		ClaimAge: config.Channels.ClaimAge, ClaimSum: config.Channels.ClaimSum,
 	}
 	if s.payments, err = payment.New(engine, paid, database, facilitator, chain, log); err != nil {
 		return nil, err

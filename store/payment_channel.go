@@ -44,6 +44,8 @@ type PaymentChannel struct {
 	PaymentID           *uuid.UUID
 	RefundAmount        int64
 	LeaseUntil          *time.Time
+	UnclaimedSince      *time.Time
+	ClaimAfter          *time.Time
 	UsedAt              time.Time
 	CreatedAt           time.Time
 	Now                 time.Time `gorm:"-"`
@@ -51,7 +53,8 @@ type PaymentChannel struct {
 
 // paymentChannelColumns are the columns of PaymentChannel.
 const paymentChannelColumns = `id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged, signed_max, signature,
-	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, refund_amount, lease_until, used_at, created_at`
+	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, refund_amount, lease_until,
+	unclaimed_since, claim_after, used_at, created_at`
 
 // OnChain is the state of a payment channel on the blockchain.
 type OnChain struct {
@@ -96,6 +99,7 @@ func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cum
 func (s *Store) ChargeVoucher(ctx context.Context, voucher Voucher, maxAge time.Duration) (*PaymentChannel, error) {
 	return s.advance(ctx, map[string]any{
 		"charged": voucher.Max, "signed_max": voucher.Max, "signature": voucher.Signature, "used_at": gorm.Expr("now()"),
+		"unclaimed_since": gorm.Expr("coalesce(unclaimed_since, now())"),
 	}, `id = ? AND payer = ? AND charged + ? = ? AND balance >= ? AND claimed < ? AND state = 'open' AND withdraw_requested_at = 0
 		AND synced_at > now() - CAST(? AS interval)`, voucher.Channel, voucher.Payer, voucher.Price, voucher.Max, voucher.Max, voucher.Max, maxAge)
 }
@@ -157,6 +161,7 @@ func (s *Store) ChargeDeposit(ctx context.Context, payment uuid.UUID, voucher Vo
 	changes := chain.changes()
 	changes["charged"], changes["signed_max"], changes["signature"] = voucher.Max, voucher.Max, voucher.Signature
 	changes["state"], changes["payment_id"], changes["used_at"] = PaymentChannelOpen, nil, gorm.Expr("now()")
+	changes["unclaimed_since"] = gorm.Expr("coalesce(unclaimed_since, now())")
 	return s.advance(ctx, changes, "id = ? AND payer = ? AND payment_id = ? AND charged + ? = ?",
 		voucher.Channel, voucher.Payer, payment, voucher.Price, voucher.Max)
 }
@@ -195,10 +200,11 @@ func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel,
 // here only if this database lost payments (it was restored from a backup); vouchers then continue from what is claimed.
 func (c OnChain) changes() map[string]any {
 	return map[string]any{
-		"balance": c.Balance, "claimed": c.Claimed, "withdraw_requested_at": c.WithdrawRequestedAt, "refund_nonce": c.RefundNonce, "synced_at": gorm.Expr("now()"),
-		"charged":    gorm.Expr("greatest(charged, ?)", c.Claimed),
-		"signature":  gorm.Expr("CASE WHEN signed_max < ? THEN '' ELSE signature END", c.Claimed),
-		"signed_max": gorm.Expr("greatest(signed_max, ?)", c.Claimed),
+		"balance": c.Balance, "claimed": gorm.Expr("greatest(claimed, ?)", c.Claimed), "withdraw_requested_at": c.WithdrawRequestedAt, "refund_nonce": c.RefundNonce, "synced_at": gorm.Expr("now()"),
+		"unclaimed_since": gorm.Expr("CASE WHEN charged > ? THEN unclaimed_since END", c.Claimed),
+		"charged":         gorm.Expr("greatest(charged, ?)", c.Claimed),
+		"signature":       gorm.Expr("CASE WHEN signed_max < ? THEN '' ELSE signature END", c.Claimed),
+		"signed_max":      gorm.Expr("greatest(signed_max, ?)", c.Claimed),
 	}
 }
 

@@ -16,6 +16,8 @@ type channels struct {
 	AuthorizerKeyFile string        `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"File with the private key (64 hex digits) that signs claims and refunds of payment channels. Without it payment channels are not offered. Use a new key: it holds no money, must not be the payee's, and must not be used with another database."`
 	WithdrawDelay     time.Duration `name:"channel-withdraw-delay" env:"PARLEY_CHANNEL_WITHDRAW_DELAY" default:"24h" placeholder:"TIME" help:"How long a payer's withdrawal from its payment channel takes (${default}), from 15m to 720h. What is not claimed by then is lost."`
 	MinDeposit        string        `name:"channel-min-deposit" env:"PARLEY_CHANNEL_MIN_DEPOSIT" default:"1.00" placeholder:"USD" help:"The deposit that is suggested to payers (${default} USD)."`
+	ClaimAge          time.Duration `name:"channel-claim-age" env:"PARLEY_CHANNEL_CLAIM_AGE" default:"6h" placeholder:"TIME" help:"Claim the vouchers of a payment channel on the blockchain when the oldest one has this age (${default}), at most a quarter of the withdraw delay."`
+	ClaimSum          string        `name:"channel-claim-sum" env:"PARLEY_CHANNEL_CLAIM_SUM" default:"1.00" placeholder:"USD" help:"Claim them earlier when they reach this sum (${default} USD)."`
 	ExactFirst        bool          `name:"channel-exact-first" env:"PARLEY_CHANNEL_EXACT_FIRST" help:"Offer payment channels after single payments. Clients choose the first scheme that they support."`
 }
 
@@ -30,7 +32,7 @@ func (c channels) config(payee string) (server.PaymentChannels, error) {
 			wrong = append(wrong, text)
 		}
 	}
-	config := server.PaymentChannels{WithdrawDelay: c.WithdrawDelay, ExactFirst: c.ExactFirst}
+	config := server.PaymentChannels{WithdrawDelay: c.WithdrawDelay, ClaimAge: c.ClaimAge, ExactFirst: c.ExactFirst}
 	raw, err := os.ReadFile(c.AuthorizerKeyFile)
 	need(err == nil, "--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE), a readable file")
 	if err == nil {
@@ -42,6 +44,9 @@ func (c channels) config(payee string) (server.PaymentChannels, error) {
 	}
 	need(c.WithdrawDelay >= x402.MinWithdrawDelay*time.Second && c.WithdrawDelay <= x402.MaxWithdrawDelay*time.Second && c.WithdrawDelay%time.Second == 0,
 		"--channel-withdraw-delay (PARLEY_CHANNEL_WITHDRAW_DELAY) in whole seconds, from 15m to 720h")
+	need(c.ClaimAge > 0 && c.ClaimAge <= c.WithdrawDelay/4, "--channel-claim-age (PARLEY_CHANNEL_CLAIM_AGE) above 0, at most a quarter of the withdraw delay")
+	config.ClaimSum, err = atomicUSD(c.ClaimSum)
+	need(err == nil && config.ClaimSum > 0 && config.ClaimSum <= x402.MaxChannelAmount, "--channel-claim-sum (PARLEY_CHANNEL_CLAIM_SUM) in USD above 0, such as 1.00")
 	config.MinDeposit, err = atomicUSD(c.MinDeposit)
 	need(err == nil && config.MinDeposit > 0 && config.MinDeposit <= x402.MaxChannelAmount, "--channel-min-deposit (PARLEY_CHANNEL_MIN_DEPOSIT) in USD above 0, such as 1.00")
 	if wrong != nil {

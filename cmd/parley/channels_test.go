@@ -20,7 +20,7 @@ func TestChannelSettings(t *testing.T) {
 		return name
 	}
 	key, payees := devnet.Accounts()[2].PrivateKey, devnet.Accounts()[3]
-	good := channels{file(key + "\n"), 24 * time.Hour, "1.00", false}
+	good := channels{file(key + "\n"), 24 * time.Hour, "1.00", 6 * time.Hour, "1.00", false}
 	config, err := good.config(payees.Address)
 	if err != nil || config.Authorizer == nil || config.MinDeposit != 1_000_000 || config.WithdrawDelay != 24*time.Hour {
 		t.Errorf("good settings: %+v, %v", config, err)
@@ -39,6 +39,8 @@ func TestChannelSettings(t *testing.T) {
 		"a short delay":       {func(c *channels) { c.WithdrawDelay = time.Minute }, "delay"},
 		"a long delay":        {func(c *channels) { c.WithdrawDelay = 721 * time.Hour }, "delay"},
 		"half a second":       {func(c *channels) { c.WithdrawDelay += time.Second / 2 }, "delay"},
+		"a late claim":        {func(c *channels) { c.ClaimAge = 7 * time.Hour }, "claim-age"},
+		"no sum":              {func(c *channels) { c.ClaimSum = "0" }, "claim-sum"},
 		"no deposit":          {func(c *channels) { c.MinDeposit = "0" }, "deposit"},
 		"a malformed deposit": {func(c *channels) { c.MinDeposit = "one dollar" }, "deposit"},
 	} {

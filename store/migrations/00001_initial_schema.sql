@@ -231,6 +231,8 @@ CREATE TABLE payment_channels (
     payment_id            uuid,
     refund_amount         bigint      NOT NULL DEFAULT 0,
     lease_until           timestamptz,
+    unclaimed_since       timestamptz,
+    claim_after           timestamptz,
     used_at               timestamptz NOT NULL,
     created_at            timestamptz NOT NULL,
     PRIMARY KEY (id, payer),
@@ -250,6 +252,9 @@ COMMENT ON COLUMN payment_channels.withdraw_requested_at IS 'On the blockchain a
 COMMENT ON COLUMN payment_channels.payment_id IS 'The deposit that is being settled. Meanwhile no voucher is charged.';
 COMMENT ON COLUMN payment_channels.refund_amount IS 'The refund that is being settled, signed for refund_nonce. Meanwhile no voucher is charged.';
 COMMENT ON COLUMN payment_channels.lease_until IS 'Until then a server settles the refund. After that any server may settle the same refund again.';
+COMMENT ON COLUMN payment_channels.unclaimed_since IS 'When the oldest voucher was charged whose amount is not claimed; NULL if nothing is.';
+COMMENT ON COLUMN payment_channels.claim_after IS 'Until then a server claims, or waits after a claim that failed.';
 -- A deposit that is closed without effect releases its payment channel.
 CREATE INDEX payment_channels_depositing ON payment_channels (payment_id) WHERE payment_id IS NOT NULL;
+CREATE INDEX payment_channels_unclaimed ON payment_channels (unclaimed_since) WHERE unclaimed_since IS NOT NULL;
 CREATE INDEX payment_channels_refunding ON payment_channels (lease_until) WHERE state = 'refunding';

@@ -1,0 +1,108 @@
+package server_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/x402"
+)
+
+// opened is a payment channel of an agent that was charged for some messages.
+func (a *agent) opened(to *agent, messages uint64) *x402.ChannelSigner {
+	a.w.T.Helper()
+	payer := a.w.channelPayer(a.Wallet)
+	deposit := uint64(100_000)
+	for n := uint64(1); n <= messages; n++ {
+		if reply := a.sendWith(payer.sign(sendPath, 5000*n, deposit), to, a.Name+" writes"); reply.Status != 200 {
+			a.w.T.Fatal(reply)
+		}
+		deposit = 0
+	}
+	return payer.signer(sendPath)
+}
+
+// due makes everything unclaimed old enough to be claimed.
+func (w *world) due() {
+	w.Exec(`UPDATE payment_channels SET unclaimed_since = now() - interval '7 hours', claim_after = NULL`)
+}
+
+// TestClaims: what is charged is claimed when it is old enough, and paid out to the payee.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	revenue := w.Revenue()
+	alices, bobs := alice.opened(bob, 3), bob.opened(alice, 1)
+	w.recoverUntil(func() bool { return true })
+	if w.Ledger.Received(devnet.Payee).Claimed != 0 {
+		t.Error("it is claimed too early")
+	}
+	w.due()
+	if !w.recoverUntil(func() bool { return w.Revenue() == revenue+20_000 }) {
+		t.Errorf("the payee has %d more, want 20000", w.Revenue()-revenue)
+	}
+	for id, want := range map[string]uint64{alices.ID: 15_000, bobs.ID: 5000} {
+		if state := w.Ledger.Channel(id); state.TotalClaimed != want || state.Balance != 100_000 {
+			t.Errorf("claimed %+v, want %d", state, want)
+		}
+		if n := w.Count(`SELECT claimed FROM payment_channels WHERE id = $1 AND unclaimed_since IS NULL AND claim_after IS NULL`, id); uint64(n) != want {
+			t.Errorf("%d are recorded as claimed, want %d", n, want)
+		}
+	}
+	payer := w.channelPayer(alice.Wallet)
+	if a := alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "claimed"); a.Status != 402 {
+		t.Errorf("a claimed voucher: %v, want 402", a)
+	}
+	if a := alice.sendWith(payer.sign(sendPath, 20_000, 0), bob, "and on"); a.Status != 200 {
+		t.Errorf("the next voucher: %v", a)
+	}
+	if n := w.Count(`SELECT count(*) FROM payment_channels WHERE unclaimed_since > now() - interval '1 minute'`); n != 1 {
+		t.Errorf("%d payment channels have a new unclaimed voucher, want 1", n)
+	}
+	w.checkChannels()
+}
+
+// TestClaimWithABadRow: a voucher that the chain rejects does not hold up the others.
+func TestClaimWithABadRow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	alices, bobs, carols := alice.opened(bob, 1), bob.opened(alice, 1), carol.opened(alice, 2)
+	if err := w.Ledger.InitiateWithdraw(carols.Config, 100_000); err != nil {
+		t.Fatal(err)
+	}
+	w.Ledger.Advance(25 * time.Hour)
+	if _, err := w.Ledger.FinalizeWithdraw(carols.Config); err != nil {
+		t.Fatal(err)
+	}
+	w.due()
+	claimed := func() bool {
+		return w.Ledger.Channel(alices.ID).TotalClaimed == 5000 && w.Ledger.Channel(bobs.ID).TotalClaimed == 5000 && w.Ledger.Received(devnet.Payee).Settled == 10_000
+	}
+	if !w.recoverUntil(claimed) {
+		t.Errorf("the others are not claimed: %+v %+v", w.Ledger.Channel(alices.ID), w.Ledger.Channel(bobs.ID))
+	}
+	if n := w.Count(`SELECT count(*) FROM payment_channels WHERE unclaimed_since IS NOT NULL AND claim_after > now()`); n != 1 {
+		t.Errorf("%d payment channels wait for another try, want 1", n)
+	}
+}
+
+// TestClaimOnWithdrawal: a withdrawal that the worker sees on the chain is answered with a claim at once.
+func TestClaimOnWithdrawal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	signer := alice.opened(bob, 2)
+	if err := w.Ledger.InitiateWithdraw(signer.Config, 90_000); err != nil {
+		t.Fatal(err)
+	}
+	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 minutes'`)
+	if !w.recoverUntil(func() bool { return w.Ledger.Channel(signer.ID).TotalClaimed == 10_000 }) {
+		t.Errorf("it is not claimed: %+v", w.Ledger.Channel(signer.ID))
+	}
+	payer := w.channelPayer(alice.Wallet)
+	if _, state, _ := correctionOf(t, alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "withdrawing")); state.WithdrawRequestedAt == 0 {
+		t.Errorf("a voucher during the withdrawal: %+v", state)
+	}
+}

@@ -1,0 +1,61 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"gorm.io/gorm"
+)
+
+// ClaimPolicy says when a payment channel is claimed: when its oldest unclaimed voucher has this age, when the unclaimed sum
+// reaches Sum, or when its payer withdraws. Authorizer is the key that can sign claims.
+type ClaimPolicy struct {
+	Authorizer string
+	Age        time.Duration
+	Sum        int64
+}
+
+// UnclaimedChannels takes up to limit payment channels that are due, and leases them to the caller. Several servers may call it
+// concurrently; each payment channel goes to one of them.
+func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit int, lease time.Duration) ([]PaymentChannel, error) {
+	channels, err := query[PaymentChannel](ctx, s, `
+		UPDATE payment_channels SET claim_after = now() + @lease::interval
+		WHERE (id, payer) IN (
+			SELECT id, payer FROM payment_channels
+			WHERE unclaimed_since IS NOT NULL AND receiver_authorizer = @authorizer AND signature <> '' AND state <> 'refunding' AND claimed < charged
+				AND (claim_after IS NULL OR claim_after < now())
+				AND (unclaimed_since < now() - @age::interval OR charged - claimed >= @sum OR withdraw_requested_at <> 0)
+			ORDER BY unclaimed_since LIMIT @limit FOR UPDATE SKIP LOCKED
+		) RETURNING `+paymentChannelColumns, pgx.NamedArgs{
+		"lease": lease, "authorizer": policy.Authorizer, "age": policy.Age, "sum": policy.Sum, "limit": limit,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for unclaimed payment channels: %w", err)
+	}
+	return channels, nil
+}
+
+// PaymentChannelClaimed records that a voucher is claimed. Vouchers that were charged since are unclaimed from now on.
+func (s *Store) PaymentChannelClaimed(ctx context.Context, channel *PaymentChannel) error {
+	err := s.gorm(ctx, &PaymentChannel{}).Where("id = ? AND payer = ?", channel.ID, channel.Payer).Updates(map[string]any{
+		"claimed": gorm.Expr("greatest(claimed, ?)", channel.SignedMax), "claim_after": nil,
+		"unclaimed_since": gorm.Expr("CASE WHEN charged > ? THEN now() END", channel.SignedMax),
+	}).Error
+	if err != nil {
+		return fmt.Errorf("record claim: %w", err)
+	}
+	return nil
+}
+
+// StaleChannels returns up to limit payment channels with unclaimed money whose recorded state is older than age, oldest
+// first.
+func (s *Store) StaleChannels(ctx context.Context, age time.Duration, limit int) ([]PaymentChannel, error) {
+	channels, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
+		WHERE unclaimed_since IS NOT NULL AND state <> 'refunding' AND synced_at < now() - $1::interval ORDER BY synced_at LIMIT $2`, age, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for payment channels to refresh: %w", err)
+	}
+	return channels, nil
+}
