@@ -22,11 +22,12 @@ const (
 
 // metrics have operations and outcomes as labels, never payers or content.
 type metrics struct {
-	payments *prometheus.CounterVec
-	revenue  *prometheus.CounterVec
-	settling *prometheus.HistogramVec
-	up       prometheus.GaugeFunc
-	open     *openPayments
+	payments  *prometheus.CounterVec
+	revenue   *prometheus.CounterVec
+	settling  *prometheus.HistogramVec
+	up        prometheus.GaugeFunc
+	open      *openPayments
+	unclaimed *unclaimed
 }
 
 func newMetrics(database *store.Store, ready func() bool) *metrics {
@@ -47,13 +48,22 @@ func newMetrics(database *store.Store, ready func() bool) *metrics {
 		}),
 		open: &openPayments{database, prometheus.NewDesc("parley_payments_open",
 			"Open and undeliverable payments in the ledger, by state.", []string{"state"}, nil)},
+		unclaimed: &unclaimed{
+			database,
+			prometheus.NewDesc("parley_unclaimed_atomic_units", "Vouchers of payment channels that were charged and are not claimed on the blockchain, in atomic units.", nil, nil),
+			prometheus.NewDesc("parley_unclaimed_seconds", "Age of the oldest voucher that is not claimed.", nil, nil),
+		},
 	}
 }
 
 // Collectors are the engine's metrics.
 func (e *Engine) Collectors() []prometheus.Collector {
 	m := e.metrics
-	return []prometheus.Collector{m.payments, m.revenue, m.settling, m.up, m.open}
+	collectors := []prometheus.Collector{m.payments, m.revenue, m.settling, m.up, m.open}
+	if e.channels != nil {
+		collectors = append(collectors, m.unclaimed)
+	}
+	return collectors
 }
 
 func (m *metrics) payment(row *store.Payment, outcome string) {
@@ -84,4 +94,23 @@ func (o *openPayments) Collect(to chan<- prometheus.Metric) {
 	for state, count := range counts {
 		to <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, float64(count), state)
 	}
+}
+
+// unclaimed sums up what is not claimed when metrics are collected.
+type unclaimed struct {
+	store    *store.Store
+	sum, age *prometheus.Desc
+}
+
+func (u *unclaimed) Describe(to chan<- *prometheus.Desc) { to <- u.sum; to <- u.age }
+
+func (u *unclaimed) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	sum, age, err := u.store.Unclaimed(ctx)
+	if err != nil {
+		return // report no number rather than a wrong one
+	}
+	to <- prometheus.MustNewConstMetric(u.sum, prometheus.GaugeValue, float64(sum))
+	to <- prometheus.MustNewConstMetric(u.age, prometheus.GaugeValue, age.Seconds())
 }

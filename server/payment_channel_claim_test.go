@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,9 @@ func TestClaims(t *testing.T) {
 	w.recoverUntil(func() bool { return true })
 	if w.Ledger.Received(devnet.Payee).Claimed != 0 {
 		t.Error("it is claimed too early")
+	}
+	if text := w.admin("/metrics"); !strings.Contains(text, "parley_unclaimed_atomic_units 20000\n") {
+		t.Error("the metrics lack the unclaimed sum")
 	}
 	w.due()
 	if !w.recoverUntil(func() bool { return w.Revenue() == revenue+20_000 }) {

@@ -49,6 +49,20 @@ func (s *Store) PaymentChannelClaimed(ctx context.Context, channel *PaymentChann
 	return nil
 }
 
+// Unclaimed sums up what payment channels were charged and what is not claimed yet, in atomic units, and returns the age of the
+// oldest voucher that is not claimed.
+func (s *Store) Unclaimed(ctx context.Context) (sum int64, age time.Duration, err error) {
+	found, err := query[struct {
+		Sum int64
+		Age time.Duration
+	}](ctx, s, `SELECT coalesce(sum(charged - claimed), 0)::bigint AS sum, coalesce(now() - min(unclaimed_since), interval '0') AS age
+		FROM payment_channels WHERE unclaimed_since IS NOT NULL`)
+	if err != nil {
+		return 0, 0, fmt.Errorf("sum up unclaimed vouchers: %w", err)
+	}
+	return found[0].Sum, found[0].Age, nil
+}
+
 // StaleChannels returns up to limit payment channels with unclaimed money whose recorded state is older than age, oldest
 // first.
 func (s *Store) StaleChannels(ctx context.Context, age time.Duration, limit int) ([]PaymentChannel, error) {
