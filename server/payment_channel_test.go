@@ -217,3 +217,30 @@ func (s silent) Channel(_ context.Context, id string) (x402.Channel, time.Time, 
 	s.t.Errorf("the chain is asked about channel %s", id)
 	return x402.Channel{}, time.Time{}, errors.New("silent")
 }
+
+// TestRegistrationFromAChannel: both calls of a registration with vouchers. A wrong TAN costs nothing, and the voucher stays good.
+func TestRegistrationFromAChannel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	payer := w.channelPayer(w.Wallet(10 * testkit.Dollar))
+	const request, create = "/register/request_account", "/register/create_account"
+	tan := w.call(http.MethodPost, request, `{"requested_username":"carol"}`, x402.HeaderPaymentSignature, payer.sign(request, 10_000, 5*testkit.Dollar)).Field(t, "tan")
+	w.Secret(tan)
+	price := testkit.Price("POST " + create)
+	voucher := payer.sign(create, 10_000+price, 0)
+	body := func(tan string) string { return `{"username":"carol","tan":` + quote(tan) + `,"description":""}` }
+	if a := w.call(http.MethodPost, create, body("00000000"), x402.HeaderPaymentSignature, voucher); a.Status != http.StatusForbidden || a.Charged {
+		t.Errorf("a wrong TAN: %v, want 403", a)
+	}
+	a := w.call(http.MethodPost, create, body(tan), x402.HeaderPaymentSignature, voucher)
+	key := a.Field(t, "api_key")
+	w.Secret(key)
+	if again := w.call(http.MethodPost, create, body(tan), x402.HeaderPaymentSignature, voucher); again.Code != "proof_required" {
+		t.Errorf("the same voucher: %v, want 409 proof_required", again)
+	}
+	me := w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, payer.signGet("/agent/me", 11_000+price))
+	if me.Text("username") != "carol" {
+		t.Errorf("the new agent: %v", me)
+	}
+	w.checkChannels()
+}

@@ -125,3 +125,14 @@ func (w *world) checkChannels() {
 		w.T.Errorf("%d payment channels were charged more than they hold", unpaid)
 	}
 }
+
+// signGet makes a voucher for getting a path.
+func (p *channelPayer) signGet(path string, cumulative uint64) string {
+	p.w.T.Helper()
+	signed, err := p.signer(sendPath).Sign(cumulative, 0, time.Now())
+	if err != nil {
+		p.w.T.Fatal(err)
+	}
+	signed.Accepted = offerOf(p.w.T, p.w.priceOf(http.MethodGet, path))
+	return p.encode(signed)
+}
