@@ -28,9 +28,7 @@ func TestOnlyA200IsCharged(t *testing.T) {
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	chat, _ := alice.send(bob, "between the two of us")
-	if a := w.pay(alice.Wallet, "/register/request_account", `{"requested_username":"dave"}`); a.Status != http.StatusOK {
-		t.Fatalf("dave's username is reserved: %v", a)
-	}
+	w.pay(alice.Wallet, "/register/request_account", `{"requested_username":"dave"}`).Require(t, "dave's username is reserved", 200)
 	const send = "/chat/private/send"
 	good := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"hello"}`
 	wrongKey := "parley_" + strings.Map(func(r rune) rune { // every digit is another one, also where keys happen to end alike

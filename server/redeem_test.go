@@ -145,9 +145,7 @@ func TestRefusedWalletIsNotBelieved(t *testing.T) {
 	if err := w.Ledger.Transfer(testkit.Address(payer), testkit.Address(w.Wallet(0)), 10_000, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
 		t.Fatal(err)
 	}
-	if a := request("second"); a.Status != http.StatusPaymentRequired {
-		t.Errorf("an emptied wallet: %v, want 402", a)
-	}
+	request("second").Want(t, "an emptied wallet", 402)
 	settles := w.settles.Load()
 	if a := request("third"); a.Status != http.StatusPaymentRequired || w.settles.Load() != settles {
 		t.Errorf("an emptied wallet once more: %v, after %d calls of /settle, want 402 without any", a, w.settles.Load()-settles)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +53,50 @@ func (r Reply) Field(t testing.TB, member string) string {
 		t.Fatalf("no %s in %v", member, r)
 	}
 	return text
+}
+
+// Want checks the status of a reply, and its error code if one is given. what says what was done.
+func (r Reply) Want(t testing.TB, what string, status int, code ...string) {
+	t.Helper()
+	if problem := r.differs(status, code); problem != "" {
+		t.Errorf("%s: %v, %s", what, r, problem)
+	}
+}
+
+// WantRefused is Want of a refusal, which must not be charged.
+func (r Reply) WantRefused(t testing.TB, what string, status int, code ...string) {
+	t.Helper()
+	r.Want(t, what, status, code...)
+	if r.Charged {
+		t.Errorf("%s: %v, want it not charged", what, r)
+	}
+}
+
+// Require is Want that ends the test.
+func (r Reply) Require(t testing.TB, what string, status int, code ...string) {
+	t.Helper()
+	if problem := r.differs(status, code); problem != "" {
+		t.Fatalf("%s: %v, %s", what, r, problem)
+	}
+}
+
+// differs tells what was wanted instead of the reply, "" if it is what was wanted.
+func (r Reply) differs(status int, code []string) string {
+	if r.Status == status && (len(code) == 0 || slices.Contains(code, r.Code)) {
+		return ""
+	}
+	return strings.TrimSpace(fmt.Sprintf("want %d %s", status, strings.Join(code, " or ")))
+}
+
+// Require200 ends the test if a call of the generated client did not return 200.
+func Require200(t testing.TB, what string, response interface{ StatusCode() int }, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if response.StatusCode() != http.StatusOK {
+		t.Fatalf("%s: %s, want 200", what, reflect.Indirect(reflect.ValueOf(response)).FieldByName("Body"))
+	}
 }
 
 // Request sends a request as it is; headers are pairs of name and value. A body is JSON unless a header says something else. The
