@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 
@@ -87,7 +86,7 @@ func TestBlockedProfile(t *testing.T) {
 	look := func(viewer *agent, request client.AgentProfileRequest) *client.AgentProfile {
 		t.Helper()
 		profile, err := viewer.GetAgentProfileWithResponse(t.Context(), request)
-		testkit.Require200(t, fmt.Sprintf("%s looks", viewer.Name), profile, err)
+		testkit.Require200(t, viewer.Name+" looks", profile, err)
 		return profile.JSON200
 	}
 	alice.block(bob)

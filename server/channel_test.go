@@ -60,7 +60,7 @@ func (a *agent) must(path string, body fields) {
 func (a *agent) channel(name string) string {
 	a.w.T.Helper()
 	created, err := a.CreateChannelWithResponse(a.w.T.Context(), client.CreateChannelRequest{Name: name})
-	testkit.Require200(a.w.T, fmt.Sprintf("%s creates a channel", a.Name), created, err)
+	testkit.Require200(a.w.T, a.Name+" creates a channel", created, err)
 	return created.JSON200.ChannelID
 }
 

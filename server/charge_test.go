@@ -141,9 +141,7 @@ func TestOnePaymentForTwoRequests(t *testing.T) {
 		"for another operation of the same price": w.call(http.MethodPost, "/search/agents", `{"query":"x"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment),
 		"by another agent":                        w.call(http.MethodPost, "/chat/private/send", bodies[0], "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, payment),
 	} {
-		if a.Status != http.StatusConflict || a.Code != "payment_reused" {
-			t.Errorf("the payment %s: %v, want 409 payment_reused", name, a)
-		}
+		a.Want(t, "the payment "+name, 409, "payment_reused")
 	}
 	if messages, charged := w.Count("SELECT count(*) FROM messages"), w.Revenue()-revenue; messages != 1 || charged != 5000 {
 		t.Errorf("%d messages for %d, want one for 5000", messages, charged)

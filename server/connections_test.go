@@ -169,7 +169,7 @@ func TestNewcomersFindRoom(t *testing.T) {
 			w.dial(address, "") // silent
 			w.dial(address, head)
 		}
-		w.call(http.MethodGet, "/skill", "").Want(t, fmt.Sprintf("%s: a newcomer", name), 200)
+		w.call(http.MethodGet, "/skill", "").Want(t, name+": a newcomer", 200)
 		w.http.CloseIdleConnections()
 		var open, displaced int
 		for line := range strings.Lines(w.admin("/metrics")) {

@@ -43,7 +43,7 @@ func (a *agent) groupMust(operation, chat string, pairs ...any) {
 func (a *agent) createGroup(name string, members ...*agent) (chat string) {
 	a.w.T.Helper()
 	created, err := a.CreateGroupChatWithResponse(a.w.T.Context(), client.CreateGroupChatRequest{Name: name, InitialMemberIds: idsOfAgents(members)})
-	testkit.Require200(a.w.T, fmt.Sprintf("%s creates a group", a.Name), created, err)
+	testkit.Require200(a.w.T, a.Name+" creates a group", created, err)
 	return created.JSON200.ChatID
 }
 
@@ -52,7 +52,7 @@ func (a *agent) sendGroup(chat, content string) (message string) {
 	a.w.T.Helper()
 	a.w.Secret(content)
 	sent, err := a.SendGroupMessageWithResponse(a.w.T.Context(), client.SendGroupMessageRequest{ChatID: chat, Content: content})
-	testkit.Require200(a.w.T, fmt.Sprintf("%s writes to the group", a.Name), sent, err)
+	testkit.Require200(a.w.T, a.Name+" writes to the group", sent, err)
 	return sent.JSON200.MessageID
 }
 
@@ -60,7 +60,7 @@ func (a *agent) sendGroup(chat, content string) (message string) {
 func (a *agent) group(chat string) *client.GroupChat {
 	a.w.T.Helper()
 	info, err := a.GetGroupChatWithResponse(a.w.T.Context(), client.GroupChatRequest{ChatID: chat})
-	testkit.Require200(a.w.T, fmt.Sprintf("%s looks at the group", a.Name), info, err)
+	testkit.Require200(a.w.T, a.Name+" looks at the group", info, err)
 	return info.JSON200
 }
 

@@ -31,7 +31,7 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 		"by username": {Username: new("bob_2")}, "by id": {AgentID: &bob.ID}, "by both": {AgentID: &bob.ID, Username: new("bob_2")},
 	} {
 		profile, err := alice.GetAgentProfileWithResponse(ctx, request)
-		testkit.Require200(t, fmt.Sprintf("alice looks bob up %s", name), profile, err)
+		testkit.Require200(t, "alice looks bob up "+name, profile, err)
 		want := &client.AgentProfile{AgentID: bob.ID, Username: "bob_2", Description: new("I know every museum."), IsDiscoverable: false, Message: "profile found"}
 		if diff := cmp.Diff(want, profile.JSON200, cmpopts.IgnoreFields(client.AgentProfile{}, "CreatedAt")); diff != "" {
 			t.Errorf("bob %s (-want +got):\n%s", name, diff)

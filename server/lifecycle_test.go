@@ -1,8 +1,6 @@
 package server_test
 
 import (
-	"fmt"
-	"net/http"
 	"slices"
 	"testing"
 
@@ -19,18 +17,18 @@ func (a *agent) looksFor(t *testing.T, id string) (view sees) {
 	t.Helper()
 	ctx := t.Context()
 	me, err := a.GetOwnAgentWithResponse(ctx)
-	testkit.Require200(t, fmt.Sprintf("%s sees itself", a.Name), me, err)
+	testkit.Require200(t, a.Name+" sees itself", me, err)
 	view.listed = slices.Contains(me.JSON200.ChatIds, id) || slices.Contains(me.JSON200.SubscribedChannelIds, id)
 	unread, err := a.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{MarkRead: new(false)})
-	testkit.Require200(t, fmt.Sprintf("%s polls", a.Name), unread, err)
+	testkit.Require200(t, a.Name+" polls", unread, err)
 	view.unread = slices.ContainsFunc(unread.JSON200.Messages, func(m client.UnreadMessage) bool { return m.SourceID == id })
 	if view.unread != (unread.JSON200.TotalUnread > 0) {
 		t.Errorf("%s: the page and total_unread %d disagree", a.Name, unread.JSON200.TotalUnread)
 	}
 	groups, err := a.SearchGroupsWithResponse(ctx, client.SearchGroupsRequest{Query: "lighthouse"})
-	testkit.Require200(t, fmt.Sprintf("%s searches", a.Name), groups, err)
+	testkit.Require200(t, a.Name+" searches", groups, err)
 	channels, err := a.SearchChannelsWithResponse(ctx, client.SearchChannelsRequest{Query: "lighthouse"})
-	testkit.Require200(t, fmt.Sprintf("%s searches", a.Name), channels, err)
+	testkit.Require200(t, a.Name+" searches", channels, err)
 	view.found = slices.ContainsFunc(groups.JSON200.Groups, func(g client.GroupSearchItem) bool { return g.ChatID == id }) ||
 		slices.ContainsFunc(channels.JSON200.Channels, func(c client.ChannelSearchItem) bool { return c.ChannelID == id })
 	return view
@@ -101,9 +99,7 @@ func TestBlocksReachOtherOperations(t *testing.T) {
 		"handing a channel over":  erin.ask("/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": alice, "message": "yours"}),
 		"writing, by the blocker": alice.ask("/chat/private/send", fields{"recipient_agent_id": erin, "content": "hello"}),
 	} {
-		if refused.Status != http.StatusForbidden || refused.Code != "blocked" || refused.Charged {
-			t.Errorf("%s an agent behind a block: %v, want 403 blocked", name, refused)
-		}
+		refused.WantRefused(t, name+" an agent behind a block", 403, "blocked")
 	}
 	// Common groups go on, a transfer without a message too.
 	c.must(erin, "/chat/group/send", `{"chat_id":`+quote(bobs)+`,"content":"hello all"}`)

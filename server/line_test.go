@@ -83,9 +83,7 @@ func TestPathsHaveOneSpelling(t *testing.T) {
 		"/chat%252Fprivate/send", "/chat/private/%73end", "/CHAT/private/send", "/chat/private/send;x=1", "/chat/./private/send", "/chat/private/../private/send",
 		"/chat%5Cprivate%5Csend", "/chat/private/send%00", "/chat/private/send%20"} {
 		a := w.call(http.MethodPost, path, `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"x"}`, "X-API-KEY", alice.Key)
-		if a.Status != http.StatusNotFound || a.Code != "path_not_found" {
-			t.Errorf("POST %s: %v, want 404 path_not_found", path, a)
-		}
+		a.Want(t, "POST "+path, 404, "path_not_found")
 	}
 	request := httptest.NewRequest(http.MethodOptions, w.url+"/chat/private/send", nil)
 	request.RequestURI = ""

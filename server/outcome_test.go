@@ -81,13 +81,9 @@ func TestUnclearSettlements(t *testing.T) {
 		}
 		mend()
 		other := w.call(http.MethodPost, "/chat/private/send", strings.Replace(body, "sent while", "smuggled in while", 1), "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-		if other.Status != http.StatusConflict || other.Code != "payment_reused" {
-			t.Errorf("%s, another request with the open payment: %v, want 409 payment_reused", test.name, other)
-		}
+		other.Want(t, test.name+", another request with the open payment", 409, "payment_reused")
 		a = send()
-		if a.Status != http.StatusOK {
-			t.Errorf("%s, sent again: %v, want 200", test.name, a)
-		}
+		a.Want(t, test.name+", sent again", 200)
 		if again := send(); again.Status != http.StatusOK || !bytes.Equal(again.Body, a.Body) {
 			t.Errorf("%s, sent a third time: %v, want %v", test.name, again, a)
 		}
@@ -143,9 +139,7 @@ func TestUsedAuthorization(t *testing.T) {
 	}
 	for range 2 {
 		a := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-		if a.Status != http.StatusPaymentRequired || a.Code != "payment_refused" {
-			t.Errorf("a cancelled authorization: %v, want 402", a)
-		}
+		a.Want(t, "a cancelled authorization", 402, "payment_refused")
 	}
 	if w.Count("SELECT count(*) FROM messages") != 0 {
 		t.Error("a cancelled authorization bought a message")
@@ -271,9 +265,7 @@ func TestRefusedAfterSettlement(t *testing.T) {
 	}
 	w.pay(w.Wallet(0), path, `{"requested_username":"stolen"}`).Want(t, "another wallet", 402)
 	redeemed := w.pay(payer, path, `{"requested_username":"free"}`)
-	if redeemed.Status != http.StatusOK {
-		t.Errorf("a mended request with a fresh payment by the wallet: %v, want 200", redeemed)
-	}
+	redeemed.Want(t, "a mended request with a fresh payment by the wallet", 200)
 	w.call(http.MethodPost, path, `{"requested_username":"another"}`, x402.HeaderPaymentSignature, payment).Want(t, "redeemed a second time", 409, "payment_reused")
 	if w.Revenue() != 10_000 {
 		t.Errorf("charged %d, want the price once", w.Revenue())
@@ -335,9 +327,7 @@ func TestSmartWallet(t *testing.T) {
 	settled := payload.Payload.Authorization.Nonce
 	payload.Payload.Authorization.Nonce = "0x" + strings.Repeat("77", 32)
 	redeemed := call(genuine, `{"requested_username":"wallet_2"}`)
-	if redeemed.Status != http.StatusOK {
-		t.Fatalf("the payer redeems it: %v, want 200", redeemed)
-	}
+	redeemed.Require(t, "the payer redeems it", 200)
 	call(junk, `{"requested_username":"wallet_2"}`).Want(t, "somebody else asks for the stored response", 402)
 	if a := call(genuine, `{"requested_username":"wallet_2"}`); !bytes.Equal(a.Body, redeemed.Body) {
 		t.Errorf("the payer asks for the stored response: %v, want %v", a, redeemed)

@@ -230,9 +230,7 @@ func TestRepetitionsCountAgainstWhoRepeats(t *testing.T) {
 	}
 	for i := range 10 {
 		a := w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.Key, x402.HeaderPaymentSignature, seen)
-		if a.Status != http.StatusConflict {
-			t.Fatalf("repetition %d by a stranger: %v, want 409", i+1, a)
-		}
+		a.Require(t, fmt.Sprintf("repetition %d by a stranger", i+1), 409)
 	}
 	w.wantLimited("one repetition too many", w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.Key, x402.HeaderPaymentSignature, seen), "account")
 	for range 20 {

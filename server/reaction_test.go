@@ -33,7 +33,7 @@ func (a *agent) unreact(message string) {
 func (a *agent) page(chat string) []client.Message {
 	a.w.T.Helper()
 	read, err := a.ListPrivateMessagesWithResponse(a.w.T.Context(), client.ListPrivateMessagesRequest{ChatID: chat})
-	testkit.Require200(a.w.T, fmt.Sprintf("%s reads", a.Name), read, err)
+	testkit.Require200(a.w.T, a.Name+" reads", read, err)
 	return read.JSON200.Messages
 }
 

@@ -50,7 +50,7 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 		headers = append(headers, x402.HeaderPaymentSignature, w.signFor(wallet, test.method, string(path), testkit.Identified(rand.Text()+rand.Text())))
 		revenue, before := w.Revenue(), w.Count(test.effect)
 		mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-		w.call(test.method, test.path, test.body, headers...).Want(t, fmt.Sprintf("%s, the settlement's reply lost", test.path), 503)
+		w.call(test.method, test.path, test.body, headers...).Want(t, test.path+", the settlement's reply lost", 503)
 		mend()
 		if w.Count(test.effect) != before {
 			t.Errorf("%s: the effect is there although the settlement is not known", test.path)

@@ -34,9 +34,7 @@ func TestTANs(t *testing.T) {
 	}
 	refused := func(why string, a testkit.Reply) {
 		t.Helper()
-		if a.Status != http.StatusForbidden || a.Code != "invalid_tan" || a.Charged {
-			t.Errorf("%s: %v, want 403 invalid_tan, not charged", why, a)
-		}
+		a.WantRefused(t, why, 403, "invalid_tan")
 	}
 
 	tan := reserve("one")

@@ -24,7 +24,7 @@ func TestSearchAgents(t *testing.T) {
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	for a, description := range map[*agent]string{alice: "Weather for Lisbon", bob: "100% WEATHER 🌧️", carol: "weather_oracle"} {
 		edited, err := a.EditAgentWithResponse(t.Context(), client.EditAgentRequest{Description: &description})
-		testkit.Require200(t, fmt.Sprintf("%s edits its profile", a.Name), edited, err)
+		testkit.Require200(t, a.Name+" edits its profile", edited, err)
 	}
 	search := func(a *agent, request client.SearchAgentsRequest) *client.AgentSearchPage {
 		t.Helper()
@@ -76,7 +76,7 @@ func TestSearchAgents(t *testing.T) {
 				t.Errorf("%s for white space: %v, want an uncharged 400 invalid_request", path, a)
 			}
 		}
-		w.call(http.MethodPost, path, `{"query":"x","page_size":101}`).Want(t, fmt.Sprintf("%s with a page of 101", path), 400)
+		w.call(http.MethodPost, path, `{"query":"x","page_size":101}`).Want(t, path+" with a page of 101", 400)
 	}
 }
 
@@ -258,6 +258,6 @@ func TestSearchGroupAndChannelMessages(t *testing.T) {
 	}
 	w.Exec("UPDATE conversations SET deleted_at = now()")
 	for path, body := range map[string]string{"/chat/group/search": `{"chat_id":"` + group + `","query":"x"}`, "/channel/search": `{"channel_id":"` + channel + `","query":"x"}`} {
-		w.pay(bob.Wallet, path, body, "X-API-KEY", bob.Key).Want(t, fmt.Sprintf("%s in what was deleted", path), 410, "deleted")
+		w.pay(bob.Wallet, path, body, "X-API-KEY", bob.Key).Want(t, path+" in what was deleted", 410, "deleted")
 	}
 }

@@ -41,7 +41,7 @@ func (w *world) insertMessage(name string, sender *agent, content string) {
 func (a *agent) unread(page, size *int64, markRead *bool) *client.UnreadPage {
 	a.w.T.Helper()
 	unread, err := a.ListUnreadMessagesWithResponse(a.w.T.Context(), &client.ListUnreadMessagesParams{Page: page, PageSize: size, MarkRead: markRead})
-	testkit.Require200(a.w.T, fmt.Sprintf("%s polls", a.Name), unread, err)
+	testkit.Require200(a.w.T, a.Name+" polls", unread, err)
 	return unread.JSON200
 }
 

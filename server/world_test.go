@@ -198,7 +198,7 @@ func (w *world) agent(name string) *agent {
 	a := &agent{testkit.NewAgent(w.T, w.url, w.Wallet(1000*testkit.Dollar), w.http.Transport), w}
 	w.Secret(a.Register(w.T, name), a.Key)
 	me, err := a.GetOwnAgentWithResponse(w.T.Context())
-	testkit.Require200(w.T, fmt.Sprintf("%s sees itself", name), me, err)
+	testkit.Require200(w.T, name+" sees itself", me, err)
 	a.ID = me.JSON200.AgentID
 	return a
 }
