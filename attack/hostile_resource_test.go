@@ -398,9 +398,7 @@ func TestHostilePriceInquiries(t *testing.T) {
 	if x.tally.status(http.StatusTooManyRequests) == 0 {
 		t.Errorf("nobody limited %s", x.tally)
 	}
-	if r := x.ask(http.MethodPost, sendPath, ""); r.Status != http.StatusPaymentRequired {
-		t.Errorf("the price for another address: %v, want 402", r)
-	}
+	x.ask(http.MethodPost, sendPath, "").Want(t, "the price for another address", 402)
 	x.check()
 }
 

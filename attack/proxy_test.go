@@ -188,8 +188,8 @@ func respond(status int, body string) fault {
 	return func(c *call) { c.write(status, body) }
 }
 
-// answerAfter lets the facilitator act and replies something else.
-func answerAfter(status int, body string) fault {
+// respondAfter lets the facilitator act and replies something else.
+func respondAfter(status int, body string) fault {
 	return func(c *call) {
 		c.forward()
 		c.write(status, body)

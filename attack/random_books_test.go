@@ -103,7 +103,7 @@ func (r *randomRun) checkBooks() {
 	}
 	r.findRedeemed()
 	r.checkMoney(chain)
-	r.checkAnswers(chain)
+	r.checkReplies(chain)
 	r.checkEffectsOfAll()
 	r.checkPlaces()
 	r.checkNumbers()
@@ -188,8 +188,8 @@ func (r *randomRun) checkMoney(chain map[[2]string]spent) {
 	}
 }
 
-// checkAnswers: what the callers were told is what became of their payments.
-func (r *randomRun) checkAnswers(chain map[[2]string]spent) {
+// checkReplies: what the callers were told is what became of their payments.
+func (r *randomRun) checkReplies(chain map[[2]string]spent) {
 	for _, p := range r.payments {
 		paid := 0
 		for _, member := range p.family.payments {
