@@ -252,7 +252,7 @@ func TestFacilitatorSilent(t *testing.T) {
 	s := w.serve()
 	alice, bob := s.agent("alice"), s.agent("bob")
 	for range 3 {
-		w.proxy.silence()
+		w.proxy.stopResponding()
 		again, left := alice.says(bob, "sent again"), alice.says(bob, "left alone")
 		for range 4 { // in the end nobody asks it any more, and the reply is the same
 			s.mustSayComeAgain(t, again)
@@ -272,8 +272,8 @@ func TestFacilitatorAndChainSilent(t *testing.T) {
 	endpoint, calls := silentPort(t)
 	s := w.serve("--rpc-url", endpoint)
 	alice, bob := s.agent("alice"), s.agent("bob") // whom the facilitator vouches for
-	w.proxy.silence()
-	o := alice.says(bob, "into two silences")
+	w.proxy.stopResponding()
+	o := alice.says(bob, "while nobody responds, twice")
 	for range 4 { // 409 while the recovery worker waits for the chain
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		r, err := s.send(ctx, o)
@@ -305,11 +305,11 @@ func TestSettleSilent(t *testing.T) {
 	const many = 60 // more than the server has connections to its database
 	orders := make([]order, many)
 	for i := range orders {
-		orders[i] = alice.says(bob, "into the silence")
+		orders[i] = alice.says(bob, "while nobody responds")
 	}
-	silence := make(chan struct{})
+	silent := make(chan struct{})
 	w.proxy.breakWith(func(c *call) {
-		c.wait(silence)
+		c.wait(silent)
 		testkit.HangUp(c.w)
 	})
 	replied := make(chan []testkit.Reply)
@@ -329,7 +329,7 @@ func TestSettleSilent(t *testing.T) {
 		t.Errorf("a copy while the facilitator is silent: %v %v, want 409 payment_in_progress with Retry-After", r, err)
 	}
 	w.proxy.mend()
-	close(silence)
+	close(silent)
 	for _, r := range <-replied {
 		if r.Status != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" {
 			t.Errorf("when the silent facilitator hangs up: %v, want 503 with Retry-After", r)
@@ -340,7 +340,7 @@ func TestSettleSilent(t *testing.T) {
 	}
 	w.check()
 	if n := w.Count("SELECT count(DISTINCT content) FROM messages"); n != many {
-		t.Errorf("of %d messages that were begun in the silence %d are there", many, n)
+		t.Errorf("of %d messages that were begun meanwhile %d are there", many, n)
 	}
 }
 
@@ -351,7 +351,7 @@ func TestKilledWhileFacilitatorSilent(t *testing.T) {
 	s := w.serve()
 	alice, bob := s.agent("alice"), s.agent("bob")
 	w.proxy.breakWith(silent)
-	o := alice.says(bob, "into the silence")
+	o := alice.says(bob, "while nobody responds")
 	reached := w.proxy.count("/settle") + 1
 	go func() { _, _ = s.send(t.Context(), o) }()
 	testkit.Eventually(10*time.Second, func() bool { return w.proxy.count("/settle") >= reached })
@@ -364,7 +364,7 @@ func TestKilledWhileFacilitatorSilent(t *testing.T) {
 	w.arrivedOnce(o)
 }
 
-// silentPort is an address that takes requests and replies none of them; calls counts them.
+// silentPort is an address that takes requests and responds to none of them; calls counts them.
 func silentPort(t *testing.T) (url string, calls *atomic.Int64) {
 	t.Helper()
 	calls = &atomic.Int64{}

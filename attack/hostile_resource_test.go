@@ -517,9 +517,9 @@ func TestHostileJunkSignatures(t *testing.T) {
 // TestHostileHealth: 200 clients that ask how the service is, with a database that is 20 ms away. It is never degraded.
 func TestHostileHealth(t *testing.T) {
 	x := newTrial(t)
-	gate := newDatabaseGate(t, x.DatabaseURL)
-	gate.delay = 20 * time.Millisecond
-	x.s, x.rate = x.another("--database-url", gate.url), 4
+	database := newDatabaseProxy(t, x.DatabaseURL)
+	database.delay = 20 * time.Millisecond
+	x.s, x.rate = x.another("--database-url", database.url), 4
 	x.withHonest()
 	callers := make([]*caller, 200)
 	for i := range callers {

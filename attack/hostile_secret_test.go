@@ -392,8 +392,8 @@ func TestHostileTANs(t *testing.T) {
 // nothing from the database of its own accord.
 func TestHostileRotatedKey(t *testing.T) {
 	x := newTrial(t)
-	gate := newDatabaseGate(t, x.DatabaseURL)
-	deaf := x.another("--database-url", gate.url)
+	database := newDatabaseProxy(t, x.DatabaseURL)
+	deaf := x.another("--database-url", database.url)
 	for round := range 3 {
 		owner := x.agent(fmt.Sprintf("rotating_%d", round))
 		old := owner.key
@@ -403,15 +403,15 @@ func TestHostileRotatedKey(t *testing.T) {
 		if r, err := use(); err != nil || r.Status != http.StatusOK {
 			t.Fatalf("the key at the second server: %v %v, want 200", r, err)
 		}
-		gate.freeze()
+		database.freeze()
 		rotated := x.tell(x.order(owner.wallet, old, rotatePath, map[string]any{}))
 		if rotated.Status != http.StatusOK {
 			t.Fatalf("rotate: %v, want 200", rotated)
 		}
 		x.keep(rotated.Text("api_key"))
 		last := refusedWithin(t, use, time.Now())
-		t.Logf("round %d: the old key worked for %s (listening connections held back: %d)", round, last, gate.frozen())
-		gate.thaw()
+		t.Logf("round %d: the old key worked for %s (listening connections held back: %d)", round, last, database.frozen())
+		database.thaw()
 	}
 
 	// At the server that rotates, the old key ends with the response, although others use it at that moment.

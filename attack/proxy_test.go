@@ -96,9 +96,9 @@ func (p *proxy) breakWith(f fault) {
 	p.fault, p.mute = f, false
 }
 
-// silence takes every call of the facilitator, of whatever path, and replies none of them until the test ends. The chain's
+// stopResponding takes every call of the facilitator, of whatever path, and responds to none of them until the test ends. The chain's
 // endpoint, which shares the port, goes on.
-func (p *proxy) silence() {
+func (p *proxy) stopResponding() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mute = true
