@@ -78,7 +78,8 @@ func (p *proxy) open() {
 	}()
 }
 
-// close makes the port refuse connections and cuts those that there are.
+// close makes the port refuse connections and cuts those that there are. It waits until the servers have noticed: a request on a
+// connection that they keep would count as sent.
 func (p *proxy) close() {
 	p.mu.Lock()
 	server := p.server
@@ -86,6 +87,7 @@ func (p *proxy) close() {
 	p.mu.Unlock()
 	if server != nil {
 		_ = server.Close()
+		time.Sleep(200 * time.Millisecond)
 	}
 }
 
