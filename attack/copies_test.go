@@ -5,6 +5,7 @@ package attack
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"testing"
@@ -73,9 +74,7 @@ func TestOnePaymentTwoRequests(t *testing.T) {
 	}
 	// And where the price is the same, for another operation, or by another agent.
 	o := alice.says(bob, "spent")
-	if r := s.pay(o); r.Status != http.StatusOK {
-		t.Fatalf("a payment: %v", r)
-	}
+	s.pay(o).Require(t, "a payment", 200)
 	search := order{operation: operations["/search/agents"], body: `{"query":"bob"}`, headers: o.headers, header: o.header}
 	stolen := o
 	stolen.headers = []string{"X-API-KEY", bob.key}
@@ -139,9 +138,7 @@ func TestTwoServersOnePayment(t *testing.T) {
 		}
 		other := alice.says(bob, "with a spent payment")
 		other.header, other.payment = o.header, o.payment
-		if r := two.pay(other); r.Status != http.StatusConflict {
-			t.Errorf("the payment for another request: %v, want 409", r)
-		}
+		two.pay(other).Want(t, "the payment for another request", 409)
 	}
 	w.check()
 }
@@ -167,9 +164,7 @@ func TestBothVersionsOnePayment(t *testing.T) {
 			if name == "1" {
 				o.header, o.v1 = one.header, true
 			}
-			if r := s.pay(o); r.Status != http.StatusConflict || r.Code != "payment_reused" {
-				t.Errorf("the payment in version %s for another request: %v, want 409 payment_reused", name, r)
-			}
+			s.pay(o).Want(t, fmt.Sprintf("the payment in version %s for another request", name), 409, "payment_reused")
 		}
 		if charged, n := w.Revenue()-revenue, w.messages(two.content); charged != two.price || n != 1 {
 			t.Errorf("both versions charged %d for %d messages, want %d for one", charged, n, two.price)
@@ -213,9 +208,7 @@ func TestPresenceLost(t *testing.T) {
 		if r := <-replied; r.Status != http.StatusOK && r.Status != http.StatusServiceUnavailable && r.Code != "payment_in_progress" {
 			t.Errorf("settled by two servers: %v, want 200, or to come again", r)
 		}
-		if r := one.insist(o); r.Status != http.StatusOK {
-			t.Errorf("sent again: %v, want 200", r)
-		}
+		one.insist(o).Want(t, "sent again", 200)
 		w.check()
 		if charged, n := w.Revenue()-revenue, w.messages(o.content); charged != o.price || n != 1 {
 			t.Errorf("settled by two servers: charged %d for %d messages, want %d for one", charged, n, o.price)

@@ -109,9 +109,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				paid := test.begun
 				if round%2 == 0 {
 					paid = true
-					if r := s.insist(o); r.Status != http.StatusOK {
-						t.Errorf("round %d, %s sent again: %v, want 200", round, o.id, r)
-					}
+					s.insist(o).Want(t, fmt.Sprintf("round %d, %s sent again", round, o.id), 200)
 				}
 				w.check()
 				want := map[bool]string{true: "delivered", false: ""}[paid]
@@ -154,9 +152,7 @@ func TestKilledWhileBusy(t *testing.T) {
 		s.start("")
 		for i, o := range orders {
 			if i%2 == 0 {
-				if r := s.insist(o); r.Status != http.StatusOK {
-					t.Errorf("sent again: %v, want 200", r)
-				}
+				s.insist(o).Want(t, "sent again", 200)
 			}
 		}
 		w.check()
@@ -197,24 +193,18 @@ func TestDatabaseKilled(t *testing.T) {
 		if r.Status != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" {
 			t.Errorf("settled without a database: %v, want 503 with Retry-After", r)
 		}
-		if r := s.call(http.MethodPost, o.path, ""); r.Status != http.StatusPaymentRequired {
-			t.Errorf("the price without a database: %v, want 402", r)
-		}
+		s.call(http.MethodPost, o.path, "").Want(t, "the price without a database", 402)
 		_ = database.Stop() // gives the folder free
 		database = startDatabase(t, folder)
 		if database.URL("postgres") != w.DatabaseURL {
 			t.Fatal("the database came back at another address")
 		}
 		if round%2 == 0 {
-			if r := s.insist(o); r.Status != http.StatusOK {
-				t.Errorf("sent again: %v, want 200", r)
-			}
+			s.insist(o).Want(t, "sent again", 200)
 		}
 		w.check()
 		w.arrivedOnce(o)
-		if r := s.insist(alice.says(bob, "after the database came back")); r.Status != http.StatusOK {
-			t.Errorf("the next payment: %v, want 200", r)
-		}
+		s.insist(alice.says(bob, "after the database came back")).Want(t, "the next payment", 200)
 	}
 	w.check()
 }

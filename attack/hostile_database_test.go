@@ -15,9 +15,9 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
-// databaseGate is a way to the database that can hold back what it tells of its own accord: connections that said LISTEN
+// databaseProxy is a proxy for the database that can delay what the database sends unasked: connections that said LISTEN
 // get nothing more while they are frozen. It can also be slow.
-type databaseGate struct {
+type databaseProxy struct {
 	url   string
 	delay time.Duration // of everything that is asked; set before it is used
 
@@ -27,7 +27,7 @@ type databaseGate struct {
 	ears  int // connections that listen
 }
 
-func newDatabaseGate(t testing.TB, databaseURL string) *databaseGate {
+func newDatabaseProxy(t testing.TB, databaseURL string) *databaseProxy {
 	t.Helper()
 	address, err := url.Parse(databaseURL)
 	if err != nil {
@@ -41,7 +41,7 @@ func newDatabaseGate(t testing.TB, databaseURL string) *databaseGate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &databaseGate{}
+	g := &databaseProxy{}
 	g.moved = sync.NewCond(&g.mu)
 	through := *address
 	through.Host, through.RawQuery = listener.Addr().String(), "sslmode=disable"
@@ -62,7 +62,7 @@ func newDatabaseGate(t testing.TB, databaseURL string) *databaseGate {
 	return g
 }
 
-func (g *databaseGate) join(network, target string, client net.Conn) {
+func (g *databaseProxy) join(network, target string, client net.Conn) {
 	defer hangUp(client)
 	database, err := net.Dial(network, target)
 	if err != nil {
@@ -110,18 +110,18 @@ func (g *databaseGate) join(network, target string, client net.Conn) {
 
 func hangUp(connection net.Conn) { _ = connection.Close() }
 
-func (g *databaseGate) set(ice bool) {
+func (g *databaseProxy) set(ice bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ice = ice
 	g.moved.Broadcast()
 }
 
-func (g *databaseGate) freeze() { g.set(true) }
-func (g *databaseGate) thaw()   { g.set(false) }
+func (g *databaseProxy) freeze() { g.set(true) }
+func (g *databaseProxy) thaw()   { g.set(false) }
 
 // frozen is how many connections said LISTEN so far.
-func (g *databaseGate) frozen() int {
+func (g *databaseProxy) frozen() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.ears

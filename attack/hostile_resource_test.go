@@ -398,9 +398,7 @@ func TestHostilePriceInquiries(t *testing.T) {
 	if x.tally.status(http.StatusTooManyRequests) == 0 {
 		t.Errorf("nobody limited %s", x.tally)
 	}
-	if r := x.ask(http.MethodPost, sendPath, ""); r.Status != http.StatusPaymentRequired {
-		t.Errorf("the price for another address: %v, want 402", r)
-	}
+	x.ask(http.MethodPost, sendPath, "").Want(t, "the price for another address", 402)
 	x.check()
 }
 
@@ -519,9 +517,9 @@ func TestHostileJunkSignatures(t *testing.T) {
 // TestHostileHealth: 200 clients that ask how the service is, with a database that is 20 ms away. It is never degraded.
 func TestHostileHealth(t *testing.T) {
 	x := newTrial(t)
-	gate := newDatabaseGate(t, x.DatabaseURL)
-	gate.delay = 20 * time.Millisecond
-	x.s, x.rate = x.another("--database-url", gate.url), 4
+	database := newDatabaseProxy(t, x.DatabaseURL)
+	database.delay = 20 * time.Millisecond
+	x.s, x.rate = x.another("--database-url", database.url), 4
 	x.withHonest()
 	callers := make([]*caller, 200)
 	for i := range callers {

@@ -87,47 +87,10 @@ func TestHostilePublicPaymentOpensNothing(t *testing.T) {
 			}
 			x.Secret(secret)
 			revenue := x.Revenue()
-
-			// The stranger has what the chain shows: authorization and signature, without extensions, and the request.
-			public := o
-			public.header = x.Encode(&x402.PaymentPayload{X402Version: x402.Version, Accepted: o.payment.Accepted, Payload: o.payment.Payload})
-			replayed := x.tell(public)
-			x.gotNothing(what+" replayed", replayed, secret)
-			if proof == "fresh" {
-				x.proofRequired(what+" replayed", replayed, secret)
-			} else if replayed.Status != http.StatusConflict && replayed.Status != http.StatusUnauthorized || replayed.Charged {
-				// Without its identifier it is another payment: payment_reused and an unknown key are as good.
-				x.t.Errorf("%s replayed without its identifier: %v, want 409 or 401, not charged", what, replayed)
-			}
-			x.gotNothing(what+" replayed in version 1", x.tell(public.asV1(x.world)), secret)
-			guessed := o
-			guessed.header = x.Encode(&x402.PaymentPayload{X402Version: x402.Version, Accepted: o.payment.Accepted, Payload: o.payment.Payload,
-				Extensions: forged(testkit.NewKey(), "", o.path, "", testkit.Identified("a_guessed_identifier")).payment.Extensions})
-			x.gotNothing(what+" replayed under a guessed identifier", x.tell(guessed), secret)
-			other := forged(x.Wallet(testkit.Dollar*5), "", o.path, o.body)
-			other.headers = o.headers
-			if id == "create_account" { // the right TAN is not public, but the one that was used serves nobody
-				x.gotNothing(what+" paid by another wallet", x.tell(other), secret)
-			}
-			if x.Revenue() != revenue {
-				t.Errorf("%s: strangers' tries moved money", what)
-			}
-
-			again := o // with the identifier: the very same payment; else signed anew
-			if proof == "fresh" {
-				again.header, again.payment = x.sign(x.payer(o), o.path)
-			}
-			for n := range 2 {
-				r := x.tell(again)
-				if r.Status != http.StatusOK || secretOf(r) != secret {
-					t.Errorf("%s: the owner asks again (%d): %d %s, want 200 with the same secret", what, n, r.Status, r.Code)
-				}
-			}
+			x.replay(id, proof, o, secret)
+			again := x.askAgain(what, proof, o, secret)
 			if x.Revenue() != revenue {
 				t.Errorf("%s: the owner was charged %d for the repetition", what, x.Revenue()-revenue)
-			}
-			if proof == "fresh" && x.used(again) {
-				t.Errorf("%s: the fresh authorization was settled", what)
 			}
 			if id == "rotate_key" {
 				owners[proof].key = secret
@@ -137,8 +100,62 @@ func TestHostilePublicPaymentOpensNothing(t *testing.T) {
 	}
 	x.tally.largest = 0
 	x.check()
+	x.replayAtFullSpeed()
+}
 
-	// The same at full speed, while honest callers work.
+// replay is a stranger who has what the chain shows of an order: authorization and signature, without extensions, and the request.
+func (x *trial) replay(id, proof string, o order, secret string) {
+	x.t.Helper()
+	what := id + ", " + proof
+	revenue := x.Revenue()
+
+	public := o
+	public.header = x.Encode(&x402.PaymentPayload{X402Version: x402.Version, Accepted: o.payment.Accepted, Payload: o.payment.Payload})
+	replayed := x.tell(public)
+	x.gotNothing(what+" replayed", replayed, secret)
+	if proof == "fresh" {
+		x.proofRequired(what+" replayed", replayed, secret)
+	} else if replayed.Status != http.StatusConflict && replayed.Status != http.StatusUnauthorized || replayed.Charged {
+		// Without its identifier it is another payment: payment_reused and an unknown key are as good.
+		x.t.Errorf("%s replayed without its identifier: %v, want 409 or 401, not charged", what, replayed)
+	}
+	x.gotNothing(what+" replayed in version 1", x.tell(public.asV1(x.world)), secret)
+	guessed := o
+	guessed.header = x.Encode(&x402.PaymentPayload{X402Version: x402.Version, Accepted: o.payment.Accepted, Payload: o.payment.Payload,
+		Extensions: forged(testkit.NewKey(), "", o.path, "", testkit.Identified("a_guessed_identifier")).payment.Extensions})
+	x.gotNothing(what+" replayed under a guessed identifier", x.tell(guessed), secret)
+	other := forged(x.Wallet(testkit.Dollar*5), "", o.path, o.body)
+	other.headers = o.headers
+	if id == "create_account" { // the right TAN is not public, but the one that was used serves nobody
+		x.gotNothing(what+" paid by another wallet", x.tell(other), secret)
+	}
+	if x.Revenue() != revenue {
+		x.t.Errorf("%s: strangers' tries moved money", what)
+	}
+}
+
+// askAgain is the owner of an order who gets its secret again, and returns the order that it sends for that.
+func (x *trial) askAgain(what, proof string, o order, secret string) (again order) {
+	x.t.Helper()
+	again = o // with the identifier: the very same payment; else signed anew
+	if proof == "fresh" {
+		again.header, again.payment = x.sign(x.payer(o), o.path)
+	}
+	for n := range 2 {
+		r := x.tell(again)
+		if r.Status != http.StatusOK || secretOf(r) != secret {
+			x.t.Errorf("%s: the owner asks again (%d): %d %s, want 200 with the same secret", what, n, r.Status, r.Code)
+		}
+	}
+	if proof == "fresh" && x.used(again) {
+		x.t.Errorf("%s: the fresh authorization was settled", what)
+	}
+	return again
+}
+
+// replayAtFullSpeed sends all public payments again while honest callers work.
+func (x *trial) replayAtFullSpeed() {
+	x.t.Helper()
 	x.watch.mu.Lock()
 	public := x.watch.public
 	x.watch.mu.Unlock()
@@ -375,8 +392,8 @@ func TestHostileTANs(t *testing.T) {
 // nothing from the database of its own accord.
 func TestHostileRotatedKey(t *testing.T) {
 	x := newTrial(t)
-	gate := newDatabaseGate(t, x.DatabaseURL)
-	deaf := x.another("--database-url", gate.url)
+	database := newDatabaseProxy(t, x.DatabaseURL)
+	deaf := x.another("--database-url", database.url)
 	for round := range 3 {
 		owner := x.agent(fmt.Sprintf("rotating_%d", round))
 		old := owner.key
@@ -386,15 +403,15 @@ func TestHostileRotatedKey(t *testing.T) {
 		if r, err := use(); err != nil || r.Status != http.StatusOK {
 			t.Fatalf("the key at the second server: %v %v, want 200", r, err)
 		}
-		gate.freeze()
+		database.freeze()
 		rotated := x.tell(x.order(owner.wallet, old, rotatePath, map[string]any{}))
 		if rotated.Status != http.StatusOK {
 			t.Fatalf("rotate: %v, want 200", rotated)
 		}
 		x.keep(rotated.Text("api_key"))
 		last := refusedWithin(t, use, time.Now())
-		t.Logf("round %d: the old key worked for %s (listening connections held back: %d)", round, last, gate.frozen())
-		gate.thaw()
+		t.Logf("round %d: the old key worked for %s (listening connections held back: %d)", round, last, database.frozen())
+		database.thaw()
 	}
 
 	// At the server that rotates, the old key ends with the response, although others use it at that moment.
@@ -408,9 +425,7 @@ func TestHostileRotatedKey(t *testing.T) {
 		}
 		late := x.order(owner.wallet, old, "/agent/me", nil)
 		rotated := x.tell(x.order(owner.wallet, old, rotatePath, map[string]any{}))
-		if r := x.tell(late); r.Status != http.StatusUnauthorized {
-			t.Errorf("round %d: the old key right after its rotation: %v, want 401", round, r)
-		}
+		x.tell(late).Want(t, fmt.Sprintf("round %d: the old key right after its rotation", round), 401)
 		users.Wait()
 		if owner.key = rotated.Text("api_key"); owner.key == "" {
 			t.Fatalf("rotate: %v, want 200", rotated)
@@ -433,9 +448,7 @@ func TestHostileBlockedDescription(t *testing.T) {
 		x.order(alice.wallet, alice.key, "/agent/edit", map[string]any{"description": "zebrawood at the quarry"}),
 		x.order(alice.wallet, alice.key, "/chat/group/send", map[string]any{"chat_id": group, "content": x.content("in the group")}),
 	} {
-		if r := x.tell(o); r.Status != http.StatusOK {
-			t.Fatalf("%s: %v, want 200", o.id, r)
-		}
+		x.tell(o).Require(t, o.id, 200)
 	}
 	reads := 0
 	for _, read := range []struct {

@@ -138,71 +138,9 @@ func newStranger(t *testing.T) *stranger {
 		slices.Sort(paths)
 	}
 
-	alice, bob, carol := x.agent("alice"), x.agent("bob"), x.agent("carol")
-	do := func(o order) testkit.Reply {
-		t.Helper()
-		r := x.tell(o)
-		if r.Status != http.StatusOK {
-			t.Fatalf("%s: %v", o.id, r)
-		}
-		for _, field := range []string{"chat_id", "channel_id", "message_id"} {
-			if id := r.Text(field); id != "" {
-				z.ids[field] = append(z.ids[field], id)
-			}
-		}
-		return r
-	}
-	z.victims = []*agent{alice, bob, carol}
-	for _, a := range z.victims {
-		z.ids["agent_id"] = append(z.ids["agent_id"], a.id)
-		z.ids["username"] = append(z.ids["username"], a.name)
-	}
-	do(alice.says(bob, "private"))
-	do(bob.says(alice, "private"))
-	do(carol.says(alice, "private"))
-	group := do(x.order(alice.wallet, alice.key, "/chat/group/create", map[string]any{"name": "Secret group", "initial_member_ids": []string{bob.id}})).Text("chat_id")
-	do(x.order(alice.wallet, alice.key, "/chat/group/send", map[string]any{"chat_id": group, "content": x.content("in the group")}))
-	channel := do(x.order(carol.wallet, carol.key, "/channel/create", map[string]any{"name": "Channel", "is_discoverable": true})).Text("channel_id")
-	do(x.order(carol.wallet, carol.key, "/channel/send", map[string]any{"channel_id": channel, "content": x.content("in the channel")}))
-	do(x.order(bob.wallet, bob.key, "/channel/subscribe", map[string]any{"channel_id": channel}))
-	do(x.order(bob.wallet, bob.key, "/message/react", map[string]any{"message_id": z.ids["message_id"][0], "emoji": "👍"}))
-	do(x.order(bob.wallet, bob.key, "/agent/edit", map[string]any{"description": "Bob, edited."}))
-
-	// Owners whose responses were lost: nobody has used the TAN, the account's key, the new key.
-	for id, o := range x.secretOrders(carol, "lost", testkit.Identified("the_identifier_of_a_lost_response")) {
-		r := x.tell(o)
-		if r.Status != http.StatusOK {
-			t.Fatalf("%s: %v", id, r)
-		}
-		z.lost = append(z.lost, lostResponse{o, secretOf(r)})
-		x.keep(secretOf(r))
-	}
-	z.ids["username"] = append(z.ids["username"], "requested_lost", "created_lost")
-	// A registration payment that settled and was then refused.
-	undeliverable := x.order(x.Wallet(testkit.Dollar), "", requestPath, map[string]any{"requested_username": "raced"})
-	r := x.proxy.whileSettling(t, true, func(ctx context.Context) (testkit.Reply, error) { return x.fresh().send(ctx, x.s, undeliverable) }, func() {
-		do(x.order(x.Wallet(testkit.Dollar), "", requestPath, map[string]any{"requested_username": "raced"}))
-	})
-	if !r.Charged {
-		t.Fatalf("the raced registration: %v, want it charged", r)
-	}
-	z.ids["username"] = append(z.ids["username"], "raced")
-
-	x.watch.mu.Lock()
-	for _, p := range x.watch.public {
-		value, err := strconv.ParseUint(p.Payload.Authorization.Value, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Accepted = testkit.PlayMoney.Requirements(value, devnet.Payee, 60)
-		z.public = append(z.public, p)
-	}
-	x.watch.mu.Unlock()
-	for _, secret := range x.Known() {
-		if !strings.HasPrefix(secret, "0x") && len(secret) < 200 { // signatures and payments are public
-			z.secrets = append(z.secrets, secret)
-		}
-	}
+	z.makeTalks()
+	z.loseResponses()
+	z.readPublic()
 	for i := range 12 {
 		a := x.agent(fmt.Sprintf("stranger_%d", i))
 		z.accounts = append(z.accounts, a.key)
@@ -210,6 +148,87 @@ func newStranger(t *testing.T) *stranger {
 	}
 	z.tally.largest = 0
 	return z
+}
+
+// do sends an order that must succeed, and keeps the ids of its response.
+func (z *stranger) do(o order) testkit.Reply {
+	z.t.Helper()
+	r := z.tell(o)
+	if r.Status != http.StatusOK {
+		z.t.Fatalf("%s: %v", o.id, r)
+	}
+	for _, field := range []string{"chat_id", "channel_id", "message_id"} {
+		if id := r.Text(field); id != "" {
+			z.ids[field] = append(z.ids[field], id)
+		}
+	}
+	return r
+}
+
+// makeTalks lets three agents have conversations of all kinds.
+func (z *stranger) makeTalks() {
+	z.t.Helper()
+	alice, bob, carol := z.agent("alice"), z.agent("bob"), z.agent("carol")
+	z.victims = []*agent{alice, bob, carol}
+	for _, a := range z.victims {
+		z.ids["agent_id"] = append(z.ids["agent_id"], a.id)
+		z.ids["username"] = append(z.ids["username"], a.name)
+	}
+	z.do(alice.says(bob, "private"))
+	z.do(bob.says(alice, "private"))
+	z.do(carol.says(alice, "private"))
+	group := z.do(z.order(alice.wallet, alice.key, "/chat/group/create", map[string]any{"name": "Secret group", "initial_member_ids": []string{bob.id}})).Text("chat_id")
+	z.do(z.order(alice.wallet, alice.key, "/chat/group/send", map[string]any{"chat_id": group, "content": z.content("in the group")}))
+	channel := z.do(z.order(carol.wallet, carol.key, "/channel/create", map[string]any{"name": "Channel", "is_discoverable": true})).Text("channel_id")
+	z.do(z.order(carol.wallet, carol.key, "/channel/send", map[string]any{"channel_id": channel, "content": z.content("in the channel")}))
+	z.do(z.order(bob.wallet, bob.key, "/channel/subscribe", map[string]any{"channel_id": channel}))
+	z.do(z.order(bob.wallet, bob.key, "/message/react", map[string]any{"message_id": z.ids["message_id"][0], "emoji": "👍"}))
+	z.do(z.order(bob.wallet, bob.key, "/agent/edit", map[string]any{"description": "Bob, edited."}))
+}
+
+// loseResponses makes payments whose responses their owners have not seen.
+func (z *stranger) loseResponses() {
+	z.t.Helper()
+	carol := z.victims[2]
+	// Owners whose responses were lost: nobody has used the TAN, the account's key, the new key.
+	for id, o := range z.secretOrders(carol, "lost", testkit.Identified("the_identifier_of_a_lost_response")) {
+		r := z.tell(o)
+		if r.Status != http.StatusOK {
+			z.t.Fatalf("%s: %v", id, r)
+		}
+		z.lost = append(z.lost, lostResponse{o, secretOf(r)})
+		z.keep(secretOf(r))
+	}
+	z.ids["username"] = append(z.ids["username"], "requested_lost", "created_lost")
+	// A registration payment that settled and was then refused.
+	undeliverable := z.order(z.Wallet(testkit.Dollar), "", requestPath, map[string]any{"requested_username": "raced"})
+	r := z.proxy.whileSettling(z.t, true, func(ctx context.Context) (testkit.Reply, error) { return z.fresh().send(ctx, z.s, undeliverable) }, func() {
+		z.do(z.order(z.Wallet(testkit.Dollar), "", requestPath, map[string]any{"requested_username": "raced"}))
+	})
+	if !r.Charged {
+		z.t.Fatalf("the raced registration: %v, want it charged", r)
+	}
+	z.ids["username"] = append(z.ids["username"], "raced")
+}
+
+// readPublic reads what the chain shows, and what must stay secret.
+func (z *stranger) readPublic() {
+	z.t.Helper()
+	z.watch.mu.Lock()
+	for _, p := range z.watch.public {
+		value, err := strconv.ParseUint(p.Payload.Authorization.Value, 10, 64)
+		if err != nil {
+			z.t.Fatal(err)
+		}
+		p.Accepted = testkit.PlayMoney.Requirements(value, devnet.Payee, 60)
+		z.public = append(z.public, p)
+	}
+	z.watch.mu.Unlock()
+	for _, secret := range z.Known() {
+		if !strings.HasPrefix(secret, "0x") && len(secret) < 200 { // signatures and payments are public
+			z.secrets = append(z.secrets, secret)
+		}
+	}
 }
 
 // balances are those of the payee and of everybody who ever paid.
@@ -434,9 +453,7 @@ func (z *stranger) value(r *rand.Rand, field string, schema *openapi3.Schema) an
 func (z *stranger) ownersGoOn() {
 	z.t.Helper()
 	for _, a := range z.victims[:2] { // the third one's key was rotated, and it has not heard so
-		if r := z.tell(z.order(a.wallet, a.key, "/agent/me", nil)); r.Status != http.StatusOK {
-			z.t.Errorf("%s, whose payments the stranger used: %v, want 200", a.name, r)
-		}
+		z.tell(z.order(a.wallet, a.key, "/agent/me", nil)).Want(z.t, a.name+", whose payments the stranger used", 200)
 	}
 	revenue := z.Revenue()
 	for _, o := range z.lost {

@@ -206,8 +206,9 @@ func (c *caller) do(ctx context.Context, method, url, body string, headers ...st
 	if c.paying && r.Status == http.StatusOK {
 		size = 0
 	}
-	path, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "?")
-	c.tally.add(r.Status, r.Code, size, fmt.Sprintf("%s %s: %d", method, path, r.Status))
+	_, path, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	path, _, _ = strings.Cut(path, "?")
+	c.tally.add(r.Status, r.Code, size, fmt.Sprintf("%s /%s: %d", method, path, r.Status))
 	return r, err
 }
 

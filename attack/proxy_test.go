@@ -78,7 +78,8 @@ func (p *proxy) open() {
 	}()
 }
 
-// close makes the port refuse connections and cuts those that there are.
+// close makes the port refuse connections and cuts those that there are. It waits until the servers have noticed: a request on a
+// connection that they keep would count as sent.
 func (p *proxy) close() {
 	p.mu.Lock()
 	server := p.server
@@ -86,6 +87,7 @@ func (p *proxy) close() {
 	p.mu.Unlock()
 	if server != nil {
 		_ = server.Close()
+		time.Sleep(200 * time.Millisecond)
 	}
 }
 
@@ -96,9 +98,9 @@ func (p *proxy) breakWith(f fault) {
 	p.fault, p.mute = f, false
 }
 
-// silence takes every call of the facilitator, of whatever path, and replies none of them until the test ends. The chain's
+// stopResponding takes every call of the facilitator, of whatever path, and responds to none of them until the test ends. The chain's
 // endpoint, which shares the port, goes on.
-func (p *proxy) silence() {
+func (p *proxy) stopResponding() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mute = true
@@ -188,8 +190,8 @@ func respond(status int, body string) fault {
 	return func(c *call) { c.write(status, body) }
 }
 
-// answerAfter lets the facilitator act and replies something else.
-func answerAfter(status int, body string) fault {
+// respondAfter lets the facilitator act and replies something else.
+func respondAfter(status int, body string) fault {
 	return func(c *call) {
 		c.forward()
 		c.write(status, body)

@@ -97,7 +97,7 @@ func (a *actor) tryBuild(operationID string, by *account) *request {
 		if other == nil {
 			return nil
 		}
-		if !a.fill(q, operationID, body, by, other, touch) {
+		if !a.fill(q, body, by, other) {
 			return nil
 		}
 	}
@@ -129,191 +129,44 @@ func oneOf[T any](a *actor, all []T, fits func(T) bool) (picked T) {
 	return candidates[at%uint64(len(candidates))]
 }
 
-// fill does the operationWeights that need somebody else or a conversation.
-func (a *actor) fill(q *request, operationID string, body map[string]any, by, other *account, touch func(place, value string)) bool {
+// draft is a request whose fields are being filled.
+type draft struct {
+	a         *actor
+	q         *request
+	body      map[string]any
+	by, other *account
+	text      string
+	marker    string
+	anything  bool // what the caller may not do is tried now and then
+}
+
+func (d *draft) touch(place, value string) { d.q.touches = append(d.q.touches, touch{place, value}) }
+
+// in picks a conversation of a kind that fits.
+func (d *draft) in(kind string, fits func(t *talk) bool) *talk {
+	return oneOf(d.a, d.a.r.talks, func(t *talk) bool { return t.kind == kind && (fits == nil || fits(t)) })
+}
+
+func (d *draft) sits(t *talk) bool   { return d.anything || t.seats[d.by.name] }
+func (d *draft) rules(t *talk) bool  { return d.anything || t.admin == d.by.name }
+func (d *draft) speaks(t *talk) bool { return d.sits(t) && len(t.recent) > 0 }
+
+// fill does the operations that need somebody else or a conversation.
+func (a *actor) fill(q *request, body map[string]any, by, other *account) bool {
 	text, marker := a.text()
-	in := func(kind string, fits func(t *talk) bool) *talk {
-		return oneOf(a, a.r.talks, func(t *talk) bool { return t.kind == kind && (fits == nil || fits(t)) })
+	d := &draft{a: a, q: q, body: body, by: by, other: other, text: text, marker: marker, anything: a.chance.IntN(20) == 0}
+	fill := d.fillOther
+	switch {
+	case strings.Contains(q.id, "Group"):
+		fill = d.fillGroup
+	case strings.Contains(q.id, "Channel"):
+		fill = d.fillChannel
 	}
-	sits := func(t *talk) bool { return t.seats[by.name] }
-	rules := func(t *talk) bool { return t.admin == by.name }
-	speaks := func(t *talk) bool { return sits(t) && len(t.recent) > 0 }
-	anything := a.chance.IntN(20) == 0 // what the caller may not do is tried now and then
-	if anything {
-		sits, rules, speaks = nil, nil, func(t *talk) bool { return len(t.recent) > 0 }
+	t, ok := fill()
+	if !ok {
+		return false
 	}
-	var t *talk
-	hears := func(t *talk) func(r testkit.Reply) { return func(r testkit.Reply) { a.hears(t, r, marker) } }
-	switch operationID {
-	case "blockAgent":
-		body["agent_id"] = other.id
-		touch("block "+by.name+" "+other.name, "yes")
-	case "unblockAgent":
-		body["agent_id"] = other.id
-		touch("block "+by.name+" "+other.name, "")
-	case "getAgentProfile":
-		body["username"] = other.name
-	case "sendPrivateMessage":
-		body["recipient_agent_id"], body["content"] = other.id, text
-		q.effect = "private " + marker
-		q.learn = func(r testkit.Reply) { a.hears(a.privateTalk(by, other, r), r, marker) }
-	case "getPrivateChat", "listPrivateMessages", "searchPrivateMessages":
-		if t = in("private", sits); t == nil {
-			return false
-		}
-		body["chat_id"] = t.id
-	case "createGroupChat", "createChannel":
-		t = &talk{kind: map[string]string{"createGroupChat": "group", "createChannel": "channel"}[operationID], admin: by.name, seats: map[string]bool{}}
-		t.name = fmt.Sprintf("Talk %x %s %d", a.r.seed, a.label, a.texts)
-		body["name"], body["description"], body["is_discoverable"] = t.name, text, a.chance.IntN(2) == 0
-		q.effect = t.kind + " " + t.name
-		touch("about "+t.name, marker)
-		touch("admin "+t.name, by.name)
-		if t.kind == "group" {
-			t.seats[by.name] = true
-			touch("view "+t.name+" "+by.name, "member")
-			ids := []string{}
-			for range a.chance.IntN(8) {
-				member := oneOf(a, a.r.accounts, func(o *account) bool { return !t.seats[o.name] })
-				if member != nil {
-					ids, t.seats[member.name] = append(ids, member.id), true
-					touch("view "+t.name+" "+member.name, "member")
-				}
-			}
-			body["initial_member_ids"] = ids
-		}
-		q.learn = func(r testkit.Reply) {
-			var reply struct {
-				ChatID    string `json:"chat_id"`
-				ChannelID string `json:"channel_id"`
-			}
-			_ = json.Unmarshal(r.Body, &reply)
-			if t.id == "" {
-				t.id = reply.ChatID + reply.ChannelID
-				a.r.talks = append(a.r.talks, t)
-			}
-		}
-	case "getGroupChat", "listGroupMessages", "searchGroupMessages":
-		if t = in("group", sits); t == nil {
-			return false
-		}
-		body["chat_id"] = t.id
-	case "sendGroupMessage":
-		if t = in("group", sits); t == nil {
-			return false
-		}
-		body["chat_id"], body["content"] = t.id, text
-		q.effect = "group " + marker
-		q.learn = hears(t)
-	case "editGroupChat":
-		if t = in("group", rules); t == nil {
-			return false
-		}
-		a.editsGroup(t, body, touch, text, marker)
-	case "deleteGroupChat":
-		if t = in("group", rules); t == nil {
-			return false
-		}
-		body["chat_id"] = t.id
-		touch("deleted "+t.name, "yes")
-	case "pinGroupMessage":
-		if t = in("group", func(t *talk) bool { return (anything || t.admin == by.name) && len(t.recent) > 0 }); t == nil {
-			return false
-		}
-		message := oneOf(a, t.recent, nil)
-		body["chat_id"], body["message_id"] = t.id, message.id
-		touch("pin "+t.name+" "+message.marker, "yes")
-	case "requestGroupAccess":
-		if t = in("group", func(t *talk) bool { return anything || !t.seats[by.name] }); t == nil {
-			return false
-		}
-		body["chat_id"], body["message"] = t.id, text
-		q.effect = "private " + marker
-	case "leaveGroupChat":
-		if t = in("group", sits); t == nil {
-			return false
-		}
-		body["chat_id"], body["successor_agent_id"] = t.id, other.id
-		touch("view "+t.name+" "+by.name, "")
-		touch("admin "+t.name, other.name) // if the caller is the admin
-		q.learn = func(testkit.Reply) {
-			delete(t.seats, by.name)
-			if t.admin == by.name {
-				t.admin = other.name
-			}
-		}
-	case "transferGroupChat":
-		if t = in("group", rules); t == nil {
-			return false
-		}
-		body["chat_id"], body["new_admin_agent_id"], body["message"] = t.id, other.id, text
-		q.effect = "private " + marker
-		touch("admin "+t.name, other.name)
-		q.learn = func(testkit.Reply) { t.admin = other.name }
-	case "getChannel", "subscribeChannel", "unsubscribeChannel":
-		if t = in("channel", nil); t == nil {
-			return false
-		}
-		body["channel_id"] = t.id
-		switch operationID {
-		case "subscribeChannel":
-			touch("view "+t.name+" "+by.name, "member")
-			q.learn = func(testkit.Reply) { t.seats[by.name] = true }
-		case "unsubscribeChannel":
-			touch("view "+t.name+" "+by.name, "")
-			q.learn = func(testkit.Reply) { delete(t.seats, by.name) }
-		}
-	case "editChannel":
-		if t = in("channel", rules); t == nil {
-			return false
-		}
-		body["channel_id"], body["description"] = t.id, text
-		touch("about "+t.name, marker)
-		key := oneOf(a, []string{"remove_subscriber_ids", "ban_agent_ids", "unban_agent_ids"}, nil)
-		body[key] = []string{other.id}
-		touch("view "+t.name+" "+other.name, map[string]string{"ban_agent_ids": "banned"}[key])
-	case "deleteChannel":
-		if t = in("channel", rules); t == nil {
-			return false
-		}
-		body["channel_id"] = t.id
-		touch("deleted "+t.name, "yes")
-	case "sendChannelMessage":
-		if t = in("channel", rules); t == nil {
-			return false
-		}
-		body["channel_id"], body["content"] = t.id, text
-		q.effect = "channel " + marker
-		q.learn = hears(t)
-	case "listChannelMessages", "searchChannelMessages":
-		if t = in("channel", func(t *talk) bool { return anything || t.seats[by.name] || t.admin == by.name }); t == nil {
-			return false
-		}
-		body["channel_id"] = t.id
-	case "transferChannel":
-		if t = in("channel", rules); t == nil {
-			return false
-		}
-		body["channel_id"], body["new_admin_agent_id"], body["message"] = t.id, other.id, text
-		q.effect = "private " + marker
-		touch("admin "+t.name, other.name)
-		touch("view "+t.name+" "+by.name, "member") // who was its admin is a subscriber now
-		q.learn = func(testkit.Reply) { t.admin = other.name }
-	case "reactToMessage", "removeReaction":
-		if t = oneOf(a, a.r.talks, speaks); t == nil {
-			return false
-		}
-		message, emoji := oneOf(a, t.recent, nil), ""
-		body["message_id"] = message.id
-		if operationID == "reactToMessage" {
-			emoji = oneOf(a, []string{"👍", "🎉", "🇵🇹", "👩‍🚀"}, nil)
-			body["emoji"] = emoji
-		}
-		touch("reaction "+message.marker+" "+by.name, emoji)
-	default:
-		panic("no operationID " + operationID)
-	}
-	switch operationID {
+	switch q.id {
 	case "searchPrivateMessages", "searchGroupMessages", "searchChannelMessages":
 		body["query"] = oneOf(a, []string{"lisbon", "rain.*hotel", "(train|東京)", "confidential", "%"}, nil)
 	case "listPrivateMessages", "listGroupMessages", "listChannelMessages":
@@ -323,6 +176,206 @@ func (a *actor) fill(q *request, operationID string, body map[string]any, by, ot
 		q.undo = func(r testkit.Reply) { t.forget(by.name, r.Code) }
 	}
 	return true
+}
+
+// fillOther fills the operations on agents, private chats and reactions.
+func (d *draft) fillOther() (t *talk, ok bool) {
+	switch d.q.id {
+	case "blockAgent":
+		d.body["agent_id"] = d.other.id
+		d.touch("block "+d.by.name+" "+d.other.name, "yes")
+	case "unblockAgent":
+		d.body["agent_id"] = d.other.id
+		d.touch("block "+d.by.name+" "+d.other.name, "")
+	case "getAgentProfile":
+		d.body["username"] = d.other.name
+	case "sendPrivateMessage":
+		d.body["recipient_agent_id"], d.body["content"] = d.other.id, d.text
+		d.q.effect = "private " + d.marker
+		d.q.learn = func(r testkit.Reply) { d.a.hears(d.a.privateTalk(d.by, d.other, r), r, d.marker) }
+	case "getPrivateChat", "listPrivateMessages", "searchPrivateMessages":
+		if t = d.in("private", d.sits); t == nil {
+			return nil, false
+		}
+		d.body["chat_id"] = t.id
+	case "reactToMessage", "removeReaction":
+		if t = oneOf(d.a, d.a.r.talks, d.speaks); t == nil {
+			return nil, false
+		}
+		message, emoji := oneOf(d.a, t.recent, nil), ""
+		d.body["message_id"] = message.id
+		if d.q.id == "reactToMessage" {
+			emoji = oneOf(d.a, []string{"👍", "🎉", "🇵🇹", "👩‍🚀"}, nil)
+			d.body["emoji"] = emoji
+		}
+		d.touch("reaction "+message.marker+" "+d.by.name, emoji)
+	default:
+		panic("no operationID " + d.q.id)
+	}
+	return t, true
+}
+
+// fillGroup fills the operations on group chats.
+func (d *draft) fillGroup() (t *talk, ok bool) {
+	switch d.q.id {
+	case "createGroupChat":
+		return d.create("group"), true
+	case "getGroupChat", "listGroupMessages", "searchGroupMessages":
+		if t = d.in("group", d.sits); t == nil {
+			return nil, false
+		}
+		d.body["chat_id"] = t.id
+	case "sendGroupMessage":
+		if t = d.in("group", d.sits); t == nil {
+			return nil, false
+		}
+		d.body["chat_id"], d.body["content"] = t.id, d.text
+		d.q.effect = "group " + d.marker
+		d.q.learn = func(r testkit.Reply) { d.a.hears(t, r, d.marker) }
+	case "editGroupChat":
+		if t = d.in("group", d.rules); t == nil {
+			return nil, false
+		}
+		d.a.editsGroup(t, d.body, d.touch, d.text, d.marker)
+	case "deleteGroupChat":
+		if t = d.in("group", d.rules); t == nil {
+			return nil, false
+		}
+		d.body["chat_id"] = t.id
+		d.touch("deleted "+t.name, "yes")
+	case "pinGroupMessage":
+		if t = d.in("group", func(t *talk) bool { return (d.anything || t.admin == d.by.name) && len(t.recent) > 0 }); t == nil {
+			return nil, false
+		}
+		message := oneOf(d.a, t.recent, nil)
+		d.body["chat_id"], d.body["message_id"] = t.id, message.id
+		d.touch("pin "+t.name+" "+message.marker, "yes")
+	case "requestGroupAccess":
+		if t = d.in("group", func(t *talk) bool { return d.anything || !t.seats[d.by.name] }); t == nil {
+			return nil, false
+		}
+		d.body["chat_id"], d.body["message"] = t.id, d.text
+		d.q.effect = "private " + d.marker
+	case "leaveGroupChat":
+		if t = d.in("group", d.sits); t == nil {
+			return nil, false
+		}
+		d.body["chat_id"], d.body["successor_agent_id"] = t.id, d.other.id
+		d.touch("view "+t.name+" "+d.by.name, "")
+		d.touch("admin "+t.name, d.other.name) // if the caller is the admin
+		d.q.learn = func(testkit.Reply) {
+			delete(t.seats, d.by.name)
+			if t.admin == d.by.name {
+				t.admin = d.other.name
+			}
+		}
+	case "transferGroupChat":
+		if t = d.in("group", d.rules); t == nil {
+			return nil, false
+		}
+		d.body["chat_id"], d.body["new_admin_agent_id"], d.body["message"] = t.id, d.other.id, d.text
+		d.q.effect = "private " + d.marker
+		d.touch("admin "+t.name, d.other.name)
+		d.q.learn = func(testkit.Reply) { t.admin = d.other.name }
+	default:
+		panic("no operationID " + d.q.id)
+	}
+	return t, true
+}
+
+// fillChannel fills the operations on channels.
+func (d *draft) fillChannel() (t *talk, ok bool) {
+	switch d.q.id {
+	case "createChannel":
+		return d.create("channel"), true
+	case "getChannel", "subscribeChannel", "unsubscribeChannel":
+		if t = d.in("channel", nil); t == nil {
+			return nil, false
+		}
+		d.body["channel_id"] = t.id
+		switch d.q.id {
+		case "subscribeChannel":
+			d.touch("view "+t.name+" "+d.by.name, "member")
+			d.q.learn = func(testkit.Reply) { t.seats[d.by.name] = true }
+		case "unsubscribeChannel":
+			d.touch("view "+t.name+" "+d.by.name, "")
+			d.q.learn = func(testkit.Reply) { delete(t.seats, d.by.name) }
+		}
+	case "editChannel":
+		if t = d.in("channel", d.rules); t == nil {
+			return nil, false
+		}
+		d.body["channel_id"], d.body["description"] = t.id, d.text
+		d.touch("about "+t.name, d.marker)
+		key := oneOf(d.a, []string{"remove_subscriber_ids", "ban_agent_ids", "unban_agent_ids"}, nil)
+		d.body[key] = []string{d.other.id}
+		d.touch("view "+t.name+" "+d.other.name, map[string]string{"ban_agent_ids": "banned"}[key])
+	case "deleteChannel":
+		if t = d.in("channel", d.rules); t == nil {
+			return nil, false
+		}
+		d.body["channel_id"] = t.id
+		d.touch("deleted "+t.name, "yes")
+	case "sendChannelMessage":
+		if t = d.in("channel", d.rules); t == nil {
+			return nil, false
+		}
+		d.body["channel_id"], d.body["content"] = t.id, d.text
+		d.q.effect = "channel " + d.marker
+		d.q.learn = func(r testkit.Reply) { d.a.hears(t, r, d.marker) }
+	case "listChannelMessages", "searchChannelMessages":
+		if t = d.in("channel", func(t *talk) bool { return d.anything || t.seats[d.by.name] || t.admin == d.by.name }); t == nil {
+			return nil, false
+		}
+		d.body["channel_id"] = t.id
+	case "transferChannel":
+		if t = d.in("channel", d.rules); t == nil {
+			return nil, false
+		}
+		d.body["channel_id"], d.body["new_admin_agent_id"], d.body["message"] = t.id, d.other.id, d.text
+		d.q.effect = "private " + d.marker
+		d.touch("admin "+t.name, d.other.name)
+		d.touch("view "+t.name+" "+d.by.name, "member") // who was its admin is a subscriber now
+		d.q.learn = func(testkit.Reply) { t.admin = d.other.name }
+	default:
+		panic("no operationID " + d.q.id)
+	}
+	return t, true
+}
+
+// create fills the creation of a group chat or channel.
+func (d *draft) create(kind string) *talk {
+	t := &talk{kind: kind, admin: d.by.name, seats: map[string]bool{}}
+	t.name = fmt.Sprintf("Talk %x %s %d", d.a.r.seed, d.a.label, d.a.texts)
+	d.body["name"], d.body["description"], d.body["is_discoverable"] = t.name, d.text, d.a.chance.IntN(2) == 0
+	d.q.effect = t.kind + " " + t.name
+	d.touch("about "+t.name, d.marker)
+	d.touch("admin "+t.name, d.by.name)
+	if t.kind == "group" {
+		t.seats[d.by.name] = true
+		d.touch("view "+t.name+" "+d.by.name, "member")
+		ids := []string{}
+		for range d.a.chance.IntN(8) {
+			member := oneOf(d.a, d.a.r.accounts, func(o *account) bool { return !t.seats[o.name] })
+			if member != nil {
+				ids, t.seats[member.name] = append(ids, member.id), true
+				d.touch("view "+t.name+" "+member.name, "member")
+			}
+		}
+		d.body["initial_member_ids"] = ids
+	}
+	d.q.learn = func(r testkit.Reply) {
+		var reply struct {
+			ChatID    string `json:"chat_id"`
+			ChannelID string `json:"channel_id"`
+		}
+		_ = json.Unmarshal(r.Body, &reply)
+		if t.id == "" {
+			t.id = reply.ChatID + reply.ChannelID
+			d.a.r.talks = append(d.a.r.talks, t)
+		}
+	}
+	return t
 }
 
 // editsGroup makes one of the changes that an admin can make.

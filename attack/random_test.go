@@ -233,13 +233,13 @@ func (r *randomRun) fault(c *call) {
 		{20, namedFault{"dropped after", dropAfter}},
 		{15, namedFault{"cut", cutAfter}},
 		{8, namedFault{"500 before", respond(500, "")}},
-		{10, namedFault{"500 after", answerAfter(500, "")}},
+		{10, namedFault{"500 after", respondAfter(500, "")}},
 		{6, namedFault{"HTML before", respond(502, page)}},
-		{8, namedFault{"HTML after", answerAfter(200, page)}},
+		{8, namedFault{"HTML after", respondAfter(200, page)}},
 		{5, namedFault{"nothing before", respond(200, "")}},
-		{6, namedFault{"nothing after", answerAfter(200, "")}},
+		{6, namedFault{"nothing after", respondAfter(200, "")}},
 		{6, namedFault{"pending before", respond(200, pending)}},
-		{8, namedFault{"pending after", answerAfter(200, pending)}},
+		{8, namedFault{"pending after", respondAfter(200, pending)}},
 		{8, namedFault{"refused", respond(200, refusal)}},
 		{10, namedFault{"late", r.late(long, pass)}},
 		{3, namedFault{"late, then dropped", r.late(long, dropBefore)}},
@@ -278,7 +278,7 @@ func nonceIn(body []byte) string {
 	return strings.ToLower(string(nonce))
 }
 
-// chain is the chain's endpoint, which is away or busy now and then.
+// chain is the chain's endpoint, which is unavailable or busy now and then.
 func (r *randomRun) chain(w http.ResponseWriter, request *http.Request) {
 	if !r.calm.Load() {
 		switch at := rand.IntN(100); { // not by the seed: there is no telling the calls apart

@@ -120,86 +120,133 @@ func TestWrongTerms(t *testing.T) {
 	w.check()
 }
 
-// TestJunkPayments sends what is no payment, or one that was tampered with after it was signed.
-func TestJunkPayments(t *testing.T) {
-	t.Parallel()
+// junk is a good payment, from which the tests make what is none.
+type junk struct {
+	w          *world
+	s          *server
+	alice, bob *agent
+	header     string
+	json       string
+	good       *x402.PaymentPayload
+}
+
+func newJunk(t *testing.T) *junk {
+	t.Helper()
 	w := newWorld(t)
 	s := w.serve()
-	alice, bob := s.agent("alice"), s.agent("bob")
-	header, good := w.sign(alice.wallet, "/chat/private/send")
-	goodJSON, err := base64.StdEncoding.DecodeString(header)
+	j := &junk{w: w, s: s, alice: s.agent("alice"), bob: s.agent("bob")}
+	j.header, j.good = w.sign(j.alice.wallet, "/chat/private/send")
+	raw, err := base64.StdEncoding.DecodeString(j.header)
 	if err != nil {
 		t.Fatal(err)
 	}
-	try := func(name, header string) {
-		t.Helper()
-		o := alice.says(bob, "for junk")
-		o.header = header
-		if len(header) > 64<<10 {
-			s.refused(t, name, o, http.StatusRequestHeaderFieldsTooLarge)
-			return
-		}
-		s.refused(t, name, o, http.StatusBadRequest, http.StatusPaymentRequired)
-	}
-	encoded := func(raw string) string { return base64.StdEncoding.EncodeToString([]byte(raw)) }
+	j.json = string(raw)
+	return j
+}
 
-	url := strings.NewReplacer("+", "-", "/", "_").Replace(base64.StdEncoding.EncodeToString([]byte("\xfb\xff\xfe" + string(goodJSON))))
+// try sends a payment header that must be refused.
+func (j *junk) try(t *testing.T, name, header string) {
+	t.Helper()
+	o := j.alice.says(j.bob, "for junk")
+	o.header = header
+	if len(header) > 64<<10 {
+		j.s.refused(t, name, o, http.StatusRequestHeaderFieldsTooLarge)
+		return
+	}
+	j.s.refused(t, name, o, http.StatusBadRequest, http.StatusPaymentRequired)
+}
+
+// forge tries the good payment with another signature.
+func (j *junk) forge(t *testing.T, name string, signature []byte) {
+	t.Helper()
+	forged := *j.good
+	forged.Payload.Signature = "0x" + hex.EncodeToString(signature)
+	j.try(t, name, j.w.Encode(&forged))
+}
+
+// checkGood checks that the server still takes the good payment after all of this.
+func (j *junk) checkGood(t *testing.T) {
+	t.Helper()
+	last := j.alice.says(j.bob, "good after all")
+	last.header, last.payment = j.header, j.good
+	j.s.pay(last).Want(t, "the good payment at last", 200)
+	j.w.check()
+}
+
+func base64JSON(raw string) string { return base64.StdEncoding.EncodeToString([]byte(raw)) }
+
+// TestJunkPayments sends what is no payment.
+func TestJunkPayments(t *testing.T) {
+	t.Parallel()
+	j := newJunk(t)
+	url := strings.NewReplacer("+", "-", "/", "_").Replace(base64.StdEncoding.EncodeToString([]byte("\xfb\xff\xfe" + j.json)))
 	for name, header := range map[string]string{
 		"not base64":             "%%%%",
 		"a space":                "a b",
 		"base64url":              url,
-		"base64 without padding": strings.TrimRight(base64.StdEncoding.EncodeToString(append(goodJSON, ' ')), "="),
-		"base64 cut off":         header[:len(header)-5],
-		"base64 and more":        header + "AAAA",
-		"base64 twice":           encoded(header),
-		"two in one":             header + "," + header,
-		"bare JSON":              string(goodJSON),
-		"a bearer token":         "Bearer " + header,
-		"null":                   encoded("null"),
-		"an array":               encoded("[]"),
-		"a number":               encoded("1"),
-		"an empty object":        encoded("{}"),
-		"an empty string":        encoded(""),
-		"NUL bytes":              encoded("\x00\x00\x00\x00"),
-		"invalid UTF-8":          encoded(strings.Replace(string(goodJSON), "exact", "ex\xffct", 1)),
-		"a lone surrogate":       encoded(strings.Replace(string(goodJSON), "exact", `ex\ud800ct`, 1)),
-		"JSON and more":          encoded(string(goodJSON) + "{}"),
-		"JSON cut off":           encoded(string(goodJSON[:len(goodJSON)-2])),
-		"a comment":              encoded("/* pay */" + string(goodJSON)),
-		"a byte order mark":      encoded("\ufeff" + string(goodJSON)),
-		"a member twice":         encoded(strings.Replace(string(goodJSON), `"value":"5000"`, `"value":"1","value":"5000"`, 1)),
-		"a member in capitals":   encoded(strings.Replace(string(goodJSON), `"value":"5000"`, `"Value":"1","value":"5000"`, 1)),
-		"deep arrays":            encoded(strings.Repeat("[", 6000) + strings.Repeat("]", 6000)),
-		"deep objects":           encoded(strings.Repeat(`{"a":`, 2000) + "1" + strings.Repeat("}", 2000)),
-		"deep arrays, open":      encoded(strings.Repeat("[", 12000)),
-		"a deep value":           encoded(strings.Replace(string(goodJSON), `"5000"`, strings.Repeat("[", 5000)+strings.Repeat("]", 5000), 1)),
+		"base64 without padding": strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(j.json+" ")), "="),
+		"base64 cut off":         j.header[:len(j.header)-5],
+		"base64 and more":        j.header + "AAAA",
+		"base64 twice":           base64JSON(j.header),
+		"two in one":             j.header + "," + j.header,
+		"bare JSON":              j.json,
+		"a bearer token":         "Bearer " + j.header,
+		"null":                   base64JSON("null"),
+		"an array":               base64JSON("[]"),
+		"a number":               base64JSON("1"),
+		"an empty object":        base64JSON("{}"),
+		"an empty string":        base64JSON(""),
+		"NUL bytes":              base64JSON("\x00\x00\x00\x00"),
+		"invalid UTF-8":          base64JSON(strings.Replace(j.json, "exact", "ex\xffct", 1)),
+		"a lone surrogate":       base64JSON(strings.Replace(j.json, "exact", `ex\ud800ct`, 1)),
+		"JSON and more":          base64JSON(j.json + "{}"),
+		"JSON cut off":           base64JSON(j.json[:len(j.json)-2]),
+		"a comment":              base64JSON("/* pay */" + j.json),
+		"a byte order mark":      base64JSON("\ufeff" + j.json),
+		"a member twice":         base64JSON(strings.Replace(j.json, `"value":"5000"`, `"value":"1","value":"5000"`, 1)),
+		"a member in capitals":   base64JSON(strings.Replace(j.json, `"value":"5000"`, `"Value":"1","value":"5000"`, 1)),
+		"deep arrays":            base64JSON(strings.Repeat("[", 6000) + strings.Repeat("]", 6000)),
+		"deep objects":           base64JSON(strings.Repeat(`{"a":`, 2000) + "1" + strings.Repeat("}", 2000)),
+		"deep arrays, open":      base64JSON(strings.Repeat("[", 12000)),
+		"a deep value":           base64JSON(strings.Replace(j.json, `"5000"`, strings.Repeat("[", 5000)+strings.Repeat("]", 5000), 1)),
 		"20 KiB":                 strings.Repeat("QUJD", 5<<10),
 		"300 KiB":                strings.Repeat("QUJD", 75<<10),
 		"1 MB":                   strings.Repeat("QUJD", 250_000),
 		"1.1 MB":                 strings.Repeat("QUJD", 275_000),
 		"1 MiB":                  strings.Repeat("QUJD", 256<<10),
 	} {
-		try(name, header)
+		j.try(t, name, header)
 	}
 	for i := range 40 { // the JSON of a good payment with one member of another type, or without it
-		mutated, what := mutateJSON(t, goodJSON, i)
+		mutated, what := mutateJSON(t, []byte(j.json), i)
 		if what == "" {
 			break
 		}
-		try(what, encoded(mutated))
+		j.try(t, what, base64JSON(mutated))
 	}
+	j.checkGood(t)
+}
 
-	// Versions: v1's payload in v2's header, and numbers that are none.
-	authorization, err := json.Marshal(good.Payload)
+// TestJunkVersions sends the payload of version 1 in the header of version 2, and numbers that are no version.
+func TestJunkVersions(t *testing.T) {
+	t.Parallel()
+	j := newJunk(t)
+	// Versions: v1's payload in v2's j.header, and numbers that are none.
+	authorization, err := json.Marshal(j.good.Payload)
 	if err != nil {
 		t.Fatal(err)
 	}
-	try("v1 in the v2 header", encoded(`{"x402Version":1,"scheme":"exact","network":"base-sepolia","payload":`+string(authorization)+`}`))
+	j.try(t, "v1 in the v2 header", base64JSON(`{"x402Version":1,"scheme":"exact","network":"base-sepolia","payload":`+string(authorization)+`}`))
 	for _, version := range []string{"1", "0", "3", "-2", `"2"`, "2.5", "true", "1e400"} {
-		try("version "+version, encoded(strings.Replace(string(goodJSON), `"x402Version":2`, `"x402Version":`+version, 1)))
+		j.try(t, "version "+version, base64JSON(strings.Replace(j.json, `"x402Version":2`, `"x402Version":`+version, 1)))
 	}
+	j.checkGood(t)
+}
 
-	// Spellings of numbers, addresses and nonces that some reader might take for the right ones.
+// TestJunkAuthorizations sends spellings of numbers, addresses and nonces that some reader might take for the right ones.
+func TestJunkAuthorizations(t *testing.T) {
+	t.Parallel()
+	j := newJunk(t)
 	for name, change := range map[string]func(a *x402.Authorization){
 		"a value with a space":   func(a *x402.Authorization) { a.Value = " 5000" },
 		"a value with a plus":    func(a *x402.Authorization) { a.Value = "+5000" },
@@ -220,51 +267,57 @@ func TestJunkPayments(t *testing.T) {
 		"a payer with a newline": func(a *x402.Authorization) { a.From += "\n" },
 		"the zero address":       func(a *x402.Authorization) { a.From = "0x" + strings.Repeat("0", 40) },
 	} {
-		changed := *good
+		changed := *j.good
 		change(&changed.Payload.Authorization)
-		try(name, w.Encode(&changed))
+		j.try(t, name, j.w.Encode(&changed))
 	}
+	j.checkGood(t)
+}
 
-	// Signatures: each byte with a flipped bit, the twin with a high s, and values that no key makes.
-	signature, err := hex.DecodeString(good.Payload.Signature[2:])
+// TestJunkSignatures sends the good payment with each byte of its signature flipped, with the twin that has a high s, and with values
+// that no key makes.
+func TestJunkSignatures(t *testing.T) {
+	t.Parallel()
+	j := newJunk(t)
+	signature, err := hex.DecodeString(j.good.Payload.Signature[2:])
 	if err != nil {
 		t.Fatal(err)
-	}
-	with := func(name string, signature []byte) {
-		t.Helper()
-		forged := *good
-		forged.Payload.Signature = "0x" + hex.EncodeToString(signature)
-		try(name, w.Encode(&forged))
 	}
 	for i := range signature {
 		flipped := slices.Clone(signature)
 		flipped[i] ^= 1 << (i % 8)
-		with(fmt.Sprintf("bit %d of byte %d flipped", i%8, i), flipped)
+		j.forge(t, fmt.Sprintf("bit %d of byte %d flipped", i%8, i), flipped)
 	}
 	twin := slices.Clone(signature)
 	s256 := new(big.Int).SetBytes(signature[32:64])
 	s256.Sub(secp256k1.Params().N, s256).FillBytes(twin[32:64])
 	for _, v := range []byte{27, 28, 0, 1} {
 		twin[64] = v
-		with(fmt.Sprintf("the high-s twin with v %d", v), twin)
+		j.forge(t, fmt.Sprintf("the high-s twin with v %d", v), twin)
 	}
 	for _, v := range []byte{2, 3, 26, 29, 30, 35, 36, 255} {
 		other := slices.Clone(signature)
 		other[64] = v
-		with(fmt.Sprintf("v %d", v), other)
+		j.forge(t, fmt.Sprintf("v %d", v), other)
 	}
-	with("zeros", make([]byte, 65))
-	with("ones", []byte(strings.Repeat("\xff", 65)))
-	with("r of zero", append(make([]byte, 32), signature[32:]...))
-	with("64 bytes", signature[:64])
-	with("no bytes", nil)
-	with("9 KiB", make([]byte, 9<<10))
-	for name, text := range map[string]string{"no hex": "0x" + strings.Repeat("zz", 65), "odd hex": good.Payload.Signature[:131], "without 0x": good.Payload.Signature[2:]} {
-		forged := *good
+	j.forge(t, "zeros", make([]byte, 65))
+	j.forge(t, "ones", []byte(strings.Repeat("\xff", 65)))
+	j.forge(t, "r of zero", append(make([]byte, 32), signature[32:]...))
+	j.forge(t, "64 bytes", signature[:64])
+	j.forge(t, "no bytes", nil)
+	j.forge(t, "9 KiB", make([]byte, 9<<10))
+	for name, text := range map[string]string{"no hex": "0x" + strings.Repeat("zz", 65), "odd hex": j.good.Payload.Signature[:131], "without 0x": j.good.Payload.Signature[2:]} {
+		forged := *j.good
 		forged.Payload.Signature = text
-		try("a signature: "+name, w.Encode(&forged))
+		j.try(t, "a signature: "+name, j.w.Encode(&forged))
 	}
-	// Good signatures of other domains: another chain, another token, another name.
+	j.checkGood(t)
+}
+
+// TestSignaturesOfOtherDomains sends good signatures for another chain, another token and another name.
+func TestSignaturesOfOtherDomains(t *testing.T) {
+	t.Parallel()
+	j := newJunk(t)
 	for name, domain := range map[string]func() (x402.Domain, error){
 		"of mainnet":       func() (x402.Domain, error) { return x402.NewDomain("USDC", "2", 8453, testkit.PlayMoney.Asset) },
 		"of another token": func() (x402.Domain, error) { return x402.NewDomain("USDC", "2", 84532, devnet.Payee) },
@@ -274,36 +327,26 @@ func TestJunkPayments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		forged := *good
-		if forged.Payload.Signature, err = x402.SignAuthorization(alice.wallet, domain, good.Payload.Authorization); err != nil {
+		forged := *j.good
+		if forged.Payload.Signature, err = x402.SignAuthorization(j.alice.wallet, domain, j.good.Payload.Authorization); err != nil {
 			t.Fatal(err)
 		}
-		try("a signature "+name, w.Encode(&forged))
+		j.try(t, "a signature "+name, j.w.Encode(&forged))
 	}
+	j.checkGood(t)
+}
 
-	// Two headers, of which one is good: nobody may choose.
-	o := alice.says(bob, "with two headers")
-	asked := w.proxy.asked()
-	request, err := http.NewRequestWithContext(t.Context(), o.method, s.url+o.path, strings.NewReader(o.body))
-	if err != nil {
-		t.Fatal(err)
+// TestTwoPaymentHeaders sends two headers, of which one is good: nobody may choose.
+func TestTwoPaymentHeaders(t *testing.T) {
+	t.Parallel()
+	j := newJunk(t)
+	o := j.alice.says(j.bob, "with two headers")
+	asked := j.w.proxy.asked()
+	r := j.s.call(o.method, o.path, o.body, append(o.headers, x402.HeaderPaymentSignature, "junk", x402.HeaderPaymentSignature, o.header)...)
+	if r.Status != http.StatusBadRequest || j.w.proxy.asked() != asked {
+		t.Errorf("two PAYMENT-SIGNATURE headers: %v, want 400 and nobody asked", r)
 	}
-	request.Header = http.Header{"Content-Type": {"application/json"}, "X-Api-Key": {alice.key}, "Payment-Signature": {"junk", o.header}}
-	response, err := w.http.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response.Body.Close()
-	if response.StatusCode != http.StatusBadRequest || w.proxy.asked() != asked {
-		t.Errorf("two PAYMENT-SIGNATURE headers: %d, want 400 and nobody asked", response.StatusCode)
-	}
-	// After all of this the server still takes the good one.
-	last := alice.says(bob, "good after all")
-	last.header, last.payment = header, good
-	if r := s.pay(last); r.Status != http.StatusOK {
-		t.Errorf("the good payment at last: %v, want 200", r)
-	}
-	w.check()
+	j.checkGood(t)
 }
 
 // mutateJSON replaces the member with this number, in a fixed order, by something of another type; "" if there are not
@@ -341,19 +384,18 @@ func mutateJSON(t *testing.T, raw []byte, number int) (mutated, what string) {
 	return string(out), what
 }
 
-// TestPaymentIdentifier: the caller's own key for "this is the same request", from x402's extension of that name.
-func TestPaymentIdentifier(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	s := w.serve()
-	alice, bob, carol := s.agent("alice"), s.agent("bob"), s.agent("carol")
+// identifiers makes payment identifiers of what a server offers.
+type identifiers struct {
+	Info   map[string]any `json:"info"`
+	Schema any            `json:"schema"`
+}
+
+// offeredIdentifiers asks a server for its form of the extension payment-identifier.
+func offeredIdentifiers(t *testing.T, s *server) (offered identifiers) {
+	t.Helper()
 	required, err := x402.DecodePaymentRequired(s.call(http.MethodPost, "/chat/private/send", "").Header.Get(x402.HeaderPaymentRequired))
 	if err != nil {
 		t.Fatal(err)
-	}
-	var offered struct {
-		Info   map[string]any `json:"info"`
-		Schema any            `json:"schema"`
 	}
 	if err := json.Unmarshal(required.Extensions["payment-identifier"], &offered); err != nil || offered.Info == nil {
 		t.Fatalf("the 402 does not offer payment-identifier: %s", required.Extensions["payment-identifier"])
@@ -361,57 +403,74 @@ func TestPaymentIdentifier(t *testing.T) {
 	if offered.Info["required"] != false {
 		t.Errorf("payment-identifier is required: %v; stock clients send none", offered.Info["required"])
 	}
-	under := func(id any) func(p *x402.PaymentPayload) {
-		return func(p *x402.PaymentPayload) {
-			info := maps.Clone(offered.Info)
-			info["id"] = id
-			raw, err := json.Marshal(map[string]any{"info": info, "schema": offered.Schema})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.Extensions = map[string]jsontext.Value{"payment-identifier": raw}
+	return offered
+}
+
+// under puts an identifier into a payment.
+func (offered identifiers) under(id any) func(p *x402.PaymentPayload) {
+	return func(p *x402.PaymentPayload) {
+		info := maps.Clone(offered.Info)
+		info["id"] = id
+		raw, err := json.Marshal(map[string]any{"info": info, "schema": offered.Schema})
+		if err != nil {
+			panic(err)
 		}
+		p.Extensions = map[string]jsontext.Value{"payment-identifier": raw}
 	}
-	// resigned is the same request with a new payment.
-	resigned := func(o order, by *agent, change func(p *x402.PaymentPayload)) order {
-		o.header, o.payment = w.sign(by.wallet, o.path, change)
-		return o
-	}
+}
+
+// resigned is the same request with a new payment.
+func (o order) resigned(by *agent, change func(p *x402.PaymentPayload)) order {
+	o.header, o.payment = by.w.sign(by.wallet, o.path, change)
+	return o
+}
+
+// TestPaymentIdentifier: the caller's own key for "this is the same request", from x402's extension of that name.
+func TestPaymentIdentifier(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.serve()
+	alice, bob, carol := s.agent("alice"), s.agent("bob"), s.agent("carol")
+	offered := offeredIdentifiers(t, s)
 	const id = "call_0123456789abcdef"
 
-	first := alice.says(bob, "under an identifier", under(id))
+	first := alice.says(bob, "under an identifier", offered.under(id))
 	revenue := w.Revenue()
 	replied := s.pay(first)
 	if replied.Status != http.StatusOK {
 		t.Fatalf("a payment with an identifier: %v, want 200", replied)
 	}
-	if r := s.pay(resigned(first, alice, under(id))); r.Status != http.StatusOK || string(r.Body) != string(replied.Body) {
+	if r := s.pay(first.resigned(alice, offered.under(id))); r.Status != http.StatusOK || string(r.Body) != string(replied.Body) {
 		t.Errorf("the same request, signed anew: %v, want %v", r, replied)
 	}
 	if charged := w.Revenue() - revenue; charged != first.price || w.messages(first.content) != 1 {
 		t.Errorf("charged %d for %d messages, want one", charged, w.messages(first.content))
 	}
-	if r := s.pay(alice.says(bob, "something else", under(id))); r.Status != http.StatusConflict {
-		t.Errorf("another request under the identifier: %v, want 409", r)
-	}
+	s.pay(alice.says(bob, "something else", offered.under(id))).Want(t, "another request under the identifier", 409)
 	for name, o := range map[string]order{
-		"another account":   carol.says(bob, "the same identifier", under(id)),
-		"another operation": w.order(alice.wallet, alice.key, "/agent/edit", map[string]any{"description": "edited"}, under(id)),
+		"another account":   carol.says(bob, "the same identifier", offered.under(id)),
+		"another operation": w.order(alice.wallet, alice.key, "/agent/edit", map[string]any{"description": "edited"}, offered.under(id)),
 	} {
-		if r := s.pay(o); r.Status != http.StatusOK {
-			t.Errorf("the identifier of %s: %v, want 200", name, r)
-		}
+		s.pay(o).Want(t, "the identifier of "+name, 200)
 	}
 	for _, malformed := range []any{"", "short", strings.Repeat("a", 15), strings.Repeat("a", 129), "with a space 0123456789", "ümlaut_0123456789", 12345678901234567, []string{id}} {
-		s.refused(t, fmt.Sprintf("the identifier %v", malformed), alice.says(bob, "malformed", under(malformed)), http.StatusBadRequest)
+		s.refused(t, fmt.Sprintf("the identifier %v", malformed), alice.says(bob, "malformed", offered.under(malformed)), http.StatusBadRequest)
 	}
+	w.check()
+}
 
-	// Twenty payments, one identifier, at the same time.
-	revenue = w.Revenue()
-	one := alice.says(bob, "twenty times at once", under("call_at_the_same_time"))
+// TestPaymentIdentifierAtOnce: twenty payments under one identifier, sent at the same time, are charged once.
+func TestPaymentIdentifierAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.serve()
+	alice, bob := s.agent("alice"), s.agent("bob")
+	offered := offeredIdentifiers(t, s)
+	revenue := w.Revenue()
+	one := alice.says(bob, "twenty times at once", offered.under("call_at_the_same_time"))
 	orders := make([]order, 20)
 	for i := range orders {
-		orders[i] = resigned(one, alice, under("call_at_the_same_time"))
+		orders[i] = one.resigned(alice, offered.under("call_at_the_same_time"))
 	}
 	for _, r := range s.sendAll(orders...) {
 		if r.Status != http.StatusOK && (r.Status != http.StatusConflict || r.Code != "payment_in_progress") {
@@ -421,61 +480,39 @@ func TestPaymentIdentifier(t *testing.T) {
 	if charged := w.Revenue() - revenue; charged != one.price || w.messages(one.content) != 1 {
 		t.Errorf("twenty payments under one identifier charged %d for %d messages, want %d for one", charged, w.messages(one.content), one.price)
 	}
-
-	// An identifier whose payment was refused is free again.
-	poor := alice.saysFrom(w.Wallet(0), bob, "after a refusal", under("call_that_was_refused"))
-	if r := s.pay(poor); r.Status != http.StatusPaymentRequired {
-		t.Errorf("an empty wallet: %v, want 402", r)
-	}
-	if r := s.pay(resigned(poor, alice, under("call_that_was_refused"))); r.Status != http.StatusOK {
-		t.Errorf("the same request and identifier with money: %v, want 200", r)
-	}
-	// While the outcome is not known, the identifier keeps a second payment from being taken.
-	w.proxy.breakWith(onSettle(dropBefore))
-	unclear := alice.says(bob, "with an unclear outcome", under("call_with_unclear_outcome"))
-	if r := s.pay(unclear); r.Status != http.StatusServiceUnavailable {
-		t.Errorf("an unclear outcome: %v, want 503", r)
-	}
-	w.proxy.mend()
-	if r := s.insist(resigned(unclear, alice, under("call_with_unclear_outcome"))); r.Status != http.StatusOK {
-		t.Errorf("signed anew after an unclear outcome: %v, want 200", r)
-	}
 	w.check()
-	w.arrivedOnce(unclear)
 }
 
-// TestPathsAndMethods asks for every paid operation along every bent path and by every method: without a payment nothing
-// that costs money happens, with one it is charged or refused.
-func TestPathsAndMethods(t *testing.T) {
+// TestPaymentIdentifierAfterFailures: the identifier of a refused payment is free again. While an outcome is not known, the identifier
+// keeps a second payment from being taken.
+func TestPaymentIdentifierAfterFailures(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.serve()
 	alice, bob := s.agent("alice"), s.agent("bob")
+	offered := offeredIdentifiers(t, s)
+	poor := alice.saysFrom(w.Wallet(0), bob, "after a refusal", offered.under("call_that_was_refused"))
+	s.pay(poor).Want(t, "an empty wallet", 402)
+	s.pay(poor.resigned(alice, offered.under("call_that_was_refused"))).Want(t, "the same request and identifier with money", 200)
+	w.proxy.breakWith(onSettle(dropBefore))
+	unclear := alice.says(bob, "with an unclear outcome", offered.under("call_with_unclear_outcome"))
+	s.pay(unclear).Want(t, "an unclear outcome", 503)
+	w.proxy.mend()
+	s.insist(unclear.resigned(alice, offered.under("call_with_unclear_outcome"))).Want(t, "signed anew after an unclear outcome", 200)
+	w.check()
+	w.arrivedOnce(unclear)
+}
+
+// everyBody makes a group chat, a channel and a private chat, and returns a good body for each paid operation, by path: of their
+// ids where the operation takes some, otherwise the contract's example.
+func (s *server) everyBody(alice, bob *agent) map[string]map[string]any {
+	s.w.T.Helper()
 	first := s.pay(alice.says(bob, "so that there is a chat"))
-	group := s.pay(w.order(alice.wallet, alice.key, "/chat/group/create", map[string]any{"name": "Group", "initial_member_ids": []string{bob.id}}))
-	channel := s.pay(w.order(alice.wallet, alice.key, "/channel/create", map[string]any{"name": "Channel"}))
-	var ids struct {
-		ChatID    string `json:"chat_id"`
-		ChannelID string `json:"channel_id"`
-		MessageID string `json:"message_id"`
-	}
-	chatOf := func(r testkit.Reply) string {
-		if err := json.Unmarshal(r.Body, &ids); err != nil {
-			t.Fatalf("%v: %v", r, err)
-		}
-		return ids.ChatID
-	}
-	chat, inGroup := chatOf(first), chatOf(group)
-	message := ids.MessageID
-	chatOf(channel)
+	chat, message := first.Text("chat_id"), first.Text("message_id")
+	inGroup := s.pay(s.w.order(alice.wallet, alice.key, "/chat/group/create", map[string]any{"name": "Group", "initial_member_ids": []string{bob.id}})).Field(s.w.T, "chat_id")
+	channel := s.pay(s.w.order(alice.wallet, alice.key, "/channel/create", map[string]any{"name": "Channel"})).Field(s.w.T, "channel_id")
 	bodies := map[string]map[string]any{
-		"/register/request_account": {"requested_username": "sneaked_in"},
-		"/register/create_account":  {"username": "sneaked_in", "tan": "00000000", "description": ""},
-		"/agent/me":                 nil, "/agent/unread": nil,
-		"/agent/edit":  {"description": "sneaked in"},
-		"/agent/block": {"agent_id": bob.id}, "/agent/unblock": {"agent_id": bob.id},
-		"/agent/profile": {"agent_id": bob.id}, "/agent/rotate_key": {},
-		"/search/agents": {"query": "bob"}, "/search/groups": {"query": "Group"}, "/search/channels": {"query": "Channel"},
+		"/agent/block": {"agent_id": bob.id}, "/agent/unblock": {"agent_id": bob.id}, "/agent/profile": {"agent_id": bob.id},
 		"/chat/private/send": {"recipient_agent_id": bob.id, "content": "sneaked in"},
 		"/chat/private/info": {"chat_id": chat}, "/chat/private/messages": {"chat_id": chat}, "/chat/private/search": {"chat_id": chat, "query": "chat"},
 		"/chat/group/create": {"name": "Sneaked in"}, "/chat/group/info": {"chat_id": inGroup},
@@ -484,32 +521,47 @@ func TestPathsAndMethods(t *testing.T) {
 		"/chat/group/search": {"chat_id": inGroup, "query": "chat"}, "/chat/group/pin": {"chat_id": inGroup, "message_id": message},
 		"/chat/group/request_access": {"chat_id": inGroup}, "/chat/group/leave": {"chat_id": inGroup},
 		"/chat/group/transfer": {"chat_id": inGroup, "new_admin_agent_id": bob.id},
-		"/channel/create":      {"name": "Sneaked in"}, "/channel/info": {"channel_id": ids.ChannelID},
-		"/channel/edit": {"channel_id": ids.ChannelID, "description": "sneaked in"}, "/channel/delete": {"channel_id": ids.ChannelID},
-		"/channel/send": {"channel_id": ids.ChannelID, "content": "sneaked in"}, "/channel/subscribe": {"channel_id": ids.ChannelID},
-		"/channel/unsubscribe": {"channel_id": ids.ChannelID}, "/channel/messages": {"channel_id": ids.ChannelID},
-		"/channel/search": {"channel_id": ids.ChannelID, "query": "chat"}, "/channel/transfer": {"channel_id": ids.ChannelID, "new_admin_agent_id": bob.id},
+		"/channel/create":      {"name": "Sneaked in"}, "/channel/info": {"channel_id": channel},
+		"/channel/edit": {"channel_id": channel, "description": "sneaked in"}, "/channel/delete": {"channel_id": channel},
+		"/channel/send": {"channel_id": channel, "content": "sneaked in"}, "/channel/subscribe": {"channel_id": channel},
+		"/channel/unsubscribe": {"channel_id": channel}, "/channel/messages": {"channel_id": channel},
+		"/channel/search": {"channel_id": channel, "query": "chat"}, "/channel/transfer": {"channel_id": channel, "new_admin_agent_id": bob.id},
 		"/message/react": {"message_id": message, "emoji": "👍"}, "/message/react/remove": {"message_id": message},
 	}
-	// books is everything that an effect could change, but for the payments themselves.
-	books := func() (text string) {
-		t.Helper()
-		w.Scan(`SELECT concat_ws(E'\n',
-			(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM agents x), (SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM registrations x),
-			(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM conversations x), (SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM memberships x),
-			(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM messages x), (SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM blocks x),
-			(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM reactions x))`, nil, &text)
-		return text
+	for path, operation := range operations {
+		request := testkit.Operations[operation.method+" "+path].Operation.RequestBody
+		if bodies[path] == nil && request != nil {
+			bodies[path], _ = request.Value.Content["application/json"].Example.(map[string]any)
+			if bodies[path] == nil {
+				s.w.T.Fatalf("%s has no example", path)
+			}
+		}
 	}
-	before, revenue := books(), w.Revenue()
+	return bodies
+}
+
+// books is everything that an effect could change, but for the payments themselves.
+func (w *world) books() (text string) {
+	w.T.Helper()
+	w.Scan(`SELECT concat_ws(E'\n',
+		(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM agents x), (SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM registrations x),
+		(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM conversations x), (SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM memberships x),
+		(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM messages x), (SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM blocks x),
+		(SELECT string_agg(x::text, E'\n' ORDER BY x::text) FROM reactions x))`, nil, &text)
+	return text
+}
+
+// TestPathsAndMethods asks for every paid operation along every bent path and by every method, without a payment: nothing happens.
+func TestPathsAndMethods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.serve()
+	alice, bob := s.agent("alice"), s.agent("bob")
+	bodies := s.everyBody(alice, bob)
+	before, revenue := w.books(), w.Revenue()
 	sent := 0
 	for path, operation := range operations {
-		body, known := bodies[path]
-		if !known {
-			t.Errorf("%s is not among the paths of this test", path)
-			continue
-		}
-		o := w.order(alice.wallet, alice.key, path, body)
+		o := w.order(alice.wallet, alice.key, path, bodies[path])
 		for _, bent := range bentPaths(path) {
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
 				r := s.call(method, bent, o.body, o.headers...)
@@ -528,11 +580,19 @@ func TestPathsAndMethods(t *testing.T) {
 			}
 		}
 	}
-	if after := books(); after != before || w.Revenue() != revenue || w.Count("SELECT count(*) FROM payments WHERE state <> 'delivered'") != 0 {
+	if after := w.books(); after != before || w.Revenue() != revenue || w.Count("SELECT count(*) FROM payments WHERE state <> 'delivered'") != 0 {
 		t.Errorf("%d unpaid requests had an effect:\n%s\nbefore:\n%s", sent, after, before)
 	}
+	w.check()
+}
 
-	// With a good payment: what returns 200 is charged, and nothing else is.
+// TestPaidPathsAndMethods does the same with a good payment: what returns 200 is charged, and nothing else is.
+func TestPaidPathsAndMethods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.serve()
+	alice, bob := s.agent("alice"), s.agent("bob")
+	bodies := s.everyBody(alice, bob)
 	for _, path := range []string{"/chat/private/send", "/agent/me", "/chat/group/create"} {
 		for _, bent := range append(bentPaths(path), path) {
 			for _, method := range []string{"GET", "POST", "HEAD", "PUT", "OPTIONS"} {

@@ -31,10 +31,23 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 	}
 	s.pay(w.order(bob.wallet, bob.key, "/chat/private/messages", map[string]any{"chat_id": chat.ChatID}))
 
-	// Refusals: of the payment, the key, the body, the path; with secrets where they do not belong.
+	s.refuseSecrets(alice, bob)
+	s.repeatSecrets(alice, bob)
+	w.scrape(admin)
+	w.failToStart()
+	w.check()
+	s.stop()
+	if text := s.output.String(); strings.Count(text, `"operation"`) < 10 {
+		t.Errorf("the server logged so little that the check means nothing:\n%s", text)
+	}
+}
+
+// refuseSecrets sends secrets where they do not belong: what is wrong are the payment, the key, the body or the path.
+func (s *server) refuseSecrets(alice, bob *agent) {
+	s.w.T.Helper()
 	o := alice.says(bob, "refused")
 	for _, r := range []testkit.Reply{
-		s.pay(alice.saysFrom(w.Wallet(0), bob, "without money")),
+		s.pay(alice.saysFrom(s.w.Wallet(0), bob, "without money")),
 		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", alice.key[:len(alice.key)-1]+"x", "PAYMENT-SIGNATURE", o.header),
 		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header[1:]),
 		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", o.header, "PAYMENT-SIGNATURE", alice.key),
@@ -45,11 +58,15 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 		s.call(http.MethodGet, o.path, "", "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header, "X-Request-Id", alice.key+"/"),
 	} {
 		if r.Status < 400 || r.Status >= 500 {
-			t.Errorf("what must be refused: %v", r)
+			s.w.T.Errorf("what must be refused: %v", r)
 		}
 	}
+}
 
-	// A facilitator that repeats the payment in whatever it replies.
+// repeatSecrets pays while the facilitator repeats the payment in whatever it replies.
+func (s *server) repeatSecrets(alice, bob *agent) {
+	s.w.T.Helper()
+	o := alice.says(bob, "in a redirect")
 	for name, fault := range map[string]fault{
 		"in a page": func(c *call) { c.write(500, "<html>"+string(c.body)+"</html>") },
 		"in a reason": func(c *call) {
@@ -68,45 +85,47 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 		},
 		"in what is no JSON": func(c *call) { c.write(200, `{"success":"`+string(c.body)) },
 	} {
-		w.proxy.breakWith(onSettle(fault))
+		s.w.proxy.breakWith(onSettle(fault))
 		o := alice.says(bob, "repeated "+name)
 		r := s.pay(o)
-		t.Logf("a facilitator repeats the payment %s: %d", name, r.Status)
-		w.mu.Lock()
-		fmt.Fprint(&w.errors, r.Header) // PAYMENT-RESPONSE is base64, so that only what stands beside it counts
-		w.mu.Unlock()
+		s.w.T.Logf("a facilitator repeats the payment %s: %d", name, r.Status)
+		s.w.mu.Lock()
+		fmt.Fprint(&s.w.errors, r.Header) // PAYMENT-RESPONSE is base64, so that only what stands beside it counts
+		s.w.mu.Unlock()
 	}
-	w.proxy.mend()
+	s.w.proxy.mend()
+}
 
+// scrape reads what operators read, which is checked like the errors.
+func (w *world) scrape(admin string) {
+	w.T.Helper()
 	for _, path := range []string{"/metrics", "/livez", "/readyz"} {
 		response, err := http.Get("http://" + admin + path)
 		if err != nil {
-			t.Errorf("GET %s: %v", path, err)
+			w.T.Errorf("GET %s: %v", path, err)
 			continue
 		}
 		body, err := io.ReadAll(response.Body)
 		response.Body.Close()
 		if err != nil || response.StatusCode != http.StatusOK || len(body) == 0 {
-			t.Errorf("GET %s: %d %.100s (%v), want 200", path, response.StatusCode, body, err)
+			w.T.Errorf("GET %s: %d %.100s (%v), want 200", path, response.StatusCode, body, err)
 		}
 		w.mu.Lock()
 		w.errors.Write(body)
 		w.mu.Unlock()
 	}
+}
 
-	// A server that cannot start says why, and not with which password it tried.
+// failToStart starts a server that cannot: it says why, and not with which password it tried.
+func (w *world) failToStart() {
+	w.T.Helper()
 	w.Secret("hunter2-of-the-database")
 	broken := w.newServer("--database-url", "postgres://parley:hunter2-of-the-database@127.0.0.1:1/parley?connect_timeout=2")
 	if err := broken.launch(""); err != nil {
-		t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	<-broken.life.Ended
 	if text := broken.output.String(); !strings.Contains(text, "parley:") {
-		t.Errorf("a server without its database prints %q", text)
-	}
-	w.check()
-	s.stop()
-	if text := s.output.String(); strings.Count(text, `"operation"`) < 10 {
-		t.Errorf("the server logged so little that the check means nothing:\n%s", text)
+		w.T.Errorf("a server without its database prints %q", text)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -33,16 +34,10 @@ type shop struct {
 	bodies     []string
 }
 
-func respondWith(status int, body string) func(http.ResponseWriter) {
+func respond(status int, body string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) {
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, body)
-	}
-}
-
-func hangUp(w http.ResponseWriter) {
-	if connection, _, err := http.NewResponseController(w).Hijack(); err == nil {
-		_ = connection.Close()
 	}
 }
 
@@ -99,11 +94,11 @@ func TestPayerPays(t *testing.T) {
 	t.Parallel()
 	unavailable := func(w http.ResponseWriter) {
 		w.Header().Set("Retry-After", "0")
-		respondWith(503, `{"code":"payment_unknown"}`)(w)
+		respond(503, `{"code":"payment_unknown"}`)(w)
 	}
 	inProgress := func(w http.ResponseWriter) {
 		w.Header().Set("Retry-After", "0")
-		respondWith(409, `{"code":"payment_in_progress"}`)(w)
+		respond(409, `{"code":"payment_in_progress"}`)(w)
 	}
 	for _, test := range []struct {
 		name          string
@@ -111,15 +106,15 @@ func TestPayerPays(t *testing.T) {
 		status, calls int
 		spent         uint64
 	}{
-		{"a good shop", []func(http.ResponseWriter){respondWith(200, `{}`)}, 200, 1, 5000},
-		{"a lost reply", []func(http.ResponseWriter){hangUp, respondWith(200, `{}`)}, 200, 2, 5000},
-		{"503, then the reply", []func(http.ResponseWriter){unavailable, unavailable, respondWith(200, `{}`)}, 200, 3, 5000},
-		{"in progress, then the reply", []func(http.ResponseWriter){inProgress, respondWith(200, `{}`)}, 200, 2, 5000},
-		{"a proxy without its server, then the reply", []func(http.ResponseWriter){respondWith(502, "<html>"), respondWith(200, `{}`)}, 200, 2, 5000},
-		{"500, then the reply", []func(http.ResponseWriter){respondWith(500, `{"code":"internal_error"}`), respondWith(200, `{}`)}, 200, 2, 5000},
-		{"rejected", []func(http.ResponseWriter){respondWith(402, `{"code":"payment_refused"}`)}, 402, 1, 0},
-		{"not allowed, not charged", []func(http.ResponseWriter){respondWith(403, `{"code":"not_member","charged":false}`)}, 403, 1, 0},
-		{"not possible any more, charged", []func(http.ResponseWriter){respondWith(409, `{"code":"username_reserved","charged":true}`)}, 409, 1, 5000},
+		{"a good shop", []func(http.ResponseWriter){respond(200, `{}`)}, 200, 1, 5000},
+		{"a lost reply", []func(http.ResponseWriter){testkit.HangUp, respond(200, `{}`)}, 200, 2, 5000},
+		{"503, then the reply", []func(http.ResponseWriter){unavailable, unavailable, respond(200, `{}`)}, 200, 3, 5000},
+		{"in progress, then the reply", []func(http.ResponseWriter){inProgress, respond(200, `{}`)}, 200, 2, 5000},
+		{"a proxy without its server, then the reply", []func(http.ResponseWriter){respond(502, "<html>"), respond(200, `{}`)}, 200, 2, 5000},
+		{"500, then the reply", []func(http.ResponseWriter){respond(500, `{"code":"internal_error"}`), respond(200, `{}`)}, 200, 2, 5000},
+		{"rejected", []func(http.ResponseWriter){respond(402, `{"code":"payment_refused"}`)}, 402, 1, 0},
+		{"not allowed, not charged", []func(http.ResponseWriter){respond(403, `{"code":"not_member","charged":false}`)}, 403, 1, 0},
+		{"not possible any more, charged", []func(http.ResponseWriter){respond(409, `{"code":"username_reserved","charged":true}`)}, 409, 1, 5000},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -168,7 +163,7 @@ func TestPayerNamesItsPayments(t *testing.T) {
 	form := regexp.MustCompile(`^[a-zA-Z0-9_-]{32,128}$`)
 	seen := map[string]bool{}
 	for range 10 {
-		s, p := open(t, hangUp, respondWith(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
+		s, p := open(t, testkit.HangUp, respond(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
 		if status, err := s.buy(t, p); status != 200 {
 			t.Fatalf("replied %d (%v), want 200", status, err)
 		}
@@ -186,7 +181,7 @@ func TestPayerNamesItsPayments(t *testing.T) {
 // TestPayerKeepsOfferedExtensions: what a server offers comes back to it beside the identifier.
 func TestPayerKeepsOfferedExtensions(t *testing.T) {
 	t.Parallel()
-	s, p := open(t, respondWith(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
+	s, p := open(t, respond(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
 	s.extensions = map[string]jsontext.Value{"bazaar": jsontext.Value(`{"info":{"a":1}}`)}
 	if status, err := s.buy(t, p); status != 200 {
 		t.Fatalf("replied %d (%v), want 200", status, err)
@@ -199,7 +194,7 @@ func TestPayerKeepsOfferedExtensions(t *testing.T) {
 
 func TestPayerGivesUpButCounts(t *testing.T) {
 	t.Parallel()
-	s, p := open(t, respondWith(503, `{"code":"payment_unknown"}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
+	s, p := open(t, respond(503, `{"code":"payment_unknown"}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
 	p.Patience = 600 * time.Millisecond
 	status, err := s.buy(t, p)
 	if err != nil || status != 503 || p.Spent() != 5000 || len(s.payments) < 2 {
@@ -219,7 +214,7 @@ func TestPayerLimits(t *testing.T) {
 		{"in total", client.Limits{PerCall: 5000, Total: 12_000}, 2, client.OverLimitError{Price: 5000, Left: 2000, Which: "in total"}},
 		{"nothing allowed", client.Limits{}, 0, client.OverLimitError{Price: 5000, Left: 0, Which: "per call"}},
 	} {
-		s, p := open(t, respondWith(200, `{}`)), payer(t, test.limits)
+		s, p := open(t, respond(200, `{}`)), payer(t, test.limits)
 		for range test.bought {
 			if status, err := s.buy(t, p); err != nil || status != 200 {
 				t.Fatalf("%s: %d %v", test.name, status, err)
@@ -246,13 +241,13 @@ func TestPayerPaysInNothingElse(t *testing.T) {
 		"another network": func(o *x402.PaymentRequirements) { o.Network = "eip155:1" },
 		"another scheme":  func(o *x402.PaymentRequirements) { o.Scheme = "upto" },
 	} {
-		s, p := open(t, respondWith(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
+		s, p := open(t, respond(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
 		change(&s.offer)
 		if status, err := s.buy(t, p); err == nil || len(s.payments) != 0 || p.Spent() != 0 {
 			t.Errorf("%s: replied %d, %d payments, spent %d; want an error and nothing signed", name, status, len(s.payments), p.Spent())
 		}
 	}
-	s, p := open(t, respondWith(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
+	s, p := open(t, respond(200, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
 	s.offer.Extra = map[string]any{"name": "Tether", "version": "9"}
 	if _, err := s.buy(t, p); err != nil {
 		t.Fatal(err)
@@ -265,7 +260,7 @@ func TestPayerPaysInNothingElse(t *testing.T) {
 
 func TestPayerStopsWithItsContext(t *testing.T) {
 	t.Parallel()
-	s, p := open(t, respondWith(503, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
+	s, p := open(t, respond(503, `{}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader(`{}`))

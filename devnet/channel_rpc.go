@@ -87,15 +87,15 @@ func isChannelContract(address evm.Address) bool {
 
 // channelEvents returns the events that the token emits for a record of the channel contract. A deposit by EIP-3009 goes
 // through the collector.
-func (r record) channelEvents(moved event, authorized func(topic evm.Hash) event) []event {
+func (r record) channelEvents(moved evm.Log, authorized func(topic evm.Hash) evm.Log) []evm.Log {
 	switch {
 	case r.Amount == 0:
 		return nil
 	case r.Kind != kindDeposit || r.Nonce == "":
-		return []event{moved}
+		return []evm.Log{moved}
 	}
 	collected, forwarded, collector := moved, moved, addressTopic(x402.DepositCollectorContract)
 	collected.Topics = []evm.Hash{topicTransfer, moved.Topics[1], collector}
 	forwarded.Topics = []evm.Hash{topicTransfer, collector, moved.Topics[2]}
-	return []event{authorized(topicAuthorizationUsed), collected, forwarded}
+	return []evm.Log{authorized(topicAuthorizationUsed), collected, forwarded}
 }

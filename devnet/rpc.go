@@ -141,21 +141,11 @@ type header struct {
 	Timestamp evm.Uint64 `json:"timestamp"`
 }
 
-type event struct {
-	Address         evm.Address `json:"address"`
-	Topics          []evm.Hash  `json:"topics"`
-	Data            evm.Bytes   `json:"data"`
-	BlockNumber     evm.Uint64  `json:"blockNumber"`
-	TransactionHash evm.Hash    `json:"transactionHash"`
-	LogIndex        evm.Uint64  `json:"logIndex"`
-	Removed         bool        `json:"removed"`
-}
-
 type transactionReceipt struct {
 	TransactionHash evm.Hash   `json:"transactionHash"`
 	BlockNumber     evm.Uint64 `json:"blockNumber"`
 	Status          evm.Uint64 `json:"status"`
-	Logs            []event    `json:"logs"`
+	Logs            []evm.Log  `json:"logs"`
 }
 
 // newestBlock implements eth_blockNumber.
@@ -246,7 +236,7 @@ func (t *topicSet) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-func (f logFilter) wants(e event) bool {
+func (f logFilter) wants(e evm.Log) bool {
 	for i, set := range f.Topics {
 		if len(set) > 0 && (i >= len(e.Topics) || !slices.Contains(set, e.Topics[i])) {
 			return false
@@ -256,7 +246,7 @@ func (f logFilter) wants(e event) bool {
 }
 
 // logs implements eth_getLogs.
-func (c chain) logs(filter logFilter) ([]event, error) {
+func (c chain) logs(filter logFilter) ([]evm.Log, error) {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
 	from, ok := c.ledger.blockNumber(filter.FromBlock)
@@ -267,7 +257,7 @@ func (c chain) logs(filter logFilter) ([]event, error) {
 	if !ok {
 		to = len(c.ledger.records)
 	}
-	found := []event{}
+	found := []evm.Log{}
 	if filter.Address != tokenAddress {
 		return found, nil
 	}

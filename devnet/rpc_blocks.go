@@ -60,20 +60,20 @@ func (r record) hash(at int) evm.Hash {
 }
 
 // events returns the events that the token contract would emit in a block, in the order of EIP-3009.
-func (l *Ledger) events(at int) []event {
+func (l *Ledger) events(at int) []evm.Log {
 	r := l.records[at-1]
-	authorized := func(topic evm.Hash) event {
-		return event{Topics: []evm.Hash{topic, addressTopic(r.From), evm.HexToHash(r.Nonce)}, Data: evm.Bytes{}}
+	authorized := func(topic evm.Hash) evm.Log {
+		return evm.Log{Topics: []evm.Hash{topic, addressTopic(r.From), evm.HexToHash(r.Nonce)}, Data: evm.Bytes{}}
 	}
-	moved := event{Topics: []evm.Hash{topicTransfer, addressTopic(r.From), addressTopic(r.To)}, Data: wordOf(r.Amount)}
-	var events []event
+	moved := evm.Log{Topics: []evm.Hash{topicTransfer, addressTopic(r.From), addressTopic(r.To)}, Data: wordOf(r.Amount)}
+	var events []evm.Log
 	switch r.Kind {
 	case kindMint: // from address 0, as in ERC-20
-		events = []event{moved}
+		events = []evm.Log{moved}
 	case kindTransfer:
-		events = []event{authorized(topicAuthorizationUsed), moved}
+		events = []evm.Log{authorized(topicAuthorizationUsed), moved}
 	case kindCancel:
-		events = []event{authorized(topicAuthorizationCanceled)}
+		events = []evm.Log{authorized(topicAuthorizationCanceled)}
 	case kindDeposit, kindSettle, kindRefund, kindWithdrawn:
 		events = r.channelEvents(moved, authorized)
 	}

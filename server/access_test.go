@@ -32,9 +32,7 @@ func newCast(t *testing.T) *cast {
 func (c *cast) must(who *agent, path, body string) testkit.Reply {
 	c.w.T.Helper()
 	a := c.w.pay(who.Wallet, path, body, "X-API-KEY", who.Key)
-	if a.Status != http.StatusOK {
-		c.w.T.Fatalf("%s: POST %s %s: %v", who.Name, path, body, a)
-	}
+	a.Require(c.w.T, fmt.Sprintf("%s: POST %s %s", who.Name, path, body), 200)
 	return a
 }
 

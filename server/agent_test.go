@@ -134,13 +134,13 @@ func TestRotationsThatRace(t *testing.T) {
 	for i := range payments {
 		payments[i] = w.sign(w.Wallet(testkit.Dollar), rotate) // one wallet's would be one rotation
 	}
-	// All rotations are rehearsed before one of them is settled.
-	var rehearsed sync.WaitGroup
-	rehearsed.Add(len(payments))
+	// The dry run of all rotations ends before one of them is settled.
+	var dryRuns sync.WaitGroup
+	dryRuns.Add(len(payments))
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
-			rehearsed.Done()
-			rehearsed.Wait()
+			dryRuns.Done()
+			dryRuns.Wait()
 		}
 		return false
 	})
@@ -219,24 +219,18 @@ func TestReplacedKeyEndsOnAnotherServer(t *testing.T) {
 	old := alice.Key
 	there := here.another(alice)
 	for range 20 {
-		if a := there.me(alice, old); a.Status != http.StatusOK {
-			t.Fatalf("another server before the rotation: %v, want 200", a)
-		}
+		there.me(alice, old).Require(t, "another server before the rotation", 200)
 		time.Sleep(50 * time.Millisecond)
 	}
 	alice.Key = here.rotated(here.pay(alice.Wallet, rotate, `{}`, "X-API-KEY", old))
 	replaced := time.Now()
-	if a := here.me(alice, old); a.Status != http.StatusUnauthorized {
-		t.Errorf("the server that replaced the key serves the old one: %v, want 401", a)
-	}
+	here.me(alice, old).Want(t, "the server that replaced the key serves the old one", 401)
 	for asked := time.Now(); there.me(alice, old).Status != http.StatusUnauthorized; asked = time.Now() {
 		if asked.Sub(replaced) > 2*time.Second {
 			t.Fatal("another server serves the old key two seconds after it was replaced")
 		}
 	}
-	if a := there.me(alice, alice.Key); a.Status != http.StatusOK {
-		t.Errorf("another server with the new key: %v, want 200", a)
-	}
+	there.me(alice, alice.Key).Want(t, "another server with the new key", 200)
 }
 
 // TestOwnAccountIsFresh: an edit shows in the very next GET /agent/me, on this server and on another one that has just
@@ -248,15 +242,11 @@ func TestOwnAccountIsFresh(t *testing.T) {
 	servers := map[string]*world{"the same server": w, "another server": w.another(alice)}
 	for i := range 5 {
 		for name, server := range servers {
-			if a := server.me(alice, alice.Key); a.Status != http.StatusOK {
-				t.Fatalf("%s: %v", name, a)
-			}
+			server.me(alice, alice.Key).Require(t, name, 200)
 		}
 		description, discoverable := fmt.Sprintf("edit %d", i), i%2 == 0
 		edited, err := alice.EditAgentWithResponse(t.Context(), client.EditAgentRequest{Description: &description, IsDiscoverable: &discoverable})
-		if err != nil || edited.JSON200 == nil {
-			t.Fatalf("alice edits: %v %s", err, edited.Body)
-		}
+		testkit.Require200(t, "alice edits", edited, err)
 		for name, server := range servers {
 			var own client.OwnAgent
 			if err := json.Unmarshal(server.me(alice, alice.Key).Body, &own); err != nil || own.Description != description || own.IsDiscoverable != discoverable {

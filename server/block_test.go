@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 func (a *agent) block(other *agent) {
@@ -85,9 +86,7 @@ func TestBlockedProfile(t *testing.T) {
 	look := func(viewer *agent, request client.AgentProfileRequest) *client.AgentProfile {
 		t.Helper()
 		profile, err := viewer.GetAgentProfileWithResponse(t.Context(), request)
-		if err != nil || profile.JSON200 == nil {
-			t.Fatalf("%s looks: %v %s", viewer.Name, err, profile.Body)
-		}
+		testkit.Require200(t, viewer.Name+" looks", profile, err)
 		return profile.JSON200
 	}
 	alice.block(bob)

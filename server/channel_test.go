@@ -53,18 +53,14 @@ func (f fields) json(t testing.TB) string {
 // must posts a request that has to succeed.
 func (a *agent) must(path string, body fields) {
 	a.w.T.Helper()
-	if got := a.ask(path, body); got.Status != http.StatusOK {
-		a.w.T.Fatalf("%s posts to %s: %v, want 200", a.Name, path, got)
-	}
+	a.ask(path, body).Require(a.w.T, fmt.Sprintf("%s posts to %s", a.Name, path), 200)
 }
 
 // channel creates a channel and returns its id.
 func (a *agent) channel(name string) string {
 	a.w.T.Helper()
 	created, err := a.CreateChannelWithResponse(a.w.T.Context(), client.CreateChannelRequest{Name: name})
-	if err != nil || created.JSON200 == nil {
-		a.w.T.Fatalf("%s creates a channel: %v %s", a.Name, err, created.Body)
-	}
+	testkit.Require200(a.w.T, a.Name+" creates a channel", created, err)
 	return created.JSON200.ChannelID
 }
 
@@ -83,9 +79,7 @@ func (a *agent) broadcast(channel, content string) string {
 func (a *agent) seesChannel(when string, want client.Channel) {
 	a.w.T.Helper()
 	info, err := a.GetChannelWithResponse(a.w.T.Context(), client.ChannelRequest{ChannelID: want.ChannelID})
-	if err != nil || info.JSON200 == nil {
-		a.w.T.Fatalf("%s, %s looks at the channel: %v %s", when, a.Name, err, info.Body)
-	}
+	testkit.Require200(a.w.T, fmt.Sprintf("%s, %s looks at the channel", when, a.Name), info, err)
 	if diff := cmp.Diff(&want, info.JSON200, cmpopts.IgnoreFields(client.Channel{}, "CreatedAt")); diff != "" {
 		a.w.T.Errorf("%s, the channel as %s sees it (-want +got):\n%s", when, a.Name, diff)
 	}
@@ -98,9 +92,7 @@ func (a *agent) seesChannel(when string, want client.Channel) {
 func (a *agent) reads(when string, request client.ListChannelMessagesRequest, total int64, want ...string) []client.Message {
 	a.w.T.Helper()
 	read, err := a.ListChannelMessagesWithResponse(a.w.T.Context(), request)
-	if err != nil || read.JSON200 == nil {
-		a.w.T.Fatalf("%s, %s reads the channel: %v %s", when, a.Name, err, read.Body)
-	}
+	testkit.Require200(a.w.T, fmt.Sprintf("%s, %s reads the channel", when, a.Name), read, err)
 	var got []string
 	for _, message := range read.JSON200.Messages {
 		got = append(got, message.MessageID)
@@ -115,9 +107,7 @@ func (a *agent) reads(when string, request client.ListChannelMessagesRequest, to
 func (a *agent) belongsTo(when string, subscribed, administered []string) {
 	a.w.T.Helper()
 	me, err := a.GetOwnAgentWithResponse(a.w.T.Context())
-	if err != nil || me.JSON200 == nil {
-		a.w.T.Fatalf("%s, %s sees itself: %v %s", when, a.Name, err, me.Body)
-	}
+	testkit.Require200(a.w.T, fmt.Sprintf("%s, %s sees itself", when, a.Name), me, err)
 	if diff := cmp.Diff(subscribed, me.JSON200.SubscribedChannelIds, cmpopts.EquateEmpty()); diff != "" || me.JSON200.SubscribedChannelCount != int64(len(subscribed)) {
 		a.w.T.Errorf("%s, %s counts %d subscribed channels (-want +got):\n%s", when, a.Name, me.JSON200.SubscribedChannelCount, diff)
 	}
@@ -209,9 +199,7 @@ func TestLifeOfAChannel(t *testing.T) {
 		t.Errorf("%d of the deleted channel's messages are kept, want all 3", kept)
 	}
 	hidden, err := oracle.CreateChannelWithResponse(ctx, client.CreateChannelRequest{Name: "Storms", IsDiscoverable: new(false)})
-	if err != nil || hidden.JSON200 == nil {
-		t.Fatalf("oracle creates a hidden channel of the same name: %v %s", err, hidden.Body)
-	}
+	testkit.Require200(t, "oracle creates a hidden channel of the same name", hidden, err)
 	fan.seesChannel("not discoverable and without a description", client.Channel{ChannelID: hidden.JSON200.ChannelID, Name: "Storms"})
 }
 
@@ -275,13 +263,9 @@ func TestChannelSubscribers(t *testing.T) {
 	reader.seesChannel("banned", public)
 	reader.belongsTo("banned", nil, nil)
 	reader.must("/channel/unsubscribe", fields{"channel_id": channel}) // changes nothing
-	if a := reader.ask("/channel/subscribe", fields{"channel_id": channel}); a.Status != 403 || a.Code != "banned" {
-		t.Errorf("a banned agent that unsubscribed subscribes: %v, want 403 banned", a)
-	}
+	reader.ask("/channel/subscribe", fields{"channel_id": channel}).Want(t, "a banned agent that unsubscribed subscribes", 403, "banned")
 	edit("remove_subscriber_ids", reader) // no subscriber: a ban stays
-	if a := reader.ask("/channel/subscribe", fields{"channel_id": channel}); a.Status != 403 || a.Code != "banned" {
-		t.Errorf("a banned agent that was removed subscribes: %v, want 403 banned", a)
-	}
+	reader.ask("/channel/subscribe", fields{"channel_id": channel}).Want(t, "a banned agent that was removed subscribes", 403, "banned")
 	edit("unban_agent_ids", reader, fan, oracle) // two of them are not banned
 	reader.belongsTo("let in again", nil, nil)
 	reader.must("/channel/subscribe", fields{"channel_id": channel})
@@ -412,9 +396,7 @@ func TestTransferChannel(t *testing.T) {
 	alice.belongsTo("after the transfer to bob", []string{channel}, nil)
 	bob.belongsTo("after the transfer to bob", nil, []string{channel})
 	bob.seesChannel("after the transfer to bob", client.Channel{ChannelID: channel, Name: `The "big" channel`, AdminID: &bob.ID, SubscriberCount: 2, IsDiscoverable: true})
-	if a := alice.ask("/channel/send", fields{"channel_id": channel, "content": "still me?"}); a.Status != 403 || a.Code != "not_admin" {
-		t.Errorf("the former admin sends: %v, want 403 not_admin", a)
-	}
+	alice.ask("/channel/send", fields{"channel_id": channel, "content": "still me?"}).Want(t, "the former admin sends", 403, "not_admin")
 	second := bob.broadcast(channel, "From bob.")
 	messages := alice.reads("as the former admin", client.ListChannelMessagesRequest{ChannelID: channel}, 2, second, first)
 	if messages[0].SenderUsername != "bob" || messages[1].SenderUsername != "alice" {
@@ -446,9 +428,7 @@ func TestTransferChannel(t *testing.T) {
 		t.Error("a transfer between subscribers without a message changed subscriptions or sent something")
 	}
 	carol.must("/channel/edit", fields{"channel_id": channel, "ban_agent_ids": []*agent{alice, bob}})
-	if a := carol.ask("/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": bob}); a.Status != 403 || a.Code != "banned" {
-		t.Errorf("back to bob, who is banned now: %v, want 403 banned", a)
-	}
+	carol.ask("/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": bob}).Want(t, "back to bob, who is banned now", 403, "banned")
 	w.checkMemberCounts("after the transfers")
 }
 

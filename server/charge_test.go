@@ -28,9 +28,7 @@ func TestOnlyA200IsCharged(t *testing.T) {
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	chat, _ := alice.send(bob, "between the two of us")
-	if a := w.pay(alice.Wallet, "/register/request_account", `{"requested_username":"dave"}`); a.Status != http.StatusOK {
-		t.Fatalf("dave's username is reserved: %v", a)
-	}
+	w.pay(alice.Wallet, "/register/request_account", `{"requested_username":"dave"}`).Require(t, "dave's username is reserved", 200)
 	const send = "/chat/private/send"
 	good := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"hello"}`
 	wrongKey := "parley_" + strings.Map(func(r rune) rune { // every digit is another one, also where keys happen to end alike
@@ -143,9 +141,7 @@ func TestOnePaymentForTwoRequests(t *testing.T) {
 		"for another operation of the same price": w.call(http.MethodPost, "/search/agents", `{"query":"x"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment),
 		"by another agent":                        w.call(http.MethodPost, "/chat/private/send", bodies[0], "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, payment),
 	} {
-		if a.Status != http.StatusConflict || a.Code != "payment_reused" {
-			t.Errorf("the payment %s: %v, want 409 payment_reused", name, a)
-		}
+		a.Want(t, "the payment "+name, 409, "payment_reused")
 	}
 	if messages, charged := w.Count("SELECT count(*) FROM messages"), w.Revenue()-revenue; messages != 1 || charged != 5000 {
 		t.Errorf("%d messages for %d, want one for 5000", messages, charged)

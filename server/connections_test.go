@@ -102,9 +102,7 @@ func TestHeadersAreBounded(t *testing.T) {
 		}
 	}
 	body := "{" + strings.Repeat("\n", 500) + `"username":"alice"}` // lines that are no headers
-	if a := w.call(http.MethodPost, "/agent/profile", body); a.Status != http.StatusPaymentRequired {
-		t.Errorf("a body of 500 lines: %v, want 402", a)
-	}
+	w.call(http.MethodPost, "/agent/profile", body).Want(t, "a body of 500 lines", 402)
 }
 
 // TestUnfinishedHeadersCostLittle: 150 callers that begin to send as much as they may take a few MB, and their
@@ -144,9 +142,7 @@ func TestUnfinishedHeadersCostLittle(t *testing.T) {
 	if metrics := w.admin("/metrics"); strings.Contains(metrics, "parley_connections_displaced_total 0\n") {
 		t.Error("600 unfinished headers of 60 KiB displace none of them")
 	}
-	if a := w.call(http.MethodGet, "/skill", ""); a.Status != http.StatusOK {
-		t.Errorf("an honest caller beside them: %v", a)
-	}
+	w.call(http.MethodGet, "/skill", "").Want(t, "an honest caller beside them", 200)
 }
 
 // TestSlowBodiesEnd: a body that does not come ends the request.
@@ -173,9 +169,7 @@ func TestNewcomersFindRoom(t *testing.T) {
 			w.dial(address, "") // silent
 			w.dial(address, head)
 		}
-		if a := w.call(http.MethodGet, "/skill", ""); a.Status != http.StatusOK {
-			t.Errorf("%s: a newcomer: %v, want 200", name, a)
-		}
+		w.call(http.MethodGet, "/skill", "").Want(t, name+": a newcomer", 200)
 		w.http.CloseIdleConnections()
 		var open, displaced int
 		for line := range strings.Lines(w.admin("/metrics")) {

@@ -115,9 +115,7 @@ func (s *story) tell(who *agent, operationID string) {
 			headers = append(headers, "X-API-KEY", who.Key, x402.HeaderPaymentSignature, s.w.signFor(who.Wallet, route.Method, route.Path))
 		}
 		a := s.w.call(route.Method, path, body, headers...)
-		if a.Status != http.StatusOK {
-			s.t.Fatalf("the example of %s is refused: %v", operationID, a)
-		}
+		a.Require(s.t, fmt.Sprintf("the example of %s is refused", operationID), 200)
 		if key := a.Text("api_key"); key != "" {
 			who.Key = key
 			s.w.Secret(key)

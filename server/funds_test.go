@@ -37,9 +37,7 @@ func TestEmptyWalletsGetNoWork(t *testing.T) {
 			// The rules would refuse this with 409: whoever cannot pay does not learn it.
 			w.pay(empty, "/register/request_account", `{"requested_username":"alice"}`),
 		} {
-			if a.Status != http.StatusPaymentRequired || a.Charged {
-				t.Errorf("a wallet without money: %v, want 402", a)
-			}
+			a.WantRefused(t, "a wallet without money", 402)
 		}
 	}
 	if n := asked.Load(); n != 0 {
@@ -57,9 +55,7 @@ func TestFailedPaymentsAreForgotten(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	send := w.sendOnCredit(alice, bob)
-	if a := send(); a.Status != http.StatusPaymentRequired {
-		t.Fatalf("on credit: %v, want 402", a)
-	}
+	send().Require(t, "on credit", 402)
 	const failed = `SELECT count(*) FROM payments WHERE state = 'failed'`
 	if w.Count(failed) != 1 {
 		t.Fatal("the refusal is not in the ledger")
@@ -108,9 +104,7 @@ func TestFacilitatorQuota(t *testing.T) {
 	}
 	mend()
 	time.Sleep(2 * time.Second)
-	if a := send(); a.Status != http.StatusOK {
-		t.Errorf("when the facilitator listens again: %v, want 200", a)
-	}
+	send().Want(t, "when the facilitator listens again", 200)
 }
 
 // TestAuthorizationReadFromTheChain: one that stood on the chain before it came here buys nothing, whoever sends it; one that
@@ -132,9 +126,7 @@ func TestAuthorizationReadFromTheChain(t *testing.T) {
 		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
 	revenue := w.Revenue()
-	if a := send(transfer(1), "front-run"); a.Status != http.StatusOK {
-		t.Errorf("settled by somebody else a moment ago: %v, want 200", a)
-	}
+	send(transfer(1), "front-run").Want(t, "settled by somebody else a moment ago", 200)
 	if w.Revenue() != revenue+5000 {
 		t.Errorf("charged %d, want 5000", w.Revenue()-revenue)
 	}
@@ -181,9 +173,7 @@ func TestClocks(t *testing.T) {
 	send := func() testkit.Reply {
 		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"once"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
-	if a := send(); a.Status != http.StatusServiceUnavailable {
-		t.Fatalf("the settlement's reply lost: %v, want 503", a)
-	}
+	send().Require(t, "the settlement's reply lost", 503)
 	mend()
 	w.Exec(`UPDATE payments SET state = 'settling', owner = 1, lease_until = now() + interval '3 seconds' WHERE state = 'unknown'`)
 	const transactions = `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`

@@ -36,18 +36,14 @@ func (a *agent) groupCall(operation, chat string, pairs ...any) testkit.Reply {
 // groupCan is groupCall that must succeed.
 func (a *agent) groupMust(operation, chat string, pairs ...any) {
 	a.w.T.Helper()
-	if got := a.groupCall(operation, chat, pairs...); got.Status != http.StatusOK {
-		a.w.T.Fatalf("%s calls %s: %v, want 200", a.Name, operation, got)
-	}
+	a.groupCall(operation, chat, pairs...).Require(a.w.T, fmt.Sprintf("%s calls %s", a.Name, operation), 200)
 }
 
-// founds creates a group chat with these members.
+// createGroup creates a group chat with these members.
 func (a *agent) createGroup(name string, members ...*agent) (chat string) {
 	a.w.T.Helper()
 	created, err := a.CreateGroupChatWithResponse(a.w.T.Context(), client.CreateGroupChatRequest{Name: name, InitialMemberIds: idsOfAgents(members)})
-	if err != nil || created.JSON200 == nil {
-		a.w.T.Fatalf("%s founds a group: %v %s", a.Name, err, created.Body)
-	}
+	testkit.Require200(a.w.T, a.Name+" creates a group", created, err)
 	return created.JSON200.ChatID
 }
 
@@ -56,9 +52,7 @@ func (a *agent) sendGroup(chat, content string) (message string) {
 	a.w.T.Helper()
 	a.w.Secret(content)
 	sent, err := a.SendGroupMessageWithResponse(a.w.T.Context(), client.SendGroupMessageRequest{ChatID: chat, Content: content})
-	if err != nil || sent.JSON200 == nil {
-		a.w.T.Fatalf("%s writes to the group: %v %s", a.Name, err, sent.Body)
-	}
+	testkit.Require200(a.w.T, a.Name+" writes to the group", sent, err)
 	return sent.JSON200.MessageID
 }
 
@@ -66,9 +60,7 @@ func (a *agent) sendGroup(chat, content string) (message string) {
 func (a *agent) group(chat string) *client.GroupChat {
 	a.w.T.Helper()
 	info, err := a.GetGroupChatWithResponse(a.w.T.Context(), client.GroupChatRequest{ChatID: chat})
-	if err != nil || info.JSON200 == nil {
-		a.w.T.Fatalf("%s looks at the group: %v %s", a.Name, err, info.Body)
-	}
+	testkit.Require200(a.w.T, a.Name+" looks at the group", info, err)
 	return info.JSON200
 }
 
@@ -154,7 +146,7 @@ func TestLifeOfAGroupChat(t *testing.T) {
 		InitialMemberIds: []string{carol.ID, bob.ID, alice.ID, carol.ID}, // the caller, and one twice
 	})
 	if err != nil || created.JSON200 == nil || !created.JSON200.Success {
-		t.Fatalf("alice founds a group: %v %s", err, created.Body)
+		t.Fatalf("alice creates a group: %v %s", err, created.Body)
 	}
 	chat := created.JSON200.ChatID
 	want := &client.GroupChat{
@@ -227,9 +219,7 @@ func TestGroupMessages(t *testing.T) {
 	second := bob.sendGroup(chat, "I do.")
 	alice.groupMust("edit", chat, "add_member_ids", []string{dave.ID})
 	read, err := dave.ListGroupMessagesWithResponse(t.Context(), client.ListGroupMessagesRequest{ChatID: chat})
-	if err != nil || read.JSON200 == nil {
-		t.Fatalf("dave reads what was before him: %v %s", err, read.Body)
-	}
+	testkit.Require200(t, "dave reads what was before him", read, err)
 	none := client.Message{ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}}
 	one, two := none, none
 	one.MessageID, one.SenderID, one.SenderUsername, one.Content = first, alice.ID, "alice", "Who knows a quiet hotel in Sintra?"
@@ -415,15 +405,11 @@ func TestEditGroupOfBlockers(t *testing.T) {
 		t.Errorf("adding again a member that has blocked the admin: the members are %q", got)
 	}
 	alice.groupMust("edit", chat, "remove_member_ids", ids(carol))
-	if a := alice.groupCall("edit", chat, "add_member_ids", ids(carol)); a.Status != 403 || a.Code != "blocked" {
-		t.Errorf("adding a stranger that has blocked the admin: %v, want 403 blocked", a)
-	}
+	alice.groupCall("edit", chat, "add_member_ids", ids(carol)).Want(t, "adding a stranger that has blocked the admin", 403, "blocked")
 
 	// Who was removed, or banned, has nothing unread and cannot read on.
 	bob.sendGroup(chat, "are you still there?")
-	if a := carol.groupCall("messages", chat); a.Status != 403 || a.Code != "not_member" {
-		t.Errorf("carol, who was removed, reads: %v, want 403 not_member", a)
-	}
+	carol.groupCall("messages", chat).Want(t, "carol, who was removed, reads", 403, "not_member")
 	w.checkGroups()
 }
 
@@ -443,9 +429,7 @@ func TestFullGroupChat(t *testing.T) {
 		SELECT c.id, crowd.id, 'member', 0, 0, now() FROM conversations c, crowd WHERE c.kind = 'group'`)
 	w.Exec(fmt.Sprintf(`UPDATE conversations SET member_count = %d WHERE kind = 'group'`, store.MemberLimit))
 	alice.groupMust("edit", chat, "unban_agent_ids", ids(dave))
-	if a := alice.groupCall("edit", chat, "name", "too full", "add_member_ids", ids(bob, dave)); a.Status != 409 || a.Code != "member_limit" || a.Charged {
-		t.Errorf("a member more than there may be: %v, want 409 member_limit", a)
-	}
+	alice.groupCall("edit", chat, "name", "too full", "add_member_ids", ids(bob, dave)).WantRefused(t, "a member more than there may be", 409, "member_limit")
 	alice.groupMust("edit", chat, "add_member_ids", ids(dave), "remove_member_ids", ids(bob))
 	if group := dave.group(chat); len(group.Members) != store.MemberLimit || group.Name != "travellers" {
 		t.Errorf("the full group is %q with %d members", group.Name, len(group.Members))
@@ -475,23 +459,17 @@ func TestGroupPins(t *testing.T) {
 		}
 	}
 	for _, number := range []int{4, 0, 3, 1, 2} {
-		if a := pin(number); a.Status != http.StatusOK {
-			t.Errorf("pinning message %d: %v", number, a)
-		}
+		pin(number).Want(t, fmt.Sprintf("pinning message %d", number), 200)
 	}
 	expect("after five pins", 4, 0, 3, 1, 2)
 	if a := pin(0); a.Status != http.StatusOK || !strings.Contains(string(a.Body), messages[4]) {
 		t.Errorf("pinning a pinned one of a full list: %v, want 200 and the list", a)
 	}
 	expect("after pinning a pinned one", 4, 0, 3, 1, 2)
-	if a := pin(5); a.Status != http.StatusConflict || a.Code != "pin_limit" || a.Charged {
-		t.Errorf("a sixth pin: %v, want 409 pin_limit", a)
-	}
+	pin(5).WantRefused(t, "a sixth pin", 409, "pin_limit")
 	alice.groupMust("edit", chat, "unpin_message_ids", []string{messages[3], messages[6], messages[3], noMessage})
 	expect("after one was taken away", 4, 0, 1, 2)
-	if a := pin(5); a.Status != http.StatusOK {
-		t.Errorf("a pin in its place: %v", a)
-	}
+	pin(5).Want(t, "a pin in its place", 200)
 	expect("after a pin in its place", 4, 0, 1, 2, 5)
 	alice.groupMust("edit", chat, "unpin_message_ids", messages)
 	expect("after all were taken away")
@@ -548,9 +526,7 @@ func TestLeaveGroupChat(t *testing.T) {
 	bob.sendGroup(chat, "before leaving")
 	bob.groupMust("leave", chat)
 	alice.sendGroup(chat, "while he was away")
-	if a := bob.groupCall("leave", chat); a.Status != 403 || a.Code != "not_member" {
-		t.Errorf("bob leaves twice: %v, want 403 not_member", a)
-	}
+	bob.groupCall("leave", chat).Want(t, "bob leaves twice", 403, "not_member")
 	// A successor is the admin's to name; of others it means nothing.
 	carol.groupMust("leave", chat, "successor_agent_id", carol.ID, "transfer_message", "for nobody")
 	if got := alice.groupOf(chat); got != "alice*" {

@@ -10,9 +10,9 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// TestHeadersOfEveryAnswer: no reply is taken for something else, none but the published documents is kept by anybody,
+// TestHeadersOfEveryResponse: no reply is taken for something else, none but the published documents is kept by anybody,
 // and none says what it was made with.
-func TestHeadersOfEveryAnswer(t *testing.T) {
+func TestHeadersOfEveryResponse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.agent("alice")

@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"crypto/ecdsa"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -37,16 +38,10 @@ func TestPaymentIdentifier(t *testing.T) {
 	if first.Status != http.StatusOK || !bytes.Equal(first.Body, again.Body) || w.Revenue() != revenue+5000 {
 		t.Errorf("signed anew: %v and %v for %d, want one reply for 5000", first, again, w.Revenue()-revenue)
 	}
-	if a := alice.sendIdentified(alice.Wallet, bob, "something else", id); a.Status != http.StatusConflict || a.Code != "payment_reused" {
-		t.Errorf("another request under the same name: %v, want 409 payment_reused", a)
-	}
-	if a := bob.sendIdentified(bob.Wallet, alice, "named", id); a.Status != http.StatusOK {
-		t.Errorf("another account with the same name: %v, want 200", a)
-	}
+	alice.sendIdentified(alice.Wallet, bob, "something else", id).Want(t, "another request under the same name", 409, "payment_reused")
+	bob.sendIdentified(bob.Wallet, alice, "named", id).Want(t, "another account with the same name", 200)
 	for _, bad := range []string{"short", strings.Repeat("x", 129), "with a space in it", ""} {
-		if a := alice.sendIdentified(alice.Wallet, bob, "badly named", bad); a.Status != http.StatusBadRequest || a.Code != "invalid_payment" {
-			t.Errorf("the name %q: %v, want 400 invalid_payment", bad, a)
-		}
+		alice.sendIdentified(alice.Wallet, bob, "badly named", bad).Want(t, fmt.Sprintf("the name %q", bad), 400, "invalid_payment")
 	}
 	if w.Revenue() != revenue+10_000 || w.Count(`SELECT count(*) FROM messages`) != 2 {
 		t.Errorf("%d messages for %d, want 2 for 10000", w.Count(`SELECT count(*) FROM messages`), w.Revenue()-revenue)
@@ -89,11 +84,9 @@ func TestPaymentIdentifierAfterFailures(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	revenue := w.Revenue()
-	lost := strings.Repeat("lost-answer_", 2)
+	lost := strings.Repeat("lost-response_", 2)
 	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-	if a := alice.sendIdentified(alice.Wallet, bob, "lost", lost); a.Status != http.StatusServiceUnavailable {
-		t.Errorf("the reply lost: %v, want 503", a)
-	}
+	alice.sendIdentified(alice.Wallet, bob, "lost", lost).Want(t, "the reply lost", 503)
 	mend()
 	if a := alice.sendIdentified(alice.Wallet, bob, "lost", lost); a.Status != http.StatusOK || w.Revenue() != revenue+5000 {
 		t.Errorf("signed anew after that: %v for %d, want 200 for 5000", a, w.Revenue()-revenue)
@@ -103,15 +96,11 @@ func TestPaymentIdentifierAfterFailures(t *testing.T) {
 	retry := func() testkit.Reply {
 		return alice.sendIdentified(poor, bob, "in the end", strings.Repeat("no-money_", 2))
 	}
-	if a := retry(); a.Status != http.StatusPaymentRequired {
-		t.Errorf("without money: %v, want 402", a)
-	}
+	retry().Want(t, "without money", 402)
 	if err := w.Ledger.Mint(testkit.Address(poor), testkit.Dollar); err != nil {
 		t.Fatal(err)
 	}
-	if a := retry(); a.Status != http.StatusOK {
-		t.Errorf("with money, under the same name: %v, want 200", a)
-	}
+	retry().Want(t, "with money, under the same name", 200)
 }
 
 // TestVersionOne: a client of x402 version 1 pays with X-PAYMENT and reads X-PAYMENT-RESPONSE; both versions share one
@@ -178,17 +167,13 @@ func TestVersionOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := w.call(http.MethodPost, send, body("another chain"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, elsewhere); a.Status != http.StatusPaymentRequired {
-		t.Errorf("another network's name: %v, want 402", a)
-	}
+	w.call(http.MethodPost, send, body("another chain"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, elsewhere).Want(t, "another network's name", 402)
 	required = w.price(send)
 
 	// The recovery worker speaks version 1 too.
 	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { testkit.HangUp(rw); return true })
 	v1, _ = sign()
-	if a := w.call(http.MethodPost, send, body("later"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, v1); a.Status != http.StatusServiceUnavailable {
-		t.Errorf("the facilitator hangs up: %v, want 503", a)
-	}
+	w.call(http.MethodPost, send, body("later"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, v1).Want(t, "the facilitator hangs up", 503)
 	mend()
 	w.recover()
 	if w.Count(`SELECT count(*) FROM messages WHERE content = 'later'`) != 1 {

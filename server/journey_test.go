@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestTwoAgentsExchangeAMessage is the whole journey: every call paid, every reply as the contract says, and the
@@ -30,9 +31,7 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 		"by username": {Username: new("bob_2")}, "by id": {AgentID: &bob.ID}, "by both": {AgentID: &bob.ID, Username: new("bob_2")},
 	} {
 		profile, err := alice.GetAgentProfileWithResponse(ctx, request)
-		if err != nil || profile.JSON200 == nil {
-			t.Fatalf("alice looks bob up %s: %v %s", name, err, profile.Body)
-		}
+		testkit.Require200(t, "alice looks bob up "+name, profile, err)
 		want := &client.AgentProfile{AgentID: bob.ID, Username: "bob_2", Description: new("I know every museum."), IsDiscoverable: false, Message: "profile found"}
 		if diff := cmp.Diff(want, profile.JSON200, cmpopts.IgnoreFields(client.AgentProfile{}, "CreatedAt")); diff != "" {
 			t.Errorf("bob %s (-want +got):\n%s", name, diff)
@@ -49,9 +48,7 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 		t.Errorf("the reply went into chat %s, want %s", again, chat)
 	}
 	read, err := bob.ListPrivateMessagesWithResponse(ctx, client.ListPrivateMessagesRequest{ChatID: chat})
-	if err != nil || read.JSON200 == nil {
-		t.Fatalf("bob reads: %v %s", err, read.Body)
-	}
+	testkit.Require200(t, "bob reads", read, err)
 	want := &client.MessagePage{Total: 2, Page: 1, Messages: []client.Message{
 		{MessageID: second, SenderID: bob.ID, SenderUsername: "bob_2", Content: "No: sun, 24 degrees.", ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}},
 		{MessageID: first, SenderID: alice.ID, SenderUsername: "alice", Content: "Will it rain in Lisbon tomorrow? 🌧️ <b>&amp;</b>  ", ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}},
@@ -67,9 +64,7 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 		t.Errorf("the last message was at %v, the chat says %v", read.JSON200.Messages[0].CreatedAt, *info.JSON200.LastMessageAt)
 	}
 	me, err := alice.GetOwnAgentWithResponse(ctx)
-	if err != nil || me.JSON200 == nil {
-		t.Fatalf("alice sees herself: %v %s", err, me.Body)
-	}
+	testkit.Require200(t, "alice sees herself", me, err)
 	wantMe := &client.OwnAgent{AgentID: alice.ID, Username: "alice", Description: "I am alice.", IsDiscoverable: true, ChatCount: 1, ChatIds: []string{chat},
 		SubscribedChannelIds: []string{}, AdministeredChannelIds: []string{}}
 	if diff := cmp.Diff(wantMe, me.JSON200, cmpopts.IgnoreFields(client.OwnAgent{}, "CreatedAt")); diff != "" {
@@ -148,7 +143,5 @@ func TestFreeOperations(t *testing.T) {
 		t.Errorf("health %v, skill %v, want 200 without payment", health, skill)
 	}
 	w.disconnect()
-	if degraded := w.call(http.MethodGet, "/health", ""); degraded.Status != http.StatusServiceUnavailable {
-		t.Errorf("health without a database: %v, want 503", degraded)
-	}
+	w.call(http.MethodGet, "/health", "").Want(t, "health without a database", 503)
 }

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"net/http"
 	"slices"
 	"testing"
 
@@ -18,26 +17,18 @@ func (a *agent) looksFor(t *testing.T, id string) (view sees) {
 	t.Helper()
 	ctx := t.Context()
 	me, err := a.GetOwnAgentWithResponse(ctx)
-	if err != nil || me.JSON200 == nil {
-		t.Fatalf("%s sees itself: %v %s", a.Name, err, me.Body)
-	}
+	testkit.Require200(t, a.Name+" sees itself", me, err)
 	view.listed = slices.Contains(me.JSON200.ChatIds, id) || slices.Contains(me.JSON200.SubscribedChannelIds, id)
 	unread, err := a.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{MarkRead: new(false)})
-	if err != nil || unread.JSON200 == nil {
-		t.Fatalf("%s polls: %v %s", a.Name, err, unread.Body)
-	}
+	testkit.Require200(t, a.Name+" polls", unread, err)
 	view.unread = slices.ContainsFunc(unread.JSON200.Messages, func(m client.UnreadMessage) bool { return m.SourceID == id })
 	if view.unread != (unread.JSON200.TotalUnread > 0) {
 		t.Errorf("%s: the page and total_unread %d disagree", a.Name, unread.JSON200.TotalUnread)
 	}
 	groups, err := a.SearchGroupsWithResponse(ctx, client.SearchGroupsRequest{Query: "lighthouse"})
-	if err != nil || groups.JSON200 == nil {
-		t.Fatalf("%s searches: %v %s", a.Name, err, groups.Body)
-	}
+	testkit.Require200(t, a.Name+" searches", groups, err)
 	channels, err := a.SearchChannelsWithResponse(ctx, client.SearchChannelsRequest{Query: "lighthouse"})
-	if err != nil || channels.JSON200 == nil {
-		t.Fatalf("%s searches: %v %s", a.Name, err, channels.Body)
-	}
+	testkit.Require200(t, a.Name+" searches", channels, err)
 	view.found = slices.ContainsFunc(groups.JSON200.Groups, func(g client.GroupSearchItem) bool { return g.ChatID == id }) ||
 		slices.ContainsFunc(channels.JSON200.Channels, func(c client.ChannelSearchItem) bool { return c.ChannelID == id })
 	return view
@@ -108,9 +99,7 @@ func TestBlocksReachOtherOperations(t *testing.T) {
 		"handing a channel over":  erin.ask("/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": alice, "message": "yours"}),
 		"writing, by the blocker": alice.ask("/chat/private/send", fields{"recipient_agent_id": erin, "content": "hello"}),
 	} {
-		if refused.Status != http.StatusForbidden || refused.Code != "blocked" || refused.Charged {
-			t.Errorf("%s an agent behind a block: %v, want 403 blocked", name, refused)
-		}
+		refused.WantRefused(t, name+" an agent behind a block", 403, "blocked")
 	}
 	// Common groups go on, a transfer without a message too.
 	c.must(erin, "/chat/group/send", `{"chat_id":`+quote(bobs)+`,"content":"hello all"}`)

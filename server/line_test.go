@@ -83,9 +83,7 @@ func TestPathsHaveOneSpelling(t *testing.T) {
 		"/chat%252Fprivate/send", "/chat/private/%73end", "/CHAT/private/send", "/chat/private/send;x=1", "/chat/./private/send", "/chat/private/../private/send",
 		"/chat%5Cprivate%5Csend", "/chat/private/send%00", "/chat/private/send%20"} {
 		a := w.call(http.MethodPost, path, `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"x"}`, "X-API-KEY", alice.Key)
-		if a.Status != http.StatusNotFound || a.Code != "path_not_found" {
-			t.Errorf("POST %s: %v, want 404 path_not_found", path, a)
-		}
+		a.Want(t, "POST "+path, 404, "path_not_found")
 	}
 	request := httptest.NewRequest(http.MethodOptions, w.url+"/chat/private/send", nil)
 	request.RequestURI = ""
@@ -168,13 +166,9 @@ func TestValidation(t *testing.T) {
 	if a := w.call(http.MethodPost, send, `{`+to+`,"content":"`+strings.Repeat("é", 16384)+`"}`); a.Status != http.StatusPaymentRequired {
 		t.Errorf("content of exactly the limit: %d, want 402", a.Status)
 	}
-	if a := w.call(http.MethodPost, send, `{"content":"`+strings.Repeat("x", 256<<10)+`"}`); a.Status != http.StatusRequestEntityTooLarge || a.Code != "body_too_large" {
-		t.Errorf("a body over 256 KiB: %v, want 413", a)
-	}
+	w.call(http.MethodPost, send, `{"content":"`+strings.Repeat("x", 256<<10)+`"}`).Want(t, "a body over 256 KiB", 413, "body_too_large")
 	for _, media := range []string{"text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""} {
-		if a := w.call(http.MethodPost, send, `{`+to+`,"content":"x"}`, "Content-Type", media); a.Status != http.StatusUnsupportedMediaType {
-			t.Errorf("Content-Type %q: %v, want 415", media, a)
-		}
+		w.call(http.MethodPost, send, `{`+to+`,"content":"x"}`, "Content-Type", media).Want(t, fmt.Sprintf("Content-Type %q", media), 415)
 	}
 	if a := w.call(http.MethodPost, send, `{`+to+`,"content":"x"}`, "Content-Type", "application/json; charset=utf-8"); a.Status != http.StatusPaymentRequired {
 		t.Errorf("a charset beside application/json: %v, want 402", a)
@@ -280,9 +274,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 		!strings.HasPrefix(card.SupportedInterfaces[0].ProtocolBinding, "https://") || len(card.Skills) == 0 {
 		t.Errorf("the agent card: %s", raw.Body)
 	}
-	if legacy := w.call(http.MethodGet, "/.well-known/x402", ""); legacy.Status != http.StatusNotFound {
-		t.Errorf("the legacy document is there although nobody turned it on: %v", legacy)
-	}
+	w.call(http.MethodGet, "/.well-known/x402", "").Want(t, "the legacy document is there although nobody turned it on", 404)
 	for _, a := range []testkit.Reply{llms, skill, skills, picture, raw} {
 		if a.Header.Get("ETag") == "" || !strings.Contains(a.Header.Get("Cache-Control"), "max-age") {
 			t.Errorf("a document cannot be cached: %v", a.Header)

@@ -81,13 +81,9 @@ func TestUnclearSettlements(t *testing.T) {
 		}
 		mend()
 		other := w.call(http.MethodPost, "/chat/private/send", strings.Replace(body, "sent while", "smuggled in while", 1), "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-		if other.Status != http.StatusConflict || other.Code != "payment_reused" {
-			t.Errorf("%s, another request with the open payment: %v, want 409 payment_reused", test.name, other)
-		}
+		other.Want(t, test.name+", another request with the open payment", 409, "payment_reused")
 		a = send()
-		if a.Status != http.StatusOK {
-			t.Errorf("%s, sent again: %v, want 200", test.name, a)
-		}
+		a.Want(t, test.name+", sent again", 200)
 		if again := send(); again.Status != http.StatusOK || !bytes.Equal(again.Body, a.Body) {
 			t.Errorf("%s, sent a third time: %v, want %v", test.name, again, a)
 		}
@@ -143,9 +139,7 @@ func TestUsedAuthorization(t *testing.T) {
 	}
 	for range 2 {
 		a := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-		if a.Status != http.StatusPaymentRequired || a.Code != "payment_refused" {
-			t.Errorf("a cancelled authorization: %v, want 402", a)
-		}
+		a.Want(t, "a cancelled authorization", 402, "payment_refused")
 	}
 	if w.Count("SELECT count(*) FROM messages") != 0 {
 		t.Error("a cancelled authorization bought a message")
@@ -220,8 +214,8 @@ func TestServerDiedDuringSettlement(t *testing.T) {
 	}
 }
 
-// TestStoredAnswerOutlivesTheTimeWindow: a payment that can no longer begin still gets its reply.
-func TestStoredAnswerOutlivesTheTimeWindow(t *testing.T) {
+// TestStoredResponseOutlivesTheTimeWindow: a payment that can no longer begin still gets its reply.
+func TestStoredResponseOutlivesTheTimeWindow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
@@ -269,16 +263,10 @@ func TestRefusedAfterSettlement(t *testing.T) {
 	if theft := w.call(http.MethodPost, path, `{"requested_username":"stolen"}`, x402.HeaderPaymentSignature, payment); theft.Status != http.StatusConflict || theft.Code != "proof_required" {
 		t.Errorf("somebody who has read the payment on the chain: %v, want 409 proof_required", theft)
 	}
-	if other := w.pay(w.Wallet(0), path, `{"requested_username":"stolen"}`); other.Status != http.StatusPaymentRequired {
-		t.Errorf("another wallet: %v, want 402", other)
-	}
+	w.pay(w.Wallet(0), path, `{"requested_username":"stolen"}`).Want(t, "another wallet", 402)
 	redeemed := w.pay(payer, path, `{"requested_username":"free"}`)
-	if redeemed.Status != http.StatusOK {
-		t.Errorf("a mended request with a fresh payment by the wallet: %v, want 200", redeemed)
-	}
-	if second := w.call(http.MethodPost, path, `{"requested_username":"another"}`, x402.HeaderPaymentSignature, payment); second.Status != http.StatusConflict || second.Code != "payment_reused" {
-		t.Errorf("redeemed a second time: %v, want 409 payment_reused", second)
-	}
+	redeemed.Want(t, "a mended request with a fresh payment by the wallet", 200)
+	w.call(http.MethodPost, path, `{"requested_username":"another"}`, x402.HeaderPaymentSignature, payment).Want(t, "redeemed a second time", 409, "payment_reused")
 	if w.Revenue() != 10_000 {
 		t.Errorf("charged %d, want the price once", w.Revenue())
 	}
@@ -334,21 +322,13 @@ func TestSmartWallet(t *testing.T) {
 	if a := call(genuine, body); a.Status != http.StatusConflict || !a.Charged {
 		t.Fatalf("the username went while the money moved: %v, want a charged 409", a)
 	}
-	if a := call(junk, `{"requested_username":"thief"}`); a.Status != http.StatusConflict || a.Code != "payment_reused" {
-		t.Errorf("somebody else redeems the payment: %v, want 409 payment_reused", a)
-	}
-	if a := call(genuine, `{"requested_username":"thief"}`); a.Status != http.StatusConflict || a.Code != "proof_required" {
-		t.Errorf("somebody who has read the payment on the chain: %v, want 409 proof_required", a)
-	}
+	call(junk, `{"requested_username":"thief"}`).Want(t, "somebody else redeems the payment", 409, "payment_reused")
+	call(genuine, `{"requested_username":"thief"}`).Want(t, "somebody who has read the payment on the chain", 409, "proof_required")
 	settled := payload.Payload.Authorization.Nonce
 	payload.Payload.Authorization.Nonce = "0x" + strings.Repeat("77", 32)
 	redeemed := call(genuine, `{"requested_username":"wallet_2"}`)
-	if redeemed.Status != http.StatusOK {
-		t.Fatalf("the payer redeems it: %v, want 200", redeemed)
-	}
-	if a := call(junk, `{"requested_username":"wallet_2"}`); a.Status != http.StatusPaymentRequired {
-		t.Errorf("somebody else asks for the stored response: %v, want 402", a)
-	}
+	redeemed.Require(t, "the payer redeems it", 200)
+	call(junk, `{"requested_username":"wallet_2"}`).Want(t, "somebody else asks for the stored response", 402)
 	if a := call(genuine, `{"requested_username":"wallet_2"}`); !bytes.Equal(a.Body, redeemed.Body) {
 		t.Errorf("the payer asks for the stored response: %v, want %v", a, redeemed)
 	}
@@ -360,7 +340,7 @@ func TestSmartWallet(t *testing.T) {
 	}
 }
 
-// disconnect takes the world's database away, as seen from the server.
+// disconnect makes the database unavailable to the server.
 func (w *world) disconnect() {
 	w.T.Helper()
 	own, err := url.Parse(w.DatabaseURL)
@@ -381,8 +361,8 @@ func (w *world) disconnect() {
 	}
 }
 
-// TestDatabaseAway: paid calls say so and ask for the same payment again; prices are still told; no inner text gets out.
-func TestDatabaseAway(t *testing.T) {
+// TestDatabaseUnavailable: paid calls say so and ask for the same payment again; prices are still told; no inner text gets out.
+func TestDatabaseUnavailable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.agent("alice")
@@ -397,13 +377,11 @@ func TestDatabaseAway(t *testing.T) {
 			t.Errorf("the reply holds inner text (%s): %s", inner, a.Body)
 		}
 	}
-	if price := w.call(http.MethodPost, "/chat/private/send", ""); price.Status != http.StatusPaymentRequired {
-		t.Errorf("the price without a database: %v, want 402", price)
-	}
+	w.call(http.MethodPost, "/chat/private/send", "").Want(t, "the price without a database", 402)
 }
 
-// TestStoredAnswersAreSealed: the ledger holds no key, TAN or message that somebody could read there.
-func TestStoredAnswersAreSealed(t *testing.T) {
+// TestStoredResponsesAreSealed: the ledger holds no key, TAN or message that somebody could read there.
+func TestStoredResponsesAreSealed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")

@@ -235,9 +235,7 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 	add := func(who *agent, method, path, body string) {
 		calls = append(calls, planCall{method + " " + path + " " + body, func() {
 			a := w.call(method, path, body, "X-API-KEY", who.Key, "PAYMENT-SIGNATURE", w.signFor(who.Wallet, method, strings.Split(path, "?")[0]))
-			if a.Status != http.StatusOK {
-				t.Errorf("%s %s %s: %v", method, path, body, a)
-			}
+			a.Want(t, fmt.Sprintf("%s %s %s", method, path, body), 200)
 		}})
 	}
 	post := func(who *agent, path, body string) {

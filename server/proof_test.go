@@ -34,9 +34,7 @@ func TestSettledPaymentOpensNoSecret(t *testing.T) {
 	payment = w.sign(victim, rotate)
 	rotated := w.rotated(w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment))
 	w.wantNoSecret("the rotated key", w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment), rotated)
-	if a := w.pay(thief, rotate, `{}`, "X-API-KEY", key); a.Status != http.StatusUnauthorized {
-		t.Errorf("somebody with the leaked old key and another wallet: %v, want 401", a)
-	}
+	w.pay(thief, rotate, `{}`, "X-API-KEY", key).Want(t, "somebody with the leaked old key and another wallet", 401)
 }
 
 func (w *world) wantNoSecret(what string, a testkit.Reply, secret string) {
@@ -75,9 +73,7 @@ func TestOwnerGetsItsSecretAgain(t *testing.T) {
 	tan := first.Field(t, "tan")
 	w.Secret(tan)
 	again(request, body, first)
-	if a := lost(stranger, request, body); a.Status != http.StatusConflict || a.Code != "username_reserved" {
-		t.Errorf("another wallet asks for the TAN: %v, want 409 username_reserved", a)
-	}
+	lost(stranger, request, body).Want(t, "another wallet asks for the TAN", 409, "username_reserved")
 
 	account := account("owner", tan)
 	created := w.call(http.MethodPost, create, account, x402.HeaderPaymentSignature, w.sign(owner, create, identifier))
@@ -119,9 +115,7 @@ func TestLostSettlementOfASecret(t *testing.T) {
 	body := `{"requested_username":"owner"}`
 	payment := w.sign(owner, request)
 	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-	if a := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment); a.Status != http.StatusServiceUnavailable {
-		t.Fatalf("the settlement's reply lost: %v, want 503", a)
-	}
+	w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment).Require(t, "the settlement's reply lost", 503)
 	mend()
 	bare := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment)
 	if bare.Status != http.StatusConflict || bare.Code != "proof_required" || strings.Contains(string(bare.Body), `"tan"`) {

@@ -119,9 +119,7 @@ func TestPayersAreNotLimited(t *testing.T) {
 	running.Wait()
 	// All tokens are there again.
 	for range 2 * clients {
-		if a := w.call(http.MethodPost, "/chat/private/send", ""); a.Status != http.StatusPaymentRequired {
-			t.Fatalf("a price inquiry after all is paid: %v", a)
-		}
+		w.call(http.MethodPost, "/chat/private/send", "").Require(t, "a price inquiry after all is paid", 402)
 	}
 }
 
@@ -178,9 +176,7 @@ func TestPayersAreServedBesideAnAttacker(t *testing.T) {
 	}
 	w.exhaust()
 	for range 100 { // more than the burst
-		if a := pay(alice.Wallet, alice.Key); a.Status != http.StatusOK {
-			t.Fatalf("a payment from an address without tokens: %v", a)
-		}
+		pay(alice.Wallet, alice.Key).Require(t, "a payment from an address without tokens", 200)
 		w.exhaust() // what the payment gave back
 	}
 	alice.send(bob, "asks for the price first")
@@ -206,14 +202,10 @@ func TestRefusalsAreLimited(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	const info = "/chat/private/info"
 	for i := range 10 {
-		if a := alice.ask(info, fields{"chat_id": noChat}); a.Status != http.StatusNotFound {
-			t.Fatalf("refusal %d: %v, want 404", i+1, a)
-		}
+		alice.ask(info, fields{"chat_id": noChat}).Require(t, fmt.Sprintf("refusal %d", i+1), 404)
 	}
 	w.wantLimited("one refusal too many", alice.ask(info, fields{"chat_id": noChat}), "account")
-	if a := bob.ask(info, fields{"chat_id": noChat}); a.Status != http.StatusNotFound {
-		t.Errorf("another account at the same address: %v, want 404", a)
-	}
+	bob.ask(info, fields{"chat_id": noChat}).Want(t, "another account at the same address", 404)
 
 	w = newWorld(t, withLimits(server.Limits{Wallet: few(10)}))
 	poor, _ := evm.GenerateKey()
@@ -238,15 +230,11 @@ func TestRepetitionsCountAgainstWhoRepeats(t *testing.T) {
 	}
 	for i := range 10 {
 		a := w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.Key, x402.HeaderPaymentSignature, seen)
-		if a.Status != http.StatusConflict {
-			t.Fatalf("repetition %d by a stranger: %v, want 409", i+1, a)
-		}
+		a.Require(t, fmt.Sprintf("repetition %d by a stranger", i+1), 409)
 	}
 	w.wantLimited("one repetition too many", w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.Key, x402.HeaderPaymentSignature, seen), "account")
 	for range 20 {
-		if a := w.pay(alice.Wallet, profile, body, "X-API-KEY", alice.Key); a.Status != http.StatusOK {
-			t.Fatalf("alice pays after that: %v", a)
-		}
+		w.pay(alice.Wallet, profile, body, "X-API-KEY", alice.Key).Require(t, "alice pays after that", 200)
 	}
 	for i := range 5 { // of its own payment: the burst of the wallet
 		if a := w.call(http.MethodPost, profile, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, seen); a.Status != http.StatusOK {
@@ -270,9 +258,7 @@ func TestAddressesBehindAProxy(t *testing.T) {
 		}
 	}
 	w.wantLimited("the first client", ask(w, "203.0.113.9, 198.51.100.1"), "address")
-	if a := ask(w, "198.51.100.2"); a.Status != http.StatusOK {
-		t.Errorf("a second client behind the proxy: %v", a)
-	}
+	ask(w, "198.51.100.2").Want(t, "a second client behind the proxy", 200)
 	w = newWorld(t, withLimits(server.Limits{Address: few(3)}))
 	for i := range 3 {
 		if a := ask(w, fmt.Sprint("198.51.100.", i)); a.Status != http.StatusOK {

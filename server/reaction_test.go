@@ -33,9 +33,7 @@ func (a *agent) unreact(message string) {
 func (a *agent) page(chat string) []client.Message {
 	a.w.T.Helper()
 	read, err := a.ListPrivateMessagesWithResponse(a.w.T.Context(), client.ListPrivateMessagesRequest{ChatID: chat})
-	if err != nil || read.JSON200 == nil {
-		a.w.T.Fatalf("%s reads: %v %s", a.Name, err, read.Body)
-	}
+	testkit.Require200(a.w.T, a.Name+" reads", read, err)
 	return read.JSON200.Messages
 }
 
@@ -130,7 +128,7 @@ func TestWhoMayReact(t *testing.T) {
 	message := map[string]string{"private": private}
 	for _, kind := range []string{"group", "channel"} {
 		w.insertConversation(kind, kind, admin, reader, banned)
-		w.plantMessage(kind, admin, "in the "+kind)
+		w.insertMessage(kind, admin, "in the "+kind)
 	}
 	for _, unread := range reader.unread(nil, nil, nil).Messages {
 		switch unread.SourceType {

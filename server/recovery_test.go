@@ -50,9 +50,7 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 		headers = append(headers, x402.HeaderPaymentSignature, w.signFor(wallet, test.method, string(path), testkit.Identified(rand.Text()+rand.Text())))
 		revenue, before := w.Revenue(), w.Count(test.effect)
 		mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-		if a := w.call(test.method, test.path, test.body, headers...); a.Status != http.StatusServiceUnavailable {
-			t.Errorf("%s, the settlement's reply lost: %v, want 503", test.path, a)
-		}
+		w.call(test.method, test.path, test.body, headers...).Want(t, test.path+", the settlement's reply lost", 503)
 		mend()
 		if w.Count(test.effect) != before {
 			t.Errorf("%s: the effect is there although the settlement is not known", test.path)
@@ -83,9 +81,7 @@ func TestRecoveredRotationReplacesOnlyItsKey(t *testing.T) {
 	w := newWorld(t)
 	alice := w.agent("alice")
 	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-	if a := w.pay(alice.Wallet, "/agent/rotate_key", `{}`, "X-API-KEY", alice.Key); a.Status != http.StatusServiceUnavailable {
-		t.Fatalf("the settlement's reply lost: %v, want 503", a)
-	}
+	w.pay(alice.Wallet, "/agent/rotate_key", `{}`, "X-API-KEY", alice.Key).Require(t, "the settlement's reply lost", 503)
 	mend()
 	rotated := w.rotated(w.pay(w.Wallet(testkit.Dollar), "/agent/rotate_key", `{}`, "X-API-KEY", alice.Key))
 	w.recover()
@@ -97,9 +93,9 @@ func TestRecoveredRotationReplacesOnlyItsKey(t *testing.T) {
 	}
 }
 
-// TestRefusalAfterALostAnswer: after an attempt whose reply was lost, a refusal is not the last word until the chain says
+// TestRefusalAfterALostResponse: after an attempt whose reply was lost, a refusal is not the last word until the chain says
 // that the payment can never be settled.
-func TestRefusalAfterALostAnswer(t *testing.T) {
+func TestRefusalAfterALostResponse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
@@ -114,20 +110,14 @@ func TestRefusalAfterALostAnswer(t *testing.T) {
 		}
 		return r.URL.Path == "/settle"
 	})
-	if a := send(); a.Status != http.StatusServiceUnavailable {
-		t.Errorf("the facilitator hangs up: %v, want 503", a)
-	}
+	send().Want(t, "the facilitator hangs up", 503)
 	mend()
 	if err := w.Ledger.Transfer(testkit.Address(payer), testkit.Address(alice.Wallet), testkit.Dollar, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
 		t.Fatal(err)
 	}
-	if a := send(); a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
-		t.Errorf("refused while the first attempt may be under way: %v, want 503 payment_unknown", a)
-	}
+	send().Want(t, "refused while the first attempt may be under way", 503, "payment_unknown")
 	w.Exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown'`)
-	if a := send(); a.Status != http.StatusPaymentRequired || a.Code != "payment_refused" {
-		t.Errorf("refused when it can never be settled any more: %v, want 402", a)
-	}
+	send().Want(t, "refused when it can never be settled any more", 402, "payment_refused")
 	if w.Count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 || w.Count(`SELECT count(*) FROM messages`) != 0 {
 		t.Error("the payment is not failed, or there is a message")
 	}
@@ -248,9 +238,9 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	}
 }
 
-// TestLongAnswersAreErased: a page of messages is replied again for an hour after its delivery, and not for ever; a short
+// TestLongResponsesAreErased: a page of messages is replied again for an hour after its delivery, and not for ever; a short
 // reply is.
-func TestLongAnswersAreErased(t *testing.T) {
+func TestLongResponsesAreErased(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")

@@ -69,9 +69,7 @@ func TestTANLimitSparesWhatHasSettled(t *testing.T) {
 	})
 	defer mend()
 	a := w.pay(owner, create, account("slow", tan))
-	if a.Status != http.StatusOK {
-		t.Fatalf("the account: %v, want 200", a)
-	}
+	a.Require(t, "the account", 200)
 	w.Secret(a.Field(t, "api_key"))
 }
 
@@ -102,9 +100,7 @@ func TestOldAuthorizationAndSlowChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, public)
-	if a.Status != http.StatusServiceUnavailable {
-		t.Errorf("while the chain does not say: %v, want 503", a)
-	}
+	a.Want(t, "while the chain does not say", 503)
 	w.recover()
 	if w.Count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 || w.Count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 {
 		t.Error("a stranger has sent a message with an authorization that it has read on the chain")
@@ -145,9 +141,7 @@ func TestRefusedWalletIsNotBelieved(t *testing.T) {
 	if err := w.Ledger.Transfer(testkit.Address(payer), testkit.Address(w.Wallet(0)), 10_000, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
 		t.Fatal(err)
 	}
-	if a := request("second"); a.Status != http.StatusPaymentRequired {
-		t.Errorf("an emptied wallet: %v, want 402", a)
-	}
+	request("second").Want(t, "an emptied wallet", 402)
 	settles := w.settles.Load()
 	if a := request("third"); a.Status != http.StatusPaymentRequired || w.settles.Load() != settles {
 		t.Errorf("an emptied wallet once more: %v, after %d calls of /settle, want 402 without any", a, w.settles.Load()-settles)

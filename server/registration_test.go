@@ -34,9 +34,7 @@ func TestTANs(t *testing.T) {
 	}
 	refused := func(why string, a testkit.Reply) {
 		t.Helper()
-		if a.Status != http.StatusForbidden || a.Code != "invalid_tan" || a.Charged {
-			t.Errorf("%s: %v, want 403 invalid_tan, not charged", why, a)
-		}
+		a.WantRefused(t, why, 403, "invalid_tan")
 	}
 
 	tan := reserve("one")
@@ -60,9 +58,7 @@ func TestTANs(t *testing.T) {
 	tan = reserve("late")
 	w.Exec("UPDATE registrations SET expires_at = now() WHERE username = 'late'")
 	refused("an expired TAN", w.pay(alice, create, account("late", tan)))
-	if a := w.pay(bob, request, `{"requested_username":"late"}`); a.Status != http.StatusOK {
-		t.Errorf("a username whose TAN has expired: %v, want 200", a)
-	}
+	w.pay(bob, request, `{"requested_username":"late"}`).Want(t, "a username whose TAN has expired", 200)
 }
 
 // TestWrongTANsCountAgainstWhoTries: five wrong TANs end the tries of the wallet and the address that made them, and never the
@@ -78,14 +74,10 @@ func TestWrongTANsCountAgainstWhoTries(t *testing.T) {
 		return w.pay(wallet, create, account("victim", tan), "X-Forwarded-For", address)
 	}
 	for range 20 {
-		if a := from(w.Wallet(0), "192.0.2.1", "00000000"); a.Status != http.StatusPaymentRequired {
-			t.Fatalf("a wrong TAN from a wallet without money: %v, want 402", a)
-		}
+		from(w.Wallet(0), "192.0.2.1", "00000000").Require(t, "a wrong TAN from a wallet without money", 402)
 	}
 	for range 5 {
-		if a := from(attacker, "192.0.2.1", "00000000"); a.Status != http.StatusForbidden || a.Code != "invalid_tan" || a.Charged {
-			t.Errorf("a wrong TAN: %v, want 403 invalid_tan", a)
-		}
+		from(attacker, "192.0.2.1", "00000000").WantRefused(t, "a wrong TAN", 403, "invalid_tan")
 	}
 	for name, a := range map[string]testkit.Reply{
 		"the wallet, elsewhere":       from(attacker, "192.0.2.2", tan),
@@ -143,9 +135,7 @@ func TestTANIsKeptForTheSettlement(t *testing.T) {
 		return false
 	})
 	defer mend()
-	if a := w.pay(wallet, "/register/create_account", account("slow", tan)); a.Status != http.StatusOK {
-		t.Errorf("the account: %v, want 200", a)
-	}
+	w.pay(wallet, "/register/create_account", account("slow", tan)).Want(t, "the account", 200)
 }
 
 // TestFailedSettlementFreesTheTAN: a payment without money must not keep the username.
@@ -154,10 +144,6 @@ func TestFailedSettlementFreesTheTAN(t *testing.T) {
 	w := newWorld(t)
 	rich, poor := w.Wallet(50*testkit.Dollar), w.Wallet(1)
 	tan := w.pay(rich, "/register/request_account", `{"requested_username":"slow"}`).Field(t, "tan")
-	if a := w.pay(poor, "/register/create_account", account("slow", tan)); a.Status != http.StatusPaymentRequired {
-		t.Fatalf("without money: %v, want 402", a)
-	}
-	if a := w.pay(rich, "/register/create_account", account("slow", tan)); a.Status != http.StatusOK {
-		t.Errorf("with money: %v, want 200", a)
-	}
+	w.pay(poor, "/register/create_account", account("slow", tan)).Require(t, "without money", 402)
+	w.pay(rich, "/register/create_account", account("slow", tan)).Want(t, "with money", 200)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // uuidOf is the database's name for an agent, by its username.
@@ -23,9 +24,7 @@ func TestSearchAgents(t *testing.T) {
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	for a, description := range map[*agent]string{alice: "Weather for Lisbon", bob: "100% WEATHER 🌧️", carol: "weather_oracle"} {
 		edited, err := a.EditAgentWithResponse(t.Context(), client.EditAgentRequest{Description: &description})
-		if err != nil || edited.JSON200 == nil {
-			t.Fatalf("%s edits its profile: %v %s", a.Name, err, edited.Body)
-		}
+		testkit.Require200(t, a.Name+" edits its profile", edited, err)
 	}
 	search := func(a *agent, request client.SearchAgentsRequest) *client.AgentSearchPage {
 		t.Helper()
@@ -77,9 +76,7 @@ func TestSearchAgents(t *testing.T) {
 				t.Errorf("%s for white space: %v, want an uncharged 400 invalid_request", path, a)
 			}
 		}
-		if a := w.call(http.MethodPost, path, `{"query":"x","page_size":101}`); a.Status != 400 {
-			t.Errorf("%s with a page of 101: %v, want 400", path, a)
-		}
+		w.call(http.MethodPost, path, `{"query":"x","page_size":101}`).Want(t, path+" with a page of 101", 400)
 	}
 }
 
@@ -96,9 +93,7 @@ func TestSearchGroupsAndChannels(t *testing.T) {
 			(gen_random_uuid(), '%[1]s', 'Travel in secret', %[2]s, false, now(), NULL), (gen_random_uuid(), '%[1]s', 'Travel no more', %[2]s, true, now(), now())`, kind, uuidOf("alice")))
 	}
 	groups, err := alice.SearchGroupsWithResponse(t.Context(), client.SearchGroupsRequest{Query: " travel"})
-	if err != nil || groups.JSON200 == nil {
-		t.Fatalf("alice looks for groups: %v %s", err, groups.Body)
-	}
+	testkit.Require200(t, "alice looks for groups", groups, err)
 	wantGroups := &client.GroupSearchPage{Count: 3, Page: 1, Groups: []client.GroupSearchItem{
 		{Name: "Travel", Description: "to Lisbon", MemberCount: 1, CreatedAt: 1700000000},
 		{Name: "Travel planners", MemberCount: 2, CreatedAt: 1700000001},
@@ -108,9 +103,7 @@ func TestSearchGroupsAndChannels(t *testing.T) {
 		t.Errorf("groups (-want +got):\n%s", diff)
 	}
 	channels, err := alice.SearchChannelsWithResponse(t.Context(), client.SearchChannelsRequest{Query: "% lisb", PageSize: new(int64(1))})
-	if err != nil || channels.JSON200 == nil {
-		t.Fatalf("alice looks for channels: %v %s", err, channels.Body)
-	}
+	testkit.Require200(t, "alice looks for channels", channels, err)
 	wantChannels := &client.ChannelSearchPage{Count: 1, Page: 1, Channels: []client.ChannelSearchItem{
 		{Name: "Lisbon", Description: "TRAVEL %", SubscriberCount: 3, CreatedAt: 1700000002},
 	}}
@@ -129,9 +122,7 @@ func TestSearchPrivateMessages(t *testing.T) {
 	search := func(a *agent, request client.SearchPrivateMessagesRequest) *client.MessageSearchPage {
 		t.Helper()
 		found, err := a.SearchPrivateMessagesWithResponse(t.Context(), request)
-		if err != nil || found.JSON200 == nil {
-			t.Fatalf("%s looks for %q: %v %s", a.Name, request.Query, err, found.Body)
-		}
+		testkit.Require200(t, fmt.Sprintf("%s looks for %q", a.Name, request.Query), found, err)
 		return found.JSON200
 	}
 	whole := search(bob, client.SearchPrivateMessagesRequest{ChatID: chat, Query: "^will.*\\?$"})
@@ -204,9 +195,7 @@ func TestSearchEndsAtItsBound(t *testing.T) {
 	searches := 0
 	for {
 		found, err := bob.SearchPrivateMessagesWithResponse(t.Context(), client.SearchPrivateMessagesRequest{ChatID: chat, Query: `\pL{1,200} 9`, BeforeMessageID: before})
-		if err != nil || found.JSON200 == nil {
-			t.Fatalf("bob searches: %v %s", err, found.Body)
-		}
+		testkit.Require200(t, "bob searches", found, err)
 		searches++
 		if before = found.JSON200.NextBeforeMessageID; before == nil {
 			if found.JSON200.Count != 1 {
@@ -269,8 +258,6 @@ func TestSearchGroupAndChannelMessages(t *testing.T) {
 	}
 	w.Exec("UPDATE conversations SET deleted_at = now()")
 	for path, body := range map[string]string{"/chat/group/search": `{"chat_id":"` + group + `","query":"x"}`, "/channel/search": `{"channel_id":"` + channel + `","query":"x"}`} {
-		if a := w.pay(bob.Wallet, path, body, "X-API-KEY", bob.Key); a.Status != 410 || a.Code != "deleted" {
-			t.Errorf("%s in what was deleted: %v, want 410 deleted", path, a)
-		}
+		w.pay(bob.Wallet, path, body, "X-API-KEY", bob.Key).Want(t, path+" in what was deleted", 410, "deleted")
 	}
 }

@@ -35,8 +35,10 @@ const (
 // formatID formats an id of that kind.
 func formatID(prefix string, id uuid.UUID) string {
 	var padded [leadingBytes + len(id)]byte
+	var text [len(leadingZeros) + idLength]byte
 	copy(padded[leadingBytes:], id[:])
-	return prefix + base32Crockford.EncodeToString(padded[:])[len(leadingZeros):]
+	base32Crockford.Encode(text[:], padded[:])
+	return prefix + string(text[len(leadingZeros):])
 }
 
 var errID = errors.New("not an id of this kind")

@@ -26,8 +26,8 @@ func (w *world) insertConversation(kind, name string, admin *agent, members ...*
 	}
 }
 
-// plantMessage writes to a planted conversation.
-func (w *world) plantMessage(name string, sender *agent, content string) {
+// insertMessage writes to an inserted conversation.
+func (w *world) insertMessage(name string, sender *agent, content string) {
 	w.T.Helper()
 	w.Secret(content)
 	w.Exec(fmt.Sprintf(`
@@ -41,9 +41,7 @@ func (w *world) plantMessage(name string, sender *agent, content string) {
 func (a *agent) unread(page, size *int64, markRead *bool) *client.UnreadPage {
 	a.w.T.Helper()
 	unread, err := a.ListUnreadMessagesWithResponse(a.w.T.Context(), &client.ListUnreadMessagesParams{Page: page, PageSize: size, MarkRead: markRead})
-	if err != nil || unread.JSON200 == nil {
-		a.w.T.Fatalf("%s polls: %v %s", a.Name, err, unread.Body)
-	}
+	testkit.Require200(a.w.T, a.Name+" polls", unread, err)
 	return unread.JSON200
 }
 
@@ -64,11 +62,11 @@ func TestUnreadMessages(t *testing.T) {
 	w.insertConversation("group", "the group", carol, alice, bob, carol)
 	w.insertConversation("channel", "the channel", alice, bob, carol)
 	chat, first := alice.send(bob, "private one")
-	w.plantMessage("the group", carol, "group one")
+	w.insertMessage("the group", carol, "group one")
 	bob.send(alice, "a reply")
-	w.plantMessage("the channel", alice, "broadcast")
-	w.plantMessage("the group", bob, "bobs own")
-	w.plantMessage("the group", alice, "group two")
+	w.insertMessage("the channel", alice, "broadcast")
+	w.insertMessage("the group", bob, "bobs own")
+	w.insertMessage("the group", alice, "group two")
 	alice.send(bob, "private two")
 
 	all := []string{
@@ -103,7 +101,7 @@ func TestUnreadMessages(t *testing.T) {
 	// The default marks as read, and so does the next page 1 follow.
 	check("polling", bob.unread(nil, new(int64(2)), nil), 5, all[:2]...)
 	check("polling again", bob.unread(nil, new(int64(2)), nil), 3, all[2:4]...)
-	w.plantMessage("the group", carol, "group three")
+	w.insertMessage("the group", carol, "group three")
 	check("polling when something has come", bob.unread(nil, nil, nil), 2, all[4], "carol in group_chat chat: group three")
 	check("polling when all is read", bob.unread(nil, nil, nil), 0)
 
@@ -114,14 +112,12 @@ func TestUnreadMessages(t *testing.T) {
 	check("alice after that", alice.unread(nil, nil, new(false)), 4,
 		"bob in private_chat chat: a reply", "carol in group_chat chat: group three", "bob in private_chat chat: one", "bob in private_chat chat: two")
 	read, err := alice.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat, N: new(int64(1))})
-	if err != nil || read.JSON200 == nil {
-		t.Fatalf("alice reads: %v %s", err, read.Body)
-	}
+	testkit.Require200(t, "alice reads", read, err)
 	check("alice after a fetch", alice.unread(nil, nil, new(false)), 1, "carol in group_chat chat: group three")
 
 	// What is gone is not unread.
-	w.plantMessage("the group", carol, "group four")
-	w.plantMessage("the channel", alice, "broadcast two")
+	w.insertMessage("the group", carol, "group four")
+	w.insertMessage("the channel", alice, "broadcast two")
 	check("bob", bob.unread(nil, nil, new(false)), 2, "carol in group_chat chat: group four", "alice in channel channel: broadcast two")
 	w.Exec("UPDATE memberships m SET status = 'banned' FROM conversations c, agents a WHERE c.id = m.conversation_id AND c.name = 'the group' AND a.id = m.agent_id AND a.username = 'bob'")
 	check("bob after a ban", bob.unread(nil, nil, new(false)), 1, "alice in channel channel: broadcast two")
@@ -135,15 +131,15 @@ func TestAdminWithoutSubscription(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	w.insertConversation("channel", "news", alice, bob)
-	w.plantMessage("news", bob, "from the admin before")
+	w.insertMessage("news", bob, "from the admin before")
 	if page := alice.unread(nil, nil, nil); len(page.Messages) != 0 || page.TotalUnread != 0 {
 		t.Errorf("the admin has %+v", page)
 	}
 }
 
-// TestUnreadAnswersAreNotLost: the same payment gets the same reply although its messages are read by now; the next
+// TestUnreadResponsesAreNotLost: the same payment gets the same reply although its messages are read by now; the next
 // payment does not.
-func TestUnreadAnswersAreNotLost(t *testing.T) {
+func TestUnreadResponsesAreNotLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
@@ -169,9 +165,7 @@ func TestUnreadAnswersAreNotLost(t *testing.T) {
 	}
 	revenue := w.Revenue()
 	for _, query := range []string{"?page=0", "?page_size=251", "?page_size=0", "?mark_read=maybe", "?n=5"} {
-		if a := get(query, sign()); a.Status != http.StatusBadRequest {
-			t.Errorf("%s: %v, want 400", query, a)
-		}
+		get(query, sign()).Want(t, query, 400)
 	}
 	if w.Revenue() != revenue {
 		t.Error("a refused poll was charged")

@@ -198,9 +198,7 @@ func (w *world) agent(name string) *agent {
 	a := &agent{testkit.NewAgent(w.T, w.url, w.Wallet(1000*testkit.Dollar), w.http.Transport), w}
 	w.Secret(a.Register(w.T, name), a.Key)
 	me, err := a.GetOwnAgentWithResponse(w.T.Context())
-	if err != nil || me.JSON200 == nil {
-		w.T.Fatalf("%s sees itself: %v %s", name, err, me.Body)
-	}
+	testkit.Require200(w.T, name+" sees itself", me, err)
 	a.ID = me.JSON200.AgentID
 	return a
 }
@@ -210,9 +208,7 @@ func (a *agent) send(to *agent, content string) (chat, message string) {
 	a.w.T.Helper()
 	a.w.Secret(content)
 	sent, err := a.SendPrivateMessageWithResponse(a.w.T.Context(), client.SendPrivateMessageRequest{RecipientAgentID: to.ID, Content: content})
-	if err != nil || sent.JSON200 == nil {
-		a.w.T.Fatalf("%s writes to %s: %v %s", a.Name, to.Name, err, sent.Body)
-	}
+	testkit.Require200(a.w.T, fmt.Sprintf("%s writes to %s", a.Name, to.Name), sent, err)
 	return sent.JSON200.ChatID, sent.JSON200.MessageID
 }
 

@@ -117,16 +117,8 @@ func (c *Chain) logs(ctx context.Context, asset string, topics []any, first, las
 	}
 }
 
-// eventLog is an event that a contract emitted.
-type eventLog struct {
-	Address         evm.Address `json:"address"`
-	Topics          []evm.Hash  `json:"topics"`
-	Data            evm.Bytes   `json:"data"`
-	BlockNumber     evm.Uint64  `json:"blockNumber"`
-	TransactionHash evm.Hash    `json:"transactionHash"`
-	LogIndex        evm.Uint64  `json:"logIndex"`
-	Removed         bool        `json:"removed"`
-}
+// eventLog is an event of the token contract.
+type eventLog struct{ evm.Log }
 
 // is tells whether the event has this topic. All events that are read here have two indexed parameters.
 func (l eventLog) is(topic evm.Hash) bool { return len(l.Topics) == 3 && l.Topics[0] == topic }

@@ -3,55 +3,10 @@ package testkit
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
-	"testing"
-
-	"github.com/parley-chat/parley/client"
 )
-
-// Reply is a response that was read. Its zero value is none.
-type Reply struct {
-	Status int
-	Header http.Header
-	Body   []byte
-	Problem
-}
-
-// Problem is what the tests look at in an error body.
-type Problem struct {
-	Code    string
-	Message string
-	Charged bool
-	Details []client.ErrorDetail
-}
-
-func (r Reply) String() string {
-	if r.Status == 0 {
-		return "no reply"
-	}
-	return fmt.Sprintf("%d %.2000s", r.Status, r.Body)
-}
-
-// Text returns a member of the body, which is a JSON object; "" if there is none.
-func (r Reply) Text(member string) string {
-	var object map[string]any
-	_ = json.Unmarshal(r.Body, &object)
-	text, _ := object[member].(string)
-	return text
-}
-
-// Field returns a member of the body of a 200.
-func (r Reply) Field(t testing.TB, member string) string {
-	t.Helper()
-	text := r.Text(member)
-	if r.Status != http.StatusOK || text == "" {
-		t.Fatalf("no %s in %v", member, r)
-	}
-	return text
-}
 
 // Request sends a request as it is; headers are pairs of name and value. A body is JSON unless a header says something else. The
 // error is a connection that was refused or lost, perhaps after a part of the response.

@@ -221,6 +221,17 @@ func (n *BlockNumber) UnmarshalJSON(data []byte) error {
 	return err
 }
 
+// Log is an event that a contract emitted, as eth_getLogs and eth_getTransactionReceipt return it.
+type Log struct {
+	Address         Address `json:"address"`
+	Topics          []Hash  `json:"topics"`
+	Data            Bytes   `json:"data"`
+	BlockNumber     Uint64  `json:"blockNumber"`
+	TransactionHash Hash    `json:"transactionHash"`
+	LogIndex        Uint64  `json:"logIndex"`
+	Removed         bool    `json:"removed"`
+}
+
 // keccakState is a hash of x/crypto with its method Read. Read finishes the hash without the copy that Sum makes.
 type keccakState interface {
 	hash.Hash
