@@ -131,10 +131,7 @@ func (s *channelShop) fail(faults ...fault) {
 	s.faults = append(s.faults, faults...)
 }
 
-func cutOff(w http.ResponseWriter) bool {
-	hangUp(w)
-	return true
-}
+func cutOff(http.ResponseWriter) bool { panic(http.ErrAbortHandler) }
 
 func refuseWith(status int) func(http.ResponseWriter) bool {
 	return func(w http.ResponseWriter) bool {
