@@ -15,8 +15,9 @@ import (
 // the withdraw delay. The other half is left to notice a withdrawal and to claim.
 func (e *Engine) mirrorLifetime() time.Duration { return e.config.WithdrawDelay / 2 }
 
-// withdrawalRecheck is how often the chain is asked whether a withdrawal ended, at most, when vouchers arrive meanwhile.
-const withdrawalRecheck = time.Minute
+// recheckAfter is how old the recorded state of a payment channel must be before the chain is asked again for a voucher that
+// cannot be charged because of a withdrawal or the balance. The payer may have ended the withdrawal, or deposited on its own.
+const recheckAfter = time.Minute
 
 // misfit returns why a voucher or a deposit cannot be charged to a payment channel, nil if nothing is wrong, or
 // store.ErrStalePayment if the caller should look again soon. The error has PAYMENT-REQUIRED with the state of the channel,
@@ -30,14 +31,17 @@ func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentC
 	}
 	fits := a.channel.Fits(sumsOf(channel), a.operation.Price)
 	bad, isBad := errors.AsType[*x402.Invalid](fits)
+	recheck := channel.Now.Sub(channel.SyncedAt) > recheckAfter
 	switch {
 	case channel.State != store.PaymentChannelOpen: // a deposit or a refund is being settled
 		return store.ErrStalePayment
+	case isBad && bad.Reason == x402.ReasonBatchExceedsBalance && recheck:
+		return e.sync(ctx, a, channel)
 	case isBad:
 		return e.corrective(a, channel, bad)
 	case fits != nil:
 		return fits
-	case channel.WithdrawRequestedAt != 0 && channel.Now.Sub(channel.SyncedAt) < withdrawalRecheck:
+	case channel.WithdrawRequestedAt != 0 && !recheck:
 		return e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance,
 			Message: "a withdrawal from the payment channel is under way and nothing was charged; pay with another entry of accepts"})
 	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > e.mirrorLifetime():
@@ -60,12 +64,13 @@ func (e *Engine) sync(ctx context.Context, a *Attempt, channel *store.PaymentCha
 }
 
 // corrective returns the 402 for a payment that does not fit the state of its channel, with that state and the newest
-// voucher. The next 402s of the client offer exact first: one that cannot follow the state would be refused for good.
+// voucher. A voucher that may have been claimed is public, so it does not open the newest one, with which a stranger could
+// ask for a refund. The next 402s of the client offer exact first: one that cannot follow the state would be refused for good.
 func (e *Engine) corrective(a *Attempt, channel *store.PaymentChannel, bad *x402.Invalid) *Error {
 	e.preferExact(a)
 	refused := e.refused(a.operation, bad.Reason, bad.Message)
 	var newest *x402.VoucherState
-	if channel.Signature != "" {
+	if public := int64(a.channel.Max) <= channel.Claimed && a.channel.Deposit == 0; channel.Signature != "" && !public { //nolint:gosec // at most x402.MaxChannelAmount
 		newest = &x402.VoucherState{SignedMaxClaimable: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
 	}
 	refused.Required.Accepts = x402.Corrective(a.operation.requirements, stateOf(channel), newest)

@@ -182,3 +182,23 @@ func TestDepositsAtOnce(t *testing.T) {
 	}
 	w.checkChannels()
 }
+
+// TestDepositByThePayer: money that the payer itself brought to its channel counts once the chain is asked again.
+func TestDepositByThePayer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	alice.sendWith(payer.sign(sendPath, 5000, 5000), bob, "one")
+	if err := w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000); err != nil {
+		t.Fatal(err)
+	}
+	if reason, _, _ := correctionOf(t, alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "at once")); reason != x402.ReasonBatchExceedsBalance {
+		t.Errorf("the state of the channel is a moment old: %s", reason)
+	}
+	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 seconds'`)
+	if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "a minute later"); a.Status != http.StatusOK {
+		t.Errorf("a minute later: %v", a)
+	}
+	w.checkChannels()
+}
