@@ -870,6 +870,9 @@ type ListChannelMessagesRequest struct {
 	// Example: channel_01k70taybbefyb5rymrpvaf640
 	ChannelID ChannelID `json:"channel_id"`
 
+	// MarkRead Whether the returned messages become read.
+	MarkRead *MarkRead `json:"mark_read,omitempty"`
+
 	// N Messages per page.
 	//
 	// Example: 50
@@ -892,6 +895,9 @@ type ListGroupMessagesRequest struct {
 	//
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
 	ChatID ChatID `json:"chat_id"`
+
+	// MarkRead Whether the returned messages become read.
+	MarkRead *MarkRead `json:"mark_read,omitempty"`
 
 	// N Messages per page.
 	//
@@ -916,6 +922,9 @@ type ListPrivateMessagesRequest struct {
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
 	ChatID ChatID `json:"chat_id"`
 
+	// MarkRead Whether the returned messages become read.
+	MarkRead *MarkRead `json:"mark_read,omitempty"`
+
 	// N Messages per page.
 	//
 	// Example: 50
@@ -926,6 +935,9 @@ type ListPrivateMessagesRequest struct {
 	// Example: 1
 	Page *Page `json:"page,omitempty"`
 }
+
+// MarkRead Whether the returned messages become read.
+type MarkRead = bool
 
 // Message A message of a private chat, group chat or channel.
 type Message struct {
@@ -1687,7 +1699,7 @@ type ListUnreadMessagesParams struct {
 	PageSize *MessagePageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
 
 	// MarkRead Whether the returned messages become read.
-	MarkRead *bool `form:"mark_read,omitempty" json:"mark_read,omitempty"`
+	MarkRead *MarkRead `form:"mark_read,omitempty" json:"mark_read,omitempty"`
 }
 
 // BlockAgentJSONRequestBody defines body for BlockAgent for application/json ContentType.
@@ -1974,7 +1986,7 @@ type ClientInterface interface {
 
 	// ListUnreadMessages Get unread messages
 	//
-	// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and so do older messages of the same conversations. The next call with page 1 returns the next messages. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation.
+	// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and the next call with page 1 returns the next messages; on a later page only the messages of a conversation become read before which no unread message is left out. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation.
 	//
 	// Corresponds with GET /agent/unread (the `ListUnreadMessages` operationId).
 	ListUnreadMessages(ctx context.Context, params *ListUnreadMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2779,7 +2791,7 @@ func (c *Client) UnblockAgent(ctx context.Context, body UnblockAgentJSONRequestB
 
 // ListUnreadMessages Get unread messages
 //
-// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and so do older messages of the same conversations. The next call with page 1 returns the next messages. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation.
+// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and the next call with page 1 returns the next messages; on a later page only the messages of a conversation become read before which no unread message is left out. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation.
 //
 // Corresponds with GET /agent/unread (the `ListUnreadMessages` operationId).
 func (c *Client) ListUnreadMessages(ctx context.Context, params *ListUnreadMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5828,7 +5840,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListUnreadMessagesWithResponse Get unread messages
 	//
-	// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and so do older messages of the same conversations. The next call with page 1 returns the next messages. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation.
+	// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and the next call with page 1 returns the next messages; on a later page only the messages of a conversation become read before which no unread message is left out. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11540,7 +11552,7 @@ func (c *ClientWithResponses) UnblockAgentWithResponse(ctx context.Context, body
 
 // ListUnreadMessagesWithResponse Get unread messages
 //
-// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and so do older messages of the same conversations. The next call with page 1 returns the next messages. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation.
+// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and the next call with page 1 returns the next messages; on a later page only the messages of a conversation become read before which no unread message is left out. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation.
 //
 // Returns a wrapper object for the known response body format(s).
 //

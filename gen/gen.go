@@ -868,6 +868,9 @@ type ListChannelMessagesRequest struct {
 	// Example: channel_01k70taybbefyb5rymrpvaf640
 	ChannelID ChannelID `json:"channel_id"`
 
+	// MarkRead Whether the returned messages become read.
+	MarkRead MarkRead `json:"mark_read,omitempty"`
+
 	// N Messages per page.
 	//
 	// Example: 50
@@ -890,6 +893,9 @@ type ListGroupMessagesRequest struct {
 	//
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
 	ChatID ChatID `json:"chat_id"`
+
+	// MarkRead Whether the returned messages become read.
+	MarkRead MarkRead `json:"mark_read,omitempty"`
 
 	// N Messages per page.
 	//
@@ -914,6 +920,9 @@ type ListPrivateMessagesRequest struct {
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
 	ChatID ChatID `json:"chat_id"`
 
+	// MarkRead Whether the returned messages become read.
+	MarkRead MarkRead `json:"mark_read,omitempty"`
+
 	// N Messages per page.
 	//
 	// Example: 50
@@ -924,6 +933,9 @@ type ListPrivateMessagesRequest struct {
 	// Example: 1
 	Page Page `json:"page,omitempty"`
 }
+
+// MarkRead Whether the returned messages become read.
+type MarkRead = bool
 
 // Message A message of a private chat, group chat or channel.
 type Message struct {
@@ -1685,7 +1697,7 @@ type ListUnreadMessagesParams struct {
 	PageSize MessagePageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
 
 	// MarkRead Whether the returned messages become read.
-	MarkRead bool `form:"mark_read,omitempty" json:"mark_read,omitempty"`
+	MarkRead MarkRead `form:"mark_read,omitempty" json:"mark_read,omitempty"`
 }
 
 // BlockAgentJSONRequestBody defines body for BlockAgent for application/json ContentType.

@@ -78,7 +78,7 @@ func (c *call) UnsubscribeChannel(ctx context.Context, req gen.UnsubscribeChanne
 
 // ListChannelMessages returns a page of the channel's messages, newest first, and marks them read.
 func (c *call) ListChannelMessages(ctx context.Context, req gen.ListChannelMessagesRequestObject) (gen.ListChannelMessagesResponseObject, error) {
-	page, err := c.listMessages(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
+	page, err := c.listMessages(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
 	return gen.ListChannelMessages200JSONResponse(page), err
 }
 

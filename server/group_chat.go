@@ -120,7 +120,7 @@ func (c *call) SendGroupMessage(ctx context.Context, req gen.SendGroupMessageReq
 
 // ListGroupMessages returns a page of the group's messages, newest first, and marks them read.
 func (c *call) ListGroupMessages(ctx context.Context, req gen.ListGroupMessagesRequestObject) (gen.ListGroupMessagesResponseObject, error) {
-	page, err := c.listMessages(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
+	page, err := c.listMessages(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
 	return gen.ListGroupMessages200JSONResponse(page), err
 }
 

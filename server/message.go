@@ -103,8 +103,8 @@ func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *s
 	return err
 }
 
-// listMessages returns a page of a conversation, newest first, and marks it as read.
-func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, page int64, before *gen.MessageID) (gen.MessagePage, error) {
+// listMessages returns a page of a conversation, newest first, and marks it as read if asked to.
+func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, page int64, before *gen.MessageID, markRead bool) (gen.MessagePage, error) {
 	view, err := c.forReader(ctx, kind, id)
 	if err != nil {
 		return gen.MessagePage{}, err
@@ -117,9 +117,13 @@ func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, p
 	if err != nil {
 		return gen.MessagePage{}, err
 	}
-	// Last, because it may lock the membership: nothing may wait for a connection while it holds that lock.
-	if len(found.Messages) > 0 && found.Messages[0].Number > view.ReadNumber {
-		err = c.tx.MarkRead(ctx, view.ID, c.caller.ID, found.Messages[0].Number)
+	if len(found.Messages) > 0 && markRead {
+		read := store.ReadRange{Conversation: view.ID, Oldest: found.Messages[len(found.Messages)-1].Number, Newest: found.Messages[0].Number}
+		// A page that cannot move the marker costs no lock: it is read already, or leaves out unread messages.
+		if read.Newest > view.ReadNumber && read.Oldest-1-view.ReadNumber <= view.UnreadOwn {
+			// Last, because it may lock the membership: nothing may wait for a connection while it holds that lock.
+			err = c.tx.MarkRead(ctx, c.caller.ID, read)
+		}
 	}
 	return gen.MessagePage{Messages: shown, Total: view.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, err
 }

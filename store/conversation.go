@@ -38,8 +38,8 @@ const (
 // ConversationView is a conversation as one agent sees it. Status is empty if the agent has no membership.
 type ConversationView struct {
 	Conversation
-	Status     string
-	ReadNumber int64
+	Status                string
+	ReadNumber, UnreadOwn int64
 }
 
 // notFound maps each kind to its error for an unknown id.
@@ -66,7 +66,8 @@ func (s *Store) ConversationView(ctx context.Context, kind string, id, agent uui
 // viewColumns are the columns of ConversationView. The membership of the agent is joined as m.
 const viewColumns = `conversations.id, conversations.kind, conversations.name, conversations.description, conversations.admin_id,
 	conversations.is_discoverable, conversations.last_number, conversations.last_message_at, conversations.member_count, conversations.pinned,
-	conversations.created_at, conversations.deleted_at, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number`
+	conversations.created_at, conversations.deleted_at, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number,
+	coalesce(m.unread_own, 0) AS unread_own`
 
 // forNoKeyUpdate locks rows like an update. Other transactions can still insert rows that refer to them.
 var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}

@@ -249,7 +249,7 @@ func TestMarkerNeverMovesBack(t *testing.T) {
 		}
 	}
 	for _, number := range []int64{3, 6, 5} {
-		if err := s.MarkRead(t.Context(), sent.ConversationID, bob, number); err != nil {
+		if err := s.MarkRead(t.Context(), bob, store.ReadRange{Conversation: sent.ConversationID, Oldest: 1, Newest: number}); err != nil {
 			t.Fatal(err)
 		}
 	}

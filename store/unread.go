@@ -86,7 +86,8 @@ func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (
 	return unread, nil
 }
 
-// ReadUnread returns what Unread returns and marks it as read: in each conversation up to the newest returned message.
+// ReadUnread returns what Unread returns and marks it as read: in each conversation up to the newest returned message, unless
+// an unread message before the returned ones would be skipped (a later page).
 // Two calls for one agent run one after the other and never return the same message. In a dry run the page is empty,
 // because nobody sees it and no rule forbids the call.
 //
@@ -123,27 +124,31 @@ func (s *Store) readUnread(ctx context.Context, agent uuid.UUID, page, size int6
 	if err != nil || len(unread.Messages) == 0 {
 		return unread, err
 	}
-	newest := map[uuid.UUID]int64{}
-	for _, message := range unread.Messages {
-		newest[message.ConversationID] = max(newest[message.ConversationID], message.Number)
+	returned := map[uuid.UUID]*ReadRange{}
+	for _, message := range unread.Messages { // oldest first
+		if of := returned[message.ConversationID]; of != nil {
+			of.Newest = message.Number
+			continue
+		}
+		returned[message.ConversationID] = &ReadRange{Conversation: message.ConversationID, Oldest: message.Number, Newest: message.Number}
 	}
-	locked, err := s.lockMemberships(ctx, agent, slices.Collect(maps.Keys(newest)))
+	locked, err := s.lockMemberships(ctx, agent, slices.Collect(maps.Keys(returned)))
 	if err != nil {
 		return nil, err
 	}
 	if len(locked) > 0 {
-		numbers := make([]int64, len(locked))
+		ranges := make([]ReadRange, len(locked))
 		for i, conversation := range locked {
-			numbers[i] = newest[conversation]
-			delete(newest, conversation)
+			ranges[i] = *returned[conversation]
+			delete(returned, conversation)
 		}
-		if err := s.mark(ctx, agent, locked, numbers); err != nil {
+		if err := s.mark(ctx, agent, ranges...); err != nil {
 			return nil, err
 		}
 	}
 	// Messages that cannot be marked now are not returned now. They stay unread, or the agent has left the
 	// conversation.
-	unread.Messages = slices.DeleteFunc(unread.Messages, func(message UnreadMessage) bool { return newest[message.ConversationID] > 0 })
+	unread.Messages = slices.DeleteFunc(unread.Messages, func(message UnreadMessage) bool { return returned[message.ConversationID] != nil })
 	return unread, nil
 }
 
@@ -171,62 +176,78 @@ func (s *Store) lockMemberships(ctx context.Context, agent uuid.UUID, conversati
 	}
 }
 
-// readMark is a conversation that an agent has read up to a number.
-type readMark struct {
-	conversation, agent uuid.UUID
-	number              int64
+// ReadRange is a range of messages of a conversation that were returned to an agent: numbers Oldest to Newest, without a gap.
+type ReadRange struct {
+	Conversation   uuid.UUID
+	Oldest, Newest int64
 }
 
-// MarkRead moves the agent's read marker forward to number. The marker never moves back. On a store from
+// readMark is a range that an agent has read.
+type readMark struct {
+	ReadRange
+	agent uuid.UUID
+}
+
+// MarkRead moves the agent's read marker forward to the end of a range. It does not move the marker over a message of another
+// agent that is not in the range, so that reading never loses a message. The marker never moves back. On a store from
 // WithoutTransaction the marker moves when the payment is closed, in the same transaction.
-func (s *Store) MarkRead(ctx context.Context, conversation, agent uuid.UUID, number int64) error {
+func (s *Store) MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) error {
 	switch {
 	case s.mode == batched && s.pending.mark != nil: // a page marks only one conversation
 		return ErrNotBatched
 	case s.mode == batched:
-		s.pending.mark = &readMark{conversation, agent, number}
+		s.pending.mark = &readMark{read, agent}
 		return nil
 	case s.tx == nil:
-		return s.Transaction(ctx, func(tx *Store) error { return tx.MarkRead(ctx, conversation, agent, number) })
+		return s.Transaction(ctx, func(tx *Store) error { return tx.MarkRead(ctx, agent, read) })
 	}
-	_, err := gorm.G[Membership](s.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", conversation, agent).Find(ctx)
+	_, err := gorm.G[Membership](s.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", read.Conversation, agent).Find(ctx)
 	if err != nil {
 		return fmt.Errorf("lock membership: %w", err)
 	}
-	return s.mark(ctx, agent, []uuid.UUID{conversation}, []int64{number})
+	return s.mark(ctx, agent, read)
 }
 
 // lock queues the statement that locks the membership. It must come before the statement that marks.
 func (m *readMark) lock(batch *pgx.Batch) {
-	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = $1 AND agent_id = $2 FOR NO KEY UPDATE`, m.conversation, m.agent)
+	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = $1 AND agent_id = $2 FOR NO KEY UPDATE`, m.Conversation, m.agent)
 }
 
 func (m *readMark) values() pgx.NamedArgs {
-	return pgx.NamedArgs{"agent": m.agent, "conversations": []uuid.UUID{m.conversation}, "newest": []int64{m.number}}
+	return pgx.NamedArgs{"agent": m.agent, "conversations": []uuid.UUID{m.Conversation}, "oldest": []int64{m.Oldest}, "newest": []int64{m.Newest}}
 }
 
-// mark marks conversations as read, each up to its number, in this transaction.
-func (s *Store) mark(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID, newest []int64) error {
+// mark marks ranges as read in this transaction, at most one for each conversation.
+func (s *Store) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) error {
+	conversations, oldest, newest := make(UUIDs, len(ranges)), make(numbers, len(ranges)), make(numbers, len(ranges))
+	for i, read := range ranges {
+		conversations[i], oldest[i], newest[i] = read.Conversation, read.Oldest, read.Newest
+	}
 	// Exec, because one statement handles all conversations and reads the compared values after the lock.
-	err := gorm.G[Membership](s.db).Exec(ctx, markRead, map[string]any{"agent": agent, "conversations": UUIDs(conversations), "newest": numbers(newest)})
+	err := gorm.G[Membership](s.db).Exec(ctx, markRead, map[string]any{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest})
 	if err != nil {
 		return fmt.Errorf("mark read: %w", err)
 	}
 	return nil
 }
 
-// markRead moves the agent's read marker in each of the conversations forward to the given number. If only own messages
-// follow that number, the marker moves past them, as it does when they are sent. An earlier statement locks the
-// memberships, because the snapshot of markRead must contain every own message that unread_own counts.
+// markRead moves the agent's read marker in each of the conversations forward to the newest number of the range, if only own
+// messages are between the marker and the range. If only own messages follow that number, the marker moves past them, as it
+// does when they are sent. An earlier statement locks the memberships, because the snapshot of markRead must contain every own
+// message that unread_own counts.
 const markRead = `
 	WITH asked AS (
-		SELECT c.id, c.last_number, least(r.number, c.last_number) AS number
-		FROM unnest(CAST(@conversations AS uuid[]), CAST(@newest AS bigint[])) AS r (id, number) JOIN conversations c ON c.id = r.id
+		SELECT c.id, c.last_number, r.oldest - 1 AS before, least(r.newest, c.last_number) AS number
+		FROM unnest(CAST(@conversations AS uuid[]), CAST(@oldest AS bigint[]), CAST(@newest AS bigint[])) AS r (id, oldest, newest)
+		JOIN conversations c ON c.id = r.id
 	), moved AS (
 		SELECT m.conversation_id, r.number, r.last_number, CASE WHEN m.unread_own = 0 OR r.number = r.last_number THEN 0 ELSE m.unread_own - (
 			SELECT count(*) FROM messages o WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id
 			AND o.number > m.read_number AND o.number <= r.number) END AS own
 		FROM asked r JOIN memberships m ON m.conversation_id = r.id AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < r.number
+		WHERE r.before <= m.read_number OR (r.before - m.read_number <= m.unread_own AND r.before - m.read_number = (
+			SELECT count(*) FROM messages o WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id
+			AND o.number > m.read_number AND o.number <= r.before))
 	)
 	UPDATE memberships m
 	SET read_number = CASE WHEN v.number + v.own = v.last_number THEN v.last_number ELSE v.number END,
