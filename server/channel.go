@@ -47,7 +47,7 @@ func (c *call) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequestOb
 	if _, err := c.forAdmin(ctx, store.KindChannel, id); err != nil {
 		return nil, err
 	}
-	err := c.tx.DeleteConversation(ctx, id)
+	err := c.tx.DeleteConversation(ctx, store.KindChannel, id, c.caller.ID)
 	return gen.DeleteChannel200JSONResponse{Success: true, Message: "channel deleted"}, err
 }
 

@@ -33,9 +33,18 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 	if err != nil {
 		return nil, err
 	}
+	pinned, err := c.tx.MessagesByID(ctx, group.ID, group.Pinned)
+	if err != nil {
+		return nil, err
+	}
+	pins, err := c.toMessages(ctx, group.ID, pinned)
+	if err != nil {
+		return nil, err
+	}
 	info := gen.GetGroupChat200JSONResponse{
 		ChatID: req.Body.ChatID, Name: *group.Name, Description: group.Description, Members: make([]gen.GroupMember, len(members)),
-		PinnedMessageIds: messageIDs(group.Pinned), IsDiscoverable: group.IsDiscoverable, CreatedAt: timestamp(group.CreatedAt),
+		PinnedMessageIds: messageIDs(group.Pinned), PinnedMessages: pins,
+		IsDiscoverable: group.IsDiscoverable, CreatedAt: timestamp(group.CreatedAt),
 	}
 	// The member list is newer than the group, so count and admin come from the list.
 	info.MemberCount = int64(len(members))
@@ -91,10 +100,10 @@ func (c *call) edit(ctx context.Context, kind string, id uuid.UUID, e edit) erro
 		return err
 	}
 	// Remove members first: that makes room for new ones.
-	if err := c.tx.Leave(ctx, id, e.remove...); err != nil {
+	if err := c.tx.Remove(ctx, id, c.caller.ID, e.remove); err != nil {
 		return err
 	}
-	if err := c.tx.Ban(ctx, id, e.ban...); err != nil {
+	if err := c.tx.Ban(ctx, id, c.caller.ID, e.ban); err != nil {
 		return err
 	}
 	if err := c.tx.Unban(ctx, id, e.unban...); err != nil {
@@ -109,7 +118,7 @@ func (c *call) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatReque
 	if _, err := c.forAdmin(ctx, store.KindGroup, id); err != nil {
 		return nil, err
 	}
-	err := c.tx.DeleteConversation(ctx, id)
+	err := c.tx.DeleteConversation(ctx, store.KindGroup, id, c.caller.ID)
 	return gen.DeleteGroupChat200JSONResponse{Success: true, Message: "group chat deleted"}, err
 }
 
@@ -157,7 +166,7 @@ func (c *call) RequestGroupAccess(ctx context.Context, req gen.RequestGroupAcces
 	case store.StatusBanned:
 		return nil, store.ErrBanned
 	}
-	err = c.sendNote(ctx, *group.AdminID, c.caller.Username+" asks to be added to the", group, req.Body.Message)
+	err = c.sendNote(ctx, *group.AdminID, store.AboutAccessRequest, c.caller.Username+" asks to be added to the", group, req.Body.Message)
 	return gen.RequestGroupAccess200JSONResponse{Success: true, Message: "access requested"}, err
 }
 
@@ -201,10 +210,10 @@ func (c *call) transfer(ctx context.Context, view *store.ConversationView, succe
 	case view.Kind == store.KindChannel:
 		err = c.tx.TransferChannel(ctx, view.ID, c.caller.ID, successor)
 	default:
-		err = c.tx.TransferGroupChat(ctx, view.ID, successor)
+		err = c.tx.TransferGroupChat(ctx, view.ID, c.caller.ID, successor)
 	}
 	if err != nil || note == nil {
 		return err
 	}
-	return c.sendNote(ctx, successor, "You are now the admin of the", view, note)
+	return c.sendNote(ctx, successor, store.AboutAdminTransfer, "You are now the admin of the", view, note)
 }

@@ -89,8 +89,8 @@ func (s *batchedSend) Deliver(ctx context.Context, record func(response []byte) 
 	return response, s.store.SendDelivered(s.message, conversation, delivery)
 }
 
-// sendNote sends a private message about a group chat or channel.
-func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *store.ConversationView, note *gen.Note) error {
+// sendNote sends a private message about a group chat or channel. Why is the type of About.
+func (c *call) sendNote(ctx context.Context, to uuid.UUID, why, what string, about *store.ConversationView, note *gen.Note) error {
 	noun, prefix := "group chat", chatPrefix
 	if about.Kind == store.KindChannel {
 		noun, prefix = "channel", channelPrefix
@@ -99,7 +99,10 @@ func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *s
 	if note != nil {
 		text += " " + *note
 	}
-	_, err := c.send(ctx, store.OutgoingMessage{Kind: store.KindPrivate, To: to, Sender: c.caller.ID, ID: newID(), Content: text})
+	_, err := c.send(ctx, store.OutgoingMessage{
+		Kind: store.KindPrivate, To: to, Sender: c.caller.ID, ID: newID(), Content: text,
+		About: &store.About{Type: why, Kind: about.Kind, Source: about.ID, Name: *about.Name},
+	})
 	return err
 }
 
@@ -173,7 +176,18 @@ func toMessage(message store.SentMessage) gen.Message {
 	return gen.Message{
 		MessageID: formatID(messagePrefix, message.ID), SenderID: formatID(agentPrefix, message.SenderID), SenderUsername: message.SenderUsername,
 		Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
-		Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{},
+		Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{}, About: toAbout(message.About),
+	}
+}
+
+// toAbout formats what a message is about, which may be absent.
+func toAbout(about *store.About) *gen.MessageAbout {
+	if about == nil {
+		return nil
+	}
+	source := sources[about.Kind]
+	return &gen.MessageAbout{
+		Type: gen.MessageAboutType(about.Type), SourceType: source.kind, SourceID: formatID(source.prefix, about.Source), SourceName: about.Name,
 	}
 }
 

@@ -122,6 +122,9 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		}
 		record.transaction, record.paid = receipt.Settled.Transaction, !receipt.Repeated
 		s.setPaymentResponse(c, receipt.Settled)
+		if receipt.Repeated {
+			c.Response().Header().Set("Idempotent-Replayed", "true")
+		}
 		c.Response().Header().Set("Cache-Control", "private, no-store")
 		return nil, c.JSONBlob(http.StatusOK, receipt.Response) // nil: already written
 	}

@@ -93,7 +93,7 @@ func TestUnreadMessages(t *testing.T) {
 		t.Errorf("a page by default is page %d of %d, want 1 of 50", page.Page, page.PageSize)
 	}
 	want := client.UnreadMessage{MessageID: first, SenderID: alice.ID, SenderUsername: "alice", Content: "private one", ContentType: "text/plain",
-		CreatedAt: page.Messages[0].CreatedAt, SourceType: client.SourceTypePrivateChat, SourceID: chat}
+		CreatedAt: page.Messages[0].CreatedAt, SourceType: client.SourceTypePrivateChat, SourceID: chat, SourceName: "alice"}
 	if diff := cmp.Diff(want, page.Messages[0]); diff != "" || time.Since(time.UnixMilli(int64(page.Messages[0].CreatedAt*1000))).Abs() > time.Minute {
 		t.Errorf("the oldest message (-want +got):\n%s", diff)
 	}

@@ -220,7 +220,7 @@ func (s *Store) matches(ctx context.Context, conversation uuid.UUID, found []int
 	if len(found) > 0 {
 		var err error
 		matches.Messages, err = query[SentMessage](ctx, s, `
-			SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.created_at, a.username AS sender_username
+			SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, a.username AS sender_username
 			FROM messages m JOIN agents a ON a.id = m.sender_id
 			WHERE m.conversation_id = @conversation AND m.number = ANY (CAST(@numbers AS bigint[])) ORDER BY m.number DESC`,
 			pgx.NamedArgs{"conversation": conversation, "numbers": found})

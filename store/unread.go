@@ -13,19 +13,26 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// UnreadMessage is a message that the agent has not read, with the kind of its conversation.
+// UnreadMessage is a message that the agent has not read, with the kind of its conversation and its name: in a private chat
+// the username of the other agent.
 type UnreadMessage struct {
 	SentMessage
-	Kind string
+	Kind, SourceName string
 }
 
-// Unread is a page of unread messages, oldest first, and their total count. CutShort means that some messages of the
-// page are missing because their content does not fit.
+// Unread is a page of unread messages, oldest first, and their total count, and the oldest notices. CutShort means that some
+// messages of the page are missing because their content does not fit.
 type Unread struct {
 	Messages []UnreadMessage
+	Notices  []NoticeView
 	Total    int64
 	CutShort bool
+
+	noticed bool // there are notices
 }
+
+// empty tells whether there is nothing to mark as read.
+func (u *Unread) empty() bool { return len(u.Messages) == 0 && !u.noticed }
 
 // listUnread finds conversations with unread messages from counters alone. In each of them it reads at most as many
 // keys as this page and the pages before it can hold, and never more than the number of unread messages there. So the
@@ -37,7 +44,7 @@ const listUnread = `
 		FROM memberships m JOIN conversations c ON c.id = m.conversation_id
 		WHERE m.agent_id = @agent AND m.status = 'member' AND c.deleted_at IS NULL AND c.last_number - m.read_number - m.unread_own > 0
 	), total AS (
-		SELECT CAST(coalesce(sum(unread), 0) AS bigint) AS total FROM news
+		SELECT CAST(coalesce(sum(unread), 0) AS bigint) AS total, EXISTS (SELECT FROM notices WHERE agent_id = @agent) AS noticed FROM news
 	), page AS (
 		SELECT n.kind, key.conversation_id, key.number, key.created_at, key.size FROM total t CROSS JOIN news n CROSS JOIN LATERAL (
 			SELECT o.conversation_id, o.number, o.created_at, octet_length(o.content) AS size FROM messages o
@@ -50,36 +57,49 @@ const listUnread = `
 		SELECT page.kind, page.conversation_id, page.number, count(*) OVER () AS whole, row_number() OVER along AS position, sum(size) OVER along AS sum
 		FROM page WINDOW along AS (ORDER BY created_at, conversation_id, number ROWS UNBOUNDED PRECEDING)
 	)
-	SELECT t.total, p.kind, p.whole, o.conversation_id, o.number, o.id, o.sender_id, o.content, o.created_at, a.username AS sender_username
+	SELECT t.total, t.noticed, p.kind, p.whole, o.conversation_id, o.number, o.id, o.sender_id, o.content, o.about, o.created_at, a.username AS sender_username,
+		coalesce(c.name, a.username) AS source_name
 	FROM total t LEFT JOIN (
 		(SELECT kind, conversation_id, number, whole FROM measured WHERE sum <= @most OR position = 1) p
 		JOIN messages o ON o.conversation_id = p.conversation_id AND o.number = p.number JOIN agents a ON a.id = o.sender_id
+		JOIN conversations c ON c.id = p.conversation_id
 	) ON true
 	ORDER BY o.created_at, o.conversation_id, o.number`
 
 // unreadRow is a row of listUnread. An empty page is one row with only the total.
 type unreadRow struct {
-	Total                         int64
-	ConversationID, ID, SenderID  *uuid.UUID
-	Number, Whole                 *int64
-	Content, Kind, SenderUsername *string
-	CreatedAt                     *time.Time
+	Total                                     int64
+	Noticed                                   bool
+	ConversationID, ID, SenderID              *uuid.UUID
+	Number, Whole                             *int64
+	Content, Kind, SenderUsername, SourceName *string
+	About                                     *About
+	CreatedAt                                 *time.Time
 }
 
-// Unread returns page (from 1) of size unread messages of the agent in all its conversations. It returns only as many
-// as fit on a page by size. It changes nothing and reads committed data only.
+// Unread returns page (from 1) of size unread messages of the agent in all its conversations, and its notices. It returns
+// only as many messages as fit on a page by size. It changes nothing and reads committed data only.
 func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
+	unread, err := s.unreadMessages(ctx, agent, page, size)
+	if err == nil && unread.noticed {
+		unread.Notices, err = s.notices(ctx, agent)
+	}
+	return unread, err
+}
+
+func (s *Store) unreadMessages(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
 	rows, err := query[unreadRow](ctx, s, listUnread, pgx.NamedArgs{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent})
 	if err != nil {
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
-	unread := &Unread{Total: rows[0].Total}
+	unread := &Unread{Total: rows[0].Total, noticed: rows[0].Noticed}
 	if rows[0].Number == nil {
 		return unread, nil
 	}
 	for _, row := range rows[:fitting(len(rows), func(i int) string { return *rows[i].Content })] {
-		unread.Messages = append(unread.Messages, UnreadMessage{Kind: *row.Kind, SentMessage: SentMessage{SenderUsername: *row.SenderUsername, Message: Message{
-			ConversationID: *row.ConversationID, Number: *row.Number, ID: *row.ID, SenderID: *row.SenderID, Content: *row.Content, CreatedAt: *row.CreatedAt,
+		unread.Messages = append(unread.Messages, UnreadMessage{Kind: *row.Kind, SourceName: *row.SourceName, SentMessage: SentMessage{SenderUsername: *row.SenderUsername, Message: Message{
+			ConversationID: *row.ConversationID, Number: *row.Number, ID: *row.ID, SenderID: *row.SenderID, Content: *row.Content, About: row.About,
+			CreatedAt: *row.CreatedAt,
 		}}})
 	}
 	unread.CutShort = int64(len(unread.Messages)) < *rows[0].Whole
@@ -101,7 +121,7 @@ func (s *Store) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int6
 		return s.readUnread(ctx, agent, page, size)
 	}
 	// Most polls find nothing and need no transaction.
-	if unread, err = s.Unread(ctx, agent, page, size); err != nil || len(unread.Messages) == 0 {
+	if unread, err = s.unreadMessages(ctx, agent, page, size); err != nil || unread.empty() {
 		return unread, err
 	}
 	if s.mode == batched {
@@ -120,9 +140,17 @@ func (s *Store) readUnread(ctx context.Context, agent uuid.UUID, page, size int6
 	if err != nil {
 		return nil, fmt.Errorf("wait for turn: %w", err)
 	}
-	unread, err := s.Unread(ctx, agent, page, size)
-	if err != nil || len(unread.Messages) == 0 {
-		return unread, err
+	unread, err := s.unreadMessages(ctx, agent, page, size)
+	if err != nil {
+		return nil, err
+	}
+	if unread.noticed {
+		if unread.Notices, err = s.readNotices(ctx, agent); err != nil {
+			return nil, err
+		}
+	}
+	if len(unread.Messages) == 0 {
+		return unread, nil
 	}
 	returned := map[uuid.UUID]*ReadRange{}
 	for _, message := range unread.Messages { // oldest first

@@ -383,7 +383,9 @@ func TestReadingWhileOneWrites(t *testing.T) {
 		if _, err := tx.SendAnywhere(ctx, g.group, me, uuid.Must(uuid.NewV7()), "my own"); err != nil {
 			return err
 		}
-		go func() { marked <- g.MarkRead(ctx, me, store.ReadRange{Conversation: g.group, Oldest: 1, Newest: other.Number}) }()
+		go func() {
+			marked <- g.MarkRead(ctx, me, store.ReadRange{Conversation: g.group, Oldest: 1, Newest: other.Number})
+		}()
 		// A poll does not wait for the message: it leaves the conversation for the next time.
 		if unread := g.read(me, 1, 10); len(unread.Messages) != 0 || unread.Total != 1 {
 			t.Errorf("a poll while the membership is taken returns %d messages of %d, want none of one", len(unread.Messages), unread.Total)

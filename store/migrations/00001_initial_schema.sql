@@ -122,11 +122,13 @@ CREATE TABLE messages (
     id              uuid        NOT NULL,
     sender_id       uuid        NOT NULL REFERENCES agents,
     content         text        NOT NULL CHECK (char_length(content) BETWEEN 1 AND 16384),
+    about           jsonb,
     created_at      timestamptz NOT NULL,
     PRIMARY KEY (conversation_id, number),
     CONSTRAINT messages_id UNIQUE (id, conversation_id)
 );
 COMMENT ON TABLE messages IS 'Messages. Numbers run 1, 2, 3 … in each conversation without gaps, so the newest n messages, page p, and all messages after a read marker are each one range.';
+COMMENT ON COLUMN messages.about IS 'What the message is about, if the service wrote it in the name of the sender (store.About); otherwise NULL.';
 CREATE INDEX messages_search ON messages USING gin (conversation_id, fold(content) gin_trgm_ops);
 
 CREATE TABLE reactions (
@@ -139,6 +141,17 @@ CREATE TABLE reactions (
     FOREIGN KEY (conversation_id, number) REFERENCES messages
 );
 COMMENT ON TABLE reactions IS 'The reaction of an agent to a message: one emoji.';
+
+CREATE TABLE notices (
+    agent_id        uuid        NOT NULL REFERENCES agents,
+    number          bigint      GENERATED ALWAYS AS IDENTITY,
+    type            text        NOT NULL CHECK (type IN ('added', 'removed', 'banned', 'made_admin', 'deleted')),
+    conversation_id uuid        NOT NULL REFERENCES conversations,
+    actor_id        uuid        NOT NULL REFERENCES agents,
+    created_at      timestamptz NOT NULL,
+    PRIMARY KEY (agent_id, number)
+);
+COMMENT ON TABLE notices IS 'What actor_id did to agent_id in a group chat or channel, until the agent has read it.';
 
 -- transaction is not unique, because a facilitator may put several transfers into one transaction.
 CREATE TABLE payments (

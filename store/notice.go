@@ -1,0 +1,87 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+)
+
+// Notice tells an agent what another agent did to it in a group chat or channel.
+type Notice struct {
+	AgentID        uuid.UUID
+	Number         int64 `gorm:"->"` // PostgreSQL assigns it
+	Type           string
+	ConversationID uuid.UUID
+	ActorID        uuid.UUID
+	CreatedAt      time.Time
+}
+
+// NoticeView is a notice with the kind and the name of the group chat or channel, and the username of the actor.
+type NoticeView struct {
+	Notice
+	Kind, SourceName, ActorUsername string
+}
+
+// The types of notices.
+const (
+	NoticeAdded     = "added"
+	NoticeRemoved   = "removed"
+	NoticeBanned    = "banned"
+	NoticeMadeAdmin = "made_admin"
+	NoticeDeleted   = "deleted"
+)
+
+// maxNotices is how many notices a call returns.
+const maxNotices = 50
+
+// notify writes a notice for each agent but the actor itself.
+func (s *Store) notify(ctx context.Context, noticeType string, conversation, actor uuid.UUID, agents []uuid.UUID) error {
+	var notices []Notice
+	for _, agent := range agents {
+		if agent != actor {
+			notices = append(notices, Notice{AgentID: agent, Type: noticeType, ConversationID: conversation, ActorID: actor, CreatedAt: time.Now()})
+		}
+	}
+	if len(notices) == 0 {
+		return nil
+	}
+	if err := s.gorm(ctx, &Notice{}).Create(&notices).Error; err != nil {
+		return fmt.Errorf("write notices: %w", err)
+	}
+	return nil
+}
+
+// notices returns the agent's oldest notices.
+func (s *Store) notices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
+	var notices []NoticeView
+	err := s.gorm(ctx, &Notice{}).Select(noticeColumns).
+		Joins("JOIN conversations c ON c.id = notices.conversation_id").Joins("JOIN agents a ON a.id = notices.actor_id").
+		Where("notices.agent_id = ?", agent).Order("notices.number").Limit(maxNotices).Scan(&notices).Error
+	if err != nil {
+		return nil, fmt.Errorf("list notices: %w", err)
+	}
+	return notices, nil
+}
+
+const noticeColumns = `notices.agent_id, notices.number, notices.type, notices.conversation_id, notices.actor_id, notices.created_at,
+	c.kind, c.name AS source_name, a.username AS actor_username`
+
+// readNotices returns the agent's oldest notices and deletes them, in this transaction. The lock of the agent (readUnread)
+// keeps two calls from returning the same notice.
+func (s *Store) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
+	notices, err := s.notices(ctx, agent)
+	if err != nil || len(notices) == 0 {
+		return nil, err
+	}
+	numbers := make([]int64, len(notices))
+	for i, notice := range notices {
+		numbers[i] = notice.Number
+	}
+	if _, err := gorm.G[Notice](s.db).Where("agent_id = ? AND number IN ?", agent, numbers).Delete(ctx); err != nil {
+		return nil, fmt.Errorf("delete read notices: %w", err)
+	}
+	return notices, nil
+}
