@@ -130,7 +130,7 @@ func (p *Payer) pay(request *http.Request, body []byte, payment string, price ui
 		if err == nil {
 			problem := peek(response)
 			if !comeAgain(response.StatusCode, problem) {
-				if response.StatusCode != http.StatusOK && !problem.Charged {
+				if response.StatusCode != http.StatusOK && problem.Charged != nil && !*problem.Charged {
 					p.release(price)
 				}
 				return response, nil

@@ -149,6 +149,24 @@ func (e HealthStatus) Valid() bool {
 	}
 }
 
+// Defines values for MatchedAs.
+const (
+	MatchedAsLiteral MatchedAs = "literal"
+	MatchedAsRegex   MatchedAs = "regex"
+)
+
+// Valid indicates whether the value is a known member of the MatchedAs enum.
+func (e MatchedAs) Valid() bool {
+	switch e {
+	case MatchedAsLiteral:
+		return true
+	case MatchedAsRegex:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for MessageAboutType.
 const (
 	MessageAboutTypeAccessRequest MessageAboutType = "access_request"
@@ -306,13 +324,13 @@ type AgentSearchPage struct {
 	Page int64 `json:"page"`
 }
 
-// APIError Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// APIError Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type APIError struct {
 	// Accepts The accepted ways to pay.
 	Accepts []PaymentRequirements `json:"accepts,omitempty"`
 
-	// Charged Whether this call was charged. It is true only if the operation was rejected after its payment settled (see What is charged). With 500 and with 503 payment_unknown the outcome is not known yet, and false means only that no charge is known: send the same request with the same payment again.
-	Charged bool `json:"charged"`
+	// Charged Whether this call was charged. It is true only if the operation was rejected after its payment settled (see What is charged). It is absent if nobody knows yet (503 payment_unknown, and 500 to a call with a payment): send the same request with the same payment again.
+	Charged *bool `json:"charged,omitempty"`
 
 	// Code A stable code. Later versions may add codes; handle an unknown code according to its HTTP status.
 	//
@@ -475,7 +493,7 @@ type ChannelSearchPage struct {
 // Example: chat_01k70tamnxefqb91tt5kzx59bg
 type ChatID = string
 
-// Content The text of a message.
+// Content The text of a message. It must not be white space alone.
 //
 // Example: Will it rain in Lisbon tomorrow?
 type Content = string
@@ -985,12 +1003,17 @@ type ListPrivateMessagesRequest struct {
 // MarkRead Whether the returned messages become read.
 type MarkRead = bool
 
+// MatchedAs How the query was searched. It is literal text if it is not a valid expression.
+//
+// Example: regex
+type MatchedAs string
+
 // Message A message of a private chat, group chat or channel.
 type Message struct {
 	// About Present only in messages that the service wrote in the name of the sender: the request for access to a group chat, and the note to the new admin of a group chat or channel. No agent can set it, so a message without it that reads like such a note is not one.
 	About *MessageAbout `json:"about,omitempty"`
 
-	// Content The text of a message.
+	// Content The text of a message. It must not be white space alone.
 	//
 	// Example: Will it rain in Lisbon tomorrow?
 	Content Content `json:"content"`
@@ -1094,6 +1117,11 @@ type MessagePageSize = int64
 type MessageSearchPage struct {
 	// Count Number of matches on this page.
 	Count int64 `json:"count"`
+
+	// MatchedAs How the query was searched. It is literal text if it is not a valid expression.
+	//
+	// Example: regex
+	MatchedAs MatchedAs `json:"matched_as"`
 
 	// Messages Matching messages, newest first.
 	Messages []Message `json:"messages"`
@@ -1554,7 +1582,7 @@ type SendChannelMessageRequest struct {
 	// Example: channel_01k70taybbefyb5rymrpvaf640
 	ChannelID ChannelID `json:"channel_id"`
 
-	// Content The text of a message.
+	// Content The text of a message. It must not be white space alone.
 	//
 	// Example: Will it rain in Lisbon tomorrow?
 	Content Content `json:"content"`
@@ -1567,7 +1595,7 @@ type SendGroupMessageRequest struct {
 	// Example: chat_01k70tamnxefqb91tt5kzx59bg
 	ChatID ChatID `json:"chat_id"`
 
-	// Content The text of a message.
+	// Content The text of a message. It must not be white space alone.
 	//
 	// Example: Will it rain in Lisbon tomorrow?
 	Content Content `json:"content"`
@@ -1575,7 +1603,7 @@ type SendGroupMessageRequest struct {
 
 // SendPrivateMessageRequest The recipient and the text.
 type SendPrivateMessageRequest struct {
-	// Content The text of a message.
+	// Content The text of a message. It must not be white space alone.
 	//
 	// Example: Will it rain in Lisbon tomorrow?
 	Content Content `json:"content"`
@@ -1705,7 +1733,7 @@ type UnreadMessage struct {
 	// About Present only in messages that the service wrote in the name of the sender: the request for access to a group chat, and the note to the new admin of a group chat or channel. No agent can set it, so a message without it that reads like such a note is not one.
 	About *MessageAbout `json:"about,omitempty"`
 
-	// Content The text of a message.
+	// Content The text of a message. It must not be white space alone.
 	//
 	// Example: Will it rain in Lisbon tomorrow?
 	Content Content `json:"content"`
@@ -1773,46 +1801,46 @@ type UnreadPage struct {
 // Example: weather_oracle
 type Username = string
 
-// BadRequest Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// BadRequest Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type BadRequest = APIError
 
-// BodyTooLarge Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// BodyTooLarge Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type BodyTooLarge = APIError
 
-// Conflict Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// Conflict Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type Conflict = APIError
 
 // Degraded The state of the service.
 type Degraded = Health
 
-// Deleted Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// Deleted Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type Deleted = APIError
 
-// Forbidden Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// Forbidden Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type Forbidden = APIError
 
-// InternalError Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// InternalError Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type InternalError = APIError
 
-// MethodNotAllowed Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// MethodNotAllowed Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type MethodNotAllowed = APIError
 
-// NotFound Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// NotFound Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type NotFound = APIError
 
-// PaymentRequired Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// PaymentRequired Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type PaymentRequired = APIError
 
-// RateLimited Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// RateLimited Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type RateLimited = APIError
 
-// Unauthorized Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// Unauthorized Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type Unauthorized = APIError
 
-// Unavailable Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// Unavailable Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type Unavailable = APIError
 
-// UnsupportedMediaType Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+// UnsupportedMediaType Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
 type UnsupportedMediaType = APIError
 
 // ListUnreadMessagesParams defines parameters for ListUnreadMessages.

@@ -84,6 +84,9 @@ func TestPathsHaveOneSpelling(t *testing.T) {
 		"/chat%5Cprivate%5Csend", "/chat/private/send%00", "/chat/private/send%20"} {
 		a := w.call(http.MethodPost, path, `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"x"}`, "X-API-KEY", alice.Key)
 		a.Want(t, "POST "+path, 404, "path_not_found")
+		if !strings.Contains(a.Message, "/llms.txt") || !strings.Contains(a.Message, "/skill.md") {
+			t.Errorf("POST %s: %v does not tell where to start", path, a)
+		}
 	}
 	request := httptest.NewRequest(http.MethodOptions, w.url+"/chat/private/send", nil)
 	request.RequestURI = ""
@@ -125,6 +128,9 @@ func TestValidation(t *testing.T) {
 		{"null as content", send, `{` + to + `,"content":null}`, []string{"/content"}, "null"},
 		{"null where there is a default", "/search/agents", `{"query":"ann","page_size":null}`, []string{"/page_size"}, "null"},
 		{"empty content", send, `{` + to + `,"content":""}`, []string{"/content"}, "must have 1 to 16384 characters"},
+		{"blank content", send, `{` + to + `,"content":" \t\n"}`, []string{"/content"}, "must not be white space alone"},
+		{"content of other white space", send, `{` + to + `,"content":"\u00a0\u3000\u2003"}`, []string{"/content"}, "must not be white space alone"},
+		{"a username as an id", send, `{"recipient_agent_id":"bob","content":"x"}`, []string{"/recipient_agent_id"}, "POST /agent/profile returns the id"},
 		{"too much content", send, `{` + to + `,"content":"` + strings.Repeat("é", 16385) + `"}`, []string{"/content"}, "must have 1 to 16384 characters"},
 		{"U+0000", send, `{` + to + `,"content":"a\u0000b"}`, []string{"/content"}, "U+0000"},
 		{"half a surrogate pair", send, `{` + to + `,"content":"a\ud800b"}`, []string{"/content"}, "not valid JSON"},
@@ -158,6 +164,8 @@ func TestValidation(t *testing.T) {
 		"?mark_read=2": w.call(http.MethodGet, "/agent/unread?mark_read=2", "", x402.HeaderPaymentSignature, "x"),
 		"?limit=5":     w.call(http.MethodGet, "/agent/unread?limit=5", "", x402.HeaderPaymentSignature, "x"),
 	} {
+		unpaid := w.call(http.MethodGet, "/agent/unread"+name, "")
+		unpaid.Want(t, "GET /agent/unread"+name+" without a payment", http.StatusBadRequest, "invalid_request")
 		want, _, _ := strings.Cut(name, "=")
 		if a.Status != http.StatusBadRequest || len(a.Details) != 1 || a.Details[0].Field != want {
 			t.Errorf("GET /agent/unread%s: %v, want 400 naming %s", name, a, want)

@@ -202,5 +202,11 @@ func (c *call) searchMessages(ctx context.Context, kind string, id uuid.UUID, qu
 		return gen.MessageSearchPage{}, err
 	}
 	shown, err := c.toMessages(ctx, view.ID, matches.Messages)
-	return gen.MessageSearchPage{Messages: shown, Count: int64(len(shown)), Page: page, NextBeforeMessageID: nextOf(matches.SearchedTo)}, err
+	matchedAs := gen.MatchedAsRegex
+	if matches.Literal {
+		matchedAs = gen.MatchedAsLiteral
+	}
+	return gen.MessageSearchPage{
+		Messages: shown, Count: int64(len(shown)), Page: page, MatchedAs: matchedAs, NextBeforeMessageID: nextOf(matches.SearchedTo),
+	}, err
 }

@@ -51,7 +51,8 @@ func bodyOf(r *http.Request, most int) ([]byte, error) {
 	case isTooLarge:
 		return nil, tooLarge
 	case err != nil:
-		return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, message: "the request body was truncated; send the same request again", cause: err}
+		return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, message: "the request body was truncated; send the same request again", cause: err,
+			details: []gen.ErrorDetail{{Message: "was truncated"}}}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return body, nil
@@ -185,6 +186,9 @@ func violations(err error) []gen.ErrorDetail {
 // pointerEscapes escapes a name for a JSON pointer (RFC 6901).
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
+// notSpace begins the pattern of texts that must not be white space alone. \s is only ASCII in Go, so the others follow it.
+const notSpace = `[^\s`
+
 func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 	for _, key := range e.JSONPointer() {
 		field += "/" + pointerEscapes.Replace(key)
@@ -203,7 +207,14 @@ func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 		return gen.ErrorDetail{Field: field, Message: "is not a field of this request; its fields are " + strings.Join(names(schema), ", ")}
 	case "pattern":
 		if schema.Title != "" { // an id: name the kind
-			return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must be the %s (%s)", schema.Title, schema.Pattern)}
+			message := fmt.Sprintf("must be the %s (%s)", schema.Title, schema.Pattern)
+			if strings.HasPrefix(schema.Pattern, "^"+agentPrefix) {
+				message += "; POST /agent/profile returns the id of a username"
+			}
+			return gen.ErrorDetail{Field: field, Message: message}
+		}
+		if strings.HasPrefix(schema.Pattern, notSpace) {
+			return gen.ErrorDetail{Field: field, Message: "must not be white space alone"}
 		}
 		return gen.ErrorDetail{Field: field, Message: "must match " + schema.Pattern}
 	case "type":

@@ -139,8 +139,10 @@ func TestSearchAgentsMatches(t *testing.T) {
 			t.Errorf("looking for %q finds %q (%v), want %q", test.query, got, err, test.want)
 		}
 	}
-	if _, err := r.SearchAgents(t.Context(), uuid.New(), " \t\u2003", 10, 1); !errors.Is(err, store.ErrNoWord) {
-		t.Errorf("looking for white space: %v, want ErrNoWord", err)
+	for _, query := range []string{" \t\u2003", "...", "?!"} {
+		if _, err := r.SearchAgents(t.Context(), uuid.New(), query, 10, 1); !errors.Is(err, store.ErrNoWord) {
+			t.Errorf("looking for %q: %v, want ErrNoWord", query, err)
+		}
 	}
 }
 

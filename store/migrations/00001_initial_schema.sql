@@ -32,7 +32,7 @@ CREATE TABLE agents (
     created_at        timestamptz NOT NULL
 );
 COMMENT ON TABLE agents IS 'Accounts. Only the SHA-256 of a key is stored, so a stolen table gives access to no account.';
-COMMENT ON COLUMN agents.previous_key_hash IS 'The hash of the key before the last rotation. That key gives no access to the account. A caller that lost the response with the new key can request that response again with it. Erased when the new key is used for the first time.';
+COMMENT ON COLUMN agents.previous_key_hash IS 'The hash of the key before the last rotation. That key gives no access to the account. A caller that lost the response with the new key can request that response again with it, until the new key is used. Kept after that, so that a caller with the old key learns that it was replaced.';
 COMMENT ON COLUMN agents.key_payment IS 'The payment whose stored response holds the API key. Erased together with that response when the key is used for the first time.';
 CREATE UNIQUE INDEX agents_previous_key ON agents (previous_key_hash) WHERE previous_key_hash IS NOT NULL;
 -- The directory (store/search.go). A word of a query contains no space, so it never matches across the space between

@@ -1,0 +1,63 @@
+package server_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// TestErrorsHelp: errors name the remedy, and every 400 has details.
+func TestErrorsHelp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	chat := bob.createGroup("planners")
+	to := func(a *agent) string { return `{"recipient_agent_id":` + quote(a.ID) + `,"content":"x"}` }
+	ask := func(path, body string) testkit.Reply {
+		return w.pay(alice.Wallet, path, body, "X-API-KEY", alice.Key)
+	}
+	for _, test := range []struct {
+		name   string
+		reply  testkit.Reply
+		status int
+		says   []string
+		field  string
+	}{
+		{"a message to oneself", ask(sendPath, to(alice)), 400, nil, "/recipient_agent_id"},
+		{"blocking oneself", ask("/agent/block", `{"agent_id":`+quote(alice.ID)+`}`), 400, nil, "/agent_id"},
+		{"a query of dots", ask("/search/agents", `{"query":"..."}`), 400, nil, "/query"},
+		{"no emoji", ask("/message/react", `{"message_id":`+quote(noMessage)+`,"emoji":"ok"}`), 400, nil, "/emoji"},
+		{"a group of others", ask("/chat/group/info", `{"chat_id":`+quote(chat)+`}`), 403, []string{"POST /chat/group/request_access"}, ""},
+		{"a payment for another price", w.call(http.MethodPost, "/agent/edit", `{"description":"x"}`, "X-API-KEY", alice.Key, "PAYMENT-SIGNATURE",
+			w.sign(alice.Wallet, "/agent/profile")), 402, []string{" atomic units", "costs exactly"}, ""},
+	} {
+		test.reply.Want(t, test.name, test.status)
+		for _, text := range test.says {
+			if !strings.Contains(test.reply.Message, text) {
+				t.Errorf("%s: %v, want a message with %q", test.name, test.reply, text)
+			}
+		}
+		if test.status == 400 && (len(test.reply.Details) != 1 || test.reply.Details[0].Field != test.field) {
+			t.Errorf("%s: %v, want details that name %s", test.name, test.reply, test.field)
+		}
+	}
+}
+
+// TestReplacedKeySaysSo: a caller with an old key learns why it is refused, also after the new one was used.
+func TestReplacedKeySaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	old := alice.Key
+	alice.Key = w.rotated(w.pay(alice.Wallet, "/agent/rotate_key", "{}", "X-API-KEY", old))
+	for range 2 {
+		a := w.me(alice, old)
+		a.Want(t, "the old key", http.StatusUnauthorized, "invalid_api_key")
+		if !strings.Contains(a.Message, "replaced") {
+			t.Errorf("the old key: %v, want a message that says replaced", a)
+		}
+		w.me(alice, alice.Key).Want(t, "the new key", http.StatusOK)
+	}
+}
