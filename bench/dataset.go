@@ -162,6 +162,7 @@ func (d *dataset) newAgent(ctx context.Context, url, name string, a *agent, peer
 	if err != nil {
 		return err
 	}
+	payer.Channels = nil // the accounts of a data set leave no payment channels in the user's configuration
 	if err := d.ledger.Mint(payer.Address(), 1e12); err != nil {
 		return err
 	}

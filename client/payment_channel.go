@@ -40,6 +40,9 @@ var zeroSalt = "0x" + strings.Repeat("0", 64)
 // pay with another scheme.
 var ErrNoPaymentChannel = errors.New("the server offers no payment channel that this wallet opens")
 
+// errUnusable means that no voucher can be signed before the payer changes its settings. Nothing was charged.
+var errUnusable = errors.New("the payment channel is unusable")
+
 // DepositLimitError means that the channel needs a deposit that is not allowed. Nothing was signed.
 type DepositLimitError struct {
 	Needed, Allowed uint64 // atomic units

@@ -95,10 +95,17 @@ func (s *channelShop) serve(w http.ResponseWriter, r *http.Request) {
 		s.demand(w, "payment required", s.offers)
 		return
 	}
-	_, batch, err := x402.DecodePayment(payment)
-	if err != nil || batch == nil {
+	exact, batch, err := x402.DecodePayment(payment)
+	if err != nil {
 		s.t.Errorf("the payment does not decode: %v", err)
 		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	if exact != nil {
+		s.seen = append(s.seen, exact.Accepted.Scheme)
+		if settled, err := s.facilitator.Settle(r.Context(), exact, s.offers[0]); err != nil || !settled.Success {
+			s.demand(w, fmt.Sprintf("exact: %+v %v", settled, err), s.offers)
+		}
 		return
 	}
 	offer, matched := x402.MatchBatch(s.offers, batch)

@@ -73,6 +73,7 @@ func (e *Engine) corrective(a *Attempt, channel *store.PaymentChannel, bad *x402
 	if public := int64(a.channel.Max) <= channel.Claimed && a.channel.Deposit == 0; channel.Signature != "" && !public { //nolint:gosec // at most x402.MaxChannelAmount
 		newest = &x402.VoucherState{SignedMaxClaimable: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
 	}
+	refused.Correction = true
 	refused.Required.Accepts = x402.Corrective(a.operation.requirements, stateOf(channel), newest)
 	return refused
 }

@@ -38,6 +38,8 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 		return correct, nil
 	case !a.owns(row):
 		return reject, errReused
+	case !proven && a.voucher() && !a.same(row) && row.State == store.PaymentDelivered:
+		return correct, nil // the next voucher is the proof, and this payer does not know which one that is
 	case !proven && (row.State == store.PaymentDelivered || (row.State == store.PaymentUndeliverable && row.AgentID == nil)):
 		return reject, errProofRequired
 	case row.State == store.PaymentDelivered:
