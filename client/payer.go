@@ -34,8 +34,8 @@ type Limits struct {
 // Networks and never more than its limits. It is safe for concurrent use.
 //
 // If a server offers payment channels (scheme batch-settlement), the Payer deposits into one and then pays each call with a
-// signed voucher. Otherwise, if a deposit would not pay for ten calls, and if the server refuses the voucher, it pays with one
-// transfer per call (scheme exact). Calls that are paid from one channel are made one after another. [Payer.Refund] gets back
+// signed voucher. Otherwise, if a deposit would not pay for ten calls, and if the server refuses the voucher or the deposit, it
+// pays with one transfer per call (scheme exact). Calls that are paid from one channel are made one after another. [Payer.Refund] gets back
 // what a server did not charge. The field Channels changes or disables this.
 //
 // Every payment has a random payment identifier. If the response is lost, or is 500, 502, 503, 504 or 409
@@ -63,8 +63,9 @@ type Payer struct {
 	key    *ecdsa.PrivateKey
 	limits Limits
 
-	mu    sync.Mutex
-	spent uint64
+	mu              sync.Mutex
+	spent           uint64
+	depositsRefused time.Time // when a server refused a payment from a payment channel last
 }
 
 // NewPayer returns a Payer for a private key of 64 hex digits, with or without 0x. It returns an error for any other

@@ -8,9 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/parley-chat/parley/x402"
 )
+
+// depositPause is the pause before the next deposit after a server refused a payment from a payment channel, mostly because the
+// wallet has too little money: servers limit unpaid calls.
+const depositPause = 10 * time.Minute
 
 // userChannels is the default store of all Payers of this process.
 var userChannels = sync.OnceValues(func() (*FileChannels, error) {
@@ -62,19 +67,29 @@ func (p *Payer) payFromChannel(request *http.Request, body []byte, required *x40
 	p.release(price - charged)
 	if response != nil {
 		// If the channel could not be stored, the server proves its state at the next call.
-		return response, response.StatusCode == http.StatusPaymentRequired && charged == 0, nil
+		refused := response.StatusCode == http.StatusPaymentRequired && charged == 0
+		if refused {
+			p.pauseDeposits()
+		}
+		return response, refused, nil
 	}
 	_, limited := errors.AsType[*DepositLimitError](err)
 	return nil, charged == 0 && (limited || errors.Is(err, errUnusable)), err
 }
 
+func (p *Payer) pauseDeposits() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.depositsRefused = time.Now()
+}
+
 // depositRoom returns the most that a deposit may be for a call whose price is booked: what the total limit leaves, or 0
-// if that does not pay for ten such calls. A deposit for fewer calls costs the server more than transfers.
+// if that does not pay for ten such calls, or after a refusal. A deposit for fewer calls costs the server more than transfers.
 func (p *Payer) depositRoom(price uint64) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	room := min(p.limits.Total-(p.spent-price), p.Channels.MaxDeposit)
-	if room/defaultDepositCalls < price {
+	if room/defaultDepositCalls < price || time.Since(p.depositsRefused) < depositPause {
 		return 0
 	}
 	return room

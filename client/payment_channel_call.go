@@ -53,6 +53,8 @@ func (c *channelCall) coverWithDeposit(ctx context.Context, due uint64) error {
 		case pending.Lost && !c.refused && covers:
 			c.assumed = true
 			return nil
+		case valid && covers && !pending.Lost && pending.Amount > c.maxDeposit: // refused before, and not allowed now
+			return &DepositLimitError{pending.Amount, c.maxDeposit}
 		case valid && covers:
 			c.deposits = true
 			return nil
