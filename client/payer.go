@@ -35,18 +35,17 @@ type Limits struct {
 //
 // If a server offers payment channels (scheme batch-settlement), the Payer deposits into one and then pays each call with a
 // signed voucher. Otherwise, if a deposit would not pay for ten calls, and if the server refuses the voucher or the deposit, it
-// pays with one transfer per call (scheme exact). Calls that are paid from one channel are made one after another. [Payer.Refund] gets back
-// what a server did not charge. The field Channels changes or disables this.
+// pays with one transfer per call (scheme exact). Calls that are paid from one payment channel are made one after another.
+// [Payer.Refund] gets back what a server did not charge. The field Channels changes or disables this.
 //
-// Every payment has a random payment identifier. If the response is lost, or is 500, 502, 503, 504 or 409
-// payment_in_progress, the Payer sends the same payment with the same identifier again, because a second payment could
-// be charged as well. The identifier is also required to get a stored response that contains a TAN or an API key.
-// Without it the server returns 409 proof_required; a Payer does not get this response, because it sends the
-// identifier.
+// Every call has a random payment identifier. If the response is lost, or is 500, 502, 503, 504 or 409 payment_in_progress, the
+// Payer sends the same payment with the same identifier again, because a second payment could be charged as well. The
+// identifier is also required to get a stored response that contains a TAN or an API key. Without it the server returns 409
+// proof_required; a Payer does not get this response, because it sends the identifier.
 //
-// A Payer stores its payment channels, but it keeps a payment only until RoundTrip returns. If a program crashes during CreateAccount or RotateKey, it
-// gets the response by making the same call again with the same wallet within ten minutes. The new payment proves
-// possession of the wallet and is not charged, although the Payer counts it as spent.
+// A Payer stores its payment channels, but it keeps a payment only until RoundTrip returns. If a program crashes during
+// CreateAccount or RotateKey, it gets the response by making the same call again with the same wallet within ten minutes. The
+// new payment proves possession of the wallet and is not charged, although the Payer may count it as spent.
 type Payer struct {
 	// Base sends the requests. If nil, http.DefaultTransport is used.
 	Base http.RoundTripper
@@ -123,7 +122,9 @@ func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 		return response, nil //nolint:nilerr // not x402 version 2: the response is the caller's to look at
 	}
 	discard(response)
-	response, open, err := p.payFromChannel(request, body, required)
+	// All payments of a call have one identifier: should one have been charged, the next one returns its response.
+	extensions := withIdentifier(required.Extensions)
+	response, open, err := p.payFromChannel(request, body, required, extensions)
 	if !open {
 		return response, err
 	}
@@ -137,12 +138,15 @@ func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 	if response != nil {
 		discard(response)
 	}
-	return p.payExact(request, body, required, offer, network)
+	// Use the name and version of the token that we know, so that a server cannot make us sign for another token through
+	// extra.
+	offer.Extra = network.Requirements(0, offer.PayTo, offer.MaxTimeoutSeconds).Extra
+	return p.payExact(request, body, offer, &required.Resource, extensions)
 }
 
 // payExact pays with a transfer for this call.
 func (p *Payer) payExact(
-	request *http.Request, body []byte, required *x402.PaymentRequired, offer x402.PaymentRequirements, network x402.Network,
+	request *http.Request, body []byte, offer x402.PaymentRequirements, resource *x402.ResourceInfo, extensions map[string]jsontext.Value,
 ) (*http.Response, error) {
 	price, err := strconv.ParseUint(offer.Amount, 10, 64)
 	if err != nil {
@@ -151,10 +155,7 @@ func (p *Payer) payExact(
 	if err := p.book(price); err != nil {
 		return nil, err
 	}
-	// Use the name and version of the token that we know, so that a server cannot make us sign for another token through
-	// extra.
-	offer.Extra = network.Requirements(price, offer.PayTo, offer.MaxTimeoutSeconds).Extra
-	payload, err := x402.Sign(p.key, offer, &required.Resource, withIdentifier(required.Extensions), time.Now())
+	payload, err := x402.Sign(p.key, offer, resource, extensions, time.Now())
 	if err != nil {
 		p.release(price)
 		return nil, err

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -48,7 +50,9 @@ func (p *Payer) paymentChannels() *PaymentChannels {
 
 // payFromChannel pays from a payment channel. If open is true, nothing was charged and the call may be paid with another
 // scheme; there is then either the server's 402 or an error.
-func (p *Payer) payFromChannel(request *http.Request, body []byte, required *x402.PaymentRequired) (response *http.Response, open bool, err error) {
+func (p *Payer) payFromChannel(
+	request *http.Request, body []byte, required *x402.PaymentRequired, extensions map[string]jsontext.Value,
+) (response *http.Response, open bool, err error) {
 	channels := p.paymentChannels()
 	if channels == nil {
 		return nil, true, ErrNoPaymentChannel
@@ -63,7 +67,7 @@ func (p *Payer) payFromChannel(request *http.Request, body []byte, required *x40
 	send := func(_ context.Context, payment string) (*http.Response, error) {
 		return p.insist(request, body, payment)
 	}
-	response, charged, err := channels.Pay(request.Context(), required, p.depositRoom(price), send)
+	response, charged, err := channels.pay(request.Context(), required, extensions, p.depositRoom(price), send)
 	p.release(price - charged)
 	if response != nil {
 		// If the channel could not be stored, the server proves its state at the next call.

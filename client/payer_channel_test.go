@@ -94,6 +94,9 @@ func TestPayerPaysExactly(t *testing.T) {
 			shop, p := openChannelShop(t), payerFrom(t, &client.MemoryChannels{})
 			row.prepare(shop, p)
 			shop.wantCalls(p, 3)
+			if first := strings.Count(row.types, " ") + 1; shop.names[0] != shop.names[first-1] || shop.names[0] == shop.names[first] {
+				t.Errorf("the payment identifiers are %q, want one for all payments of a call", shop.names)
+			}
 			shop.wantTypes(row.types + " exact exact") // another deposit is not tried at once
 			shop.wantSums(0, 0)
 			if got := shop.ledger.Balance(devnet.Payee); got != 3*channelPrice {

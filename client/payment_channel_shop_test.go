@@ -43,6 +43,7 @@ type channelShop struct {
 	answered map[string]string // PAYMENT-RESPONSE by channel and voucher
 	faults   []fault
 	seen     []string // the types of all payments
+	names    []string // their payment identifiers
 	deposits map[string]int
 	highest  uint64 // of all vouchers
 }
@@ -102,7 +103,7 @@ func (s *channelShop) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if exact != nil {
-		s.seen = append(s.seen, exact.Accepted.Scheme)
+		s.seen, s.names = append(s.seen, exact.Accepted.Scheme), append(s.names, string(exact.Extensions["payment-identifier"]))
 		if settled, err := s.facilitator.Settle(r.Context(), exact, s.offers[0]); err != nil || !settled.Success {
 			s.demand(w, fmt.Sprintf("exact: %+v %v", settled, err), s.offers)
 		}
@@ -115,7 +116,7 @@ func (s *channelShop) serve(w http.ResponseWriter, r *http.Request) {
 		s.demand(w, "bad", s.offers)
 		return
 	}
-	s.seen = append(s.seen, checked.Type)
+	s.seen, s.names = append(s.seen, checked.Type), append(s.names, string(batch.Extensions["payment-identifier"]))
 	s.highest = max(s.highest, checked.Max)
 	if checked.Type == x402.BatchDeposit {
 		s.deposits[checked.DepositNonce]++

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,11 +17,12 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// crashing is a transport whose process ends when the response from a path arrives, if the path is set.
+// crashing is a transport that loses the first response with status 200 from a path, if the path is set.
 type crashing struct {
-	w    *world
-	mu   sync.Mutex
-	path string
+	w         *world
+	mu        sync.Mutex
+	path      string
+	meanwhile func() // what happens before the loss is noticed
 }
 
 func (c *crashing) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -38,7 +40,10 @@ func (c *crashing) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	c.path = ""
 	_ = response.Body.Close()
-	return nil, errors.New("the process ended")
+	if c.meanwhile != nil {
+		c.meanwhile()
+	}
+	return nil, errors.New("the response was lost")
 }
 
 // payerAgent is an agent whose calls a client.Payer pays, with its payment channels in a folder.
@@ -145,6 +150,36 @@ func TestPayerPaysFromChannels(t *testing.T) {
 	}
 	if diff := cmp.Diff(uint64(10*testkit.Dollar-cost), w.Ledger.Balance(a.payer.Address())); diff != "" {
 		t.Errorf("the wallet's balance (-want +got):\n%s", diff)
+	}
+	w.checkChannels()
+}
+
+// TestPayerLosesAResponseAndTheNextVoucher: the voucher of a lost response is not the newest one any more when it is sent again,
+// because another program of the wallet, with a store of its own, made a call. The identifier returns the response.
+func TestPayerLosesAResponseAndTheNextVoucher(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	bob, a := w.agent("bob"), w.payerAgent()
+	a.register("alice")
+	other := *a
+	other.payer, other.folder, other.transport = nil, t.TempDir(), &crashing{w: w}
+	other.restart()
+	a.payer.Patience, a.transport.path = 10*time.Second, sendPath
+	a.transport.meanwhile = func() {
+		if me, err := other.GetOwnAgentWithResponse(t.Context()); err != nil || me.JSON200 == nil {
+			t.Errorf("the other program's call: %v %s", err, me.Body)
+		}
+	}
+	before := w.Count(`SELECT sum(charged) FROM payment_channels`)
+	sent, err := a.SendPrivateMessageWithResponse(t.Context(), client.SendPrivateMessageRequest{RecipientAgentID: bob.ID, Content: "once"})
+	if err != nil || sent.JSON200 == nil {
+		t.Fatalf("send: %v %s", err, sent.Body)
+	}
+	if n := w.Count(`SELECT count(*) FROM messages`); n != 1 {
+		t.Errorf("%d messages were sent, want 1", n)
+	}
+	if charged := w.Count(`SELECT sum(charged) FROM payment_channels`) - before; charged != 5000+1000 {
+		t.Errorf("%d were charged, want the prices of both calls", charged)
 	}
 	w.checkChannels()
 }

@@ -13,7 +13,7 @@ import (
 
 // channels are the settings for payment channels (x402 scheme batch-settlement), not for broadcast channels.
 type channels struct {
-	AuthorizerKeyFile string        `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"File with the private key (64 hex digits) that signs claims and refunds of payment channels. Without it payment channels are not offered. Use a new key: it holds no money, must not be the payee's, and must not be used with another database."`
+	AuthorizerKeyFile string        `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"File with the private key (64 hex digits) that signs claims and refunds of payment channels. Without it payment channels are not offered, except by parley dev, which creates a key in its data folder. Use a new key: it holds no money, must not be the payee's, and must not be used with another database."`
 	WithdrawDelay     time.Duration `name:"channel-withdraw-delay" env:"PARLEY_CHANNEL_WITHDRAW_DELAY" default:"24h" placeholder:"TIME" help:"How long a payer's withdrawal from its payment channel takes (${default}), from 15m to 720h. What is not claimed by then is lost."`
 	MinDeposit        string        `name:"channel-min-deposit" env:"PARLEY_CHANNEL_MIN_DEPOSIT" default:"1.00" placeholder:"USD" help:"The deposit that is suggested to payers (${default} USD)."`
 	ClaimAge          time.Duration `name:"channel-claim-age" env:"PARLEY_CHANNEL_CLAIM_AGE" default:"6h" placeholder:"TIME" help:"Claim the vouchers of a payment channel on the blockchain when the oldest one has this age (${default}), at most a quarter of the withdraw delay."`
