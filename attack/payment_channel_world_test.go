@@ -21,8 +21,11 @@ import (
 // authorizer is the servers' key for payment channels.
 var authorizer = testkit.NewKey()
 
-// channelTerms are the terms of the servers' offers, by their default settings.
-var channelTerms = x402.ChannelTerms{ReceiverAuthorizer: testkit.Address(authorizer), WithdrawDelay: 86_400, MinDeposit: testkit.Dollar}
+// day and quarter are withdraw delays: the default, and the shortest that the contract has.
+const (
+	day     = 24 * time.Hour
+	quarter = 15 * time.Minute
+)
 
 const mePath = "/agent/me"
 
@@ -35,11 +38,18 @@ type channelWorld struct {
 	s          *server
 	alice, bob *agent
 	payers     []*channelPayer
+	delay      time.Duration // of withdrawals
 }
 
 func newChannelWorld(t testing.TB) *channelWorld {
 	t.Helper()
-	w := &channelWorld{world: newWorld(t)}
+	return newChannelWorldWith(t, day)
+}
+
+// newChannelWorldWith is newChannelWorld with another withdraw delay.
+func newChannelWorldWith(t testing.TB, delay time.Duration) *channelWorld {
+	t.Helper()
+	w := &channelWorld{world: newWorld(t), delay: delay}
 	w.s = w.serveChannels()
 	w.alice, w.bob = w.s.agent("alice"), w.s.agent("bob")
 	return w
@@ -48,7 +58,8 @@ func newChannelWorld(t testing.TB) *channelWorld {
 // serveChannels starts a server that offers payment channels.
 func (w *channelWorld) serveChannels(flags ...string) *server {
 	w.T.Helper()
-	return w.serve(append(w.channelFlags(), flags...)...)
+	delay := []string{"--channel-withdraw-delay", w.delay.String(), "--channel-claim-age", (w.delay / 4).String()}
+	return w.serve(slices.Concat(w.channelFlags(), delay, flags)...)
 }
 
 // channelFlags writes the authorizer's key to a file and returns the setting that names it.
@@ -63,9 +74,10 @@ func (w *world) channelFlags() []string {
 	return []string{"--authorizer-key-file", file}
 }
 
-// channelOffer returns what a server offers for a path.
-func channelOffer(path string) x402.PaymentRequirements {
-	return testkit.PlayMoney.BatchRequirements(operations[path].price, devnet.Payee, 60, channelTerms)
+// channelOffer returns what a server with a withdraw delay offers for a path.
+func channelOffer(path string, delay time.Duration) x402.PaymentRequirements {
+	terms := x402.ChannelTerms{ReceiverAuthorizer: testkit.Address(authorizer), WithdrawDelay: uint64(delay / time.Second), MinDeposit: testkit.Dollar} //nolint:gosec // positive
+	return testkit.PlayMoney.BatchRequirements(operations[path].price, devnet.Payee, 60, terms)
 }
 
 // channelPayer signs the payments of one payment channel. It has no state: the test says which amounts it signs.
@@ -86,7 +98,7 @@ func (w *channelWorld) payer(of *agent) *channelPayer {
 
 func (w *channelWorld) payerWith(of *agent, salt string) *channelPayer {
 	w.T.Helper()
-	signer, err := x402.NewChannelSigner(of.wallet, salt, channelOffer(sendPath))
+	signer, err := x402.NewChannelSigner(of.wallet, salt, channelOffer(sendPath, w.delay))
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -108,7 +120,7 @@ func (p *channelPayer) pays(o order, cumulative, deposit uint64, changes ...func
 // with replaces the payment of an order.
 func (p *channelPayer) with(o order, payment *x402.BatchPayment, changes ...func(*x402.BatchPayment)) order {
 	p.w.T.Helper()
-	payment.Accepted = channelOffer(o.path)
+	payment.Accepted = channelOffer(o.path, p.w.delay)
 	for _, change := range changes {
 		change(payment)
 	}

@@ -31,7 +31,7 @@ type proxy struct {
 	server *http.Server // nil while the port is closed
 	fault  fault
 	mute   bool           // nothing is replied at all
-	calls  map[string]int // by path, and those of payment channels by "/settle" and their type: "/settle claim"
+	calls  map[string]int // by path, and those of payment channels their type: "/settle claim"
 	idle   chan struct{}  // closed when the test ends: whoever hangs lets go
 }
 
@@ -136,6 +136,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.calls[r.URL.Path]++
 	if kind := batchKind(body); kind != "" {
 		p.calls[r.URL.Path+" "+kind]++
+		p.calls["claimed rows"] += bytes.Count(body, []byte(`"totalClaimed":`))
 	}
 	c := &call{p: p, path: r.URL.Path, number: p.calls[r.URL.Path], body: body, w: w, r: r}
 	fault, mute := p.fault, p.mute
