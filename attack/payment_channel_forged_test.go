@@ -185,9 +185,11 @@ func TestForgedDeposits(t *testing.T) {
 	}
 	before, seconds := w.Ledger.Balance(testkit.Address(w.alice.wallet)), func(n int64) string { return fmt.Sprint(time.Now().Unix() + n) }
 	for name, change := range map[string]func(*x402.ChannelDeposit){
-		"a deposit for another channel":      func(d *x402.ChannelDeposit) { *d = *foreign.Payload.Deposit },
-		"another amount than signed":         func(d *x402.ChannelDeposit) { d.Amount = "2000000" },
-		"another salt than signed":           func(d *x402.ChannelDeposit) { d.Authorization.ERC3009.Salt = foreign.Payload.Deposit.Authorization.ERC3009.Salt },
+		"a deposit for another channel": func(d *x402.ChannelDeposit) { *d = *foreign.Payload.Deposit },
+		"another amount than signed":    func(d *x402.ChannelDeposit) { d.Amount = "2000000" },
+		"another salt than signed": func(d *x402.ChannelDeposit) {
+			d.Authorization.ERC3009.Salt = foreign.Payload.Deposit.Authorization.ERC3009.Salt
+		},
 		"a later end than signed":            func(d *x402.ChannelDeposit) { d.Authorization.ERC3009.ValidBefore = seconds(1000) },
 		"an end that is over":                func(d *x402.ChannelDeposit) { d.Authorization.ERC3009.ValidBefore = seconds(-1) },
 		"a start in the future":              func(d *x402.ChannelDeposit) { d.Authorization.ERC3009.ValidAfter = seconds(1000) },
