@@ -162,3 +162,32 @@ func TestVouchersAboveBalance(t *testing.T) {
 		w.check()
 	}
 }
+
+// TestCopiesOfOneDeposit: copies of one deposit at two servers, and other deposits with the same voucher, are one charge and one call.
+// All deposits that reach the chain are in the channel.
+func TestCopiesOfOneDeposit(t *testing.T) {
+	t.Parallel()
+	w := newChannelWorld(t)
+	servers := []*server{w.s, w.serveChannels()}
+	for range rounds(t) {
+		p := w.payer(w.alice)
+		deposits := w.proxy.count("/settle deposit")
+		o, other := p.says("one of many copies", sendPrice, testkit.Dollar), p.says("another deposit", sendPrice, testkit.Dollar)
+		replies := make(chan []testkit.Reply)
+		for _, s := range servers {
+			go func() { replies <- s.sendAll(o, other, o, o, other) }()
+		}
+		for _, r := range append(<-replies, <-replies...) {
+			if r.Status != http.StatusOK && r.Status != http.StatusPaymentRequired && r.Code != "payment_in_progress" || r.Charged {
+				t.Errorf("a copy of a deposit: %v, want 200, 402 or 409", r)
+			}
+		}
+		if n := w.messages(o.content) + w.messages(other.content); n != 1 {
+			t.Errorf("one voucher bought %d messages", n)
+		}
+		if n := w.proxy.count("/settle deposit") - deposits; n != 1 || w.Ledger.Channel(p.id).Balance != testkit.Dollar {
+			t.Errorf("%d deposits were settled and the channel has %+v, want one", n, w.Ledger.Channel(p.id))
+		}
+		w.check()
+	}
+}

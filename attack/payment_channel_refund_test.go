@@ -164,6 +164,41 @@ func TestPayerDepositsItself(t *testing.T) {
 	}
 }
 
+// TestCancelledDeposit: the payer cancels its deposit while it is being settled. Nothing is deposited and nothing is charged, also
+// where the channel covers the voucher without the deposit.
+func TestCancelledDeposit(t *testing.T) {
+	t.Parallel()
+	w := newChannelWorld(t)
+	for round := range rounds(t) {
+		p := w.payer(w.alice)
+		charged := uint64(round%2) * p.open(w.s, testkit.Dollar, 1)
+		if round%2 == 0 {
+			p = w.payer(w.alice)
+		}
+		o := p.says("with a deposit that is cancelled", charged+sendPrice, testkit.Dollar)
+		_, payment, err := x402.DecodePayment(o.header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nonce, err := x402.DepositNonce(p.id, payment.Payload.Deposit.Authorization.ERC3009.Salt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		balance := w.Ledger.Channel(p.id).Balance
+		r := w.proxy.whileSettling(t, false, func(ctx context.Context) (testkit.Reply, error) { return w.s.send(ctx, o) }, func() {
+			if err := w.Ledger.Cancel(testkit.Address(w.alice.wallet), nonce); err != nil {
+				t.Error(err)
+			}
+		})
+		r.WantRefused(t, "a deposit that was cancelled", 402)
+		if got := w.Ledger.Channel(p.id).Balance; got != balance || w.messages(o.content) != 0 {
+			t.Errorf("the channel has %d and %d messages, want %d and none", got, w.messages(o.content), balance)
+		}
+		w.s.pay(p.says("with a new deposit", charged+sendPrice, testkit.Dollar)).Want(t, "a new deposit", 200)
+		w.check()
+	}
+}
+
 // TestTwoServersClaim: two servers never claim one channel at the same time, and claim all of them.
 func TestTwoServersClaim(t *testing.T) {
 	t.Parallel()

@@ -56,10 +56,9 @@ func newChannelWorldWith(t testing.TB, delay time.Duration) *channelWorld {
 }
 
 // serveChannels starts a server that offers payment channels.
-func (w *channelWorld) serveChannels(flags ...string) *server {
+func (w *channelWorld) serveChannels() *server {
 	w.T.Helper()
-	delay := []string{"--channel-withdraw-delay", w.delay.String(), "--channel-claim-age", (w.delay / 4).String()}
-	return w.serve(slices.Concat(w.channelFlags(), delay, flags)...)
+	return w.serve(append(w.channelFlags(), "--channel-withdraw-delay", w.delay.String(), "--channel-claim-age", (w.delay / 4).String())...)
 }
 
 // channelFlags writes the authorizer's key to a file and returns the setting that names it.
