@@ -211,20 +211,12 @@ func (b *batch) Settle(ctx context.Context, a *Attempt, row *store.Payment) (set
 // arrived tells what became of a deposit, in the form of Settle. It returns errStillOpen if the deposit is not on the chain
 // and may still get there. The nonce of a deposit names its channel, so the money is in the channel whoever brought it.
 func (b *batch) arrived(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
-	verdict, verifyErr := b.facilitator.VerifyBatch(ctx, a.payload.batch.AsVoucher(), a.requirements)
-	if verifyErr == nil && verdict.IsValid {
-		if channel, err := x402.ReportedChannel(verdict.Extra, a.channel.ChannelID); err == nil && channel.Balance >= a.channel.Max {
-			return settlement{channel: &channel}, nil
-		}
-	}
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
 	state, err := b.chain.Authorization(asking, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
 	switch {
-	case err != nil && verifyErr == nil:
-		return settlement{}, errStillOpen // the facilitator does not see it, and settles again
 	case err != nil:
-		return settlement{}, &unclearSettlement{store.Unclear{Reason: "the blockchain endpoint is unavailable", Sent: true}, errors.Join(err, verifyErr)}
+		return b.arrivedByBalance(ctx, a, err)
 	case state.Used && state.Amount == a.channel.Deposit &&
 		(strings.EqualFold(state.To, x402.DepositCollectorContract) || strings.EqualFold(state.To, x402.BatchSettlementContract)):
 		return settlement{transaction: state.Transaction}, nil
@@ -236,4 +228,18 @@ func (b *batch) arrived(ctx context.Context, a *Attempt, row *store.Payment) (se
 		return settlement{}, &refusedSettlement{x402.ReasonBatchValidBefore}
 	}
 	return settlement{}, errStillOpen
+}
+
+// arrivedByBalance is arrived if the blockchain endpoint is unavailable: the facilitator tells the balance of the channel.
+// What was charged before was covered before, so a balance below that and the deposit lacks the deposit.
+func (b *batch) arrivedByBalance(ctx context.Context, a *Attempt, cause error) (settlement, error) {
+	verdict, err := b.facilitator.VerifyBatch(ctx, a.payload.batch.AsVoucher(), a.requirements)
+	if err != nil {
+		return settlement{}, &unclearSettlement{store.Unclear{Reason: "the blockchain endpoint is unavailable", Sent: true}, errors.Join(cause, err)}
+	}
+	channel, err := x402.ReportedChannel(verdict.Extra, a.channel.ChannelID)
+	if !verdict.IsValid || err != nil || channel.Balance < a.channel.Deposit+a.channel.Max-a.operation.Price {
+		return settlement{}, errStillOpen // the facilitator does not see it, and settles again
+	}
+	return settlement{channel: &channel}, nil
 }

@@ -44,7 +44,8 @@ func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentC
 	case channel.WithdrawRequestedAt != 0 && !recheck:
 		return e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance,
 			Message: "a withdrawal from the payment channel is under way and nothing was charged; pay with another entry of accepts"})
-	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > e.mirrorLifetime():
+	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > min(e.mirrorLifetime(), time.Since(e.started)):
+		// A state from before this server started may be that of a restored database, which lacks claims.
 		return e.sync(ctx, a, channel)
 	}
 	return nil

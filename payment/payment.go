@@ -138,6 +138,7 @@ type Engine struct {
 	metrics     *metrics
 	unrecorded  sync.Map      // of *store.Payment to unrecordedOutcome
 	wake        chan struct{} // wakes the recovery worker
+	started     time.Time     // see misfit
 }
 
 // New makes an engine. It adds the payment requirements to the operations.
@@ -149,7 +150,7 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 	}
 	e := &Engine{
 		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(), refunded: newRecent[string, struct{}](maxLost),
-		slots: newSlots(), payers: payers, wake: make(chan struct{}, 1),
+		slots: newSlots(), payers: payers, wake: make(chan struct{}, 1), started: time.Now(),
 	}
 	e.metrics = newMetrics(database, e.Ready)
 	exact.settling = e.metrics.settling

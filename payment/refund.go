@@ -44,14 +44,8 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 		return nil, err
 	}
 	a := &Attempt{operation: operation, scheme: e.channels, payload: payload, requirements: requirements, checked: batchChecked(of), client: client}
-	channel, err := e.store.PaymentChannel(ctx, of.ChannelID, of.Payer)
+	channel, err := e.refundable(ctx, a)
 	if err != nil {
-		return nil, err
-	}
-	switch err := e.misfit(ctx, a, channel); {
-	case errors.Is(err, store.ErrStalePayment):
-		return nil, errChannelBusy
-	case err != nil:
 		return nil, err
 	}
 	left := channel.Balance - channel.Charged
@@ -82,6 +76,20 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 		return nil, e.refused(operation, bad.reason, "the facilitator rejected the refund ("+bad.reason+")")
 	}
 	return settled, err
+}
+
+// refundable returns the payment channel of a refund, with its state on the chain, if the refund's voucher fits.
+func (e *Engine) refundable(ctx context.Context, a *Attempt) (*store.PaymentChannel, error) {
+	for range 2 { // the first time may only record the state on the chain
+		channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+		if err != nil {
+			return nil, err
+		}
+		if err := e.misfit(ctx, a, channel); !errors.Is(err, store.ErrStalePayment) {
+			return channel, err
+		}
+	}
+	return nil, errChannelBusy
 }
 
 // mayBeRefund spares most payments a second decoding.

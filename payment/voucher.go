@@ -68,7 +68,7 @@ func (e *Engine) chargeOnce(ctx context.Context, call *Call) (*Receipt, error) {
 	var response []byte
 	var channel *store.PaymentChannel
 	row := a.row()
-	row.Request, row.Payload = nil, nil // needed for recovery only
+	row.Request, row.Payload, row.KeyHash = nil, nil, nil // needed for recovery only
 	err := e.store.Transaction(ctx, func(tx *store.Store) (err error) {
 		if channel, err = tx.ChargeVoucher(ctx, a.toCharge(), e.mirrorLifetime()); err != nil {
 			return err
