@@ -23,6 +23,9 @@ const withdrawalRecheck = time.Minute
 // with which clients correct their own. Only who signed the voucher gets that far.
 func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentChannel) error {
 	if channel == nil {
+		if err := e.adopt(ctx, a); err != nil {
+			return err
+		}
 		e.preferExact(a)
 		a.unknown = true
 		return e.refused(a.operation, x402.ReasonBatchChannelNotFound,
@@ -33,6 +36,11 @@ func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentC
 	switch {
 	case channel.State != store.PaymentChannelOpen: // a deposit or a refund is being settled
 		return store.ErrStalePayment
+	case isBad && e.mayBeRestored(a, channel):
+		if err := e.sync(ctx, a, channel); errors.Is(err, store.ErrStalePayment) {
+			return err
+		}
+		return e.corrective(a, channel, bad)
 	case isBad:
 		return e.corrective(a, channel, bad)
 	case fits != nil:
@@ -42,6 +50,8 @@ func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentC
 			Message: "a withdrawal from the payment channel is under way and nothing was charged; pay with another entry of accepts"})
 	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > e.mirrorLifetime():
 		return e.sync(ctx, a, channel)
+	case a.channel.Type != x402.BatchRefund && int64(a.channel.Max)-channel.Claimed > e.maxUnclaimed(): //nolint:gosec // at most x402.MaxChannelAmount
+		return e.unclaimedTooMuch(a, "this payment channel")
 	}
 	return nil
 }
@@ -53,7 +63,7 @@ func (e *Engine) sync(ctx context.Context, a *Attempt, channel *store.PaymentCha
 	if err != nil {
 		return unavailable("the state of the payment channel on the blockchain is not known", 2, err)
 	}
-	if err := e.store.SyncPaymentChannel(ctx, channel, mirrorOf(found)); err != nil {
+	if _, err := e.synced(ctx, channel, found); err != nil {
 		return err
 	}
 	return store.ErrStalePayment
