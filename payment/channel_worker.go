@@ -57,10 +57,7 @@ func (e *Engine) workOnChannels(ctx context.Context) {
 
 // checkKeys logs payment channels with unclaimed vouchers whose authorizer's key this server does not have.
 func (e *Engine) checkKeys(ctx context.Context) {
-	sums, err := e.store.Unclaimed(ctx, e.config.Network.ID, strings.ToLower(e.config.Network.Asset))
-	if err != nil && ctx.Err() == nil {
-		e.log.WarnContext(ctx, "look for unclaimed vouchers", "error", err)
-	}
+	sums, _ := e.sumUp(ctx)
 	for _, one := range sums {
 		if e.channels.keys[one.ReceiverAuthorizer] == nil {
 			e.log.ErrorContext(ctx, "vouchers cannot be claimed without the key of their authorizer: add it to the authorizer's key file",

@@ -44,29 +44,35 @@ func (p *payouts) take() map[string]struct{} {
 	return taken
 }
 
-// claimDue claims the payment channels that are due, and returns how many it claimed. If half of what may be unclaimed in total
-// is reached, all are due.
-func (e *Engine) claimDue(ctx context.Context) (claimed int) {
+// claimDue claims the payment channels that are due. If half of what may be unclaimed in total is reached, all are due.
+func (e *Engine) claimDue(ctx context.Context) {
+	sums, total := e.sumUp(ctx)
+	age := e.config.ClaimAge
+	if most := e.config.MaxUnclaimedTotal; most > 0 && uint64(total) >= most/2 { //nolint:gosec // not negative
+		age = 0
+	}
+	if e.claimSums(ctx, sums, age) > 0 {
+		e.sumUp(ctx)
+	}
+}
+
+// sumUp reads from the ledger what is not claimed.
+func (e *Engine) sumUp(ctx context.Context) (sums []store.UnclaimedSum, total int64) {
 	sums, err := e.store.Unclaimed(ctx, e.config.Network.ID, strings.ToLower(e.config.Network.Asset))
 	if err != nil {
 		if ctx.Err() == nil {
 			e.log.WarnContext(ctx, "look for unclaimed vouchers", "error", err)
 		}
-		return 0
+		return nil, e.unclaimed.sum.Load()
 	}
-	total := int64(0)
 	for _, one := range sums {
 		total += one.Sum
 	}
 	e.unclaimed.sum.Store(total)
-	age := e.config.ClaimAge
-	if most := e.config.MaxUnclaimedTotal; most > 0 && uint64(total) >= most/2 { //nolint:gosec // not negative
-		age = 0
-	}
-	return e.claimSums(ctx, sums, age)
+	return sums, total
 }
 
-// claimSums claims the payment channels that are due, of all authorizers and payees.
+// claimSums claims the payment channels that are due, of all authorizers and payees, and returns how many it claimed.
 func (e *Engine) claimSums(ctx context.Context, sums []store.UnclaimedSum, age time.Duration) (claimed int) {
 	for _, one := range sums {
 		if e.channels.keys[one.ReceiverAuthorizer] == nil {
