@@ -51,7 +51,7 @@ func (e *Engine) claimDue(ctx context.Context) {
 	if most := e.config.MaxUnclaimedTotal; most > 0 && uint64(total) >= most/2 { //nolint:gosec // not negative
 		age = 0
 	}
-	if e.claimSums(ctx, sums, age) > 0 {
+	if e.claimSums(ctx, sums, age, "") > 0 {
 		e.sumUp(ctx)
 	}
 }
@@ -72,15 +72,16 @@ func (e *Engine) sumUp(ctx context.Context) (sums []store.UnclaimedSum, total in
 	return sums, total
 }
 
-// claimSums claims the payment channels that are due, of all authorizers and payees, and returns how many it claimed.
-func (e *Engine) claimSums(ctx context.Context, sums []store.UnclaimedSum, age time.Duration) (claimed int) {
+// claimSums claims the payment channels that are due, of all authorizers and payees, and returns how many it claimed. Id
+// restricts it to one, if it is not "".
+func (e *Engine) claimSums(ctx context.Context, sums []store.UnclaimedSum, age time.Duration, id string) (claimed int) {
 	for _, one := range sums {
 		if e.channels.keys[one.ReceiverAuthorizer] == nil {
 			continue // the metrics show it
 		}
 		policy := store.ClaimPolicy{
 			Network: e.config.Network.ID, Asset: strings.ToLower(e.config.Network.Asset), ReceiverAuthorizer: one.ReceiverAuthorizer, PayTo: one.PayTo,
-			Age: age, Sum: int64(e.config.ClaimSum), //nolint:gosec // a sum of money
+			ID: id, Age: age, Sum: int64(e.config.ClaimSum), //nolint:gosec // a sum of money
 		}
 		for ctx.Err() == nil {
 			due, err := e.store.UnclaimedChannels(ctx, policy, claimBatch, max(Lease, claimRetry))

@@ -190,9 +190,9 @@ func (s *Store) KeepDeposit(ctx context.Context, payment *Payment, transaction, 
 }
 
 // SyncPaymentChannel records the state on the blockchain and returns the payment channel. It returns nil if somebody else
-// has recorded a state since the caller read the payment channel.
+// has recorded a state since the caller read the payment channel, or while a refund is being settled: its nonce must not change.
 func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel, chain OnChain) (*PaymentChannel, error) {
-	synced, err := s.advance(ctx, chain.changes(), "id = ? AND payer = ? AND synced_at = ?", channel.ID, channel.Payer, channel.SyncedAt)
+	synced, err := s.advance(ctx, chain.changes(), "id = ? AND payer = ? AND synced_at = ? AND state <> 'refunding'", channel.ID, channel.Payer, channel.SyncedAt)
 	if errors.Is(err, ErrVoucherMismatch) {
 		return nil, nil //nolint:nilnil // it has changed
 	}

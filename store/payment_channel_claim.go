@@ -36,8 +36,10 @@ func (s *Store) Unclaimed(ctx context.Context, network, asset string) ([]Unclaim
 }
 
 // ClaimPolicy says when a payment channel is claimed: when its oldest unclaimed voucher has this age, when the unclaimed sum
-// reaches Sum, or when its payer withdraws. One transaction can claim from payment channels of one authorizer.
+// reaches Sum, or when its payer withdraws. One transaction can claim from payment channels of one authorizer. ID restricts it to
+// one payment channel, if it is not "".
 type ClaimPolicy struct {
+	ID                                        string
 	Network, Asset, ReceiverAuthorizer, PayTo string
 	Age                                       time.Duration
 	Sum                                       int64
@@ -51,12 +53,12 @@ func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit
 		WHERE (id, payer) IN (
 			SELECT id, payer FROM payment_channels
 			WHERE unclaimed_since IS NOT NULL AND network = @network AND asset = @asset AND receiver_authorizer = @authorizer AND pay_to = @payee
-				AND signature <> '' AND state <> 'refunding' AND claimed < charged AND (claim_after IS NULL OR claim_after < now())
+				AND (@id = '' OR id = @id) AND signature <> '' AND state <> 'refunding' AND claimed < charged AND (claim_after IS NULL OR claim_after < now())
 				AND (unclaimed_since <= now() - @age::interval OR charged - claimed >= @sum OR withdraw_requested_at <> 0)
 			ORDER BY unclaimed_since LIMIT @limit FOR UPDATE SKIP LOCKED
 		) RETURNING `+paymentChannelColumns, pgx.NamedArgs{
 		"lease": lease, "network": policy.Network, "asset": policy.Asset, "authorizer": policy.ReceiverAuthorizer, "payee": policy.PayTo,
-		"age": policy.Age, "sum": policy.Sum, "limit": limit,
+		"id": policy.ID, "age": policy.Age, "sum": policy.Sum, "limit": limit,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look for unclaimed payment channels: %w", err)

@@ -171,3 +171,57 @@ func (s *Store) CountPaymentChannels(ctx context.Context) (map[string]int64, err
 	}
 	return counts, nil
 }
+
+// SettlementSums are the transactions and amounts that brought the revenue of a period to the payee. Vouchers need no transaction.
+type SettlementSums struct {
+	Exact     PaymentSum `gorm:"embedded;embeddedPrefix:exact_"`
+	Vouchers  PaymentSum `gorm:"embedded;embeddedPrefix:vouchers_"`
+	Deposits  PaymentSum `gorm:"embedded;embeddedPrefix:deposits_"`
+	Claims    PaymentSum `gorm:"-"`
+	Payouts   PaymentSum `gorm:"-"`
+	Refunds   PaymentSum `gorm:"-"`
+	Unclaimed PaymentSum `gorm:"-"` // of payment channels now
+}
+
+// SettlementSums sums up the period. A zero time is no limit.
+func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*SettlementSums, error) {
+	sum := func(name, amount, condition string) string {
+		return fmt.Sprintf(`count(*) FILTER (WHERE %[3]s) AS %[1]s_calls, CAST(coalesce(sum(%[2]s) FILTER (WHERE %[3]s), 0) AS bigint) AS %[1]s_amount`,
+			name, amount, condition)
+	}
+	sums := &SettlementSums{}
+	err := PaymentFilter{Since: since, Until: until}.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
+		sum("exact", "amount", "payment_channel_id IS NULL AND state IN ('delivered', 'undeliverable')"),
+		sum("vouchers", "amount", "payment_channel_id IS NOT NULL AND state = 'delivered'"),
+		sum("deposits", "deposit_amount", "deposit_amount > 0 AND state IN ('delivered', 'deposited')"),
+	}, ", ")).Take(sums).Error
+	if err != nil {
+		return nil, fmt.Errorf("add payments up: %w", err)
+	}
+	var kinds []struct {
+		Kind                 string
+		Calls, Claimed, Paid int64
+	}
+	err = TransactionFilter{Since: since, Until: until}.apply(s.gorm(ctx, &PaymentChannelTransaction{})).
+		Select("kind, count(*) AS calls, CAST(sum(claimed) AS bigint) AS claimed, CAST(sum(paid) AS bigint) AS paid").Group("kind").Find(&kinds).Error
+	if err != nil {
+		return nil, fmt.Errorf("add transactions of payment channels up: %w", err)
+	}
+	for _, one := range kinds {
+		switch one.Kind {
+		case ChannelClaim:
+			sums.Claims.Calls = one.Calls
+		case ChannelSettle:
+			sums.Payouts = PaymentSum{one.Calls, one.Paid}
+		case ChannelRefund:
+			sums.Refunds = PaymentSum{one.Calls, one.Paid}
+		}
+		sums.Claims.Amount += one.Claimed // refunds claim too
+	}
+	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(charged - claimed), 0) AS bigint) AS amount").
+		Where("unclaimed_since IS NOT NULL").Take(&sums.Unclaimed).Error
+	if err != nil {
+		return nil, fmt.Errorf("sum up unclaimed vouchers: %w", err)
+	}
+	return sums, nil
+}
