@@ -152,6 +152,6 @@ func (e *Engine) synced(ctx context.Context, channel *store.PaymentChannel, foun
 // claimedElsewhere reports that more of a payment channel is claimed than this ledger has charged.
 func (e *Engine) claimedElsewhere(ctx context.Context, channel *store.PaymentChannel) {
 	e.metrics.foreign.Inc()
-	e.log.ErrorContext(ctx, "more is claimed from a payment channel than this ledger has charged: the database was restored from a backup, or another database uses the authorizer's key",
+	e.log.ErrorContext(ctx, "more is claimed from a payment channel than this database has charged", // restored from a backup, or a shared key
 		"payment_channel_id", channel.ID, "claimed", channel.Claimed)
 }

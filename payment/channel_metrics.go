@@ -21,10 +21,10 @@ func (m *metrics) channelTransaction(kind, outcome string) {
 
 // channelGauges describe the payment channels in the ledger when metrics are collected.
 type channelGauges struct {
-	store                           *store.Store
-	network                         x402.Network
-	sum, age, withoutKey, withState *prometheus.Desc
-	keys                            func(authorizer string) bool
+	store                                 *store.Store
+	network                               x402.Network
+	sum, age, lost, withoutKey, withState *prometheus.Desc
+	keys                                  func(authorizer string) bool
 }
 
 func newChannelGauges(database *store.Store, network x402.Network) *channelGauges {
@@ -33,6 +33,8 @@ func newChannelGauges(database *store.Store, network x402.Network) *channelGauge
 		sum: prometheus.NewDesc("parley_unclaimed_atomic_units",
 			"Vouchers of payment channels that were charged and are not claimed on the blockchain, in atomic units.", nil, nil),
 		age: prometheus.NewDesc("parley_unclaimed_seconds", "Age of the oldest voucher that is not claimed.", nil, nil),
+		lost: prometheus.NewDesc("parley_unclaimed_lost_atomic_units",
+			"What payment channels were charged and their payers withdrew before it was claimed, in atomic units.", nil, nil),
 		withoutKey: prometheus.NewDesc("parley_unclaimed_without_key_atomic_units",
 			"The part of parley_unclaimed_atomic_units that this server cannot claim, because it does not have the key of the authorizer.", nil, nil),
 		withState: prometheus.NewDesc("parley_payment_channels", "Payment channels by state.", []string{"state"}, nil),
@@ -42,6 +44,7 @@ func newChannelGauges(database *store.Store, network x402.Network) *channelGauge
 func (g *channelGauges) Describe(to chan<- *prometheus.Desc) {
 	to <- g.sum
 	to <- g.age
+	to <- g.lost
 	to <- g.withoutKey
 	to <- g.withState
 }
@@ -51,10 +54,11 @@ func (g *channelGauges) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if sums, err := g.store.Unclaimed(ctx, g.network.ID, strings.ToLower(g.network.Asset)); err == nil {
-		var sum, withoutKey int64
+		var sum, lost, withoutKey int64
 		var age time.Duration
 		for _, one := range sums {
 			sum += one.Sum
+			lost += one.Lost
 			age = max(age, one.Age)
 			if !g.keys(one.ReceiverAuthorizer) {
 				withoutKey += one.Sum
@@ -62,6 +66,7 @@ func (g *channelGauges) Collect(to chan<- prometheus.Metric) {
 		}
 		to <- prometheus.MustNewConstMetric(g.sum, prometheus.GaugeValue, float64(sum))
 		to <- prometheus.MustNewConstMetric(g.age, prometheus.GaugeValue, age.Seconds())
+		to <- prometheus.MustNewConstMetric(g.lost, prometheus.GaugeValue, float64(lost))
 		to <- prometheus.MustNewConstMetric(g.withoutKey, prometheus.GaugeValue, float64(withoutKey))
 	}
 	if counts, err := g.store.CountPaymentChannels(ctx); err == nil {

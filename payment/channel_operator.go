@@ -29,7 +29,10 @@ func (e *Engine) PayOutNow(ctx context.Context) (*x402.SettleResponse, error) {
 // RefreshAll records the state of all payment channels on the chain, and returns how many it read. It leaves out those that are being
 // refunded: their refund ends with the state of the chain.
 func (e *Engine) RefreshAll(ctx context.Context) (read int, err error) {
-	all := store.ChannelFilter{States: []string{store.PaymentChannelOpen, store.PaymentChannelDepositing}, Network: e.config.Network.ID, Asset: strings.ToLower(e.config.Network.Asset)}
+	all := store.ChannelFilter{
+		States:  []string{store.PaymentChannelOpen, store.PaymentChannelDepositing},
+		Network: e.config.Network.ID, Asset: strings.ToLower(e.config.Network.Asset),
+	}
 	for channel, listErr := range e.store.PaymentChannels(ctx, all) {
 		if listErr != nil {
 			return read, errors.Join(err, listErr)

@@ -14,8 +14,9 @@ import (
 const (
 	// claimEvery is how often the worker looks for payment channels to claim and to refresh.
 	claimEvery = 5 * time.Second
-	// supportEvery is how often it asks the facilitator whether it settles payment channels.
-	supportEvery = 10 * time.Minute
+	// supportEvery is how often it asks the facilitator whether it settles payment channels, and unsupportedEvery while it does not.
+	supportEvery     = 10 * time.Minute
+	unsupportedEvery = time.Minute
 	// refreshBatch is how many payment channels it refreshes at a time.
 	refreshBatch = 50
 	// idleEvery is how often it looks for idle payment channels, and idlePause the pause after a refund of one that failed.
@@ -37,6 +38,9 @@ func (e *Engine) workOnChannels(ctx context.Context) {
 	for tick := time.NewTicker(claimEvery); ; {
 		if now := time.Now(); now.After(supportDue) && e.checkSupport(ctx) {
 			supportDue = now.Add(supportEvery)
+			if !e.channels.offered() {
+				supportDue = now.Add(unsupportedEvery)
+			}
 		}
 		if e.Ready() && e.channels.offered() {
 			e.refreshChannels(ctx)

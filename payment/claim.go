@@ -105,6 +105,7 @@ func (e *Engine) claimAll(ctx context.Context, channels []store.PaymentChannel) 
 	claims := make([]x402.VoucherClaim, len(channels))
 	for i := range channels {
 		claims[i] = x402.NewClaim(configOf(&channels[i]), voucherOf(&channels[i]))
+		claims[i].TotalClaimed = strconv.FormatInt(channels[i].Claimable(), 10)
 	}
 	signature, err := x402.NewBatchDomain(e.config.Network.ChainID).SignClaims(e.channels.keys[channels[0].ReceiverAuthorizer], claims)
 	if err != nil {
@@ -137,7 +138,20 @@ func (e *Engine) claimAll(ctx context.Context, channels []store.PaymentChannel) 
 	}
 	e.metrics.channelTransaction(store.ChannelClaim, outcomeRefused)
 	e.log.LogAttrs(ctx, slog.LevelError, "claim rejected", slog.String("payment_channel_id", channels[0].ID), slog.String("reason", settled.ErrorReason))
+	e.recheck(ctx, &channels[0])
 	return 0
+}
+
+// recheck reads the state of a payment channel after a claim that the chain rejected: the payer may have withdrawn what it was
+// charged. The rest of the balance is claimed next time.
+func (e *Engine) recheck(ctx context.Context, channel *store.PaymentChannel) {
+	found, _, err := e.channels.chain.Channel(ctx, channel.ID)
+	if err == nil {
+		_, err = e.synced(ctx, channel, found)
+	}
+	if err != nil {
+		e.log.WarnContext(ctx, "refresh payment channels", "error", err)
+	}
 }
 
 // recordClaims records a claim. If it fails, the vouchers are claimed again later, without effect on the chain.

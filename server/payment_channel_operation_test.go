@@ -94,6 +94,32 @@ func TestRefreshByVerify(t *testing.T) {
 	}
 }
 
+// TestClaimAfterWithdrawal: a payer has withdrawn a part of what it was charged. The rest is claimed, and what is lost is told.
+func TestClaimAfterWithdrawal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	signer := alice.opened(bob, 2)
+	if err := w.Ledger.InitiateWithdraw(signer.Config, 94_000); err != nil {
+		t.Fatal(err)
+	}
+	w.Ledger.Advance(25 * time.Hour)
+	if _, err := w.Ledger.FinalizeWithdraw(signer.Config); err != nil {
+		t.Fatal(err)
+	}
+	w.due()
+	again := func() bool { // after the first claim was rejected
+		w.due()
+		return w.Ledger.Channel(signer.ID).TotalClaimed == 6000
+	}
+	if !w.recoverUntil(again) {
+		t.Errorf("the rest is not claimed: %+v", w.Ledger.Channel(signer.ID))
+	}
+	if text := w.admin("/metrics"); !strings.Contains(text, "parley_unclaimed_lost_atomic_units 4000\n") || !strings.Contains(text, "parley_unclaimed_atomic_units 0\n") {
+		t.Error("the metrics do not tell what is lost")
+	}
+}
+
 // TestIdleRefund: the rest of a payment channel that was not used for the time goes back to the payer, and it can be used again.
 func TestIdleRefund(t *testing.T) {
 	t.Parallel()
@@ -144,7 +170,9 @@ func TestRotatedKey(t *testing.T) {
 		t.Errorf("a channel with the new key: %v", a)
 	}
 	w.Exec(`UPDATE payment_channels SET used_at = now() - interval '2 hours', synced_at = now() - interval '11 minutes' WHERE id = $1`, old.ID)
-	if !kept.recoverUntil(func() bool { return w.Ledger.Channel(old.ID).Balance == 10_000 && w.Ledger.Received(devnet.Payee).Settled == 10_000 }) {
+	if !kept.recoverUntil(func() bool {
+		return w.Ledger.Channel(old.ID).Balance == 10_000 && w.Ledger.Received(devnet.Payee).Settled == 10_000
+	}) {
 		t.Errorf("the former channel has %+v, want everything claimed and the rest refunded", w.Ledger.Channel(old.ID))
 	}
 	w.checkChannels()
@@ -200,7 +228,7 @@ func TestRestored(t *testing.T) {
 			t.Errorf("%s after the correction: %v", next.from.Name, a)
 		}
 	}
-	if !strings.Contains(restored.log.String(), "more is claimed from a payment channel than this ledger has charged") || strings.Contains(restored.log.String(), bobs.ID) {
+	if !strings.Contains(restored.log.String(), "more is claimed from a payment channel than this database has charged") || strings.Contains(restored.log.String(), bobs.ID) {
 		t.Error("the log does not tell which payment channel was claimed further, or names another one")
 	}
 	if n := w.Count(`SELECT count(*) FROM payment_channels WHERE id = $1 AND charged = 25000 AND claimed = 20000`, alices.ID); n != 1 {

@@ -17,17 +17,19 @@ type ChannelScope struct {
 }
 
 // UnclaimedSum is what the payment channels of one authorizer and one payee were charged and what is not claimed, in atomic
-// units. Age is that of the oldest voucher.
+// units. Age is that of the oldest voucher. Lost is what was charged and is no longer in the payment channels, because the payer
+// withdrew it before it was claimed; it is not part of Sum. It can be claimed if the payer deposits again.
 type UnclaimedSum struct {
 	ReceiverAuthorizer, PayTo string
-	Sum                       int64
+	Sum, Lost                 int64
 	Age                       time.Duration
 }
 
 // Unclaimed sums up what is not claimed.
 func (s *Store) Unclaimed(ctx context.Context, network, asset string) ([]UnclaimedSum, error) {
 	sums, err := query[UnclaimedSum](ctx, s, `
-		SELECT receiver_authorizer, pay_to, sum(charged - claimed)::bigint AS sum, now() - min(unclaimed_since) AS age FROM payment_channels
+		SELECT receiver_authorizer, pay_to, sum(least(charged, balance) - claimed)::bigint AS sum, sum(charged - least(charged, balance))::bigint AS lost,
+			coalesce(now() - min(unclaimed_since) FILTER (WHERE claimed < balance), interval '0') AS age FROM payment_channels
 		WHERE unclaimed_since IS NOT NULL AND network = $1 AND asset = $2 GROUP BY receiver_authorizer, pay_to ORDER BY receiver_authorizer, pay_to`, network, asset)
 	if err != nil {
 		return nil, fmt.Errorf("sum up unclaimed vouchers: %w", err)
@@ -53,7 +55,7 @@ func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit
 		WHERE (id, payer) IN (
 			SELECT id, payer FROM payment_channels
 			WHERE unclaimed_since IS NOT NULL AND network = @network AND asset = @asset AND receiver_authorizer = @authorizer AND pay_to = @payee
-				AND (@id = '' OR id = @id) AND signature <> '' AND state <> 'refunding' AND claimed < charged AND (claim_after IS NULL OR claim_after < now())
+				AND (@id = '' OR id = @id) AND signature <> '' AND state <> 'refunding' AND claimed < least(charged, balance) AND (claim_after IS NULL OR claim_after < now())
 				AND (unclaimed_since <= now() - @age::interval OR charged - claimed >= @sum OR withdraw_requested_at <> 0)
 			ORDER BY unclaimed_since LIMIT @limit FOR UPDATE SKIP LOCKED
 		) RETURNING `+paymentChannelColumns, pgx.NamedArgs{
@@ -69,7 +71,7 @@ func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit
 // ClaimAtOnce makes payment channels due that wait after a claim that failed: that with this id, or all if it is "". It returns
 // how many unclaimed ones there are.
 func (s *Store) ClaimAtOnce(ctx context.Context, network, asset, id string) (int64, error) {
-	search := s.gorm(ctx, &PaymentChannel{}).Where("unclaimed_since IS NOT NULL AND network = ? AND asset = ?", network, asset)
+	search := s.gorm(ctx, &PaymentChannel{}).Where("claimed < least(charged, balance) AND network = ? AND asset = ?", network, asset)
 	if id != "" {
 		search = search.Where("id = ?", id)
 	}
@@ -79,6 +81,9 @@ func (s *Store) ClaimAtOnce(ctx context.Context, network, asset, id string) (int
 	}
 	return changed.RowsAffected, nil
 }
+
+// Claimable is what the newest voucher of a payment channel can claim in all: no more than the balance.
+func (c *PaymentChannel) Claimable() int64 { return min(c.SignedMax, c.Balance) }
 
 // ChannelsClaimed records that the newest vouchers of payment channels were claimed in a transaction. Vouchers that were charged
 // since are unclaimed from now on. The payment channels have one payee.
@@ -90,7 +95,7 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 	var ids, payers []string
 	var sums []int64
 	for _, channel := range channels {
-		ids, payers, sums = append(ids, channel.ID), append(payers, channel.Payer), append(sums, channel.SignedMax)
+		ids, payers, sums = append(ids, channel.ID), append(payers, channel.Payer), append(sums, channel.Claimable())
 	}
 	of := channels[0]
 	// The rows are locked in a fixed order, and the amount is that of this claim, also if another server has recorded one meanwhile.

@@ -218,8 +218,8 @@ func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*Se
 		}
 		sums.Claims.Amount += one.Claimed // refunds claim too
 	}
-	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(charged - claimed), 0) AS bigint) AS amount").
-		Where("unclaimed_since IS NOT NULL").Take(&sums.Unclaimed).Error
+	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS bigint) AS amount").
+		Where("unclaimed_since IS NOT NULL AND claimed < least(charged, balance)").Take(&sums.Unclaimed).Error
 	if err != nil {
 		return nil, fmt.Errorf("sum up unclaimed vouchers: %w", err)
 	}

@@ -27,7 +27,8 @@ func (b *books) channel(account int, calls uint64) *x402.ChannelSigner {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	offer := network.BatchRequirements(5000, devnet.Payee, 60, x402.ChannelTerms{ReceiverAuthorizer: devnet.Accounts()[channelAuthorizer].Address, WithdrawDelay: 86_400})
+	terms := x402.ChannelTerms{ReceiverAuthorizer: devnet.Accounts()[channelAuthorizer].Address, WithdrawDelay: 86_400}
+	offer := network.BatchRequirements(5000, devnet.Payee, 60, terms)
 	signer, err := x402.NewChannelSigner(key, "0x"+strings.Repeat("0", 64), offer)
 	if err != nil {
 		b.t.Fatal(err)
