@@ -2,10 +2,14 @@ package payment
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +29,8 @@ type batch struct {
 	chain       Chain
 	contracts   *smartWallets
 	settling    *prometheus.HistogramVec
+	keys        map[string]*ecdsa.PrivateKey // of our authorizers, also of former ones, by address in lower case
+	unsupported atomic.Bool                  // the facilitator says that it does not settle payment channels
 }
 
 func newBatch(config Config, facilitator *breaker, chain Chain, contracts *smartWallets) (*batch, error) {
@@ -33,20 +39,32 @@ func newBatch(config Config, facilitator *breaker, chain Chain, contracts *smart
 		return nil, err
 	}
 	seconds := int64(config.WithdrawDelay / time.Second)
-	authorizer := evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex()
-	switch {
-	case seconds < x402.MinWithdrawDelay || seconds > x402.MaxWithdrawDelay:
+	if seconds < x402.MinWithdrawDelay || seconds > x402.MaxWithdrawDelay {
 		return nil, fmt.Errorf("the withdraw delay of payment channels is %s; it must be from %d to %d seconds",
 			config.WithdrawDelay, x402.MinWithdrawDelay, x402.MaxWithdrawDelay)
-	case strings.EqualFold(authorizer, config.PayTo):
+	}
+	keys := map[string]*ecdsa.PrivateKey{}
+	for _, key := range append([]*ecdsa.PrivateKey{config.Authorizer}, config.FormerAuthorizers...) {
+		keys[strings.ToLower(evm.PubkeyToAddress(key.PublicKey).Hex())] = key
+	}
+	if keys[strings.ToLower(config.PayTo)] != nil {
 		return nil, errors.New("the authorizer's key is that of the payee; use a new key that holds no money")
 	}
+	authorizer := evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex()
 	terms := x402.ChannelTerms{ReceiverAuthorizer: authorizer, WithdrawDelay: uint64(seconds), MinDeposit: config.MinDeposit} //nolint:gosec // positive
-	return &batch{config: config, terms: terms, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts}, nil
+	return &batch{config: config, terms: terms, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts, keys: keys}, nil
 }
 
-// authorizer is the address of our key, in lower case.
-func (b *batch) authorizer() string { return strings.ToLower(b.terms.ReceiverAuthorizer) }
+// scope is what this server can sign claims and refunds for.
+func (b *batch) scope() store.ChannelScope {
+	return store.ChannelScope{Network: b.config.Network.ID, Asset: strings.ToLower(b.config.Network.Asset), Authorizers: slices.Sorted(maps.Keys(b.keys))}
+}
+
+// requirementsOf returns payment requirements with the terms of a payment channel, which may be former ones of ours.
+func (b *batch) requirementsOf(channel *store.PaymentChannel) x402.PaymentRequirements {
+	terms := x402.ChannelTerms{ReceiverAuthorizer: channel.ReceiverAuthorizer, WithdrawDelay: uint64(channel.WithdrawDelay)} //nolint:gosec // positive
+	return b.config.Network.BatchRequirements(1, channel.PayTo, maxTimeoutSeconds, terms)
+}
 
 func (b *batch) Requirements(price uint64) x402.PaymentRequirements {
 	return b.config.Network.BatchRequirements(price, b.config.PayTo, maxTimeoutSeconds, b.terms)

@@ -24,6 +24,9 @@ const recheckAfter = time.Minute
 // with which clients correct their own. Only who signed the voucher gets that far.
 func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentChannel) error {
 	if channel == nil {
+		if err := e.adopt(ctx, a); err != nil {
+			return err
+		}
 		e.preferExact(a)
 		a.unknown = true
 		return e.refused(a.operation, x402.ReasonBatchChannelNotFound,
@@ -35,8 +38,11 @@ func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentC
 	switch {
 	case channel.State != store.PaymentChannelOpen: // a deposit or a refund is being settled
 		return store.ErrStalePayment
-	case isBad && bad.Reason == x402.ReasonBatchExceedsBalance && recheck:
-		return e.sync(ctx, a, channel)
+	case isBad && (e.mayBeRestored(a, channel) || bad.Reason == x402.ReasonBatchExceedsBalance && recheck):
+		if err := e.sync(ctx, a, channel); errors.Is(err, store.ErrStalePayment) {
+			return err
+		}
+		return e.corrective(a, channel, bad)
 	case isBad:
 		return e.corrective(a, channel, bad)
 	case fits != nil:
@@ -47,6 +53,8 @@ func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentC
 	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > min(e.mirrorLifetime(), time.Since(e.started)):
 		// A state from before this server started may be that of a restored database, which lacks claims.
 		return e.sync(ctx, a, channel)
+	case a.channel.Type != x402.BatchRefund && int64(a.channel.Max)-channel.Claimed > e.maxUnclaimed(): //nolint:gosec // at most x402.MaxChannelAmount
+		return e.unclaimedTooMuch(a, "this payment channel")
 	}
 	return nil
 }
@@ -58,7 +66,7 @@ func (e *Engine) sync(ctx context.Context, a *Attempt, channel *store.PaymentCha
 	if err != nil {
 		return unavailable("the state of the payment channel on the blockchain is not known", 2, err)
 	}
-	if err := e.store.SyncPaymentChannel(ctx, channel, mirrorOf(found)); err != nil {
+	if _, err := e.synced(ctx, channel, found); err != nil {
 		return err
 	}
 	return store.ErrStalePayment

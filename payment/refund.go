@@ -102,20 +102,20 @@ func mayBeRefund(header http.Header) bool {
 // the same transaction on the chain. The error is a *refusedSettlement if nothing was refunded.
 func (e *Engine) refund(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
 	config := configOf(channel)
-	domain := x402.NewBatchDomain(e.config.Network.ChainID)
+	domain, key := x402.NewBatchDomain(e.config.Network.ChainID), e.channels.keys[channel.ReceiverAuthorizer]
 	amount := uint64(channel.RefundAmount) //nolint:gosec // positive
 	command := x402.NewRefundCommand(config, voucherOf(channel), amount, onChainOf(channel))
 	var err error
 	nonce := uint64(channel.RefundNonce) //nolint:gosec // not negative
-	if command.RefundAuthorizerSignature, err = domain.SignRefund(e.config.Authorizer, channel.ID, nonce, amount); err != nil {
+	if command.RefundAuthorizerSignature, err = domain.SignRefund(key, channel.ID, nonce, amount); err != nil {
 		return nil, err
 	}
 	if len(command.Claims) > 0 {
-		if command.ClaimAuthorizerSignature, err = domain.SignClaims(e.config.Authorizer, command.Claims); err != nil {
+		if command.ClaimAuthorizerSignature, err = domain.SignClaims(key, command.Claims); err != nil {
 			return nil, err
 		}
 	}
-	settled, err := e.facilitator.SettleRefund(ctx, command, e.channels.Requirements(1))
+	settled, err := e.facilitator.SettleRefund(ctx, command, e.channels.requirementsOf(channel))
 	crash("refunded")
 	switch {
 	case err != nil:
@@ -133,9 +133,10 @@ func (e *Engine) refund(ctx context.Context, channel *store.PaymentChannel) (*x4
 	if receipt, err := e.refundOutcome(ctx, channel, nil); err == nil {
 		return receipt, nil
 	}
-	if _, err := e.store.EndRefund(ctx, channel, nil); err != nil {
+	if _, err := e.store.EndRefund(ctx, channel, store.OnChain{}, nil); err != nil {
 		return nil, outcomeUnknown(err)
 	}
+	e.metrics.channelTransaction(store.ChannelRefund, outcomeRefused)
 	return nil, &refusedSettlement{settled.ErrorReason}
 }
 
@@ -146,6 +147,7 @@ func (e *Engine) refundOutcome(ctx context.Context, channel *store.PaymentChanne
 	defer cancel()
 	found, _, err := e.channels.chain.Channel(asking, channel.ID)
 	if err != nil || found.RefundNonce <= uint64(channel.RefundNonce) { //nolint:gosec // not negative
+		e.metrics.channelTransaction(store.ChannelRefund, outcomeUnclear)
 		return nil, outcomeUnknown(errors.Join(cause, err))
 	}
 	amount := strconv.FormatInt(channel.RefundAmount, 10)
@@ -155,10 +157,19 @@ func (e *Engine) refundOutcome(ctx context.Context, channel *store.PaymentChanne
 // endRefund records a refund and returns the content of PAYMENT-RESPONSE.
 func (e *Engine) endRefund(ctx context.Context, channel *store.PaymentChannel, found x402.Channel, settled *x402.SettleResponse) (*x402.SettleResponse, error) {
 	chain := mirrorOf(found)
-	ended, err := e.store.EndRefund(ctx, channel, &chain)
+	paid, err := strconv.ParseInt(settled.Amount, 10, 64)
+	if err != nil || paid < 0 { // the facilitator need not report it
+		paid = channel.RefundAmount
+	}
+	ended, err := e.store.EndRefund(ctx, channel, chain, &store.PaymentChannelTransaction{
+		Kind: store.ChannelRefund, Network: channel.Network, Asset: channel.Asset, PayTo: channel.PayTo, PaymentChannelIDs: store.ChannelIDs{channel.ID},
+		Claimed: max(chain.Claimed-channel.Claimed, 0), Paid: paid, Transaction: settled.Transaction,
+	})
 	if err != nil {
 		return nil, outcomeUnknown(err)
 	}
+	e.metrics.channelTransaction(store.ChannelRefund, outcomeSettled)
+	e.payouts.add(channel.PayTo) // what the refund claimed
 	state := stateOf(ended)
 	return &x402.SettleResponse{
 		Success: true, Transaction: settled.Transaction, Network: channel.Network, Payer: channel.Payer, Amount: settled.Amount,
@@ -171,7 +182,7 @@ func (e *Engine) resumeRefunds(ctx context.Context) {
 	if e.channels == nil {
 		return
 	}
-	channels, err := e.store.ClaimRefunds(ctx, e.channels.authorizer(), refundsAtOnce, Lease)
+	channels, err := e.store.ClaimRefunds(ctx, e.channels.scope(), refundsAtOnce, Lease)
 	if err != nil && ctx.Err() == nil {
 		e.log.WarnContext(ctx, "look for open refunds", "error", err)
 	}

@@ -24,6 +24,9 @@ const (
 func (e *Engine) charge(ctx context.Context, call *Call) (*Receipt, error) {
 	a := call.Attempt
 	id := a.channel.ChannelID
+	if err := e.barred(a); err != nil {
+		return nil, err
+	}
 	if !e.payers.channelPaidLately(id) { // costs those who cannot pay one read, and the server no transaction
 		channel, err := e.store.PaymentChannel(ctx, id, a.checked.Payer)
 		if err != nil {
@@ -70,7 +73,7 @@ func (e *Engine) chargeOnce(ctx context.Context, call *Call) (*Receipt, error) {
 	row := a.row()
 	row.Request, row.Payload, row.KeyHash = nil, nil, nil // needed for recovery only
 	err := e.store.Transaction(ctx, func(tx *store.Store) (err error) {
-		if channel, err = tx.ChargeVoucher(ctx, a.toCharge(), e.mirrorLifetime()); err != nil {
+		if channel, err = tx.ChargeVoucher(ctx, e.toCharge(a), e.mirrorLifetime()); err != nil {
 			return err
 		}
 		if response, err = call.Handle(ctx, tx, a.paid()); err != nil {
@@ -95,14 +98,15 @@ func (e *Engine) chargeOnce(ctx context.Context, call *Call) (*Receipt, error) {
 	crash("charged")
 	e.metrics.payment(row, outcomeDelivered)
 	e.payers.charged(a)
+	e.unclaimed.charged(row.Amount)
 	return &Receipt{Response: response, Settled: chargedAs(a, row, channel, uint64(row.Amount))}, nil //nolint:gosec // positive
 }
 
 // toCharge is the voucher as the store needs it.
-func (a *Attempt) toCharge() store.Voucher {
+func (e *Engine) toCharge(a *Attempt) store.Voucher {
 	return store.Voucher{
 		Channel: a.channel.ChannelID, Payer: a.checked.Payer, Price: int64(a.operation.Price), Max: int64(a.channel.Max), //nolint:gosec // at most x402.MaxChannelAmount
-		Signature: a.payload.batch.Payload.Voucher.Signature,
+		MaxUnclaimed: e.maxUnclaimed(), Signature: a.payload.batch.Payload.Voucher.Signature,
 	}
 }
 

@@ -258,3 +258,23 @@ COMMENT ON COLUMN payment_channels.claim_after IS 'Until then a server claims, o
 CREATE INDEX payment_channels_depositing ON payment_channels (payment_id) WHERE payment_id IS NOT NULL;
 CREATE INDEX payment_channels_unclaimed ON payment_channels (unclaimed_since) WHERE unclaimed_since IS NOT NULL;
 CREATE INDEX payment_channels_refunding ON payment_channels (lease_until) WHERE state = 'refunding';
+
+CREATE TABLE payment_channel_transactions (
+    id                  uuid        NOT NULL PRIMARY KEY,
+    kind                text        NOT NULL CHECK (kind IN ('claim', 'settle', 'refund')),
+    network             text        NOT NULL,
+    asset               text        NOT NULL CHECK (asset = lower(asset)),
+    pay_to              text        NOT NULL CHECK (pay_to = lower(pay_to)),
+    payment_channel_ids text[]      NOT NULL,
+    claimed             bigint      NOT NULL CHECK (claimed >= 0),
+    paid                bigint      NOT NULL CHECK (paid >= 0),
+    transaction         text        NOT NULL,
+    created_at          timestamptz NOT NULL,
+    CONSTRAINT payment_channel_transactions_sums_check CHECK (CASE kind WHEN 'claim' THEN paid = 0 WHEN 'settle' THEN claimed = 0 ELSE true END)
+);
+COMMENT ON TABLE payment_channel_transactions IS 'What the server did with payment channels on the blockchain: claims, payouts to the payee (settle) and refunds to payers. Deposits are in payments.';
+COMMENT ON COLUMN payment_channel_transactions.payment_channel_ids IS 'The payment channels of a claim or a refund. A payout has none.';
+COMMENT ON COLUMN payment_channel_transactions.claimed IS 'By how much it raised what is claimed. A refund also claims.';
+COMMENT ON COLUMN payment_channel_transactions.paid IS 'What it transferred: to the payee, or back to the payer.';
+COMMENT ON COLUMN payment_channel_transactions.transaction IS 'The transaction hash; empty if the response of the facilitator was lost. Not unique: see payments.';
+CREATE INDEX payment_channel_transactions_created ON payment_channel_transactions (created_at, id);
