@@ -1,0 +1,163 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// VoucherCharge is a voucher to charge, and the payment that is recorded as delivered in the same transaction. MaxAge is how
+// old the recorded state of the blockchain may be. Repeatable is for how long a read whose response is not stored can be
+// executed again. The charge sets Channel: the payment channel, with what can differ between its charges.
+type VoucherCharge struct {
+	Voucher            Voucher
+	Payment            *Payment
+	MaxAge, Repeatable time.Duration
+	Channel            *PaymentChannel
+}
+
+// chargedChannel is what a batch returns of a payment channel that it has charged.
+type chargedChannel struct{ Balance, Claimed, RefundNonce int64 }
+
+const chargedColumns = `coalesce(c.balance, 0) AS balance, coalesce(c.claimed, 0) AS claimed, coalesce(c.refund_nonce, 0) AS refund_nonce`
+
+// done sets Channel. A payment without a voucher has no charge.
+func (c *VoucherCharge) done(charged chargedChannel) {
+	if c != nil {
+		c.Channel = &PaymentChannel{
+			ID: c.Voucher.Channel, Payer: c.Voucher.Payer, Charged: c.Voucher.Max, SignedMax: c.Voucher.Max, Signature: c.Voucher.Signature,
+			Balance: charged.Balance, Claimed: charged.Claimed, RefundNonce: charged.RefundNonce, State: PaymentChannelOpen,
+		}
+	}
+}
+
+// voucherItem has the columns of a voucher and its payment in a batch, without the id of the payment; voucherKinds are their
+// types. Everything else in the row of the payment comes from the payment channel.
+const voucherItem = `channel, channel_payer, price, cumulative, signature, max_age, repeatable, operation, account, fingerprint, signature_hash, identifier, secret, response`
+
+var voucherKinds = []string{"text", "text", "bigint", "bigint", "text", "interval", "interval", "text", "uuid", "bytea", "bytea", "text", "boolean", "bytea"}
+
+// voucherValues returns the arguments for voucherItem.
+func voucherValues[T any](batch []batchItem[T], charge func(T) *VoucherCharge) []any {
+	voucher := func(t T) *Voucher { return &charge(t).Voucher }
+	payment := func(t T) *Payment { return charge(t).Payment }
+	return []any{
+		column(batch, func(t T) string { return voucher(t).Channel }), column(batch, func(t T) string { return voucher(t).Payer }),
+		column(batch, func(t T) int64 { return voucher(t).Price }), column(batch, func(t T) int64 { return voucher(t).Max }),
+		column(batch, func(t T) string { return voucher(t).Signature }), column(batch, func(t T) time.Duration { return charge(t).MaxAge }),
+		column(batch, func(t T) time.Duration { return charge(t).Repeatable }), column(batch, func(t T) string { return payment(t).Operation }),
+		column(batch, func(t T) *[16]byte { return (*[16]byte)(payment(t).AgentID) }), column(batch, func(t T) []byte { return payment(t).Fingerprint }),
+		column(batch, func(t T) []byte { return payment(t).SignatureHash }), column(batch, func(t T) *string { return payment(t).PaymentIdentifier }),
+		column(batch, func(t T) bool { return payment(t).Secret }), column(batch, func(t T) []byte { return payment(t).Response }),
+	}
+}
+
+// voucherFits is the condition of a payment channel for a voucher: see ChargeVoucher.
+const voucherFits = `charged + @price = @cumulative AND balance >= @cumulative AND claimed < @cumulative AND state = 'open' AND withdraw_requested_at = 0
+	AND synced_at > now() - CAST(@max_age AS interval)`
+
+// A statement that charges vouchers consists of these parts. It may not wait for a payment channel while it has locked another
+// one, so it skips those that are locked. A row lock reads the current version of the row, so the condition holds until the
+// transaction ends.
+//
+//   - fittingVouchers locks the payment channels that the vouchers fit.
+//   - recordVouchers inserts payments, unless the payment identifier is in the ledger. Two servers that insert the same
+//     identifiers do so in the same order.
+//   - advanceChannels charges the payment channels whose payments were inserted.
+var fittingVouchers = `
+		SELECT i.payment AS id, p.network, p.asset, p.pay_to FROM payment_channels p JOIN item i ON i.channel = p.id AND i.channel_payer = p.payer
+		WHERE p.id = ANY (ARRAY(SELECT channel FROM item)) AND ` + strings.ReplaceAll(voucherFits, "@", "i.") + `
+		FOR NO KEY UPDATE OF p SKIP LOCKED
+	`
+
+const (
+	recordVouchers = `INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint,
+			signature_hash, payment_identifier, payment_channel_id, cumulative_amount, state, lease_until, secret, response, created_at, updated_at)
+		SELECT i.payment, 2, 'batch-settlement', d.network, d.asset, i.channel_payer, i.channel || ':' || i.cumulative, d.pay_to, i.price, now() + i.repeatable,
+			i.operation, i.account, i.fingerprint, i.signature_hash, i.identifier, i.channel, i.cumulative, 'delivered', now(), i.secret, i.response, now(), now()
+		FROM item i JOIN due d ON d.id = i.payment`
+	onceRecorded    = `ORDER BY i.account, i.operation, i.identifier ON CONFLICT DO NOTHING RETURNING id`
+	advanceChannels = `
+		UPDATE payment_channels p SET charged = i.cumulative, signed_max = i.cumulative, signature = i.signature, used_at = now(),
+			unclaimed_since = coalesce(p.unclaimed_since, now())
+		FROM item i JOIN recorded r ON r.id = i.payment WHERE p.id = i.channel AND p.payer = i.channel_payer
+		RETURNING i.n, p.balance, p.claimed, p.refund_nonce
+	`
+)
+
+// chargeVouchers charges vouchers and records their payments. It returns one row for each, in their order.
+var chargeVouchers = `
+	WITH item AS (
+		SELECT payment, ` + voucherItem + `, n FROM unnest(` + arrays(1, "uuid") + `, ` + arrays(2, voucherKinds...) + `)
+			WITH ORDINALITY AS i (payment, ` + voucherItem + `, n)
+	), due AS MATERIALIZED (` + fittingVouchers + `), recorded AS (
+		` + recordVouchers + ` ` + onceRecorded + `
+	), charged AS (` + advanceChannels + `)
+	SELECT c.n IS NOT NULL AS fits, ` + chargedColumns + ` FROM item i LEFT JOIN charged c USING (n) ORDER BY i.n`
+
+// chargedVoucher is a row of chargeVouchers.
+type chargedVoucher struct {
+	Fits bool
+	chargedChannel
+}
+
+func chargeValues(batch []batchItem[*VoucherCharge]) []any {
+	return append([]any{column(batch, func(c *VoucherCharge) [16]byte { return c.Payment.ID })},
+		voucherValues(batch, func(c *VoucherCharge) *VoucherCharge { return c })...)
+}
+
+// ChargeDelivered charges the voucher of a call that has no effect, as an item of the group commit. On a store from
+// WithoutTransaction it also marks the messages of the response as read, in the same transaction. It returns
+// ErrNotBatched if nothing changed and the call needs a transaction of its own, which returns the reason.
+func (s *Store) ChargeDelivered(ctx context.Context, charge *VoucherCharge) error {
+	if s.pending != nil && s.pending.mark != nil {
+		return s.chargeRead(ctx, charge, s.pending.mark)
+	}
+	return s.charges.do(charge)
+}
+
+func (s *Store) chargeBatch(batch []batchItem[*VoucherCharge]) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	charged, err := query[chargedVoucher](ctx, s, chargeVouchers, chargeValues(batch)...)
+	finish(batch, func(i int, charge *VoucherCharge) error { return charge.result(charged, i, err) })
+}
+
+// result is the result of row i of chargeVouchers for its caller.
+func (c *VoucherCharge) result(charged []chargedVoucher, i int, err error) error {
+	switch {
+	case rolledBack(err):
+		return ErrNotBatched
+	case err != nil:
+		return fmt.Errorf("charge voucher: %w", err)
+	case !charged[i].Fits:
+		return ErrNotBatched
+	}
+	c.done(charged[i].chargedChannel)
+	return nil
+}
+
+// markPaid marks a conversation as read if the payment was recorded.
+const markPaid = markRead + ` AND EXISTS (SELECT FROM payments p WHERE p.id = @payment AND p.payer = @payer)`
+
+// chargeRead charges the voucher of a page of messages and marks them as read, in one transaction and one round trip. It
+// waits for the membership before it locks the payment channel, and does not wait for that one.
+func (s *Store) chargeRead(ctx context.Context, charge *VoucherCharge, mark *readMark) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
+	defer cancel()
+	batch := &pgx.Batch{}
+	mark.lock(batch)
+	var charged []chargedVoucher
+	batch.Queue(chargeVouchers, chargeValues([]batchItem[*VoucherCharge]{{value: charge}})...).Query(func(rows pgx.Rows) (err error) {
+		charged, err = pgx.CollectRows(rows, scan[chargedVoucher])
+		return err
+	})
+	values := mark.values()
+	values["payment"], values["payer"] = charge.Payment.ID, charge.Voucher.Payer
+	batch.Queue(markPaid, values)
+	err := s.pool.SendBatch(ctx, batch).Close()
+	return charge.result(charged, 0, err)
+}
