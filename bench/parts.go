@@ -167,6 +167,9 @@ func (d *dataset) payments(ctx context.Context) error {
 	}
 	goals := map[string]struct{ exact, voucher float64 }{sendMany: {2, 1.3}, newest: {3, 1.7}, nothingNew: {5, 2}}
 	for _, name := range []string{sendMany, newest, nothingNew} {
+		if !d.only.MatchString(name) {
+			continue
+		}
 		o := d.named(name)
 		compared, err := d.compare("What a payment costs", name, []int{16, 64}, d.rounds,
 			d.calls(ctx, "free", free, o), d.calls(ctx, "voucher", channels, o), d.calls(ctx, "exact", exact, o))

@@ -98,7 +98,7 @@ var sendMessages = `
 		SELECT ` + messageItem + `, i.n
 		FROM unnest(` + arrays(1, messageKinds...) + `) WITH ORDINALITY AS i (` + messageItem + `, n)
 	), due AS MATERIALIZED (
-		SELECT id FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) AND state IN ('settling', 'undeliverable') FOR NO KEY UPDATE SKIP LOCKED
+		SELECT id AS payment FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) AND state IN ('settling', 'undeliverable') FOR NO KEY UPDATE SKIP LOCKED
 	)` + allowedMessages + `, admitted AS (
 		SELECT conversation_id, sender, message, content, payment, n FROM allowed
 	)` + writeMessages + `, closed AS (
@@ -116,7 +116,7 @@ var sendCharged = `
 		SELECT ` + messageItem + `, ` + voucherItem + `, i.n
 		FROM unnest(` + arrays(1, messageKinds...) + `, ` + arrays(9, voucherKinds...) + `) WITH ORDINALITY AS i (` + messageItem + `, ` + voucherItem + `, n)
 	), due AS MATERIALIZED (` + fittingVouchers + `)` + allowedMessages + `, recorded AS (
-		` + recordVouchers + ` JOIN allowed a ON a.payment = i.payment ` + onceRecorded + `
+		` + recordVouchers + ` JOIN allowed a ON a.payment = d.payment ` + onceRecorded + `
 	), admitted AS (
 		SELECT a.conversation_id, a.sender, a.message, a.content, a.payment, a.n FROM allowed a JOIN recorded r ON r.id = a.payment
 	)` + writeMessages + `, charged AS (` + advanceChannels + `)
@@ -134,7 +134,7 @@ const allowedMessages = `, locked AS (
 		WHERE c.id = ANY (ARRAY(SELECT conversation_id FROM item)) AND c.deleted_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 	), paid AS (
 		SELECT i.kind, i.conversation_id, i.recipient, i.sender, i.message, i.content, i.payment, i.n, l.admin_id
-		FROM item i JOIN locked l ON l.id = i.conversation_id AND l.kind = i.kind WHERE EXISTS (SELECT FROM due d WHERE d.id = i.payment)
+		FROM item i JOIN locked l ON l.id = i.conversation_id AND l.kind = i.kind WHERE EXISTS (SELECT FROM due d WHERE d.payment = i.payment)
 	), allowed AS (
 		SELECT p.conversation_id, p.sender, p.message, p.content, p.payment, p.n FROM paid p
 		WHERE (p.kind = 'channel' AND p.admin_id = p.sender) OR (p.kind = 'private'

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,27 +69,29 @@ const voucherFits = `charged + @price = @cumulative AND balance >= @cumulative A
 //     identifiers do so in the same order.
 //   - advanceChannels charges the payment channels whose payments were inserted.
 var fittingVouchers = `
-		SELECT i.payment AS id, p.network, p.asset, p.pay_to FROM payment_channels p JOIN item i ON i.channel = p.id AND i.channel_payer = p.payer
-		WHERE p.id = ANY (ARRAY(SELECT channel FROM item)) AND ` + strings.ReplaceAll(voucherFits, "@", "i.") + `
-		FOR NO KEY UPDATE OF p SKIP LOCKED
+		SELECT i.payment, ` + voucherItem + `, i.n, p.network, p.asset, p.pay_to FROM item i CROSS JOIN LATERAL (
+			SELECT network, asset, pay_to FROM payment_channels
+			WHERE id = i.channel AND payer = i.channel_payer AND ` + strings.ReplaceAll(voucherFits, "@", "i.") + ` FOR NO KEY UPDATE SKIP LOCKED
+		) p
 	`
 
 const (
 	recordVouchers = `INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint,
 			signature_hash, payment_identifier, payment_channel_id, cumulative_amount, state, lease_until, secret, response, created_at, updated_at)
-		SELECT i.payment, 2, 'batch-settlement', d.network, d.asset, i.channel_payer, i.channel || ':' || i.cumulative, d.pay_to, i.price, now() + i.repeatable,
-			i.operation, i.account, i.fingerprint, i.signature_hash, i.identifier, i.channel, i.cumulative, 'delivered', now(), i.secret, i.response, now(), now()
-		FROM item i JOIN due d ON d.id = i.payment`
-	onceRecorded    = `ORDER BY i.account, i.operation, i.identifier ON CONFLICT DO NOTHING RETURNING id`
+		SELECT d.payment, 2, 'batch-settlement', d.network, d.asset, d.channel_payer, d.channel || ':' || d.cumulative, d.pay_to, d.price, now() + d.repeatable,
+			d.operation, d.account, d.fingerprint, d.signature_hash, d.identifier, d.channel, d.cumulative, 'delivered', now(), d.secret, d.response, now(), now()
+		FROM due d`
+	onceRecorded    = `ORDER BY d.account, d.operation, d.identifier ON CONFLICT DO NOTHING RETURNING id`
 	advanceChannels = `
-		UPDATE payment_channels p SET charged = i.cumulative, signed_max = i.cumulative, signature = i.signature, used_at = now(),
+		UPDATE payment_channels p SET charged = d.cumulative, signed_max = d.cumulative, signature = d.signature, used_at = now(),
 			unclaimed_since = coalesce(p.unclaimed_since, now())
-		FROM item i JOIN recorded r ON r.id = i.payment WHERE p.id = i.channel AND p.payer = i.channel_payer
-		RETURNING i.n, p.balance, p.claimed, p.refund_nonce
+		FROM due d JOIN recorded r ON r.id = d.payment WHERE p.id = d.channel AND p.payer = d.channel_payer
+		RETURNING d.n, p.balance, p.claimed, p.refund_nonce
 	`
 )
 
-// chargeVouchers charges vouchers and records their payments. It returns one row for each, in their order.
+// chargeVouchers charges vouchers and records their payments. It returns a row for each voucher that it has charged; n is its
+// position in the batch, from 1.
 var chargeVouchers = `
 	WITH item AS (
 		SELECT payment, ` + voucherItem + `, n FROM unnest(` + arrays(1, "uuid") + `, ` + arrays(2, voucherKinds...) + `)
@@ -96,11 +99,11 @@ var chargeVouchers = `
 	), due AS MATERIALIZED (` + fittingVouchers + `), recorded AS (
 		` + recordVouchers + ` ` + onceRecorded + `
 	), charged AS (` + advanceChannels + `)
-	SELECT c.n IS NOT NULL AS fits, ` + chargedColumns + ` FROM item i LEFT JOIN charged c USING (n) ORDER BY i.n`
+	SELECT n, balance, claimed, refund_nonce FROM charged`
 
 // chargedVoucher is a row of chargeVouchers.
 type chargedVoucher struct {
-	Fits bool
+	N int
 	chargedChannel
 }
 
@@ -126,17 +129,16 @@ func (s *Store) chargeBatch(batch []batchItem[*VoucherCharge]) {
 	finish(batch, func(i int, charge *VoucherCharge) error { return charge.result(charged, i, err) })
 }
 
-// result is the result of row i of chargeVouchers for its caller.
+// result is the result of item i of a batch for its caller.
 func (c *VoucherCharge) result(charged []chargedVoucher, i int, err error) error {
+	row := slices.IndexFunc(charged, func(one chargedVoucher) bool { return one.N == i+1 })
 	switch {
-	case rolledBack(err):
-		return ErrNotBatched
-	case err != nil:
+	case err != nil && !rolledBack(err):
 		return fmt.Errorf("charge voucher: %w", err)
-	case !charged[i].Fits:
+	case err != nil, row < 0:
 		return ErrNotBatched
 	}
-	c.done(charged[i].chargedChannel)
+	c.done(charged[row].chargedChannel)
 	return nil
 }
 
