@@ -99,6 +99,8 @@ type Batched interface {
 	// Deliver makes the effect and closes the payment in one transaction. Record makes the ledger's entry for a response. On
 	// store.ErrNotBatched nothing has happened, and the call's Handler runs in its own transaction.
 	Deliver(ctx context.Context, record func(response []byte) (store.Delivery, error)) (response []byte, err error)
+	// Charge is Deliver for a payment by voucher, which it charges in the same transaction.
+	Charge(ctx context.Context, record func(response []byte) (*store.VoucherCharge, error)) (response []byte, err error)
 }
 
 // Call is one request for a paid operation.

@@ -27,12 +27,9 @@ func (e *Engine) charge(ctx context.Context, call *Call) (*Receipt, error) {
 	if err := e.barred(a); err != nil {
 		return nil, err
 	}
-	if !e.payers.channelPaidLately(id) { // costs those who cannot pay one read, and the server no transaction
-		channel, err := e.store.PaymentChannel(ctx, id, a.checked.Payer)
-		if err != nil {
-			return nil, err
-		}
-		if err := e.misfit(ctx, a, channel); err != nil {
+	known := e.payers.channelPaidLately(id)
+	if !known { // costs those who cannot pay one read, and the server no transaction
+		if err := e.checkChannel(ctx, a); err != nil {
 			return nil, err
 		}
 	}
@@ -44,17 +41,19 @@ func (e *Engine) charge(ctx context.Context, call *Call) (*Receipt, error) {
 		return nil, err
 	}
 	defer release()
+	if known && !e.payers.channelFits(a) { // a voucher that does not fit must not cost a read of messages
+		if err := e.checkChannel(ctx, a); err != nil {
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, chargeTimeout)
 	defer cancel()
 	for deadlocks := 0; ; deadlocks++ {
 		receipt, err := e.chargeOnce(ctx, call)
 		switch {
 		case errors.Is(err, store.ErrVoucherMismatch):
-			channel, err := e.store.PaymentChannel(ctx, id, a.checked.Payer)
-			if err != nil {
-				return nil, err
-			}
-			if err := e.misfit(ctx, a, channel); err != nil {
+			e.payers.channels.change(id, 0)
+			if err := e.checkChannel(ctx, a); err != nil {
 				return nil, err
 			}
 			return nil, store.ErrStalePayment // it has changed since
@@ -65,28 +64,25 @@ func (e *Engine) charge(ctx context.Context, call *Call) (*Receipt, error) {
 	}
 }
 
-// chargeOnce runs the transaction of charge.
+// checkChannel returns why the voucher does not fit its payment channel, as misfit.
+func (e *Engine) checkChannel(ctx context.Context, a *Attempt) error {
+	channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+	if err != nil {
+		return err
+	}
+	return e.misfit(ctx, a, channel)
+}
+
+// chargeOnce makes the effect and charges the voucher, in the group commit or in a transaction of its own.
 func (e *Engine) chargeOnce(ctx context.Context, call *Call) (*Receipt, error) {
 	a := call.Attempt
-	var response []byte
-	var channel *store.PaymentChannel
 	row := a.row()
 	row.Request, row.Payload, row.KeyHash = nil, nil, nil // needed for recovery only
-	err := e.store.Transaction(ctx, func(tx *store.Store) (err error) {
-		if channel, err = tx.ChargeVoucher(ctx, e.toCharge(a), e.mirrorLifetime()); err != nil {
-			return err
-		}
-		if response, err = call.Handle(ctx, tx, a.paid()); err != nil {
-			return err
-		}
-		if !a.operation.ReadOnly || len(response) <= maxStoredRead {
-			if row.Response, err = sealResponse(a.request, response); err != nil {
-				return err
-			}
-		}
-		crash("charging")
-		return tx.RecordVoucher(ctx, row, channel.UsedAt, repeatableRead)
-	})
+	charge := &store.VoucherCharge{Voucher: e.toCharge(a), Payment: row, MaxAge: e.mirrorLifetime(), Repeatable: repeatableRead}
+	response, err := e.chargeBatched(ctx, call, charge)
+	if errors.Is(err, store.ErrNotBatched) {
+		response, err = e.chargeAlone(ctx, call, charge)
+	}
 	_, refused := errors.AsType[*store.Refusal](err)
 	switch {
 	case err == nil:
@@ -99,7 +95,58 @@ func (e *Engine) chargeOnce(ctx context.Context, call *Call) (*Receipt, error) {
 	e.metrics.payment(row, outcomeDelivered)
 	e.payers.charged(a)
 	e.unclaimed.charged(row.Amount)
-	return &Receipt{Response: response, Settled: chargedAs(a, row, channel, uint64(row.Amount))}, nil //nolint:gosec // positive
+	return &Receipt{Response: response, Settled: chargedAs(a, row, charge.Channel, uint64(row.Amount))}, nil //nolint:gosec // positive
+}
+
+// chargeBatched is chargeOnce in the group commit. It returns store.ErrNotBatched if nothing has happened and the call needs a
+// transaction of its own.
+func (e *Engine) chargeBatched(ctx context.Context, call *Call, charge *store.VoucherCharge) (response []byte, err error) {
+	a := call.Attempt
+	on := e.store
+	switch {
+	case call.Batched != nil:
+		return call.Batched.Charge(ctx, func(response []byte) (*store.VoucherCharge, error) {
+			return charge, a.keepResponse(charge.Payment, response)
+		})
+	case a.operation.Paged:
+		on = e.store.WithoutTransaction()
+	case !a.operation.ReadOnly:
+		return nil, store.ErrNotBatched
+	}
+	if response, err = call.Handle(ctx, on, a.paid()); err != nil {
+		return nil, err
+	}
+	if err := a.keepResponse(charge.Payment, response); err != nil {
+		return nil, err
+	}
+	return response, on.ChargeDelivered(ctx, charge)
+}
+
+// chargeAlone is chargeOnce in a transaction of its own.
+func (e *Engine) chargeAlone(ctx context.Context, call *Call, charge *store.VoucherCharge) (response []byte, err error) {
+	a := call.Attempt
+	err = e.store.Transaction(ctx, func(tx *store.Store) (err error) {
+		if charge.Channel, err = tx.ChargeVoucher(ctx, charge.Voucher, charge.MaxAge); err != nil {
+			return err
+		}
+		if response, err = call.Handle(ctx, tx, a.paid()); err != nil {
+			return err
+		}
+		if err = a.keepResponse(charge.Payment, response); err != nil {
+			return err
+		}
+		return tx.RecordVoucher(ctx, charge.Payment, charge.Channel.UsedAt, charge.Repeatable)
+	})
+	return response, err
+}
+
+// keepResponse adds the response to the row of a voucher that is about to be charged, unless it is too long.
+func (a *Attempt) keepResponse(row *store.Payment, response []byte) (err error) {
+	if !a.operation.ReadOnly || len(response) <= maxStoredRead {
+		row.Response, err = sealResponse(a.request, response)
+	}
+	crash("charging")
+	return err
 }
 
 // toCharge is the voucher as the store needs it.

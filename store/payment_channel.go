@@ -102,9 +102,10 @@ func (s *Store) ChargeVoucher(ctx context.Context, voucher Voucher, maxAge time.
 	return s.advance(ctx, map[string]any{
 		"charged": voucher.Max, "signed_max": voucher.Max, "signature": voucher.Signature, "used_at": gorm.Expr("now()"),
 		"unclaimed_since": gorm.Expr("coalesce(unclaimed_since, now())"),
-	}, `id = ? AND payer = ? AND charged + ? = ? AND balance >= ? AND claimed < ? AND claimed >= ? AND state = 'open' AND withdraw_requested_at = 0
-		AND synced_at > now() - CAST(? AS interval)`, voucher.Channel, voucher.Payer, voucher.Price, voucher.Max, voucher.Max, voucher.Max,
-		voucher.Max-voucher.MaxUnclaimed, maxAge)
+	}, "id = @id AND payer = @payer AND "+voucherFits, map[string]any{
+		"id": voucher.Channel, "payer": voucher.Payer, "price": voucher.Price, "cumulative": voucher.Max, "max_unclaimed": voucher.MaxUnclaimed,
+		"max_age": maxAge,
+	})
 }
 
 // advance changes a payment channel in this transaction and returns it. It returns ErrVoucherMismatch if the condition does
