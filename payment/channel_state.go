@@ -147,7 +147,11 @@ func (e *Engine) repeatedAs(ctx context.Context, a *Attempt, row *store.Payment)
 	case !a.same(row): // paid by an earlier payment: this one is not charged
 		free := *row
 		free.Transaction, free.DepositAmount = "", 0
-		return chargedAs(a, &free, channel, 0), nil
+		charged := uint64(0)
+		if int64(a.channel.Max) == channel.Charged { //nolint:gosec // at most x402.MaxChannelAmount
+			charged = a.operation.Price // the client does not know of that charge: it lost the response to its deposit
+		}
+		return chargedAs(a, &free, channel, charged), nil
 	case a.voucher() && channel.Charged != *row.CumulativeAmount:
 		return nil, store.ErrVoucherMismatch
 	}

@@ -53,7 +53,7 @@ class Client:
         self.scheme = BatchSettlementEvmScheme(signer, BatchSettlementEvmSchemeOptions(storage=storage))
         if not exactOnly:
             payer.register(NETWORK, self.scheme)
-        register_exact_evm_client(payer, signer)
+        register_exact_evm_client(payer, signer, networks=NETWORK)
         self.watched = Watched()
         self.http = httpx.AsyncClient(transport=x402_httpx_transport(payer, self.watched), timeout=60)
 

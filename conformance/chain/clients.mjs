@@ -6,6 +6,8 @@
 //
 // The schemes batch-settlement and exact are registered, or only exact. With `rpc` a client reads the chain. With `folder` it keeps the
 // state of its payment channels in files. `payments` are the kinds of payments that a call sent.
+//
+// Both schemes are registered for the same network: in a client with schemes for "eip155:84532", those for "eip155:*" have no effect.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -19,6 +21,8 @@ import { createPublicClient, http } from "viem";
 import { baseSepolia } from "viem/chains";
 import { here, Program } from "./processes.mjs";
 
+const network = "eip155:84532";
+
 class TypeScriptClient {
   constructor(wallet) {
     this.wallet = wallet;
@@ -30,8 +34,8 @@ class TypeScriptClient {
       : this.wallet.account;
     const client = new x402Client();
     this.scheme = new BatchSettlementEvmScheme(signer, folder && { storage: new FileClientChannelStorage({ directory: folder }) });
-    if (!exactOnly) client.register("eip155:84532", this.scheme);
-    registerExactEvmScheme(client, { signer });
+    if (!exactOnly) client.register(network, this.scheme);
+    registerExactEvmScheme(client, { signer, networks: [network] });
     const watched = (request) => {
       const header = request.headers.get("PAYMENT-SIGNATURE");
       if (header) {
