@@ -3,7 +3,7 @@
 // the sums on the chain and in the server's database equal what the agents bought, to the unit. Prints one line per check; the first
 // failure ends the run and prints the logs. Ends with a table of the gas that the transactions used, and what they cost in an example.
 //
-//   PARLEY=../../bin/parley POSTGRES=../../bin/chain-postgres PYTHON=../../bin/sdk/python/venv/bin/python node channels.mjs
+//   make chain
 import { strict as assert } from "node:assert";
 import { webcrypto } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -44,7 +44,7 @@ const { chain, check, facilitator, payee, server } = world;
 world.books = new Books();
 
 // The server claims by itself only while it runs with `claiming`.
-const calm = ["--channel-claim-age", "225s", "--channel-claim-sum", "100000.00"];
+const calm = ["--channel-claim-age", "225s", "--channel-claim-sum", "10.00"];
 const claiming = ["--channel-claim-age", "1s"];
 world.calm = (...more) => server.restart(...calm, ...more);
 

@@ -2,7 +2,7 @@
 // facilitator, and a real EVM node with an EIP-3009 token at the address of USDC on Base Sepolia. Payments are read from the
 // chain, never from the server. Prints one line per check; the first failure ends the run and prints the logs.
 //
-//   PARLEY=../../bin/parley POSTGRES=../../bin/chain-postgres node exact.mjs
+//   make chain
 import { strict as assert } from "node:assert";
 import { webcrypto } from "node:crypto";
 import { x402Client, x402HTTPClient, wrapFetchWithPayment } from "@x402/fetch";
