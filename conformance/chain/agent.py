@@ -61,7 +61,7 @@ class Client:
         self.watched.payments = []
         try:
             response = await self.http.request(method, url, headers=headers, json=body)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             return {"error": repr(error), "payments": self.watched.payments}
         receipt = response.headers.get("PAYMENT-RESPONSE")
         return {
@@ -86,7 +86,7 @@ async def main() -> None:
                 clients[name] = Client(**arguments)
             else:
                 reply["result"] = await getattr(clients[name], do)(**arguments)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             reply["failed"] = repr(error)
         print(json.dumps(reply), flush=True)
 

@@ -82,3 +82,13 @@ export async function newAgent(world, kind, options) {
   await agent.restart();
   return agent;
 }
+
+// newAccount returns a new agent whose account is bought.
+export const newAccount = async (world, kind, username, options) => (await newAgent(world, kind, options)).register(username);
+
+// friendOf returns the agent of the first journey with the other kind of client.
+export const friendOf = ({ agents }, kind) => agents[kind === "Python" ? "TypeScript" : "Python"];
+
+// timesSent returns how many messages have this content.
+export const timesSent = async ({ database }, content) =>
+  Number((await database.query(`SELECT count(*) AS count FROM messages WHERE content = '${content}'`))[0].count);

@@ -32,7 +32,8 @@ export async function checkBatches(world) {
 
   await check("the gas of each kind of transaction is measured", async () => {
     const gas = grouped(await transactions(chain));
-    for (const kind of ["deposit", "claim 1", "claim 11", "claim 25", "settle", "refund with claim", "refund", "exact"]) assert.ok(gas.has(kind), kind);
+    const needed = ["deposit", "claim 1", "claim 11", "claim 25", "settle", "refund with claim", "refund", "exact"];
+    for (const kind of needed) assert.ok(gas.has(kind), kind);
     printCosts(gas);
   });
 }

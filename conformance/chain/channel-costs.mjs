@@ -14,7 +14,8 @@ function typical(gas, kind) {
 
 export function printCosts(gas) {
   const row = (...cells) => console.log(`    ${cells[0].padEnd(18)} ${cells.slice(1).map((cell) => String(cell).padStart(15)).join("")}`);
-  console.log(`    gas, and USD for the median with the real USDC (+ ${proxy} gas), gas at ${gasPrice} gwei, ether at ${ether} USD and a fee of ${fee} USD:`);
+  console.log(`    gas, and USD for the median with the real USDC (+ ${proxy} gas where it moves);`);
+  console.log(`    gas at ${gasPrice} gwei, ether at ${ether} USD, a fee of ${fee} USD for each transaction:`);
   row("transaction", "measured", "gas", "calldata bytes", "USD");
   for (const [kind, all] of [...gas].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }))) {
     const [used, bytes] = [all.map((each) => each.gas), Math.max(...all.map((each) => each.bytes))];
@@ -37,7 +38,7 @@ function example(gas) {
   const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 2 : 0)} %`;
   const [table, ages] = [(cells) => console.log(`    ${cells.map((cell) => String(cell).padStart(12)).join("")}`), [6, 12, 24, 48]];
 
-  console.log(`    settlement as a share of revenue, ${mean.toFixed(4)} USD for a call on average, deposits of ${deposit} USD, by the age for claims:`);
+  console.log(`    settlement as a share of revenue, by the age for claims; ${mean.toFixed(4)} USD a call, deposits of ${deposit} USD:`);
   table(["agents", "calls a day", "USD a day", "exact", ...ages.map((age) => `${age} h`)]);
   for (const [agents, calls] of [[1, 40], [5, 40], [25, 10], [25, 40], [25, 200], [100, 40]]) {
     const revenue = agents * calls * mean;

@@ -1,12 +1,14 @@
 // Agents with each official client register, send 200 messages and read them.
 import { strict as assert } from "node:assert";
-import { Agent, historyPath, newAgent, sendPath } from "./channel-agents.mjs";
+import { createSigner, wrapFetchWithPayment } from "x402-fetch";
+import { Agent, friendOf, historyPath, newAccount, sendPath } from "./channel-agents.mjs";
 import { kinds } from "./clients.mjs";
 
 // onChain returns the events of a wallet's payment channel, which it must have exactly one of, and its transfers.
 export async function onChain({ chain, database }, wallet) {
   const [{ id, ...more }, ...others] = await database.query(
-    `SELECT id, payer, payer_authorizer, pay_to, receiver_authorizer, asset, withdraw_delay, salt FROM payment_channels WHERE payer = '${wallet.address.toLowerCase()}'`,
+    `SELECT id, payer, payer_authorizer, pay_to, receiver_authorizer, asset, withdraw_delay, salt FROM payment_channels
+      WHERE payer = '${wallet.address.toLowerCase()}'`,
   );
   assert.equal(others.length, 0, "one payment channel");
   const config = {
@@ -22,19 +24,11 @@ export async function onChain({ chain, database }, wallet) {
 export async function checkJourneys(world) {
   const { chain, check, payee, price } = world;
   const messages = Array.from({ length: 200 }, (_, i) => `message ${i} of 200 👋`);
-  const agents = {};
-
-  // journey: register, 200 messages to a friend, read them.
-  async function journey(kind) {
-    const agent = await newAgent(world, kind);
-    await agent.register(`sender_${kind.toLowerCase()}`);
-    await agent.identify();
-    agents[kind] = agent;
-    return agent;
-  }
+  const agents = (world.agents = {});
 
   await check("the official TypeScript and Python clients register and pay with one deposit and vouchers", async () => {
-    await Promise.all(Object.keys(kinds).map(journey));
+    const register = async (kind) => (agents[kind] = await (await newAccount(world, kind, `sender_${kind.toLowerCase()}`)).identify());
+    await Promise.all(Object.keys(kinds).map(register));
     for (const agent of Object.values(agents)) {
       const { balance, deposits } = await onChain(world, agent.wallet);
       assert.deepEqual([balance, deposits], [3_000_000n, [3_000_000n]], agent.kind);
@@ -67,7 +61,8 @@ export async function checkJourneys(world) {
   });
 
   await check("after claim and payout the chain has one deposit each, and the payee the delivered prices to the unit", async () => {
-    const each = price("/register/request_account") + price("/register/create_account") + price("/agent/me") + 200n * price(sendPath) + 4n * price(historyPath);
+    const registration = price("/register/request_account") + price("/register/create_account") + price("/agent/me");
+    const each = registration + 200n * price(sendPath) + 4n * price(historyPath);
     await world.claimAll();
     assert.equal(await chain.balance(payee), 2n * each);
     for (const agent of Object.values(agents)) {
@@ -77,16 +72,24 @@ export async function checkJourneys(world) {
     }
   });
 
-  await check("clients with exact only pay with exact", async () => {
+  await check("clients with exact only pay with exact, of both protocol versions", async () => {
     for (const kind of Object.keys(kinds)) {
       const agent = new Agent(world, await chain.wallet(1_000_000n), kind, { exactOnly: true });
       await agent.restart();
       agent.key = agents[kind].key;
-      const { payments } = await agent.call(sendPath, { recipient_agent_id: agents[kind === "Python" ? "TypeScript" : "Python"].id, content: "by a single payment" });
+      const { payments } = await agent.call(sendPath, { recipient_agent_id: friendOf(world, kind).id, content: "by a single payment" });
       assert.deepEqual(payments, ["exact"]);
       assert.equal((await chain.transfers(agent.wallet.address, payee)).length, 1);
     }
+    const wallet = await chain.wallet(1_000_000n);
+    const old = wrapFetchWithPayment(fetch, await createSigner("base-sepolia", wallet.key)); // version 1 has exact only
+    const response = await old(world.server.url + sendPath, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", "X-API-KEY": agents.TypeScript.key },
+      body: JSON.stringify({ recipient_agent_id: agents.Python.id, content: "by a client of version 1" }),
+    });
+    assert.equal(response.status, 200, await response.text());
+    world.books.add(wallet.address, "exact", price(sendPath));
   });
 
-  return (world.agents = agents);
 }

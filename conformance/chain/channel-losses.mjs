@@ -1,17 +1,15 @@
-// Responses and the clients' memory are lost.
+// Responses are lost, and the facilitator is away for some time.
 import { strict as assert } from "node:assert";
-import { newAgent, sendPath } from "./channel-agents.mjs";
-import { kinds, newFolder } from "./clients.mjs";
+import { friendOf, newAccount, newAgent, sendPath, timesSent } from "./channel-agents.mjs";
+import { kinds } from "./clients.mjs";
 import { onChain } from "./channel-journeys.mjs";
+import { until } from "./processes.mjs";
 import { startServerProxy } from "./proxy.mjs";
 
 export async function checkLosses(world) {
-  const { chain, check, database, price, server, agents } = world;
-  const reader = (kind) => agents[kind === "Python" ? "TypeScript" : "Python"];
-  const sent = async (content) => Number((await database.query(`SELECT count(*) AS n FROM messages WHERE content = '${content}'`))[0].n);
+  const { chain, check, facilitator, price, server, agents } = world;
+  const friend = (kind) => friendOf(world, kind);
   const proxy = await startServerProxy(server.url);
-
-  const newPayer = async (kind, username, options) => (await newAgent(world, kind, options)).register(username);
 
   // lose makes a call whose response is lost after the charge, and returns what it paid with.
   async function lose(agent, path, body) {
@@ -24,18 +22,18 @@ export async function checkLosses(world) {
     agent.url = server.url;
     return result.payments;
   }
-  const message = (agent, content) => [agent, sendPath, { recipient_agent_id: reader(agent.kind).id, content }];
+  const message = (agent, content) => [agent, sendPath, { recipient_agent_id: friend(agent.kind).id, content }];
 
   for (const kind of Object.keys(kinds)) {
     const name = kind.toLowerCase();
 
     await check(`${kind}, without RPC: a lost response comes again for the same request, and the client goes on in step`, async () => {
-      const agent = await newPayer(kind, `same_${name}`);
-      await agent.send(reader(kind), `${name} begins`);
+      const agent = await newAccount(world, kind, `same_${name}`);
+      await agent.send(friend(kind), `${name} begins`);
       assert.deepEqual(await lose(...message(agent, `${name} lost`)), ["voucher"]);
-      assert.deepEqual((await agent.send(reader(kind), `${name} lost`)).payments, ["voucher"]);
-      assert.deepEqual((await agent.send(reader(kind), `${name} goes on`)).payments, ["voucher"]);
-      assert.equal(await sent(`${name} lost`), 1);
+      assert.deepEqual((await agent.send(friend(kind), `${name} lost`)).payments, ["voucher"]);
+      assert.deepEqual((await agent.send(friend(kind), `${name} goes on`)).payments, ["voucher"]);
+      assert.equal(await timesSent(world, `${name} lost`), 1);
     });
 
     await check(`${kind}, without RPC: the same for the response to the deposit, of a registration`, async () => {
@@ -43,57 +41,44 @@ export async function checkLosses(world) {
       const username = `first_${name}`;
       assert.deepEqual(await lose(agent, "/register/request_account", { requested_username: username }), ["deposit"]);
       await agent.register(username);
-      assert.deepEqual((await agent.send(reader(kind), `${name} goes on from the start`)).payments, ["voucher"]);
+      assert.deepEqual((await agent.send(friend(kind), `${name} goes on from the start`)).payments, ["voucher"]);
       const { deposits, transfers } = await onChain(world, agent.wallet);
       assert.deepEqual([deposits.length, transfers.length], [1, 1], "one deposit and no other payment");
     });
 
     await check(`${kind}, with RPC: after a lost response any request succeeds at once`, async () => {
-      const agent = await newPayer(kind, `any_${name}`, { rpc: chain.url });
-      await agent.send(reader(kind), `${name} begins with RPC`);
+      const agent = await newAccount(world, kind, `any_${name}`, { rpc: chain.url });
+      await agent.send(friend(kind), `${name} begins with RPC`);
       await lose(...message(agent, `${name} lost with RPC`));
       world.books.add(agent.wallet.address, "batch-settlement", price(sendPath));
-      assert.deepEqual((await agent.send(reader(kind), `${name} asks for something else`)).payments, ["voucher", "voucher"]);
-      assert.deepEqual((await agent.send(reader(kind), `${name} goes on with RPC`)).payments, ["voucher"]);
-      assert.equal(await sent(`${name} lost with RPC`), 1);
+      assert.deepEqual((await agent.send(friend(kind), `${name} asks for something else`)).payments, ["voucher", "voucher"]);
+      assert.deepEqual((await agent.send(friend(kind), `${name} goes on with RPC`)).payments, ["voucher"]);
+      assert.equal(await timesSent(world, `${name} lost with RPC`), 1);
     });
 
-    await check(`${kind}, with RPC, restarted without its state: the corrective 402 puts it in step at once`, async () => {
-      const agent = await newPayer(kind, `state_${name}`, { rpc: chain.url });
-      for (let i = 0; i < 3; i++) {
-        const { payments } = await agent.send(reader(kind), `${name} restarts with RPC ${i}`);
-        assert.deepEqual(payments, i === 0 ? ["voucher"] : ["voucher", "voucher"]);
-        await agent.restart();
-      }
-      assert.equal((await onChain(world, agent.wallet)).deposits.length, 1);
-    });
-
-    await check(`${kind}, with its state in files, restarted: it goes on with its channel`, async () => {
-      const agent = await newPayer(kind, `files_${name}`, { folder: newFolder() });
-      for (let i = 0; i < 3; i++) {
-        const { payments } = await agent.send(reader(kind), `${name} restarts with files ${i}`);
-        assert.deepEqual(payments, ["voucher"]);
-        await agent.restart();
-      }
-      assert.equal((await onChain(world, agent.wallet)).deposits.length, 1);
-    });
-
-    await check(`${kind}, memory and no RPC, restarted ten times: every call succeeds within two tries, none is charged twice`, async () => {
-      const agent = await newPayer(kind, `forgetful_${name}`);
-      let tries = 0;
-      for (let i = 0; i < 10; i++) {
-        await agent.restart();
-        const message = { recipient_agent_id: reader(kind).id, content: `${name} forgets ${i}` };
-        tries++;
-        if ((await agent.attempt(sendPath, message)).status !== 200) {
-          tries++;
-          await agent.call(sendPath, message);
-        }
-        assert.equal(await sent(message.content), 1);
-      }
-      console.log(`    ${kind}: ${tries} tries for ten calls`);
+    await check(`${kind}, with RPC: the same after the response to the deposit`, async () => {
+      const agent = await newAgent(world, kind, { rpc: chain.url });
+      const path = "/register/request_account";
+      assert.deepEqual(await lose(agent, path, { requested_username: `unused_${name}` }), ["deposit"]);
+      world.books.add(agent.wallet.address, "batch-settlement", price(path));
+      await agent.register(`chosen_${name}`);
       assert.equal((await onChain(world, agent.wallet)).deposits.length, 1);
     });
   }
   proxy.stop();
+
+  await check("without its facilitator the server takes vouchers, and deposits when it is back", async () => {
+    await world.calm();
+    await facilitator.kill();
+    for (const [kind, agent] of Object.entries(agents)) {
+      assert.deepEqual((await agent.send(friend(kind), `${kind} without the facilitator`)).payments, ["voucher"]);
+    }
+    const agent = await newAgent(world, "TypeScript");
+    const request = () => agent.attempt("/register/request_account", { requested_username: "patient" });
+    const { status, reply } = await request();
+    assert.deepEqual([status, reply.code, reply.charged], [503, "unavailable", false]);
+    await facilitator.start();
+    await until("the deposit is taken", async () => (await request()).status === 200);
+    assert.equal((await onChain(world, agent.wallet)).deposits.length, 1);
+  });
 }

@@ -1,14 +1,14 @@
 // A payer withdraws from its channel without asking the server.
 import { strict as assert } from "node:assert";
-import { newAgent, sendPath } from "./channel-agents.mjs";
+import { newAgent, sendPath, timesSent } from "./channel-agents.mjs";
 import { onChain } from "./channel-journeys.mjs";
 import { until } from "./processes.mjs";
 
 const delay = 900;
 
 // checkWithdrawals starts a withdrawal. It returns a function for the end of the run, when the server has had time to see it.
-export async function checkWithdrawals(world, agents) {
-  const { chain, check, database } = world;
+export async function checkWithdrawals(world) {
+  const { agents, chain, check } = world;
   const agent = await newAgent(world, "TypeScript");
   let channel, before;
 
@@ -30,8 +30,7 @@ export async function checkWithdrawals(world, agents) {
       const refused = await agent.attempt(sendPath, message);
       assert.deepEqual([refused.status, refused.payments, refused.reply.charged], [402, ["voucher"], false]);
       assert.deepEqual((await agent.call(sendPath, message)).payments, ["exact"]);
-      const [{ count }] = await database.query("SELECT count(*) FROM messages WHERE content = 'after the withdrawal'");
-      assert.equal(Number(count), 1);
+      assert.equal(await timesSent(world, "after the withdrawal"), 1);
     });
 
     // Later checks cannot settle authorizations, because the chain's clock is moved.

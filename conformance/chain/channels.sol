@@ -43,7 +43,8 @@ contract Channels {
     }
 
     bytes32 public constant CHANNEL_CONFIG_TYPEHASH = keccak256(
-        "ChannelConfig(address payer,address payerAuthorizer,address receiver,address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)"
+        "ChannelConfig(address payer,address payerAuthorizer,address receiver,address receiverAuthorizer,"
+        "address token,uint40 withdrawDelay,bytes32 salt)"
     );
     bytes32 private constant VOUCHER_TYPEHASH = keccak256("Voucher(bytes32 channelId,uint128 maxClaimableAmount)");
     bytes32 private constant REFUND_TYPEHASH = keccak256("Refund(bytes32 channelId,uint256 nonce,uint128 amount)");

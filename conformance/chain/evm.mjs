@@ -40,9 +40,8 @@ export async function startChain() {
     .extend(publicActions)
     .extend(walletActions);
   await client.setBalance({ address: funder.address, value: parseEther("100") });
-  for (const [address, { evm }] of Object.entries({ [usdc]: Token, [multicall]: Multicall, [paymentChannels]: Channels, [depositCollector]: Collector })) {
-    await client.setCode({ address, bytecode: `0x${evm.deployedBytecode.object}` });
-  }
+  const code = { [usdc]: Token, [multicall]: Multicall, [paymentChannels]: Channels, [depositCollector]: Collector };
+  for (const [address, { evm }] of Object.entries(code)) await client.setCode({ address, bytecode: `0x${evm.deployedBytecode.object}` });
   const mined = async (hash) => {
     const receipt = await client.waitForTransactionReceipt({ hash });
     assert.equal(receipt.status, "success");
