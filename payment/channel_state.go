@@ -147,24 +147,32 @@ func depositAmount(row *store.Payment) string {
 	return strconv.FormatInt(row.DepositAmount, 10)
 }
 
-// repeatedAs is chargedAs for the stored response of a payment. It returns store.ErrVoucherMismatch if the attempt is a voucher that
+// repeatedAs is chargedAs for the stored response of a payment. It returns store.ErrVoucherMismatch if the attempt has a voucher that
 // was not charged last.
 func (e *Engine) repeatedAs(ctx context.Context, a *Attempt, row *store.Payment) (*x402.SettleResponse, error) {
 	if a.channel == nil {
 		return settledAs(row, row.Transaction), nil
 	}
 	channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	// The same voucher with another deposit repeats a payment whose response was lost, unless the channel was charged since: then a
+	// client that lost its state may want the same again.
+	repeatsVoucher := a.sameVoucher(row) && (a.voucher() || !a.same(row) && !a.operation.Secret)
+	switch {
 	case channel == nil: // found by the payment identifier, paid in another way
 		return settledAs(row, row.Transaction), nil
+	case repeatsVoucher && channel.Charged != *row.CumulativeAmount:
+		return nil, store.ErrVoucherMismatch
 	case !a.same(row): // paid by an earlier payment: this one is not charged
 		free := *row
 		free.Transaction, free.DepositAmount = "", 0
-		return chargedAs(a, &free, channel, 0), nil
-	case a.voucher() && channel.Charged != *row.CumulativeAmount:
-		return nil, store.ErrVoucherMismatch
+		charged := uint64(0)
+		if int64(a.channel.Max) == channel.Charged { //nolint:gosec // at most x402.MaxChannelAmount
+			charged = a.operation.Price // the client does not know of that charge: it lost the response to its deposit
+		}
+		return chargedAs(a, &free, channel, charged), nil
 	}
 	channel.Charged = *row.CumulativeAmount                    // as in the first response
 	return chargedAs(a, row, channel, uint64(row.Amount)), nil //nolint:gosec // positive

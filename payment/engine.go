@@ -34,7 +34,7 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 		return settleFirst, nil
 	case row.State == store.PaymentDeposited && a.same(row) && a.repeatOnly() == nil:
 		return useVoucher, nil
-	case !a.owns(row) && a.channel != nil && a.same(row) && row.State == store.PaymentDelivered:
+	case !a.owns(row) && a.channel != nil && (a.same(row) || a.sameVoucher(row)) && row.State == store.PaymentDelivered:
 		return correct, nil
 	case !a.owns(row):
 		return reject, errReused
@@ -275,6 +275,9 @@ func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*R
 		if response, err = e.dryRun(ctx, call); err != nil {
 			return nil, err
 		}
+	}
+	if a.channel != nil {
+		e.payers.inStep(a)
 	}
 	e.metrics.payment(row, outcomeRepeated)
 	return &Receipt{Response: response, Settled: settled, Repeated: true}, nil

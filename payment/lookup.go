@@ -14,7 +14,7 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 	if err != nil || row != nil {
 		return row, err
 	}
-	if a.voucher() {
+	if a.channel != nil {
 		row, err = e.store.PaymentOfVoucher(ctx, a.channel.ChannelID, a.checked.Payer, int64(a.channel.Max)) //nolint:gosec // at most x402.MaxChannelAmount
 		if err != nil || row != nil {
 			return row, err

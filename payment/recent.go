@@ -66,12 +66,15 @@ func newPayers() *payers {
 	}
 }
 
-// charged records that a payment channel was charged. Its state is right again, if the client had lost it.
+// charged records that a payment channel was charged.
 func (p *payers) charged(a *Attempt) {
 	p.settled(a.checked.Payer, a.caller)
 	p.channels.add(a.channel.ChannelID, a.channel.Max, paidFor)
-	p.lost.entries.Remove(a.client)
+	p.inStep(a)
 }
+
+// inStep records that the client has the state of its payment channel, or gets it with this response.
+func (p *payers) inStep(a *Attempt) { p.lost.entries.Remove(a.client) }
 
 // channelPaidLately tells whether a payment channel was charged lately.
 func (p *payers) channelPaidLately(id string) bool {
