@@ -58,7 +58,7 @@ func voucherValues[T any](batch []batchItem[T], charge func(T) *VoucherCharge) [
 }
 
 // voucherFits is the condition of a payment channel for a voucher: see ChargeVoucher.
-const voucherFits = `charged + @price = @cumulative AND balance >= @cumulative AND claimed < @cumulative AND claimed >= @cumulative - @max_unclaimed AND state = 'open'
+const voucherFits = `charged + @price = @cumulative AND balance >= @cumulative AND claimed < @cumulative AND claimed >= CAST(@cumulative AS bigint) - @max_unclaimed AND state = 'open'
 	AND withdraw_requested_at = 0 AND synced_at > now() - CAST(@max_age AS interval)`
 
 // A statement that charges vouchers consists of these parts. It may not wait for a payment channel while it has locked another

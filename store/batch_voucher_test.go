@@ -39,7 +39,7 @@ func chargeOf(channel, payer string, cumulative int64, agent uuid.UUID) *store.V
 	payment.Scheme, payment.Nonce, payment.Payload, payment.Request = "batch-settlement", fmt.Sprintf("%s:%d", channel, cumulative), nil, nil
 	payment.PaymentChannelID, payment.CumulativeAmount, payment.Response = &channel, &cumulative, []byte("sealed")
 	return &store.VoucherCharge{
-		Voucher: store.Voucher{Channel: channel, Payer: payer, Price: voucherPrice, Max: cumulative, Signature: fmt.Sprint("signature ", cumulative)},
+		Voucher: store.Voucher{Channel: channel, Payer: payer, Price: voucherPrice, Max: cumulative, MaxUnclaimed: 1 << 40, Signature: fmt.Sprint("signature ", cumulative)},
 		Payment: payment, MaxAge: time.Hour, Repeatable: time.Hour,
 	}
 }

@@ -18,7 +18,7 @@ import (
 type demo struct{}
 
 // demoChannels make one deposit pay for all calls of an agent, and claim soon after the last call.
-var demoChannels = channels{WithdrawDelay: 24 * time.Hour, MinDeposit: "2.00", ClaimAge: 3 * time.Second, ClaimSum: "100.00"}
+var demoChannels = channels{WithdrawDelay: 24 * time.Hour, MinDeposit: "2.00", ClaimAge: 3 * time.Second, ClaimSum: "100.00", MaxUnclaimed: "100.00", MaxUnclaimedTotal: "1000.00"}
 
 func (demo) Run(ctx context.Context, to console) (err error) {
 	folder, err := os.MkdirTemp("", "parley-demo-")
