@@ -59,7 +59,7 @@ func TestModelsAreTheSchema(t *testing.T) {
 	models := map[string]any{
 		"agents": store.Agent{}, "registrations": store.Registration{}, "conversations": store.Conversation{}, "private_pairs": store.PrivatePair{},
 		"memberships": store.Membership{}, "messages": store.Message{}, "payments": store.Payment{}, "blocks": store.Block{}, "reactions": store.Reaction{},
-		"payment_channels": store.PaymentChannel{},
+		"payment_channels": store.PaymentChannel{}, "payment_channel_transactions": store.PaymentChannelTransaction{},
 	}
 	rows, err := connection.Query(t.Context(), `SELECT table_name, column_name FROM information_schema.columns
 		WHERE table_schema = 'public' AND table_name <> 'goose_db_version'`)
