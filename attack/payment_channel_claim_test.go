@@ -147,7 +147,7 @@ func TestWithdrawalBeforeACall(t *testing.T) {
 		}
 		charged += sendPrice
 		w.s.pay(p.says("before the server knows", charged, 0)).Want(t, "a voucher while the state is fresh", 200)
-		w.pass(61 * time.Minute) // the worker looks each hour
+		w.pass(w.delay / 15) // the worker looks more often, and claims by age later
 		if !testkit.Eventually(recoveryTime, func() bool { return w.Ledger.Channel(p.id).TotalClaimed == charged }) {
 			t.Errorf("the channel is not claimed: %+v", w.Ledger.Channel(p.id))
 		}

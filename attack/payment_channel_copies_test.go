@@ -13,8 +13,8 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// TestHundredCopiesOfOneVoucher: one charge, one effect, and the same response for every copy, at two servers.
-func TestHundredCopiesOfOneVoucher(t *testing.T) {
+// TestCopiesOfOneVoucher: one charge, one effect, and the same response for every copy, at two servers.
+func TestCopiesOfOneVoucher(t *testing.T) {
 	t.Parallel()
 	w := newChannelWorld(t)
 	servers := []*server{w.s, w.serveChannels()}
@@ -23,10 +23,10 @@ func TestHundredCopiesOfOneVoucher(t *testing.T) {
 	for range rounds(t) {
 		deposits := w.proxy.count("/settle deposit")
 		charged += sendPrice
-		o := p.says("one of a hundred copies", charged, 0)
+		o := p.says("one of many copies", charged, 0)
 		replies := make(chan []testkit.Reply)
 		for _, s := range servers {
-			go func() { replies <- s.sendAll(slicesOf(o, 50)...) }()
+			go func() { replies <- s.sendAll(slicesOf(o, 10)...) }()
 		}
 		first := testkit.Reply{}
 		for _, r := range append(<-replies, <-replies...) {
@@ -40,8 +40,8 @@ func TestHundredCopiesOfOneVoucher(t *testing.T) {
 				t.Errorf("a copy returns %v, another one %v", r, first)
 			}
 		}
-		if again := w.s.pay(o); !bytes.Equal(again.Body, first.Body) {
-			t.Errorf("the 101st copy returns %v, want %v", again, first)
+		if again := w.s.insist(o); !bytes.Equal(again.Body, first.Body) {
+			t.Errorf("one more copy returns %v, want %v", again, first)
 		}
 		if n := w.proxy.count("/settle deposit") - deposits; n != 0 {
 			t.Errorf("%d deposits were settled, want none", n)

@@ -28,6 +28,12 @@ func TestPublicVouchers(t *testing.T) {
 	w.alice.learn(rotated)
 	charged += newKey.price
 	p.others += newKey.price
+	reserve := p.pays(order{operation: operations["/register/request_account"], body: `{"requested_username":"newcomer"}`},
+		charged+operations["/register/request_account"].price, 0)
+	tan := w.s.pay(reserve).Field(t, "tan")
+	w.Secret(tan)
+	charged += reserve.price
+	p.others += reserve.price
 	message := p.says("a private message", charged+sendPrice, 0)
 	w.s.pay(message).Require(t, "a message", 200)
 	charged += sendPrice
@@ -50,6 +56,8 @@ func TestPublicVouchers(t *testing.T) {
 	if r := w.s.pay(again); r.Status == http.StatusOK {
 		t.Errorf("the voucher of a new key, which is public, returns the key again: %v", r)
 	}
+	w.s.pay(reserve).WantRefused(t, "the voucher of a TAN by a stranger, with the same request", 409, "proof_required")
+	w.s.pay(p.pays(reserve, charged+reserve.price, 0)).Want(t, "the next voucher, which proves the channel, with the same request", 200)
 	w.s.pay(p.pays(order{operation: operations[mePath]}, charged, 0)).WantRefused(t, "a public voucher without an API key", 401)
 	w.arrivedOnce(message)
 	w.check()
