@@ -17,7 +17,7 @@ type channels struct {
 	AuthorizerKeyFile string        `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"File with the private key (64 hex digits) that signs claims and refunds of payment channels. Without it payment channels are not offered, except by parley dev, which creates a key in its data folder. Use a new key: it holds no money, must not be the payee's, and must not be used with another database. Former keys follow, one per line; they claim and refund older payment channels."`
 	WithdrawDelay     time.Duration `name:"channel-withdraw-delay" env:"PARLEY_CHANNEL_WITHDRAW_DELAY" default:"24h" placeholder:"TIME" help:"How long a payer's withdrawal from its payment channel takes (${default}), from 15m to 720h. What is not claimed by then is lost."`
 	MinDeposit        string        `name:"channel-min-deposit" env:"PARLEY_CHANNEL_MIN_DEPOSIT" default:"1.00" placeholder:"USD" help:"The deposit that is suggested to payers (${default} USD)."`
-	ClaimAge          time.Duration `name:"channel-claim-age" env:"PARLEY_CHANNEL_CLAIM_AGE" default:"6h" placeholder:"TIME" help:"Claim the vouchers of a payment channel on the blockchain when the oldest one has this age (${default}), at most a quarter of the withdraw delay."`
+	ClaimAge          time.Duration `name:"channel-claim-age" env:"PARLEY_CHANNEL_CLAIM_AGE" default:"24h" placeholder:"TIME" help:"Claim the vouchers of a payment channel on the blockchain when the oldest one has this age (${default}), at most the withdraw delay. A withdrawal is noticed and claimed earlier."`
 	ClaimSum          string        `name:"channel-claim-sum" env:"PARLEY_CHANNEL_CLAIM_SUM" default:"1.00" placeholder:"USD" help:"Claim them earlier when they reach this sum (${default} USD)."`
 	MaxUnclaimed      string        `name:"channel-max-unclaimed" env:"PARLEY_CHANNEL_MAX_UNCLAIMED" default:"10.00" placeholder:"USD" help:"Refuse vouchers of a payment channel while more than this is charged and not claimed (${default} USD). At least the claim sum."`
 	MaxUnclaimedTotal string        `name:"channel-max-unclaimed-total" env:"PARLEY_CHANNEL_MAX_UNCLAIMED_TOTAL" default:"1000.00" placeholder:"USD" help:"Refuse all vouchers while more than this is charged and not claimed (${default} USD). From half of it on everything is claimed at once."`
@@ -44,7 +44,7 @@ func (c channels) config(payee string) (server.PaymentChannels, error) {
 	}
 	need(c.WithdrawDelay >= x402.MinWithdrawDelay*time.Second && c.WithdrawDelay <= x402.MaxWithdrawDelay*time.Second && c.WithdrawDelay%time.Second == 0,
 		"--channel-withdraw-delay (PARLEY_CHANNEL_WITHDRAW_DELAY) in whole seconds, from 15m to 720h")
-	need(c.ClaimAge > 0 && c.ClaimAge <= c.WithdrawDelay/4, "--channel-claim-age (PARLEY_CHANNEL_CLAIM_AGE) above 0, at most a quarter of the withdraw delay")
+	need(c.ClaimAge > 0 && c.ClaimAge <= c.WithdrawDelay, "--channel-claim-age (PARLEY_CHANNEL_CLAIM_AGE) above 0, at most the withdraw delay")
 	need(c.IdleRefund >= 0, "--channel-idle-refund (PARLEY_CHANNEL_IDLE_REFUND) from 0")
 	for _, sum := range []struct {
 		into  *uint64

@@ -9,14 +9,14 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// What a transaction costs, in millionths of a dollar: gas on Base, where a transfer costs 0.0014 USD, and a facilitator's fee of
-// 0.001 USD.
+// What a transaction costs, in millionths of a dollar: gas on Base and a facilitator's fee. See docs/payments.md, "What settlement
+// costs".
 const (
-	transferCost     = 2400
-	depositCost      = 3500
-	claimCost        = 2500 // of one payment channel
-	claimFurtherCost = 500  // of each further payment channel
-	settleCost       = 2000
+	transferCost     = 2420
+	depositCost      = 3340
+	claimCost        = 2100 // of one payment channel
+	claimFurtherCost = 426  // of each further payment channel
+	settleCost       = 2020
 )
 
 // printSettlementCost compares what settling the calls cost with what it would have cost with one transfer per call.
@@ -31,6 +31,6 @@ func printSettlementCost(out io.Writer, made devnet.Transactions, calls int) err
 	row("payment channels (batch-settlement)", made.Transfers+made.Deposits+made.Claims+made.Settlements, cost, fmt.Sprintf(
 		"deposits: %d, claims: %d (payment channels: %d), payouts: %d, transfers: %d", made.Deposits, made.Claims, made.Claimed, made.Settlements, made.Transfers))
 	row("one transfer per call (exact)", calls, calls*transferCost, fmt.Sprintf("transfers: %d", calls))
-	fmt.Fprintln(table, "\nA transfer costs 0.0014 USD of gas on Base and a facilitator's fee of 0.001 USD; docs/payments.md has the other costs.")
+	fmt.Fprintln(table, "\nThe costs are gas on Base and a facilitator's fee of 0.001 USD per transaction: docs/payments.md.")
 	return table.Flush()
 }

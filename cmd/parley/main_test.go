@@ -272,7 +272,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("the demo's sum is not there:\n%s", out.String())
 	}
 	// One deposit per agent, and the calls that were charged.
-	for _, row := range []string{`payment channels \(batch-settlement\) +\d+ +0\.\d+ +deposits: 3, claims: \d+`, `one transfer per call \(exact\) +49 +0\.117600 `} {
+	for _, row := range []string{`payment channels \(batch-settlement\) +\d+ +0\.\d+ +deposits: 3, claims: \d+`, `one transfer per call \(exact\) +49 +0\.118580 `} {
 		if !regexp.MustCompile(row).MatchString(out.String()) {
 			t.Errorf("the settlement's cost is not there: %s\n%s", row, out.String())
 		}
