@@ -53,7 +53,7 @@ func TestChannelSettings(t *testing.T) {
 		"a short delay":             {func(c *channels) { c.WithdrawDelay = time.Minute }, "delay"},
 		"a long delay":              {func(c *channels) { c.WithdrawDelay = 721 * time.Hour }, "delay"},
 		"half a second":             {func(c *channels) { c.WithdrawDelay += time.Second / 2 }, "delay"},
-		"a late claim":              {func(c *channels) { c.ClaimAge = 7 * time.Hour }, "claim-age"},
+		"a late claim":              {func(c *channels) { c.ClaimAge = 25 * time.Hour }, "claim-age"},
 		"no sum":                    {func(c *channels) { c.ClaimSum = "0" }, "claim-sum"},
 		"no deposit":                {func(c *channels) { c.MinDeposit = "0" }, "deposit"},
 		"a malformed deposit":       {func(c *channels) { c.MinDeposit = "one dollar" }, "deposit"},
