@@ -140,7 +140,9 @@ func (e *Engine) chargeAlone(ctx context.Context, call *Call, charge *store.Vouc
 	return response, err
 }
 
-// keepResponse adds the response to the row of a voucher that is about to be charged, unless it is too long.
+// keepResponse adds the response to the row of a voucher that is about to be charged, unless it is too long. Reads are stored
+// too: if the voucher that was charged last executed them again, it would buy newer messages for nothing, and a poll that marked
+// its messages as read would be lost with its response.
 func (a *Attempt) keepResponse(row *store.Payment, response []byte) (err error) {
 	if !a.operation.ReadOnly || len(response) <= maxStoredRead {
 		row.Response, err = sealResponse(a.request, response)
