@@ -218,6 +218,9 @@ func (w *channelWorld) check() {
 		if delivered := p.delivered(); charged != delivered || uint64(rows) != delivered { //nolint:gosec // not negative
 			w.T.Errorf("a payment channel was charged %d, its payments are %d, and its delivered calls cost %d", charged, rows, delivered)
 		}
+		if recorded := w.Count("SELECT coalesce((SELECT claimed FROM payment_channels WHERE id = $1), 0)", p.id); uint64(recorded) > chain.TotalClaimed { //nolint:gosec // not negative
+			w.T.Errorf("%d are recorded as claimed from a payment channel, but %d are", recorded, chain.TotalClaimed)
+		}
 		if chain.TotalClaimed > charged {
 			w.T.Errorf("%d were claimed from a payment channel that was charged %d", chain.TotalClaimed, charged)
 		}
