@@ -160,6 +160,7 @@ func TestPayerDepositsItself(t *testing.T) {
 		if got := w.Count("SELECT balance FROM payment_channels WHERE id = $1", p.id); uint64(got) != 2*testkit.Dollar+3*sendPrice { //nolint:gosec // not negative
 			t.Errorf("the ledger has a balance of %d, want %d", got, 2*testkit.Dollar+3*sendPrice)
 		}
+		w.paidOut() // the claims are due, too
 		w.check()
 	}
 }

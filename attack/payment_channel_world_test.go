@@ -212,11 +212,15 @@ func (w *channelWorld) check() {
 	}
 	var balances, claimed uint64
 	for _, p := range w.payers {
-		chain, charged := w.Ledger.Channel(p.id), p.charged()
+		recorded := uint64(w.Count("SELECT coalesce((SELECT claimed FROM payment_channels WHERE id = $1), 0)", p.id)) //nolint:gosec // not negative
+		chain, charged := w.Ledger.Channel(p.id), p.charged()                                                         // in this order, since all of them grow
 		balances, claimed = balances+chain.Balance, claimed+chain.TotalClaimed
 		rows := w.Count("SELECT coalesce(sum(amount), 0) FROM payments WHERE payment_channel_id = $1 AND state = 'delivered'", p.id)
 		if delivered := p.delivered(); charged != delivered || uint64(rows) != delivered { //nolint:gosec // not negative
 			w.T.Errorf("a payment channel was charged %d, its payments are %d, and its delivered calls cost %d", charged, rows, delivered)
+		}
+		if recorded > chain.TotalClaimed {
+			w.T.Errorf("%d are recorded as claimed from a payment channel, but %d are", recorded, chain.TotalClaimed)
 		}
 		if chain.TotalClaimed > charged {
 			w.T.Errorf("%d were claimed from a payment channel that was charged %d", chain.TotalClaimed, charged)
