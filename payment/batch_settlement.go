@@ -171,6 +171,9 @@ func (b *batch) verify(ctx context.Context, a *Attempt) error {
 	return nil
 }
 
+// errNotReported means that the facilitator responds, but rejects the voucher with which it is asked for the channel.
+var errNotReported = errors.New("the facilitator does not report the payment channel")
+
 // onChain returns the payment channel as the blockchain endpoint sees it, else as the facilitator does.
 func (b *batch) onChain(ctx context.Context, a *Attempt) (x402.Channel, error) {
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
@@ -184,7 +187,7 @@ func (b *batch) onChain(ctx context.Context, a *Attempt) (x402.Channel, error) {
 	case verifyErr != nil:
 		return x402.Channel{}, errors.Join(err, verifyErr)
 	case !verdict.IsValid:
-		return x402.Channel{}, fmt.Errorf("%w; the facilitator: %s", err, verdict.InvalidReason)
+		return x402.Channel{}, fmt.Errorf("%w: %s; the blockchain endpoint: %w", errNotReported, verdict.InvalidReason, err)
 	}
 	return x402.ReportedChannel(verdict.Extra, a.channel.ChannelID)
 }

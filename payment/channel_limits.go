@@ -143,6 +143,9 @@ func (e *Engine) mayBeRestored(a *Attempt, channel *store.PaymentChannel) bool {
 // synced records the state of a payment channel on the chain, and returns the payment channel, or nil if it has changed since.
 func (e *Engine) synced(ctx context.Context, channel *store.PaymentChannel, found x402.Channel) (*store.PaymentChannel, error) {
 	now, err := e.store.SyncPaymentChannel(ctx, channel, mirrorOf(found))
+	if now != nil && now.Claimed > channel.Claimed { // the response to the claim was lost, so nothing was paid out
+		e.payouts.add(now.PayTo)
+	}
 	if now != nil && now.Signature == "" && now.Claimed > channel.Charged {
 		e.claimedElsewhere(ctx, now)
 	}

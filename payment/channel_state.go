@@ -79,7 +79,7 @@ func (e *Engine) corrective(a *Attempt, channel *store.PaymentChannel, bad *x402
 	e.preferExact(a)
 	refused := e.refused(a.operation, bad.Reason, bad.Message)
 	var newest *x402.VoucherState
-	if public := int64(a.channel.Max) <= channel.Claimed && a.channel.Deposit == 0; channel.Signature != "" && !public { //nolint:gosec // at most x402.MaxChannelAmount
+	if public := int64(a.channel.Max) <= channel.Claimed; channel.Signature != "" && !public { //nolint:gosec // at most x402.MaxChannelAmount
 		newest = &x402.VoucherState{SignedMaxClaimable: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
 	}
 	refused.Correction = true

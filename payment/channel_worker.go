@@ -22,9 +22,6 @@ const (
 	// idleEvery is how often it looks for idle payment channels, and idlePause the pause after a refund of one that failed.
 	idleEvery = time.Minute
 	idlePause = 10 * time.Minute
-	// idleLeast is the smallest rest that is refunded without the payer asking, in atomic units: one cent. The transaction costs
-	// the operator about a quarter of that.
-	idleLeast = 10_000
 )
 
 // workOnChannels keeps the payment channels in order until ctx ends: it claims what they were charged, pays out what is claimed,
@@ -77,8 +74,11 @@ func (e *Engine) refreshChannels(ctx context.Context) {
 		channel := &stale[i]
 		found, chainErr := e.channels.onChain(ctx, e.attemptOf(channel))
 		if chainErr != nil {
-			err = chainErr
-			break // it is unavailable: try again later
+			err = errors.Join(err, chainErr)
+			if errors.Is(chainErr, errNotReported) { // it concerns this channel alone
+				continue
+			}
+			break // both are unavailable: try again later
 		}
 		_, syncErr := e.synced(ctx, channel, found)
 		err = errors.Join(err, syncErr)
@@ -101,7 +101,7 @@ func (e *Engine) attemptOf(channel *store.PaymentChannel) *Attempt {
 
 // refundIdle refunds the rest of payment channels that were not used for a long time, and claims what they were charged.
 func (e *Engine) refundIdle(ctx context.Context) {
-	idle, err := e.store.IdleChannels(ctx, e.channels.scope(), e.config.IdleRefund, idlePause, idleLeast, refreshBatch)
+	idle, err := e.store.IdleChannels(ctx, e.channels.scope(), e.config.IdleRefund, idlePause, refundLeast, refreshBatch)
 	for i := range idle {
 		if ctx.Err() != nil {
 			return
@@ -124,12 +124,12 @@ func (e *Engine) refundOne(ctx context.Context, idle *store.PaymentChannel) erro
 		return err
 	}
 	channel, err := e.synced(ctx, idle, found)
-	if err != nil || channel == nil || !channel.UsedAt.Equal(idle.UsedAt) || channel.WithdrawRequestedAt != 0 || channel.Balance-channel.Charged < idleLeast {
+	if err != nil || channel == nil || !channel.UsedAt.Equal(idle.UsedAt) || channel.WithdrawRequestedAt != 0 || channel.Balance-channel.Charged < refundLeast {
 		return err
 	}
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
-	channel, err = e.store.BeginRefund(settling, channel, channel.Balance-channel.Charged, Lease)
+	channel, err = e.store.BeginRefund(settling, channel, channel.Balance-channel.Charged, Lease, refundPause)
 	if errors.Is(err, store.ErrVoucherMismatch) { // a call was faster
 		return nil
 	}

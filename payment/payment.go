@@ -144,7 +144,6 @@ type Engine struct {
 	channels    *batch                // nil if payment channels are not offered
 	operations  map[string]*Operation // by ID
 	queues      *queues
-	refunded    recent[string, struct{}] // payment channels, by id: see refundPause
 	unclaimed   unclaimed
 	adoptions   adoptions
 	payouts     payouts
@@ -164,7 +163,7 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 		return nil, err
 	}
 	e := &Engine{
-		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(), refunded: newRecent[string, struct{}](maxLost),
+		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(),
 		adoptions: newAdoptions(), slots: newSlots(), payers: payers, wake: make(chan struct{}, 1), started: time.Now(),
 	}
 	e.metrics = newMetrics(database, e.Ready, config.Network)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -14,9 +15,12 @@ import (
 )
 
 const (
-	// refundPause is the pause between two refunds of one payment channel on one server. Each costs the operator a
-	// transaction, and the voucher that asks for it is public once it is claimed.
+	// refundPause is the pause between two refunds of one payment channel. Each costs the operator a transaction, and the voucher
+	// that asks for it is public once it is claimed.
 	refundPause = time.Minute
+	// refundLeast is the smallest refund of a part, and of the rest of an idle payment channel, in atomic units: one cent. The
+	// transaction costs the operator about a third of that. A payer can ask for the rest whatever it is.
+	refundLeast = 10_000
 	// refundsAtOnce is how many refunds a server resumes at a time.
 	refundsAtOnce = 8
 )
@@ -53,17 +57,20 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 		return nil, e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
 			Message: "everything in the payment channel is charged; nothing is left to refund"})
 	}
-	if of.Refund > 0 {
-		left = min(left, int64(of.Refund)) //nolint:gosec // at most x402.MaxChannelAmount
+	if part := int64(of.Refund); part > 0 && part < left { //nolint:gosec // at most x402.MaxChannelAmount
+		if part < refundLeast {
+			return nil, e.refused(operation, x402.ReasonBatchRefundAmountInvalid,
+				fmt.Sprintf("a refund of a part must be at least %d atomic units; ask for more, or for everything", refundLeast))
+		}
+		left = part
 	}
-	if _, again := e.refunded.get(of.ChannelID); again {
+	if at := channel.RefundedAt; at != nil && channel.Now.Sub(*at) < refundPause {
 		return nil, errRefundTooSoon
 	}
-	e.refunded.add(of.ChannelID, struct{}{}, refundPause)
 	// From here on the refund continues even if the caller hangs up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
-	channel, err = e.store.BeginRefund(ctx, channel, left, Lease)
+	channel, err = e.store.BeginRefund(ctx, channel, left, Lease, refundPause)
 	if errors.Is(err, store.ErrVoucherMismatch) {
 		return nil, errChannelBusy
 	}

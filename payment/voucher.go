@@ -11,7 +11,8 @@ import (
 
 const (
 	// repeatableRead is for how long the same voucher executes a read again whose response was too long to store.
-	repeatableRead = time.Hour
+	// The read is executed on the present state, so this is short: the voucher would buy newer messages too.
+	repeatableRead = time.Minute
 	// chargeTimeout bounds the transaction that charges a voucher.
 	chargeTimeout = 30 * time.Second
 	// maxDeadlocks is how often a transaction is repeated that the database ended because of others.

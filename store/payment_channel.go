@@ -21,7 +21,7 @@ const (
 // PaymentChannel is a payment channel of the x402 scheme batch-settlement: a deposit on the blockchain, from which
 // vouchers pay. The fields from Payer to Salt define it, and ID is their hash. All ids and addresses are in lower case,
 // all amounts in atomic units. Balance, Claimed, WithdrawRequestedAt (Unix seconds, or 0) and RefundNonce are what the
-// blockchain said at SyncedAt. RefundAmount and LeaseUntil belong to a refund that is being settled. Now is the time of the database when the row was read.
+// blockchain said at SyncedAt. RefundAmount and LeaseUntil belong to a refund that is being settled; RefundedAt is when the last one began. Now is the time of the database when the row was read.
 type PaymentChannel struct {
 	ID                  string
 	Payer               string
@@ -43,6 +43,7 @@ type PaymentChannel struct {
 	State               string
 	PaymentID           *uuid.UUID
 	RefundAmount        int64
+	RefundedAt          *time.Time
 	LeaseUntil          *time.Time
 	UnclaimedSince      *time.Time
 	ClaimAfter          *time.Time
@@ -53,7 +54,7 @@ type PaymentChannel struct {
 
 // paymentChannelColumns are the columns of PaymentChannel.
 const paymentChannelColumns = `id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged, signed_max, signature,
-	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, refund_amount, lease_until,
+	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, refund_amount, refunded_at, lease_until,
 	unclaimed_since, claim_after, used_at, created_at`
 
 // OnChain is the state of a payment channel on the blockchain.

@@ -11,12 +11,14 @@ import (
 
 // BeginRefund reserves the payment channel for a refund, leased to the caller, and returns it. A refund is signed for one nonce
 // of the blockchain and never expires, so the same one is settled again until its outcome is known. It returns
-// ErrVoucherMismatch if the payment channel is not as the caller has read it.
-func (s *Store) BeginRefund(ctx context.Context, channel *PaymentChannel, amount int64, lease time.Duration) (*PaymentChannel, error) {
+// ErrVoucherMismatch if the payment channel is not as the caller has read it, or was refunded within the time pause.
+func (s *Store) BeginRefund(ctx context.Context, channel *PaymentChannel, amount int64, lease, pause time.Duration) (*PaymentChannel, error) {
 	return s.advance(ctx, map[string]any{
 		"state": PaymentChannelRefunding, "refund_amount": amount, "lease_until": gorm.Expr("now() + CAST(? AS interval)", lease),
-	}, "id = ? AND payer = ? AND state = 'open' AND charged = ? AND refund_nonce = ? AND balance = ?",
-		channel.ID, channel.Payer, channel.Charged, channel.RefundNonce, channel.Balance)
+		"refunded_at": gorm.Expr("now()"),
+	}, `id = ? AND payer = ? AND state = 'open' AND charged = ? AND refund_nonce = ? AND balance = ?
+		AND (refunded_at IS NULL OR refunded_at <= now() - CAST(? AS interval))`,
+		channel.ID, channel.Payer, channel.Charged, channel.RefundNonce, channel.Balance, pause)
 }
 
 // ClaimRefunds takes up to limit refunds whose lease is over, and leases them to the caller. Several servers may claim

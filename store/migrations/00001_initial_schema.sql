@@ -210,7 +210,7 @@ CREATE INDEX payments_long_responses ON payments (updated_at) WHERE octet_length
 CREATE INDEX payments_failed ON payments (updated_at) WHERE state = 'failed';
 
 CREATE TABLE payment_channels (
-    id                    text        NOT NULL CHECK (id ~ '^0x[0-9a-f]{64}$'),
+    id                    text        NOT NULL CHECK (octet_length(id) = 66 AND id = lower(id)),
     payer                 text        NOT NULL CHECK (payer = lower(payer)),
     payer_authorizer      text        NOT NULL CHECK (payer_authorizer = lower(payer_authorizer)),
     network               text        NOT NULL,
@@ -230,6 +230,7 @@ CREATE TABLE payment_channels (
     state                 text        NOT NULL CHECK (state IN ('open', 'depositing', 'refunding')),
     payment_id            uuid,
     refund_amount         bigint      NOT NULL DEFAULT 0,
+    refunded_at           timestamptz,
     lease_until           timestamptz,
     unclaimed_since       timestamptz,
     claim_after           timestamptz,
@@ -251,6 +252,7 @@ COMMENT ON COLUMN payment_channels.claimed IS 'On the blockchain at synced_at: w
 COMMENT ON COLUMN payment_channels.withdraw_requested_at IS 'On the blockchain at synced_at: when the payer started a withdrawal, in Unix seconds, or 0. Meanwhile no voucher is accepted.';
 COMMENT ON COLUMN payment_channels.payment_id IS 'The deposit that is being settled. Meanwhile no voucher is charged.';
 COMMENT ON COLUMN payment_channels.refund_amount IS 'The refund that is being settled, signed for refund_nonce. Meanwhile no voucher is charged.';
+COMMENT ON COLUMN payment_channels.refunded_at IS 'When the last refund began. Refunds cost the operator a transaction each, so the next one must wait.';
 COMMENT ON COLUMN payment_channels.lease_until IS 'Until then a server settles the refund. After that any server may settle the same refund again.';
 COMMENT ON COLUMN payment_channels.unclaimed_since IS 'When the oldest voucher was charged whose amount is not claimed; NULL if nothing is.';
 COMMENT ON COLUMN payment_channels.claim_after IS 'Until then a server claims, or waits after a claim that failed.';
