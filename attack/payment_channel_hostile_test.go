@@ -172,8 +172,14 @@ func TestRefundsCostLittle(t *testing.T) {
 	for range 30 {
 		w.s.pay(p.refund(charged, 1))
 	}
+	if n := w.proxy.count("/settle refund") - refunds; n != 0 {
+		t.Errorf("30 refunds of one unit cost %d transactions, want none", n)
+	}
+	for range 30 {
+		w.s.pay(p.refund(charged, 10_000))
+	}
 	if n := w.proxy.count("/settle refund") - refunds; n != 1 {
-		t.Errorf("30 refunds of one unit cost %d transactions, want one", n)
+		t.Errorf("30 refunds of a cent cost %d transactions, want one", n)
 	}
 	w.check()
 }
