@@ -276,7 +276,7 @@ func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*R
 			return nil, err
 		}
 	}
-	if a.channel != nil {
+	if a.sameVoucher(row) {
 		e.payers.inStep(a)
 	}
 	e.metrics.payment(row, outcomeRepeated)
