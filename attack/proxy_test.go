@@ -31,7 +31,7 @@ type proxy struct {
 	server *http.Server // nil while the port is closed
 	fault  fault
 	mute   bool           // nothing is replied at all
-	calls  map[string]int // by path
+	calls  map[string]int // by path, and those of payment channels their type: "/settle claim"
 	idle   chan struct{}  // closed when the test ends: whoever hangs lets go
 }
 
@@ -116,6 +116,13 @@ func (p *proxy) count(path string) int {
 	return p.calls[path]
 }
 
+// batchKind is the type of a payment or command of payment channels: "deposit", "claim", "settle", "refund"; or "".
+func batchKind(body []byte) string {
+	_, rest, _ := bytes.Cut(body, []byte(`"payload":{"type":"`))
+	kind, _, _ := bytes.Cut(rest, []byte(`"`))
+	return string(kind)
+}
+
 // asked returns how often the facilitator was asked for anything that concerns a payment.
 func (p *proxy) asked() int { return p.count("/verify") + p.count("/settle") }
 
@@ -127,6 +134,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Lock()
 	p.calls[r.URL.Path]++
+	if kind := batchKind(body); kind != "" {
+		p.calls[r.URL.Path+" "+kind]++
+		p.calls["claimed rows"] += bytes.Count(body, []byte(`"totalClaimed":`))
+	}
 	c := &call{p: p, path: r.URL.Path, number: p.calls[r.URL.Path], body: body, w: w, r: r}
 	fault, mute := p.fault, p.mute
 	p.mu.Unlock()

@@ -82,6 +82,8 @@ type payment struct {
 	header      string // PAYMENT-SIGNATURE, or X-PAYMENT
 	otherHeader string // of the other version
 	family      *family
+	channel     *channel   // that pays, or nil
+	deposit     uint64     // into it
 	requests    []*request // that it was sent with
 
 	sendings   int
@@ -119,6 +121,8 @@ type actor struct {
 	rich     []*purse
 	poor     []*purse
 	robbed   *purse
+	channels *purse   // pays by payment channels only
+	channel  *channel // the newest of them
 	done     []sample // newest replies
 	name     string   // requested, with its TAN
 	tan      string
@@ -134,6 +138,7 @@ func (r *randomRun) enter() []*actor {
 		players[i] = a
 		a.rich = []*purse{r.purse(fmt.Sprintf("rich %d", i), 5000*testkit.Dollar, false), r.purse(fmt.Sprintf("other rich %d", i), 5000*testkit.Dollar, false)}
 		a.poor = append([]*purse{r.purse(fmt.Sprintf("little %d", i), 30_000, true), r.purse(fmt.Sprintf("nothing %d", i), 0, true)}, shared...)
+		a.channels = r.purse(fmt.Sprintf("channels %d", i), 5000*testkit.Dollar, false)
 		a.robbed = r.purse(fmt.Sprintf("robbed %d", i), testkit.Dollar, true)
 		entering.Go(func() {
 			a.begin(0)
@@ -195,6 +200,8 @@ type behaviour struct {
 // behaviours are what an actor does with a payment.
 var behaviours = []weighted[behaviour]{
 	{520, behaviour{"pays once", (*actor).paysOnce}},
+	{350, behaviour{"pays by channel", (*actor).paysByChannel}},
+	{15, behaviour{"refunds or withdraws", (*actor).refundsOrWithdraws}},
 	{90, behaviour{"pays at several servers", (*actor).paysAtSeveral}},
 	{60, behaviour{"changes the request", (*actor).changesTheRequest}},
 	{70, behaviour{"names the payment", (*actor).namesThePayment}},

@@ -81,6 +81,7 @@ func TestRandomised(t *testing.T) {
 	r.comeBack()
 	r.awaitEnd()
 	r.repeatSome()
+	r.closeChannels()
 	r.checkBooks()
 	t.Logf("\n%s", r.summary(acted))
 }
@@ -141,7 +142,7 @@ func newRandomRun(t *testing.T, seed uint64) *randomRun {
 	chain := httptest.NewServer(http.HandlerFunc(r.chain))
 	t.Cleanup(chain.Close)
 	for i := range 3 {
-		s := r.newServer("--rpc-url", chain.URL)
+		s := r.newServer(append(r.randomChannelFlags(), "--rpc-url", chain.URL)...)
 		log, err := os.Create(filepath.Join(r.logs, fmt.Sprintf("server%d.log", i)))
 		if err != nil {
 			t.Fatal(err)
@@ -296,7 +297,10 @@ func (r *randomRun) chain(w http.ResponseWriter, request *http.Request) {
 
 // disturb kills and restarts servers, and cuts them off, until the end. It leaves all of them running.
 func (r *randomRun) disturb(until context.Context) {
-	points := []string{"parsed", "dry-run", "begun", "settled", "delivering", "delivered", "claimed", "resettled"}
+	points := []string{
+		"parsed", "dry-run", "begun", "settled", "delivering", "delivered", "claimed", "resettled",
+		"charging", "charged", "refunding", "refunded", "claiming", "claimed on chain",
+	}
 	for number := 1; ; number++ {
 		chance := r.chance("disturbance", number)
 		pause := func(least, most int) bool {
@@ -463,12 +467,13 @@ func (r *randomRun) logged(needles ...string) string {
 
 // purse is a wallet of which the test knows all.
 type purse struct {
-	key     *ecdsa.PrivateKey
-	address string // lower case
-	poor    bool   // its payments live for a minute at most, see settleDown
-	minted  uint64 // atomic units that it was given
-	moved   uint64 // that were moved away without a payment
-	moves   int
+	key      *ecdsa.PrivateKey
+	address  string // lower case
+	poor     bool   // its payments live for a minute at most, see settleDown
+	minted   uint64 // atomic units that it was given
+	moved    uint64 // that were moved away without a payment
+	moves    int
+	channels []*channel // its payment channels
 }
 
 // purse makes a wallet by the seed; the world must not be running yet.

@@ -56,6 +56,7 @@ type dataset struct {
 	archive  uuid.UUID
 	archived int64
 	texts    []string // of the messages that are sent
+	channels map[uuid.UUID]*paymentChannel
 }
 
 func (d *dataset) url() string { return d.postgres.URL(d.name) }
@@ -63,7 +64,7 @@ func (d *dataset) url() string { return d.postgres.URL(d.name) }
 // newDataset creates and fills a database for a build of Parley, which makes the schema. Statements here name only columns
 // that compared builds have in common.
 func (b *bench) newDataset(ctx context.Context, name, program string, scale float64) (*dataset, error) {
-	d := &dataset{bench: b, name: name, program: program, size: size(scale), archived: int64(min(max(scale, 0.1), 1) * 100_000)}
+	d := &dataset{bench: b, name: name, program: program, size: size(scale), channels: map[uuid.UUID]*paymentChannel{}, archived: int64(min(max(scale, 0.1), 1) * 100_000)}
 	server, err := pgx.Connect(ctx, b.postgres.URL("postgres"))
 	if err != nil {
 		return nil, err
@@ -162,6 +163,7 @@ func (d *dataset) newAgent(ctx context.Context, url, name string, a *agent, peer
 	if err != nil {
 		return err
 	}
+	payer.Channels = nil // the accounts of a data set leave no payment channels in the user's configuration
 	if err := d.ledger.Mint(payer.Address(), 1e12); err != nil {
 		return err
 	}

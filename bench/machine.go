@@ -3,8 +3,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,6 +22,7 @@ import (
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/internal/embedded"
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // bench is one run: its plan, its report, and the PostgreSQL and the payment network that all measurements share.
@@ -32,6 +36,9 @@ type bench struct {
 	datasets    []*dataset
 	running     []*process // servers of the part that is measured
 }
+
+// authorizerFile has the key that signs claims of payment channels.
+const authorizerFile = "authorizer.key"
 
 func (b *bench) open(ctx context.Context) (err error) {
 	if b.folder, err = os.MkdirTemp("", "parley-bench-"); err != nil {
@@ -49,7 +56,11 @@ func (b *bench) open(ctx context.Context) (err error) {
 		return err
 	}
 	b.facilitator = httptest.NewServer(b.settler())
-	return nil
+	key, err := evm.GenerateKey()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(b.folder, authorizerFile), []byte(hex.EncodeToString(evm.FromECDSA(key))), 0o600)
 }
 
 func (b *bench) stopServers() {
@@ -79,15 +90,28 @@ func (b *bench) close() error {
 // checks of Parley: its time is not Parley's and is spent on the same machine.
 func (b *bench) settler() http.Handler {
 	routes := http.NewServeMux()
-	routes.Handle("/", devnet.NewFacilitator(b.ledger))
+	network := devnet.NewFacilitator(b.ledger)
+	routes.Handle("/", network)
 	routes.HandleFunc("POST /settle", func(w http.ResponseWriter, r *http.Request) {
 		var request struct {
 			PaymentPayload struct {
 				Payload x402.ExactPayload `json:"payload"`
 			} `json:"paymentPayload"`
+			PaymentRequirements struct {
+				Scheme string `json:"scheme"`
+			} `json:"paymentRequirements"`
 		}
-		if err := json.UnmarshalRead(r.Body, &request); err != nil {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = json.Unmarshal(body, &request)
+		}
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if request.PaymentRequirements.Scheme == x402.SchemeBatch { // a deposit, a claim or a payout, which are few
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			network.ServeHTTP(w, r)
 			return
 		}
 		a := request.PaymentPayload.Payload.Authorization

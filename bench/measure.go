@@ -4,26 +4,18 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
-
-	"github.com/parley-chat/parley/x402"
 )
 
 // result is what one measurement saw.
@@ -88,133 +80,6 @@ func (d *dataset) usage(ctx context.Context, server *process) (u result, err err
 	err = d.pool.QueryRow(ctx, `
 		SELECT CAST(pg_current_wal_insert_lsn() - '0/0' AS float), CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS float)`).Scan(&u[wal], &u[writes])
 	return u, err
-}
-
-// drive sends an operation's requests and measures. A short run first warms up and shows how many payments to sign.
-func (d *dataset) drive(ctx context.Context, server *process, o operation, clients int) (result, error) {
-	s, err := newSigner(ctx, server.url, o)
-	if err != nil {
-		return result{}, err
-	}
-	limit := time.Duration(d.seconds) * time.Second
-	signed, err := s.sign(max(100, 6*clients))
-	if err != nil {
-		return result{}, err
-	}
-	warm, err := s.send(ctx, signed, clients, limit)
-	if err != nil {
-		return result{}, err
-	}
-	if signed, err = s.sign(int(1.5*float64(warm.all)*limit.Seconds()/warm.took.Seconds()) + 100); err != nil {
-		return result{}, err
-	}
-	runtime.GC() // now, not during the measurement
-	return d.measure(ctx, server, func() (sample, error) { return s.send(ctx, signed, clients, limit) })
-}
-
-// signer writes an operation's requests, each with the payment that the server requires, and sends them.
-type signer struct {
-	host      string
-	operation operation
-	required  *x402.PaymentRequired // nil: the operation is free
-}
-
-func newSigner(ctx context.Context, url string, o operation) (*signer, error) {
-	s := &signer{host: strings.TrimPrefix(url, "http://"), operation: o}
-	if o.status == http.StatusPaymentRequired {
-		return s, nil
-	}
-	path, _, _ := strings.Cut(o.requests[0].target, "?")
-	request, err := http.NewRequestWithContext(ctx, o.method, url+path, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode == http.StatusPaymentRequired {
-		s.required, err = x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
-	}
-	return s, err
-}
-
-// sign writes n requests, each with its own payment, before the measurement starts.
-func (s *signer) sign(n int) ([][]byte, error) {
-	signed := make([][]byte, n)
-	signing := errgroup.Group{}
-	workers := runtime.NumCPU()
-	for worker := range workers {
-		signing.Go(func() (err error) {
-			for i := worker; i < n && err == nil; i += workers {
-				// Not in their order: requests of one agent or one chat should not meet.
-				signed[i], err = s.write(s.operation.requests[i*797%len(s.operation.requests)])
-			}
-			return err
-		})
-	}
-	return signed, signing.Wait()
-}
-
-func (s *signer) write(r request) ([]byte, error) {
-	var wire bytes.Buffer
-	fmt.Fprintf(&wire, "%s %s HTTP/1.1\r\nHost: %s\r\nX-API-KEY: %s\r\n", s.operation.method, r.target, s.host, r.caller.key)
-	if s.required != nil {
-		payload, err := x402.Sign(r.caller.wallet, s.required.Accepts[0], &s.required.Resource, s.required.Extensions, time.Now())
-		if err != nil {
-			return nil, err
-		}
-		header, err := x402.EncodePaymentPayload(payload)
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&wire, "%s: %s\r\n", x402.HeaderPaymentSignature, header)
-	}
-	if r.body != nil {
-		fmt.Fprintf(&wire, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(r.body))
-	}
-	fmt.Fprintf(&wire, "\r\n%s", r.body)
-	return wire.Bytes(), nil
-}
-
-// send sends written requests until they or the time run out. Each client has its own connection. A response with another
-// status is an error, because then something else was measured.
-func (s *signer) send(ctx context.Context, requests [][]byte, clients int, limit time.Duration) (sample, error) {
-	var next atomic.Int64
-	sending, ctx := errgroup.WithContext(ctx)
-	all := make([][]time.Duration, clients)
-	began := time.Now()
-	for client := range clients {
-		sending.Go(func() error {
-			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.host)
-			if err != nil {
-				return err
-			}
-			defer connection.Close() //nolint:errcheck // nothing is lost
-			responses := bufio.NewReaderSize(connection, 64<<10)
-			for i := int(next.Add(1)) - 1; i < len(requests) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				sent := time.Now()
-				if sent.Sub(began) > limit {
-					break
-				}
-				if _, err := connection.Write(requests[i]); err != nil {
-					return err
-				}
-				if err := readResponse(responses, s.operation.status); err != nil {
-					return err
-				}
-				all[client] = append(all[client], time.Since(sent))
-			}
-			return ctx.Err()
-		})
-	}
-	err := sending.Wait()
-	latencies := slices.Concat(all...)
-	if err == nil && len(latencies) == 0 {
-		err = errors.New("no request was sent")
-	}
-	return sample{latencies, time.Since(began), len(latencies)}, err
 }
 
 // readResponse reads one response. net/http's client would take more time than some of the servers.

@@ -29,7 +29,7 @@ type operation struct {
 
 const (
 	distinct         = perRole * peers // different requests of an operation
-	distinctSearches = 32              // the same, where only the caller differs
+	distinctSearches = 64              // the same, where only the caller differs
 	texts            = 8               // different messages that are sent
 )
 

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/x402"
 )
 
 // measure measures the parts that are selected, or two builds.
@@ -118,7 +119,7 @@ func (d *dataset) growth(ctx context.Context) error {
 func (d *dataset) compareWith(ctx context.Context, before *dataset, part, operation string, clients ...int) (map[int][maxSides]result, error) {
 	var sides []side
 	for _, d := range []*dataset{before, d} {
-		server, err := d.serve(ctx)
+		server, err := d.serve(ctx, append(deferring, d.withChannels())...)
 		if err != nil {
 			return nil, err
 		}
@@ -127,41 +128,59 @@ func (d *dataset) compareWith(ctx context.Context, before *dataset, part, operat
 	return d.compare(part, operation, clients, d.rounds+1, sides...)
 }
 
-// floor compares a price inquiry with an empty handler.
+// floor compares price inquiries with an empty handler: with one offer, and with that of payment channels too.
 func (d *dataset) floor(ctx context.Context) error {
 	empty, err := d.serveReference(ctx, emptyHandler)
 	if err != nil {
 		return err
 	}
-	parley, err := d.serve(ctx)
+	one, err := d.serve(ctx)
+	if err != nil {
+		return err
+	}
+	two, err := d.serve(ctx, d.withChannels())
 	if err != nil {
 		return err
 	}
 	nothing := operation{method: http.MethodPost, status: http.StatusOK, requests: []request{{target: "/"}}}
 	inquiry := operation{method: http.MethodPost, status: http.StatusPaymentRequired, requests: []request{{caller: d.writers[0], target: sendPath}}}
-	seen, err := d.compare("The floor", "price inquiry", d.clients, d.rounds, d.calls(ctx, "empty handler", empty, nothing), d.calls(ctx, "402", parley, inquiry))
+	seen, err := d.compare("The floor", "price inquiry", d.clients, d.rounds, d.calls(ctx, "empty handler", empty, nothing),
+		d.calls(ctx, "402, one offer", one, inquiry), d.calls(ctx, "402, two offers", two, inquiry))
 	d.goal("price inquiry, processor time against an empty handler", seen[16][1][serverCPU]/seen[16][0][serverCPU], atMost, 1.5)
+	d.goal("price inquiry with two offers, processor time against one offer", seen[16][2][serverCPU]/seen[16][1][serverCPU], atMost, 1.05)
 	return err
 }
 
-// payments compares the server with one whose operations are free.
+// payments compares the server with one whose operations are free: each payment settled, and from a payment channel.
 func (d *dataset) payments(ctx context.Context) error {
-	paid, err := d.serve(ctx)
-	if err != nil {
-		return err
-	}
 	free, err := d.serveReference(ctx, freeParley)
 	if err != nil {
 		return err
 	}
-	goals := map[string]float64{sendMany: 2, newest: 3, nothingNew: 5}
+	channels, err := d.serve(ctx, d.withChannels())
+	if err != nil {
+		return err
+	}
+	exact, err := d.serve(ctx)
+	if err != nil {
+		return err
+	}
+	goals := map[string]struct{ exact, voucher float64 }{sendMany: {2, 1.3}, newest: {3, 1.7}, nothingNew: {5, 2}}
 	for _, name := range []string{sendMany, newest, nothingNew} {
+		if !d.only.MatchString(name) {
+			continue
+		}
 		o := d.named(name)
-		seen, err := d.compare("What a payment costs", name, []int{16, 64}, d.rounds, d.calls(ctx, "paid", paid, o), d.calls(ctx, "free", free, o))
+		compared, err := d.compare("What a payment costs", name, []int{16, 64}, d.rounds,
+			d.calls(ctx, "free", free, o), d.calls(ctx, "voucher", channels, o), d.calls(ctx, "exact", exact, o))
 		if err != nil {
 			return err
 		}
-		d.goal(name+", rate free : paid at 16 clients", seen[16][1][perSecond]/seen[16][0][perSecond], atMost, goals[name])
+		seen := compared[16]
+		cpu := func(side int) float64 { return seen[side][serverCPU] + seen[side][pgCPU] }
+		d.goal(name+", rate free : exact at 16 clients", seen[0][perSecond]/seen[2][perSecond], atMost, goals[name].exact)
+		d.goal(name+", rate free : voucher at 16 clients", seen[0][perSecond]/seen[1][perSecond], atMost, goals[name].voucher)
+		d.goal(name+", processor time voucher : free at 16 clients", cpu(1)/cpu(0), atMost, goals[name].voucher)
 	}
 	return nil
 }
@@ -224,20 +243,45 @@ func (d *dataset) search(ctx context.Context) error {
 	return nil
 }
 
-// checkLedger compares what all ledgers say with the payee's balance, to the unit.
+// checkLedger compares what all ledgers say with the payee's balance, to the unit. Servers first claim what payment
+// channels were charged, and settle what is open.
 func (b *bench) checkLedger(ctx context.Context) error {
-	var sum uint64
 	for _, d := range b.datasets {
-		var paid, other, earned int64
+		if _, err := d.serve(ctx, append(deferring, d.withChannels(), "PARLEY_CHANNEL_CLAIM_AGE=1s")...); err != nil {
+			return err
+		}
+	}
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Second) {
+		err := b.compareLedgers(ctx)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func (b *bench) compareLedgers(ctx context.Context) error {
+	var sum, charged uint64
+	b.paidCalls, b.vouchers = 0, 0
+	for _, d := range b.datasets {
+		var paid, vouchers, other, earned, byVoucher int64
 		if err := d.pool.QueryRow(ctx, `
-			SELECT count(*), count(*) FILTER (WHERE state <> 'delivered'), CAST(coalesce(sum(amount), 0) AS bigint) FROM payments`).Scan(&paid, &other, &earned); err != nil {
+			SELECT count(*), count(*) FILTER (WHERE scheme = $1), count(*) FILTER (WHERE state <> 'delivered'),
+				CAST(coalesce(sum(amount), 0) AS bigint), CAST(coalesce(sum(amount) FILTER (WHERE scheme = $1), 0) AS bigint)
+			FROM payments`, x402.SchemeBatch).Scan(&paid, &vouchers, &other, &earned, &byVoucher); err != nil {
 			return err
 		}
 		if other > 0 {
 			return fmt.Errorf("%d payments of %s were not delivered", other, d.name)
 		}
-		b.paidCalls += paid
-		sum += uint64(earned) //nolint:gosec // positive
+		for _, channel := range d.channels {
+			charged += channel.charged
+		}
+		b.paidCalls, b.vouchers = b.paidCalls+paid, b.vouchers+vouchers
+		sum += uint64(earned)        //nolint:gosec // positive
+		charged -= uint64(byVoucher) //nolint:gosec // positive
+	}
+	if charged != 0 {
+		return fmt.Errorf("the vouchers that were used are worth %d more than the calls that they paid", int64(charged)) //nolint:gosec // may be negative
 	}
 	if balance := b.ledger.Balance(devnet.Payee); balance != sum {
 		return fmt.Errorf("the payee has %d, the ledgers say %d", balance, sum)

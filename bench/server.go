@@ -34,11 +34,20 @@ type process struct {
 	stats procfs.Proc
 }
 
-// serve starts `parley serve` on the dataset.
-func (d *dataset) serve(ctx context.Context) (*process, error) {
-	return d.start(ctx, d.program, "serve", "--database-url", d.url(), "--payee", devnet.Payee, "--network", devnet.NetworkID,
+// serve starts `parley serve` on the dataset, with settings in environment variables. Builds ignore those that they do
+// not know.
+func (d *dataset) serve(ctx context.Context, settings ...string) (*process, error) {
+	return d.start(ctx, settings, d.program, "serve", "--database-url", d.url(), "--payee", devnet.Payee, "--network", devnet.NetworkID,
 		"--facilitator-url", d.facilitator.URL, "--rpc-url", d.facilitator.URL+"/rpc", "--listen")
 }
+
+// withChannels lets a server offer payment channels, before single payments.
+func (b *bench) withChannels() string {
+	return "PARLEY_AUTHORIZER_KEY_FILE=" + filepath.Join(b.folder, authorizerFile)
+}
+
+// deferring lets old builds settle after the response, with limits that no measurement reaches.
+var deferring = []string{"PARLEY_DEFERRED_UP_TO=0.01", "PARLEY_DEFERRED_PAYER_CAP=1000000", "PARLEY_DEFERRED_TOTAL_CAP=100000000"}
 
 // reference is the argument of this program that makes it a reference server, and the kinds of reference servers are:
 const (
@@ -53,11 +62,11 @@ func (d *dataset) serveReference(ctx context.Context, kind string) (*process, er
 	if err != nil {
 		return nil, err
 	}
-	return d.start(ctx, program, reference, kind, d.url())
+	return d.start(ctx, nil, program, reference, kind, d.url())
 }
 
 // start starts a server whose last argument is its address, and waits until it accepts connections. It runs until stopServers.
-func (b *bench) start(ctx context.Context, program string, arguments ...string) (*process, error) {
+func (b *bench) start(ctx context.Context, settings []string, program string, arguments ...string) (*process, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -74,7 +83,7 @@ func (b *bench) start(ctx context.Context, program string, arguments ...string) 
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, program, append(arguments, listen)...)
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, 10*time.Second
-	cmd.Env, cmd.Stderr = environment(), log
+	cmd.Env, cmd.Stderr = append(environment(), settings...), log
 	// The Go runtime keeps the thread that starts the server, so the server ends with this process and not before.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := cmd.Start(); err != nil {

@@ -30,18 +30,22 @@ type Limits struct {
 	Total   uint64
 }
 
-// Payer is an http.RoundTripper that pays 402 responses (x402 version 2, scheme exact) with a private key. It pays only
-// with the tokens of Networks and never more than its limits. It is safe for concurrent use.
+// Payer is an http.RoundTripper that pays 402 responses (x402 version 2) with a private key. It pays only with the tokens of
+// Networks and never more than its limits. It is safe for concurrent use.
 //
-// Every payment has a random payment identifier. If the response is lost, or is 500, 502, 503, 504 or 409
-// payment_in_progress, the Payer sends the same payment with the same identifier again, because a second payment could
-// be charged as well. The identifier is also required to get a stored response that contains a TAN or an API key.
-// Without it the server returns 409 proof_required; a Payer does not get this response, because it sends the
-// identifier.
+// If a server offers payment channels (scheme batch-settlement), the Payer deposits into one and then pays each call with a
+// signed voucher. Otherwise, if a deposit would not pay for ten calls, and if the server refuses the voucher or the deposit, it
+// pays with one transfer per call (scheme exact). Calls that are paid from one payment channel are made one after another.
+// [Payer.Refund] gets back what a server did not charge. The field Channels changes or disables this.
 //
-// A Payer keeps its payment only until RoundTrip returns. If a program crashes during CreateAccount or RotateKey, it
-// gets the response by making the same call again with the same wallet within ten minutes. The new payment proves
-// possession of the wallet and is not charged, although the Payer counts it as spent.
+// Every call has a random payment identifier. If the response is lost, or is 500, 502, 503, 504 or 409 payment_in_progress, the
+// Payer sends the same payment with the same identifier again, because a second payment could be charged as well. The
+// identifier is also required to get a stored response that contains a TAN or an API key. Without it the server returns 409
+// proof_required; a Payer does not get this response, because it sends the identifier.
+//
+// A Payer stores its payment channels, but it keeps a payment only until RoundTrip returns. If a program crashes during
+// CreateAccount or RotateKey, it gets the response by making the same call again with the same wallet within ten minutes. The
+// new payment proves possession of the wallet and is not charged, although the Payer may count it as spent.
 type Payer struct {
 	// Base sends the requests. If nil, http.DefaultTransport is used.
 	Base http.RoundTripper
@@ -50,12 +54,17 @@ type Payer struct {
 	Networks []x402.Network
 	// Patience limits how long one call retries the same payment. Zero means one minute.
 	Patience time.Duration
+	// Channels are the payment channels that calls are paid from. If it is nil, every call is paid with a transfer of its own.
+	// NewPayer sets MaxDeposit to Limits.PerCall. If its Networks are nil, they are those of the Payer. If its Store is nil,
+	// it is the folder parley/payment-channels in [os.UserConfigDir], which all programs of a user share.
+	Channels *PaymentChannels
 
 	key    *ecdsa.PrivateKey
 	limits Limits
 
-	mu    sync.Mutex
-	spent uint64
+	mu              sync.Mutex
+	spent           uint64
+	depositsRefused time.Time // when a server refused a payment from a payment channel last
 }
 
 // NewPayer returns a Payer for a private key of 64 hex digits, with or without 0x. It returns an error for any other
@@ -65,7 +74,7 @@ func NewPayer(privateKey string, limits Limits) (*Payer, error) {
 	if err != nil {
 		return nil, errors.New("the private key is not 64 hex digits") // the library's message may quote the key
 	}
-	return &Payer{key: key, limits: limits}, nil
+	return &Payer{key: key, limits: limits, Channels: &PaymentChannels{MaxDeposit: limits.PerCall, key: key}}, nil
 }
 
 // Address returns the address of the wallet that pays.
@@ -83,6 +92,9 @@ type OverLimitError struct {
 	Price, Left uint64 // atomic units
 	Which       string // "per call" or "in total"
 }
+
+var errNoOffer = errors.New(
+	"the server's payment requirements contain none that this wallet supports (scheme exact or batch-settlement, USDC on a known network)")
 
 func (e *OverLimitError) Error() string {
 	return fmt.Sprintf("the call costs %s USD, the limit %s leaves %s USD", x402.FormatUSD(e.Price), e.Which, x402.FormatUSD(e.Left))
@@ -110,15 +122,60 @@ func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 		return response, nil //nolint:nilerr // not x402 version 2: the response is the caller's to look at
 	}
 	discard(response)
-	payment, price, err := p.sign(required)
-	if err != nil {
-		return nil, err
+	// All payments of a call have one identifier: should one have been charged, the next one returns its response.
+	extensions := withIdentifier(required.Extensions)
+	response, open, err := p.payFromChannel(request, body, required, extensions)
+	if !open {
+		return response, err
 	}
-	return p.pay(request, body, payment, price)
+	offer, network, ok := p.exactOffer(required)
+	if !ok {
+		if errors.Is(err, ErrNoPaymentChannel) {
+			err = errNoOffer
+		}
+		return response, err
+	}
+	if response != nil {
+		discard(response)
+	}
+	// Use the name and version of the token that we know, so that a server cannot make us sign for another token through
+	// extra.
+	offer.Extra = network.Requirements(0, offer.PayTo, offer.MaxTimeoutSeconds).Extra
+	return p.payExact(request, body, offer, &required.Resource, extensions)
 }
 
-// pay sends the paid request until its outcome is known.
-func (p *Payer) pay(request *http.Request, body []byte, payment string, price uint64) (*http.Response, error) {
+// payExact pays with a transfer for this call.
+func (p *Payer) payExact(
+	request *http.Request, body []byte, offer x402.PaymentRequirements, resource *x402.ResourceInfo, extensions map[string]jsontext.Value,
+) (*http.Response, error) {
+	price, err := strconv.ParseUint(offer.Amount, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("the price in the payment requirements: %w", err)
+	}
+	if err := p.book(price); err != nil {
+		return nil, err
+	}
+	payload, err := x402.Sign(p.key, offer, resource, extensions, time.Now())
+	if err != nil {
+		p.release(price)
+		return nil, err
+	}
+	payment, err := x402.EncodePaymentPayload(payload)
+	if err != nil {
+		p.release(price)
+		return nil, err
+	}
+	response, err := p.insist(request, body, payment)
+	if err == nil && response.StatusCode != http.StatusOK {
+		if problem := peek(response); !comeAgain(response.StatusCode, problem) && problem.Charged != nil && !*problem.Charged {
+			p.release(price)
+		}
+	}
+	return response, err
+}
+
+// insist sends the paid request until its outcome is known, or Patience ends.
+func (p *Payer) insist(request *http.Request, body []byte, payment string) (*http.Response, error) {
 	patience := p.Patience
 	if patience == 0 {
 		patience = time.Minute
@@ -128,11 +185,7 @@ func (p *Payer) pay(request *http.Request, body []byte, payment string, price ui
 		response, err := p.send(request, body, payment)
 		wait := pause
 		if err == nil {
-			problem := peek(response)
-			if !comeAgain(response.StatusCode, problem) {
-				if response.StatusCode != http.StatusOK && problem.Charged != nil && !*problem.Charged {
-					p.release(price)
-				}
+			if !comeAgain(response.StatusCode, peek(response)) {
 				return response, nil
 			}
 			if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
@@ -151,34 +204,14 @@ func (p *Payer) pay(request *http.Request, body []byte, payment string, price ui
 	}
 }
 
-// sign selects the first payment requirements that it may pay, reserves their price, and signs. It returns the value of
-// the PAYMENT-SIGNATURE header and the price.
-func (p *Payer) sign(required *x402.PaymentRequired) (string, uint64, error) {
+// exactOffer returns the first offer of the scheme exact that the Payer may pay, and its network.
+func (p *Payer) exactOffer(required *x402.PaymentRequired) (offer x402.PaymentRequirements, network x402.Network, ok bool) {
 	for _, offer := range required.Accepts {
-		network, ok := p.network(offer)
-		price, err := strconv.ParseUint(offer.Amount, 10, 64)
-		if !ok || err != nil {
-			continue
+		if network, known := knownNetwork(p.Networks, offer); known && offer.Scheme == x402.SchemeExact {
+			return offer, network, true
 		}
-		if err := p.book(price); err != nil {
-			return "", 0, err
-		}
-		// Use the name and version of the token that we know, so that a server cannot make us sign for another token
-		// through extra.
-		offer.Extra = network.Requirements(price, offer.PayTo, offer.MaxTimeoutSeconds).Extra
-		payload, err := x402.Sign(p.key, offer, &required.Resource, withIdentifier(required.Extensions), time.Now())
-		if err != nil {
-			p.release(price)
-			return "", 0, err
-		}
-		header, err := x402.EncodePaymentPayload(payload)
-		if err != nil {
-			p.release(price)
-			return "", 0, err
-		}
-		return header, price, nil
 	}
-	return "", 0, errors.New("the server's payment requirements contain none that this wallet supports (scheme exact, USDC on a known network)")
+	return offer, network, false
 }
 
 // withIdentifier returns the extensions that a server offers, with a payment identifier of 256 random bits. A server
@@ -193,23 +226,6 @@ func withIdentifier(offered map[string]jsontext.Value) map[string]jsontext.Value
 	// Hex digits need no escaping in JSON.
 	extensions["payment-identifier"] = jsontext.Value(`{"info":{"required":false,"id":"` + hex.EncodeToString(random[:]) + `"}}`)
 	return extensions
-}
-
-func (p *Payer) network(offer x402.PaymentRequirements) (x402.Network, bool) {
-	networks := p.Networks
-	if networks == nil {
-		network, ok := x402.LookupNetwork(offer.Network)
-		if !ok {
-			return network, false
-		}
-		networks = []x402.Network{network}
-	}
-	for _, network := range networks {
-		if offer.Scheme == x402.SchemeExact && offer.Network == network.ID && strings.EqualFold(offer.Asset, network.Asset) {
-			return network, true
-		}
-	}
-	return x402.Network{}, false
 }
 
 func (p *Payer) book(price uint64) error {

@@ -40,6 +40,9 @@ var zeroSalt = "0x" + strings.Repeat("0", 64)
 // pay with another scheme.
 var ErrNoPaymentChannel = errors.New("the server offers no payment channel that this wallet opens")
 
+// errUnusable means that no voucher can be signed before the payer changes its settings. Nothing was charged.
+var errUnusable = errors.New("the payment channel is unusable")
+
 // DepositLimitError means that the channel needs a deposit that is not allowed. Nothing was signed.
 type DepositLimitError struct {
 	Needed, Allowed uint64 // atomic units
@@ -113,13 +116,20 @@ func (c *PaymentChannels) Price(required *x402.PaymentRequired) (uint64, error) 
 // known. Before it signs anything it returns [ErrNoPaymentChannel] or a [*DepositLimitError]; then the call can be paid
 // with another scheme. Other errors come from send or Store.
 func (c *PaymentChannels) Pay(ctx context.Context, required *x402.PaymentRequired, left uint64, send Send) (response *http.Response, charged uint64, err error) {
+	return c.pay(ctx, required, withIdentifier(required.Extensions), left, send)
+}
+
+// pay is Pay with the extensions of the payment.
+func (c *PaymentChannels) pay(
+	ctx context.Context, required *x402.PaymentRequired, extensions map[string]jsontext.Value, left uint64, send Send,
+) (response *http.Response, charged uint64, err error) {
 	call, unlock, err := c.begin(ctx, required)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer unlock()
 	call.maxDeposit = min(c.MaxDeposit, left)
-	call.extensions = withIdentifier(required.Extensions)
+	call.extensions = extensions
 	for try := 1; ; try++ {
 		header, err := call.sign(ctx)
 		if err != nil {

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -18,7 +17,7 @@ import (
 func (c *channelCall) sign(ctx context.Context) (string, error) {
 	due := c.channel.Charged + c.price
 	if due > x402.MaxChannelAmount {
-		return "", errors.New("the payment channel is used up: choose another salt")
+		return "", fmt.Errorf("%w: it is used up; choose another salt", errUnusable)
 	}
 	c.deposits, c.assumed = false, false
 	if due > c.channel.Balance {
@@ -54,6 +53,8 @@ func (c *channelCall) coverWithDeposit(ctx context.Context, due uint64) error {
 		case pending.Lost && !c.refused && covers:
 			c.assumed = true
 			return nil
+		case valid && covers && !pending.Lost && pending.Amount > c.maxDeposit: // refused before, and not allowed now
+			return &DepositLimitError{pending.Amount, c.maxDeposit}
 		case valid && covers:
 			c.deposits = true
 			return nil
@@ -67,8 +68,8 @@ func (c *channelCall) coverWithDeposit(ctx context.Context, due uint64) error {
 		c.channel.Pending = nil
 	}
 	if c.channel.LostDeposits >= maxLostDeposits {
-		return fmt.Errorf("the server claims not to have received %d deposits into payment channel %s: read its balance from the chain (field Chain)",
-			c.channel.LostDeposits, c.signer.ID)
+		return fmt.Errorf("%w: the server claims not to have received %d deposits into payment channel %s; read its balance from the chain (field Chain)",
+			errUnusable, c.channel.LostDeposits, c.signer.ID)
 	}
 	amount, err := c.depositAmount(due - c.channel.Balance)
 	if err != nil {

@@ -43,6 +43,7 @@ type channelShop struct {
 	answered map[string]string // PAYMENT-RESPONSE by channel and voucher
 	faults   []fault
 	seen     []string // the types of all payments
+	names    []string // their payment identifiers
 	deposits map[string]int
 	highest  uint64 // of all vouchers
 }
@@ -95,10 +96,17 @@ func (s *channelShop) serve(w http.ResponseWriter, r *http.Request) {
 		s.demand(w, "payment required", s.offers)
 		return
 	}
-	_, batch, err := x402.DecodePayment(payment)
-	if err != nil || batch == nil {
+	exact, batch, err := x402.DecodePayment(payment)
+	if err != nil {
 		s.t.Errorf("the payment does not decode: %v", err)
 		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	if exact != nil {
+		s.seen, s.names = append(s.seen, exact.Accepted.Scheme), append(s.names, string(exact.Extensions["payment-identifier"]))
+		if settled, err := s.facilitator.Settle(r.Context(), exact, s.offers[0]); err != nil || !settled.Success {
+			s.demand(w, fmt.Sprintf("exact: %+v %v", settled, err), s.offers)
+		}
 		return
 	}
 	offer, matched := x402.MatchBatch(s.offers, batch)
@@ -108,7 +116,7 @@ func (s *channelShop) serve(w http.ResponseWriter, r *http.Request) {
 		s.demand(w, "bad", s.offers)
 		return
 	}
-	s.seen = append(s.seen, checked.Type)
+	s.seen, s.names = append(s.seen, checked.Type), append(s.names, string(batch.Extensions["payment-identifier"]))
 	s.highest = max(s.highest, checked.Max)
 	if checked.Type == x402.BatchDeposit {
 		s.deposits[checked.DepositNonce]++

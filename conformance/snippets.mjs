@@ -56,6 +56,8 @@ import (
 
 func main() {
 	ctx, walletKey, apiKey, to := context.Background(), os.Args[1], os.Args[2], os.Args[3]
+	os.Setenv("HOME", os.Args[4]) // the client stores its payment channels in the user's configuration
+	os.Setenv("XDG_CONFIG_HOME", os.Args[4])
 	${here(snippet)}
 	if err != nil || sent.JSON200 == nil {
 		panic(string(sent.Body))
@@ -63,7 +65,7 @@ func main() {
 }
 `,
     );
-    run("go", ["run", "./bin/readme", wallets[0].private_key, alice.key, bob.id], repository);
+    run("go", ["run", "./bin/readme", wallets[0].private_key, alice.key, bob.id, directory], repository);
     console.log(`ok  ${snippet.trim().split("\n").at(-1)}`);
   }
   const { messages } = await bob.call("GET", "/agent/unread");

@@ -85,9 +85,9 @@ func isChannelContract(address evm.Address) bool {
 	return address == evm.HexToAddress(x402.BatchSettlementContract) || address == evm.HexToAddress(x402.DepositCollectorContract)
 }
 
-// channelEvents returns the events that the token emits for a record of the channel contract. A deposit by EIP-3009 goes
+// tokenEvents returns the events that the token emits for a record of the channel contract. A deposit by EIP-3009 goes
 // through the collector.
-func (r record) channelEvents(moved evm.Log, authorized func(topic evm.Hash) evm.Log) []evm.Log {
+func (r record) tokenEvents(moved evm.Log, authorized func(topic evm.Hash) evm.Log) []evm.Log {
 	switch {
 	case r.Amount == 0:
 		return nil
@@ -98,4 +98,41 @@ func (r record) channelEvents(moved evm.Log, authorized func(topic evm.Hash) evm
 	collected.Topics = []evm.Hash{topicTransfer, moved.Topics[1], collector}
 	forwarded.Topics = []evm.Hash{topicTransfer, collector, moved.Topics[2]}
 	return []evm.Log{authorized(topicAuthorizationUsed), collected, forwarded}
+}
+
+// The events of the contract. ChannelCreated and WithdrawInitiated are missing, because the ledger does not store what they contain.
+var (
+	topicDeposited         = evm.Keccak256Hash([]byte("Deposited(bytes32,address,uint128,uint128)"))
+	topicClaimed           = evm.Keccak256Hash([]byte("Claimed(bytes32,address,uint128,uint128)"))
+	topicSettled           = evm.Keccak256Hash([]byte("Settled(address,address,address,uint128)"))
+	topicRefunded          = evm.Keccak256Hash([]byte("Refunded(bytes32,address,uint128)"))
+	topicWithdrawFinalized = evm.Keccak256Hash([]byte("WithdrawFinalized(bytes32,address,uint128)"))
+)
+
+// events returns the events that the contract emits for a record in a block. Their sender is the contract itself, because the
+// ledger does not store who sent a transaction.
+func (c channels) events(r record, block int) []evm.Log {
+	sender := addressTopic(contractAddress)
+	var events []evm.Log
+	emit := func(data evm.Bytes, topics ...evm.Hash) {
+		events = append(events, evm.Log{Address: evm.HexToAddress(contractAddress), Topics: topics, Data: data})
+	}
+	claimed := map[string]uint64{}
+	for _, row := range r.Claims {
+		before := max(at(c.byID, row.Channel, block-1).TotalClaimed, claimed[row.Channel])
+		claimed[row.Channel] = row.Total
+		emit(append(wordOf(row.Total-before), wordOf(row.Total)...), topicClaimed, evm.HexToHash(row.Channel), sender)
+	}
+	id := evm.HexToHash(r.Channel)
+	switch r.Kind {
+	case kindDeposit:
+		emit(append(wordOf(r.Amount), wordOf(at(c.byID, r.Channel, block).Balance)...), topicDeposited, id, sender)
+	case kindSettle:
+		emit(wordOf(r.Amount), topicSettled, addressTopic(r.To), addressTopic(token.Asset), sender)
+	case kindRefund:
+		emit(wordOf(r.Amount), topicRefunded, id, sender)
+	case kindWithdrawn:
+		emit(wordOf(r.Amount), topicWithdrawFinalized, id, sender)
+	}
+	return events
 }

@@ -64,6 +64,13 @@ func TestLifeOfAPaymentChannel(t *testing.T) {
 
 	w.deposit(signer, 3000) // the channel goes on
 	w.wantChannel(signer, x402.Channel{Balance: 10_000, TotalClaimed: 7000, RefundNonce: 1})
+	if want, got := (Transactions{Deposits: 2, Claims: 2, Claimed: 1, Settlements: 1, Refunds: 1}), w.ledger.Transactions(); got != want {
+		t.Errorf("the transactions are %+v, want %+v", got, want)
+	}
+	_, body := call(t, http.MethodGet, w.facilitator.BaseURL+"/balances/"+Payee, "")
+	if want := `{"address":"` + Payee + `","balance":"5000","unsettled":"2000"}`; body != want { // the refund claimed 2000
+		t.Errorf("the payee has %s, want %s", body, want)
+	}
 }
 
 // TestClaimBatches: one bad row holds the others, and rows that are claimed already hold nobody.

@@ -205,6 +205,36 @@ func (l *Ledger) Received(receiver string) x402.ReceivedSums {
 	return l.channels.received(strings.ToLower(receiver))
 }
 
+// Transactions counts what facilitators sent to the chain.
+type Transactions struct {
+	Transfers, Deposits int
+	Claims, Claimed     int // claims, and the channels in them
+	Settlements         int
+	Refunds             int
+}
+
+// Transactions returns the transactions since the ledger exists.
+func (l *Ledger) Transactions() (count Transactions) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.records {
+		switch r.Kind {
+		case kindTransfer:
+			count.Transfers++
+		case kindDeposit:
+			count.Deposits++
+		case kindClaim:
+			count.Claims++
+			count.Claimed += len(r.Claims)
+		case kindSettle:
+			count.Settlements++
+		case kindRefund:
+			count.Refunds++
+		}
+	}
+	return count
+}
+
 // clamp converts a decimal to a number. Numbers above 2^64-1 are more than all money, whatever their value.
 func clamp(decimal string) uint64 {
 	number, err := strconv.ParseUint(decimal, 10, 64)

@@ -28,7 +28,7 @@ const (
 // developers:
 //
 //	GET  /accounts            [{"address", "private_key", "balance"}, ...], the ten funded accounts
-//	GET  /balances/{address}  {"address", "balance"}
+//	GET  /balances/{address}  {"address", "balance", "unsettled"}; unsettled is claimed from payment channels, and not paid out
 //	POST /cancel              {"authorizer", "nonce", "signature"} -> {"success": true, "transaction"}
 //
 // Balances are decimal strings in atomic units. /verify and /settle respond to a well-formed payment with status 200

@@ -522,7 +522,7 @@ func TestAccountsAndBalances(t *testing.T) {
 	}
 	for address, balance := range map[string]string{Payee: "1", strings.ToLower(Payee): "1", stranger: "0"} {
 		status, body := call(t, http.MethodGet, client.BaseURL+"/balances/"+address, "")
-		if want := `{"address":"` + address + `","balance":"` + balance + `"}`; status != http.StatusOK || body != want {
+		if want := `{"address":"` + address + `","balance":"` + balance + `","unsettled":"0"}`; status != http.StatusOK || body != want {
 			t.Errorf("GET /balances/%s: status %d, %s, want %s", address, status, body, want)
 		}
 	}

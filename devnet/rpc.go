@@ -26,7 +26,7 @@ import (
 //
 // Methods: eth_chainId, eth_blockNumber, eth_getBlockByNumber (number and timestamp only), eth_getCode, eth_call of the
 // token's balanceOf and authorizationState and of the channel contract's views (channel_rpc.go), eth_getLogs of the token
-// by blocks and topics, and eth_getTransactionReceipt. Not implemented: events of the channel contract, block hashes,
+// and the channel contract by blocks and topics, and eth_getTransactionReceipt. Not implemented: block hashes,
 // senders, gas, sending transactions, subscriptions. Mints and cancellations have generated transaction hashes. Transfers with the same hash share one receipt, although each is
 // in its own block.
 type chain struct{ ledger *Ledger }
@@ -258,12 +258,9 @@ func (c chain) logs(filter logFilter) ([]evm.Log, error) {
 		to = len(c.ledger.records)
 	}
 	found := []evm.Log{}
-	if filter.Address != tokenAddress {
-		return found, nil
-	}
 	for at := max(from, 1); at <= to; at++ {
 		for _, e := range c.ledger.events(at) {
-			if filter.wants(e) {
+			if e.Address == filter.Address && filter.wants(e) {
 				found = append(found, e)
 			}
 		}

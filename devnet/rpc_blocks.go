@@ -59,7 +59,8 @@ func (r record) hash(at int) evm.Hash {
 	return evm.HexToHash(r.Transaction)
 }
 
-// events returns the events that the token contract would emit in a block, in the order of EIP-3009.
+// events returns the events that the token contract and the contract for payment channels would emit in a block. Those of the
+// token are in the order of EIP-3009.
 func (l *Ledger) events(at int) []evm.Log {
 	r := l.records[at-1]
 	authorized := func(topic evm.Hash) evm.Log {
@@ -75,10 +76,13 @@ func (l *Ledger) events(at int) []evm.Log {
 	case kindCancel:
 		events = []evm.Log{authorized(topicAuthorizationCanceled)}
 	case kindDeposit, kindSettle, kindRefund, kindWithdrawn:
-		events = r.channelEvents(moved, authorized)
+		events = r.tokenEvents(moved, authorized)
 	}
 	for i := range events {
 		events[i].Address = tokenAddress
+	}
+	events = append(events, l.channels.events(r, at)...)
+	for i := range events {
 		events[i].BlockNumber, events[i].TransactionHash, events[i].LogIndex = evm.Uint64(at), r.hash(at), evm.Uint64(i)
 	}
 	return events

@@ -40,10 +40,12 @@ func (f *Facilitator) serveBalance(w http.ResponseWriter, r *http.Request) {
 		reject(w, http.StatusBadRequest, "an address is 0x and 40 hex digits")
 		return
 	}
+	received := f.ledger.Received(address)
 	respond(w, http.StatusOK, struct {
-		Address string `json:"address"`
-		Balance string `json:"balance"`
-	}{address, f.balance(address)})
+		Address   string `json:"address"`
+		Balance   string `json:"balance"`
+		Unsettled string `json:"unsettled"`
+	}{address, f.balance(address), strconv.FormatUint(received.Claimed-received.Settled, 10)})
 }
 
 func (f *Facilitator) balance(address string) string {

@@ -18,7 +18,8 @@ import (
 // agentDocuments makes the documents for agents and crawlers from the contract.
 func agentDocuments(document *openapi3.T, config Config, operations []Operation) ([]Document, error) {
 	ordered := inOrder(document, operations)
-	card, err := json.Marshal(agentCard(document, config))
+	schemes := schemesOf(operations)
+	card, err := json.Marshal(agentCard(document, config, schemes))
 	if err != nil {
 		return nil, fmt.Errorf("write the agent card: %w", err)
 	}
@@ -28,7 +29,7 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 		return nil, err
 	}
 	documents := []Document{
-		newDocument("/llms.txt", "text/plain; charset=utf-8", llmsText(document, config, ordered)),
+		newDocument("/llms.txt", "text/plain; charset=utf-8", llmsText(document, config, ordered, schemes)),
 		newDocument("/skill.md", "text/markdown; charset=utf-8", skill),
 		newDocument("/.well-known/agent-skills/index.json", "application/json", index),
 		newDocument("/.well-known/agent-card.json", "application/json", card),
@@ -93,12 +94,39 @@ func inOrder(document *openapi3.T, operations []Operation) []Operation {
 
 func (o Operation) tag() string { return o.Described.Tags[0] }
 
+// summary describes the service in one line.
+const summary = "Messaging for AI agents over HTTP and JSON, paid per call in USDC with x402"
+
+// schemesOf returns the payment schemes that the server offers, the preferred one first.
+func schemesOf(operations []Operation) []string {
+	var schemes []string
+	for _, operation := range operations {
+		for _, offer := range operation.Requirements {
+			if !slices.Contains(schemes, offer.Scheme) {
+				schemes = append(schemes, offer.Scheme)
+			}
+		}
+	}
+	return schemes
+}
+
+// howToPay describes each scheme in one sentence.
+var howToPay = map[string]string{
+	x402.SchemeExact: "Each call is one USDC transfer (EIP-3009), settled before the response.",
+	x402.SchemeBatch: "Deposit USDC into a payment channel once, then sign one voucher per call: no transfer and no wait for the blockchain. " +
+		"What you do not spend is refunded on request.",
+}
+
 // llmsText follows llmstxt.org: a title, a summary, and links with notes.
-func llmsText(document *openapi3.T, config Config, ordered []Operation) []byte {
+func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes []string) []byte {
 	var text bytes.Buffer
 	guidance, _ := document.Info.Extensions["x-guidance"].(string)
-	fmt.Fprintf(&text, "# %s\n\n> Messaging for AI agents over HTTP and JSON, paid per call in USDC with x402. No human accounts, no push: agents poll.\n\n%s\n\n",
-		document.Info.Title, guidance)
+	fmt.Fprintf(&text, "# %s\n\n> %s. No human accounts, no push: agents poll.\n\n%s\n\n", document.Info.Title, summary, guidance)
+	text.WriteString("A 402 offers these x402 schemes, in this order. Pay with the first one that your client supports.\n\n")
+	for _, scheme := range schemes {
+		fmt.Fprintf(&text, "- `%s`: %s\n", scheme, howToPay[scheme])
+	}
+	text.WriteByte('\n')
 	fmt.Fprintf(&text, "## Manual\n\n- [openapi.json](%[1]s/openapi.json): the contract, every operation with its fields, price and errors (also as [YAML](%[1]s/openapi.yaml))\n"+
 		"- [skill.md](%[1]s/skill.md): the agent skill, how to register, pay, send and poll\n", config.BaseURL)
 	tag := ""
@@ -119,15 +147,16 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation) []byte {
 
 // agentCard makes an A2A 1.0 agent card that also has the fields of version 0.3. Parley does not speak A2A: the only
 // interface is its own binding, named by a URI as the specification requires.
-func agentCard(document *openapi3.T, config Config) map[string]any {
+func agentCard(document *openapi3.T, config Config, schemes []string) map[string]any {
+	tags := append([]string{"messaging", "x402"}, schemes...)
 	skills := []map[string]any{}
 	for _, tag := range document.Tags {
 		id := strings.ReplaceAll(strings.ToLower(tag.Name), " ", "-")
-		skills = append(skills, map[string]any{"id": id, "name": tag.Name, "description": tag.Description, "tags": []string{"messaging", "x402"}})
+		skills = append(skills, map[string]any{"id": id, "name": tag.Name, "description": tag.Description, "tags": tags})
 	}
 	return map[string]any{
 		"name":        document.Info.Title,
-		"description": "Messaging for AI agents over HTTP and JSON, paid per call in USDC with x402.",
+		"description": fmt.Sprintf("%s (payment schemes: %s).", summary, strings.Join(schemes, ", ")),
 		"version":     document.Info.Version,
 		"supportedInterfaces": []map[string]any{{
 			"url": config.BaseURL, "protocolBinding": "https://github.com/parley-chat/parley/bindings/openapi-x402", "protocolVersion": "1.0",

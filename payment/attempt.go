@@ -236,13 +236,15 @@ func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.checked.Payer} }
 
 // same tells whether the row is this very authorization or voucher.
 func (a *Attempt) same(row *store.Payment) bool {
-	if row.Payer != a.checked.Payer {
-		return false
-	}
 	// The voucher may have come with a deposit before.
-	carried := a.voucher() && a.sameChannel(row) && *row.CumulativeAmount == int64(a.channel.Max) && //nolint:gosec // at most x402.MaxChannelAmount
-		row.State == store.PaymentDelivered
-	return row.Nonce == a.Nonce || carried
+	return row.Payer == a.checked.Payer && (row.Nonce == a.Nonce || a.voucher() && a.sameVoucher(row))
+}
+
+// sameVoucher tells whether the row was charged with the voucher of this attempt, which may come with another deposit now: the
+// payer did not see the response to the first.
+func (a *Attempt) sameVoucher(row *store.Payment) bool {
+	return row.Payer == a.checked.Payer && row.State == store.PaymentDelivered && a.sameChannel(row) &&
+		*row.CumulativeAmount == int64(a.channel.Max) //nolint:gosec // at most x402.MaxChannelAmount
 }
 
 // sameChannel tells whether the row was paid by the payment channel of this attempt.

@@ -2,10 +2,14 @@ package payment
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +29,8 @@ type batch struct {
 	chain       Chain
 	contracts   *smartWallets
 	settling    *prometheus.HistogramVec
+	keys        map[string]*ecdsa.PrivateKey // of our authorizers, also of former ones, by address in lower case
+	unsupported atomic.Bool                  // the facilitator says that it does not settle payment channels
 }
 
 func newBatch(config Config, facilitator *breaker, chain Chain, contracts *smartWallets) (*batch, error) {
@@ -33,20 +39,32 @@ func newBatch(config Config, facilitator *breaker, chain Chain, contracts *smart
 		return nil, err
 	}
 	seconds := int64(config.WithdrawDelay / time.Second)
-	authorizer := evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex()
-	switch {
-	case seconds < x402.MinWithdrawDelay || seconds > x402.MaxWithdrawDelay:
+	if seconds < x402.MinWithdrawDelay || seconds > x402.MaxWithdrawDelay {
 		return nil, fmt.Errorf("the withdraw delay of payment channels is %s; it must be from %d to %d seconds",
 			config.WithdrawDelay, x402.MinWithdrawDelay, x402.MaxWithdrawDelay)
-	case strings.EqualFold(authorizer, config.PayTo):
+	}
+	keys := map[string]*ecdsa.PrivateKey{}
+	for _, key := range append([]*ecdsa.PrivateKey{config.Authorizer}, config.FormerAuthorizers...) {
+		keys[strings.ToLower(evm.PubkeyToAddress(key.PublicKey).Hex())] = key
+	}
+	if keys[strings.ToLower(config.PayTo)] != nil {
 		return nil, errors.New("the authorizer's key is that of the payee; use a new key that holds no money")
 	}
+	authorizer := evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex()
 	terms := x402.ChannelTerms{ReceiverAuthorizer: authorizer, WithdrawDelay: uint64(seconds), MinDeposit: config.MinDeposit} //nolint:gosec // positive
-	return &batch{config: config, terms: terms, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts}, nil
+	return &batch{config: config, terms: terms, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts, keys: keys}, nil
 }
 
-// authorizer is the address of our key, in lower case.
-func (b *batch) authorizer() string { return strings.ToLower(b.terms.ReceiverAuthorizer) }
+// scope is what this server can sign claims and refunds for.
+func (b *batch) scope() store.ChannelScope {
+	return store.ChannelScope{Network: b.config.Network.ID, Asset: strings.ToLower(b.config.Network.Asset), Authorizers: slices.Sorted(maps.Keys(b.keys))}
+}
+
+// requirementsOf returns payment requirements with the terms of a payment channel, which may be former ones of ours.
+func (b *batch) requirementsOf(channel *store.PaymentChannel) x402.PaymentRequirements {
+	terms := x402.ChannelTerms{ReceiverAuthorizer: channel.ReceiverAuthorizer, WithdrawDelay: uint64(channel.WithdrawDelay)} //nolint:gosec // positive
+	return b.config.Network.BatchRequirements(1, channel.PayTo, maxTimeoutSeconds, terms)
+}
 
 func (b *batch) Requirements(price uint64) x402.PaymentRequirements {
 	return b.config.Network.BatchRequirements(price, b.config.PayTo, maxTimeoutSeconds, b.terms)
@@ -153,6 +171,9 @@ func (b *batch) verify(ctx context.Context, a *Attempt) error {
 	return nil
 }
 
+// errNotReported means that the facilitator responds, but rejects the voucher with which it is asked for the channel.
+var errNotReported = errors.New("the facilitator does not report the payment channel")
+
 // onChain returns the payment channel as the blockchain endpoint sees it, else as the facilitator does.
 func (b *batch) onChain(ctx context.Context, a *Attempt) (x402.Channel, error) {
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
@@ -166,7 +187,7 @@ func (b *batch) onChain(ctx context.Context, a *Attempt) (x402.Channel, error) {
 	case verifyErr != nil:
 		return x402.Channel{}, errors.Join(err, verifyErr)
 	case !verdict.IsValid:
-		return x402.Channel{}, fmt.Errorf("%w; the facilitator: %s", err, verdict.InvalidReason)
+		return x402.Channel{}, fmt.Errorf("%w: %s; the blockchain endpoint: %w", errNotReported, verdict.InvalidReason, err)
 	}
 	return x402.ReportedChannel(verdict.Extra, a.channel.ChannelID)
 }
@@ -211,20 +232,12 @@ func (b *batch) Settle(ctx context.Context, a *Attempt, row *store.Payment) (set
 // arrived tells what became of a deposit, in the form of Settle. It returns errStillOpen if the deposit is not on the chain
 // and may still get there. The nonce of a deposit names its channel, so the money is in the channel whoever brought it.
 func (b *batch) arrived(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
-	verdict, verifyErr := b.facilitator.VerifyBatch(ctx, a.payload.batch.AsVoucher(), a.requirements)
-	if verifyErr == nil && verdict.IsValid {
-		if channel, err := x402.ReportedChannel(verdict.Extra, a.channel.ChannelID); err == nil && channel.Balance >= a.channel.Max {
-			return settlement{channel: &channel}, nil
-		}
-	}
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
 	state, err := b.chain.Authorization(asking, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
 	switch {
-	case err != nil && verifyErr == nil:
-		return settlement{}, errStillOpen // the facilitator does not see it, and settles again
 	case err != nil:
-		return settlement{}, &unclearSettlement{store.Unclear{Reason: "the blockchain endpoint is unavailable", Sent: true}, errors.Join(err, verifyErr)}
+		return b.arrivedByBalance(ctx, a, err)
 	case state.Used && state.Amount == a.channel.Deposit &&
 		(strings.EqualFold(state.To, x402.DepositCollectorContract) || strings.EqualFold(state.To, x402.BatchSettlementContract)):
 		return settlement{transaction: state.Transaction}, nil
@@ -236,4 +249,18 @@ func (b *batch) arrived(ctx context.Context, a *Attempt, row *store.Payment) (se
 		return settlement{}, &refusedSettlement{x402.ReasonBatchValidBefore}
 	}
 	return settlement{}, errStillOpen
+}
+
+// arrivedByBalance is arrived if the blockchain endpoint is unavailable: the facilitator tells the balance of the channel.
+// What was charged before was covered before, so a balance below that and the deposit lacks the deposit.
+func (b *batch) arrivedByBalance(ctx context.Context, a *Attempt, cause error) (settlement, error) {
+	verdict, err := b.facilitator.VerifyBatch(ctx, a.payload.batch.AsVoucher(), a.requirements)
+	if err != nil {
+		return settlement{}, &unclearSettlement{store.Unclear{Reason: "the blockchain endpoint is unavailable", Sent: true}, errors.Join(cause, err)}
+	}
+	channel, err := x402.ReportedChannel(verdict.Extra, a.channel.ChannelID)
+	if !verdict.IsValid || err != nil || channel.Balance < a.channel.Deposit+a.channel.Max-a.operation.Price {
+		return settlement{}, errStillOpen // the facilitator does not see it, and settles again
+	}
+	return settlement{channel: &channel}, nil
 }

@@ -22,6 +22,12 @@ const (
 // that they know.
 func (e *Engine) Challenge(operation *Operation, client string) *Error {
 	if operation.exactFirst != nil {
+		if !e.channels.offered() {
+			return operation.exactOnly
+		}
+		if e.unclaimed.reached(e.config.MaxUnclaimedTotal, operation.Price) {
+			return operation.exactFirst
+		}
 		if _, lost := e.payers.lost.get(client); lost {
 			return operation.exactFirst
 		}

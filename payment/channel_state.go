@@ -24,6 +24,9 @@ const recheckAfter = time.Minute
 // with which clients correct their own. Only who signed the voucher gets that far.
 func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentChannel) error {
 	if channel == nil {
+		if err := e.adopt(ctx, a); err != nil {
+			return err
+		}
 		e.preferExact(a)
 		a.unknown = true
 		return e.refused(a.operation, x402.ReasonBatchChannelNotFound,
@@ -35,8 +38,11 @@ func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentC
 	switch {
 	case channel.State != store.PaymentChannelOpen: // a deposit or a refund is being settled
 		return store.ErrStalePayment
-	case isBad && bad.Reason == x402.ReasonBatchExceedsBalance && recheck:
-		return e.sync(ctx, a, channel)
+	case isBad && (e.mayBeRestored(a, channel) || bad.Reason == x402.ReasonBatchExceedsBalance && recheck):
+		if err := e.sync(ctx, a, channel); errors.Is(err, store.ErrStalePayment) {
+			return err
+		}
+		return e.corrective(a, channel, bad)
 	case isBad:
 		return e.corrective(a, channel, bad)
 	case fits != nil:
@@ -44,8 +50,11 @@ func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentC
 	case channel.WithdrawRequestedAt != 0 && !recheck:
 		return e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance,
 			Message: "a withdrawal from the payment channel is under way and nothing was charged; pay with another entry of accepts"})
-	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > e.mirrorLifetime():
+	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > min(e.mirrorLifetime(), time.Since(e.started)):
+		// A state from before this server started may be that of a restored database, which lacks claims.
 		return e.sync(ctx, a, channel)
+	case a.channel.Type != x402.BatchRefund && int64(a.channel.Max)-channel.Claimed > e.maxUnclaimed(): //nolint:gosec // at most x402.MaxChannelAmount
+		return e.unclaimedTooMuch(a, "this payment channel")
 	}
 	return nil
 }
@@ -57,7 +66,7 @@ func (e *Engine) sync(ctx context.Context, a *Attempt, channel *store.PaymentCha
 	if err != nil {
 		return unavailable("the state of the payment channel on the blockchain is not known", 2, err)
 	}
-	if err := e.store.SyncPaymentChannel(ctx, channel, mirrorOf(found)); err != nil {
+	if _, err := e.synced(ctx, channel, found); err != nil {
 		return err
 	}
 	return store.ErrStalePayment
@@ -70,9 +79,10 @@ func (e *Engine) corrective(a *Attempt, channel *store.PaymentChannel, bad *x402
 	e.preferExact(a)
 	refused := e.refused(a.operation, bad.Reason, bad.Message)
 	var newest *x402.VoucherState
-	if public := int64(a.channel.Max) <= channel.Claimed && a.channel.Deposit == 0; channel.Signature != "" && !public { //nolint:gosec // at most x402.MaxChannelAmount
+	if public := int64(a.channel.Max) <= channel.Claimed; channel.Signature != "" && !public { //nolint:gosec // at most x402.MaxChannelAmount
 		newest = &x402.VoucherState{SignedMaxClaimable: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
 	}
+	refused.Correction = true
 	refused.Required.Accepts = x402.Corrective(a.operation.requirements, stateOf(channel), newest)
 	return refused
 }
@@ -137,24 +147,32 @@ func depositAmount(row *store.Payment) string {
 	return strconv.FormatInt(row.DepositAmount, 10)
 }
 
-// repeatedAs is chargedAs for the stored response of a payment. It returns store.ErrVoucherMismatch if the attempt is a voucher that
+// repeatedAs is chargedAs for the stored response of a payment. It returns store.ErrVoucherMismatch if the attempt has a voucher that
 // was not charged last.
 func (e *Engine) repeatedAs(ctx context.Context, a *Attempt, row *store.Payment) (*x402.SettleResponse, error) {
 	if a.channel == nil {
 		return settledAs(row, row.Transaction), nil
 	}
 	channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	// The same voucher with another deposit repeats a payment whose response was lost, unless the channel was charged since: then a
+	// client that lost its state may want the same again.
+	repeatsVoucher := a.sameVoucher(row) && (a.voucher() || !a.same(row) && !a.operation.Secret)
+	switch {
 	case channel == nil: // found by the payment identifier, paid in another way
 		return settledAs(row, row.Transaction), nil
+	case repeatsVoucher && channel.Charged != *row.CumulativeAmount:
+		return nil, store.ErrVoucherMismatch
 	case !a.same(row): // paid by an earlier payment: this one is not charged
 		free := *row
 		free.Transaction, free.DepositAmount = "", 0
-		return chargedAs(a, &free, channel, 0), nil
-	case a.voucher() && channel.Charged != *row.CumulativeAmount:
-		return nil, store.ErrVoucherMismatch
+		charged := uint64(0)
+		if int64(a.channel.Max) == channel.Charged { //nolint:gosec // at most x402.MaxChannelAmount
+			charged = a.operation.Price // the client does not know of that charge: it lost the response to its deposit
+		}
+		return chargedAs(a, &free, channel, charged), nil
 	}
 	channel.Charged = *row.CumulativeAmount                    // as in the first response
 	return chargedAs(a, row, channel, uint64(row.Amount)), nil //nolint:gosec // positive

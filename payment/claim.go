@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/parley-chat/parley/store"
@@ -13,141 +16,194 @@ import (
 const (
 	// claimBatch is how many vouchers are claimed in one transaction. Facilitators take at least 25.
 	claimBatch = 25
-	// claimRetry is the pause after a claim of a payment channel that the chain rejected.
+	// claimRetry is the pause after a claim of a payment channel that failed.
 	claimRetry = 10 * time.Minute
-	// claimEvery is how often the worker looks for payment channels to claim and to refresh.
-	claimEvery = 5 * time.Second
-	// refreshBatch is how many payment channels it refreshes at a time.
-	refreshBatch = 50
 )
 
-// claimChannels claims what payment channels were charged, and pays out what is claimed, until ctx ends. Any number of servers may
-// run it on one database.
-func (e *Engine) claimChannels(ctx context.Context) {
-	if e.channels == nil {
-		return
+// payouts are the payees to whom something may be due that is claimed and not paid out.
+type payouts struct {
+	mu     sync.Mutex
+	payees map[string]struct{} // in lower case
+}
+
+func (p *payouts) add(payee string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.payees == nil {
+		p.payees = map[string]struct{}{}
 	}
-	unpaid := true // a claim before a restart may not be paid out
-	for tick := time.NewTicker(claimEvery); ; {
-		if e.Ready() {
-			e.refreshChannels(ctx)
-			if e.claimDue(ctx) {
-				unpaid = true
+	p.payees[payee] = struct{}{}
+}
+
+// take returns the payees and forgets them.
+func (p *payouts) take() map[string]struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	taken := p.payees
+	p.payees = nil
+	return taken
+}
+
+// claimDue claims the payment channels that are due. If half of what may be unclaimed in total is reached, all are due.
+func (e *Engine) claimDue(ctx context.Context) {
+	sums, total := e.sumUp(ctx)
+	age := e.config.ClaimAge
+	if most := e.config.MaxUnclaimedTotal; most > 0 && uint64(total) >= most/2 { //nolint:gosec // not negative
+		age = 0
+	}
+	if e.claimSums(ctx, sums, age, "") > 0 {
+		e.sumUp(ctx)
+	}
+}
+
+// sumUp reads from the ledger what is not claimed.
+func (e *Engine) sumUp(ctx context.Context) (sums []store.UnclaimedSum, total int64) {
+	sums, err := e.store.Unclaimed(ctx, e.config.Network.ID, strings.ToLower(e.config.Network.Asset))
+	if err != nil {
+		if ctx.Err() == nil {
+			e.log.WarnContext(ctx, "look for unclaimed vouchers", "error", err)
+		}
+		return nil, e.unclaimed.sum.Load()
+	}
+	for _, one := range sums {
+		total += one.Sum
+	}
+	e.unclaimed.sum.Store(total)
+	return sums, total
+}
+
+// claimSums claims the payment channels that are due, of all authorizers and payees, and returns how many it claimed. Id
+// restricts it to one, if it is not "".
+func (e *Engine) claimSums(ctx context.Context, sums []store.UnclaimedSum, age time.Duration, id string) (claimed int) {
+	for _, one := range sums {
+		if e.channels.keys[one.ReceiverAuthorizer] == nil {
+			continue // the metrics show it
+		}
+		policy := store.ClaimPolicy{
+			Network: e.config.Network.ID, Asset: strings.ToLower(e.config.Network.Asset), ReceiverAuthorizer: one.ReceiverAuthorizer, PayTo: one.PayTo,
+			ID: id, Age: age, Sum: int64(e.config.ClaimSum), //nolint:gosec // a sum of money
+		}
+		for ctx.Err() == nil {
+			due, err := e.store.UnclaimedChannels(ctx, policy, claimBatch, max(Lease, claimRetry))
+			if err != nil && ctx.Err() == nil {
+				e.log.WarnContext(ctx, "look for payment channels to claim", "error", err)
 			}
-			if unpaid {
-				unpaid = !e.payOut(ctx)
+			if len(due) == 0 {
+				break
 			}
+			settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
+			claimed += e.claimAll(settling, due)
+			cancel()
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-// refreshChannels looks at the chain for withdrawals from payment channels that owe us money.
-func (e *Engine) refreshChannels(ctx context.Context) {
-	stale, err := e.store.StaleChannels(ctx, e.config.WithdrawDelay/24, refreshBatch)
-	for i := range stale {
-		channel := &stale[i]
-		found, chainErr := e.channels.onChain(ctx, e.attemptOf(channel))
-		if chainErr != nil {
-			err = chainErr
-			break // it is unavailable: try again later
-		}
-		err = errors.Join(err, e.store.SyncPaymentChannel(ctx, channel, mirrorOf(found)))
-	}
-	if err != nil && ctx.Err() == nil {
-		e.log.WarnContext(ctx, "refresh payment channels", "error", err)
-	}
-}
-
-// attemptOf makes an attempt with the newest voucher of a payment channel, to ask for its state.
-func (e *Engine) attemptOf(channel *store.PaymentChannel) *Attempt {
-	payment := &x402.BatchPayment{X402Version: x402.Version, Accepted: e.channels.Requirements(1), Payload: x402.BatchPayload{
-		Type: x402.BatchVoucher, ChannelConfig: configOf(channel), Voucher: voucherOf(channel),
-	}}
-	return &Attempt{
-		scheme: e.channels, payload: payload{batch: payment}, requirements: payment.Accepted,
-		checked: checked{channel: &x402.BatchChecked{ChannelID: channel.ID}},
-	}
-}
-
-// claimDue claims the payment channels that are due, and tells whether it claimed any.
-func (e *Engine) claimDue(ctx context.Context) (claimed bool) {
-	policy := store.ClaimPolicy{Authorizer: e.channels.authorizer(), Age: e.config.ClaimAge, Sum: int64(e.config.ClaimSum)} //nolint:gosec // a sum of money
-	for ctx.Err() == nil {
-		due, err := e.store.UnclaimedChannels(ctx, policy, claimBatch, max(Lease, claimRetry))
-		if err != nil && ctx.Err() == nil {
-			e.log.WarnContext(ctx, "look for payment channels to claim", "error", err)
-		}
-		if len(due) == 0 {
-			return claimed
-		}
-		settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
-		if e.claimAll(settling, due) {
-			claimed = true
-		}
-		cancel()
 	}
 	return claimed
 }
 
-// claimAll claims vouchers in one transaction, and tells whether it claimed any. A voucher that the chain rejects reverts all, so
-// a rejected batch is split in halves until the others are claimed.
-func (e *Engine) claimAll(ctx context.Context, channels []store.PaymentChannel) (claimed bool) {
+// claimAll claims vouchers of one authorizer and one payee in one transaction, and returns how many it claimed. A voucher that
+// the chain rejects reverts all, so a rejected batch is split in halves until the others are claimed.
+func (e *Engine) claimAll(ctx context.Context, channels []store.PaymentChannel) (claimed int) {
 	claims := make([]x402.VoucherClaim, len(channels))
 	for i := range channels {
 		claims[i] = x402.NewClaim(configOf(&channels[i]), voucherOf(&channels[i]))
+		claims[i].TotalClaimed = strconv.FormatInt(channels[i].Claimable(), 10)
 	}
-	signature, err := x402.NewBatchDomain(e.config.Network.ChainID).SignClaims(e.config.Authorizer, claims)
+	signature, err := x402.NewBatchDomain(e.config.Network.ChainID).SignClaims(e.channels.keys[channels[0].ReceiverAuthorizer], claims)
 	if err != nil {
 		e.log.ErrorContext(ctx, "sign claims", "error", err)
-		return false
+		return 0
 	}
 	crash("claiming")
-	settled, err := e.facilitator.SettleClaims(ctx, e.receiver(), claims, signature)
+	settled, err := e.facilitator.SettleClaims(ctx, e.receiver(channels[0].PayTo), claims, signature)
 	crash("claimed on chain")
 	switch {
 	case err != nil, !settled.Success && x402.Inconclusive(settled.ErrorReason):
 		// Claims can be repeated: they raise what is claimed to a sum. The lease is the pause.
-		e.log.WarnContext(ctx, "claim", "payment_channels", len(channels), "error", err)
-		return false
-	case settled.Success:
-		for i := range channels {
-			err = errors.Join(err, e.store.PaymentChannelClaimed(ctx, &channels[i]))
+		if err == nil {
+			err = errors.New(settled.ErrorReason)
 		}
+		e.metrics.channelTransaction(store.ChannelClaim, outcomeUnclear)
+		e.log.WarnContext(ctx, "claim", "payment_channels", len(channels), "error", err)
+		return 0
+	case settled.Success:
+		e.payouts.add(channels[0].PayTo)
+		e.metrics.channelTransaction(store.ChannelClaim, outcomeSettled)
 		e.log.LogAttrs(ctx, slog.LevelInfo, "claimed", slog.Int("payment_channels", len(channels)), slog.String("transaction", settled.Transaction))
-		if err != nil {
+		if err := e.recordClaims(ctx, channels, settled.Transaction); err != nil {
 			e.log.WarnContext(ctx, "record claims", "error", err)
 		}
-		return true
+		return len(channels)
 	case len(channels) > 1:
 		half := len(channels) / 2
-		first, second := e.claimAll(ctx, channels[:half]), e.claimAll(ctx, channels[half:])
-		return first || second
+		return e.claimAll(ctx, channels[:half]) + e.claimAll(ctx, channels[half:])
 	}
+	e.metrics.channelTransaction(store.ChannelClaim, outcomeRefused)
 	e.log.LogAttrs(ctx, slog.LevelError, "claim rejected", slog.String("payment_channel_id", channels[0].ID), slog.String("reason", settled.ErrorReason))
-	return false
+	e.recheck(ctx, &channels[0])
+	return 0
 }
 
-// payOut transfers everything that is claimed to the payee, and tells whether nothing is left.
-func (e *Engine) payOut(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
-	defer cancel()
-	settled, err := e.facilitator.SettleReceiver(ctx, e.receiver())
+// recheck reads the state of a payment channel after a claim that the chain rejected: the payer may have withdrawn what it was
+// charged. The rest of the balance is claimed next time.
+func (e *Engine) recheck(ctx context.Context, channel *store.PaymentChannel) {
+	found, _, err := e.channels.chain.Channel(ctx, channel.ID)
+	if err == nil {
+		_, err = e.synced(ctx, channel, found)
+	}
+	if err != nil {
+		e.log.WarnContext(ctx, "refresh payment channels", "error", err)
+	}
+}
+
+// recordClaims records a claim. If it fails, the vouchers are claimed again later, without effect on the chain.
+func (e *Engine) recordClaims(ctx context.Context, channels []store.PaymentChannel, transaction string) (err error) {
+	for range maxDeadlocks {
+		if err = e.store.ChannelsClaimed(ctx, channels, transaction); !store.Deadlocked(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// payOut transfers to the payees what is claimed. It tries again later if the outcome is not known.
+func (e *Engine) payOut(ctx context.Context) {
+	for payee := range e.payouts.take() {
+		settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
+		_, err := e.payOutTo(settling, payee)
+		cancel()
+		if err != nil {
+			e.payouts.add(payee)
+			e.log.WarnContext(ctx, "pay out", "error", err)
+		}
+	}
+}
+
+// payOutTo transfers everything that is claimed to a payee, and records it. It returns nil if nothing was due.
+func (e *Engine) payOutTo(ctx context.Context, payee string) (*x402.SettleResponse, error) {
+	settled, err := e.facilitator.SettleReceiver(ctx, e.receiver(payee))
+	crash("paid out")
 	switch {
 	case err != nil:
-		e.log.WarnContext(ctx, "pay out", "error", err)
-		return false
-	case settled.Success:
-		e.log.LogAttrs(ctx, slog.LevelInfo, "paid out", slog.String("amount", settled.Amount), slog.String("transaction", settled.Transaction))
-		return true
+		e.metrics.channelTransaction(store.ChannelSettle, outcomeUnclear)
+		return nil, err
+	case settled.ErrorReason == x402.ReasonBatchNothingToSettle:
+		return nil, nil //nolint:nilnil // nothing was due
+	case !settled.Success:
+		e.metrics.channelTransaction(store.ChannelSettle, outcomeRefused)
+		return nil, errors.New(settled.ErrorReason)
 	}
-	return settled.ErrorReason == x402.ReasonBatchNothingToSettle
+	e.metrics.channelTransaction(store.ChannelSettle, outcomeSettled)
+	e.log.LogAttrs(ctx, slog.LevelInfo, "paid out", slog.String("amount", settled.Amount), slog.String("transaction", settled.Transaction))
+	paid, _ := strconv.ParseInt(settled.Amount, 10, 64) // 0 if the facilitator does not report it; the chain has it
+	err = e.store.RecordChannelTransaction(ctx, &store.PaymentChannelTransaction{
+		Kind: store.ChannelSettle, Network: e.config.Network.ID, Asset: strings.ToLower(e.config.Network.Asset), PayTo: payee,
+		Paid: max(paid, 0), Transaction: settled.Transaction,
+	})
+	if err != nil {
+		e.log.WarnContext(ctx, "record payout", "error", err)
+	}
+	return settled, nil
 }
 
-func (e *Engine) receiver() x402.ChannelReceiver {
-	return x402.ChannelReceiver{Network: e.config.Network.ID, Asset: e.config.Network.Asset, PayTo: e.config.PayTo}
+func (e *Engine) receiver(payee string) x402.ChannelReceiver {
+	return x402.ChannelReceiver{Network: e.config.Network.ID, Asset: e.config.Network.Asset, PayTo: payee}
 }

@@ -15,6 +15,9 @@ import (
 // prepareDeposit returns the payment channel that a deposit opens or adds to, if the deposit and its voucher fit and the wallet
 // has the deposit. A channel that the ledger does not know starts from what was claimed on the chain.
 func (e *Engine) prepareDeposit(ctx context.Context, a *Attempt) (*store.PaymentChannel, error) {
+	if err := e.barred(a); err != nil {
+		return nil, err
+	}
 	channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
 	if err != nil {
 		return nil, err
@@ -32,6 +35,9 @@ func (e *Engine) prepareDeposit(ctx context.Context, a *Attempt) (*store.Payment
 		return nil, e.invalid(a, err)
 	}
 	channel = newChannel(a, found)
+	if channel.Claimed > 0 {
+		e.claimedElsewhere(ctx, channel)
+	}
 	if bad, ok := errors.AsType[*x402.Invalid](a.channel.Fits(sumsOf(channel), a.operation.Price)); ok {
 		return nil, e.corrective(a, channel, bad)
 	}
@@ -106,7 +112,7 @@ func (e *Engine) deliverDeposit(ctx context.Context, call *Call, row *store.Paym
 	chain := mirrorOf(*moved.channel)
 	var channel *store.PaymentChannel
 	err := e.store.Transaction(ctx, func(tx *store.Store) (err error) {
-		if channel, err = tx.ChargeDeposit(ctx, row.ID, a.toCharge(), chain); err != nil {
+		if channel, err = tx.ChargeDeposit(ctx, row.ID, e.toCharge(a), chain); err != nil {
 			return err
 		}
 		if response == nil {
@@ -127,6 +133,7 @@ func (e *Engine) deliverDeposit(ctx context.Context, call *Call, row *store.Paym
 		crash("delivered")
 		e.metrics.payment(row, outcomeDelivered)
 		e.payers.charged(a)
+		e.unclaimed.charged(row.Amount)
 		return &Receipt{Response: response, Settled: chargedAs(a, row, channel, a.operation.Price)}, nil
 	case errors.Is(err, store.ErrStalePayment):
 		return nil, err

@@ -34,10 +34,12 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 		return settleFirst, nil
 	case row.State == store.PaymentDeposited && a.same(row) && a.repeatOnly() == nil:
 		return useVoucher, nil
-	case !a.owns(row) && a.channel != nil && a.same(row) && row.State == store.PaymentDelivered:
+	case !a.owns(row) && a.channel != nil && (a.same(row) || a.sameVoucher(row)) && row.State == store.PaymentDelivered:
 		return correct, nil
 	case !a.owns(row):
 		return reject, errReused
+	case !proven && a.voucher() && !a.same(row) && row.State == store.PaymentDelivered:
+		return correct, nil // the next voucher is the proof, and this payer does not know which one that is
 	case !proven && (row.State == store.PaymentDelivered || (row.State == store.PaymentUndeliverable && row.AgentID == nil)):
 		return reject, errProofRequired
 	case row.State == store.PaymentDelivered:
@@ -273,6 +275,9 @@ func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*R
 		if response, err = e.dryRun(ctx, call); err != nil {
 			return nil, err
 		}
+	}
+	if a.sameVoucher(row) {
+		e.payers.inStep(a)
 	}
 	e.metrics.payment(row, outcomeRepeated)
 	return &Receipt{Response: response, Settled: settled, Repeated: true}, nil

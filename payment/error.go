@@ -29,6 +29,7 @@ type Error struct {
 	RetryAfter int    // seconds; 0: none
 	// Charged is true if the payer's money moved. Earlier is true if an earlier call moved it.
 	Charged, Earlier bool
+	Correction       bool                  // Required has the state of the payment channel, for the next voucher
 	Required         *x402.PaymentRequired // how to pay
 	Header           string                // Required, encoded; "" where that is still to be done
 	Settled          *x402.SettleResponse  // what became of the payment

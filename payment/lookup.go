@@ -14,11 +14,13 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 	if err != nil || row != nil {
 		return row, err
 	}
-	if a.voucher() {
+	var other *store.Payment // paid by the voucher of this deposit, for another request
+	if a.channel != nil {
 		row, err = e.store.PaymentOfVoucher(ctx, a.channel.ChannelID, a.checked.Payer, int64(a.channel.Max)) //nolint:gosec // at most x402.MaxChannelAmount
-		if err != nil || row != nil {
+		if err != nil || row != nil && (a.voucher() || a.owns(row)) {
 			return row, err
 		}
+		other = row
 	}
 	if a.identifier != "" {
 		row, err = e.store.PaymentByIdentifier(ctx, a.account(), a.checked.Payer, a.operation.ID, *a.identifierHash())
@@ -27,9 +29,12 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 		}
 	}
 	if a.operation.Secret && a.expired == nil {
-		return e.secretOf(ctx, a)
+		row, err = e.secretOf(ctx, a)
+		if err != nil || row != nil {
+			return row, err
+		}
 	}
-	return nil, nil //nolint:nilnil // it is not in the ledger
+	return other, nil
 }
 
 // secretOf finds an earlier payment of the same wallet for the same request. A voucher does not prove the wallet that it names, so it

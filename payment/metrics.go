@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
 )
 
 // The values of the label outcome.
@@ -22,15 +23,19 @@ const (
 
 // metrics have operations and outcomes as labels, never payers or content.
 type metrics struct {
-	payments  *prometheus.CounterVec
-	revenue   *prometheus.CounterVec
-	settling  *prometheus.HistogramVec
-	up        prometheus.GaugeFunc
-	open      *openPayments
-	unclaimed *unclaimed
+	payments *prometheus.CounterVec
+	revenue  *prometheus.CounterVec
+	settling *prometheus.HistogramVec
+	up       prometheus.GaugeFunc
+	open     *openPayments
+
+	// Of payment channels.
+	transactions *prometheus.CounterVec
+	foreign      prometheus.Counter // see Engine.claimedElsewhere
+	channels     *channelGauges
 }
 
-func newMetrics(database *store.Store, ready func() bool) *metrics {
+func newMetrics(database *store.Store, ready func() bool, network x402.Network) *metrics {
 	return &metrics{
 		payments: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_payments_total",
 			Help: "Payments by operation and outcome."}, []string{"operation", "outcome"}),
@@ -48,11 +53,11 @@ func newMetrics(database *store.Store, ready func() bool) *metrics {
 		}),
 		open: &openPayments{database, prometheus.NewDesc("parley_payments_open",
 			"Open and undeliverable payments in the ledger, by state.", []string{"state"}, nil)},
-		unclaimed: &unclaimed{
-			database,
-			prometheus.NewDesc("parley_unclaimed_atomic_units", "Vouchers of payment channels that were charged and are not claimed on the blockchain, in atomic units.", nil, nil),
-			prometheus.NewDesc("parley_unclaimed_seconds", "Age of the oldest voucher that is not claimed.", nil, nil),
-		},
+		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_payment_channel_transactions_total",
+			Help: "Claims, payouts (settle) and refunds of payment channels by outcome: settled, refused, or unclear."}, []string{"kind", "outcome"}),
+		foreign: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_payment_channels_claimed_elsewhere_total",
+			Help: "Payment channels from which more is claimed than this database has charged."}),
+		channels: newChannelGauges(database, network),
 	}
 }
 
@@ -61,7 +66,8 @@ func (e *Engine) Collectors() []prometheus.Collector {
 	m := e.metrics
 	collectors := []prometheus.Collector{m.payments, m.revenue, m.settling, m.up, m.open}
 	if e.channels != nil {
-		collectors = append(collectors, m.unclaimed)
+		m.channels.keys = func(authorizer string) bool { return e.channels.keys[authorizer] != nil }
+		collectors = append(collectors, m.transactions, m.foreign, m.channels)
 	}
 	return collectors
 }
@@ -94,23 +100,4 @@ func (o *openPayments) Collect(to chan<- prometheus.Metric) {
 	for state, count := range counts {
 		to <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, float64(count), state)
 	}
-}
-
-// unclaimed sums up what is not claimed when metrics are collected.
-type unclaimed struct {
-	store    *store.Store
-	sum, age *prometheus.Desc
-}
-
-func (u *unclaimed) Describe(to chan<- *prometheus.Desc) { to <- u.sum; to <- u.age }
-
-func (u *unclaimed) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	sum, age, err := u.store.Unclaimed(ctx)
-	if err != nil {
-		return // report no number rather than a wrong one
-	}
-	to <- prometheus.MustNewConstMetric(u.sum, prometheus.GaugeValue, float64(sum))
-	to <- prometheus.MustNewConstMetric(u.age, prometheus.GaugeValue, age.Seconds())
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,9 @@ type Config struct {
 	// Authorizer is the key that signs claims and refunds of payment channels. It holds no money. Without it payment channels
 	// are not offered. Only one ledger may use it: two would accept the same voucher.
 	Authorizer *ecdsa.PrivateKey
+	// FormerAuthorizers are keys that were Authorizer before. They still sign claims and refunds of the payment channels that have
+	// them, which take no more vouchers.
+	FormerAuthorizers []*ecdsa.PrivateKey
 	// WithdrawDelay is how long a payer's withdrawal from its payment channel takes: 15 minutes to 30 days.
 	WithdrawDelay time.Duration
 	// MinDeposit is the deposit that is suggested to payers, in atomic units.
@@ -40,6 +44,11 @@ type Config struct {
 	// or when they reach this sum, in atomic units. They are claimed at once when the payer withdraws.
 	ClaimAge time.Duration
 	ClaimSum uint64
+	// MaxUnclaimed and MaxUnclaimedTotal bound what is charged and not claimed: of one payment channel and of all, in atomic units.
+	// At the bound vouchers are refused until a claim succeeds. 0 is no bound.
+	MaxUnclaimed, MaxUnclaimedTotal uint64
+	// IdleRefund is after how long without calls the rest of a payment channel is refunded. 0 is never.
+	IdleRefund time.Duration
 	// ExactFirst offers payment channels after exact. Clients take the first scheme that they know.
 	ExactFirst bool
 }
@@ -58,7 +67,8 @@ type Operation struct {
 
 	requirements []x402.PaymentRequirements
 	challenge    *Error
-	exactFirst   *Error // the challenge with the other order; nil if there is only one scheme
+	exactFirst   *Error // the challenge with exact first; nil if there is only one scheme
+	exactOnly    *Error // the challenge while payment channels are not offered; nil if there is only one scheme
 }
 
 // Requirements are the payment requirements of the operation.
@@ -69,7 +79,7 @@ func (o *Operation) Challenges() []*Error {
 	if o.exactFirst == nil {
 		return []*Error{o.challenge}
 	}
-	return []*Error{o.challenge, o.exactFirst}
+	return []*Error{o.challenge, o.exactFirst, o.exactOnly}
 }
 
 // Paid names the payment that a handler runs for.
@@ -89,6 +99,8 @@ type Batched interface {
 	// Deliver makes the effect and closes the payment in one transaction. Record makes the ledger's entry for a response. On
 	// store.ErrNotBatched nothing has happened, and the call's Handler runs in its own transaction.
 	Deliver(ctx context.Context, record func(response []byte) (store.Delivery, error)) (response []byte, err error)
+	// Charge is Deliver for a payment by voucher, which it charges in the same transaction.
+	Charge(ctx context.Context, record func(response []byte) (*store.VoucherCharge, error)) (response []byte, err error)
 }
 
 // Call is one request for a paid operation.
@@ -132,12 +144,15 @@ type Engine struct {
 	channels    *batch                // nil if payment channels are not offered
 	operations  map[string]*Operation // by ID
 	queues      *queues
-	refunded    recent[string, struct{}] // payment channels, by id: see refundPause
+	unclaimed   unclaimed
+	adoptions   adoptions
+	payouts     payouts
 	slots       *slots
 	payers      *payers
 	metrics     *metrics
 	unrecorded  sync.Map      // of *store.Payment to unrecordedOutcome
 	wake        chan struct{} // wakes the recovery worker
+	started     time.Time     // see misfit
 }
 
 // New makes an engine. It adds the payment requirements to the operations.
@@ -148,16 +163,17 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 		return nil, err
 	}
 	e := &Engine{
-		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(), refunded: newRecent[string, struct{}](maxLost),
-		slots: newSlots(), payers: payers, wake: make(chan struct{}, 1),
+		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(),
+		adoptions: newAdoptions(), slots: newSlots(), payers: payers, wake: make(chan struct{}, 1), started: time.Now(),
 	}
-	e.metrics = newMetrics(database, e.Ready)
+	e.metrics = newMetrics(database, e.Ready, config.Network)
 	exact.settling = e.metrics.settling
 	if config.Authorizer != nil {
 		if e.channels, err = newBatch(config, breaker, chain, contracts); err != nil {
 			return nil, err
 		}
 		e.channels.settling = e.metrics.settling
+		e.payouts.add(strings.ToLower(config.PayTo)) // a claim before a restart may not be paid out
 	}
 	for _, operation := range operations {
 		e.operations[operation.ID] = operation
@@ -174,6 +190,9 @@ func (e *Engine) offer(operation *Operation) (err error) {
 	operation.requirements = []x402.PaymentRequirements{e.exact.Requirements(operation.Price)}
 	if e.channels != nil {
 		exactFirst := append(slices.Clone(operation.requirements), e.channels.Requirements(operation.Price))
+		if operation.exactOnly, err = e.newChallenge(operation, operation.requirements); err != nil {
+			return err
+		}
 		if operation.exactFirst, err = e.newChallenge(operation, exactFirst); err != nil {
 			return err
 		}

@@ -36,6 +36,13 @@ func (r recent[K, V]) add(key K, value V, lifetime time.Duration) {
 	r.entries.Add(key, expiring[V]{value, time.Now().Add(lifetime)})
 }
 
+// change changes the value of an entry, if there is one. Its lifetime stays the same.
+func (r recent[K, V]) change(key K, value V) {
+	if found, ok := r.entries.Peek(key); ok {
+		r.entries.Add(key, expiring[V]{value, found.until})
+	}
+}
+
 func (r recent[K, V]) get(key K) (value V, ok bool) {
 	found, ok := r.entries.Get(key)
 	return found.value, ok && time.Now().Before(found.until)
@@ -47,7 +54,7 @@ func (r recent[K, V]) get(key K) (value V, ok bool) {
 type payers struct {
 	wallets  recent[evm.Address, struct{}]
 	accounts recent[string, uuid.UUID]
-	channels recent[string, struct{}] // payment channels that were charged, by id
+	channels recent[string, uint64] // what payment channels were charged, by id; 0 if this is not certain
 	// lost are clients that lost the state of their payment channel: see Engine.Challenge.
 	lost recent[string, struct{}]
 }
@@ -55,21 +62,31 @@ type payers struct {
 func newPayers() *payers {
 	return &payers{
 		wallets: newRecent[evm.Address, struct{}](maxPayers), accounts: newRecent[string, uuid.UUID](maxPayers),
-		channels: newRecent[string, struct{}](maxPayers), lost: newRecent[string, struct{}](maxLost),
+		channels: newRecent[string, uint64](maxPayers), lost: newRecent[string, struct{}](maxLost),
 	}
 }
 
-// charged records that a payment channel was charged. Its state is right again, if the client had lost it.
+// charged records that a payment channel was charged.
 func (p *payers) charged(a *Attempt) {
 	p.settled(a.checked.Payer, a.caller)
-	p.channels.add(a.channel.ChannelID, struct{}{}, paidFor)
-	p.lost.entries.Remove(a.client)
+	p.channels.add(a.channel.ChannelID, a.channel.Max, paidFor)
+	p.inStep(a)
 }
+
+// inStep records that the client has the state of its payment channel, or gets it with this response.
+func (p *payers) inStep(a *Attempt) { p.lost.entries.Remove(a.client) }
 
 // channelPaidLately tells whether a payment channel was charged lately.
 func (p *payers) channelPaidLately(id string) bool {
 	_, ok := p.channels.get(id)
 	return ok
+}
+
+// channelFits tells whether the voucher is for the next amount, as far as this server knows. Another server may have charged
+// the payment channel since.
+func (p *payers) channelFits(a *Attempt) bool {
+	charged, ok := p.channels.get(a.channel.ChannelID)
+	return ok && charged != 0 && charged+a.operation.Price == a.channel.Max
 }
 
 // settled records that a payment settled.

@@ -30,7 +30,7 @@ func (e *Engine) Recover(ctx context.Context, restore Restore) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { e.cleanUp(ctx) })
-	running.Go(func() { e.claimChannels(ctx) })
+	running.Go(func() { e.workOnChannels(ctx) })
 	places := make(chan struct{}, atATime)
 	for tick := time.NewTicker(recoverEvery); ; {
 		e.recordUnrecorded(ctx)

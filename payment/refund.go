@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -14,9 +15,12 @@ import (
 )
 
 const (
-	// refundPause is the pause between two refunds of one payment channel on one server. Each costs the operator a
-	// transaction, and the voucher that asks for it is public once it is claimed.
+	// refundPause is the pause between two refunds of one payment channel. Each costs the operator a transaction, and the voucher
+	// that asks for it is public once it is claimed.
 	refundPause = time.Minute
+	// refundLeast is the smallest refund of a part, and of the rest of an idle payment channel, in atomic units: one cent. The
+	// transaction costs the operator about a third of that. A payer can ask for the rest whatever it is.
+	refundLeast = 10_000
 	// refundsAtOnce is how many refunds a server resumes at a time.
 	refundsAtOnce = 8
 )
@@ -44,14 +48,8 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 		return nil, err
 	}
 	a := &Attempt{operation: operation, scheme: e.channels, payload: payload, requirements: requirements, checked: batchChecked(of), client: client}
-	channel, err := e.store.PaymentChannel(ctx, of.ChannelID, of.Payer)
+	channel, err := e.refundable(ctx, a)
 	if err != nil {
-		return nil, err
-	}
-	switch err := e.misfit(ctx, a, channel); {
-	case errors.Is(err, store.ErrStalePayment):
-		return nil, errChannelBusy
-	case err != nil:
 		return nil, err
 	}
 	left := channel.Balance - channel.Charged
@@ -59,17 +57,20 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 		return nil, e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
 			Message: "everything in the payment channel is charged; nothing is left to refund"})
 	}
-	if of.Refund > 0 {
-		left = min(left, int64(of.Refund)) //nolint:gosec // at most x402.MaxChannelAmount
+	if part := int64(of.Refund); part > 0 && part < left { //nolint:gosec // at most x402.MaxChannelAmount
+		if part < refundLeast {
+			return nil, e.refused(operation, x402.ReasonBatchRefundAmountInvalid,
+				fmt.Sprintf("a refund of a part must be at least %d atomic units; ask for more, or for everything", refundLeast))
+		}
+		left = part
 	}
-	if _, again := e.refunded.get(of.ChannelID); again {
+	if at := channel.RefundedAt; at != nil && channel.Now.Sub(*at) < refundPause {
 		return nil, errRefundTooSoon
 	}
-	e.refunded.add(of.ChannelID, struct{}{}, refundPause)
 	// From here on the refund continues even if the caller hangs up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
-	channel, err = e.store.BeginRefund(ctx, channel, left, Lease)
+	channel, err = e.store.BeginRefund(ctx, channel, left, Lease, refundPause)
 	if errors.Is(err, store.ErrVoucherMismatch) {
 		return nil, errChannelBusy
 	}
@@ -84,6 +85,20 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 	return settled, err
 }
 
+// refundable returns the payment channel of a refund, with its state on the chain, if the refund's voucher fits.
+func (e *Engine) refundable(ctx context.Context, a *Attempt) (*store.PaymentChannel, error) {
+	for range 2 { // the first time may only record the state on the chain
+		channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+		if err != nil {
+			return nil, err
+		}
+		if err := e.misfit(ctx, a, channel); !errors.Is(err, store.ErrStalePayment) {
+			return channel, err
+		}
+	}
+	return nil, errChannelBusy
+}
+
 // mayBeRefund spares most payments a second decoding.
 func mayBeRefund(header http.Header) bool {
 	raw, err := base64.StdEncoding.DecodeString(header.Get(x402.HeaderPaymentSignature))
@@ -94,20 +109,20 @@ func mayBeRefund(header http.Header) bool {
 // the same transaction on the chain. The error is a *refusedSettlement if nothing was refunded.
 func (e *Engine) refund(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
 	config := configOf(channel)
-	domain := x402.NewBatchDomain(e.config.Network.ChainID)
+	domain, key := x402.NewBatchDomain(e.config.Network.ChainID), e.channels.keys[channel.ReceiverAuthorizer]
 	amount := uint64(channel.RefundAmount) //nolint:gosec // positive
 	command := x402.NewRefundCommand(config, voucherOf(channel), amount, onChainOf(channel))
 	var err error
 	nonce := uint64(channel.RefundNonce) //nolint:gosec // not negative
-	if command.RefundAuthorizerSignature, err = domain.SignRefund(e.config.Authorizer, channel.ID, nonce, amount); err != nil {
+	if command.RefundAuthorizerSignature, err = domain.SignRefund(key, channel.ID, nonce, amount); err != nil {
 		return nil, err
 	}
 	if len(command.Claims) > 0 {
-		if command.ClaimAuthorizerSignature, err = domain.SignClaims(e.config.Authorizer, command.Claims); err != nil {
+		if command.ClaimAuthorizerSignature, err = domain.SignClaims(key, command.Claims); err != nil {
 			return nil, err
 		}
 	}
-	settled, err := e.facilitator.SettleRefund(ctx, command, e.channels.Requirements(1))
+	settled, err := e.facilitator.SettleRefund(ctx, command, e.channels.requirementsOf(channel))
 	crash("refunded")
 	switch {
 	case err != nil:
@@ -125,9 +140,10 @@ func (e *Engine) refund(ctx context.Context, channel *store.PaymentChannel) (*x4
 	if receipt, err := e.refundOutcome(ctx, channel, nil); err == nil {
 		return receipt, nil
 	}
-	if _, err := e.store.EndRefund(ctx, channel, nil); err != nil {
+	if _, err := e.store.EndRefund(ctx, channel, store.OnChain{}, nil); err != nil {
 		return nil, outcomeUnknown(err)
 	}
+	e.metrics.channelTransaction(store.ChannelRefund, outcomeRefused)
 	return nil, &refusedSettlement{settled.ErrorReason}
 }
 
@@ -138,6 +154,7 @@ func (e *Engine) refundOutcome(ctx context.Context, channel *store.PaymentChanne
 	defer cancel()
 	found, _, err := e.channels.chain.Channel(asking, channel.ID)
 	if err != nil || found.RefundNonce <= uint64(channel.RefundNonce) { //nolint:gosec // not negative
+		e.metrics.channelTransaction(store.ChannelRefund, outcomeUnclear)
 		return nil, outcomeUnknown(errors.Join(cause, err))
 	}
 	amount := strconv.FormatInt(channel.RefundAmount, 10)
@@ -147,10 +164,19 @@ func (e *Engine) refundOutcome(ctx context.Context, channel *store.PaymentChanne
 // endRefund records a refund and returns the content of PAYMENT-RESPONSE.
 func (e *Engine) endRefund(ctx context.Context, channel *store.PaymentChannel, found x402.Channel, settled *x402.SettleResponse) (*x402.SettleResponse, error) {
 	chain := mirrorOf(found)
-	ended, err := e.store.EndRefund(ctx, channel, &chain)
+	paid, err := strconv.ParseInt(settled.Amount, 10, 64)
+	if err != nil || paid < 0 { // the facilitator need not report it
+		paid = channel.RefundAmount
+	}
+	ended, err := e.store.EndRefund(ctx, channel, chain, &store.PaymentChannelTransaction{
+		Kind: store.ChannelRefund, Network: channel.Network, Asset: channel.Asset, PayTo: channel.PayTo, PaymentChannelIDs: store.ChannelIDs{channel.ID},
+		Claimed: max(chain.Claimed-channel.Claimed, 0), Paid: paid, Transaction: settled.Transaction,
+	})
 	if err != nil {
 		return nil, outcomeUnknown(err)
 	}
+	e.metrics.channelTransaction(store.ChannelRefund, outcomeSettled)
+	e.payouts.add(channel.PayTo) // what the refund claimed
 	state := stateOf(ended)
 	return &x402.SettleResponse{
 		Success: true, Transaction: settled.Transaction, Network: channel.Network, Payer: channel.Payer, Amount: settled.Amount,
@@ -163,7 +189,7 @@ func (e *Engine) resumeRefunds(ctx context.Context) {
 	if e.channels == nil {
 		return
 	}
-	channels, err := e.store.ClaimRefunds(ctx, e.channels.authorizer(), refundsAtOnce, Lease)
+	channels, err := e.store.ClaimRefunds(ctx, e.channels.scope(), refundsAtOnce, Lease)
 	if err != nil && ctx.Err() == nil {
 		e.log.WarnContext(ctx, "look for open refunds", "error", err)
 	}

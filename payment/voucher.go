@@ -11,7 +11,8 @@ import (
 
 const (
 	// repeatableRead is for how long the same voucher executes a read again whose response was too long to store.
-	repeatableRead = time.Hour
+	// The read is executed on the present state, so this is short: the voucher would buy newer messages too.
+	repeatableRead = time.Minute
 	// chargeTimeout bounds the transaction that charges a voucher.
 	chargeTimeout = 30 * time.Second
 	// maxDeadlocks is how often a transaction is repeated that the database ended because of others.
@@ -24,12 +25,12 @@ const (
 func (e *Engine) charge(ctx context.Context, call *Call) (*Receipt, error) {
 	a := call.Attempt
 	id := a.channel.ChannelID
-	if !e.payers.channelPaidLately(id) { // costs those who cannot pay one read, and the server no transaction
-		channel, err := e.store.PaymentChannel(ctx, id, a.checked.Payer)
-		if err != nil {
-			return nil, err
-		}
-		if err := e.misfit(ctx, a, channel); err != nil {
+	if err := e.barred(a); err != nil {
+		return nil, err
+	}
+	known := e.payers.channelPaidLately(id)
+	if !known { // costs those who cannot pay one read, and the server no transaction
+		if err := e.checkChannel(ctx, a); err != nil {
 			return nil, err
 		}
 	}
@@ -41,17 +42,19 @@ func (e *Engine) charge(ctx context.Context, call *Call) (*Receipt, error) {
 		return nil, err
 	}
 	defer release()
+	if known && !e.payers.channelFits(a) { // a voucher that does not fit must not cost a read of messages
+		if err := e.checkChannel(ctx, a); err != nil {
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, chargeTimeout)
 	defer cancel()
 	for deadlocks := 0; ; deadlocks++ {
 		receipt, err := e.chargeOnce(ctx, call)
 		switch {
 		case errors.Is(err, store.ErrVoucherMismatch):
-			channel, err := e.store.PaymentChannel(ctx, id, a.checked.Payer)
-			if err != nil {
-				return nil, err
-			}
-			if err := e.misfit(ctx, a, channel); err != nil {
+			e.payers.channels.change(id, 0)
+			if err := e.checkChannel(ctx, a); err != nil {
 				return nil, err
 			}
 			return nil, store.ErrStalePayment // it has changed since
@@ -62,28 +65,25 @@ func (e *Engine) charge(ctx context.Context, call *Call) (*Receipt, error) {
 	}
 }
 
-// chargeOnce runs the transaction of charge.
+// checkChannel returns why the voucher does not fit its payment channel, as misfit.
+func (e *Engine) checkChannel(ctx context.Context, a *Attempt) error {
+	channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+	if err != nil {
+		return err
+	}
+	return e.misfit(ctx, a, channel)
+}
+
+// chargeOnce makes the effect and charges the voucher, in the group commit or in a transaction of its own.
 func (e *Engine) chargeOnce(ctx context.Context, call *Call) (*Receipt, error) {
 	a := call.Attempt
-	var response []byte
-	var channel *store.PaymentChannel
 	row := a.row()
-	row.Request, row.Payload = nil, nil // needed for recovery only
-	err := e.store.Transaction(ctx, func(tx *store.Store) (err error) {
-		if channel, err = tx.ChargeVoucher(ctx, a.toCharge(), e.mirrorLifetime()); err != nil {
-			return err
-		}
-		if response, err = call.Handle(ctx, tx, a.paid()); err != nil {
-			return err
-		}
-		if !a.operation.ReadOnly || len(response) <= maxStoredRead {
-			if row.Response, err = sealResponse(a.request, response); err != nil {
-				return err
-			}
-		}
-		crash("charging")
-		return tx.RecordVoucher(ctx, row, channel.UsedAt, repeatableRead)
-	})
+	row.Request, row.Payload, row.KeyHash = nil, nil, nil // needed for recovery only
+	charge := &store.VoucherCharge{Voucher: e.toCharge(a), Payment: row, MaxAge: e.mirrorLifetime(), Repeatable: repeatableRead}
+	response, err := e.chargeBatched(ctx, call, charge)
+	if errors.Is(err, store.ErrNotBatched) {
+		response, err = e.chargeAlone(ctx, call, charge)
+	}
 	_, refused := errors.AsType[*store.Refusal](err)
 	switch {
 	case err == nil:
@@ -95,14 +95,68 @@ func (e *Engine) chargeOnce(ctx context.Context, call *Call) (*Receipt, error) {
 	crash("charged")
 	e.metrics.payment(row, outcomeDelivered)
 	e.payers.charged(a)
-	return &Receipt{Response: response, Settled: chargedAs(a, row, channel, uint64(row.Amount))}, nil //nolint:gosec // positive
+	e.unclaimed.charged(row.Amount)
+	return &Receipt{Response: response, Settled: chargedAs(a, row, charge.Channel, uint64(row.Amount))}, nil //nolint:gosec // positive
+}
+
+// chargeBatched is chargeOnce in the group commit. It returns store.ErrNotBatched if nothing has happened and the call needs a
+// transaction of its own.
+func (e *Engine) chargeBatched(ctx context.Context, call *Call, charge *store.VoucherCharge) (response []byte, err error) {
+	a := call.Attempt
+	on := e.store
+	switch {
+	case call.Batched != nil:
+		return call.Batched.Charge(ctx, func(response []byte) (*store.VoucherCharge, error) {
+			return charge, a.keepResponse(charge.Payment, response)
+		})
+	case a.operation.Paged:
+		on = e.store.WithoutTransaction()
+	case !a.operation.ReadOnly:
+		return nil, store.ErrNotBatched
+	}
+	if response, err = call.Handle(ctx, on, a.paid()); err != nil {
+		return nil, err
+	}
+	if err := a.keepResponse(charge.Payment, response); err != nil {
+		return nil, err
+	}
+	return response, on.ChargeDelivered(ctx, charge)
+}
+
+// chargeAlone is chargeOnce in a transaction of its own.
+func (e *Engine) chargeAlone(ctx context.Context, call *Call, charge *store.VoucherCharge) (response []byte, err error) {
+	a := call.Attempt
+	err = e.store.Transaction(ctx, func(tx *store.Store) (err error) {
+		if charge.Channel, err = tx.ChargeVoucher(ctx, charge.Voucher, charge.MaxAge); err != nil {
+			return err
+		}
+		if response, err = call.Handle(ctx, tx, a.paid()); err != nil {
+			return err
+		}
+		if err = a.keepResponse(charge.Payment, response); err != nil {
+			return err
+		}
+		return tx.RecordVoucher(ctx, charge.Payment, charge.Channel.UsedAt, charge.Repeatable)
+	})
+	return response, err
+}
+
+// keepResponse adds the response to the row of a voucher that is about to be charged, unless it is too long. Reads are stored
+// too: if the voucher that was charged last executed them again, it would buy newer messages for nothing, and a poll that marked
+// its messages as read would be lost with its response.
+func (a *Attempt) keepResponse(row *store.Payment, response []byte) (err error) {
+	if !a.operation.ReadOnly || len(response) <= maxStoredRead {
+		row.Response, err = sealResponse(a.request, response)
+	}
+	crash("charging")
+	return err
 }
 
 // toCharge is the voucher as the store needs it.
-func (a *Attempt) toCharge() store.Voucher {
+func (e *Engine) toCharge(a *Attempt) store.Voucher {
 	return store.Voucher{
 		Channel: a.channel.ChannelID, Payer: a.checked.Payer, Price: int64(a.operation.Price), Max: int64(a.channel.Max), //nolint:gosec // at most x402.MaxChannelAmount
-		Signature: a.payload.batch.Payload.Voucher.Signature,
+		MaxUnclaimed: e.maxUnclaimed(), Signature: a.payload.batch.Payload.Voucher.Signature,
 	}
 }
 

@@ -60,10 +60,10 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 			return next(c)
 		}
 		// A replaced key is invalid, with one exception: an agent that lost the response with its new key would lose
-		// its account. So the payment of that rotation, sent again, returns the stored response. Everything else ends
-		// as with other operations.
+		// its account. So the payment of that rotation, sent again, returns the stored response, or the error says which
+		// payment does. Everything else ends as with other operations.
 		err = next(c)
-		if err == nil || isPaymentCode(err, payment.CodeProof) {
+		if refused, ok := errors.AsType[*payment.Error](err); err == nil || ok && (refused.Code == payment.CodeProof || refused.Correction) {
 			return err
 		}
 		if status := problemOf(err).status; status == http.StatusTooManyRequests || status >= http.StatusInternalServerError {

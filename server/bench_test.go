@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -15,15 +17,15 @@ import (
 // allocate with bench/allocs.txt.
 
 // benchWorld is a server with two agents. Its facilitator replies at once, over HTTP.
-func benchWorld(b *testing.B) (w *world, alice, bob *agent) {
-	w = newWorld(b, withoutLimits)
+func benchWorld(b *testing.B, settings ...setting) (w *world, alice, bob *agent) {
+	w = newWorld(b, append(settings, withoutLimits)...)
 	return w, w.agent("alice"), w.agent("bob")
 }
 
 // serve lets the handler reply one request.
-func (w *world) serve(b *testing.B, path, body string, want int, headers ...string) {
+func (w *world) serve(b *testing.B, method, path, body string, want int, headers ...string) {
 	b.Helper()
-	request := httptest.NewRequestWithContext(b.Context(), http.MethodPost, path, strings.NewReader(body))
+	request := httptest.NewRequestWithContext(b.Context(), method, path, strings.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
@@ -40,7 +42,7 @@ func BenchmarkChallenge(b *testing.B) {
 	w := newWorld(b, withoutLimits)
 	b.ReportAllocs()
 	for b.Loop() {
-		w.serve(b, "/chat/private/send", "", http.StatusPaymentRequired)
+		w.serve(b, http.MethodPost, "/chat/private/send", "", http.StatusPaymentRequired)
 	}
 }
 
@@ -50,7 +52,7 @@ func BenchmarkValidation(b *testing.B) {
 	body := `{"recipient_agent_id":"agent_01k70t995eeeqsqssjfq4h8qx8","content":"` + strings.Repeat("The night train is late. ", 20) + `"}`
 	b.ReportAllocs()
 	for b.Loop() {
-		w.serve(b, "/chat/private/send", body, http.StatusPaymentRequired)
+		w.serve(b, http.MethodPost, "/chat/private/send", body, http.StatusPaymentRequired)
 	}
 }
 
@@ -59,7 +61,7 @@ func BenchmarkViolation(b *testing.B) {
 	w := newWorld(b, withoutLimits)
 	b.ReportAllocs()
 	for b.Loop() {
-		w.serve(b, "/chat/private/send", `{"recipient_agent_id":"bob","text":"hello"}`, http.StatusBadRequest)
+		w.serve(b, http.MethodPost, "/chat/private/send", `{"recipient_agent_id":"bob","text":"hello"}`, http.StatusBadRequest)
 	}
 }
 
@@ -78,15 +80,67 @@ func benchPaid(b *testing.B, w *world, caller *agent, path, body string) {
 		return header
 	}
 	for range 20 { // so that every statement is prepared on every connection
-		w.serve(b, path, body, http.StatusOK, "X-API-KEY", caller.Key, x402.HeaderPaymentSignature, sign())
+		w.serve(b, http.MethodPost, path, body, http.StatusOK, "X-API-KEY", caller.Key, x402.HeaderPaymentSignature, sign())
 	}
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()
 		header := sign()
 		b.StartTimer()
-		w.serve(b, path, body, http.StatusOK, "X-API-KEY", caller.Key, x402.HeaderPaymentSignature, header)
+		w.serve(b, http.MethodPost, path, body, http.StatusOK, "X-API-KEY", caller.Key, x402.HeaderPaymentSignature, header)
 	}
+}
+
+// benchDeposit lasts for 10,000 sends.
+const benchDeposit = 50 * testkit.Dollar
+
+// benchVoucher makes calls that a payment channel pays, each with a voucher that is signed while the clock stands.
+func benchVoucher(b *testing.B, w *world, caller *agent, method, path, body string) {
+	offer := offerOf(b, w.priceOf(method, path))
+	price, err := strconv.ParseUint(offer.Amount, 10, 63)
+	if err != nil {
+		b.Fatal(err)
+	}
+	payer, err := x402.NewChannelSigner(caller.Wallet, zeroSalt, offer)
+	if err != nil {
+		b.Fatal(err)
+	}
+	charged := uint64(0)
+	pay := func(deposit uint64) string {
+		charged += price
+		payment, err := payer.Sign(charged, deposit, time.Now())
+		if err != nil {
+			b.Fatal(err)
+		}
+		header, err := x402.EncodeBatchPayment(payment)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return header
+	}
+	w.serve(b, method, path, body, http.StatusOK, "X-API-KEY", caller.Key, x402.HeaderPaymentSignature, pay(benchDeposit))
+	for range 20 { // so that every statement is prepared on every connection
+		w.serve(b, method, path, body, http.StatusOK, "X-API-KEY", caller.Key, x402.HeaderPaymentSignature, pay(0))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		header := pay(0)
+		b.StartTimer()
+		w.serve(b, method, path, body, http.StatusOK, "X-API-KEY", caller.Key, x402.HeaderPaymentSignature, header)
+	}
+}
+
+func BenchmarkVoucherSend(b *testing.B) {
+	w, alice, bob := benchWorld(b, withChannels)
+	alice.send(bob, "The first message creates the chat.")
+	benchVoucher(b, w, alice, http.MethodPost, sendPath, fmt.Sprintf(`{"recipient_agent_id":%q,"content":"The night train is late."}`, bob.ID))
+}
+
+// BenchmarkVoucherUnread polls: nothing is unread.
+func BenchmarkVoucherUnread(b *testing.B) {
+	w, alice, _ := benchWorld(b, withChannels)
+	benchVoucher(b, w, alice, http.MethodGet, "/agent/unread", "")
 }
 
 // BenchmarkPaidProfile takes the gate with the smallest operation behind it.
@@ -115,9 +169,9 @@ func BenchmarkRepetition(b *testing.B) {
 	const path = "/agent/profile"
 	headers := []string{"X-API-KEY", alice.Key, x402.HeaderPaymentSignature, w.sign(alice.Wallet, path)}
 	body := fmt.Sprintf(`{"agent_id":%q}`, bob.ID)
-	w.serve(b, path, body, http.StatusOK, headers...)
+	w.serve(b, http.MethodPost, path, body, http.StatusOK, headers...)
 	b.ReportAllocs()
 	for b.Loop() {
-		w.serve(b, path, body, http.StatusOK, headers...)
+		w.serve(b, http.MethodPost, path, body, http.StatusOK, headers...)
 	}
 }

@@ -65,20 +65,9 @@ type batchedSend struct {
 // Check returns nil if the caller may send the message.
 func (s *batchedSend) Check(ctx context.Context) error { return s.store.CheckMessage(ctx, s.message) }
 
-// Deliver sends the message and closes its payment. The response names the conversation, so a new private chat cannot
-// be created in a batch.
+// Deliver sends the message and closes its payment.
 func (s *batchedSend) Deliver(ctx context.Context, record func(response []byte) (store.Delivery, error)) ([]byte, error) {
-	conversation := s.message.To
-	if s.message.Kind == store.KindPrivate {
-		var err error
-		if conversation, err = s.store.PrivateChat(ctx, s.message.Sender, s.message.To); err != nil {
-			return nil, err
-		}
-		if conversation == uuid.Nil {
-			return nil, store.ErrNotBatched
-		}
-	}
-	response, err := json.Marshal(s.respond(conversation, formatID(messagePrefix, s.message.ID)))
+	conversation, response, err := s.prepare(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +76,35 @@ func (s *batchedSend) Deliver(ctx context.Context, record func(response []byte) 
 		return nil, err
 	}
 	return response, s.store.SendDelivered(s.message, conversation, delivery)
+}
+
+// Charge sends the message and charges its voucher.
+func (s *batchedSend) Charge(ctx context.Context, record func(response []byte) (*store.VoucherCharge, error)) ([]byte, error) {
+	conversation, response, err := s.prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	charge, err := record(response)
+	if err != nil {
+		return nil, err
+	}
+	return response, s.store.SendCharged(s.message, conversation, charge)
+}
+
+// prepare returns the conversation of the message, and the response. The response names the conversation, so a new
+// private chat cannot be created in a batch.
+func (s *batchedSend) prepare(ctx context.Context) (conversation uuid.UUID, response []byte, err error) {
+	conversation = s.message.To
+	if s.message.Kind == store.KindPrivate {
+		if conversation, err = s.store.PrivateChat(ctx, s.message.Sender, s.message.To); err != nil {
+			return uuid.Nil, nil, err
+		}
+		if conversation == uuid.Nil {
+			return uuid.Nil, nil, store.ErrNotBatched
+		}
+	}
+	response, err = json.Marshal(s.respond(conversation, formatID(messagePrefix, s.message.ID)))
+	return conversation, response, err
 }
 
 // sendNote sends a private message about a group chat or channel. Why is the type of About.

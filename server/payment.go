@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -201,10 +200,4 @@ func problemOfPayment(e *payment.Error) *problem {
 		p.details = []gen.ErrorDetail{{Field: e.Field, Message: e.Message}}
 	}
 	return p
-}
-
-// isPaymentCode tells whether err is an error of the payment engine with that code.
-func isPaymentCode(err error, code payment.Code) bool {
-	e, ok := errors.AsType[*payment.Error](err)
-	return ok && e.Code == code
 }

@@ -3,6 +3,7 @@ package server_test
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,22 @@ func TestTwoOffers(t *testing.T) {
 		}
 		if err := json.Unmarshal(w.call(http.MethodPost, sendPath, "").Body, &body); err != nil || body.X402Version != 1 || len(body.Accepts) != 1 || body.Accepts[0].Scheme != x402.SchemeExact {
 			t.Errorf("the body offers %+v (%v), want exact alone", body, err)
+		}
+	}
+}
+
+// TestDocumentsNameTheSchemes: llms.txt and the agent card name what the server takes, the preferred scheme first.
+func TestDocumentsNameTheSchemes(t *testing.T) {
+	t.Parallel()
+	for want, w := range map[string]*world{
+		"(payment schemes: batch-settlement, exact)": newWorld(t, withChannels), "(payment schemes: exact)": newWorld(t),
+	} {
+		if card := string(w.call(http.MethodGet, "/.well-known/agent-card.json", "").Body); !strings.Contains(card, want) {
+			t.Errorf("the agent card lacks %q: %s", want, card)
+		}
+		llms := string(w.call(http.MethodGet, "/llms.txt", "").Body)
+		if !strings.Contains(llms, "- `exact`: ") || strings.Contains(llms, "- `batch-settlement`: ") != strings.Contains(want, x402.SchemeBatch) {
+			t.Errorf("the schemes of llms.txt are not %q:\n%.1500s", want, llms)
 		}
 	}
 }

@@ -38,12 +38,14 @@ func TestRefund(t *testing.T) {
 		extra.ChannelState.TotalClaimed != "5000" || extra.ChannelState.RefundNonce != "1" || extra.ChargedAmount != "" {
 		t.Errorf("a part: %v %+v %+v", a, settled, extra)
 	}
-	if a := payer.refund("/agent/me", 5000, 0); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" {
-		t.Errorf("again at once: %v, want 503", a)
-	}
-	other := newWorldOn(t, w.DatabaseURL, withChannels) // remembers no refund
+	other := newWorldOn(t, w.DatabaseURL, withChannels)
 	other.Ledger, other.Facilitator = w.Ledger, w.Facilitator
-	payer.w = other
+	for _, server := range []*world{w, other} {
+		payer.w = server
+		payer.refund("/agent/me", 5000, 0).Want(t, "again at once", http.StatusServiceUnavailable, "unavailable")
+	}
+	w.Exec(`UPDATE payment_channels SET refunded_at = now() - interval '1 minute'`)
+	payer.refund("/agent/me", 5000, 9_999).Want(t, "less than a cent", http.StatusPaymentRequired, "payment_refused")
 	if settled, extra := settledOf(t, payer.refund("/agent/unread", 5000, 0)); settled.Amount != "30000" || extra.ChannelState.Balance != "5000" {
 		t.Errorf("the rest: %+v %+v", settled, extra)
 	}

@@ -37,12 +37,15 @@ type Config struct {
 
 // PaymentChannels are the terms of payment channels (x402 scheme batch-settlement). See payment.Config.
 type PaymentChannels struct {
-	Authorizer    *ecdsa.PrivateKey // nil: payment channels are not offered
-	WithdrawDelay time.Duration
-	MinDeposit    uint64
-	ClaimAge      time.Duration
-	ClaimSum      uint64
-	ExactFirst    bool
+	Authorizer                      *ecdsa.PrivateKey // nil: payment channels are not offered
+	FormerAuthorizers               []*ecdsa.PrivateKey
+	WithdrawDelay                   time.Duration
+	MinDeposit                      uint64
+	ClaimAge                        time.Duration
+	ClaimSum                        uint64
+	MaxUnclaimed, MaxUnclaimedTotal uint64
+	IdleRefund                      time.Duration
+	ExactFirst                      bool
 }
 
 // Skill describes the agent skill (GET /skill).
@@ -94,7 +97,8 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	engine := payment.Config{
 		Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Authorizer: config.Channels.Authorizer,
 		WithdrawDelay: config.Channels.WithdrawDelay, MinDeposit: config.Channels.MinDeposit, ExactFirst: config.Channels.ExactFirst,
-		ClaimAge: config.Channels.ClaimAge, ClaimSum: config.Channels.ClaimSum,
+		ClaimAge: config.Channels.ClaimAge, ClaimSum: config.Channels.ClaimSum, FormerAuthorizers: config.Channels.FormerAuthorizers,
+		MaxUnclaimed: config.Channels.MaxUnclaimed, MaxUnclaimedTotal: config.Channels.MaxUnclaimedTotal, IdleRefund: config.Channels.IdleRefund,
 	}
 	if s.payments, err = payment.New(engine, paid, database, facilitator, chain, log); err != nil {
 		return nil, err

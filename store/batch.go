@@ -3,20 +3,21 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Group commit: concurrent calls share one statement, and so one commit. While a batch runs, new calls are queued for
-// the next batch, so a call never waits for other calls to arrive. There are four kinds of batch: messages to check
-// (CheckMessage), payments to begin (BeginSettlement), payments to deliver (PaymentDelivered), and messages to send
-// together with the delivery of their payments (SendDelivered).
+// the next batch, so a call never waits for other calls to arrive. There are six kinds of batch: messages to check
+// (CheckMessage), payments to begin (BeginSettlement), payments to deliver (PaymentDelivered), messages to send
+// together with the delivery of their payments (SendDelivered), vouchers to charge for reads (ChargeDelivered), and
+// messages to send together with the charge of their vouchers (SendCharged).
 
 // ErrNotBatched means that a call cannot be part of a batch. The call changed nothing and needs a transaction of its
 // own.
@@ -40,14 +41,14 @@ type batcher[T any] struct {
 	run func([]batchItem[T])
 	// key, if not nil, identifies what a statement can change only once. A batch ends before the second item with the
 	// same key. That item goes into the next batch, which sees the change of the first.
-	key func(T) uuid.UUID
+	key func(T) any
 
 	mu      sync.Mutex
 	waiting []batchItem[T]
 	busy    bool
 }
 
-func newBatcher[T any](run func([]batchItem[T]), key func(T) uuid.UUID) *batcher[T] {
+func newBatcher[T any](run func([]batchItem[T]), key func(T) any) *batcher[T] {
 	return &batcher[T]{run: run, key: key}
 }
 
@@ -93,7 +94,7 @@ func (b *batcher[T]) next() []batchItem[T] {
 		return nil
 	}
 	if b.key != nil {
-		taken := map[uuid.UUID]bool{}
+		taken := map[any]bool{}
 		for i, item := range b.waiting[:n] {
 			if key := b.key(item.value); !taken[key] {
 				taken[key] = true
@@ -122,6 +123,17 @@ func column[T, V any](batch []batchItem[T], of func(T) V) []V {
 		values[i] = of(item.value)
 	}
 	return values
+}
+
+// arrays returns parameters for unnest: arrays of these types, from $first on. The subqueries hide the lengths of the
+// arrays from the planner. Otherwise a plan for these lengths looks cheaper than the generic plan, and PostgreSQL plans
+// the statement again for every batch, which takes longer than to run it.
+func arrays(first int, kinds ...string) string {
+	all := make([]string, len(kinds))
+	for i, kind := range kinds {
+		all[i] = fmt.Sprintf("(SELECT CAST($%d AS %s[]))", first+i, kind)
+	}
+	return strings.Join(all, ", ")
 }
 
 // rolledBack tells whether PostgreSQL itself reports that a statement was rolled back. With any other error it is

@@ -55,18 +55,26 @@ func (s *Store) checkBatch(batch []batchItem[*messageCheck]) {
 	})
 }
 
-// deliveredMessage is a batch item: a message to a conversation, and the delivery of its payment.
-type deliveredMessage struct {
+// paidMessage is a batch item: a message to a conversation, and its payment, which is either to be delivered or, if charge
+// is not nil, to be charged to a payment channel.
+type paidMessage struct {
 	OutgoingMessage
 	conversation uuid.UUID
 	delivery     Delivery
+	charge       *VoucherCharge
 }
 
 // SendDelivered appends the message to the conversation and closes its payment in one transaction, as a batch item of
 // the group commit. It returns ErrNotBatched if nothing changed and the message needs a transaction of its own: the
 // message is refused, the payment was closed before, or a statement failed.
 func (s *Store) SendDelivered(message OutgoingMessage, conversation uuid.UUID, delivery Delivery) error {
-	return s.sends.do(deliveredMessage{message, conversation, delivery})
+	return s.sends.do(paidMessage{message, conversation, delivery, nil})
+}
+
+// SendCharged appends the message to the conversation and charges its voucher in one transaction, as SendDelivered. It
+// returns ErrNotBatched also if the voucher cannot be charged.
+func (s *Store) SendCharged(message OutgoingMessage, conversation uuid.UUID, charge *VoucherCharge) error {
+	return s.chargedSends.do(paidMessage{message, conversation, Delivery{}, charge})
 }
 
 // sendMessages appends messages to conversations and closes their payments. It handles any number of messages in one
@@ -85,22 +93,48 @@ func (s *Store) SendDelivered(message OutgoingMessage, conversation uuid.UUID, d
 //   - Own messages are never unread. If nothing else is unread, the read marker of the sender moves forward, up to the
 //     next message of another agent. The other own messages are counted in unread_own.
 //   - A message is not sent if its payment is already closed, or if another transaction has locked the payment.
-//   - The subqueries around the arrays hide the array lengths from the planner. Otherwise a plan for these lengths
-//     looks cheaper than the generic plan, and PostgreSQL plans the statement again for every batch, which takes longer
-//     than to run it.
-const sendMessages = `
+var sendMessages = `
 	WITH item AS (
-		SELECT i.kind, i.conversation_id, i.recipient, i.sender, i.message, i.content, i.payment, i.n
-		FROM unnest((SELECT CAST($1 AS text[])), (SELECT CAST($2 AS uuid[])), (SELECT CAST($3 AS uuid[])), (SELECT CAST($4 AS uuid[])), (SELECT CAST($5 AS uuid[])),
-			(SELECT CAST($6 AS text[])), (SELECT CAST($7 AS uuid[]))) WITH ORDINALITY AS i (kind, conversation_id, recipient, sender, message, content, payment, n)
+		SELECT ` + messageItem + `, i.n
+		FROM unnest(` + arrays(1, messageKinds...) + `) WITH ORDINALITY AS i (` + messageItem + `, n)
 	), due AS MATERIALIZED (
-		SELECT id FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) AND state IN ('settling', 'undeliverable') FOR NO KEY UPDATE SKIP LOCKED
-	), locked AS (
+		SELECT id AS payment FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) AND state IN ('settling', 'undeliverable') FOR NO KEY UPDATE SKIP LOCKED
+	)` + allowedMessages + `, admitted AS (
+		SELECT conversation_id, sender, message, content, payment, n FROM allowed
+	)` + writeMessages + `, closed AS (
+		UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, ` + asDelivered + `
+		FROM unnest((SELECT CAST($7 AS uuid[])), (SELECT CAST($9 AS bytea[])), (SELECT CAST($10 AS text[])), (SELECT CAST($11 AS bytea[]))) AS d (id, fingerprint, transaction, response)
+		JOIN numbered n ON n.payment = d.id WHERE p.id = d.id
+	)
+	SELECT n.number IS NOT NULL AS sent, NOT EXISTS (SELECT FROM locked l WHERE l.id = i.conversation_id) AS locked
+	FROM item i LEFT JOIN numbered n USING (n) ORDER BY i.n`
+
+// sendCharged is sendMessages for messages whose vouchers are charged. A message is sent, and its payment recorded, exactly if
+// the voucher is charged. It skips payment channels that another transaction has locked.
+var sendCharged = `
+	WITH item AS (
+		SELECT ` + messageItem + `, ` + voucherItem + `, i.n
+		FROM unnest(` + arrays(1, messageKinds...) + `, ` + arrays(9, voucherKinds...) + `) WITH ORDINALITY AS i (` + messageItem + `, ` + voucherItem + `, n)
+	), due AS MATERIALIZED (` + fittingVouchers + `)` + allowedMessages + `, recorded AS (
+		` + recordVouchers + ` JOIN allowed a ON a.payment = d.payment ` + onceRecorded + `
+	), admitted AS (
+		SELECT a.conversation_id, a.sender, a.message, a.content, a.payment, a.n FROM allowed a JOIN recorded r ON r.id = a.payment
+	)` + writeMessages + `, charged AS (` + advanceChannels + `)
+	SELECT n.number IS NOT NULL AS sent, NOT EXISTS (SELECT FROM locked l WHERE l.id = i.conversation_id) AS locked, ` + chargedColumns + `
+	FROM item i LEFT JOIN numbered n USING (n) LEFT JOIN charged c USING (n) ORDER BY i.n`
+
+// messageItem has the columns of a message in a batch; messageKinds are their types.
+const messageItem = `kind, conversation_id, recipient, sender, message, content, payment`
+
+var messageKinds = []string{"text", "uuid", "uuid", "uuid", "uuid", "text", "uuid"}
+
+// allowedMessages are the messages that may be sent, of the payments that are due.
+const allowedMessages = `, locked AS (
 		SELECT c.id, c.kind, c.admin_id FROM conversations c
 		WHERE c.id = ANY (ARRAY(SELECT conversation_id FROM item)) AND c.deleted_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 	), paid AS (
 		SELECT i.kind, i.conversation_id, i.recipient, i.sender, i.message, i.content, i.payment, i.n, l.admin_id
-		FROM item i JOIN locked l ON l.id = i.conversation_id AND l.kind = i.kind WHERE EXISTS (SELECT FROM due d WHERE d.id = i.payment)
+		FROM item i JOIN locked l ON l.id = i.conversation_id AND l.kind = i.kind WHERE EXISTS (SELECT FROM due d WHERE d.payment = i.payment)
 	), allowed AS (
 		SELECT p.conversation_id, p.sender, p.message, p.content, p.payment, p.n FROM paid p
 		WHERE (p.kind = 'channel' AND p.admin_id = p.sender) OR (p.kind = 'private'
@@ -110,15 +144,18 @@ const sendMessages = `
 		SELECT p.conversation_id, p.sender, p.message, p.content, p.payment, p.n FROM paid p CROSS JOIN LATERAL (
 			SELECT FROM memberships m WHERE m.conversation_id = p.conversation_id AND m.agent_id = p.sender AND m.status = 'member' FOR KEY SHARE
 		) membership WHERE p.kind = 'group'
-	), bumped AS (
-		UPDATE conversations c SET last_number = c.last_number + a.count, last_message_at = greatest($11, c.last_message_at)
-		FROM (SELECT conversation_id, count(*) AS count FROM allowed GROUP BY conversation_id) a
+	)`
+
+// writeMessages writes the messages that are admitted.
+const writeMessages = `, bumped AS (
+		UPDATE conversations c SET last_number = c.last_number + a.count, last_message_at = greatest($8, c.last_message_at)
+		FROM (SELECT conversation_id, count(*) AS count FROM admitted GROUP BY conversation_id) a
 		WHERE c.id = a.conversation_id
 		RETURNING c.id, c.last_number - a.count AS last_number, c.last_message_at
 	), numbered AS (
 		SELECT a.conversation_id, a.sender, a.message, a.content, a.payment, a.n,
 			b.last_number + row_number() OVER (PARTITION BY a.conversation_id ORDER BY a.n) AS number, b.last_message_at
-		FROM allowed a JOIN bumped b ON b.id = a.conversation_id
+		FROM admitted a JOIN bumped b ON b.id = a.conversation_id
 	), own AS (
 		UPDATE memberships m
 		SET read_number = CASE WHEN m.read_number + m.unread_own = o.first - 1 THEN o.first + o.run - 1 ELSE m.read_number END,
@@ -134,32 +171,42 @@ const sendMessages = `
 	), written AS (
 		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
 		SELECT conversation_id, number, message, sender, content, last_message_at FROM numbered
-	), closed AS (
-		UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, ` + asDelivered + `
-		FROM unnest((SELECT CAST($7 AS uuid[])), (SELECT CAST($8 AS bytea[])), (SELECT CAST($9 AS text[])), (SELECT CAST($10 AS bytea[]))) AS d (id, fingerprint, transaction, response)
-		JOIN numbered n ON n.payment = d.id WHERE p.id = d.id
-	)
-	SELECT n.number IS NOT NULL AS sent, NOT EXISTS (SELECT FROM locked l WHERE l.id = i.conversation_id) AS locked
-	FROM item i LEFT JOIN numbered n USING (n) ORDER BY i.n`
+	)`
 
 // placedMessage tells whether a message was sent, and whether its conversation was locked by another transaction (or is
 // deleted).
-type placedMessage struct{ Sent, Locked bool }
+type placedMessage struct {
+	Sent, Locked bool
+	chargedChannel
+}
 
-func (s *Store) sendBatch(batch []batchItem[deliveredMessage]) {
+// sendStatement returns the statement that sends a batch, and its arguments.
+func sendStatement(batch []batchItem[paidMessage]) (statement string, values []any) {
+	values = messageValues(batch)
+	if batch[0].value.charge != nil {
+		return sendCharged, append(values, voucherValues(batch, func(m paidMessage) *VoucherCharge { return m.charge })...)
+	}
+	return sendMessages, append(values, column(batch, func(m paidMessage) []byte { return m.delivery.Fingerprint }),
+		column(batch, func(m paidMessage) string { return m.delivery.Transaction }), column(batch, func(m paidMessage) []byte { return m.delivery.Response }))
+}
+
+// sendBatch sends messages. Either all of them charge a voucher, or none does.
+func (s *Store) sendBatch(batch []batchItem[paidMessage]) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
-	placed, err := query[placedMessage](ctx, s, sendMessages, sendValues(batch)...)
-	waiting := map[uuid.UUID][]batchItem[deliveredMessage]{}
+	statement, values := sendStatement(batch)
+	placed, err := query[placedMessage](ctx, s, statement, values...)
+	waiting := map[uuid.UUID][]batchItem[paidMessage]{}
 	for i, item := range batch {
 		switch {
 		case err != nil:
 			item.done <- unlessRolledBack(err)
 		case placed[i].Sent:
+			item.value.charge.done(placed[i].chargedChannel)
 			item.done <- nil
 		case placed[i].Locked:
 			waiting[item.value.conversation] = append(waiting[item.value.conversation], item)
-		default: // SendMessage, in a transaction of its own, returns the reason
+		default: // a transaction of its own returns the reason
 			item.done <- ErrNotBatched
 		}
 	}
@@ -170,24 +217,26 @@ func (s *Store) sendBatch(batch []batchItem[deliveredMessage]) {
 
 // sendWaiting sends messages to one conversation that another transaction has locked. It holds no lock while it waits.
 // The two statements of a pgx.Batch are one transaction.
-func (s *Store) sendWaiting(conversation uuid.UUID, items []batchItem[deliveredMessage]) {
+func (s *Store) sendWaiting(conversation uuid.UUID, items []batchItem[paidMessage]) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
 	batch := &pgx.Batch{}
 	batch.Queue(`SELECT 1 FROM conversations WHERE id = $1 FOR NO KEY UPDATE`, conversation)
 	var placed []placedMessage
-	batch.Queue(sendMessages, sendValues(items)...).Query(func(rows pgx.Rows) (err error) {
+	statement, values := sendStatement(items)
+	batch.Queue(statement, values...).Query(func(rows pgx.Rows) (err error) {
 		placed, err = pgx.CollectRows(rows, scan[placedMessage])
 		return err
 	})
 	err := s.pool.SendBatch(ctx, batch).Close()
-	finish(items, func(i int, _ deliveredMessage) error {
+	finish(items, func(i int, message paidMessage) error {
 		switch {
 		case err != nil:
 			return unlessRolledBack(err)
 		case !placed[i].Sent:
 			return ErrNotBatched
 		}
+		message.charge.done(placed[i].chargedChannel)
 		return nil
 	})
 }
@@ -201,15 +250,18 @@ func unlessRolledBack(err error) error {
 	return fmt.Errorf("send message: %w", err)
 }
 
-// sendValues returns the arguments of sendMessages. pgx encodes [16]byte directly.
-func sendValues(batch []batchItem[deliveredMessage]) []any {
-	type message = deliveredMessage
+// messageValues returns the arguments of both statements for the messages. pgx encodes [16]byte directly.
+func messageValues(batch []batchItem[paidMessage]) []any {
+	type message = paidMessage
 	return []any{
 		column(batch, func(m message) string { return m.Kind }), column(batch, func(m message) [16]byte { return m.conversation }),
 		column(batch, func(m message) [16]byte { return m.To }), column(batch, func(m message) [16]byte { return m.Sender }),
 		column(batch, func(m message) [16]byte { return m.ID }), column(batch, func(m message) string { return m.Content }),
-		column(batch, func(m message) [16]byte { return m.delivery.Payment }), column(batch, func(m message) []byte { return m.delivery.Fingerprint }),
-		column(batch, func(m message) string { return m.delivery.Transaction }), column(batch, func(m message) []byte { return m.delivery.Response }),
-		time.Now(),
+		column(batch, func(m message) [16]byte {
+			if m.charge != nil {
+				return m.charge.Payment.ID
+			}
+			return m.delivery.Payment
+		}), time.Now(),
 	}
 }

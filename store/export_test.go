@@ -59,3 +59,16 @@ func (s *Store) ClearAgentCache() {
 	defer s.agents.mu.Unlock()
 	s.agents.clear()
 }
+
+// SendChargedAtOnce sends messages and charges their vouchers, all in one statement.
+func (s *Store) SendChargedAtOnce(messages []OutgoingMessage, conversations []uuid.UUID, charges []*VoucherCharge) (results []error) {
+	var batch []batchItem[paidMessage]
+	for i, message := range messages {
+		batch = append(batch, batchItem[paidMessage]{paidMessage{message, conversations[i], Delivery{}, charges[i]}, make(chan error, 1)})
+	}
+	s.sendBatch(batch)
+	for _, item := range batch {
+		results = append(results, <-item.done)
+	}
+	return results
+}

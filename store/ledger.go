@@ -54,6 +54,7 @@ type PaymentFilter struct {
 	Operation                           string
 	AgentID                             *uuid.UUID
 	Scheme                              string
+	Channel                             string // the id of a payment channel
 	Network, Asset, PayTo, Payer, Nonce string
 	Since, Until                        time.Time
 	NewestFirst                         bool // for calls that return an order
@@ -70,6 +71,7 @@ func (f PaymentFilter) apply(search *gorm.DB) *gorm.DB {
 	add(f.Operation != "", "operation = ?", f.Operation)
 	add(f.AgentID != nil, "agent_id = ?", f.AgentID)
 	add(f.Scheme != "", "scheme = ?", f.Scheme)
+	add(f.Channel != "", "payment_channel_id = ?", f.Channel)
 	add(f.Network != "", "network = ?", f.Network)
 	add(f.Asset != "", "asset = ?", f.Asset)
 	add(f.PayTo != "", "pay_to = ?", f.PayTo)
@@ -129,7 +131,8 @@ type PaymentSum struct {
 }
 
 // PaymentSums are the payments of one operation that were begun on one day (UTC), by state. Open counts those in the
-// states settling and unknown.
+// states settling and unknown. Deposited counts deposits into payment channels whose call was rejected: nothing was charged, so its
+// amount is that of the deposits.
 type PaymentSums struct {
 	Day           time.Time
 	Operation     string
@@ -137,6 +140,7 @@ type PaymentSums struct {
 	Undeliverable PaymentSum `gorm:"embedded;embeddedPrefix:undeliverable_"`
 	Failed        PaymentSum `gorm:"embedded;embeddedPrefix:failed_"`
 	Open          PaymentSum `gorm:"embedded;embeddedPrefix:open_"`
+	Deposited     PaymentSum `gorm:"embedded;embeddedPrefix:deposited_"`
 }
 
 // PaymentSums sums the payments that match the filter, by day and operation.
@@ -149,6 +153,8 @@ func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) ([]Paymen
 	err := filter.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
 		"date_trunc('day', created_at, 'UTC') AS day, operation", sum("delivered", `'delivered'`), sum("undeliverable", `'undeliverable'`),
 		sum("failed", `'failed'`), sum("open", `'settling', 'unknown'`),
+		`count(*) FILTER (WHERE state = 'deposited') AS deposited_calls,
+			CAST(coalesce(sum(deposit_amount) FILTER (WHERE state = 'deposited'), 0) AS bigint) AS deposited_amount`,
 	}, ", ")).Group("day, operation").Order("day, operation").Find(&sums).Error
 	if err != nil {
 		return nil, fmt.Errorf("add payments up: %w", err)

@@ -21,7 +21,7 @@ const (
 // PaymentChannel is a payment channel of the x402 scheme batch-settlement: a deposit on the blockchain, from which
 // vouchers pay. The fields from Payer to Salt define it, and ID is their hash. All ids and addresses are in lower case,
 // all amounts in atomic units. Balance, Claimed, WithdrawRequestedAt (Unix seconds, or 0) and RefundNonce are what the
-// blockchain said at SyncedAt. RefundAmount and LeaseUntil belong to a refund that is being settled. Now is the time of the database when the row was read.
+// blockchain said at SyncedAt. RefundAmount and LeaseUntil belong to a refund that is being settled; RefundedAt is when the last one began. Now is the time of the database when the row was read.
 type PaymentChannel struct {
 	ID                  string
 	Payer               string
@@ -43,6 +43,7 @@ type PaymentChannel struct {
 	State               string
 	PaymentID           *uuid.UUID
 	RefundAmount        int64
+	RefundedAt          *time.Time
 	LeaseUntil          *time.Time
 	UnclaimedSince      *time.Time
 	ClaimAfter          *time.Time
@@ -53,7 +54,7 @@ type PaymentChannel struct {
 
 // paymentChannelColumns are the columns of PaymentChannel.
 const paymentChannelColumns = `id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged, signed_max, signature,
-	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, refund_amount, lease_until,
+	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, refund_amount, refunded_at, lease_until,
 	unclaimed_since, claim_after, used_at, created_at`
 
 // OnChain is the state of a payment channel on the blockchain.
@@ -61,10 +62,12 @@ type OnChain struct {
 	Balance, Claimed, WithdrawRequestedAt, RefundNonce int64
 }
 
-// Voucher is a voucher to charge: it raises what the payment channel was charged by Price to Max.
+// Voucher is a voucher to charge: it raises what the payment channel was charged by Price to Max. MaxUnclaimed is how much
+// of it may be unclaimed.
 type Voucher struct {
 	Channel, Payer string
 	Price, Max     int64
+	MaxUnclaimed   int64
 	Signature      string
 }
 
@@ -94,14 +97,16 @@ func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cum
 // ChargeVoucher advances the payment channel in this transaction and returns it. The row stays locked until the
 // transaction ends, so the vouchers of a payment channel are charged one after another, over any number of servers. It
 // returns ErrVoucherMismatch if the voucher is not exactly the next one, the balance does not cover it, it was claimed
-// already, the payer withdraws, a deposit is being settled, or the state of the blockchain is older than maxAge. UsedAt
-// of the result is the time of the transaction.
+// already, more than MaxUnclaimed would be unclaimed, the payer withdraws, a deposit is being settled, or the state of the
+// blockchain is older than maxAge. UsedAt of the result is the time of the transaction.
 func (s *Store) ChargeVoucher(ctx context.Context, voucher Voucher, maxAge time.Duration) (*PaymentChannel, error) {
 	return s.advance(ctx, map[string]any{
 		"charged": voucher.Max, "signed_max": voucher.Max, "signature": voucher.Signature, "used_at": gorm.Expr("now()"),
 		"unclaimed_since": gorm.Expr("coalesce(unclaimed_since, now())"),
-	}, `id = ? AND payer = ? AND charged + ? = ? AND balance >= ? AND claimed < ? AND state = 'open' AND withdraw_requested_at = 0
-		AND synced_at > now() - CAST(? AS interval)`, voucher.Channel, voucher.Payer, voucher.Price, voucher.Max, voucher.Max, voucher.Max, maxAge)
+	}, "id = @id AND payer = @payer AND "+voucherFits, map[string]any{
+		"id": voucher.Channel, "payer": voucher.Payer, "price": voucher.Price, "cumulative": voucher.Max, "max_unclaimed": voucher.MaxUnclaimed,
+		"max_age": maxAge,
+	})
 }
 
 // advance changes a payment channel in this transaction and returns it. It returns ErrVoucherMismatch if the condition does
@@ -186,12 +191,29 @@ func (s *Store) KeepDeposit(ctx context.Context, payment *Payment, transaction, 
 	return channel, err
 }
 
-// SyncPaymentChannel records the state on the blockchain, unless somebody else did since the caller read the payment
-// channel.
-func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel, chain OnChain) error {
-	synced := s.gorm(ctx, &PaymentChannel{}).Where("id = ? AND payer = ? AND synced_at = ?", channel.ID, channel.Payer, channel.SyncedAt).Updates(chain.changes())
-	if synced.Error != nil {
-		return fmt.Errorf("record the state of the payment channel: %w", synced.Error)
+// SyncPaymentChannel records the state on the blockchain and returns the payment channel. It returns nil if somebody else
+// has recorded a state since the caller read the payment channel, or while a refund is being settled: its nonce must not change.
+func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel, chain OnChain) (*PaymentChannel, error) {
+	synced, err := s.advance(ctx, chain.changes(), "id = ? AND payer = ? AND synced_at = ? AND state <> 'refunding'", channel.ID, channel.Payer, channel.SyncedAt)
+	if errors.Is(err, ErrVoucherMismatch) {
+		return nil, nil //nolint:nilnil // it has changed
+	}
+	return synced, err
+}
+
+// AdoptPaymentChannel inserts a payment channel that was found on the blockchain, unless it is in the ledger.
+func (s *Store) AdoptPaymentChannel(ctx context.Context, channel *PaymentChannel) error {
+	adopted := *channel
+	var now time.Time
+	err := s.Transaction(ctx, func(tx *Store) error {
+		if err := tx.db.WithContext(ctx).Raw("SELECT now()").Scan(&now).Error; err != nil {
+			return err
+		}
+		adopted.SyncedAt, adopted.UsedAt, adopted.CreatedAt = now, now, now
+		return tx.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&adopted).Error
+	})
+	if err != nil {
+		return fmt.Errorf("insert payment channel: %w", err)
 	}
 	return nil
 }

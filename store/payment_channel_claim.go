@@ -5,31 +5,71 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"gorm.io/gorm"
 )
 
-// ClaimPolicy says when a payment channel is claimed: when its oldest unclaimed voucher has this age, when the unclaimed sum
-// reaches Sum, or when its payer withdraws. Authorizer is the key that can sign claims.
-type ClaimPolicy struct {
-	Authorizer string
-	Age        time.Duration
-	Sum        int64
+// ChannelScope are the payment channels for which a server can sign claims and refunds: those in its token whose authorizer's
+// key it has. Asset and Authorizers are in lower case.
+type ChannelScope struct {
+	Network, Asset string
+	Authorizers    []string
 }
 
+// UnclaimedSum is what the payment channels of one authorizer and one payee were charged and what is not claimed, in atomic
+// units. Age is that of the oldest voucher. Lost is what was charged and is no longer in the payment channels, because the payer
+// withdrew it before it was claimed; it is not part of Sum. It can be claimed if the payer deposits again.
+type UnclaimedSum struct {
+	ReceiverAuthorizer, PayTo string
+	Sum, Lost                 int64
+	Age                       time.Duration
+}
+
+// Unclaimed sums up what is not claimed.
+func (s *Store) Unclaimed(ctx context.Context, network, asset string) ([]UnclaimedSum, error) {
+	sums, err := query[UnclaimedSum](ctx, s, `
+		SELECT receiver_authorizer, pay_to, sum(least(charged, balance) - claimed)::bigint AS sum, sum(charged - least(charged, balance))::bigint AS lost,
+			coalesce(now() - min(unclaimed_since) FILTER (WHERE claimed < balance), interval '0') AS age FROM payment_channels
+		WHERE unclaimed_since IS NOT NULL AND network = $1 AND asset = $2 GROUP BY receiver_authorizer, pay_to ORDER BY receiver_authorizer, pay_to`, network, asset)
+	if err != nil {
+		return nil, fmt.Errorf("sum up unclaimed vouchers: %w", err)
+	}
+	return sums, nil
+}
+
+// ClaimPolicy says when a payment channel is claimed: when its oldest unclaimed voucher has this age, when the unclaimed sum
+// reaches Sum, or when its payer withdraws. One transaction can claim from payment channels of one authorizer. ID restricts it to
+// one payment channel, if it is not "".
+type ClaimPolicy struct {
+	ID                                        string
+	Network, Asset, ReceiverAuthorizer, PayTo string
+	Age                                       time.Duration
+	Sum                                       int64
+}
+
+const (
+	// claimable payment channels have something to claim and no claim under way.
+	claimable = `unclaimed_since IS NOT NULL AND network = @network AND asset = @asset AND receiver_authorizer = @authorizer AND pay_to = @payee
+		AND (@id = '' OR id = @id) AND signature <> '' AND state <> 'refunding' AND claimed < least(charged, balance)
+		AND (claim_after IS NULL OR claim_after < now())`
+	// claimDue is true for a claimable payment channel that is due.
+	claimDue = `(unclaimed_since <= now() - @age::interval OR charged - claimed >= @sum OR withdraw_requested_at <> 0)`
+)
+
 // UnclaimedChannels takes up to limit payment channels that are due, and leases them to the caller. Several servers may call it
-// concurrently; each payment channel goes to one of them.
+// concurrently; each payment channel goes to one of them. If any is due, those with half of the age come along: a further one in a
+// transaction costs a fifth of a transaction and a payout of its own, and the next claims of all fall together.
 func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit int, lease time.Duration) ([]PaymentChannel, error) {
 	channels, err := query[PaymentChannel](ctx, s, `
 		UPDATE payment_channels SET claim_after = now() + @lease::interval
 		WHERE (id, payer) IN (
 			SELECT id, payer FROM payment_channels
-			WHERE unclaimed_since IS NOT NULL AND receiver_authorizer = @authorizer AND signature <> '' AND state <> 'refunding' AND claimed < charged
-				AND (claim_after IS NULL OR claim_after < now())
-				AND (unclaimed_since < now() - @age::interval OR charged - claimed >= @sum OR withdraw_requested_at <> 0)
-			ORDER BY unclaimed_since LIMIT @limit FOR UPDATE SKIP LOCKED
+			WHERE `+claimable+` AND (`+claimDue+`
+				OR unclaimed_since < now() - @age::interval / 2 AND EXISTS (SELECT FROM payment_channels WHERE `+claimable+` AND `+claimDue+`))
+			ORDER BY `+claimDue+` DESC, unclaimed_since LIMIT @limit FOR UPDATE SKIP LOCKED
 		) RETURNING `+paymentChannelColumns, pgx.NamedArgs{
-		"lease": lease, "authorizer": policy.Authorizer, "age": policy.Age, "sum": policy.Sum, "limit": limit,
+		"lease": lease, "network": policy.Network, "asset": policy.Asset, "authorizer": policy.ReceiverAuthorizer, "payee": policy.PayTo,
+		"id": policy.ID, "age": policy.Age, "sum": policy.Sum, "limit": limit,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look for unclaimed payment channels: %w", err)
@@ -37,37 +77,64 @@ func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit
 	return channels, nil
 }
 
-// PaymentChannelClaimed records that a voucher is claimed. Vouchers that were charged since are unclaimed from now on.
-func (s *Store) PaymentChannelClaimed(ctx context.Context, channel *PaymentChannel) error {
-	err := s.gorm(ctx, &PaymentChannel{}).Where("id = ? AND payer = ?", channel.ID, channel.Payer).Updates(map[string]any{
-		"claimed": gorm.Expr("greatest(claimed, ?)", channel.SignedMax), "claim_after": nil,
-		"unclaimed_since": gorm.Expr("CASE WHEN charged > ? THEN now() END", channel.SignedMax),
-	}).Error
+// ClaimAtOnce makes payment channels due that wait after a claim that failed: that with this id, or all if it is "". It returns
+// how many unclaimed ones there are.
+func (s *Store) ClaimAtOnce(ctx context.Context, network, asset, id string) (int64, error) {
+	search := s.gorm(ctx, &PaymentChannel{}).Where("claimed < least(charged, balance) AND network = ? AND asset = ?", network, asset)
+	if id != "" {
+		search = search.Where("id = ?", id)
+	}
+	changed := search.Updates(map[string]any{"claim_after": nil})
+	if changed.Error != nil {
+		return 0, fmt.Errorf("make payment channels due: %w", changed.Error)
+	}
+	return changed.RowsAffected, nil
+}
+
+// Claimable is what the newest voucher of a payment channel can claim in all: no more than the balance.
+func (c *PaymentChannel) Claimable() int64 { return min(c.SignedMax, c.Balance) }
+
+// ChannelsClaimed records that the newest vouchers of payment channels were claimed in a transaction. Vouchers that were charged
+// since are unclaimed from now on. The payment channels have one payee.
+func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, transaction string) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	var ids, payers []string
+	var sums []int64
+	for _, channel := range channels {
+		ids, payers, sums = append(ids, channel.ID), append(payers, channel.Payer), append(sums, channel.Claimable())
+	}
+	of := channels[0]
+	// The rows are locked in a fixed order, and the amount is that of this claim, also if another server has recorded one meanwhile.
+	_, err = query[int64](ctx, s, `
+		WITH old AS (
+			SELECT c.id, c.payer, c.claimed, new.claimed AS total FROM payment_channels c
+			JOIN unnest(@ids::text[], @payers::text[], @sums::bigint[]) AS new (id, payer, claimed) ON c.id = new.id AND c.payer = new.payer
+			ORDER BY c.id FOR UPDATE OF c
+		), claimed AS (
+			UPDATE payment_channels c SET claimed = greatest(c.claimed, old.total), claim_after = NULL,
+				unclaimed_since = CASE WHEN c.charged > old.total THEN now() END
+			FROM old WHERE c.id = old.id AND c.payer = old.payer
+			RETURNING greatest(old.total - old.claimed, 0) AS amount
+		)
+		INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
+		SELECT @id, 'claim', @network, @asset, @payee, @ids, coalesce(sum(amount), 0), 0, @transaction, now() FROM claimed RETURNING claimed`, pgx.NamedArgs{
+		"ids": ids, "payers": payers, "sums": sums, "id": id, "network": of.Network, "asset": of.Asset, "payee": of.PayTo, "transaction": transaction,
+	})
 	if err != nil {
 		return fmt.Errorf("record claim: %w", err)
 	}
 	return nil
 }
 
-// Unclaimed sums up what payment channels were charged and what is not claimed yet, in atomic units, and returns the age of the
-// oldest voucher that is not claimed.
-func (s *Store) Unclaimed(ctx context.Context) (sum int64, age time.Duration, err error) {
-	found, err := query[struct {
-		Sum int64
-		Age time.Duration
-	}](ctx, s, `SELECT coalesce(sum(charged - claimed), 0)::bigint AS sum, coalesce(now() - min(unclaimed_since), interval '0') AS age
-		FROM payment_channels WHERE unclaimed_since IS NOT NULL`)
-	if err != nil {
-		return 0, 0, fmt.Errorf("sum up unclaimed vouchers: %w", err)
-	}
-	return found[0].Sum, found[0].Age, nil
-}
-
 // StaleChannels returns up to limit payment channels with unclaimed money whose recorded state is older than age, oldest
 // first.
-func (s *Store) StaleChannels(ctx context.Context, age time.Duration, limit int) ([]PaymentChannel, error) {
+func (s *Store) StaleChannels(ctx context.Context, network, asset string, age time.Duration, limit int) ([]PaymentChannel, error) {
 	channels, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
-		WHERE unclaimed_since IS NOT NULL AND state <> 'refunding' AND synced_at < now() - $1::interval ORDER BY synced_at LIMIT $2`, age, limit)
+		WHERE unclaimed_since IS NOT NULL AND state <> 'refunding' AND network = $1 AND asset = $2
+			AND synced_at < now() - $3::interval ORDER BY synced_at LIMIT $4`, network, asset, age, limit)
 	if err != nil {
 		return nil, fmt.Errorf("look for payment channels to refresh: %w", err)
 	}

@@ -11,36 +11,66 @@ import (
 
 // BeginRefund reserves the payment channel for a refund, leased to the caller, and returns it. A refund is signed for one nonce
 // of the blockchain and never expires, so the same one is settled again until its outcome is known. It returns
-// ErrVoucherMismatch if the payment channel is not as the caller has read it.
-func (s *Store) BeginRefund(ctx context.Context, channel *PaymentChannel, amount int64, lease time.Duration) (*PaymentChannel, error) {
+// ErrVoucherMismatch if the payment channel is not as the caller has read it, or was refunded within the time pause.
+func (s *Store) BeginRefund(ctx context.Context, channel *PaymentChannel, amount int64, lease, pause time.Duration) (*PaymentChannel, error) {
 	return s.advance(ctx, map[string]any{
 		"state": PaymentChannelRefunding, "refund_amount": amount, "lease_until": gorm.Expr("now() + CAST(? AS interval)", lease),
-	}, "id = ? AND payer = ? AND state = 'open' AND charged = ? AND refund_nonce = ? AND balance = ?",
-		channel.ID, channel.Payer, channel.Charged, channel.RefundNonce, channel.Balance)
+		"refunded_at": gorm.Expr("now()"),
+	}, `id = ? AND payer = ? AND state = 'open' AND charged = ? AND refund_nonce = ? AND balance = ?
+		AND (refunded_at IS NULL OR refunded_at <= now() - CAST(? AS interval))`,
+		channel.ID, channel.Payer, channel.Charged, channel.RefundNonce, channel.Balance, pause)
 }
 
 // ClaimRefunds takes up to limit refunds whose lease is over, and leases them to the caller. Several servers may claim
 // concurrently; each refund goes to one of them.
-func (s *Store) ClaimRefunds(ctx context.Context, authorizer string, limit int, lease time.Duration) ([]PaymentChannel, error) {
+func (s *Store) ClaimRefunds(ctx context.Context, scope ChannelScope, limit int, lease time.Duration) ([]PaymentChannel, error) {
 	channels, err := query[PaymentChannel](ctx, s, `
 		UPDATE payment_channels SET lease_until = now() + @lease::interval
 		WHERE (id, payer) IN (
-			SELECT id, payer FROM payment_channels WHERE state = 'refunding' AND lease_until < now() AND receiver_authorizer = @authorizer
+			SELECT id, payer FROM payment_channels WHERE state = 'refunding' AND lease_until < now()
+				AND network = @network AND asset = @asset AND receiver_authorizer = ANY(@authorizers)
 			ORDER BY lease_until LIMIT @limit FOR UPDATE SKIP LOCKED
-		) RETURNING `+paymentChannelColumns, pgx.NamedArgs{"lease": lease, "authorizer": authorizer, "limit": limit})
+		) RETURNING `+paymentChannelColumns, pgx.NamedArgs{
+		"lease": lease, "network": scope.Network, "asset": scope.Asset, "authorizers": scope.Authorizers, "limit": limit,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("claim refunds: %w", err)
 	}
 	return channels, nil
 }
 
-// EndRefund records the state on the blockchain after a refund, and opens the payment channel again. Nil means that the
-// refund was rejected and changed nothing there. It returns ErrVoucherMismatch if another server has ended the refund.
-func (s *Store) EndRefund(ctx context.Context, channel *PaymentChannel, chain *OnChain) (*PaymentChannel, error) {
+// EndRefund records the state on the blockchain after a refund together with its transaction, and opens the payment channel
+// again. Without a transaction the refund was rejected and changed nothing there. It returns ErrVoucherMismatch if another
+// server has ended the refund.
+func (s *Store) EndRefund(ctx context.Context, channel *PaymentChannel, chain OnChain, refunded *PaymentChannelTransaction) (ended *PaymentChannel, err error) {
 	changes := map[string]any{}
-	if chain != nil {
+	if refunded != nil {
 		changes = chain.changes()
 	}
 	changes["state"], changes["refund_amount"], changes["lease_until"] = PaymentChannelOpen, 0, nil
-	return s.advance(ctx, changes, "id = ? AND payer = ? AND state = 'refunding' AND refund_nonce = ?", channel.ID, channel.Payer, channel.RefundNonce)
+	err = s.Transaction(ctx, func(tx *Store) error {
+		ended, err = tx.advance(ctx, changes, "id = ? AND payer = ? AND state = 'refunding' AND refund_nonce = ?", channel.ID, channel.Payer, channel.RefundNonce)
+		if err != nil || refunded == nil {
+			return err
+		}
+		return tx.RecordChannelTransaction(ctx, refunded)
+	})
+	return ended, err
+}
+
+// IdleChannels returns up to limit payment channels that were not used for the time idle and have at least the sum least that
+// is not charged. It leaves out those whose state was read from the blockchain within the time pause.
+func (s *Store) IdleChannels(ctx context.Context, scope ChannelScope, idle, pause time.Duration, least int64, limit int) ([]PaymentChannel, error) {
+	channels, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
+		WHERE state = 'open' AND withdraw_requested_at = 0 AND balance - charged >= @least
+			AND used_at < now() - @idle::interval AND synced_at < now() - @pause::interval
+			AND network = @network AND asset = @asset AND receiver_authorizer = ANY(@authorizers)
+		ORDER BY synced_at LIMIT @limit`, pgx.NamedArgs{
+		"idle": idle, "pause": pause, "least": least, "limit": limit,
+		"network": scope.Network, "asset": scope.Asset, "authorizers": scope.Authorizers,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for idle payment channels: %w", err)
+	}
+	return channels, nil
 }

@@ -43,7 +43,10 @@ type Store struct {
 	checks     *batcher[*messageCheck]
 	begins     *batcher[*Payment]
 	deliveries *batcher[Delivery]
-	sends      *batcher[deliveredMessage]
+	sends      *batcher[paidMessage]
+	// The same for payment channels.
+	charges      *batcher[*VoucherCharge]
+	chargedSends *batcher[paidMessage]
 }
 
 // mode is what the caller uses a store for.
@@ -98,8 +101,10 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	}
 	s := &Store{pool: pool, records: records, db: db, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats}
 	s.checks, s.begins = newBatcher(s.checkBatch, nil), newBatcher(s.beginBatch, nil)
-	s.deliveries = newBatcher(s.deliverBatch, func(delivery Delivery) uuid.UUID { return delivery.Payment })
-	s.sends = newBatcher(s.sendBatch, func(message deliveredMessage) uuid.UUID { return message.delivery.Payment })
+	s.deliveries = newBatcher(s.deliverBatch, func(delivery Delivery) any { return delivery.Payment })
+	s.sends = newBatcher(s.sendBatch, func(message paidMessage) any { return message.delivery.Payment })
+	s.charges = newBatcher(s.chargeBatch, func(charge *VoucherCharge) any { return charge.Voucher.Channel })
+	s.chargedSends = newBatcher(s.sendBatch, func(message paidMessage) any { return message.charge.Voucher.Channel })
 	return s, nil
 }
 

@@ -59,7 +59,7 @@ func TestModelsAreTheSchema(t *testing.T) {
 	models := map[string]any{
 		"agents": store.Agent{}, "registrations": store.Registration{}, "conversations": store.Conversation{}, "private_pairs": store.PrivatePair{},
 		"memberships": store.Membership{}, "messages": store.Message{}, "payments": store.Payment{}, "blocks": store.Block{}, "reactions": store.Reaction{},
-		"payment_channels": store.PaymentChannel{}, "notices": store.Notice{},
+		"payment_channels": store.PaymentChannel{}, "payment_channel_transactions": store.PaymentChannelTransaction{}, "notices": store.Notice{},
 	}
 	rows, err := connection.Query(t.Context(), `SELECT table_name, column_name FROM information_schema.columns
 		WHERE table_schema = 'public' AND table_name <> 'goose_db_version'`)
@@ -346,6 +346,10 @@ func TestConstraints(t *testing.T) {
 			signature, claimed, balance, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, used_at, created_at) VALUES ('0x' || repeat('a', 64), '0xb', '0xb', 'eip155:8453',
 			'0xa', '0xd', '0xe', 86400, '0x0', %d, %d, '', %d, %d, 0, 0, now(), '%s', %s, now(), now())`, charged, signed, claimed, balance, state, payment)
 	}
+	transaction := func(kind string, claimed, paid int) string {
+		return fmt.Sprintf(`INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
+			VALUES (gen_random_uuid(), '%s', 'eip155:8453', '0xa', '0xd', '{}', %d, %d, '', now())`, kind, claimed, paid)
+	}
 	chat, low, high := sent.ConversationID.String(), min(alice.String(), bob.String()), max(alice.String(), bob.String())
 	for name, statement := range map[string]string{
 		"a username in capitals":             `UPDATE agents SET username = 'Alice' WHERE username = 'alice'`,
@@ -368,6 +372,10 @@ func TestConstraints(t *testing.T) {
 		"more claimed than deposited":        channel(3, 3, 3, 2, "open", "NULL"),
 		"more charged than signed":           channel(2, 1, 0, 3, "open", "NULL"),
 		"a negative charge":                  channel(-1, 0, -1, 3, "open", "NULL"),
+		"a claim that pays":                  transaction("claim", 1, 1),
+		"a payout that claims":               transaction("settle", 1, 1),
+		"a negative claim":                   transaction("claim", -1, 0),
+		"an unheard-of transaction":          transaction("deposit", 0, 1),
 		"a deposit that nobody settles":      channel(1, 1, 0, 3, "depositing", "NULL"),
 		"an open channel with a deposit":     channel(1, 1, 0, 3, "open", "gen_random_uuid()"),
 	} {
@@ -377,6 +385,9 @@ func TestConstraints(t *testing.T) {
 	}
 	if _, err := connection.Exec(t.Context(), channel(2, 2, 1, 3, "open", "NULL")); err != nil {
 		t.Fatalf("a good payment channel: %v", err)
+	}
+	if _, err := connection.Exec(t.Context(), transaction("refund", 1, 2)); err != nil {
+		t.Fatalf("a good refund: %v", err)
 	}
 	good := payment("state, request, payload", `'settling', 'x', 'x'`)
 	if _, err := connection.Exec(t.Context(), good); err != nil {

@@ -19,7 +19,7 @@ func (s *Store) SendAnywhere(ctx context.Context, conversation, sender, message 
 
 // SendAtOnce sends a message of each sender to the conversation in the same place, all in one statement.
 func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UUID) error {
-	var all []batchItem[deliveredMessage]
+	var all []batchItem[paidMessage]
 	for i, conversation := range conversations {
 		out, err := s.OutgoingTo(ctx, conversation, senders[i], uuid.Must(uuid.NewV7()), "text")
 		if err != nil {
@@ -32,7 +32,7 @@ func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UU
 		if err := s.BeginSettlement(ctx, payment, time.Minute); err != nil {
 			return err
 		}
-		all = append(all, batchItem[deliveredMessage]{deliveredMessage{out, conversation, Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}}, make(chan error, 1)})
+		all = append(all, batchItem[paidMessage]{paidMessage{out, conversation, Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}, nil}, make(chan error, 1)})
 	}
 	s.sendBatch(all)
 	var err error

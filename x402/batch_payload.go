@@ -56,18 +56,23 @@ func DecodePayment(header string) (*PaymentPayload, *BatchPayment, error) {
 		return nil, nil, err
 	}
 	if bytes.Contains(raw, []byte(SchemeBatch)) { // spares payments of scheme exact the second decoding
-		var peek struct {
-			Accepted struct {
-				Scheme string `json:"scheme"`
-			} `json:"accepted"`
-		}
-		if json.Unmarshal(raw, &peek) == nil && peek.Accepted.Scheme == SchemeBatch {
-			payment, err := ParseBatchPayment(raw)
+		payment, err := ParseBatchPayment(raw)
+		if err == nil || isBatch(raw) {
 			return nil, payment, err
 		}
 	}
 	payload, err := ParsePaymentPayload(raw)
 	return payload, nil, err
+}
+
+// isBatch tells whether the JSON of a payment names the scheme batch-settlement.
+func isBatch(raw []byte) bool {
+	var peek struct {
+		Accepted struct {
+			Scheme string `json:"scheme"`
+		} `json:"accepted"`
+	}
+	return json.Unmarshal(raw, &peek) == nil && peek.Accepted.Scheme == SchemeBatch
 }
 
 // EncodeBatchPayment returns the value of a PAYMENT-SIGNATURE header, encoded from the payment's fields. It returns an

@@ -20,7 +20,7 @@ import (
 
 // benchmarks are those whose allocations do not depend on how long they run, by package.
 var benchmarks = map[string]string{
-	"./server": "Challenge|Validation|Violation|PaidProfile|PaidSend|PaidMessages|Repetition",
+	"./server": "Challenge|Validation|Violation|PaidProfile|PaidSend|PaidMessages|VoucherSend|VoucherUnread|Repetition",
 	"./x402":   "DecodePaymentPayload|EncodePaymentRequired|EncodeSettleResponse|Match|Check|TransferDigest|Recover",
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/ecdsa"
 	"errors"
 	"os"
 	"strings"
@@ -13,11 +14,14 @@ import (
 
 // channels are the settings for payment channels (x402 scheme batch-settlement), not for broadcast channels.
 type channels struct {
-	AuthorizerKeyFile string        `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"File with the private key (64 hex digits) that signs claims and refunds of payment channels. Without it payment channels are not offered. Use a new key: it holds no money, must not be the payee's, and must not be used with another database."`
+	AuthorizerKeyFile string        `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"File with the private key (64 hex digits) that signs claims and refunds of payment channels. Without it payment channels are not offered, except by parley dev, which creates a key in its data folder. Use a new key: it holds no money, must not be the payee's, and must not be used with another database. Former keys follow, one per line; they claim and refund older payment channels."`
 	WithdrawDelay     time.Duration `name:"channel-withdraw-delay" env:"PARLEY_CHANNEL_WITHDRAW_DELAY" default:"24h" placeholder:"TIME" help:"How long a payer's withdrawal from its payment channel takes (${default}), from 15m to 720h. What is not claimed by then is lost."`
 	MinDeposit        string        `name:"channel-min-deposit" env:"PARLEY_CHANNEL_MIN_DEPOSIT" default:"1.00" placeholder:"USD" help:"The deposit that is suggested to payers (${default} USD)."`
-	ClaimAge          time.Duration `name:"channel-claim-age" env:"PARLEY_CHANNEL_CLAIM_AGE" default:"6h" placeholder:"TIME" help:"Claim the vouchers of a payment channel on the blockchain when the oldest one has this age (${default}), at most a quarter of the withdraw delay."`
+	ClaimAge          time.Duration `name:"channel-claim-age" env:"PARLEY_CHANNEL_CLAIM_AGE" default:"24h" placeholder:"TIME" help:"Claim the vouchers of a payment channel on the blockchain when the oldest one has this age (${default}), at most the withdraw delay. A withdrawal is noticed and claimed earlier."`
 	ClaimSum          string        `name:"channel-claim-sum" env:"PARLEY_CHANNEL_CLAIM_SUM" default:"1.00" placeholder:"USD" help:"Claim them earlier when they reach this sum (${default} USD)."`
+	MaxUnclaimed      string        `name:"channel-max-unclaimed" env:"PARLEY_CHANNEL_MAX_UNCLAIMED" default:"10.00" placeholder:"USD" help:"Refuse vouchers of a payment channel while more than this is charged and not claimed (${default} USD). At least the claim sum."`
+	MaxUnclaimedTotal string        `name:"channel-max-unclaimed-total" env:"PARLEY_CHANNEL_MAX_UNCLAIMED_TOTAL" default:"1000.00" placeholder:"USD" help:"Refuse all vouchers while more than this is charged and not claimed (${default} USD). From half of it on everything is claimed at once."`
+	IdleRefund        time.Duration `name:"channel-idle-refund" env:"PARLEY_CHANNEL_IDLE_REFUND" default:"0" placeholder:"TIME" help:"Refund the rest of payment channels that were not used for this time, such as 720h. By default only payers ask for refunds. Each costs a transaction; rests below 0.01 USD stay."`
 	ExactFirst        bool          `name:"channel-exact-first" env:"PARLEY_CHANNEL_EXACT_FIRST" help:"Offer payment channels after single payments. Clients choose the first scheme that they support."`
 }
 
@@ -32,27 +36,57 @@ func (c channels) config(payee string) (server.PaymentChannels, error) {
 			wrong = append(wrong, text)
 		}
 	}
-	config := server.PaymentChannels{WithdrawDelay: c.WithdrawDelay, ClaimAge: c.ClaimAge, ExactFirst: c.ExactFirst}
-	raw, err := os.ReadFile(c.AuthorizerKeyFile)
-	need(err == nil, "--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE), a readable file")
-	if err == nil {
-		// The library's error may quote the key.
-		config.Authorizer, err = evm.HexToECDSA(strings.TrimPrefix(strings.TrimSpace(string(raw)), "0x"))
-		need(err == nil, "--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) with a private key of 64 hex digits")
-		need(err != nil || !strings.EqualFold(evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex(), payee),
-			"--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) with another key than the payee's")
+	config := server.PaymentChannels{WithdrawDelay: c.WithdrawDelay, ClaimAge: c.ClaimAge, IdleRefund: c.IdleRefund, ExactFirst: c.ExactFirst}
+	var err error
+	config.Authorizer, config.FormerAuthorizers, err = authorizerKeys(c.AuthorizerKeyFile, payee)
+	if err != nil {
+		wrong = append(wrong, err.Error())
 	}
 	need(c.WithdrawDelay >= x402.MinWithdrawDelay*time.Second && c.WithdrawDelay <= x402.MaxWithdrawDelay*time.Second && c.WithdrawDelay%time.Second == 0,
 		"--channel-withdraw-delay (PARLEY_CHANNEL_WITHDRAW_DELAY) in whole seconds, from 15m to 720h")
-	need(c.ClaimAge > 0 && c.ClaimAge <= c.WithdrawDelay/4, "--channel-claim-age (PARLEY_CHANNEL_CLAIM_AGE) above 0, at most a quarter of the withdraw delay")
-	config.ClaimSum, err = atomicUSD(c.ClaimSum)
-	need(err == nil && config.ClaimSum > 0 && config.ClaimSum <= x402.MaxChannelAmount, "--channel-claim-sum (PARLEY_CHANNEL_CLAIM_SUM) in USD above 0, such as 1.00")
-	config.MinDeposit, err = atomicUSD(c.MinDeposit)
-	need(err == nil && config.MinDeposit > 0 && config.MinDeposit <= x402.MaxChannelAmount, "--channel-min-deposit (PARLEY_CHANNEL_MIN_DEPOSIT) in USD above 0, such as 1.00")
+	need(c.ClaimAge > 0 && c.ClaimAge <= c.WithdrawDelay, "--channel-claim-age (PARLEY_CHANNEL_CLAIM_AGE) above 0, at most the withdraw delay")
+	need(c.IdleRefund >= 0, "--channel-idle-refund (PARLEY_CHANNEL_IDLE_REFUND) from 0")
+	for _, sum := range []struct {
+		into  *uint64
+		text  string
+		least func() uint64
+		name  string
+	}{
+		{&config.MinDeposit, c.MinDeposit, func() uint64 { return 1 }, "--channel-min-deposit (PARLEY_CHANNEL_MIN_DEPOSIT) in USD above 0, such as 1.00"},
+		{&config.ClaimSum, c.ClaimSum, func() uint64 { return 1 }, "--channel-claim-sum (PARLEY_CHANNEL_CLAIM_SUM) in USD above 0, such as 1.00"},
+		{&config.MaxUnclaimed, c.MaxUnclaimed, func() uint64 { return config.ClaimSum },
+			"--channel-max-unclaimed (PARLEY_CHANNEL_MAX_UNCLAIMED) in USD, at least --channel-claim-sum"},
+		{&config.MaxUnclaimedTotal, c.MaxUnclaimedTotal, func() uint64 { return config.MaxUnclaimed },
+			"--channel-max-unclaimed-total (PARLEY_CHANNEL_MAX_UNCLAIMED_TOTAL) in USD, at least --channel-max-unclaimed"},
+	} {
+		*sum.into, err = atomicUSD(sum.text)
+		need(err == nil && *sum.into >= sum.least() && *sum.into <= x402.MaxChannelAmount, sum.name)
+	}
 	if wrong != nil {
 		return server.PaymentChannels{}, errors.New(strings.Join(wrong, "; "))
 	}
 	return config, nil
+}
+
+// authorizerKeys reads the private keys from a file, one per line. The first one is the current one. The error does not contain
+// a key.
+func authorizerKeys(file, payee string) (current *ecdsa.PrivateKey, former []*ecdsa.PrivateKey, err error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, nil, errors.New("--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE), a readable file")
+	}
+	var keys []*ecdsa.PrivateKey
+	for line := range strings.Lines(strings.TrimSpace(string(raw)) + "\n") {
+		key, err := evm.HexToECDSA(strings.TrimPrefix(strings.TrimSpace(line), "0x")) // its error may quote the key
+		if err != nil {
+			return nil, nil, errors.New("--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) with a private key of 64 hex digits on each line")
+		}
+		if strings.EqualFold(evm.PubkeyToAddress(key.PublicKey).Hex(), payee) {
+			return nil, nil, errors.New("--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) with other keys than the payee's")
+		}
+		keys = append(keys, key)
+	}
+	return keys[0], keys[1:], nil
 }
 
 // atomicUSD converts dollars with at most six decimals to atomic units.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"text/tabwriter"
+	"time"
 
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/x402"
@@ -15,6 +16,9 @@ import (
 
 // demo runs three agents that call all parts of the API, with real signatures and play money.
 type demo struct{}
+
+// demoChannels make one deposit pay for all calls of an agent, and claim soon after the last call.
+var demoChannels = channels{WithdrawDelay: 24 * time.Hour, MinDeposit: "2.00", ClaimAge: 3 * time.Second, ClaimSum: "100.00", MaxUnclaimed: "100.00", MaxUnclaimedTotal: "1000.00"}
 
 func (demo) Run(ctx context.Context, to console) (err error) {
 	folder, err := os.MkdirTemp("", "parley-demo-")
@@ -27,7 +31,8 @@ func (demo) Run(ctx context.Context, to console) (err error) {
 		return err
 	}
 	world, err := startWorld(ctx, worldOptions{
-		listen: "127.0.0.1:0", facilitatorListen: "127.0.0.1:0", data: folder, volatile: true, progress: to.err, log: slog.New(slog.DiscardHandler),
+		listen: "127.0.0.1:0", facilitatorListen: "127.0.0.1:0", data: folder, volatile: true, channels: demoChannels,
+		progress: to.err, log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err
@@ -40,6 +45,7 @@ func (demo) Run(ctx context.Context, to console) (err error) {
 type journey struct {
 	world   *world
 	table   *tabwriter.Writer
+	calls   int    // that were charged
 	charged uint64 // as counted by the payers, in atomic units
 }
 
@@ -47,6 +53,9 @@ func (j *journey) run(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "Parley at %s, paid on a play-money network at %s\n\n", j.world.url, j.world.facilitatorURL)
 	fmt.Fprintln(j.table, "AGENT\tCALL\tSTATUS\tCHARGED USD\tRESPONSE")
 	failed := j.travel(ctx)
+	if failed == nil {
+		failed = j.waitForPayout(ctx)
+	}
 	balance := j.world.ledger.Balance(devnet.Payee)
 	fmt.Fprintf(j.table, "\ttotal charged\t\t%s\t\n", x402.FormatUSD(j.charged))
 	fmt.Fprintf(j.table, "\tpayee's balance on the ledger\t\t%s\t\n", x402.FormatUSD(balance))
@@ -56,8 +65,25 @@ func (j *journey) run(ctx context.Context, out io.Writer) error {
 	if balance != j.charged {
 		return errors.New("the ledger does not hold exactly what was charged")
 	}
-	_, err := fmt.Fprintln(out, "\nEvery call with a 200 response was charged its price, and nothing else was charged.")
-	return err
+	fmt.Fprintln(out, "\nEvery call with a 200 response was charged its price, and nothing else was charged.")
+	return printSettlementCost(out, j.world.ledger.Transactions(), j.calls)
+}
+
+// payoutPatience is how long the demo waits for the worker, which claims every five seconds.
+const payoutPatience = 30 * time.Second
+
+// waitForPayout waits until the vouchers are claimed and paid out.
+func (j *journey) waitForPayout(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, payoutPatience)
+	defer cancel()
+	for j.world.ledger.Balance(devnet.Payee) < j.charged {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the payout: %w", ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return nil
 }
 
 // travel calls operations of all parts of the API. It stops at the first unexpected response.

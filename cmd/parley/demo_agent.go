@@ -34,6 +34,8 @@ func (j *journey) agent(name, privateKey string) (*traveller, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The state ends with the play money. A deposit pays for more than one call may cost.
+	payer.Channels.Store, payer.Channels.MaxDeposit = &client.MemoryChannels{}, 2_000_000
 	agent := &traveller{name: name}
 	watched := &http.Client{Transport: &witness{journey: j, name: name, payer: payer}}
 	agent.ClientWithResponses, err = client.NewClientWithResponses(j.world.url, client.WithHTTPClient(watched),
@@ -84,6 +86,9 @@ func (w *witness) RoundTrip(request *http.Request) (*http.Response, error) {
 	response.Body = io.NopCloser(bytes.NewReader(body))
 	paid := w.payer.Spent() - before
 	w.journey.charged += paid
+	if paid > 0 {
+		w.journey.calls++
+	}
 	fmt.Fprintf(w.journey.table, "%s\t%s %s\t%d\t%s\t%s\n", w.name, request.Method, request.URL.Path, response.StatusCode, x402.FormatUSD(paid), summary(body))
 	return response, nil
 }

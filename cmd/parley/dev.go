@@ -9,11 +9,12 @@ import (
 
 // dev runs Parley, PostgreSQL and the payment network in one foreground process.
 type dev struct {
-	Listen            string `default:"127.0.0.1:8402" help:"Address on which the server listens."`
-	FacilitatorListen string `default:"127.0.0.1:8403" help:"Address on which the play-money payment network listens (loopback only)."`
-	Data              string `default:".parley" help:"Folder of the database and the play-money ledger; both survive restarts."`
-	DatabaseURL       string `env:"PARLEY_DEV_DATABASE_URL" placeholder:"URL" help:"Use this PostgreSQL instead of starting one."`
-	Limits            limits `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
+	Listen            string   `default:"127.0.0.1:8402" help:"Address on which the server listens."`
+	FacilitatorListen string   `default:"127.0.0.1:8403" help:"Address on which the play-money payment network listens (loopback only)."`
+	Data              string   `default:".parley" help:"Folder of the database and the play-money ledger; both survive restarts."`
+	DatabaseURL       string   `env:"PARLEY_DEV_DATABASE_URL" placeholder:"URL" help:"Use this PostgreSQL instead of starting one."`
+	Limits            limits   `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
+	Channels          channels `embed:""`
 }
 
 func (d *dev) Run(ctx context.Context, to console) error {
@@ -22,7 +23,8 @@ func (d *dev) Run(ctx context.Context, to console) error {
 		return err
 	}
 	world, err := startWorld(ctx, worldOptions{
-		listen: d.Listen, facilitatorListen: d.FacilitatorListen, data: d.Data, databaseURL: d.DatabaseURL, limits: limits, progress: to.err, log: newLog(to.err),
+		listen: d.Listen, facilitatorListen: d.FacilitatorListen, data: d.Data, databaseURL: d.DatabaseURL, limits: limits, channels: d.Channels,
+		progress: to.err, log: newLog(to.err),
 	})
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -269,6 +270,12 @@ func TestDemo(t *testing.T) {
 	// What the wallets paid and what the payee holds, both the sum of the specification's prices.
 	if strings.Count(out.String(), " 3.781000 ") != 2 {
 		t.Errorf("the demo's sum is not there:\n%s", out.String())
+	}
+	// One deposit per agent, and the calls that were charged.
+	for _, row := range []string{`payment channels \(batch-settlement\) +\d+ +0\.\d+ +deposits: 3, claims: \d+`, `one transfer per call \(exact\) +49 +0\.118580 `} {
+		if !regexp.MustCompile(row).MatchString(out.String()) {
+			t.Errorf("the settlement's cost is not there: %s\n%s", row, out.String())
+		}
 	}
 }
 

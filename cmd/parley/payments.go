@@ -17,6 +17,11 @@ type payments struct {
 	Export    paymentsExport    `cmd:"" help:"Write all payments that match the filters, oldest first, as CSV or as lines of JSON."`
 	Summary   paymentsSummary   `cmd:"" help:"Sum payments by day (UTC) and operation."`
 	Open      paymentsOpen      `cmd:"" help:"List open payments (settling, unknown, undeliverable), oldest first."`
+	Channels  paymentsChannels  `cmd:"" help:"List payment channels (scheme batch-settlement), those that were used last first."`
+	Channel   paymentsChannel   `cmd:"" help:"Show one payment channel with its payments and transactions."`
+	Claim     paymentsClaim     `cmd:"" help:"Claim what payment channels were charged, without waiting for the server, and pay it out."`
+	Settle    paymentsSettle    `cmd:"" help:"Pay out to the payee what is claimed from payment channels."`
+	Refresh   paymentsRefresh   `cmd:"" help:"Read the state of all payment channels from the chain. Run it after the database was restored from a backup, before the server."`
 	Resolve   paymentsResolve   `cmd:"" help:"Record the outcome of an unknown payment, as seen on the chain."`
 	Reconcile paymentsReconcile `cmd:"" help:"Compare the ledger with the chain. Exits with status 1 if they contradict each other or if a payment cannot be checked."`
 }

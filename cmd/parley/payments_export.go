@@ -23,20 +23,10 @@ func (p *paymentsExport) Run(ctx context.Context, to console) error {
 	write := func(record store.PaymentRecord) error { return writeJSON(to.out, columns, record) }
 	out := csv.NewWriter(to.out)
 	if p.Format == "csv" {
-		var names []string
-		for _, column := range columns {
-			names = append(names, column.name)
-		}
-		if err := out.Write(names); err != nil {
+		if err := out.Write(names(columns)); err != nil {
 			return err
 		}
-		write = func(record store.PaymentRecord) error {
-			var cells []string
-			for _, column := range columns {
-				cells = append(cells, cell(column.of(record)))
-			}
-			return out.Write(cells)
-		}
+		write = func(record store.PaymentRecord) error { return out.Write(cells(columns, record)) }
 	}
 	for record, err := range database.PaymentRecords(ctx, p.Filters.filter()) {
 		if err != nil {
@@ -48,6 +38,22 @@ func (p *paymentsExport) Run(ctx context.Context, to console) error {
 	}
 	out.Flush()
 	return out.Error()
+}
+
+// names are the header of a CSV file.
+func names[T any](columns []columnOf[T]) (all []string) {
+	for _, column := range columns {
+		all = append(all, column.name)
+	}
+	return all
+}
+
+// cells are the values of a record in CSV.
+func cells[T any](columns []columnOf[T], record T) (all []string) {
+	for _, column := range columns {
+		all = append(all, cell(column.of(record)))
+	}
+	return all
 }
 
 // cell formats a value for a spreadsheet. Spreadsheets run text that starts like a formula, and a facilitator's reason

@@ -13,11 +13,14 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// column is one value of a payment. It is a string, a number, or nil.
-type column struct {
+// columnOf is one value of a record. It is a string, a number, or nil.
+type columnOf[T any] struct {
 	name string
-	of   func(r store.PaymentRecord) any
+	of   func(r T) any
 }
+
+// column is one value of a payment.
+type column = columnOf[store.PaymentRecord]
 
 // columns are the displayed values of a payment, in this order.
 var columns = []column{
@@ -94,8 +97,8 @@ func printable(s string) string {
 	}, s)
 }
 
-// writeJSON writes a payment as one line of JSON.
-func writeJSON(to io.Writer, columns []column, record store.PaymentRecord) error {
+// writeJSON writes a record as one line of JSON.
+func writeJSON[T any](to io.Writer, columns []columnOf[T], record T) error {
 	line := []byte{'{'}
 	for i, column := range columns {
 		if i > 0 {

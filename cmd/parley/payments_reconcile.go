@@ -1,28 +1,24 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 
 	"github.com/parley-chat/parley/internal/reconcile"
-	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
 
 // paymentsReconcile compares the ledger with the chain in both directions (internal/reconcile).
 type paymentsReconcile struct {
-	Ledger  ledger `embed:""`
-	RPCURL  string `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
-	Payee   string `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The payee's address; by default the ledger's, if it has only one."`
-	Network string `env:"PARLEY_NETWORK" placeholder:"eip155:N" help:"The chain, as CAIP-2; by default the ledger's, if it has only one."`
-	Asset   string `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the ledger's, if it has only one."`
-	Since   moment `placeholder:"TIME" help:"Compare only payments created at this time or later. A long period needs many calls to the endpoint."`
-	JSON    bool   `name:"json" help:"Write one JSON object instead of tables."`
+	Ledger ledger `embed:""`
+	RPCURL string `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
+	Terms  terms  `embed:""`
+	Since  moment `placeholder:"TIME" help:"Compare only payments created at this time or later. A long period needs many calls to the endpoint."`
+	JSON   bool   `name:"json" help:"Write one JSON object instead of tables."`
 }
 
 func (p *paymentsReconcile) Run(ctx context.Context, to console) error {
@@ -34,7 +30,7 @@ func (p *paymentsReconcile) Run(ctx context.Context, to console) error {
 		return err
 	}
 	defer database.Close()
-	terms, err := p.terms(ctx, database)
+	terms, err := p.Terms.choose(ctx, database)
 	if err != nil {
 		return err
 	}
@@ -53,29 +49,6 @@ func (p *paymentsReconcile) Run(ctx context.Context, to console) error {
 	return err
 }
 
-// terms returns the operator's settings. It takes missing ones from the ledger, if the ledger has only one set.
-func (p *paymentsReconcile) terms(ctx context.Context, database *store.Store) (store.PaymentTerms, error) {
-	all, err := database.PaymentTerms(ctx)
-	if err != nil {
-		return store.PaymentTerms{}, err
-	}
-	matches := func(given, has string) bool { return given == "" || strings.EqualFold(given, has) }
-	matching := slices.DeleteFunc(all, func(t store.PaymentTerms) bool {
-		return !matches(p.Network, t.Network) || !matches(p.Asset, t.Asset) || !matches(p.Payee, t.PayTo)
-	})
-	switch len(matching) {
-	case 0:
-		return store.PaymentTerms{}, errors.New("the ledger has no payments of this network, asset and payee")
-	case 1:
-		return matching[0], nil
-	}
-	var choice []string
-	for _, t := range matching {
-		choice = append(choice, fmt.Sprintf("--network %s --asset %s --payee %s", t.Network, t.Asset, t.PayTo))
-	}
-	return store.PaymentTerms{}, errors.New("the ledger has payments for several networks, assets or payees; choose one: " + strings.Join(choice, ", or "))
-}
-
 func printReconciliation(to io.Writer, r *reconcile.Report) error {
 	out := table(to)
 	fmt.Fprintf(out, "network\t%s\nasset\t%s\npayee\t%s\n", r.Network, r.Asset, r.Payee)
@@ -91,13 +64,19 @@ func printReconciliation(to io.Writer, r *reconcile.Report) error {
 		name   string
 		amount int64
 	}{
-		{before, r.Before}, {"other incoming transfers", r.Other}, {"for payments that are open", r.Open},
+		{before, r.Before}, {"payouts of payment channels", r.PaidOut}, {"other incoming transfers", r.Other}, {"for payments that are open", r.Open},
 		{"for payments that failed", r.Unpaid}, {"for payments created earlier or later", r.Beyond},
 		{"outgoing transfers", -r.Left}, {fmt.Sprintf("missing up to block %d", r.Block), -r.Missing},
 	} {
 		if part.amount != 0 {
 			fmt.Fprintf(out, "  %s\t%s USD\n", part.name, usd(part.amount))
 		}
+	}
+	if c := r.Channels; c != nil {
+		fmt.Fprintf(out, "\ncharged to payment channels\t%s USD in %d\n", usd(c.Charged), c.Count)
+		fmt.Fprintf(out, "  recorded as claimed\t%s USD\n", usd(c.Claimed))
+		fmt.Fprintf(out, "  claimed on the chain\t%s USD, of which %s USD are paid out\n", usd(c.ChainClaimed), usd(c.ChainSettled))
+		fmt.Fprintf(out, "  not claimed\t%s USD\n", usd(c.Charged-c.Claimed))
 	}
 	if len(r.Findings) == 0 {
 		fmt.Fprintln(out, "\nnothing to report")
@@ -106,10 +85,10 @@ func printReconciliation(to io.Writer, r *reconcile.Report) error {
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "\nFINDING\tPAYMENT\tSTATE\tPAYER\tUSD\tWHAT\tTRANSACTION")
+	fmt.Fprintln(out, "\nFINDING\tPAYMENT OR CHANNEL\tSTATE\tPAYER\tUSD\tWHAT\tTRANSACTION")
 	for _, found := range r.Findings {
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			found.Weight, found.Payment, found.State, found.Payer, found.AmountUSD, printable(found.Text), found.Transaction)
+			found.Weight, cmp.Or(found.Payment, found.Channel), found.State, found.Payer, found.AmountUSD, printable(found.Text), found.Transaction)
 	}
 	return out.Flush()
 }

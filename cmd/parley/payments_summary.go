@@ -12,6 +12,8 @@ import (
 type paymentsSummary struct {
 	Ledger  ledger  `embed:""`
 	Filters filters `embed:""`
+	Cost    string  `name:"transaction-cost" default:"0.0024" placeholder:"USD" help:"What a transaction of the facilitator costs you: gas and fee (${default} USD)."`
+	RPCURL  string  `name:"rpc-url" placeholder:"URL" help:"A JSON-RPC endpoint of the chain: also sum up the gas of claims, payouts and refunds."`
 	JSON    bool    `name:"json" help:"Write one JSON object instead of a table."`
 }
 
@@ -23,6 +25,7 @@ type sums struct {
 	Undeliverable sum    `json:"undeliverable"`
 	Refused       sum    `json:"refused"`
 	Open          sum    `json:"open"`
+	Deposited     sum    `json:"deposited"`
 }
 
 type sum struct {
@@ -42,6 +45,7 @@ func (s *sums) add(other store.PaymentSums) {
 	s.Undeliverable.add(other.Undeliverable)
 	s.Refused.add(other.Failed)
 	s.Open.add(other.Open)
+	s.Deposited.add(other.Deposited)
 }
 
 func (p *paymentsSummary) Run(ctx context.Context, to console) error {
@@ -55,8 +59,9 @@ func (p *paymentsSummary) Run(ctx context.Context, to console) error {
 		return err
 	}
 	summary := struct {
-		Days  []sums `json:"days"`
-		Total sums   `json:"total"`
+		Days       []sums      `json:"days"`
+		Total      sums        `json:"total"`
+		Settlement *settlement `json:"settlement"`
 	}{Days: []sums{}}
 	summary.Total.add(store.PaymentSums{}) // formats zero amounts
 	for _, one := range found {
@@ -65,19 +70,25 @@ func (p *paymentsSummary) Run(ctx context.Context, to console) error {
 		summary.Total.add(one)
 		summary.Days = append(summary.Days, line)
 	}
+	if summary.Settlement, err = p.settlement(ctx, database); err != nil {
+		return err
+	}
 	if p.JSON {
 		return json.NewEncoder(to.out).Encode(summary)
 	}
 	out := table(to.out)
-	fmt.Fprintln(out, "DAY\tOPERATION\tDELIVERED\tUSD\tUNDELIVERABLE\tUSD\tREFUSED\tUSD\tOPEN\tUSD")
+	fmt.Fprintln(out, "DAY\tOPERATION\tDELIVERED\tUSD\tUNDELIVERABLE\tUSD\tREFUSED\tUSD\tOPEN\tUSD\tDEPOSITED\tUSD")
 	total := summary.Total
 	total.Day = "total"
 	for _, line := range append(summary.Days, total) {
 		fmt.Fprintf(out, "%s\t%s", line.Day, line.Operation)
-		for _, one := range []sum{line.Delivered, line.Undeliverable, line.Refused, line.Open} {
+		for _, one := range []sum{line.Delivered, line.Undeliverable, line.Refused, line.Open, line.Deposited} {
 			fmt.Fprintf(out, "\t%d\t%s", one.Calls, one.AmountUSD)
 		}
 		fmt.Fprintln(out)
 	}
-	return out.Flush()
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	return summary.Settlement.print(to.out)
 }

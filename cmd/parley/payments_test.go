@@ -261,26 +261,33 @@ func TestPaymentsSummary(t *testing.T) {
 	b.enter(store.PaymentUnknown, 0, on("2026-05-01 12:00:00Z", "search"))
 	b.enter(store.PaymentUndeliverable, 0, on("2026-05-02 00:00:00Z", "send"))
 	want := [][]string{
-		{"DAY", "OPERATION", "DELIVERED", "USD", "UNDELIVERABLE", "USD", "REFUSED", "USD", "OPEN", "USD"},
-		{"2026-05-01", "search", "0", "0.000000", "0", "0.000000", "0", "0.000000", "1", "0.005000"},
-		{"2026-05-01", "send", "2", "0.010000", "0", "0.000000", "1", "0.005000", "0", "0.000000"},
-		{"2026-05-02", "send", "0", "0.000000", "1", "0.005000", "0", "0.000000", "0", "0.000000"},
-		{"total", "2", "0.010000", "1", "0.005000", "1", "0.005000", "1", "0.005000"},
+		{"DAY", "OPERATION", "DELIVERED", "USD", "UNDELIVERABLE", "USD", "REFUSED", "USD", "OPEN", "USD", "DEPOSITED", "USD"},
+		{"2026-05-01", "search", "0", "0.000000", "0", "0.000000", "0", "0.000000", "1", "0.005000", "0", "0.000000"},
+		{"2026-05-01", "send", "2", "0.010000", "0", "0.000000", "1", "0.005000", "0", "0.000000", "0", "0.000000"},
+		{"2026-05-02", "send", "0", "0.000000", "1", "0.005000", "0", "0.000000", "0", "0.000000", "0", "0.000000"},
+		{"total", "2", "0.010000", "1", "0.005000", "1", "0.005000", "1", "0.005000", "0", "0.000000"},
 	}
 	var got [][]string
-	for _, line := range b.lines("summary") {
+	lines := b.lines("summary")
+	for _, line := range lines[:len(want)] {
 		got = append(got, strings.Fields(line))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the summary (-want +got):\n%s", diff)
 	}
-	if out := strings.Join(b.lines("summary", "--json", "--since=2026-05-02"), ""); out !=
+	if cost := strings.Join(strings.Fields(lines[len(lines)-1]), " "); cost != "cost of all transactions 3 0.007200 48.0 % of 0.015000 USD" {
+		t.Errorf("three transactions of 0.0024 USD cost %q", cost)
+	}
+	if lines := b.lines("summary", "--operation=send"); len(lines) != 4 {
+		t.Errorf("the summary of an operation, want no settlement:\n%s", strings.Join(lines, ""))
+	}
+	if out := strings.Join(b.lines("summary", "--json", "--since=2026-05-02", "--payer="+devnet.Accounts()[0].Address), ""); out !=
 		`{"days":[{"day":"2026-05-02","operation":"send","delivered":{"calls":0,"amount":0,"amount_usd":"0.000000"},`+
 			`"undeliverable":{"calls":1,"amount":5000,"amount_usd":"0.005000"},"refused":{"calls":0,"amount":0,"amount_usd":"0.000000"},`+
-			`"open":{"calls":0,"amount":0,"amount_usd":"0.000000"}}],`+
+			`"open":{"calls":0,"amount":0,"amount_usd":"0.000000"},"deposited":{"calls":0,"amount":0,"amount_usd":"0.000000"}}],`+
 			`"total":{"delivered":{"calls":0,"amount":0,"amount_usd":"0.000000"},"undeliverable":{"calls":1,"amount":5000,"amount_usd":"0.005000"},`+
 			`"refused":{"calls":0,"amount":0,"amount_usd":"0.000000"},`+
-			`"open":{"calls":0,"amount":0,"amount_usd":"0.000000"}}}`+"\n" {
+			`"open":{"calls":0,"amount":0,"amount_usd":"0.000000"},"deposited":{"calls":0,"amount":0,"amount_usd":"0.000000"}},"settlement":null}`+"\n" {
 		t.Errorf("the second day as JSON:\n%s", out)
 	}
 }
@@ -326,7 +333,7 @@ func TestPaymentsResolve(t *testing.T) {
 
 func TestPaymentsNeedADatabase(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"list"}, {"show", uuid.NewString()}, {"export"}, {"summary"}, {"open"}, {"resolve", uuid.NewString(), "--not-settled"}, {"reconcile", "--rpc-url=http://127.0.0.1:1"}} {
+	for _, args := range [][]string{{"list"}, {"show", uuid.NewString()}, {"export"}, {"summary"}, {"open"}, {"resolve", uuid.NewString(), "--not-settled"}, {"reconcile", "--rpc-url=http://127.0.0.1:1"}, {"channels"}, {"channel", hash(1)}} {
 		var out, errs bytes.Buffer
 		if err := run(t.Context(), append([]string{"payments"}, args...), console{&out, &errs}); err == nil || !strings.Contains(err.Error(), "--database-url") {
 			t.Errorf("payments %v without a database says %v", args, err)

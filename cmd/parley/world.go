@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 type worldOptions struct {
@@ -22,6 +25,7 @@ type worldOptions struct {
 	databaseURL               string // if empty, start PostgreSQL in data
 	volatile                  bool   // the data is deleted at the end
 	limits                    server.Limits
+	channels                  channels // without a key file, the key is in data
 	progress                  io.Writer
 	log                       *slog.Logger
 }
@@ -63,12 +67,23 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 	stop := serveHTTP(ctx, facilitatorListener, devnet.NewFacilitator(w.ledger))
 	w.closers = append(w.closers, func() error { stop(); return nil })
 
+	if options.channels.AuthorizerKeyFile == "" {
+		if options.channels.AuthorizerKeyFile, err = authorizerKey(options.data); err != nil {
+			return nil, err
+		}
+	}
+	channels, err := options.channels.config(devnet.Payee)
+	if err != nil {
+		return nil, err
+	}
 	if err := w.openDatabase(ctx, options); err != nil {
 		return nil, err
 	}
 	play, _ := x402.LookupNetwork(x402.NetworkBaseSepolia)
 	w.url, w.facilitatorURL = "http://"+listener.Addr().String(), "http://"+facilitatorListener.Addr().String()
-	config := server.Config{BaseURL: w.url, Network: play, PayTo: devnet.Payee, FacilitatorURL: w.facilitatorURL, Skill: skill{}.config(), Limits: options.limits}
+	config := server.Config{
+		BaseURL: w.url, Network: play, PayTo: devnet.Payee, FacilitatorURL: w.facilitatorURL, Skill: skill{}.config(), Limits: options.limits, Channels: channels,
+	}
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.stopServer = cancel
 	ready := make(chan struct{})
@@ -82,6 +97,23 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 		w.failed <- nil // for close
 		return nil, err
 	}
+}
+
+// authorizerKey returns the file of the key that signs claims and refunds of payment channels. It creates the key at the first
+// start: the channels of a database belong to one key.
+func authorizerKey(data string) (string, error) {
+	path := filepath.Join(data, "authorizer-key")
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return path, err
+	}
+	key, err := evm.GenerateKey()
+	if err == nil {
+		err = os.WriteFile(path+".new", fmt.Appendf(nil, "%x\n", evm.FromECDSA(key)), 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	return path, err
 }
 
 // openDatabase opens the given database or starts one, and migrates it.

@@ -1,6 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity 0.8.37;
 
+// secp256k1's order, halved: of a signature's two forms only the one with the lower s counts.
+uint256 constant HIGHEST_S = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0;
+
+function digestOf(bytes32 domainSeparator, bytes32 structHash) pure returns (bytes32) {
+    return keccak256(abi.encodePacked(hex"1901", domainSeparator, structHash));
+}
+
+// The key that signed, or zero if the signature is not 65 bytes with the lower s.
+function recovered(bytes32 digest, bytes memory signature) pure returns (address) {
+    if (signature.length != 65) return address(0);
+    (bytes32 r, bytes32 s) = abi.decode(signature, (bytes32, bytes32));
+    return uint256(s) > HIGHEST_S ? address(0) : ecrecover(digest, uint8(signature[64]), r, s);
+}
+
+// A contract is asked (ERC-1271), everybody else must have signed.
+function isSignedBy(address signer, bytes32 digest, bytes memory signature) view returns (bool) {
+    if (signer.code.length == 0) return signer != address(0) && recovered(digest, signature) == signer;
+    (bool ok, bytes memory result) = signer.staticcall(abi.encodeCall(Wallet.isValidSignature, (digest, signature)));
+    return ok && result.length >= 32 && abi.decode(result, (bytes32)) == bytes32(Wallet.isValidSignature.selector);
+}
+
 /// What the checks need of USDC, as the official facilitator and clients meet it: EIP-3009 over an ERC-20 ledger. It has
 /// no constructor and no immutables, so that its code can be put at the address that USDC has on Base Sepolia. The
 /// facilitator reads the words of the refusals.
@@ -13,10 +34,10 @@ contract Token {
     bytes32 public constant TRANSFER_WITH_AUTHORIZATION_TYPEHASH = keccak256(
         "TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)"
     );
+    bytes32 public constant RECEIVE_WITH_AUTHORIZATION_TYPEHASH = keccak256(
+        "ReceiveWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)"
+    );
     bytes32 public constant CANCEL_AUTHORIZATION_TYPEHASH = keccak256("CancelAuthorization(address authorizer,bytes32 nonce)");
-
-    /// secp256k1's order, halved: of a signature's two forms only the one with the lower s counts.
-    uint256 private constant HIGHEST_S = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0;
 
     mapping(address => uint256) public balanceOf;
     mapping(address => mapping(bytes32 => bool)) public authorizationState;
@@ -66,15 +87,46 @@ contract Token {
         bytes32 nonce,
         bytes memory signature
     ) public {
+        authorized(TRANSFER_WITH_AUTHORIZATION_TYPEHASH, from, to, value, validAfter, validBefore, nonce, signature);
+    }
+
+    /// For contracts: nobody else can bring the authorization to the chain.
+    function receiveWithAuthorization(
+        address from,
+        address to,
+        uint256 value,
+        uint256 validAfter,
+        uint256 validBefore,
+        bytes32 nonce,
+        bytes memory signature
+    ) external {
+        require(msg.sender == to, "caller must be the payee");
+        authorized(RECEIVE_WITH_AUTHORIZATION_TYPEHASH, from, to, value, validAfter, validBefore, nonce, signature);
+    }
+
+    function authorized(
+        bytes32 typeHash,
+        address from,
+        address to,
+        uint256 value,
+        uint256 validAfter,
+        uint256 validBefore,
+        bytes32 nonce,
+        bytes memory signature
+    ) private {
         require(block.timestamp > validAfter, "authorization is not yet valid");
         require(block.timestamp < validBefore, "authorization is expired");
-        spend(
-            from,
-            nonce,
-            keccak256(abi.encode(TRANSFER_WITH_AUTHORIZATION_TYPEHASH, from, to, value, validAfter, validBefore, nonce)),
-            signature
-        );
+        spend(from, nonce, keccak256(abi.encode(typeHash, from, to, value, validAfter, validBefore, nonce)), signature);
         emit AuthorizationUsed(from, nonce);
+        move(from, to, value);
+    }
+
+    function transfer(address to, uint256 value) external returns (bool) {
+        move(msg.sender, to, value);
+        return true;
+    }
+
+    function move(address from, address to, uint256 value) private {
         require(balanceOf[from] >= value, "transfer amount exceeds balance");
         balanceOf[from] -= value;
         balanceOf[to] += value;
@@ -90,23 +142,8 @@ contract Token {
 
     function spend(address authorizer, bytes32 nonce, bytes32 structHash, bytes memory signature) private {
         require(!authorizationState[authorizer][nonce], "authorization is used or canceled");
-        bytes32 digest = keccak256(abi.encodePacked(hex"1901", DOMAIN_SEPARATOR(), structHash));
-        require(isValid(authorizer, digest, signature), "invalid signature");
+        require(isSignedBy(authorizer, digestOf(DOMAIN_SEPARATOR(), structHash), signature), "invalid signature");
         authorizationState[authorizer][nonce] = true;
-    }
-
-    /// A contract is asked (ERC-1271), everybody else must have signed.
-    function isValid(address signer, bytes32 digest, bytes memory signature) private view returns (bool) {
-        if (signer.code.length > 0) {
-            (bool ok, bytes memory result) =
-                signer.staticcall(abi.encodeCall(Wallet.isValidSignature, (digest, signature)));
-            return ok && result.length >= 32 && abi.decode(result, (bytes32)) == bytes32(Wallet.isValidSignature.selector);
-        }
-        if (signature.length != 65) return false;
-        (bytes32 r, bytes32 s) = abi.decode(signature, (bytes32, bytes32));
-        if (uint256(s) > HIGHEST_S) return false;
-        address recovered = ecrecover(digest, uint8(signature[64]), r, s);
-        return recovered != address(0) && recovered == signer;
     }
 }
 

@@ -8,6 +8,7 @@ import { createServer } from "node:http";
 import { webcrypto } from "node:crypto";
 import { x402Facilitator } from "@x402/core/facilitator";
 import { toFacilitatorEvmSigner } from "@x402/evm";
+import { BatchSettlementEvmScheme } from "@x402/evm/batch-settlement/facilitator";
 import { registerExactEvmScheme } from "@x402/evm/exact/facilitator";
 import { createWalletClient, http, publicActions } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
@@ -37,6 +38,7 @@ const signer = toFacilitatorEvmSigner({
   sendTransaction: inTurn((args) => wallet.sendTransaction(args)),
 });
 const facilitator = registerExactEvmScheme(new x402Facilitator(), { signer, networks: "eip155:84532" });
+facilitator.register("eip155:84532", new BatchSettlementEvmScheme(signer));
 
 async function reply(method, path, body) {
   switch (`${method} ${path}`) {
@@ -60,8 +62,8 @@ const server = createServer(async (request, response) => {
   } catch (error) {
     [status, content] = [500, { error: String(error) }];
   }
-  const { isValid, invalidReason, success, errorReason } = content;
-  if (request.method === "POST") console.log(request.url, status, JSON.stringify({ isValid, invalidReason, success, errorReason }));
+  const { isValid, invalidReason, success, errorReason, errorMessage } = content;
+  if (request.method === "POST") console.log(request.url, status, JSON.stringify({ isValid, invalidReason, success, errorReason, errorMessage }));
   response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(content));
 });
 server.listen(Number(process.env.PORT), "127.0.0.1", () => console.log("ready", server.address().port));

@@ -55,7 +55,8 @@ for (const { name, method, path, operation } of paid) {
 }
 done("@agentcash/discovery", `discover of the origin with ${operations} operations, check of ${paid.length} paid paths`);
 
-// The catalog entry in each 402, validated by x402's own validator and extracted like a facilitator does.
+// The catalog entry in each 402, validated by x402's own validator and extracted like a facilitator does, with each offer.
+const schemes = new Set();
 for (const { name, method, path, operation } of paid) {
   const response = await fetch(origin + path, { method });
   assert.equal(response.status, 402, `${name} without payment: ${response.status}, want 402`);
@@ -64,15 +65,19 @@ for (const { name, method, path, operation } of paid) {
   for (const validate of [validateDiscoveryExtension, validateDiscoveryExtensionSpec]) {
     assert.deepEqual(validate(entry), { valid: true }, `${validate.name} of ${name}`);
   }
-  const [accepted] = required.accepts;
-  const payload = { x402Version: 2, resource: required.resource, accepted, extensions: required.extensions, payload: {} };
-  const listed = extractDiscoveryInfo(payload, accepted);
-  assert.equal(listed.resourceUrl, origin + path);
-  assert.equal(listed.method, method);
-  const { input, output } = listed.discoveryInfo;
-  assert.deepEqual(input.body, operation.requestBody?.content["application/json"].example, `the example call of ${name}`);
-  const { example } = operation.responses["200"].content["application/json"];
-  assert.deepEqual(output.example, example, `the example reply of ${name}`);
+  const offered = operation["x-payment-info"].protocols.map(({ x402 }) => x402.scheme);
+  assert.deepEqual(required.accepts.map(({ scheme }) => scheme), offered, `the schemes of ${name} in its 402 and in the contract`);
+  for (const accepted of required.accepts) {
+    const payload = { x402Version: 2, resource: required.resource, accepted, extensions: required.extensions, payload: {} };
+    const listed = extractDiscoveryInfo(payload, accepted);
+    assert.equal(listed.resourceUrl, origin + path);
+    assert.equal(listed.method, method);
+    const { input, output } = listed.discoveryInfo;
+    assert.deepEqual(input.body, operation.requestBody?.content["application/json"].example, `the example call of ${name}`);
+    const { example } = operation.responses["200"].content["application/json"];
+    assert.deepEqual(output.example, example, `the example reply of ${name}`);
+    schemes.add(accepted.scheme);
+  }
   const said = validatePaymentRequiredDetailed(required, { requireInputSchema: true, requireOutputSchema: true });
   assert.deepEqual(said.issues, [], `the 402 of ${name}`);
 }
@@ -119,6 +124,13 @@ assert.equal(card.supportedInterfaces[0].url, origin);
 const required = ["name", "description", "version", "supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes", "skills"];
 for (const field of required) {
   assert.ok(card[field] && card[field].length !== 0, `the agent card has no ${field}`);
+}
+// Every document names the schemes that the server takes.
+assert.deepEqual([...schemes].sort(), ["batch-settlement", "exact"], "parley dev offers both schemes");
+for (const scheme of schemes) {
+  assert.ok(llms.includes(`\`${scheme}\``), `llms.txt does not name ${scheme}`);
+  assert.ok(card.description.includes(scheme) && card.skills.every(({ tags }) => tags.includes(scheme)), `the agent card does not name ${scheme}`);
+  assert.ok(served.includes(`\`${scheme}\``), `the skill does not name ${scheme}`);
 }
 assert.match(skill.skill.install.npx, /^npx skills add \S+$/);
 console.log(`ok  links: ${links.size} links of llms.txt, the agent card and the contract resolve`);

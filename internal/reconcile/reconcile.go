@@ -58,7 +58,7 @@ func (c *comparison) compare(ctx context.Context, since time.Time) error {
 		return fmt.Errorf("the endpoint serves chain %d, but the payments are on %s", id, c.Network)
 	}
 	first := time.Now()
-	// Vouchers and deposits move no money to the payee.
+	// Vouchers and deposits move no money to the payee; payouts of payment channels do.
 	filter := store.PaymentFilter{Scheme: x402.SchemeExact, Network: c.Network, Asset: c.Asset, PayTo: c.Payee, Since: since, Until: first}
 	for record, err := range c.database.PaymentRecords(ctx, filter) {
 		if err != nil {
@@ -67,9 +67,17 @@ func (c *comparison) compare(ctx context.Context, since time.Time) error {
 		first = record.CreatedAt
 		break
 	}
+	done, err := c.database.ChannelTransactions(ctx, store.TransactionFilter{Network: c.Network, Asset: c.Asset, PayTo: c.Payee, Since: since})
+	if err != nil {
+		return err
+	}
+	if len(done) > 0 && done[0].CreatedAt.Before(first) {
+		first = done[0].CreatedAt
+	}
 	if err := c.readChain(ctx, first.Add(-sinceMargin)); err != nil {
 		return err
 	}
+	c.takePayouts(done)
 	for record, err := range c.database.PaymentRecords(ctx, filter) {
 		if err != nil {
 			return err
@@ -86,7 +94,7 @@ func (c *comparison) compare(ctx context.Context, since time.Time) error {
 		c.checkOpen(ctx, record)
 	}
 	c.Difference = c.Balance - c.Ledger
-	return ctx.Err()
+	return c.compareChannels(ctx, done, since)
 }
 
 func oldestFirst(records map[uuid.UUID]store.PaymentRecord) []store.PaymentRecord {

@@ -16,10 +16,12 @@ const (
 	notice        = "notice"        // information, not an error
 )
 
-// Finding is a result that an operator should see. Payment is empty for a transfer without a payment.
+// Finding is a result that an operator should see. Payment is empty for a transfer without a payment and for
+// a payment channel.
 type Finding struct {
 	Weight      string `json:"weight"`
 	Payment     string `json:"payment,omitempty"`
+	Channel     string `json:"payment_channel,omitempty"`
 	State       string `json:"state,omitempty"`
 	Payer       string `json:"payer"`
 	Amount      int64  `json:"amount"`
@@ -28,8 +30,8 @@ type Finding struct {
 	Text        string `json:"text"`
 }
 
-// Report is the result of a comparison. Amounts are in atomic units. Balance - Ledger = Before + Other + Open + Unpaid
-// + Beyond - Left - Missing. If the endpoint does not return the balance before the first block, Before is calculated
+// Report is the result of a comparison. Amounts are in atomic units. Balance - Ledger = Before + Other + PaidOut + Open
+// + Unpaid + Beyond - Left - Missing. If the endpoint does not return the balance before the first block, Before is calculated
 // from this equation.
 type Report struct {
 	Network   string    `json:"network"`
@@ -46,12 +48,15 @@ type Report struct {
 
 	Before      int64 `json:"before"`
 	BeforeKnown bool  `json:"before_known"`
-	Other       int64 `json:"other"`   // transfers without a payment
-	Open        int64 `json:"open"`    // transfers for payments that are still open
-	Unpaid      int64 `json:"unpaid"`  // transfers for payments that count as failed
-	Beyond      int64 `json:"beyond"`  // transfers for payments that were not compared
-	Left        int64 `json:"left"`    // transfers from the payee
-	Missing     int64 `json:"missing"` // payments in Ledger without a transfer up to the last block
+	Other       int64 `json:"other"`    // transfers without a payment
+	PaidOut     int64 `json:"paid_out"` // payouts of payment channels
+	Open        int64 `json:"open"`     // transfers for payments that are still open
+	Unpaid      int64 `json:"unpaid"`   // transfers for payments that count as failed
+	Beyond      int64 `json:"beyond"`   // transfers for payments that were not compared
+	Left        int64 `json:"left"`     // transfers from the payee
+	Missing     int64 `json:"missing"`  // payments in Ledger without a transfer up to the last block
+
+	Channels *Channels `json:"payment_channels,omitempty"`
 
 	Findings       []Finding `json:"findings"`
 	Contradictions int       `json:"contradictions"`

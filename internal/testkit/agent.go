@@ -28,7 +28,7 @@ func NewAgent(t testing.TB, url string, wallet *ecdsa.PrivateKey, transport http
 	if err != nil {
 		t.Fatal(err)
 	}
-	payer.Base = transport
+	payer.Base, payer.Channels = transport, nil // tests of payment channels open their own
 	a.ClientWithResponses, err = client.New(url, payer, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
 		if a.Key != "" {
 			r.Header.Set("X-API-KEY", a.Key)

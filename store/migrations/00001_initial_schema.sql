@@ -223,7 +223,7 @@ CREATE INDEX payments_long_responses ON payments (updated_at) WHERE octet_length
 CREATE INDEX payments_failed ON payments (updated_at) WHERE state = 'failed';
 
 CREATE TABLE payment_channels (
-    id                    text        NOT NULL CHECK (id ~ '^0x[0-9a-f]{64}$'),
+    id                    text        NOT NULL CHECK (octet_length(id) = 66 AND id = lower(id)),
     payer                 text        NOT NULL CHECK (payer = lower(payer)),
     payer_authorizer      text        NOT NULL CHECK (payer_authorizer = lower(payer_authorizer)),
     network               text        NOT NULL,
@@ -243,6 +243,7 @@ CREATE TABLE payment_channels (
     state                 text        NOT NULL CHECK (state IN ('open', 'depositing', 'refunding')),
     payment_id            uuid,
     refund_amount         bigint      NOT NULL DEFAULT 0,
+    refunded_at           timestamptz,
     lease_until           timestamptz,
     unclaimed_since       timestamptz,
     claim_after           timestamptz,
@@ -264,6 +265,7 @@ COMMENT ON COLUMN payment_channels.claimed IS 'On the blockchain at synced_at: w
 COMMENT ON COLUMN payment_channels.withdraw_requested_at IS 'On the blockchain at synced_at: when the payer started a withdrawal, in Unix seconds, or 0. Meanwhile no voucher is accepted.';
 COMMENT ON COLUMN payment_channels.payment_id IS 'The deposit that is being settled. Meanwhile no voucher is charged.';
 COMMENT ON COLUMN payment_channels.refund_amount IS 'The refund that is being settled, signed for refund_nonce. Meanwhile no voucher is charged.';
+COMMENT ON COLUMN payment_channels.refunded_at IS 'When the last refund began. Refunds cost the operator a transaction each, so the next one must wait.';
 COMMENT ON COLUMN payment_channels.lease_until IS 'Until then a server settles the refund. After that any server may settle the same refund again.';
 COMMENT ON COLUMN payment_channels.unclaimed_since IS 'When the oldest voucher was charged whose amount is not claimed; NULL if nothing is.';
 COMMENT ON COLUMN payment_channels.claim_after IS 'Until then a server claims, or waits after a claim that failed.';
@@ -271,3 +273,23 @@ COMMENT ON COLUMN payment_channels.claim_after IS 'Until then a server claims, o
 CREATE INDEX payment_channels_depositing ON payment_channels (payment_id) WHERE payment_id IS NOT NULL;
 CREATE INDEX payment_channels_unclaimed ON payment_channels (unclaimed_since) WHERE unclaimed_since IS NOT NULL;
 CREATE INDEX payment_channels_refunding ON payment_channels (lease_until) WHERE state = 'refunding';
+
+CREATE TABLE payment_channel_transactions (
+    id                  uuid        NOT NULL PRIMARY KEY,
+    kind                text        NOT NULL CHECK (kind IN ('claim', 'settle', 'refund')),
+    network             text        NOT NULL,
+    asset               text        NOT NULL CHECK (asset = lower(asset)),
+    pay_to              text        NOT NULL CHECK (pay_to = lower(pay_to)),
+    payment_channel_ids text[]      NOT NULL,
+    claimed             bigint      NOT NULL CHECK (claimed >= 0),
+    paid                bigint      NOT NULL CHECK (paid >= 0),
+    transaction         text        NOT NULL,
+    created_at          timestamptz NOT NULL,
+    CONSTRAINT payment_channel_transactions_sums_check CHECK (CASE kind WHEN 'claim' THEN paid = 0 WHEN 'settle' THEN claimed = 0 ELSE true END)
+);
+COMMENT ON TABLE payment_channel_transactions IS 'What the server did with payment channels on the blockchain: claims, payouts to the payee (settle) and refunds to payers. Deposits are in payments.';
+COMMENT ON COLUMN payment_channel_transactions.payment_channel_ids IS 'The payment channels of a claim or a refund. A payout has none.';
+COMMENT ON COLUMN payment_channel_transactions.claimed IS 'By how much it raised what is claimed. A refund also claims.';
+COMMENT ON COLUMN payment_channel_transactions.paid IS 'What it transferred: to the payee, or back to the payer.';
+COMMENT ON COLUMN payment_channel_transactions.transaction IS 'The transaction hash; empty if the response of the facilitator was lost. Not unique: see payments.';
+CREATE INDEX payment_channel_transactions_created ON payment_channel_transactions (created_at, id);

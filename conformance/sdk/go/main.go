@@ -1,6 +1,6 @@
 // Command go is a stranger's program: `make sdk-go` builds it in a module of its own, which knows of Parley only the
-// public package client. Two agents register, exchange a message and read it, paying with client.Payer. The first response with
-// an API key is lost, and the Payer gets it again.
+// public package client. Two agents register, exchange a message and read it, paying with client.Payer from payment channels. The
+// first response with an API key is lost, and the Payer gets it again. At the end the payment channels are refunded.
 //
 //	go run ./conformance/live bin/parley go run ./conformance/sdk/go
 package main
@@ -27,8 +27,13 @@ func main() {
 	}
 }
 
-func run(ctx context.Context) error {
-	books, err := openBooks(ctx)
+func run(ctx context.Context) (err error) {
+	folder, err := os.MkdirTemp("", "parley-sdk-go-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	books, err := openBooks(ctx, folder)
 	if err != nil {
 		return err
 	}
@@ -87,7 +92,8 @@ func register(ctx context.Context, books *books, privateKey, username string) (*
 	if err != nil {
 		return nil, err
 	}
-	payer.Base = books
+	payer.Base, payer.Channels.Store = books, books.channels
+	books.payers = append(books.payers, payer)
 	server := os.Getenv("PARLEY_URL")
 	stranger, err := client.New(server, payer)
 	if err != nil {
@@ -155,9 +161,12 @@ type books struct {
 	sum    uint64
 	before uint64
 	lost   int // responses with an API key
+
+	channels *client.FileChannels
+	payers   []*client.Payer
 }
 
-func openBooks(ctx context.Context) (*books, error) {
+func openBooks(ctx context.Context, folder string) (*books, error) {
 	var contract struct {
 		Paths map[string]map[string]struct {
 			PaymentInfo struct {
@@ -181,22 +190,33 @@ func openBooks(ctx context.Context) (*books, error) {
 		}
 	}
 	var err error
-	b.before, err = balance(ctx)
+	if b.channels, err = client.NewFileChannels(folder); err != nil {
+		return nil, err
+	}
+	b.before, err = received(ctx)
 	return b, err
 }
 
+// close refunds the payment channels, which claims what was charged, and compares the sums.
 func (b *books) close(ctx context.Context) error {
-	after, err := balance(ctx)
+	var spent uint64
+	for _, payer := range b.payers {
+		if _, err := payer.Refund(ctx, os.Getenv("PARLEY_URL")+"/agent/me"); err != nil {
+			return err
+		}
+		spent += payer.Spent()
+	}
+	after, err := received(ctx)
 	if err != nil {
 		return err
 	}
 	if b.lost != 1 {
 		return fmt.Errorf("%d responses with an API key were lost, want 1", b.lost)
 	}
-	if b.sum == 0 || after-b.before != b.sum {
-		return fmt.Errorf("the payee received %d, want %d, the sum of the prices", after-b.before, b.sum)
+	if b.sum == 0 || after-b.before != b.sum || spent != b.sum {
+		return fmt.Errorf("the payee claimed %d, the payers spent %d, want %d, the sum of the prices", after-b.before, spent, b.sum)
 	}
-	fmt.Printf("client: two agents, a lost API key back, a message read, a refusal; the payee received %d atomic units, exactly the prices\n", b.sum)
+	fmt.Printf("client: two agents, a lost API key back, a message read, a refusal; the payee claimed %d atomic units, exactly the prices\n", b.sum)
 	return nil
 }
 
@@ -217,12 +237,14 @@ func (b *books) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-func balance(ctx context.Context) (uint64, error) {
+// received is what the payee has, and what it claimed from payment channels and was not paid out.
+func received(ctx context.Context) (uint64, error) {
 	var account struct {
-		Balance uint64 `json:"balance,string"`
+		Balance   uint64 `json:"balance,string"`
+		Unsettled uint64 `json:"unsettled,string"`
 	}
 	err := get(ctx, os.Getenv("PARLEY_FACILITATOR")+"/balances/"+os.Getenv("PARLEY_PAY_TO"), &account)
-	return account.Balance, err
+	return account.Balance + account.Unsettled, err
 }
 
 func get(ctx context.Context, url string, into any) error {

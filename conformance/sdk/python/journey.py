@@ -38,6 +38,7 @@ from x402 import x402Client
 from x402.http import decode_payment_response_header
 from x402.http.clients.httpx import x402_httpx_transport
 from x402.mechanisms.evm import EthAccountSigner
+from x402.mechanisms.evm.batch_settlement.client import BatchSettlementEvmScheme
 from x402.mechanisms.evm.exact import register_exact_evm_client
 
 URL = os.environ["PARLEY_URL"]
@@ -59,25 +60,46 @@ def prices() -> dict[str, int]:
     }
 
 
-def balance() -> int:
-    return int(httpx.get(f"{FACILITATOR}/balances/{PAY_TO}").json()["balance"])
+def received(address: str) -> int:
+    """What an address has, and what it claimed from payment channels and was not paid out."""
+    account = httpx.get(f"{FACILITATOR}/balances/{address}").json()
+    return int(account["balance"]) + int(account["unsettled"])
 
 
 class Books:
-    """Compares the prices of all responses so far with what the payee received."""
+    """Compares the prices of all responses with what the wallets paid and the payee received."""
 
-    def __init__(self) -> None:
+    def __init__(self, wallets: list[dict[str, str]]) -> None:
         self.prices = prices()
-        self.before = balance()
-        self.sum = 0
+        self.wallets = [wallet["address"] for wallet in wallets]
+        self.payee = received(PAY_TO)
+        self.before = sum(map(received, self.wallets))
+        self.channels: list[BatchSettlementEvmScheme] = []
+        self.sum = self.deposits = self.vouchers = 0
 
     def paid(self, operation: str, kind: type[T], response: Response[ApiError | T]) -> T:
-        """Returns the data of an response, which must be 200 and settled."""
+        """Returns the data of a response, which must be 200 and settled."""
         assert response.status_code == 200, f"{operation}: {response.status_code} {response.content.decode()}"
-        assert decode_payment_response_header(response.headers["PAYMENT-RESPONSE"]).success
+        settled = decode_payment_response_header(response.headers["PAYMENT-RESPONSE"])
+        assert settled.success and settled.extra
+        assert settled.extra["chargedAmount"] == str(self.prices[operation]), operation
+        if settled.transaction:
+            self.deposits += 1
+        else:
+            self.vouchers += 1
         assert isinstance(response.parsed, kind)
         self.sum += self.prices[operation]
         return response.parsed
+
+    def close(self) -> None:
+        """Refunds the payment channels, which claims what was charged, and compares the sums."""
+        assert self.sum > 0
+        # Each wallet deposits for its account, which costs what the server suggests to deposit, and once for all calls.
+        assert self.deposits == 2 * len(self.channels)
+        for channels in self.channels:
+            assert channels.refund(f"{URL}/agent/me").success
+        assert received(PAY_TO) - self.payee == self.sum, "the payee claimed exactly the sum of the prices"
+        assert self.before - sum(map(received, self.wallets)) == self.sum, "the wallets paid exactly the sum of the prices"
 
 
 class PaymentIdentifier:
@@ -133,9 +155,16 @@ class Losing(httpx.AsyncHTTPTransport):
 
 
 async def register(books: Books, wallet: dict[str, str], username: str) -> AuthenticatedClient:
-    """Buys an account. The official transport in the SDK's httpx client pays every 402."""
+    """Buys an account. The official transport in the SDK's httpx client pays every 402.
+
+    Both schemes are registered, so it pays with the one that the server offers first, which is batch-settlement.
+    """
     payer = x402Client()
-    register_exact_evm_client(payer, EthAccountSigner(Account.from_key(wallet["private_key"])))
+    signer = EthAccountSigner(Account.from_key(wallet["private_key"]))
+    channels = BatchSettlementEvmScheme(signer)
+    payer.register("eip155:*", channels)
+    register_exact_evm_client(payer, signer)
+    books.channels.append(channels)
     payer.register_extension(PaymentIdentifier())
     paying = {"transport": x402_httpx_transport(payer, Insisting(Losing()))}
     patience = httpx.Timeout(60)  # httpx gives up after 5 seconds, which may be before a payment is settled
@@ -162,8 +191,8 @@ async def register(books: Books, wallet: dict[str, str], username: str) -> Authe
 
 
 async def journey() -> None:
-    books = Books()
     wallets = httpx.get(f"{FACILITATOR}/accounts").json()
+    books = Books(wallets)
     alice = await register(books, wallets[0], "alice")
     bob = await register(books, wallets[1], "bob")
 
@@ -203,11 +232,11 @@ async def journey() -> None:
     assert (rejected.status_code, rejected.parsed.code, rejected.parsed.charged) == (404, ErrorCode.AGENT_NOT_FOUND, False)
 
     assert Losing.lost == 1, "the first response with an API key is lost"
-    assert books.sum > 0
-    assert balance() - books.before == books.sum, "the payee received exactly the sum of the prices"
+    books.close()
     print(
         "openapi-python-client: two agents, a lost API key back, a message read, a refusal; "
-        f"the payee received {books.sum} atomic units, exactly the prices"
+        f"{books.deposits} deposits, {books.vouchers} calls paid with a voucher alone; "
+        f"the payee claimed {books.sum} atomic units, exactly the prices"
     )
 
 

@@ -2,7 +2,7 @@
 // facilitator, and a real EVM node with an EIP-3009 token at the address of USDC on Base Sepolia. Payments are read from the
 // chain, never from the server. Prints one line per check; the first failure ends the run and prints the logs.
 //
-//   PARLEY=../../bin/parley POSTGRES=../../bin/chain-postgres node chain.mjs
+//   make chain
 import { strict as assert } from "node:assert";
 import { webcrypto } from "node:crypto";
 import { x402Client, x402HTTPClient, wrapFetchWithPayment } from "@x402/fetch";
@@ -10,40 +10,20 @@ import { registerExactEvmScheme } from "@x402/evm/exact/client";
 import { decodePaymentResponseHeader } from "@x402/core/http";
 import { createSigner, decodeXPaymentResponse, wrapFetchWithPayment as wrapFetchWithPaymentV1 } from "x402-fetch";
 import { numberToHex, parseSignature, serializeSignature } from "viem";
-import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { identified } from "../identifier.mjs";
-import { command, newFacilitator, startChain, startDatabase, startProxy, startServer, until, usdc } from "./world.mjs";
+import { checkFaults } from "./exact-faults.mjs";
+import { startWorld } from "./world.mjs";
 
 globalThis.crypto ??= webcrypto; // Node 18 does not export it
 
-const began = Date.now();
-const chain = await startChain();
-const database = await startDatabase();
-const facilitator = await newFacilitator(chain);
-const payee = privateKeyToAddress(generatePrivateKey());
-console.log(command("migrate", "--database-url", database.url).trim());
-const settings = [
-  ...["--network", "eip155:84532", "--payee", payee],
-  ...["--facilitator-url", facilitator.url, "--rpc-url", chain.url, "--database-url", database.url],
-];
-const server = await startServer(settings);
-
-let contract; // the source of all prices
-let expected = 0n; // what the payee must have received
-const price = (path) => BigInt(contract.paths[path].post["x-payment-info"].protocols[0].x402.amount);
-
-async function check(what, holds) {
-  try {
-    await holds();
-    assert.equal(await chain.balance(payee), expected, "the payee's balance on the chain is not the sum of what was bought");
-    console.log(`ok  ${what}`);
-  } catch (error) {
-    console.error(`--- the facilitator:\n${facilitator.log()}--- the server:\n${server.log()}`);
-    console.error(`not ok  ${what}\n`, error);
-    process.exit(1); // ends the processes too
-  }
-}
-const late = setTimeout(() => check("the whole takes less than four minutes", () => assert.fail("it took longer")), 230_000);
+const world = await startWorld({
+  seconds: 230,
+  audit: async ({ chain, payee, expected }) =>
+    assert.equal(await chain.balance(payee), expected, "the payee's balance on the chain is not the sum of what was bought"),
+});
+world.expected = 0n; // what the payee must have received
+const { chain, database, facilitator, payee, server, check, price } = world;
+await server.start();
 
 const request = (body, headers = {}) => ({
   method: "POST",
@@ -84,7 +64,7 @@ async function call(payer, path, body, key) {
 async function paid(payer, path, response) {
   const reply = await response.json();
   assert.equal(response.status, 200, `POST ${path}: ${response.status} ${JSON.stringify(reply)}`);
-  expected += price(path);
+  world.expected += price(path);
   const receipt = payer.receipt(response);
   assert.equal(receipt.success, true);
   assert.equal(receipt.network, payer.network);
@@ -140,12 +120,12 @@ const message = async (content, wallet = alice.payer) =>
 
 await check("the token on the chain is USDC to those who sign", async () => {
   const separator = "0x71f17a3b2ff373b803d70a5a07c046c1a2bc8e89c09ef722fcb047abe94c9818"; // that of USDC on Base Sepolia
-  assert.equal(await chain.read("DOMAIN_SEPARATOR"), separator);
+  assert.equal(await chain.token.read("DOMAIN_SEPARATOR"), separator);
 });
 
 await check("the server starts without its facilitator and names its prices", async () => {
-  contract = await (await fetch(`${server.url}/openapi.json`)).json();
-  for (const [path, item] of Object.entries(contract.paths)) {
+  await world.readPrices();
+  for (const [path, item] of Object.entries(world.contract.paths)) {
     if (!item.post?.["x-payment-info"]) continue;
     const response = await fetch(server.url + path, { method: "POST" });
     assert.equal(response.status, 402, path);
@@ -232,7 +212,7 @@ await check("a signature's twin with the other s is rejected, by the server and 
   const twin = { r, s: numberToHex(order - BigInt(s), { size: 32 }), yParity: 1 - yParity };
   const { from, to, value, validAfter, validBefore, nonce } = authorization;
   const terms = [from, to, ...[value, validAfter, validBefore].map(BigInt), nonce];
-  const transfer = (v, r, s) => chain.simulate("transferWithAuthorization", ...terms, v, r, s);
+  const transfer = (v, r, s) => chain.token.simulate("transferWithAuthorization", ...terms, v, r, s);
   await transfer(27 + yParity, r, s);
   await assert.rejects(transfer(27 + twin.yParity, twin.r, twin.s), /invalid signature/);
   payload.payload.signature = serializeSignature(twin);
@@ -263,142 +243,7 @@ await check("money for one message and five signed for: one is sent, four are re
 
 await chain.atOnce();
 
-// cancel lets the payer cancel the authorization on the chain.
-async function cancel({ wallet }, { payload }) {
-  const { nonce } = payload.payload.authorization;
-  const signature = await wallet.account.signTypedData({
-    domain: { name: "USDC", version: "2", chainId: 84532, verifyingContract: usdc },
-    types: { CancelAuthorization: [{ name: "authorizer", type: "address" }, { name: "nonce", type: "bytes32" }] },
-    primaryType: "CancelAuthorization",
-    message: { authorizer: wallet.address, nonce },
-  });
-  const { r, s, v } = parseSignature(signature);
-  await chain.write("cancelAuthorization", wallet.address, nonce, Number(v), r, s);
-}
-async function boughtNothing(payer, payment, content) {
-  await rejected(await payment.send(), 402, "payment_refused");
-  assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 0);
-  assert.equal((await contents(bob, chat)).includes(content), false);
-}
-
-await check("an authorization that was cancelled on the chain buys nothing", async () => {
-  const payer = clientV2(await chain.wallet(rich));
-  const payment = await message("cancelled", payer);
-  await cancel(payer, payment);
-  await boughtNothing(payer, payment, "cancelled");
-});
-
-// interrupted sends a payment and kills the facilitator when its transaction is on the way and not yet in a block.
-async function interrupted(content) {
-  const payer = clientV2(await chain.wallet(rich));
-  const payment = await message(content, payer);
-  await chain.byHand();
-  const reply = payment.send();
-  await until("the transfer waits for its block", async () => (await chain.waiting()) === 1);
-  await facilitator.kill();
-  await rejected(await reply, 503, "payment_unknown");
-  return { payer, payment };
-}
-async function sentOnce(payer, content) {
-  assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 1);
-  assert.equal((await contents(bob, chat)).filter((each) => each === content).length, 1);
-}
-
-// settledIn sends the same payment until its outcome is known, as the server requests.
-async function settledIn(payer, payment, content) {
-  let reply;
-  await until("the outcome is known", async () => (reply = await payment.send()).status !== 503);
-  expected += price("/chat/private/send");
-  assert.equal(reply.status, 200, await reply.text());
-  await sentOnce(payer, content);
-}
-
-await check("the facilitator dies after it sent the transfer, and the payment is sent again", async () => {
-  const { payer, payment } = await interrupted("interrupted");
-  await chain.atOnce();
-  await facilitator.start();
-  await settledIn(payer, payment, "interrupted");
-});
-
-await check("the facilitator does not hear that the node took its transfer", async () => {
-  const payer = clientV2(await chain.wallet(rich));
-  const payment = await message("unheard", payer);
-  const proxy = await startProxy(chain.url, { heard: true });
-  await facilitator.kill();
-  await facilitator.start({ RPC_URL: proxy.url });
-  const reply = await payment.send();
-  assert.equal(proxy.lost, 1);
-  await facilitator.kill();
-  proxy.stop();
-  await facilitator.start();
-  assert.notEqual(reply.status, 402, await reply.text());
-  await settledIn(payer, payment, "unheard");
-});
-
-await check("the facilitator dies after it sent the transfer, and nobody sends the payment again", async () => {
-  const { payer } = await interrupted("forgotten");
-  await chain.atOnce();
-  await facilitator.start();
-  const open = "SELECT id FROM payments WHERE state IN ('settling', 'unknown')";
-  await until("the server has finished it by itself", async () => (await database.query(open)).length === 0, 60_000);
-  expected += price("/chat/private/send");
-  await sentOnce(payer, "forgotten");
-});
-
-await check("a smart wallet pays, with the signatures of both its owners", async () => {
-  const payer = clientV2(await chain.smartWallet(rich, 2));
-  await call(payer, "/chat/private/send", { recipient_agent_id: bob.id, content: "from two owners" }, alice.key);
-  assert.equal((await contents(bob, chat)).includes("from two owners"), true);
-});
-
-await check("a smart wallet without money buys nothing", async () => {
-  const payer = clientV2(await chain.smartWallet(0n, 2));
-  await boughtNothing(payer, await message("from a poor wallet", payer), "from a poor wallet");
-});
-
-await check("a smart wallet pays, with a signature as long as anybody's", async () => {
-  const payer = clientV2(await chain.smartWallet(rich, 1));
-  await call(payer, "/chat/private/send", { recipient_agent_id: bob.id, content: "from one owner" }, alice.key);
-  assert.equal((await contents(bob, chat)).includes("from one owner"), true);
-});
-
-await check("the facilitator dies, the payment is sent again before the block: of its two transfers one fails", async () => {
-  const { payer, payment } = await interrupted("impatient");
-  await facilitator.start({ GAS: "200000" });
-  const reply = payment.send();
-  await until("a second transfer waits too", async () => (await chain.waiting()) === 2);
-  await chain.atOnce();
-  await reply;
-  await settledIn(payer, payment, "impatient");
-  await facilitator.kill();
-  await facilitator.start();
-});
-
-await check("the facilitator dies, and its successor does not reach the chain", async () => {
-  const { payer, payment } = await interrupted("lost");
-  await chain.atOnce();
-  await facilitator.start({ RPC_URL: "http://127.0.0.1:9" });
-  await until("the server asks the chain itself", async () => (await payment.send()).status === 200);
-  await facilitator.kill();
-  await facilitator.start();
-  await settledIn(payer, payment, "lost");
-});
-
-await check("an authorization that was cancelled while its outcome was unknown buys nothing", async () => {
-  const payer = clientV2(await chain.wallet(rich));
-  const payment = await message("cancelled in between", payer);
-  await facilitator.kill();
-  const proxy = await startProxy(chain.url, { heard: false });
-  await facilitator.start({ RPC_URL: proxy.url });
-  const reply = payment.send();
-  await until("the facilitator sends the transfer", () => proxy.lost === 1);
-  await facilitator.kill();
-  proxy.stop();
-  await rejected(await reply, 503, "payment_unknown");
-  await cancel(payer, payment);
-  await facilitator.start();
-  await boughtNothing(payer, payment, "cancelled in between");
-});
+await checkFaults(world, { alice, bob, clientV2, call, message, rejected, rich, contents: () => contents(bob, chat) });
 
 await check("the ledger says what the chain says", async () => {
   const [{ sum }] = await database.query("SELECT sum(amount) FROM payments WHERE state = 'delivered'");
@@ -406,9 +251,4 @@ await check("the ledger says what the chain says", async () => {
   assert.deepEqual(await database.query("SELECT id, state FROM payments WHERE state NOT IN ('delivered', 'failed')"), []);
 });
 
-clearTimeout(late);
-await server.stop();
-await facilitator.kill();
-await database.stop();
-await chain.stop();
-console.log(`ok  everything ended after ${Math.round((Date.now() - began) / 1000)} s; the payee has ${expected} atomic units`);
+console.log(`ok  everything ended after ${await world.end()} s; the payee has ${world.expected} atomic units`);

@@ -1,0 +1,135 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// depositPause is the pause before the next deposit after a server refused a payment from a payment channel, mostly because the
+// wallet has too little money: servers limit unpaid calls.
+const depositPause = 10 * time.Minute
+
+// userChannels is the default store of all Payers of this process.
+var userChannels = sync.OnceValues(func() (*FileChannels, error) {
+	folder, err := os.UserConfigDir()
+	if err != nil {
+		return nil, err
+	}
+	return NewFileChannels(filepath.Join(folder, "parley", "payment-channels"))
+})
+
+// paymentChannels returns p.Channels with the Payer's defaults, or nil if there are none. If the default store cannot be
+// opened, for example because the user has no home directory, calls are paid with transfers.
+func (p *Payer) paymentChannels() *PaymentChannels {
+	if p.Channels == nil {
+		return nil
+	}
+	channels := *p.Channels
+	if channels.Networks == nil {
+		channels.Networks = p.Networks
+	}
+	if channels.Store == nil {
+		store, err := userChannels()
+		if err != nil {
+			return nil
+		}
+		channels.Store = store
+	}
+	return &channels
+}
+
+// payFromChannel pays from a payment channel. If open is true, nothing was charged and the call may be paid with another
+// scheme; there is then either the server's 402 or an error.
+func (p *Payer) payFromChannel(
+	request *http.Request, body []byte, required *x402.PaymentRequired, extensions map[string]jsontext.Value,
+) (response *http.Response, open bool, err error) {
+	channels := p.paymentChannels()
+	if channels == nil {
+		return nil, true, ErrNoPaymentChannel
+	}
+	price, err := channels.Price(required)
+	if err != nil {
+		return nil, errors.Is(err, ErrNoPaymentChannel), err
+	}
+	if err := p.book(price); err != nil {
+		return nil, false, err
+	}
+	send := func(_ context.Context, payment string) (*http.Response, error) {
+		return p.insist(request, body, payment)
+	}
+	response, charged, err := channels.pay(request.Context(), required, extensions, p.depositRoom(price), send)
+	p.release(price - charged)
+	if response != nil {
+		// If the channel could not be stored, the server proves its state at the next call.
+		refused := response.StatusCode == http.StatusPaymentRequired && charged == 0
+		if refused {
+			p.pauseDeposits()
+		}
+		return response, refused, nil
+	}
+	_, limited := errors.AsType[*DepositLimitError](err)
+	return nil, charged == 0 && (limited || errors.Is(err, errUnusable)), err
+}
+
+func (p *Payer) pauseDeposits() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.depositsRefused = time.Now()
+}
+
+// depositRoom returns the most that a deposit may be for a call whose price is booked: what the total limit leaves, or 0
+// if that does not pay for ten such calls, or after a refusal. A deposit for fewer calls costs the server more than transfers.
+func (p *Payer) depositRoom(price uint64) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	room := min(p.limits.Total-(p.spent-price), p.Channels.MaxDeposit)
+	if room/defaultDepositCalls < price || time.Since(p.depositsRefused) < depositPause {
+		return 0
+	}
+	return room
+}
+
+// Refund asks a server for the part of the deposit that it did not charge, and returns the amount in atomic units. The
+// payment channel stays usable. url is the address of an operation that takes refunds; on a Parley server that is GET
+// /agent/me, without an API key.
+func (p *Payer) Refund(ctx context.Context, url string) (uint64, error) {
+	channels := p.paymentChannels()
+	if channels == nil {
+		return 0, ErrNoPaymentChannel
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := p.send(request, nil, "")
+	if err != nil {
+		return 0, err
+	}
+	discard(response)
+	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
+	if err != nil {
+		return 0, fmt.Errorf("refund: %s without payment requirements: %w", response.Status, err)
+	}
+	send := func(_ context.Context, payment string) (*http.Response, error) {
+		return p.insist(request, nil, payment)
+	}
+	refunded, response, err := channels.Refund(ctx, required, 0, send)
+	if response == nil {
+		return refunded, err
+	}
+	defer discard(response)
+	if err == nil && response.StatusCode >= http.StatusMultipleChoices {
+		err = fmt.Errorf("refund: %s %s", response.Status, peek(response).Message)
+	}
+	return refunded, err
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// onChain are the settings of commands that act for the payment channels of the ledger.
+type onChain struct {
+	Ledger            ledger `embed:""`
+	Terms             terms  `embed:""`
+	FacilitatorURL    string `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator."`
+	RPCURL            string `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
+	AuthorizerKeyFile string `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"The server's file with the keys that sign claims."`
+}
+
+// engine returns the payment engine for the ledger. The caller closes the database.
+func (o onChain) engine(ctx context.Context, to console) (*payment.Engine, *store.Store, error) {
+	if !isHTTP(o.FacilitatorURL) || !isHTTP(o.RPCURL) || o.AuthorizerKeyFile == "" {
+		return nil, nil, errors.New("cannot act for payment channels without --facilitator-url (PARLEY_FACILITATOR_URL), --rpc-url (PARLEY_RPC_URL) " +
+			"and --authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE), as the server has them")
+	}
+	current, former, err := authorizerKeys(o.AuthorizerKeyFile, o.Terms.Payee)
+	if err != nil {
+		return nil, nil, errors.New("cannot act for payment channels without " + err.Error())
+	}
+	database, err := o.Ledger.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	config := payment.Config{Authorizer: current, FormerAuthorizers: former, WithdrawDelay: 24 * time.Hour}
+	chosen, err := o.Terms.choose(ctx, database)
+	if err == nil {
+		config.PayTo = chosen.PayTo
+		config.Network, err = networkOf(chosen)
+	}
+	var engine *payment.Engine
+	if err == nil {
+		facilitator := &x402.Facilitator{BaseURL: o.FacilitatorURL, Logger: newLog(to.err)}
+		engine, err = payment.New(config, nil, database, facilitator, &x402.Chain{URL: o.RPCURL}, newLog(to.err))
+	}
+	if err != nil {
+		database.Close()
+		return nil, nil, err
+	}
+	return engine, database, nil
+}
+
+// networkOf returns the network of payments in the ledger. Name and version of a custom token are not known; only deposits need them.
+func networkOf(terms store.PaymentTerms) (x402.Network, error) {
+	network, known := x402.LookupNetwork(terms.Network)
+	if !known {
+		chain, err := x402.ParseChainID(terms.Network)
+		if err != nil {
+			return x402.Network{}, err
+		}
+		network = x402.Network{ID: terms.Network, ChainID: chain, AssetName: "token", AssetVersion: "1"}
+	}
+	network.Asset = terms.Asset
+	return network, nil
+}
+
+type paymentsClaim struct {
+	Chain   onChain `embed:""`
+	All     bool    `xor:"which" required:"" help:"Claim from all payment channels."`
+	Channel string  `xor:"which" required:"" placeholder:"0x…" help:"Claim from this payment channel."`
+}
+
+func (p *paymentsClaim) Run(ctx context.Context, to console) error {
+	id := ""
+	if !p.All {
+		var err error
+		if id, err = channelID(p.Channel); err != nil {
+			return err
+		}
+	}
+	engine, database, err := p.Chain.engine(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	claimed, unclaimed, err := engine.ClaimNow(ctx, id)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(to.out, "claimed from %d of %d payment channels with unclaimed vouchers\n", claimed, unclaimed)
+	if claimed > 0 {
+		if err := payOut(ctx, to, engine); err != nil {
+			return err
+		}
+	}
+	if int64(claimed) < unclaimed {
+		return fmt.Errorf("%d payment channels are not claimed; the log above says why", unclaimed-int64(claimed))
+	}
+	return nil
+}
+
+type paymentsSettle struct {
+	Chain onChain `embed:""`
+}
+
+func (p *paymentsSettle) Run(ctx context.Context, to console) error {
+	engine, database, err := p.Chain.engine(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	return payOut(ctx, to, engine)
+}
+
+func payOut(ctx context.Context, to console, engine *payment.Engine) error {
+	settled, err := engine.PayOutNow(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("pay out: %w", err)
+	case settled == nil:
+		fmt.Fprintln(to.out, "nothing is claimed that is not paid out")
+	default:
+		fmt.Fprintf(to.out, "paid out %s atomic units in %s\n", settled.Amount, settled.Transaction)
+	}
+	return nil
+}
+
+type paymentsRefresh struct {
+	Chain onChain `embed:""`
+}
+
+func (p *paymentsRefresh) Run(ctx context.Context, to console) error {
+	engine, database, err := p.Chain.engine(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	read, err := engine.RefreshAll(ctx)
+	fmt.Fprintf(to.out, "read the state of %d payment channels\n", read)
+	return err
+}

@@ -1,0 +1,101 @@
+"""Official Python clients (x402, httpx) that another program drives: one JSON object per line in, one out.
+
+start   makes a client for a wallet, with the schemes batch-settlement and exact; the state of its payment channel is in memory, or in a folder
+call    sends a request, which the client pays
+refund  asks for a refund
+"""
+
+import asyncio
+import base64
+import json
+import sys
+from typing import Any
+
+import httpx
+from eth_account import Account
+from x402 import x402Client
+from x402.http import decode_payment_response_header
+from x402.http.clients.httpx import x402_httpx_transport
+from x402.mechanisms.evm import EthAccountSigner
+from x402.mechanisms.evm.batch_settlement.client import (
+    BatchSettlementEvmScheme,
+    BatchSettlementEvmSchemeOptions,
+    FileChannelStorageOptions,
+    FileClientChannelStorage,
+    RefundOptions,
+)
+from x402.mechanisms.evm.exact import register_exact_evm_client
+from x402.mechanisms.evm.signers import EthAccountSignerWithRPC
+
+NETWORK = "eip155:84532"
+
+
+class Watched(httpx.AsyncHTTPTransport):
+    """Notes what each request pays with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.payments: list[str] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if header := request.headers.get("PAYMENT-SIGNATURE"):
+            payment = json.loads(base64.b64decode(header))
+            self.payments.append(payment["payload"].get("type", payment["accepted"]["scheme"]))
+        return await super().handle_async_request(request)
+
+
+class Client:
+    def __init__(self, key: str, rpc: str | None = None, folder: str | None = None, exactOnly: bool = False) -> None:
+        account = Account.from_key(key)
+        signer = EthAccountSignerWithRPC(account, rpc) if rpc else EthAccountSigner(account)
+        storage = FileClientChannelStorage(FileChannelStorageOptions(directory=folder)) if folder else None
+        payer = x402Client()
+        self.scheme = BatchSettlementEvmScheme(signer, BatchSettlementEvmSchemeOptions(storage=storage))
+        if not exactOnly:
+            payer.register(NETWORK, self.scheme)
+        register_exact_evm_client(payer, signer, networks=NETWORK)
+        self.watched = Watched()
+        self.http = httpx.AsyncClient(transport=x402_httpx_transport(payer, self.watched), timeout=60)
+
+    async def call(self, method: str, url: str, headers: dict[str, str], body: Any = None) -> dict[str, Any]:
+        self.watched.payments = []
+        try:
+            response = await self.http.request(method, url, headers=headers, json=body)
+        except Exception as error:
+            return {"error": repr(error), "payments": self.watched.payments}
+        receipt = response.headers.get("PAYMENT-RESPONSE")
+        return {
+            "status": response.status_code,
+            "reply": response.json(),
+            "receipt": receipt and decode_payment_response_header(receipt).model_dump(by_alias=True),
+            "payments": self.watched.payments,
+        }
+
+    async def refund(self, url: str, amount: str | None = None) -> dict[str, Any]:
+        return (await asyncio.to_thread(self.scheme.refund, url, RefundOptions(amount=amount))).model_dump(by_alias=True)
+
+
+async def main() -> None:
+    clients: dict[str, Client] = {}
+
+    async def handle(command: dict[str, Any]) -> None:
+        number, name, do, arguments = command["id"], command["client"], command["do"], command["arguments"]
+        reply: dict[str, Any] = {"id": number}
+        try:
+            if do == "start":
+                clients[name] = Client(**arguments)
+            else:
+                reply["result"] = await getattr(clients[name], do)(**arguments)
+        except Exception as error:
+            reply["failed"] = repr(error)
+        print(json.dumps(reply), flush=True)
+
+    running: set[asyncio.Task[None]] = set()
+    print("ready", flush=True)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        task = asyncio.create_task(handle(json.loads(line)))
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+
+asyncio.run(main())

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+pragma solidity 0.8.37;
+
+import {digestOf, isSignedBy, recovered, Token} from "./contracts.sol";
+
+struct ChannelConfig {
+    address payer;
+    address payerAuthorizer;
+    address receiver;
+    address receiverAuthorizer;
+    address token;
+    uint40 withdrawDelay;
+    bytes32 salt;
+}
+
+struct Voucher {
+    ChannelConfig channel;
+    uint128 maxClaimableAmount;
+}
+
+struct VoucherClaim {
+    Voucher voucher;
+    bytes signature;
+    uint128 totalClaimed;
+}
+
+/// Payment channels with the interface of x402BatchSettlement, written for these checks. Like the token it has no constructor and no
+/// immutables, so that its code can be put at the canonical address.
+contract Channels {
+    struct Channel {
+        uint128 balance; // deposits without refunds and withdrawals; claims do not lower it
+        uint128 totalClaimed;
+    }
+
+    struct Withdrawal {
+        uint128 amount;
+        uint40 initiatedAt;
+    }
+
+    struct Receiver {
+        uint128 totalClaimed;
+        uint128 totalSettled;
+    }
+
+    bytes32 public constant CHANNEL_CONFIG_TYPEHASH = keccak256(
+        "ChannelConfig(address payer,address payerAuthorizer,address receiver,address receiverAuthorizer,"
+        "address token,uint40 withdrawDelay,bytes32 salt)"
+    );
+    bytes32 private constant VOUCHER_TYPEHASH = keccak256("Voucher(bytes32 channelId,uint128 maxClaimableAmount)");
+    bytes32 private constant REFUND_TYPEHASH = keccak256("Refund(bytes32 channelId,uint256 nonce,uint128 amount)");
+    bytes32 private constant CLAIM_ENTRY_TYPEHASH =
+        keccak256("ClaimEntry(bytes32 channelId,uint128 maxClaimableAmount,uint128 totalClaimed)");
+    bytes32 private constant CLAIM_BATCH_TYPEHASH = keccak256(
+        "ClaimBatch(ClaimEntry[] claims)ClaimEntry(bytes32 channelId,uint128 maxClaimableAmount,uint128 totalClaimed)"
+    );
+
+    mapping(bytes32 => Channel) public channels;
+    mapping(bytes32 => Withdrawal) public pendingWithdrawals;
+    mapping(bytes32 => uint256) public refundNonce;
+    mapping(address => mapping(address => Receiver)) public receivers;
+
+    event ChannelCreated(bytes32 indexed channelId, ChannelConfig config);
+    event ChannelClosed(bytes32 indexed channelId, ChannelConfig config);
+    event Deposited(bytes32 indexed channelId, address indexed sender, uint128 amount, uint128 newBalance);
+    event Claimed(bytes32 indexed channelId, address indexed sender, uint128 claimAmount, uint128 newTotalClaimed);
+    event Settled(address indexed receiver, address indexed token, address indexed sender, uint128 amount);
+    event Refunded(bytes32 indexed channelId, address indexed sender, uint128 amount);
+    event WithdrawInitiated(bytes32 indexed channelId, uint128 amount, uint40 finalizeAfter);
+    event WithdrawFinalized(bytes32 indexed channelId, address indexed sender, uint128 amount);
+
+    error InvalidChannel();
+    error InvalidAmount();
+    error InvalidSignature();
+    error InvalidNonce();
+    error NotAuthorized();
+    error ClaimExceedsCeiling();
+    error ClaimExceedsBalance();
+    error WithdrawalPending();
+    error WithdrawalNotDue();
+    error Reentered();
+
+    bool private transient entered;
+
+    modifier once() {
+        if (entered) revert Reentered();
+        entered = true;
+        _;
+        entered = false;
+    }
+
+    function deposit(ChannelConfig calldata config, uint128 amount, address collector, bytes calldata collectorData) external once {
+        if (
+            config.payer == address(0) || config.receiver == address(0) || config.receiverAuthorizer == address(0)
+                || config.token == address(0) || config.withdrawDelay < 15 minutes || config.withdrawDelay > 30 days
+        ) revert InvalidChannel();
+        if (amount == 0) revert InvalidAmount();
+        bytes32 id = getChannelId(config);
+        Channel storage channel = channels[id];
+        uint256 before = Token(config.token).balanceOf(address(this));
+        Collector(collector).collect(config.payer, config.token, amount, id, collectorData);
+        if (Token(config.token).balanceOf(address(this)) != before + amount) revert InvalidAmount();
+        if (channel.balance == 0) emit ChannelCreated(id, config);
+        channel.balance += amount;
+        emit Deposited(id, msg.sender, amount, channel.balance);
+    }
+
+    function claim(VoucherClaim[] calldata claims) external once {
+        for (uint256 i = 0; i < claims.length; i++) {
+            ChannelConfig calldata config = claims[i].voucher.channel;
+            if (msg.sender != config.receiver && msg.sender != config.receiverAuthorizer) revert NotAuthorized();
+            process(claims[i], domain());
+        }
+    }
+
+    function claimWithSignature(VoucherClaim[] calldata claims, bytes calldata authorizerSignature) external once {
+        if (claims.length == 0) revert InvalidAmount();
+        address authorizer = claims[0].voucher.channel.receiverAuthorizer;
+        if (!isSignedBy(authorizer, getClaimBatchDigest(claims), authorizerSignature)) revert InvalidSignature();
+        bytes32 ours = domain();
+        for (uint256 i = 0; i < claims.length; i++) {
+            if (claims[i].voucher.channel.receiverAuthorizer != authorizer) revert NotAuthorized();
+            process(claims[i], ours);
+        }
+    }
+
+    /// A row that was claimed before changes nothing. Any other row that cannot be claimed reverts the whole batch.
+    function process(VoucherClaim calldata row, bytes32 ours) private {
+        ChannelConfig calldata config = row.voucher.channel;
+        bytes32 id = digestOf(ours, structHash(config));
+        Channel storage channel = channels[id];
+        (uint128 balance, uint128 claimed) = (channel.balance, channel.totalClaimed);
+        if (row.totalClaimed <= claimed) return;
+        if (row.totalClaimed > row.voucher.maxClaimableAmount) revert ClaimExceedsCeiling();
+        if (row.totalClaimed > balance) revert ClaimExceedsBalance();
+        bytes32 voucher = digestOf(ours, keccak256(abi.encode(VOUCHER_TYPEHASH, id, row.voucher.maxClaimableAmount)));
+        bool signed = config.payerAuthorizer == address(0)
+            ? isSignedBy(config.payer, voucher, row.signature)
+            : recovered(voucher, row.signature) == config.payerAuthorizer;
+        if (!signed) revert InvalidSignature();
+        channel.totalClaimed = row.totalClaimed;
+        receivers[config.receiver][config.token].totalClaimed += row.totalClaimed - claimed;
+        emit Claimed(id, msg.sender, row.totalClaimed - claimed, row.totalClaimed);
+    }
+
+    function settle(address receiver, address token) external once {
+        Receiver storage due = receivers[receiver][token];
+        uint128 amount = due.totalClaimed - due.totalSettled;
+        if (amount == 0) return;
+        due.totalSettled = due.totalClaimed;
+        Token(token).transfer(receiver, amount);
+        emit Settled(receiver, token, msg.sender, amount);
+    }
+
+    function refund(ChannelConfig calldata config, uint128 amount) external once {
+        if (msg.sender != config.receiver && msg.sender != config.receiverAuthorizer) revert NotAuthorized();
+        giveBack(getChannelId(config), config, amount);
+    }
+
+    /// The nonce is used even if nothing is left to refund.
+    function refundWithSignature(ChannelConfig calldata config, uint128 amount, uint256 nonce, bytes calldata receiverAuthorizerSignature)
+        external
+        once
+    {
+        bytes32 id = getChannelId(config);
+        if (nonce != refundNonce[id]) revert InvalidNonce();
+        if (!isSignedBy(config.receiverAuthorizer, getRefundDigest(id, nonce, amount), receiverAuthorizerSignature)) {
+            revert InvalidSignature();
+        }
+        refundNonce[id] = nonce + 1;
+        giveBack(id, config, amount);
+    }
+
+    function giveBack(bytes32 id, ChannelConfig calldata config, uint128 amount) private {
+        uint128 moved = pay(id, config, amount);
+        Withdrawal storage pending = pendingWithdrawals[id];
+        if (pending.initiatedAt != 0 && spendable(id) < pending.amount) {
+            pending.amount = spendable(id);
+            if (pending.amount == 0) delete pendingWithdrawals[id];
+        }
+        emit Refunded(id, msg.sender, moved);
+    }
+
+    function initiateWithdraw(ChannelConfig calldata config, uint128 amount) external {
+        bytes32 id = getChannelId(config);
+        if (msg.sender != config.payer && msg.sender != config.payerAuthorizer) revert NotAuthorized();
+        if (pendingWithdrawals[id].initiatedAt != 0) revert WithdrawalPending();
+        if (amount == 0 || amount > spendable(id)) revert InvalidAmount();
+        pendingWithdrawals[id] = Withdrawal(amount, uint40(block.timestamp));
+        emit WithdrawInitiated(id, amount, uint40(block.timestamp) + config.withdrawDelay);
+    }
+
+    function finalizeWithdraw(ChannelConfig calldata config) external once {
+        bytes32 id = getChannelId(config);
+        Withdrawal memory pending = pendingWithdrawals[id];
+        if (pending.initiatedAt == 0 || block.timestamp < pending.initiatedAt + config.withdrawDelay) revert WithdrawalNotDue();
+        delete pendingWithdrawals[id];
+        emit WithdrawFinalized(id, msg.sender, pay(id, config, pending.amount));
+    }
+
+    /// Pays at most what is neither claimed nor paid back yet to the payer.
+    function pay(bytes32 id, ChannelConfig calldata config, uint128 amount) private returns (uint128) {
+        if (amount > spendable(id)) amount = spendable(id);
+        if (amount == 0) return 0;
+        channels[id].balance -= amount;
+        if (spendable(id) == 0) emit ChannelClosed(id, config);
+        Token(config.token).transfer(config.payer, amount);
+        return amount;
+    }
+
+    function multicall(bytes[] calldata data) external returns (bytes[] memory results) {
+        results = new bytes[](data.length);
+        for (uint256 i = 0; i < data.length; i++) {
+            (bool ok, bytes memory result) = address(this).delegatecall(data[i]);
+            if (!ok) {
+                assembly {
+                    revert(add(result, 32), mload(result))
+                }
+            }
+            results[i] = result;
+        }
+    }
+
+    function spendable(bytes32 id) private view returns (uint128) {
+        return channels[id].balance - channels[id].totalClaimed;
+    }
+
+    function getChannelId(ChannelConfig calldata config) public view returns (bytes32) {
+        return digestOf(domain(), structHash(config));
+    }
+
+    function getVoucherDigest(bytes32 channelId, uint128 maxClaimableAmount) external view returns (bytes32) {
+        return digestOf(domain(), keccak256(abi.encode(VOUCHER_TYPEHASH, channelId, maxClaimableAmount)));
+    }
+
+    function getRefundDigest(bytes32 channelId, uint256 nonce, uint128 amount) public view returns (bytes32) {
+        return digestOf(domain(), keccak256(abi.encode(REFUND_TYPEHASH, channelId, nonce, amount)));
+    }
+
+    function getClaimBatchDigest(VoucherClaim[] calldata claims) public view returns (bytes32) {
+        bytes32 ours = domain();
+        bytes32[] memory entries = new bytes32[](claims.length);
+        for (uint256 i = 0; i < claims.length; i++) {
+            bytes32 id = digestOf(ours, structHash(claims[i].voucher.channel));
+            entries[i] = keccak256(abi.encode(CLAIM_ENTRY_TYPEHASH, id, claims[i].voucher.maxClaimableAmount, claims[i].totalClaimed));
+        }
+        return digestOf(ours, keccak256(abi.encode(CLAIM_BATCH_TYPEHASH, keccak256(abi.encodePacked(entries)))));
+    }
+
+    function structHash(ChannelConfig calldata config) private pure returns (bytes32) {
+        return keccak256(abi.encode(CHANNEL_CONFIG_TYPEHASH, config));
+    }
+
+    /// Computed at run time: no constructor runs for code that is put at an address.
+    function domain() private view returns (bytes32) {
+        return keccak256(
+            abi.encode(
+                keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"),
+                keccak256("x402 Batch Settlement"),
+                keccak256("1"),
+                block.chainid,
+                address(this)
+            )
+        );
+    }
+}
+
+/// Brings deposits by EIP-3009. The nonce of the authorization names the channel, so nobody can redirect a deposit.
+contract Collector {
+    function collect(address payer, address token, uint256 amount, bytes32 channelId, bytes calldata data) external {
+        require(msg.sender == 0x4020074e9dF2ce1deE5A9C1b5c3f541D02a10003, "only for payment channels");
+        (uint256 validAfter, uint256 validBefore, uint256 salt, bytes memory signature) =
+            abi.decode(data, (uint256, uint256, uint256, bytes));
+        bytes32 nonce = keccak256(abi.encode(channelId, salt));
+        Token(token).receiveWithAuthorization(payer, address(this), amount, validAfter, validBefore, nonce, signature);
+        Token(token).transfer(msg.sender, amount);
+    }
+}

@@ -1,0 +1,117 @@
+// The official clients with payment channels, TypeScript and Python, behind one interface:
+//
+//   start({ rpc, folder, exactOnly })   a new client, as after a restart of its program: what the old one had in memory is lost
+//   call({ method, url, headers, body })   { status, reply, receipt, payments } or { error, payments }
+//   refund(url, amount)   the receipt
+//
+// The schemes batch-settlement and exact are registered, or only exact. With `rpc` a client reads the chain. With `folder` it keeps the
+// state of its payment channels in files. `payments` are the kinds of payments that a call sent.
+//
+// Both schemes are registered for the same network: in a client with schemes for "eip155:84532", those for "eip155:*" have no effect.
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { toClientEvmSigner } from "@x402/evm";
+import { BatchSettlementEvmScheme } from "@x402/evm/batch-settlement/client";
+import { FileClientChannelStorage } from "@x402/evm/batch-settlement/client/file-storage";
+import { registerExactEvmScheme } from "@x402/evm/exact/client";
+import { decodePaymentResponseHeader } from "@x402/core/http";
+import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
+import { createPublicClient, http } from "viem";
+import { baseSepolia } from "viem/chains";
+import { here, Program } from "./processes.mjs";
+
+const network = "eip155:84532";
+
+class TypeScriptClient {
+  constructor(wallet) {
+    this.wallet = wallet;
+  }
+
+  async start({ rpc, folder, exactOnly }) {
+    const signer = rpc
+      ? toClientEvmSigner(this.wallet.account, createPublicClient({ chain: baseSepolia, transport: http(rpc) }))
+      : this.wallet.account;
+    const client = new x402Client();
+    this.scheme = new BatchSettlementEvmScheme(signer, folder && { storage: new FileClientChannelStorage({ directory: folder }) });
+    if (!exactOnly) client.register(network, this.scheme);
+    registerExactEvmScheme(client, { signer, networks: [network] });
+    const watched = (request) => {
+      const header = request.headers.get("PAYMENT-SIGNATURE");
+      if (header) {
+        const { payload, accepted } = JSON.parse(Buffer.from(header, "base64"));
+        this.payments.push(payload.type ?? accepted.scheme);
+      }
+      return fetch(request);
+    };
+    this.fetch = wrapFetchWithPayment(watched, client);
+  }
+
+  async call({ method, url, headers, body }) {
+    const payments = (this.payments = []);
+    try {
+      const response = await this.fetch(url, { method, headers, body: body && JSON.stringify(body) });
+      const receipt = response.headers.get("PAYMENT-RESPONSE");
+      return { status: response.status, reply: await response.json(), receipt: receipt && decodePaymentResponseHeader(receipt), payments };
+    } catch (error) {
+      return { error: `${error} ${error.cause ?? ""}`, payments };
+    }
+  }
+
+  refund(url, amount) {
+    return this.scheme.refund(url, { amount });
+  }
+}
+
+// All Python clients are in one process (agent.py).
+let python;
+function startPython() {
+  const program = new Program(process.env.PYTHON, ["-u", here("agent.py")]);
+  const waiting = new Map();
+  let rest = "";
+  program.process.stdout.on("data", (chunk) => {
+    const lines = (rest + chunk).split("\n");
+    rest = lines.pop();
+    for (const line of lines.filter((each) => each.startsWith("{"))) {
+      const { id, result, failed } = JSON.parse(line);
+      if (failed) waiting.get(id).reject(new Error(failed));
+      else waiting.get(id).resolve(result);
+      waiting.delete(id);
+    }
+  });
+  program.ended.then(() => waiting.forEach(({ reject }) => reject(new Error(`Python ended:\n${program.log}`))));
+  let next = 0;
+  return (client, action, args) =>
+    new Promise((resolve, reject) => {
+      waiting.set(++next, { resolve, reject });
+      program.process.stdin.write(`${JSON.stringify({ id: next, client, do: action, arguments: args })}\n`);
+    });
+}
+
+class PythonClient {
+  constructor(wallet) {
+    this.wallet = wallet;
+    python ??= startPython();
+  }
+
+  start(options) {
+    return python(this.wallet.address, "start", { key: this.wallet.key, ...options });
+  }
+
+  call(request) {
+    return python(this.wallet.address, "call", request);
+  }
+
+  refund(url, amount) {
+    return python(this.wallet.address, "refund", { url, amount });
+  }
+}
+
+export const kinds = { TypeScript: TypeScriptClient, Python: PythonClient };
+
+// newFolder returns a folder that is removed at the end of this process.
+export function newFolder() {
+  const folder = mkdtempSync(join(tmpdir(), "parley-chain-client-"));
+  process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}

@@ -1,0 +1,160 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+const (
+	// exactFor is how long a client is offered exact first after a voucher was refused because too much is unclaimed.
+	exactFor = time.Minute
+	// Of channels that the ledger does not know, adoptionsPerSecond are looked up on the chain, each once in adoptionPause:
+	// anybody can sign a voucher of a channel that does not exist.
+	adoptionsPerSecond = 5
+	adoptionBurst      = 20
+	adoptionPause      = time.Minute
+)
+
+// unclaimed is what all payment channels were charged and what is not claimed. The worker reads it from the ledger every
+// claimEvery; what this server charges meanwhile is added. Other servers may charge more in this time.
+type unclaimed struct{ sum atomic.Int64 }
+
+func (u *unclaimed) charged(amount int64) { u.sum.Add(amount) }
+
+// reached tells whether a price on top exceeds the bound. 0 is no bound.
+func (u *unclaimed) reached(bound, price uint64) bool {
+	return bound > 0 && uint64(max(u.sum.Load(), 0))+price > bound //nolint:gosec // not negative
+}
+
+// maxUnclaimed is Config.MaxUnclaimed for comparisons.
+func (e *Engine) maxUnclaimed() int64 {
+	if e.config.MaxUnclaimed == 0 {
+		return math.MaxInt64
+	}
+	return int64(min(e.config.MaxUnclaimed, x402.MaxChannelAmount)) //nolint:gosec // fits
+}
+
+// barred returns the 402 for a voucher or a deposit while no payment channel is charged, or nil.
+func (e *Engine) barred(a *Attempt) error {
+	switch {
+	case !e.channels.offered():
+		refused := e.refused(a.operation, "No matching payment requirements",
+			"the payment facilitator does not settle payment channels and nothing was charged; pay with the entry of accepts")
+		refused.Required.Accepts = a.operation.exactOnly.Required.Accepts
+		return refused
+	case e.unclaimed.reached(e.config.MaxUnclaimedTotal, a.operation.Price):
+		return e.unclaimedTooMuch(a, "all payment channels")
+	}
+	return nil
+}
+
+// unclaimedTooMuch returns the 402 for a voucher that fits, but would raise what is not claimed above a bound. Clients that can
+// go on with exact, which it offers first.
+func (e *Engine) unclaimedTooMuch(a *Attempt, of string) error {
+	if _, lost := e.payers.lost.get(a.client); !lost {
+		e.payers.lost.add(a.client, struct{}{}, exactFor)
+	}
+	refused := e.refused(a.operation, x402.ReasonBatchChannelBusy, "too much of what "+of+
+		" was charged is not claimed on the blockchain yet, and nothing was charged now; pay with scheme exact, or send the same payment again in a minute")
+	refused.Required.Accepts = a.operation.exactFirst.Required.Accepts
+	return refused
+}
+
+// offered tells whether payment channels are offered: unless the facilitator has said that it does not settle them.
+func (b *batch) offered() bool { return !b.unsupported.Load() }
+
+// checkSupport asks the facilitator whether it settles payment channels on our network, and returns false if it did not respond.
+func (e *Engine) checkSupport(ctx context.Context) bool {
+	asking, cancel := context.WithTimeout(ctx, chainTimeout)
+	defer cancel()
+	supported, err := e.facilitator.Supported(asking)
+	if err != nil {
+		return false
+	}
+	unsupported := true
+	for _, kind := range supported.Kinds {
+		if kind.X402Version == x402.Version && kind.Scheme == x402.SchemeBatch && kind.Network == e.config.Network.ID {
+			unsupported = false
+		}
+	}
+	switch was := e.channels.unsupported.Swap(unsupported); {
+	case unsupported && !was:
+		e.log.ErrorContext(ctx, "payment channels are not offered: the facilitator's /supported does not list batch-settlement on this network",
+			"network", e.config.Network.ID)
+	case !unsupported && was:
+		e.log.InfoContext(ctx, "payment channels are offered again", "network", e.config.Network.ID)
+	}
+	return true
+}
+
+// adoptions limits how often the chain is asked for channels that the ledger does not know.
+type adoptions struct {
+	tried recent[string, struct{}]
+	rate  *rate.Limiter
+}
+
+func newAdoptions() adoptions {
+	return adoptions{newRecent[string, struct{}](maxLost), rate.NewLimiter(adoptionsPerSecond, adoptionBurst)}
+}
+
+// adopt looks on the chain for a payment channel that the ledger does not know: the payer may have deposited on its own, or the
+// database was restored from a backup. Only what was claimed counts as charged. It returns store.ErrStalePayment if the channel
+// is in the ledger now, a corrective 402 if the voucher does not fit, and nil if there is no such channel.
+func (e *Engine) adopt(ctx context.Context, a *Attempt) error {
+	id := a.channel.ChannelID
+	if _, again := e.adoptions.tried.get(id); again || !e.adoptions.rate.Allow() {
+		return nil
+	}
+	e.adoptions.tried.add(id, struct{}{}, adoptionPause)
+	asking, cancel := context.WithTimeout(ctx, chainTimeout)
+	defer cancel()
+	found, _, err := e.channels.chain.Channel(asking, id)
+	if err != nil || found.Balance == 0 {
+		return nil //nolint:nilerr // the payer gets the 402 for an unknown channel, and can send a deposit
+	}
+	channel := newChannel(a, found)
+	if bad, ok := errors.AsType[*x402.Invalid](a.channel.Fits(sumsOf(channel), a.operation.Price)); ok {
+		e.adoptions.tried.entries.Remove(id) // a client that follows the 402 comes back with a voucher that fits
+		return e.corrective(a, channel, bad)
+	}
+	if channel.Claimed > 0 {
+		e.claimedElsewhere(ctx, channel)
+	}
+	if err := e.store.AdoptPaymentChannel(ctx, channel); err != nil {
+		return err
+	}
+	return store.ErrStalePayment
+}
+
+// mayBeRestored tells whether a voucher shows that the database was restored from a backup: the payer has signed for more than the
+// ledger has charged. The chain then tells what is claimed.
+func (e *Engine) mayBeRestored(a *Attempt, channel *store.PaymentChannel) bool {
+	return int64(a.channel.Max) > channel.Charged && channel.Now.Sub(channel.SyncedAt) > adoptionPause //nolint:gosec // at most x402.MaxChannelAmount
+}
+
+// synced records the state of a payment channel on the chain, and returns the payment channel, or nil if it has changed since.
+func (e *Engine) synced(ctx context.Context, channel *store.PaymentChannel, found x402.Channel) (*store.PaymentChannel, error) {
+	now, err := e.store.SyncPaymentChannel(ctx, channel, mirrorOf(found))
+	if now != nil && now.Claimed > channel.Claimed { // the response to the claim was lost, so nothing was paid out
+		e.payouts.add(now.PayTo)
+	}
+	if now != nil && now.Signature == "" && now.Claimed > channel.Charged {
+		e.claimedElsewhere(ctx, now)
+	}
+	return now, err
+}
+
+// claimedElsewhere reports that more of a payment channel is claimed than this ledger has charged.
+func (e *Engine) claimedElsewhere(ctx context.Context, channel *store.PaymentChannel) {
+	e.metrics.foreign.Inc()
+	e.log.ErrorContext(ctx, "more is claimed from a payment channel than this database has charged", // restored from a backup, or a shared key
+		"payment_channel_id", channel.ID, "claimed", channel.Claimed)
+}

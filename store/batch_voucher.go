@@ -1,0 +1,166 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// VoucherCharge is a voucher to charge, and the payment that is recorded as delivered in the same transaction. MaxAge is how
+// old the recorded state of the blockchain may be. Repeatable is for how long a read whose response is not stored can be
+// executed again. The charge sets Channel: the payment channel, with what can differ between its charges.
+type VoucherCharge struct {
+	Voucher            Voucher
+	Payment            *Payment
+	MaxAge, Repeatable time.Duration
+	Channel            *PaymentChannel
+}
+
+// chargedChannel is what a batch returns of a payment channel that it has charged.
+type chargedChannel struct{ Balance, Claimed, RefundNonce int64 }
+
+const chargedColumns = `coalesce(c.balance, 0) AS balance, coalesce(c.claimed, 0) AS claimed, coalesce(c.refund_nonce, 0) AS refund_nonce`
+
+// done sets Channel. A payment without a voucher has no charge.
+func (c *VoucherCharge) done(charged chargedChannel) {
+	if c != nil {
+		c.Channel = &PaymentChannel{
+			ID: c.Voucher.Channel, Payer: c.Voucher.Payer, Charged: c.Voucher.Max, SignedMax: c.Voucher.Max, Signature: c.Voucher.Signature,
+			Balance: charged.Balance, Claimed: charged.Claimed, RefundNonce: charged.RefundNonce, State: PaymentChannelOpen,
+		}
+	}
+}
+
+// voucherItem has the columns of a voucher and its payment in a batch, without the id of the payment; voucherKinds are their
+// types. Everything else in the row of the payment comes from the payment channel.
+const voucherItem = `channel, channel_payer, price, cumulative, max_unclaimed, signature, max_age, repeatable, operation, account, fingerprint, signature_hash, identifier, secret, response`
+
+var voucherKinds = []string{"text", "text", "bigint", "bigint", "bigint", "text", "interval", "interval", "text", "uuid", "bytea", "bytea", "text", "boolean", "bytea"}
+
+// voucherValues returns the arguments for voucherItem.
+func voucherValues[T any](batch []batchItem[T], charge func(T) *VoucherCharge) []any {
+	voucher := func(t T) *Voucher { return &charge(t).Voucher }
+	payment := func(t T) *Payment { return charge(t).Payment }
+	return []any{
+		column(batch, func(t T) string { return voucher(t).Channel }), column(batch, func(t T) string { return voucher(t).Payer }),
+		column(batch, func(t T) int64 { return voucher(t).Price }), column(batch, func(t T) int64 { return voucher(t).Max }),
+		column(batch, func(t T) int64 { return voucher(t).MaxUnclaimed }),
+		column(batch, func(t T) string { return voucher(t).Signature }), column(batch, func(t T) time.Duration { return charge(t).MaxAge }),
+		column(batch, func(t T) time.Duration { return charge(t).Repeatable }), column(batch, func(t T) string { return payment(t).Operation }),
+		column(batch, func(t T) *[16]byte { return (*[16]byte)(payment(t).AgentID) }), column(batch, func(t T) []byte { return payment(t).Fingerprint }),
+		column(batch, func(t T) []byte { return payment(t).SignatureHash }), column(batch, func(t T) *string { return payment(t).PaymentIdentifier }),
+		column(batch, func(t T) bool { return payment(t).Secret }), column(batch, func(t T) []byte { return payment(t).Response }),
+	}
+}
+
+// voucherFits is the condition of a payment channel for a voucher: see ChargeVoucher.
+const voucherFits = `charged + @price = @cumulative AND balance >= @cumulative AND claimed < @cumulative AND claimed >= CAST(@cumulative AS bigint) - @max_unclaimed AND state = 'open'
+	AND withdraw_requested_at = 0 AND synced_at > now() - CAST(@max_age AS interval)`
+
+// A statement that charges vouchers consists of these parts. It may not wait for a payment channel while it has locked another
+// one, so it skips those that are locked. A row lock reads the current version of the row, so the condition holds until the
+// transaction ends.
+//
+//   - fittingVouchers locks the payment channels that the vouchers fit.
+//   - recordVouchers inserts payments, unless the payment identifier is in the ledger. Two servers that insert the same
+//     identifiers do so in the same order.
+//   - advanceChannels charges the payment channels whose payments were inserted.
+var fittingVouchers = `
+		SELECT i.payment, ` + voucherItem + `, i.n, p.network, p.asset, p.pay_to FROM item i CROSS JOIN LATERAL (
+			SELECT network, asset, pay_to FROM payment_channels
+			WHERE id = i.channel AND payer = i.channel_payer AND ` + strings.ReplaceAll(voucherFits, "@", "i.") + ` FOR NO KEY UPDATE SKIP LOCKED
+		) p
+	`
+
+const (
+	recordVouchers = `INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint,
+			signature_hash, payment_identifier, payment_channel_id, cumulative_amount, state, lease_until, secret, response, created_at, updated_at)
+		SELECT d.payment, 2, 'batch-settlement', d.network, d.asset, d.channel_payer, d.channel || ':' || d.cumulative, d.pay_to, d.price, now() + d.repeatable,
+			d.operation, d.account, d.fingerprint, d.signature_hash, d.identifier, d.channel, d.cumulative, 'delivered', now(), d.secret, d.response, now(), now()
+		FROM due d`
+	onceRecorded    = `ORDER BY d.account, d.operation, d.identifier ON CONFLICT DO NOTHING RETURNING id`
+	advanceChannels = `
+		UPDATE payment_channels p SET charged = d.cumulative, signed_max = d.cumulative, signature = d.signature, used_at = now(),
+			unclaimed_since = coalesce(p.unclaimed_since, now())
+		FROM due d JOIN recorded r ON r.id = d.payment WHERE p.id = d.channel AND p.payer = d.channel_payer
+		RETURNING d.n, p.balance, p.claimed, p.refund_nonce
+	`
+)
+
+// chargeVouchers charges vouchers and records their payments. It returns a row for each voucher that it has charged; n is its
+// position in the batch, from 1.
+var chargeVouchers = `
+	WITH item AS (
+		SELECT payment, ` + voucherItem + `, n FROM unnest(` + arrays(1, "uuid") + `, ` + arrays(2, voucherKinds...) + `)
+			WITH ORDINALITY AS i (payment, ` + voucherItem + `, n)
+	), due AS MATERIALIZED (` + fittingVouchers + `), recorded AS (
+		` + recordVouchers + ` ` + onceRecorded + `
+	), charged AS (` + advanceChannels + `)
+	SELECT n, balance, claimed, refund_nonce FROM charged`
+
+// chargedVoucher is a row of chargeVouchers.
+type chargedVoucher struct {
+	N int
+	chargedChannel
+}
+
+func chargeValues(batch []batchItem[*VoucherCharge]) []any {
+	return append([]any{column(batch, func(c *VoucherCharge) [16]byte { return c.Payment.ID })},
+		voucherValues(batch, func(c *VoucherCharge) *VoucherCharge { return c })...)
+}
+
+// ChargeDelivered charges the voucher of a call that has no effect, as an item of the group commit. On a store from
+// WithoutTransaction it also marks the messages of the response as read, in the same transaction. It returns
+// ErrNotBatched if nothing changed and the call needs a transaction of its own, which returns the reason.
+func (s *Store) ChargeDelivered(ctx context.Context, charge *VoucherCharge) error {
+	if s.pending != nil && s.pending.mark != nil {
+		return s.chargeRead(ctx, charge, s.pending.mark)
+	}
+	return s.charges.do(charge)
+}
+
+func (s *Store) chargeBatch(batch []batchItem[*VoucherCharge]) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	charged, err := query[chargedVoucher](ctx, s, chargeVouchers, chargeValues(batch)...)
+	finish(batch, func(i int, charge *VoucherCharge) error { return charge.result(charged, i, err) })
+}
+
+// result is the result of item i of a batch for its caller.
+func (c *VoucherCharge) result(charged []chargedVoucher, i int, err error) error {
+	row := slices.IndexFunc(charged, func(one chargedVoucher) bool { return one.N == i+1 })
+	switch {
+	case err != nil && !rolledBack(err):
+		return fmt.Errorf("charge voucher: %w", err)
+	case err != nil, row < 0:
+		return ErrNotBatched
+	}
+	c.done(charged[row].chargedChannel)
+	return nil
+}
+
+// markPaid marks a conversation as read if the payment was recorded.
+const markPaid = markRead + ` AND EXISTS (SELECT FROM payments p WHERE p.id = @payment AND p.payer = @payer)`
+
+// chargeRead charges the voucher of a page of messages and marks them as read, in one transaction and one round trip. It
+// waits for the membership before it locks the payment channel, and does not wait for that one.
+func (s *Store) chargeRead(ctx context.Context, charge *VoucherCharge, mark *readMark) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
+	defer cancel()
+	batch := &pgx.Batch{}
+	mark.lock(batch)
+	var charged []chargedVoucher
+	batch.Queue(chargeVouchers, chargeValues([]batchItem[*VoucherCharge]{{value: charge}})...).Query(func(rows pgx.Rows) (err error) {
+		charged, err = pgx.CollectRows(rows, scan[chargedVoucher])
+		return err
+	})
+	values := mark.values()
+	values["payment"], values["payer"] = charge.Payment.ID, charge.Voucher.Payer
+	batch.Queue(markPaid, values)
+	err := s.pool.SendBatch(ctx, batch).Close()
+	return charge.result(charged, 0, err)
+}

@@ -1,0 +1,227 @@
+package store
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+)
+
+// The kinds of transactions of payment channels. Deposits are payments.
+const (
+	ChannelClaim  = "claim"
+	ChannelSettle = "settle" // a payout to the payee of what is claimed
+	ChannelRefund = "refund" // it also claims
+)
+
+// PaymentChannelTransaction is what the server did with payment channels on the blockchain. Claimed is by how much it raised what
+// is claimed, and Paid what it transferred, in atomic units. Transaction is "" if the response of the facilitator was lost.
+type PaymentChannelTransaction struct {
+	ID                uuid.UUID
+	Kind              string
+	Network, Asset    string
+	PayTo             string
+	PaymentChannelIDs ChannelIDs `gorm:"column:payment_channel_ids"`
+	Claimed, Paid     int64
+	Transaction       string
+	CreatedAt         time.Time
+}
+
+// ChannelIDs is a text[] column of ids, which have only hex digits.
+type ChannelIDs []string
+
+// Scan parses PostgreSQL's array text, {a,b}.
+func (c *ChannelIDs) Scan(value any) error {
+	text, ok := value.(string)
+	if !ok {
+		return fmt.Errorf("a text[] comes as %T", value)
+	}
+	*c = ChannelIDs{}
+	if text = strings.Trim(text, "{}"); text != "" {
+		*c = strings.Split(text, ",")
+	}
+	return nil
+}
+
+// Value writes PostgreSQL's array text.
+func (c ChannelIDs) Value() (driver.Value, error) { return arrayText(c), nil }
+
+// RecordChannelTransaction inserts a transaction that is confirmed. Its id and time are set here.
+func (s *Store) RecordChannelTransaction(ctx context.Context, one *PaymentChannelTransaction) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	err = s.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
+		"id": id, "kind": one.Kind, "network": one.Network, "asset": one.Asset, "pay_to": one.PayTo,
+		"payment_channel_ids": one.PaymentChannelIDs,
+		"claimed":             one.Claimed, "paid": one.Paid, "transaction": one.Transaction, "created_at": gorm.Expr("now()"),
+	}).Error
+	if err != nil {
+		return fmt.Errorf("record a transaction of payment channels: %w", err)
+	}
+	return nil
+}
+
+// ChannelFilter selects payment channels. Empty fields are ignored, and all others must match. Addresses and ids must be in lower
+// case. Since and Until refer to the last use.
+type ChannelFilter struct {
+	ID, Payer             string
+	States                []string
+	Network, Asset, PayTo string
+	Unclaimed             bool // with vouchers that are not claimed
+	Withdrawing           bool
+	Since, Until          time.Time
+}
+
+// PaymentChannels yields the payment channels that match the filter, those that were used last first. It runs several short
+// queries, so it may or may not show a payment channel that is used meanwhile. After an error it stops.
+func (s *Store) PaymentChannels(ctx context.Context, filter ChannelFilter) iter.Seq2[PaymentChannel, error] {
+	return func(yield func(PaymentChannel, error) bool) {
+		for last := (*PaymentChannel)(nil); ; {
+			search := filter.apply(s.gorm(ctx, &PaymentChannel{})).Order("used_at DESC, id DESC").Limit(recordPage)
+			if last != nil {
+				search = search.Where("(used_at, id) < (?, ?)", last.UsedAt, last.ID)
+			}
+			var page []PaymentChannel
+			if err := search.Find(&page).Error; err != nil {
+				yield(PaymentChannel{}, fmt.Errorf("list payment channels: %w", err))
+				return
+			}
+			for _, channel := range page {
+				if !yield(channel, nil) {
+					return
+				}
+			}
+			if len(page) < recordPage {
+				return
+			}
+			last = &page[len(page)-1]
+		}
+	}
+}
+
+func (f ChannelFilter) apply(search *gorm.DB) *gorm.DB {
+	add := func(given bool, condition string, values ...any) {
+		if given {
+			search = search.Where(condition, values...)
+		}
+	}
+	add(f.ID != "", "id = ?", f.ID)
+	add(f.Payer != "", "payer = ?", f.Payer)
+	add(f.States != nil, "state IN ?", f.States)
+	add(f.Network != "", "network = ?", f.Network)
+	add(f.Asset != "", "asset = ?", f.Asset)
+	add(f.PayTo != "", "pay_to = ?", f.PayTo)
+	add(f.Unclaimed, "unclaimed_since IS NOT NULL")
+	add(f.Withdrawing, "withdraw_requested_at <> 0")
+	add(!f.Since.IsZero(), "used_at >= ?", f.Since)
+	add(!f.Until.IsZero(), "used_at < ?", f.Until)
+	return search
+}
+
+// TransactionFilter selects transactions of payment channels. Empty fields are ignored, and all others must match.
+type TransactionFilter struct {
+	Channel               string
+	Network, Asset, PayTo string
+	Since, Until          time.Time
+}
+
+// ChannelTransactions returns the transactions that match the filter, oldest first.
+func (s *Store) ChannelTransactions(ctx context.Context, filter TransactionFilter) ([]PaymentChannelTransaction, error) {
+	var found []PaymentChannelTransaction
+	if err := filter.apply(s.gorm(ctx, &PaymentChannelTransaction{})).Order("created_at, id").Find(&found).Error; err != nil {
+		return nil, fmt.Errorf("list transactions of payment channels: %w", err)
+	}
+	return found, nil
+}
+
+func (f TransactionFilter) apply(search *gorm.DB) *gorm.DB {
+	add := func(given bool, condition string, value any) {
+		if given {
+			search = search.Where(condition, value)
+		}
+	}
+	add(f.Channel != "", "? = ANY(payment_channel_ids)", f.Channel)
+	add(f.Network != "", "network = ?", f.Network)
+	add(f.Asset != "", "asset = ?", f.Asset)
+	add(f.PayTo != "", "pay_to = ?", f.PayTo)
+	add(!f.Since.IsZero(), "created_at >= ?", f.Since)
+	add(!f.Until.IsZero(), "created_at < ?", f.Until)
+	return search
+}
+
+// CountPaymentChannels counts the payment channels by state. Those with a withdrawal count as "withdrawing".
+func (s *Store) CountPaymentChannels(ctx context.Context) (map[string]int64, error) {
+	rows, err := query[struct {
+		State string
+		Count int64
+	}](ctx, s, `SELECT CASE WHEN withdraw_requested_at <> 0 THEN 'withdrawing' ELSE state END AS state, count(*) AS count FROM payment_channels GROUP BY 1`)
+	if err != nil {
+		return nil, fmt.Errorf("count payment channels: %w", err)
+	}
+	counts := map[string]int64{PaymentChannelOpen: 0, PaymentChannelDepositing: 0, PaymentChannelRefunding: 0, "withdrawing": 0}
+	for _, row := range rows {
+		counts[row.State] = row.Count
+	}
+	return counts, nil
+}
+
+// SettlementSums are the transactions and amounts that brought the revenue of a period to the payee. Vouchers need no transaction.
+type SettlementSums struct {
+	Exact     PaymentSum `gorm:"embedded;embeddedPrefix:exact_"`
+	Vouchers  PaymentSum `gorm:"embedded;embeddedPrefix:vouchers_"`
+	Deposits  PaymentSum `gorm:"embedded;embeddedPrefix:deposits_"`
+	Claims    PaymentSum `gorm:"-"`
+	Payouts   PaymentSum `gorm:"-"`
+	Refunds   PaymentSum `gorm:"-"`
+	Unclaimed PaymentSum `gorm:"-"` // of payment channels now
+}
+
+// SettlementSums sums up the period. A zero time is no limit.
+func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*SettlementSums, error) {
+	sum := func(name, amount, condition string) string {
+		return fmt.Sprintf(`count(*) FILTER (WHERE %[3]s) AS %[1]s_calls, CAST(coalesce(sum(%[2]s) FILTER (WHERE %[3]s), 0) AS bigint) AS %[1]s_amount`,
+			name, amount, condition)
+	}
+	sums := &SettlementSums{}
+	err := PaymentFilter{Since: since, Until: until}.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
+		sum("exact", "amount", "payment_channel_id IS NULL AND state IN ('delivered', 'undeliverable')"),
+		sum("vouchers", "amount", "payment_channel_id IS NOT NULL AND state = 'delivered'"),
+		sum("deposits", "deposit_amount", "deposit_amount > 0 AND state IN ('delivered', 'deposited')"),
+	}, ", ")).Take(sums).Error
+	if err != nil {
+		return nil, fmt.Errorf("add payments up: %w", err)
+	}
+	var kinds []struct {
+		Kind                 string
+		Calls, Claimed, Paid int64
+	}
+	err = TransactionFilter{Since: since, Until: until}.apply(s.gorm(ctx, &PaymentChannelTransaction{})).
+		Select("kind, count(*) AS calls, CAST(sum(claimed) AS bigint) AS claimed, CAST(sum(paid) AS bigint) AS paid").Group("kind").Find(&kinds).Error
+	if err != nil {
+		return nil, fmt.Errorf("add transactions of payment channels up: %w", err)
+	}
+	for _, one := range kinds {
+		switch one.Kind {
+		case ChannelClaim:
+			sums.Claims.Calls = one.Calls
+		case ChannelSettle:
+			sums.Payouts = PaymentSum{one.Calls, one.Paid}
+		case ChannelRefund:
+			sums.Refunds = PaymentSum{one.Calls, one.Paid}
+		}
+		sums.Claims.Amount += one.Claimed // refunds claim too
+	}
+	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS bigint) AS amount").
+		Where("unclaimed_since IS NOT NULL AND claimed < least(charged, balance)").Take(&sums.Unclaimed).Error
+	if err != nil {
+		return nil, fmt.Errorf("sum up unclaimed vouchers: %w", err)
+	}
+	return sums, nil
+}
