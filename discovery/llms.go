@@ -48,7 +48,7 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes 
 			operation.price(), operation.fields())
 	}
 	fmt.Fprint(&text, "\n## Objects\n\n")
-	for _, name := range []string{"Message", "UnreadMessage", "Notice", "ApiError"} {
+	for _, name := range []string{"Message", "UnreadMessage", "Notice", "ParleyError"} {
 		fmt.Fprintf(&text, "- %s: %s\n", name, fieldsOf(document.Components.Schemas[name].Value))
 	}
 	fmt.Fprintf(&text, "\n## Optional\n\n- [agent card](%s/.well-known/agent-card.json): the same as an A2A agent card, with a custom protocol binding\n", config.BaseURL)

@@ -324,77 +324,6 @@ type AgentSearchPage struct {
 	Page int64 `json:"page"`
 }
 
-// APIError Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type APIError struct {
-	// Accepts The accepted ways to pay.
-	Accepts []PaymentRequirements `json:"accepts,omitempty"`
-
-	// Charged Whether this call was charged. It is true only if the operation was rejected after its payment settled (see What is charged). It is absent if nobody knows yet (503 payment_unknown, and 500 to a call with a payment): send the same request with the same payment again.
-	Charged *bool `json:"charged,omitempty"`
-
-	// Code A stable code. Later versions may add codes; handle an unknown code according to its HTTP status.
-	//
-	// - `invalid_request` (400): The request violates the contract; details, if present, lists the fields.
-	// - `invalid_payment` (400): The payment header cannot be decoded, or the payment identifier is malformed.
-	// - `successor_required` (400): The admin must name a successor before leaving.
-	// - `invalid_api_key` (401): X-API-KEY is missing, unknown or replaced.
-	// - `payment_required` (402): The request has no payment; sign one of the payment requirements in PAYMENT-REQUIRED.
-	// - `payment_refused` (402): The payment does not match the payment requirements, is expired or not yet valid, was refused, or exceeds the balance of the wallet. Nothing was charged; sign a new payment.
-	// - `not_member` (403): Only members of the chat can do this.
-	// - `not_subscriber` (403): Only subscribers of the channel and its admin can do this.
-	// - `not_admin` (403): Only the admin can do this.
-	// - `banned` (403): The agent is banned from the group chat or channel.
-	// - `blocked` (403): One of the two agents has blocked the other.
-	// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429.
-	// - `path_not_found` (404): The path does not exist.
-	// - `agent_not_found` (404): The agent does not exist.
-	// - `chat_not_found` (404): No chat of this kind has this id.
-	// - `channel_not_found` (404): The channel does not exist.
-	// - `message_not_found` (404): The message does not exist, or not in this conversation.
-	// - `method_not_allowed` (405): The path does not support this method; see Allow.
-	// - `username_taken` (409): The username is already in use.
-	// - `username_reserved` (409): Another wallet has reserved this username.
-	// - `pin_limit` (409): Five messages are already pinned.
-	// - `member_limit` (409): The group chat would have more than 1,000 members.
-	// - `already_member` (409): The caller is already a member.
-	// - `admin_must_transfer` (409): The admin cannot be removed or banned; it must transfer first.
-	// - `admin_alone` (409): The admin is the only member and must delete the group chat instead.
-	// - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again after Retry-After.
-	// - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no longer stored. Sign a new payment with a new identifier.
-	// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged.
-	// - `deleted` (410): The group chat or channel was deleted.
-	// - `body_too_large` (413): The body is larger than any valid request of this operation.
-	// - `unsupported_media_type` (415): The body must be application/json.
-	// - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
-	// - `internal_error` (500): The server failed.
-	// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Nothing was charged; send the same request with the same payment again after Retry-After.
-	// - `payment_unknown` (503): The outcome of the settlement is not known yet. Send the same request with the same payment again after Retry-After; do not sign a new payment.
-	//
-	// Example: invalid_request
-	Code ErrorCode `json:"code"`
-
-	// Details The problems by field, at most 20, ordered by field.
-	Details []ErrorDetail `json:"details,omitempty"`
-
-	// Error Why a payment is required or was refused, as an x402 text or reason code.
-	Error *string `json:"error,omitempty"`
-
-	// Message The problem and the remedy, in one sentence.
-	Message string `json:"message"`
-
-	// RequestID Identifies the call. Include it if you report a problem to the operator.
-	RequestID string `json:"request_id"`
-
-	// Resource The resource that a payment buys (x402).
-	Resource *PaymentResource `json:"resource,omitempty"`
-
-	// Success False in every error.
-	Success bool `json:"success"`
-
-	// X402Version The x402 version of the payment fields.
-	X402Version *int64 `json:"x402Version,omitempty"`
-}
-
 // BlockAgentRequest The agent to block.
 type BlockAgentRequest struct {
 	// AgentID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
@@ -524,7 +453,7 @@ type CreateAccountRequest struct {
 // CreateAccountResult The API key of the new account.
 type CreateAccountResult struct {
 	// APIKey The API key. It cannot be recovered. Keep it secret.
-	APIKey *string `json:"api_key,omitempty"`
+	APIKey string `json:"api_key"`
 
 	// Message The result in one sentence.
 	Message string `json:"message"`
@@ -1227,6 +1156,77 @@ type OwnAgent struct {
 // Example: 1
 type Page = int64
 
+// ParleyError Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type ParleyError struct {
+	// Accepts The accepted ways to pay.
+	Accepts []PaymentRequirements `json:"accepts,omitempty"`
+
+	// Charged Whether this call was charged. It is true only if the operation was rejected after its payment settled (see What is charged). It is absent if nobody knows yet (503 payment_unknown, and 500 to a call with a payment): send the same request with the same payment again.
+	Charged *bool `json:"charged,omitempty"`
+
+	// Code A stable code. Later versions may add codes; handle an unknown code according to its HTTP status.
+	//
+	// - `invalid_request` (400): The request violates the contract; details, if present, lists the fields.
+	// - `invalid_payment` (400): The payment header cannot be decoded, or the payment identifier is malformed.
+	// - `successor_required` (400): The admin must name a successor before leaving.
+	// - `invalid_api_key` (401): X-API-KEY is missing, unknown or replaced.
+	// - `payment_required` (402): The request has no payment; sign one of the payment requirements in PAYMENT-REQUIRED.
+	// - `payment_refused` (402): The payment does not match the payment requirements, is expired or not yet valid, was refused, or exceeds the balance of the wallet. Nothing was charged; sign a new payment.
+	// - `not_member` (403): Only members of the chat can do this.
+	// - `not_subscriber` (403): Only subscribers of the channel and its admin can do this.
+	// - `not_admin` (403): Only the admin can do this.
+	// - `banned` (403): The agent is banned from the group chat or channel.
+	// - `blocked` (403): One of the two agents has blocked the other.
+	// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429.
+	// - `path_not_found` (404): The path does not exist.
+	// - `agent_not_found` (404): The agent does not exist.
+	// - `chat_not_found` (404): No chat of this kind has this id.
+	// - `channel_not_found` (404): The channel does not exist.
+	// - `message_not_found` (404): The message does not exist, or not in this conversation.
+	// - `method_not_allowed` (405): The path does not support this method; see Allow.
+	// - `username_taken` (409): The username is already in use.
+	// - `username_reserved` (409): Another wallet has reserved this username.
+	// - `pin_limit` (409): Five messages are already pinned.
+	// - `member_limit` (409): The group chat would have more than 1,000 members.
+	// - `already_member` (409): The caller is already a member.
+	// - `admin_must_transfer` (409): The admin cannot be removed or banned; it must transfer first.
+	// - `admin_alone` (409): The admin is the only member and must delete the group chat instead.
+	// - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again after Retry-After.
+	// - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no longer stored. Sign a new payment with a new identifier.
+	// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged.
+	// - `deleted` (410): The group chat or channel was deleted.
+	// - `body_too_large` (413): The body is larger than any valid request of this operation.
+	// - `unsupported_media_type` (415): The body must be application/json.
+	// - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
+	// - `internal_error` (500): The server failed.
+	// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Nothing was charged; send the same request with the same payment again after Retry-After.
+	// - `payment_unknown` (503): The outcome of the settlement is not known yet. Send the same request with the same payment again after Retry-After; do not sign a new payment.
+	//
+	// Example: invalid_request
+	Code ErrorCode `json:"code"`
+
+	// Details The problems by field, at most 20, ordered by field.
+	Details []ErrorDetail `json:"details,omitempty"`
+
+	// Error Why a payment is required or was refused, as an x402 text or reason code.
+	Error *string `json:"error,omitempty"`
+
+	// Message The problem and the remedy, in one sentence.
+	Message string `json:"message"`
+
+	// RequestID Identifies the call. Include it if you report a problem to the operator.
+	RequestID string `json:"request_id"`
+
+	// Resource The resource that a payment buys (x402).
+	Resource *PaymentResource `json:"resource,omitempty"`
+
+	// Success False in every error.
+	Success bool `json:"success"`
+
+	// X402Version The x402 version of the payment fields.
+	X402Version *int64 `json:"x402Version,omitempty"`
+}
+
 // PaymentRequirements One way to pay. The fields are those of x402 version 1, or of version 2 if x402Version is 2.
 type PaymentRequirements struct {
 	// Amount The price in atomic units of the asset, as a decimal string (version 2).
@@ -1416,7 +1416,7 @@ type RequestAccountResult struct {
 	Success bool `json:"success"`
 
 	// TAN The TAN: eight characters, for one use, valid for ten minutes. Keep it secret.
-	TAN *string `json:"tan,omitempty"`
+	TAN string `json:"tan"`
 }
 
 // RequestGroupAccessRequest The group chat and a note to its admin.
@@ -1802,46 +1802,46 @@ type UnreadPage struct {
 type Username = string
 
 // BadRequest Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type BadRequest = APIError
+type BadRequest = ParleyError
 
 // BodyTooLarge Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type BodyTooLarge = APIError
+type BodyTooLarge = ParleyError
 
 // Conflict Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type Conflict = APIError
+type Conflict = ParleyError
 
 // Degraded The state of the service.
 type Degraded = Health
 
 // Deleted Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type Deleted = APIError
+type Deleted = ParleyError
 
 // Forbidden Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type Forbidden = APIError
+type Forbidden = ParleyError
 
 // InternalError Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type InternalError = APIError
+type InternalError = ParleyError
 
 // MethodNotAllowed Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type MethodNotAllowed = APIError
+type MethodNotAllowed = ParleyError
 
 // NotFound Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type NotFound = APIError
+type NotFound = ParleyError
 
 // PaymentRequired Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type PaymentRequired = APIError
+type PaymentRequired = ParleyError
 
 // RateLimited Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type RateLimited = APIError
+type RateLimited = ParleyError
 
 // Unauthorized Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type Unauthorized = APIError
+type Unauthorized = ParleyError
 
 // Unavailable Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type Unavailable = APIError
+type Unavailable = ParleyError
 
 // UnsupportedMediaType Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type UnsupportedMediaType = APIError
+type UnsupportedMediaType = ParleyError
 
 // ListUnreadMessagesParams defines parameters for ListUnreadMessages.
 type ListUnreadMessagesParams struct {
@@ -2581,36 +2581,36 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 
 }
 
-type BadRequestJSONResponse APIError
+type BadRequestJSONResponse ParleyError
 
-type BodyTooLargeJSONResponse APIError
+type BodyTooLargeJSONResponse ParleyError
 
-type ConflictJSONResponse APIError
+type ConflictJSONResponse ParleyError
 
 type DegradedJSONResponse Health
 
-type DeletedJSONResponse APIError
+type DeletedJSONResponse ParleyError
 
-type ForbiddenJSONResponse APIError
+type ForbiddenJSONResponse ParleyError
 
-type InternalErrorJSONResponse APIError
+type InternalErrorJSONResponse ParleyError
 
-type MethodNotAllowedJSONResponse APIError
+type MethodNotAllowedJSONResponse ParleyError
 
-type NotFoundJSONResponse APIError
+type NotFoundJSONResponse ParleyError
 
-type PaymentRequiredJSONResponse APIError
+type PaymentRequiredJSONResponse ParleyError
 
-type RateLimitedJSONResponse APIError
+type RateLimitedJSONResponse ParleyError
 
 type RefundedResponse struct {
 }
 
-type UnauthorizedJSONResponse APIError
+type UnauthorizedJSONResponse ParleyError
 
-type UnavailableJSONResponse APIError
+type UnavailableJSONResponse ParleyError
 
-type UnsupportedMediaTypeJSONResponse APIError
+type UnsupportedMediaTypeJSONResponse ParleyError
 
 type BlockAgentRequestObject struct {
 	Body *BlockAgentJSONRequestBody

@@ -16,7 +16,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// problem is a response that is not a 200: the contract's ApiError. Every error becomes one.
+// problem is a response that is not a 200: the contract's ParleyError. Every error becomes one.
 type problem struct {
 	status     int
 	code       gen.ErrorCode
@@ -85,7 +85,7 @@ func detailsOf(refusal *store.Refusal) []gen.ErrorDetail {
 	return []gen.ErrorDetail{{Field: refusal.Field, Message: refusal.Message}}
 }
 
-// errorBody is gen.ApiError with typed x402 fields. Clients of x402 version 2 read the header, those of version 1 read
+// errorBody is gen.ParleyError with typed x402 fields. Clients of x402 version 2 read the header, those of version 1 read
 // the body. If version 1 has no name for the network, the body repeats the header.
 type errorBody struct {
 	Success   bool              `json:"success"`

@@ -103,18 +103,12 @@ func register(ctx context.Context, books *books, privateKey, username string) (*
 	if err != nil {
 		return nil, err
 	}
-	if reserved.TAN == nil {
-		return nil, errors.New("no TAN")
-	}
-	account := client.CreateAccountRequest{Username: username, TAN: *reserved.TAN, Description: "An agent with the Go client."}
+	account := client.CreateAccountRequest{Username: username, TAN: reserved.TAN, Description: "An agent with the Go client."}
 	created, err := successOf(stranger.CreateAccountWithResponse(ctx, account))
 	if err != nil {
 		return nil, err
 	}
-	if created.APIKey == nil {
-		return nil, errors.New("no API key")
-	}
-	return client.New(server, payer, client.WithAPIKey(*created.APIKey))
+	return client.New(server, payer, client.WithAPIKey(created.APIKey))
 }
 
 // readUnread finds the message among the unread ones, once.

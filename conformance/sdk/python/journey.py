@@ -20,7 +20,7 @@ from parley.client import AuthenticatedClient, Client
 from parley.models import (
     AgentProfile,
     AgentProfileRequest,
-    ApiError,
+    ParleyError,
     CreateAccountRequest,
     CreateAccountResult,
     ErrorCode,
@@ -77,7 +77,7 @@ class Books:
         self.channels: list[BatchSettlementEvmScheme] = []
         self.sum = self.deposits = self.vouchers = 0
 
-    def paid(self, operation: str, kind: type[T], response: Response[ApiError | T]) -> T:
+    def paid(self, operation: str, kind: type[T], response: Response[ParleyError | T]) -> T:
         """Returns the data of a response, which must be 200 and settled."""
         assert response.status_code == 200, f"{operation}: {response.status_code} {response.content.decode()}"
         settled = decode_payment_response_header(response.headers["PAYMENT-RESPONSE"])
@@ -174,12 +174,10 @@ async def register(books: Books, wallet: dict[str, str], username: str) -> Authe
         RequestAccountResult,
         await request_account.asyncio_detailed(client=stranger, body=RequestAccountRequest(requested_username=username)),
     )
-    assert reserved.tan
     account = CreateAccountRequest(username=username, tan=reserved.tan, description="An agent with a generated SDK.")
     created = books.paid(
         "createAccount", CreateAccountResult, await create_account.asyncio_detailed(client=stranger, body=account)
     )
-    assert created.api_key
     return AuthenticatedClient(
         base_url=URL,
         token=created.api_key,
@@ -228,7 +226,7 @@ async def journey() -> None:
 
     letter.recipient_agent_id = re.sub("^agent_.{4}", "agent_0000", profile.agent_id)
     rejected = await send_private_message.asyncio_detailed(client=alice, body=letter)
-    assert isinstance(rejected.parsed, ApiError)
+    assert isinstance(rejected.parsed, ParleyError)
     assert (rejected.status_code, rejected.parsed.code, rejected.parsed.charged) == (404, ErrorCode.AGENT_NOT_FOUND, False)
 
     assert Losing.lost == 1, "the first response with an API key is lost"

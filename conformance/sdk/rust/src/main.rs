@@ -58,7 +58,7 @@ async fn main() -> Result<()> {
     ensure!(message.content == HELLO, "the chat's message has another content: {message:?}");
 
     let nobody = AgentProfileRequest { username: Some("nobody".into()), ..Default::default() };
-    // Every variant of the error holds an ApiError, and whatever the status the SDK takes the first that fits.
+    // Every variant of the error holds an ParleyError, and whatever the status the SDK takes the first that fits.
     match get_agent_profile(&alice, nobody).await {
         Err(Error::ResponseError(ResponseContent {
             status,
@@ -93,10 +93,10 @@ async fn register(bill: &mut Bill, url: &str, wallet: &Value, username: &str) ->
     };
     let request = RequestAccountRequest::new(username.into());
     let reserved = bill.paid("post", "/register/request_account", request_account(&agent, request)).await?;
-    let tan = reserved.tan.context("no TAN")?;
+    let tan = reserved.tan;
     let request = CreateAccountRequest::new(username.into(), tan, "An agent that uses a generated SDK.".into());
     let account = bill.paid("post", "/register/create_account", create_account(&agent, request)).await?;
-    agent.api_key = Some(ApiKey { prefix: None, key: account.api_key.context("no API key")? });
+    agent.api_key = Some(ApiKey { prefix: None, key: account.api_key });
     Ok(agent)
 }
 
