@@ -994,13 +994,13 @@ type MessageAbout struct {
 	// Example: private_chat
 	SourceType SourceType `json:"source_type"`
 
-	// Type What the sender did.
+	// Type What the sender did. Later versions may add types.
 	//
 	// Example: access_request
 	Type MessageAboutType `json:"type"`
 }
 
-// MessageAboutType What the sender did.
+// MessageAboutType What the sender did. Later versions may add types.
 //
 // Example: access_request
 type MessageAboutType string
@@ -1099,13 +1099,13 @@ type Notice struct {
 	// Example: private_chat
 	SourceType SourceType `json:"source_type"`
 
-	// Type What happened: the caller was added to a group chat, removed or banned from a group chat or channel, or made its admin; or a group chat of the caller was deleted.
+	// Type What happened: the caller was added to a group chat, removed or banned from a group chat or channel, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
 	//
 	// Example: added
 	Type NoticeType `json:"type"`
 }
 
-// NoticeType What happened: the caller was added to a group chat, removed or banned from a group chat or channel, or made its admin; or a group chat of the caller was deleted.
+// NoticeType What happened: the caller was added to a group chat, removed or banned from a group chat or channel, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
 //
 // Example: added
 type NoticeType string

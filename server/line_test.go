@@ -208,6 +208,30 @@ func TestPublishedContract(t *testing.T) {
 		offer := testkit.PlayMoney.Requirements(price, devnet.Payee, 60)
 		info["protocols"] = []any{map[string]any{"x402": map[string]any{"scheme": "exact", "network": offer.Network, "asset": offer.Asset, "payTo": offer.PayTo,
 			"amount": offer.Amount, "maxTimeoutSeconds": 60, "facilitator": "FACILITATOR"}}}
+		operation["description"] = strings.TrimSpace(operation["description"].(string)) + " Costs " + x402.FormatUSD(price) + " USD."
+	}
+	opened := 0
+	var open func(value any)
+	open = func(value any) {
+		switch value := value.(type) {
+		case []any:
+			for _, one := range value {
+				open(one)
+			}
+		case map[string]any:
+			if value["x-open-enum"] == true {
+				opened++
+				value["x-known-values"] = value["enum"]
+				delete(value, "x-open-enum")
+				delete(value, "enum")
+			}
+			for _, one := range value {
+				open(one)
+			}
+		}
+	}
+	if open(want); opened != 3 {
+		t.Errorf("%d open enums, want 3", opened)
 	}
 	for path, decode := range map[string]func([]byte, any) error{"/openapi.yaml": yaml.Unmarshal, "/openapi.json": json.Unmarshal} {
 		a := w.call(http.MethodGet, path, "")
