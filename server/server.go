@@ -15,7 +15,6 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
 
-	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/discovery"
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
@@ -72,7 +71,7 @@ type Server struct {
 
 // New reads the contract and prepares everything that is the same for all requests.
 func New(config Config, database *store.Store, facilitator payment.Facilitator, chain payment.Chain, log *slog.Logger) (*Server, error) {
-	document, operations, err := readContract(parley.Contract)
+	document, operations, err := readContract()
 	if err != nil {
 		return nil, err
 	}
