@@ -71,7 +71,8 @@ func openChannelShop(t *testing.T) *channelShop {
 		},
 		charged: map[string]uint64{}, newest: map[string]x402.Voucher{}, answered: map[string]string{}, deposits: map[string]int{},
 	}
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve)) // the handler reads its URL
+	s.Start()
 	t.Cleanup(s.Close)
 	return s
 }

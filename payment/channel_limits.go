@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -79,12 +80,9 @@ func (e *Engine) checkSupport(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	unsupported := true
-	for _, kind := range supported.Kinds {
-		if kind.X402Version == x402.Version && kind.Scheme == x402.SchemeBatch && kind.Network == e.config.Network.ID {
-			unsupported = false
-		}
-	}
+	unsupported := !slices.ContainsFunc(supported.Kinds, func(kind x402.SupportedKind) bool {
+		return kind.X402Version == x402.Version && kind.Scheme == x402.SchemeBatch && kind.Network == e.config.Network.ID
+	})
 	switch was := e.channels.unsupported.Swap(unsupported); {
 	case unsupported && !was:
 		e.log.ErrorContext(ctx, "payment channels are not offered: the facilitator's /supported does not list batch-settlement on this network",
@@ -132,12 +130,6 @@ func (e *Engine) adopt(ctx context.Context, a *Attempt) error {
 		return err
 	}
 	return store.ErrStalePayment
-}
-
-// mayBeRestored tells whether a voucher shows that the database was restored from a backup: the payer has signed for more than the
-// ledger has charged. The chain then tells what is claimed.
-func (e *Engine) mayBeRestored(a *Attempt, channel *store.PaymentChannel) bool {
-	return int64(a.channel.Max) > channel.Charged && channel.Now.Sub(channel.SyncedAt) > adoptionPause //nolint:gosec // at most x402.MaxChannelAmount
 }
 
 // synced records the state of a payment channel on the chain, and returns the payment channel, or nil if it has changed since.

@@ -16,7 +16,8 @@ import (
 func (e *Engine) mirrorLifetime() time.Duration { return e.config.WithdrawDelay / 2 }
 
 // recheckAfter is how old the recorded state of a payment channel must be before the chain is asked again for a voucher that
-// cannot be charged because of a withdrawal or the balance. The payer may have ended the withdrawal, or deposited on its own.
+// cannot be charged: the payer may have ended a withdrawal, or deposited on its own. A voucher for more than was charged may also
+// show that the database was restored from a backup: the chain then tells what is claimed.
 const recheckAfter = time.Minute
 
 // misfit returns why a voucher or a deposit cannot be charged to a payment channel, nil if nothing is wrong, or
@@ -38,7 +39,7 @@ func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentC
 	switch {
 	case channel.State != store.PaymentChannelOpen: // a deposit or a refund is being settled
 		return store.ErrStalePayment
-	case isBad && (e.mayBeRestored(a, channel) || bad.Reason == x402.ReasonBatchExceedsBalance && recheck):
+	case isBad && recheck && (int64(a.channel.Max) > channel.Charged || bad.Reason == x402.ReasonBatchExceedsBalance): //nolint:gosec // at most x402.MaxChannelAmount
 		if err := e.sync(ctx, a, channel); errors.Is(err, store.ErrStalePayment) {
 			return err
 		}

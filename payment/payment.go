@@ -29,7 +29,11 @@ type Config struct {
 	Network x402.Network
 	PayTo   string
 	BaseURL string
+	Channels
+}
 
+// Channels are the terms of payment channels (x402 scheme batch-settlement).
+type Channels struct {
 	// Authorizer is the key that signs claims and refunds of payment channels. It holds no money. Without it payment channels
 	// are not offered. Only one ledger may use it: two would accept the same voucher.
 	Authorizer *ecdsa.PrivateKey

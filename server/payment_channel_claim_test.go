@@ -28,6 +28,15 @@ func (w *world) due() {
 	w.Exec(`UPDATE payment_channels SET unclaimed_since = now() - interval '7 hours', claim_after = NULL`)
 }
 
+// withdraw starts a withdrawal by the payer, and makes the recorded state of the channel old enough for the worker to look.
+func (w *world) withdraw(signer *x402.ChannelSigner, amount uint64) {
+	w.T.Helper()
+	if err := w.Ledger.InitiateWithdraw(signer.Config, amount); err != nil {
+		w.T.Fatal(err)
+	}
+	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 minutes'`)
+}
+
 // TestClaims: what is charged is claimed when it is old enough, and paid out to the payee.
 func TestClaims(t *testing.T) {
 	t.Parallel()
@@ -101,10 +110,7 @@ func TestClaimOnWithdrawal(t *testing.T) {
 	w := newWorld(t, withChannels)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	signer := alice.opened(bob, 2)
-	if err := w.Ledger.InitiateWithdraw(signer.Config, 90_000); err != nil {
-		t.Fatal(err)
-	}
-	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 minutes'`)
+	w.withdraw(signer, 90_000)
 	if !w.recoverUntil(func() bool { return w.Ledger.Channel(signer.ID).TotalClaimed == 10_000 }) {
 		t.Errorf("it is not claimed: %+v", w.Ledger.Channel(signer.ID))
 	}

@@ -71,10 +71,7 @@ func TestRefreshByVerify(t *testing.T) {
 	w := newWorld(t, withChannels)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	signer := alice.opened(bob, 2)
-	if err := w.Ledger.InitiateWithdraw(signer.Config, 90_000); err != nil {
-		t.Fatal(err)
-	}
-	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 minutes'`)
+	w.withdraw(signer, 90_000)
 	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/rpc" {
 			http.Error(rw, "down", http.StatusBadGateway)

@@ -18,7 +18,7 @@ var authorizer = testkit.NewKey()
 
 // withChannels offers payment channels.
 func withChannels(config *server.Config, _ *payment.Chain, _ string) {
-	config.Channels = server.PaymentChannels{Authorizer: authorizer, WithdrawDelay: 24 * time.Hour, MinDeposit: testkit.Dollar, ClaimAge: 6 * time.Hour, ClaimSum: testkit.Dollar}
+	config.Channels = payment.Channels{Authorizer: authorizer, WithdrawDelay: 24 * time.Hour, MinDeposit: testkit.Dollar, ClaimAge: 6 * time.Hour, ClaimSum: testkit.Dollar}
 }
 
 // zeroSalt is the salt of the official clients.

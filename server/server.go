@@ -4,7 +4,6 @@ package server
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,21 +29,8 @@ type Config struct {
 	FacilitatorURL string       // for the contract only
 	Skill          Skill
 	LegacyX402     bool // also publish /.well-known/x402, for old crawlers; new ones warn about it
-	Channels       PaymentChannels
+	Channels       payment.Channels
 	Limits         Limits
-}
-
-// PaymentChannels are the terms of payment channels (x402 scheme batch-settlement). See payment.Config.
-type PaymentChannels struct {
-	Authorizer                      *ecdsa.PrivateKey // nil: payment channels are not offered
-	FormerAuthorizers               []*ecdsa.PrivateKey
-	WithdrawDelay                   time.Duration
-	MinDeposit                      uint64
-	ClaimAge                        time.Duration
-	ClaimSum                        uint64
-	MaxUnclaimed, MaxUnclaimedTotal uint64
-	IdleRefund                      time.Duration
-	ExactFirst                      bool
 }
 
 // Skill describes the agent skill (GET /skill).
@@ -93,12 +79,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		operation.Extensions = map[string]jsontext.Value{"bazaar": entry}
 		paid = append(paid, &operation.Operation)
 	}
-	engine := payment.Config{
-		Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Authorizer: config.Channels.Authorizer,
-		WithdrawDelay: config.Channels.WithdrawDelay, MinDeposit: config.Channels.MinDeposit, ExactFirst: config.Channels.ExactFirst,
-		ClaimAge: config.Channels.ClaimAge, ClaimSum: config.Channels.ClaimSum, FormerAuthorizers: config.Channels.FormerAuthorizers,
-		MaxUnclaimed: config.Channels.MaxUnclaimed, MaxUnclaimedTotal: config.Channels.MaxUnclaimedTotal, IdleRefund: config.Channels.IdleRefund,
-	}
+	engine := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Channels: config.Channels}
 	if s.payments, err = payment.New(engine, paid, database, facilitator, chain, log); err != nil {
 		return nil, err
 	}

@@ -60,48 +60,63 @@ type PaymentFilter struct {
 	NewestFirst                         bool // for calls that return an order
 }
 
+// conditions narrow a query.
+type conditions struct{ search *gorm.DB }
+
+// add adds a condition if it is given.
+func (c *conditions) add(given bool, condition string, values ...any) {
+	if given {
+		c.search = c.search.Where(condition, values...)
+	}
+}
+
 // apply adds the filter to a query for payments.
 func (f PaymentFilter) apply(search *gorm.DB) *gorm.DB {
-	add := func(given bool, condition string, value any) {
-		if given {
-			search = search.Where(condition, value)
-		}
-	}
-	add(f.States != nil, "state IN ?", f.States)
-	add(f.Operation != "", "operation = ?", f.Operation)
-	add(f.AgentID != nil, "agent_id = ?", f.AgentID)
-	add(f.Scheme != "", "scheme = ?", f.Scheme)
-	add(f.Channel != "", "payment_channel_id = ?", f.Channel)
-	add(f.Network != "", "network = ?", f.Network)
-	add(f.Asset != "", "asset = ?", f.Asset)
-	add(f.PayTo != "", "pay_to = ?", f.PayTo)
-	add(f.Payer != "", "payer = ?", f.Payer)
-	add(f.Nonce != "", "nonce = ?", f.Nonce)
-	add(!f.Since.IsZero(), "created_at >= ?", f.Since)
-	add(!f.Until.IsZero(), "created_at < ?", f.Until)
-	return search
+	c := conditions{search}
+	c.add(f.States != nil, "state IN ?", f.States)
+	c.add(f.Operation != "", "operation = ?", f.Operation)
+	c.add(f.AgentID != nil, "agent_id = ?", f.AgentID)
+	c.add(f.Scheme != "", "scheme = ?", f.Scheme)
+	c.add(f.Channel != "", "payment_channel_id = ?", f.Channel)
+	c.add(f.Network != "", "network = ?", f.Network)
+	c.add(f.Asset != "", "asset = ?", f.Asset)
+	c.add(f.PayTo != "", "pay_to = ?", f.PayTo)
+	c.add(f.Payer != "", "payer = ?", f.Payer)
+	c.add(f.Nonce != "", "nonce = ?", f.Nonce)
+	c.add(!f.Since.IsZero(), "created_at >= ?", f.Since)
+	c.add(!f.Until.IsZero(), "created_at < ?", f.Until)
+	return c.search
 }
 
 // PaymentRecords yields the payments that match the filter, in the order in which they were begun. It runs several
 // short queries, so it may or may not show a payment that is begun or changed meanwhile. After an error it stops.
 func (s *Store) PaymentRecords(ctx context.Context, filter PaymentFilter) iter.Seq2[PaymentRecord, error] {
-	return func(yield func(PaymentRecord, error) bool) {
-		order, beyond := "created_at, id", "(created_at, id) > (?, ?)"
-		if filter.NewestFirst {
-			order, beyond = "created_at DESC, id DESC", "(created_at, id) < (?, ?)"
+	order, beyond := "created_at, id", "(created_at, id) > (?, ?)"
+	if filter.NewestFirst {
+		order, beyond = "created_at DESC, id DESC", "(created_at, id) < (?, ?)"
+	}
+	return allPages("list payments", func(last *PaymentRecord) *gorm.DB {
+		search := filter.apply(s.db.WithContext(ctx)).Order(order)
+		if last != nil {
+			search = search.Where(beyond, last.CreatedAt, last.ID)
 		}
-		for last := (*PaymentRecord)(nil); ; {
-			search := filter.apply(s.db.WithContext(ctx)).Order(order).Limit(recordPage)
-			if last != nil {
-				search = search.Where(beyond, last.CreatedAt, last.ID)
-			}
-			var page []PaymentRecord
-			if err := search.Find(&page).Error; err != nil {
-				yield(PaymentRecord{}, fmt.Errorf("list payments: %w", err))
+		return search
+	})
+}
+
+// allPages yields the rows of all pages. Search returns the query for the rows after last, or for all rows if last is nil; the
+// error of a query says what was done.
+func allPages[T any](what string, search func(last *T) *gorm.DB) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for last := (*T)(nil); ; {
+			var page []T
+			if err := search(last).Limit(recordPage).Find(&page).Error; err != nil {
+				var none T
+				yield(none, fmt.Errorf("%s: %w", what, err))
 				return
 			}
-			for _, record := range page {
-				if !yield(record, nil) {
+			for _, row := range page {
+				if !yield(row, nil) {
 					return
 				}
 			}

@@ -82,47 +82,28 @@ type ChannelFilter struct {
 // PaymentChannels yields the payment channels that match the filter, those that were used last first. It runs several short
 // queries, so it may or may not show a payment channel that is used meanwhile. After an error it stops.
 func (s *Store) PaymentChannels(ctx context.Context, filter ChannelFilter) iter.Seq2[PaymentChannel, error] {
-	return func(yield func(PaymentChannel, error) bool) {
-		for last := (*PaymentChannel)(nil); ; {
-			search := filter.apply(s.gorm(ctx, &PaymentChannel{})).Order("used_at DESC, id DESC").Limit(recordPage)
-			if last != nil {
-				search = search.Where("(used_at, id) < (?, ?)", last.UsedAt, last.ID)
-			}
-			var page []PaymentChannel
-			if err := search.Find(&page).Error; err != nil {
-				yield(PaymentChannel{}, fmt.Errorf("list payment channels: %w", err))
-				return
-			}
-			for _, channel := range page {
-				if !yield(channel, nil) {
-					return
-				}
-			}
-			if len(page) < recordPage {
-				return
-			}
-			last = &page[len(page)-1]
+	return allPages("list payment channels", func(last *PaymentChannel) *gorm.DB {
+		search := filter.apply(s.gorm(ctx, &PaymentChannel{})).Order("used_at DESC, id DESC")
+		if last != nil {
+			search = search.Where("(used_at, id) < (?, ?)", last.UsedAt, last.ID)
 		}
-	}
+		return search
+	})
 }
 
 func (f ChannelFilter) apply(search *gorm.DB) *gorm.DB {
-	add := func(given bool, condition string, values ...any) {
-		if given {
-			search = search.Where(condition, values...)
-		}
-	}
-	add(f.ID != "", "id = ?", f.ID)
-	add(f.Payer != "", "payer = ?", f.Payer)
-	add(f.States != nil, "state IN ?", f.States)
-	add(f.Network != "", "network = ?", f.Network)
-	add(f.Asset != "", "asset = ?", f.Asset)
-	add(f.PayTo != "", "pay_to = ?", f.PayTo)
-	add(f.Unclaimed, "unclaimed_since IS NOT NULL")
-	add(f.Withdrawing, "withdraw_requested_at <> 0")
-	add(!f.Since.IsZero(), "used_at >= ?", f.Since)
-	add(!f.Until.IsZero(), "used_at < ?", f.Until)
-	return search
+	c := conditions{search}
+	c.add(f.ID != "", "id = ?", f.ID)
+	c.add(f.Payer != "", "payer = ?", f.Payer)
+	c.add(f.States != nil, "state IN ?", f.States)
+	c.add(f.Network != "", "network = ?", f.Network)
+	c.add(f.Asset != "", "asset = ?", f.Asset)
+	c.add(f.PayTo != "", "pay_to = ?", f.PayTo)
+	c.add(f.Unclaimed, "unclaimed_since IS NOT NULL")
+	c.add(f.Withdrawing, "withdraw_requested_at <> 0")
+	c.add(!f.Since.IsZero(), "used_at >= ?", f.Since)
+	c.add(!f.Until.IsZero(), "used_at < ?", f.Until)
+	return c.search
 }
 
 // TransactionFilter selects transactions of payment channels. Empty fields are ignored, and all others must match.
@@ -142,18 +123,14 @@ func (s *Store) ChannelTransactions(ctx context.Context, filter TransactionFilte
 }
 
 func (f TransactionFilter) apply(search *gorm.DB) *gorm.DB {
-	add := func(given bool, condition string, value any) {
-		if given {
-			search = search.Where(condition, value)
-		}
-	}
-	add(f.Channel != "", "? = ANY(payment_channel_ids)", f.Channel)
-	add(f.Network != "", "network = ?", f.Network)
-	add(f.Asset != "", "asset = ?", f.Asset)
-	add(f.PayTo != "", "pay_to = ?", f.PayTo)
-	add(!f.Since.IsZero(), "created_at >= ?", f.Since)
-	add(!f.Until.IsZero(), "created_at < ?", f.Until)
-	return search
+	c := conditions{search}
+	c.add(f.Channel != "", "? = ANY(payment_channel_ids)", f.Channel)
+	c.add(f.Network != "", "network = ?", f.Network)
+	c.add(f.Asset != "", "asset = ?", f.Asset)
+	c.add(f.PayTo != "", "pay_to = ?", f.PayTo)
+	c.add(!f.Since.IsZero(), "created_at >= ?", f.Since)
+	c.add(!f.Until.IsZero(), "created_at < ?", f.Until)
+	return c.search
 }
 
 // CountPaymentChannels counts the payment channels by state. Those with a withdrawal count as "withdrawing".

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -26,9 +26,9 @@ type channels struct {
 }
 
 // config converts the settings. The error lists all invalid ones.
-func (c channels) config(payee string) (server.PaymentChannels, error) {
+func (c channels) config(payee string) (payment.Channels, error) {
 	if c.AuthorizerKeyFile == "" {
-		return server.PaymentChannels{}, nil
+		return payment.Channels{}, nil
 	}
 	var wrong []string
 	need := func(ok bool, text string) {
@@ -36,7 +36,7 @@ func (c channels) config(payee string) (server.PaymentChannels, error) {
 			wrong = append(wrong, text)
 		}
 	}
-	config := server.PaymentChannels{WithdrawDelay: c.WithdrawDelay, ClaimAge: c.ClaimAge, IdleRefund: c.IdleRefund, ExactFirst: c.ExactFirst}
+	config := payment.Channels{WithdrawDelay: c.WithdrawDelay, ClaimAge: c.ClaimAge, IdleRefund: c.IdleRefund, ExactFirst: c.ExactFirst}
 	var err error
 	config.Authorizer, config.FormerAuthorizers, err = authorizerKeys(c.AuthorizerKeyFile, payee)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c channels) config(payee string) (server.PaymentChannels, error) {
 		need(err == nil && *sum.into >= sum.least() && *sum.into <= x402.MaxChannelAmount, sum.name)
 	}
 	if wrong != nil {
-		return server.PaymentChannels{}, errors.New(strings.Join(wrong, "; "))
+		return payment.Channels{}, errors.New(strings.Join(wrong, "; "))
 	}
 	return config, nil
 }

@@ -34,7 +34,7 @@ func (o onChain) engine(ctx context.Context, to console) (*payment.Engine, *stor
 	if err != nil {
 		return nil, nil, err
 	}
-	config := payment.Config{Authorizer: current, FormerAuthorizers: former, WithdrawDelay: 24 * time.Hour}
+	config := payment.Config{Channels: payment.Channels{Authorizer: current, FormerAuthorizers: former, WithdrawDelay: 24 * time.Hour}}
 	chosen, err := o.Terms.choose(ctx, database)
 	if err == nil {
 		config.PayTo = chosen.PayTo

@@ -5,7 +5,7 @@ import { onChain } from "./channel-journeys.mjs";
 import { kinds } from "./clients.mjs";
 
 export async function checkRefunds(world) {
-  const { chain, check, price, server } = world;
+  const { chain, check, database, price, server } = world;
   const friend = (kind) => friendOf(world, kind);
   await world.calm("--channel-min-deposit", "0.02");
 
@@ -24,18 +24,20 @@ export async function checkRefunds(world) {
     });
 
     await check(`${kind}: scheme.refund pays back a part, then everything that is not charged; the channel goes on`, async () => {
+      await world.calm("--channel-min-deposit", "0.05");
       const agent = await newAccount(world, kind, `refunded_${name}`, { rpc: chain.url });
       await agent.send(friend(kind), `${name} pays`);
       const charged = registration + price(sendPath);
       const before = await onChain(world, agent.wallet);
-      const part = await agent.client.refund(`${server.url}/agent/me`, "1000");
-      assert.deepEqual([part.success, part.amount], [true, "1000"]);
+      const part = await agent.client.refund(`${server.url}/agent/me`, "10000");
+      assert.deepEqual([part.success, part.amount], [true, "10000"]);
       let after = await onChain(world, agent.wallet);
-      assert.deepEqual([after.balance, after.claimed], [before.balance - 1000n, charged], "the refund claims what is charged");
+      assert.deepEqual([after.balance, after.claimed], [before.balance - 10_000n, charged], "the refund claims what is charged");
 
-      await world.calm("--channel-min-deposit", "0.02"); // one refund per channel and minute on one server
+      await world.calm("--channel-min-deposit", "0.02");
+      await database.query("UPDATE payment_channels SET refunded_at = refunded_at - interval '1 minute'"); // one refund per channel and minute
       const money = await chain.balance(agent.wallet.address);
-      const left = before.balance - 1000n - charged;
+      const left = before.balance - 10_000n - charged;
       const all = await agent.client.refund(`${server.url}/agent/unread`);
       assert.deepEqual([all.success, all.amount], [true, String(left)]);
       assert.equal(await chain.balance(agent.wallet.address), money + left);
