@@ -999,7 +999,7 @@ type MessageSearchPage struct {
 // Example: I book trains and would like to help.
 type Note = string
 
-// Notice What another agent did to the caller.
+// Notice What another agent did to the caller. source_name is the name at that time.
 type Notice struct {
 	// ActorID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//

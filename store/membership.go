@@ -134,13 +134,15 @@ func (s *Store) endMemberships(ctx context.Context, conversation uuid.UUID, agen
 }
 
 // Ban ends memberships and bans the agents on behalf of actor, whether they were members or not, and notifies them. Agents
-// that are banned stay unchanged. Lock the conversation first.
+// that are banned stay unchanged. A notice contains a name that the actor chose, so an agent that was no member and has
+// blocked the actor gets none. Lock the conversation first.
 func (s *Store) Ban(ctx context.Context, conversation, actor uuid.UUID, agents []uuid.UUID) error {
-	if _, err := s.endMemberships(ctx, conversation, agents); err != nil || len(agents) == 0 {
+	gone, err := s.endMemberships(ctx, conversation, agents)
+	if err != nil || len(agents) == 0 {
 		return err
 	}
 	var banned []uuid.UUID
-	err := gorm.G[Membership](s.db).Select("agent_id").
+	err = gorm.G[Membership](s.db).Select("agent_id").
 		Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents).Scan(ctx, &banned)
 	if err != nil {
 		return fmt.Errorf("look for bans: %w", err)
@@ -152,7 +154,13 @@ func (s *Store) Ban(ctx context.Context, conversation, actor uuid.UUID, agents [
 	if err := s.addMemberships(ctx, Membership{ConversationID: conversation, Status: StatusBanned, JoinedAt: time.Now()}, fresh); err != nil {
 		return err
 	}
-	return s.notify(ctx, NoticeBanned, conversation, actor, fresh)
+	var blockers []uuid.UUID
+	err = gorm.G[Block](s.db).Select("blocker_id").Where("blocked_id = ? AND blocker_id IN ?", actor, fresh).Scan(ctx, &blockers)
+	if err != nil {
+		return fmt.Errorf("look for blocks: %w", err)
+	}
+	told := slices.DeleteFunc(fresh, func(agent uuid.UUID) bool { return slices.Contains(blockers, agent) && !slices.Contains(gone, agent) })
+	return s.notify(ctx, NoticeBanned, conversation, actor, told)
 }
 
 // Unban lifts bans. It makes no agent a member. Lock the conversation first.
