@@ -61,3 +61,26 @@ func TestReplacedKeySaysSo(t *testing.T) {
 		w.me(alice, alice.Key).Want(t, "the new key", http.StatusOK)
 	}
 }
+
+// TestQueryIsCheckedBeforeThePrice: a query that would be misread costs neither a signature nor a charge.
+func TestQueryIsCheckedBeforeThePrice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	payment := w.signFor(alice.Wallet, http.MethodGet, "/agent/unread")
+	for query, field := range map[string]string{
+		"page=1&page=2": "?page", "page=1;mark_read=false": "?", "mark_read=%zz": "?", "Page=1": "?Page", "page=0": "?page", "mark_read=maybe": "?mark_read",
+	} {
+		path := "/agent/unread?" + query
+		for name, a := range map[string]testkit.Reply{
+			"unpaid": w.call(http.MethodGet, path, ""),
+			"paid":   w.call(http.MethodGet, path, "", "X-API-KEY", alice.Key, "PAYMENT-SIGNATURE", payment),
+		} {
+			a.WantRefused(t, name+" "+query, http.StatusBadRequest, "invalid_request")
+			if len(a.Details) != 1 || a.Details[0].Field != field {
+				t.Errorf("%s %s: %v, want details that name %s", name, query, a, field)
+			}
+		}
+	}
+	w.call(http.MethodGet, "/agent/unread?page=1&mark_read=false", "").Want(t, "a valid query", http.StatusPaymentRequired)
+}

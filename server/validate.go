@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,10 +80,8 @@ func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 		}
 		if operation.paid() {
-			for name := range request.URL.Query() {
-				if operation.route.Operation.Parameters.GetByInAndName("query", name) == nil {
-					return invalid(gen.ErrorDetail{Field: "?" + name, Message: "is not a parameter of this operation"})
-				}
+			if detail := checkQuery(request.URL.RawQuery, operation); detail != nil {
+				return invalid(*detail)
 			}
 		}
 		err := openapi3filter.ValidateRequest(request.Context(), &openapi3filter.RequestValidationInput{
@@ -93,6 +93,23 @@ func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		return next(c)
 	}
+}
+
+// checkQuery rejects what parsers read differently or leave out: unknown and repeated parameters, semicolons, and broken escapes.
+func checkQuery(raw string, operation *operation) *gen.ErrorDetail {
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return &gen.ErrorDetail{Field: "?", Message: "is not a valid query; separate parameters with & and escape other characters with %"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		switch {
+		case operation.route.Operation.Parameters.GetByInAndName("query", name) == nil:
+			return &gen.ErrorDetail{Field: "?" + name, Message: "is not a parameter of this operation"}
+		case len(query[name]) > 1:
+			return &gen.ErrorDetail{Field: "?" + name, Message: "must be sent once"}
+		}
+	}
+	return nil
 }
 
 // checkJSON rejects JSON that the validator accepts but that parsers read differently: duplicate names, data after the
