@@ -51,7 +51,12 @@ func TestReplacedKeySaysSo(t *testing.T) {
 	w := newWorld(t)
 	alice := w.agent("alice")
 	old := alice.Key
-	alice.Key = w.rotated(w.pay(alice.Wallet, "/agent/rotate_key", "{}", "X-API-KEY", old))
+	payment := w.sign(alice.Wallet, "/agent/rotate_key")
+	rotate := func() testkit.Reply {
+		return w.call(http.MethodPost, "/agent/rotate_key", "{}", "X-API-KEY", old, "PAYMENT-SIGNATURE", payment)
+	}
+	alice.Key = w.rotated(rotate())
+	rotate().Want(t, "the rotation again, before the new key is used", http.StatusConflict, "proof_required")
 	for range 2 {
 		a := w.me(alice, old)
 		a.Want(t, "the old key", http.StatusUnauthorized, "invalid_api_key")
@@ -59,6 +64,11 @@ func TestReplacedKeySaysSo(t *testing.T) {
 			t.Errorf("the old key: %v, want a message that says replaced", a)
 		}
 		w.me(alice, alice.Key).Want(t, "the new key", http.StatusOK)
+	}
+	again := rotate()
+	again.WantRefused(t, "the rotation again, after the new key was used", http.StatusUnauthorized, "invalid_api_key")
+	if !strings.Contains(again.Message, "replaced") {
+		t.Errorf("the rotation again: %v, want a message that says replaced", again)
 	}
 }
 
