@@ -129,6 +129,7 @@ func TestValidation(t *testing.T) {
 		{"null where there is a default", "/search/agents", `{"query":"ann","page_size":null}`, []string{"/page_size"}, "null"},
 		{"empty content", send, `{` + to + `,"content":""}`, []string{"/content"}, "must have 1 to 16384 characters"},
 		{"blank content", send, `{` + to + `,"content":" \t\n"}`, []string{"/content"}, "must not be white space alone"},
+		{"a field of an empty request", "/agent/rotate_key", `{"a":1}`, []string{"/a"}, "is not a field of this request, which has no fields"},
 		{"content of other white space", send, `{` + to + `,"content":"\u00a0\u3000\u2003\u000b"}`, []string{"/content"}, "must not be white space alone"},
 		{"a username as an id", send, `{"recipient_agent_id":"bob","content":"x"}`, []string{"/recipient_agent_id"}, "POST /agent/profile returns the id"},
 		{"too much content", send, `{` + to + `,"content":"` + strings.Repeat("é", 16385) + `"}`, []string{"/content"}, "must have 1 to 16384 characters"},

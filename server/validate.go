@@ -221,7 +221,7 @@ func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 				field += "/" + pointerEscapes.Replace(name)
 			}
 		}
-		return gen.ErrorDetail{Field: field, Message: "is not a field of this request; its fields are " + strings.Join(names(schema), ", ")}
+		return gen.ErrorDetail{Field: field, Message: "is not a field of this request" + fieldsOf(schema)}
 	case "pattern":
 		if schema.Title != "" { // an id: name the kind
 			message := fmt.Sprintf("must be the %s (%s)", schema.Title, schema.Pattern)
@@ -255,7 +255,14 @@ func (o *operation) knownFields() string {
 	if o.route.Operation.RequestBody == nil {
 		return ""
 	}
-	return "; its fields are " + strings.Join(names(o.route.Operation.RequestBody.Value.Content["application/json"].Schema.Value), ", ")
+	return fieldsOf(o.route.Operation.RequestBody.Value.Content["application/json"].Schema.Value)
+}
+
+func fieldsOf(schema *openapi3.Schema) string {
+	if len(schema.Properties) == 0 {
+		return ", which has no fields"
+	}
+	return "; its fields are " + strings.Join(names(schema), ", ")
 }
 
 func names(schema *openapi3.Schema) []string {
