@@ -107,6 +107,8 @@ func checkQuery(raw string, operation *operation) *gen.ErrorDetail {
 			return &gen.ErrorDetail{Field: "?" + name, Message: "is not a parameter of this operation"}
 		case len(query[name]) > 1:
 			return &gen.ErrorDetail{Field: "?" + name, Message: "must be sent once"}
+		case query.Get(name) == "": // the validator would use the default
+			return &gen.ErrorDetail{Field: "?" + name, Message: "must have a value; leave it out instead"}
 		}
 	}
 	return nil
