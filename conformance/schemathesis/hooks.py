@@ -248,7 +248,7 @@ RULES = {
         ["POST /search/agents", "POST /search/groups", "POST /search/channels"],
     "the query matches nearly every message; send a word, or an expression that requires one":
         ["POST /chat/private/search", "POST /chat/group/search", "POST /channel/search"],
-    "the expression is too complex; use fewer or smaller repetitions, or search for a word":
+    "the expression is too complex; use fewer or smaller repetitions, or write \\{ to search for a brace":
         ["POST /chat/private/search", "POST /chat/group/search", "POST /channel/search"],
     "send exactly one emoji": ["POST /message/react"],
     "the admin must name a successor before leaving; set successor_agent_id to another current member":
