@@ -202,12 +202,14 @@ sdk = rm -rf $(BIN)/sdk/$(1) \
 # of warnings about header names without effect, and Maven prints escape sequences even if it is quiet.
 log = >$(BIN)/sdk-$(1).log 2>&1 || { cat $(BIN)/sdk-$(1).log; exit 1; }
 
+include conformance/generators/generators.mk
+
 in-step: generate ## Fail if the generated code does not match openapi.yaml
 	git diff --exit-code -- gen client
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|gen/ and client/ match openapi.yaml|0' $(OAPI_CODEGEN)
 
 product: ## Run all third-party checks of the contract except chain, and print a table of results
-	@conformance/product.sh schemathesis in-step contract breaking snippets skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go discovery
+	@conformance/product.sh schemathesis in-step contract breaking snippets skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go generators discovery
 
 ##@ Test faults, attacks and speed
 
