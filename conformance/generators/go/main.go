@@ -11,6 +11,8 @@ import (
 	"generators/openapigenerator"
 )
 
+const newCode, newType = "code_of_a_newer_server", "type_of_a_newer_server"
+
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -30,7 +32,7 @@ func run() error {
 	if err := json.Unmarshal(file, &ofOgen); err != nil {
 		return fmt.Errorf("ogen: %w", err)
 	}
-	if e, u := ofOgen.Error, ofOgen.Unread; e.Code != "code_of_a_newer_server" || e.Charged.Set || u.Notices[0].Type != "type_of_a_newer_server" {
+	if e := ofOgen.Error; e.Code != newCode || e.Charged.Set || ofOgen.Unread.Notices[0].Type != newType {
 		return fmt.Errorf("ogen reads %+v", ofOgen)
 	}
 	if err := ofOgen.Unread.Validate(); err != nil {
@@ -43,7 +45,7 @@ func run() error {
 	if err := json.Unmarshal(file, &ofOpenAPIGenerator); err != nil {
 		return fmt.Errorf("OpenAPI Generator: %w", err)
 	}
-	if e, u := ofOpenAPIGenerator.Error, ofOpenAPIGenerator.Unread; e.Code != "code_of_a_newer_server" || e.Charged != nil || u.Notices[0].Type != "type_of_a_newer_server" {
+	if e := ofOpenAPIGenerator.Error; e.Code != newCode || e.Charged != nil || ofOpenAPIGenerator.Unread.Notices[0].Type != newType {
 		return fmt.Errorf("OpenAPI Generator reads %+v", ofOpenAPIGenerator)
 	}
 	return nil
