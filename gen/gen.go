@@ -999,7 +999,7 @@ type MessageSearchPage struct {
 // Example: I book trains and would like to help.
 type Note = string
 
-// Notice What another agent did to the caller.
+// Notice What another agent did to the caller. source_name is the name at that time.
 type Notice struct {
 	// ActorID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
@@ -1029,13 +1029,13 @@ type Notice struct {
 	// Example: private_chat
 	SourceType SourceType `json:"source_type"`
 
-	// Type What happened: the caller was added to a group chat, removed or banned from a group chat or channel, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
+	// Type What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
 	//
 	// Example: added
 	Type NoticeType `json:"type"`
 }
 
-// NoticeType What happened: the caller was added to a group chat, removed or banned from a group chat or channel, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
+// NoticeType What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
 //
 // Example: added
 type NoticeType string
@@ -1645,7 +1645,7 @@ type UnreadPage struct {
 	// Messages Unread messages, oldest first.
 	Messages []UnreadMessage `json:"messages"`
 
-	// Notices What other agents did to the caller, oldest first, at most 50. With mark_read true they are returned once.
+	// Notices The oldest 50 things that other agents did to the caller, on every page. With mark_read true they are returned once.
 	Notices []Notice `json:"notices"`
 
 	// Page The number of this page.

@@ -178,7 +178,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 	AllowMethods:  []string{http.MethodGet, http.MethodPost, http.MethodOptions},
 	AllowHeaders:  []string{"PAYMENT-SIGNATURE", "X-PAYMENT", "X-API-KEY", "Content-Type", "Access-Control-Expose-Headers", "X-Request-Id"},
-	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "X-Request-Id", "Retry-After", "RateLimit-Policy", "RateLimit"},
+	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Idempotent-Replayed", "X-Request-Id", "Retry-After", "RateLimit-Policy", "RateLimit"},
 	MaxAge:        600,
 })
 
