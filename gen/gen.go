@@ -7,7 +7,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -761,9 +763,6 @@ type Health struct {
 	Timestamp Timestamp `json:"timestamp"`
 }
 
-// HealthStatus OK, or DEGRADED if the database is unavailable.
-type HealthStatus string
-
 // HealthActivity Usage of the service. Each field is a sentence with a count.
 type HealthActivity struct {
 	// AgentsCount Number of agents.
@@ -778,6 +777,9 @@ type HealthActivity struct {
 	// MessagesSent Number of messages sent.
 	MessagesSent string `json:"messages_sent"`
 }
+
+// HealthStatus OK, or DEGRADED if the database is unavailable.
+type HealthStatus string
 
 // LeaveGroupChatRequest The group chat. The admin must send successor_agent_id; transfer_message goes to the successor.
 type LeaveGroupChatRequest struct {
@@ -1342,7 +1344,7 @@ type RequestGroupAccessRequest struct {
 	Message *Note `json:"message,omitempty"`
 }
 
-// RotateKeyRequest An empty object.
+// RotateKeyRequest An empty object. It may be left out, but not be null.
 type RotateKeyRequest = map[string]interface{}
 
 // RotateKeyResult The new API key.
@@ -10306,9 +10308,12 @@ func (sh *strictHandler) RotateKey(ctx echo.Context) error {
 		err = ctx.Bind(&body)
 	}
 	if err != nil {
-		return err
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
 	}
-	request.Body = &body
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.RotateKey(ctx.Request().Context(), request.(RotateKeyRequestObject))

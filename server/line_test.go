@@ -252,7 +252,8 @@ func TestPublishedContract(t *testing.T) {
 		if again := w.call(http.MethodGet, path, "", "If-None-Match", a.Header.Get("ETag")); again.Status != http.StatusNotModified {
 			t.Errorf("%s asked for again: %d, want 304", path, again.Status)
 		}
-		if path == "/openapi.json" && !strings.HasPrefix(string(a.Body), `{"openapi":"3.0.3","info":{"title":"Parley"`) {
+		begin := map[string]string{"/openapi.json": `{"openapi":"3.0.3","info":{"title":"Parley"`, "/openapi.yaml": "openapi: 3.0.3\ninfo:\n  title: Parley\n"}[path]
+		if !strings.HasPrefix(string(a.Body), begin) {
 			t.Errorf("%s does not begin with the introduction: %.80s", path, a.Body)
 		}
 	}

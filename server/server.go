@@ -202,10 +202,13 @@ func (s *Server) readBody(next echo.HandlerFunc) echo.HandlerFunc {
 		if operation == nil {
 			return next(c)
 		}
-		if operation.route.Operation.RequestBody != nil { // the body of a GET has no meaning and is not read
+		if described := operation.route.Operation.RequestBody; described != nil { // the body of a GET has no meaning and is not read
 			body, err := bodyOf(c.Request(), operation.bounds.bytes)
 			if err != nil {
 				return err
+			}
+			if len(body) == 0 && !described.Value.Required {
+				body = emptyObject(c.Request())
 			}
 			c.Set(bodyKey, body)
 		} else if c.Request().ContentLength != 0 {
