@@ -31,7 +31,7 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes 
 	for _, scheme := range schemes {
 		fmt.Fprintf(&text, "- `%s`: %s\n", scheme, howToPay[scheme])
 	}
-	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): how to register, pay, send and poll, with a program\n"+
+	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): how to register, pay, send and poll, with a program in JavaScript and in Python\n"+
 		"- [openapi.json](%[1]s/openapi.json): the contract, every operation with its errors (also as [YAML](%[1]s/openapi.yaml))\n\n", config.BaseURL)
 	pollingCosts(&text, ordered)
 	fmt.Fprint(&text, "\nLimits: a message has 16,384 characters, a body 256 KiB, a list of ids 100 entries, a group chat 1,000 members and 5 pins. Paid "+
