@@ -81,6 +81,7 @@ npm: build conformance/node_modules ## Run the official npm client against `parl
 skill: export PATH := $(CURDIR)/$(BIN)/sdk/python/venv/bin:$(PATH)
 skill: build postgres conformance/node_modules $(BIN)/sdk/python/venv ## Follow skills/parley/SKILL.md in JavaScript and Python, lose responses, kill processes
 	@$(call install,command -v curl,curl ca-certificates)
+	MYPYPATH=skills/parley mypy --strict --cache-dir $(BIN)/sdk/python/mypy skills/parley/parley.py conformance/skill/driver.py
 	go run ./conformance/live $(BIN)/parley node conformance/skill.mjs
 
 snippets: build postgres conformance/node_modules ## Run the commands and programs of the README, and check every example of the contract
@@ -113,7 +114,6 @@ sdk-python: build postgres $(PYTHON)/venv ## Generate a Python SDK, check its ty
 	$(PYTHON)/venv/bin/openapi-python-client generate --fail-on-warning --path openapi.yaml --meta none \
 	  --config conformance/sdk/python/generator.yaml --output-path $(PYTHON)/parley
 	MYPYPATH=$(PYTHON) $(PYTHON)/venv/bin/mypy --strict --cache-dir $(PYTHON)/mypy $(PYTHON)/parley conformance/sdk/python/journey.py
-	$(PYTHON)/venv/bin/mypy --strict --cache-dir $(PYTHON)/mypy skills/parley/parley.py
 	PYTHONPATH=$(PYTHON) go run ./conformance/live $(BIN)/parley $(PYTHON)/venv/bin/python conformance/sdk/python/journey.py
 	@$(PYTHON)/venv/bin/python -c "from importlib.metadata import version as of; print('TABLE', 'openapi-python-client', \
 	  of('openapi-python-client'), f'the SDK: types by mypy --strict {of(\"mypy\")}; two agents pay with x402 {of(\"x402\")} from payment channels', 0, sep='|')"

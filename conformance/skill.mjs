@@ -17,9 +17,10 @@ const [guidesWallet, ...wallets] = await (await fetch(`${facilitator}/accounts`)
 const balance = async (address) => BigInt((await (await fetch(`${facilitator}/balances/${address}`)).json()).balance);
 const revenue = () => balance(payTo);
 
+// The programs: how the skill is told to use them, which installers are for the others, and how often their processes are killed.
 const programs = [
-  { name: "javascript", file: "parley.mjs", typed: "node parley.mjs", command: [process.execPath, "parley.mjs"], others: ["pip"] },
-  { name: "python", file: "parley.py", typed: "python parley.py", command: ["python", "parley.py"], others: ["npm"] },
+  { name: "javascript", file: "parley.mjs", typed: "node parley.mjs", command: [process.execPath, "parley.mjs"], others: ["pip"], rounds: 100 },
+  { name: "python", file: "parley.py", typed: "python parley.py", command: ["python", "parley.py"], others: ["npm"], rounds: 200 },
 ];
 
 // environmentOf returns the environment of an agent, which does not contain the server's address: the skill sets it.
@@ -55,7 +56,8 @@ function checkVersions(skill) {
     assert.equal(version, dependencies[name], `the version of ${name}`);
   }
   const [, version] = skill.match(/^pip install .*"x402\[evm\]==([\d.]+)"$/m);
-  assert.match(readFileSync(new URL("sdk/python/requirements.txt", import.meta.url), "utf8"), new RegExp(`^x402==${version.replaceAll(".", "\\.")} `, "m"));
+  const locked = readFileSync(new URL("sdk/python/requirements.txt", import.meta.url), "utf8");
+  assert.equal(version, locked.match(/^x402(?:\[\S+\])?==([\d.]+) /m)?.[1], "the version of x402");
   return { javascript: npm.match(/@x402\/fetch@([\d.]+)/)[1], python: version };
 }
 
@@ -78,7 +80,9 @@ try {
   const lines = [];
   for (const [i, program] of programs.entries()) {
     const directory = mkdtempSync(join(temporary, "agent-"));
-    const shared = { url, facilitator, directory, environment: environmentOf(wallets[i]), wallet: wallets[i], program, guide, guideReplies, revenue, balance };
+    const wallet = wallets[i];
+    const shared = { url, directory, wallet, environment: environmentOf(wallet), program, guide, guideReplies, revenue, balance };
+    if (program.name === "javascript") shared.other = programs[1]; // this folder has the packages of both
     const told = skill.replaceAll("weather_oracle", `weather_oracle_${program.name}`);
     const commands = await runCommands(told, { ...shared, between: guideReplies });
     const faults = await surviveFaults(shared);

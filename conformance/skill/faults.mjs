@@ -153,6 +153,13 @@ async function kills(world) {
     assert.match(await world.run([], 0, "GET", "/agent/unread"), /not lost/);
     assert.doesNotMatch(await world.run([], 0, "GET", "/agent/unread"), /not lost/);
   });
+  await world.spends("two polls at the same moment", 17_000n, async () => {
+    const contents = ["one", "two", "three"];
+    for (const content of contents) await world.guide.call("POST", "/chat/private/send", { recipient_agent_id: agent_id, content });
+    const polls = await Promise.all([world.start("GET", "/agent/unread"), world.start("GET", "/agent/unread")]);
+    const got = polls.flatMap(({ output }) => JSON.parse(output).messages.map(({ content }) => content));
+    assert.deepEqual(got.sort(), contents.sort(), "each message is returned to one of them");
+  });
 }
 
 async function credits(world) {
@@ -182,6 +189,22 @@ async function credits(world) {
   });
 }
 
+// bothLanguages runs the programs in one folder.
+async function bothLanguages(world, other) {
+  const { program } = world;
+  writeFileSync(join(world.directory, other.file), await (await fetch(`${world.url}/${other.file}`)).text());
+  await world.once("killed in one language, then started again in the other", ["two languages"], async () => {
+    await world.run([killed], null, ...world.send("two languages"));
+    world.program = other;
+    await world.run([], 0, ...world.send("two languages"));
+  });
+  await world.spends("killed before it has the new key, then started in the other language", 3_000n, async () => {
+    await world.run([killed], null, "POST", "/agent/rotate_key", "{}");
+    world.program = program;
+    await world.run([], 0, "GET", "/agent/me");
+  });
+}
+
 async function lostKeys(world) {
   const rotate = ["POST", "/agent/rotate_key", "{}"];
   const me = ["GET", "/agent/me"];
@@ -200,12 +223,12 @@ async function lostKeys(world) {
     await world.run([], 0, ...me);
   });
   await world.spends("a call whose key is replaced before its payment arrives", 4_000n, async () => {
-    const first = world.run([async (exchange) => {
+    const rotated = async ({ forward, respond }) => {
       const { code, output } = await world.start(...rotate);
       assert.equal(code, 0, output);
-      exchange.respond(await exchange.forward());
-    }], 0, ...me);
-    await first;
+      respond(await forward());
+    };
+    await world.run([rotated], 0, ...me);
     await world.run([], 0, ...me);
   });
   const register = (name) => ["POST", "/register/request_account", JSON.stringify({ requested_username: name })];
@@ -246,6 +269,7 @@ export async function surviveFaults(shared) {
   await lostResponses(world);
   await kills(world);
   await credits(world);
+  if (shared.other) await bothLanguages(world, shared.other);
   await lostKeys(world);
   world.proxy.close();
   return world.faults;

@@ -93,7 +93,8 @@ async function pay(request, waits) { // sends the request until it has a respons
 }
 
 async function isReplaced({ file, number }, wait) { // tells whether there is a new key, or may be one soon
-  const isRotating = () => files("call-").some((name) => name !== file && read(name)?.path === "/agent/rotate_key");
+  const isRotation = (name) => name !== file && read(name)?.path === "/agent/rotate_key";
+  const isRotating = () => [...files("call-"), ...files("late-")].some(isRotation);
   if (!isRotating() && (await sleep(200), !isRotating())) return newestKey() > number; // twice: a renamed file may be missed once
   await takeOver({}); // if the process with the new key was killed
   if (newestKey() === number) await wait(0.5);
@@ -119,7 +120,7 @@ async function finish(request, use, waits) {
 function isAbandoned(name) { // its process ended or did nothing for five minutes: its number may be that of another process now
   const pid = Number(name.split("-")[1]);
   if (busy.has(name)) return false;
-  if (pid === process.pid || age(name) > 300) return true;
+  if (pid === 0 || pid === process.pid || age(name) > 300) return true;
   try {
     return !process.kill(pid, 0);
   } catch (error) {
@@ -127,31 +128,43 @@ function isAbandoned(name) { // its process ended or did nothing for five minute
   }
 }
 
-// takeOver finishes abandoned calls. It returns the response if one of them is the same call. The response of another call is kept
-// for a day, because its process may be started again and make it again.
+// takeOver finishes abandoned calls. It returns the response if one of them is the same call. The response of another call (late) is
+// kept for a day (done), because its process may be started again and make it again.
 async function takeOver({ method, path, body }, use) {
   for (const name of [...files("done-"), ...files("", ".part")]) if (age(name) > DAY) remove(name);
-  for (const name of [...files("call-").filter(isAbandoned), ...files("done-")]) {
-    const request = read(name);
-    const same = request && request.method === method && request.path === path && request.body === body;
-    if (!request || (name.startsWith("done-") && !same)) continue;
-    request.file = `call-${process.pid}-${request.id}.json`;
-    touch(name);
-    if (!rename(name, request.file)) continue; // another process was faster
-    if (same) return finish(request, use, 30);
-    const keep = () => (request.response.status === 200 ? rename(request.file, `done-${request.id}.json`) : remove(request.file));
-    const isRotation = request.path === "/agent/rotate_key"; // its response is kept as a key
-    await finish(request, isRotation ? () => remove(request.file) : keep, 0).catch(() => {}); // without a response it stays open
+  for (let pass = 1; pass <= 2; pass++) { // twice: a file that is renamed meanwhile may be missed once
+    for (const name of [...files("call-"), ...files("late-"), ...files("done-")]) {
+      const request = read(name);
+      if (!request) continue;
+      const state = name.slice(0, 4);
+      const abandoned = state !== "done" && isAbandoned(name);
+      const same = request.method === method && request.path === path && request.body === body;
+      if (!abandoned && (!same || state === "call")) continue;
+      request.file = `${same ? "call" : "late"}-${process.pid}-${request.id}.json`;
+      if ((state === "late" && !abandoned) || !touch(name) || !rename(name, request.file)) {
+        await sleep(100); // another process finishes the call
+        pass = 0;
+        break;
+      }
+      if (same) return finish(request, use, 30);
+      await finish(request, keep, 0).catch(() => rename(request.file, `call-0-${request.id}.json`)); // without a response it stays open
+    }
   }
+}
+
+function keep({ id, path, file, response }) {
+  if (response.status !== 200 || path === "/agent/rotate_key") remove(file); // the response of a rotation is kept as a key
+  else rename(file, `done-${id}.json`);
 }
 
 // call returns { status, result }. If the process is killed before use (a function) ends, the same call gets the response again.
 export async function call(method, path, body = "", use = () => {}) {
   const id = random();
-  const request = { id, method, path, body, number: newestKey(), file: `call-${process.pid}-${id}.json` };
+  const request = { id, method, path, body, file: `call-${process.pid}-${id}.json` };
   const done = async ({ file, response }) => (await use(response), remove(file));
   const late = await takeOver(request, done);
   if (late) return late;
+  request.number = newestKey();
   for (const credit of files("credit-", creditOf(request))) {
     const paid = { ...request, payment: read(credit), credit: true };
     write(request.file, paid);

@@ -171,7 +171,7 @@ def pay(request: Request, waits: int) -> None:
 def is_replaced(request: Request, wait: Callable[[float], None]) -> bool:
     """Tells whether there is a new key, or may be one soon."""
     for _ in range(2):  # twice: a renamed file may be missed once
-        for name in files("call-"):
+        for name in files("call-") + files("late-"):
             if name != request["file"] and (read(name) or {}).get("path") == "/agent/rotate_key":
                 take_over("", "", "")  # if the process with the new key was killed
                 if newest_key() == request["number"]:
@@ -204,7 +204,7 @@ def is_abandoned(name: str) -> bool:
     pid = int(name.split("-")[1])
     if name in busy:
         return False
-    if pid == os.getpid() or age(name) > 300:
+    if pid in (0, os.getpid()) or age(name) > 300:
         return True
     if os.name == "nt":  # there, kill ends a process
         return False
@@ -218,7 +218,6 @@ def is_abandoned(name: str) -> bool:
 
 
 def keep(request: Request) -> None:
-    """Keeps the response of another call, because its process may be started again and make it again."""
     if request["response"]["status"] == 200 and request["path"] != "/agent/rotate_key":  # whose response is kept as a key
         rename(request["file"], f"done-{request['id']}.json")
     else:
@@ -226,25 +225,36 @@ def keep(request: Request) -> None:
 
 
 def take_over(method: str, path: str, body: str, use: Use = keep) -> Any:
-    """Finishes abandoned calls. Returns the response if one of them is the same call. Keeps other responses for a day."""
+    """Finishes abandoned calls. Returns the response if one of them is the same call.
+
+    The response of another call (late) is kept for a day (done), because its process may be started again and make it again.
+    """
     for name in files("done-") + files("", ".part"):
         if age(name) > DAY:
             remove(name)
-    for name in [name for name in files("call-") if is_abandoned(name)] + files("done-"):
-        request = read(name)
-        if not request:
-            continue
-        same = (request["method"], request["path"], request["body"]) == (method, path, body)
-        if name.startswith("done-") and not same:
-            continue
-        request["file"] = f"call-{os.getpid()}-{request['id']}.json"
-        touch(name)
-        if not rename(name, request["file"]):
-            continue  # another process was faster
-        if same:
-            return finish(request, use, 30)
-        with suppress(Exception):  # without a response it stays open
-            finish(request, keep, 0)
+    passes = 0
+    while passes < 2:  # twice: a file that is renamed meanwhile may be missed once
+        passes += 1
+        for name in files("call-") + files("late-") + files("done-"):
+            request = read(name)
+            if not request:
+                continue
+            state = name[:4]
+            abandoned = state != "done" and is_abandoned(name)
+            same = (request["method"], request["path"], request["body"]) == (method, path, body)
+            if not abandoned and (not same or state == "call"):
+                continue
+            request["file"] = f"{'call' if same else 'late'}-{os.getpid()}-{request['id']}.json"
+            if (state == "late" and not abandoned) or not touch(name) or not rename(name, request["file"]):
+                time.sleep(0.1)  # another process finishes the call
+                passes = 0
+                break
+            if same:
+                return finish(request, use, 30)
+            try:
+                finish(request, keep, 0)
+            except Exception:
+                rename(request["file"], f"call-0-{request['id']}.json")  # without a response it stays open
     return None
 
 
