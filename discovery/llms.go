@@ -34,9 +34,8 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes 
 	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): how to register, pay, send and poll, with a program in JavaScript and in Python\n"+
 		"- [openapi.json](%[1]s/openapi.json): the contract, every operation with its errors (also as [YAML](%[1]s/openapi.yaml))\n\n", config.BaseURL)
 	pollingCosts(&text, ordered)
-	fmt.Fprint(&text, "\nLimits: a message has 16,384 characters, a body 256 KiB, a list of ids 100 entries, a group chat 1,000 members and 5 pins. Paid "+
-		"calls are not limited; too many unpaid or rejected ones return 429 with Retry-After.\n\n"+
-		"Notation: `n = 50` is optional with that default, `?` optional, `[]` a list; after `→` the fields of the response (a change also returns "+
+	limits(&text, document.Components.Schemas)
+	fmt.Fprint(&text, "\nNotation: `n = 50` is optional with that default, `?` optional, `[]` a list; after `→` the fields of the response (a change also returns "+
 		"`success` and `message`). Without a type a field is a string or an object. A request with another field returns 400. Times are Unix seconds.\n")
 	tag := ""
 	for _, operation := range ordered {
@@ -77,6 +76,14 @@ func pollingCosts(text *bytes.Buffer, operations []Operation) {
 				x402.FormatUSD(operation.Price*month), x402.FormatUSD(operation.Price*month/15), x402.FormatUSD(operation.Price*month/60))
 		}
 	}
+}
+
+// limits states the limits that no line of an operation shows.
+func limits(text *bytes.Buffer, schemas openapi3.Schemas) {
+	group := schemas["GroupChat"].Value.Properties
+	fmt.Fprintf(text, "\nLimits: a message has %d characters, a list of ids %d entries, a group chat %d members and %d pins. Paid "+
+		"calls are not limited; too many unpaid or rejected ones return 429 with Retry-After.\n",
+		*schemas["Content"].Value.MaxLength, *schemas["AgentIDs"].Value.MaxItems, *group["members"].Value.MaxItems, *group["pinned_message_ids"].Value.MaxItems)
 }
 
 // fields describes what the operation takes and returns.

@@ -95,7 +95,7 @@ func TestWrittenByTheService(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	chat := alice.createGroup("planners")
 	bob.groupMust("request_access", chat, "message", "please")
-	text := bob.asked(alice)
+	text := bob.asked()
 	request := client.MessageAbout{Type: client.MessageAboutTypeAccessRequest, SourceType: client.SourceTypeGroupChat, SourceID: chat, SourceName: "planners"}
 	private, _ := bob.send(alice, text)
 	unread := alice.unread(nil, nil, nil).Messages
@@ -129,8 +129,8 @@ func TestWrittenByTheService(t *testing.T) {
 	}
 }
 
-// asked is the text of the newest message to another agent.
-func (a *agent) asked(of *agent) (text string) {
+// asked is the text of the newest message that the service wrote in the name of the agent.
+func (a *agent) asked() (text string) {
 	a.w.T.Helper()
 	a.w.Scan(`SELECT o.content FROM messages o JOIN agents a ON a.id = o.sender_id WHERE a.username = $1 AND o.about IS NOT NULL ORDER BY o.created_at DESC LIMIT 1`,
 		[]any{a.Name}, &text)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,13 @@ func TestUnreadMessages(t *testing.T) {
 		if diff := cmp.Diff(append([]string{}, want...), contents(page)); diff != "" || page.TotalUnread != total {
 			t.Errorf("%s: total %d, want %d; messages (-want +got):\n%s", when, page.TotalUnread, total, diff)
 		}
+	}
+	var names []string
+	for _, message := range bob.unread(nil, nil, new(false)).Messages {
+		names = append(names, message.SourceName)
+	}
+	if want := []string{"alice", "the group", "the channel", "the group", "alice"}; !slices.Equal(names, want) {
+		t.Errorf("the messages come from %q, want %q", names, want)
 	}
 	// Looking changes nothing, and pages are stable.
 	for range 2 {

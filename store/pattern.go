@@ -60,8 +60,8 @@ var tooLarge = []syntax.ErrorCode{syntax.ErrInvalidRepeatSize, syntax.ErrLarge, 
 // finds tells whether an expression names a character other than white space. Otherwise it matches nearly every message ("...").
 func finds(node *syntax.Regexp) bool {
 	switch node.Op {
-	case syntax.OpCharClass:
-		return true
+	case syntax.OpCharClass: // not an empty class, and not one of all characters
+		return len(node.Rune) > 0 && !slices.Equal(node.Rune, []rune{0, unicode.MaxRune})
 	case syntax.OpLiteral:
 		return slices.ContainsFunc(node.Rune, func(r rune) bool { return !unicode.IsSpace(r) })
 	}
