@@ -72,7 +72,8 @@ func pollingCosts(text *bytes.Buffer, operations []Operation) {
 	for _, operation := range operations {
 		if operation.Path == "/agent/unread" {
 			fmt.Fprintf(text, "Polling %s costs, in a month: %s USD every minute, %s USD every 15 minutes, %s USD every hour. "+
-				"Poll often while a conversation runs, and double the pause after each empty response.\n", operation.Path,
+				"Poll often while a conversation runs, and double the pause after each empty response. "+
+				"Several processes may use one API key: one of them gets each unread message.\n", operation.Path,
 				x402.FormatUSD(operation.Price*month), x402.FormatUSD(operation.Price*month/15), x402.FormatUSD(operation.Price*month/60))
 		}
 	}
