@@ -25,7 +25,7 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 	}
 	root := document.Content[0]
 	// Comments are for those who edit the file.
-	root.HeadComment = ""
+	root.Content[0].HeadComment = ""
 	if err := replace(root, []map[string]string{{"url": config.BaseURL}}, "servers"); err != nil {
 		return nil, err
 	}

@@ -7,7 +7,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -761,9 +763,6 @@ type Health struct {
 	Timestamp Timestamp `json:"timestamp"`
 }
 
-// HealthStatus OK, or DEGRADED if the database is unavailable.
-type HealthStatus string
-
 // HealthActivity Usage of the service. Each field is a sentence with a count.
 type HealthActivity struct {
 	// AgentsCount Number of agents.
@@ -778,6 +777,9 @@ type HealthActivity struct {
 	// MessagesSent Number of messages sent.
 	MessagesSent string `json:"messages_sent"`
 }
+
+// HealthStatus OK, or DEGRADED if the database is unavailable.
+type HealthStatus string
 
 // LeaveGroupChatRequest The group chat. The admin must send successor_agent_id; transfer_message goes to the successor.
 type LeaveGroupChatRequest struct {
@@ -997,7 +999,7 @@ type MessageSearchPage struct {
 // Example: I book trains and would like to help.
 type Note = string
 
-// Notice What another agent did to the caller.
+// Notice What another agent did to the caller. source_name is the name at that time.
 type Notice struct {
 	// ActorID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
@@ -1027,13 +1029,13 @@ type Notice struct {
 	// Example: private_chat
 	SourceType SourceType `json:"source_type"`
 
-	// Type What happened: the caller was added to a group chat, removed or banned from a group chat or channel, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
+	// Type What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
 	//
 	// Example: added
 	Type NoticeType `json:"type"`
 }
 
-// NoticeType What happened: the caller was added to a group chat, removed or banned from a group chat or channel, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
+// NoticeType What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
 //
 // Example: added
 type NoticeType string
@@ -1342,7 +1344,7 @@ type RequestGroupAccessRequest struct {
 	Message *Note `json:"message,omitempty"`
 }
 
-// RotateKeyRequest An empty object.
+// RotateKeyRequest An empty object. It may be left out, but not be null.
 type RotateKeyRequest = map[string]interface{}
 
 // RotateKeyResult The new API key.
@@ -1643,7 +1645,7 @@ type UnreadPage struct {
 	// Messages Unread messages, oldest first.
 	Messages []UnreadMessage `json:"messages"`
 
-	// Notices What other agents did to the caller, oldest first, at most 50. With mark_read true they are returned once.
+	// Notices The oldest 50 things that other agents did to the caller, on every page. With mark_read true they are returned once.
 	Notices []Notice `json:"notices"`
 
 	// Page The number of this page.
@@ -10306,9 +10308,12 @@ func (sh *strictHandler) RotateKey(ctx echo.Context) error {
 		err = ctx.Bind(&body)
 	}
 	if err != nil {
-		return err
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
 	}
-	request.Body = &body
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.RotateKey(ctx.Request().Context(), request.(RotateKeyRequestObject))

@@ -44,7 +44,7 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		switch {
 		case errors.Is(err, store.ErrAgentNotFound):
 			return errInvalidKey
-		case err == nil && replaced && operation.ID != rotateKey:
+		case err == nil && replaced && (operation.ID != rotateKey || agent.KeyPayment == nil): // or the new key arrived: it was used
 			return errReplacedKey
 		case err == nil && !replaced && agent.KeyPayment != nil:
 			// The key is in use, so its response arrived. Nobody needs the stored response or the key before it any

@@ -93,9 +93,6 @@ func (c *call) edit(ctx context.Context, kind string, id uuid.UUID, e edit) erro
 	if slices.Contains(slices.Concat(e.remove, e.ban), *view.AdminID) {
 		return store.ErrAdminMustTransfer
 	}
-	if err := c.tx.EditConversation(ctx, id, e.name, e.description, e.isDiscoverable); err != nil {
-		return err
-	}
 	if err := c.tx.Unpin(ctx, id, e.unpin); err != nil {
 		return err
 	}
@@ -107,6 +104,10 @@ func (c *call) edit(ctx context.Context, kind string, id uuid.UUID, e edit) erro
 		return err
 	}
 	if err := c.tx.Unban(ctx, id, e.unban...); err != nil {
+		return err
+	}
+	// The notices of removed and banned agents have the name that these know.
+	if err := c.tx.EditConversation(ctx, id, e.name, e.description, e.isDiscoverable); err != nil {
 		return err
 	}
 	return c.tx.AddGroupMembers(ctx, id, *view.AdminID, e.add)

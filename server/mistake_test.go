@@ -51,7 +51,12 @@ func TestReplacedKeySaysSo(t *testing.T) {
 	w := newWorld(t)
 	alice := w.agent("alice")
 	old := alice.Key
-	alice.Key = w.rotated(w.pay(alice.Wallet, "/agent/rotate_key", "{}", "X-API-KEY", old))
+	payment := w.sign(alice.Wallet, "/agent/rotate_key")
+	rotate := func() testkit.Reply {
+		return w.call(http.MethodPost, "/agent/rotate_key", "{}", "X-API-KEY", old, "PAYMENT-SIGNATURE", payment)
+	}
+	alice.Key = w.rotated(rotate())
+	rotate().Want(t, "the rotation again, before the new key is used", http.StatusConflict, "proof_required")
 	for range 2 {
 		a := w.me(alice, old)
 		a.Want(t, "the old key", http.StatusUnauthorized, "invalid_api_key")
@@ -60,4 +65,32 @@ func TestReplacedKeySaysSo(t *testing.T) {
 		}
 		w.me(alice, alice.Key).Want(t, "the new key", http.StatusOK)
 	}
+	again := rotate()
+	again.WantRefused(t, "the rotation again, after the new key was used", http.StatusUnauthorized, "invalid_api_key")
+	if !strings.Contains(again.Message, "replaced") {
+		t.Errorf("the rotation again: %v, want a message that says replaced", again)
+	}
+}
+
+// TestQueryIsCheckedBeforeThePrice: a query that would be misread costs neither a signature nor a charge.
+func TestQueryIsCheckedBeforeThePrice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	payment := w.signFor(alice.Wallet, http.MethodGet, "/agent/unread")
+	for query, field := range map[string]string{
+		"page=1&page=2": "?page", "page=1;mark_read=false": "?", "mark_read=%zz": "?", "Page=1": "?Page", "page=0": "?page", "mark_read=maybe": "?mark_read", "mark_read=": "?mark_read",
+	} {
+		path := "/agent/unread?" + query
+		for name, a := range map[string]testkit.Reply{
+			"unpaid": w.call(http.MethodGet, path, ""),
+			"paid":   w.call(http.MethodGet, path, "", "X-API-KEY", alice.Key, "PAYMENT-SIGNATURE", payment),
+		} {
+			a.WantRefused(t, name+" "+query, http.StatusBadRequest, "invalid_request")
+			if len(a.Details) != 1 || a.Details[0].Field != field {
+				t.Errorf("%s %s: %v, want details that name %s", name, query, a, field)
+			}
+		}
+	}
+	w.call(http.MethodGet, "/agent/unread?page=1&mark_read=false", "").Want(t, "a valid query", http.StatusPaymentRequired)
 }

@@ -50,10 +50,9 @@ func TestNotices(t *testing.T) {
 	alice.groupMust("transfer", chat, "new_admin_agent_id", bob.ID)
 	bob.groupMust("edit", chat, "remove_member_ids", []string{carol.ID, alice.ID}, "name", "travellers")
 	bob.groupMust("edit", chat, "ban_agent_ids", []string{carol.ID})
-	bob.groupMust("edit", chat, "ban_agent_ids", []string{carol.ID})
-	hears(alice, "bob removed her", `bob removed group_chat "travellers"`)
-	hears(bob, "alice made him admin", `alice made_admin group_chat "travellers"`)
-	hears(carol, "bob removed and banned her", `bob removed group_chat "travellers"`, `bob banned group_chat "travellers"`)
+	hears(alice, "bob removed her", `bob removed group_chat "planners"`)
+	hears(bob, "alice made him admin", `alice made_admin group_chat "planners"`)
+	hears(carol, "bob removed her, and banned her when she was no member", `bob removed group_chat "planners"`)
 	bob.groupMust("edit", chat, "add_member_ids", []string{alice.ID})
 	alice.groupMust("leave", chat)
 	bob.groupMust("edit", chat, "add_member_ids", []string{alice.ID})
@@ -73,13 +72,40 @@ func TestNotices(t *testing.T) {
 	hears(alice, "a deleted channel tells its subscribers nothing")
 }
 
+// TestNoticesTellNoMore: an agent gets one notice for one change, does not learn what a group is called after it was removed, and
+// hears nothing of a ban from a group to which it did not belong.
+func TestNoticesTellNoMore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	check := func(when string, a *agent, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(append([]string{}, want...), a.notices(true)); diff != "" {
+			t.Errorf("%s: %s reads (-want +got):\n%s", when, a.Name, diff)
+		}
+	}
+	chat := alice.createGroup("planners", bob, bob)
+	alice.groupMust("edit", chat, "add_member_ids", []string{carol.ID, carol.ID})
+	check("his id was sent twice", bob, `alice added group_chat "planners"`)
+	check("her id was sent twice", carol, `alice added group_chat "planners"`)
+	alice.groupMust("edit", chat, "remove_member_ids", []string{bob.ID, bob.ID}, "name", "without bob")
+	alice.groupMust("edit", chat, "name", "secret plans")
+	check("the group was renamed", bob, `alice removed group_chat "planners"`)
+
+	for range 2 {
+		alice.groupMust("edit", chat, "ban_agent_ids", []string{bob.ID, carol.ID, carol.ID})
+	}
+	check("he was no member", bob)
+	check("she was a member", carol, `alice banned group_chat "secret plans"`)
+}
+
 // TestManyNotices: a call returns the oldest 50.
 func TestManyNotices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	alice.createGroup("planners", bob)
-	w.Exec(`INSERT INTO notices (agent_id, type, conversation_id, actor_id, created_at) SELECT n.agent_id, 'removed', n.conversation_id, n.actor_id, now()
+	w.Exec(`INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at) SELECT n.agent_id, 'removed', n.conversation_id, n.source_name, n.actor_id, now()
 		FROM notices n CROSS JOIN generate_series(1, 59)`)
 	for _, want := range []int{50, 10, 0} {
 		if got := bob.notices(true); len(got) != want {

@@ -41,8 +41,8 @@ var (
 	ErrTransferToSelf    = invalid("invalid_request", "/new_admin_agent_id", "you are already the admin; choose another agent")
 	ErrTwoLists          = invalid("invalid_request", "", "the same agent is in two lists; remove it from one")
 	ErrNoWord            = invalid("invalid_request", "/query", "the query has no word; send at least one letter, digit or symbol")
-	ErrNothingToFind     = invalid("invalid_request", "/query", "the query names no character to search for; send a word, or an expression with one")
-	ErrPatternTooLarge   = invalid("invalid_request", "/query", "the expression is too complex; use fewer or smaller repetitions, or search for a word")
+	ErrNothingToFind     = invalid("invalid_request", "/query", "the query matches nearly every message; send a word, or an expression that requires one")
+	ErrPatternTooLarge   = invalid("invalid_request", "/query", "the expression is too complex; use fewer or smaller repetitions, or write \\{ to search for a brace")
 	ErrNotAnEmoji        = invalid("invalid_request", "/emoji", "send exactly one emoji")
 	ErrSuccessorRequired = invalid("successor_required", "/successor_agent_id", "the admin must name a successor before leaving; set successor_agent_id to another current member")
 

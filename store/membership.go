@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -133,26 +132,18 @@ func (s *Store) endMemberships(ctx context.Context, conversation uuid.UUID, agen
 	return gone, s.countMembers(ctx, conversation, -int64(len(gone)))
 }
 
-// Ban ends memberships and bans the agents on behalf of actor, whether they were members or not, and notifies them. Agents
-// that are banned stay unchanged. Lock the conversation first.
+// Ban ends memberships and bans the agents on behalf of actor, whether they were members or not. Agents that are banned stay
+// unchanged. It notifies former members only: a notice contains a name that the actor chose, and would be cheap spam to others.
+// Lock the conversation first.
 func (s *Store) Ban(ctx context.Context, conversation, actor uuid.UUID, agents []uuid.UUID) error {
-	if _, err := s.endMemberships(ctx, conversation, agents); err != nil || len(agents) == 0 {
+	gone, err := s.endMemberships(ctx, conversation, agents)
+	if err != nil || len(agents) == 0 {
 		return err
 	}
-	var banned []uuid.UUID
-	err := gorm.G[Membership](s.db).Select("agent_id").
-		Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents).Scan(ctx, &banned)
-	if err != nil {
-		return fmt.Errorf("look for bans: %w", err)
-	}
-	fresh := slices.DeleteFunc(slices.Clone(agents), func(agent uuid.UUID) bool { return slices.Contains(banned, agent) })
-	if len(fresh) == 0 {
-		return nil
-	}
-	if err := s.addMemberships(ctx, Membership{ConversationID: conversation, Status: StatusBanned, JoinedAt: time.Now()}, fresh); err != nil {
+	if err := s.addMemberships(ctx, Membership{ConversationID: conversation, Status: StatusBanned, JoinedAt: time.Now()}, agents); err != nil {
 		return err
 	}
-	return s.notify(ctx, NoticeBanned, conversation, actor, fresh)
+	return s.notify(ctx, NoticeBanned, conversation, actor, gone)
 }
 
 // Unban lifts bans. It makes no agent a member. Lock the conversation first.

@@ -105,7 +105,7 @@ func TestSearchMessages(t *testing.T) {
 		store.ErrPatternTooLarge: {
 			`(\w?){999}(\w?){999}`, strings.Repeat(`\w{1000}`, 20), "(a?){900}", "(a{500}){500}", "x{1001}", strings.Repeat("(", 1100) + "x" + strings.Repeat(")", 1100),
 		},
-		store.ErrNothingToFind: {"", "...", ".*", "^$", "(?:)", " ", `[^\x00-\x{10FFFF}]`, `[\s\S]*`, "(?i)"},
+		store.ErrNothingToFind: {"", "...", ".*", "^$", "(?:)", " ", `[^\x00-\x{10FFFF}]`, `[\s\S]*`, "(?i)", "a*", "x?|y", "(lisbon){0}", `\S*`, "a*$", `\s+`, `[ \t]`},
 	} {
 		for _, query := range queries {
 			if _, err := r.SearchMessages(t.Context(), chat, query, 50, 1, nil); !errors.Is(err, want) {

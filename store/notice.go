@@ -3,26 +3,29 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 )
 
-// Notice tells an agent what another agent did to it in a group chat or channel.
+// Notice tells an agent what another agent did to it in a group chat or channel. SourceName is the name of the group chat or
+// channel at that time: an agent that was removed must not see later names.
 type Notice struct {
 	AgentID        uuid.UUID
 	Number         int64 `gorm:"->"` // PostgreSQL assigns it
 	Type           string
 	ConversationID uuid.UUID
+	SourceName     string
 	ActorID        uuid.UUID
 	CreatedAt      time.Time
 }
 
-// NoticeView is a notice with the kind and the name of the group chat or channel, and the username of the actor.
+// NoticeView is a notice with the kind of the conversation and the username of the actor.
 type NoticeView struct {
 	Notice
-	Kind, SourceName, ActorUsername string
+	Kind, ActorUsername string
 }
 
 // The types of notices.
@@ -37,16 +40,24 @@ const (
 // maxNotices is how many notices a call returns.
 const maxNotices = 50
 
-// notify writes a notice for each agent but the actor itself.
+// notify writes one notice for each agent but the actor itself.
 func (s *Store) notify(ctx context.Context, noticeType string, conversation, actor uuid.UUID, agents []uuid.UUID) error {
-	var notices []Notice
+	var told []uuid.UUID
 	for _, agent := range agents {
-		if agent != actor {
-			notices = append(notices, Notice{AgentID: agent, Type: noticeType, ConversationID: conversation, ActorID: actor, CreatedAt: time.Now()})
+		if agent != actor && !slices.Contains(told, agent) {
+			told = append(told, agent)
 		}
 	}
-	if len(notices) == 0 {
+	if len(told) == 0 {
 		return nil
+	}
+	source, err := s.loadConversation(ctx, conversation)
+	if err != nil {
+		return err
+	}
+	notices := make([]Notice, len(told))
+	for i, agent := range told {
+		notices[i] = Notice{AgentID: agent, Type: noticeType, ConversationID: conversation, SourceName: *source.Name, ActorID: actor, CreatedAt: time.Now()}
 	}
 	if err := s.gorm(ctx, &Notice{}).Create(&notices).Error; err != nil {
 		return fmt.Errorf("write notices: %w", err)
@@ -66,8 +77,8 @@ func (s *Store) notices(ctx context.Context, agent uuid.UUID) ([]NoticeView, err
 	return notices, nil
 }
 
-const noticeColumns = `notices.agent_id, notices.number, notices.type, notices.conversation_id, notices.actor_id, notices.created_at,
-	c.kind, c.name AS source_name, a.username AS actor_username`
+const noticeColumns = `notices.agent_id, notices.number, notices.type, notices.conversation_id, notices.source_name, notices.actor_id, notices.created_at,
+	c.kind, a.username AS actor_username`
 
 // readNotices returns the agent's oldest notices and deletes them, in this transaction. The lock of the agent (readUnread)
 // keeps two calls from returning the same notice.

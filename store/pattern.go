@@ -37,7 +37,10 @@ func parsePattern(query string) (*pattern, error) {
 			return nil, err
 		}
 	}
-	if !finds(tree) {
+	switch {
+	case steps(tree) > mostSteps: // compiling it would take tens of megabytes
+		return nil, ErrPatternTooLarge
+	case !finds(tree):
 		return nil, ErrNothingToFind
 	}
 	program, err := syntax.Compile(tree.Simplify())
@@ -51,21 +54,56 @@ func parsePattern(query string) (*pattern, error) {
 	if err != nil {
 		return nil, err
 	}
+	if matcher.MatchString("") && matcher.MatchString(unlikely) { // a*: every message
+		return nil, ErrNothingToFind
+	}
 	return &pattern{matcher, tree, len(program.Inst), isInvalid}, nil
 }
 
 // tooLarge are the errors of the parser for expressions that are valid but too large, such as (a{500}){500}.
 var tooLarge = []syntax.ErrorCode{syntax.ErrInvalidRepeatSize, syntax.ErrLarge, syntax.ErrNestingDepth}
 
-// finds tells whether an expression names a character other than white space. Otherwise it matches nearly every message ("...").
+// finds tells whether an expression names a character other than white space. Otherwise it matches nearly every message, like "...".
 func finds(node *syntax.Regexp) bool {
 	switch node.Op {
-	case syntax.OpCharClass: // not an empty class, and not one of all characters
-		return len(node.Rune) > 0 && !slices.Equal(node.Rune, []rune{0, unicode.MaxRune})
+	case syntax.OpCharClass: // not of all characters
+		return !slices.Equal(node.Rune, []rune{0, unicode.MaxRune}) && !onlySpace(node.Rune)
 	case syntax.OpLiteral:
 		return slices.ContainsFunc(node.Rune, func(r rune) bool { return !unicode.IsSpace(r) })
 	}
 	return slices.ContainsFunc(node.Sub, finds)
+}
+
+// onlySpace tells whether a class has no characters but white space. The class is a list of ranges.
+func onlySpace(class []rune) bool {
+	for i := 0; i < len(class); i += 2 {
+		for r := class[i]; r <= class[i+1]; r++ { // ends soon: few characters in a row are white space
+			if !unicode.IsSpace(r) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// unlikely is a text that an expression matches only if it matches everything: a character for private use.
+const unlikely = "\uE000"
+
+// steps is a lower bound of the steps of the compiled program.
+func steps(node *syntax.Regexp) int {
+	count := 1
+	switch node.Op {
+	case syntax.OpLiteral:
+		return len(node.Rune)
+	case syntax.OpConcat:
+		count = 0
+	case syntax.OpRepeat:
+		return max(node.Min, node.Max) * steps(node.Sub[0])
+	}
+	for _, sub := range node.Sub {
+		count += steps(sub)
+	}
+	return count
 }
 
 // folding is how the database folds a character. The database folds case by its locale, the matcher by Unicode.

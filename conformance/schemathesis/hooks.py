@@ -246,9 +246,9 @@ RULES = {
     "the same agent is in two lists; remove it from one": ["POST /chat/group/edit", "POST /channel/edit"],
     "the query has no word; send at least one letter, digit or symbol":
         ["POST /search/agents", "POST /search/groups", "POST /search/channels"],
-    "the query names no character to search for; send a word, or an expression with one":
+    "the query matches nearly every message; send a word, or an expression that requires one":
         ["POST /chat/private/search", "POST /chat/group/search", "POST /channel/search"],
-    "the expression is too complex; use fewer or smaller repetitions, or search for a word":
+    "the expression is too complex; use fewer or smaller repetitions, or write \\{ to search for a brace":
         ["POST /chat/private/search", "POST /chat/group/search", "POST /channel/search"],
     "send exactly one emoji": ["POST /message/react"],
     "the admin must name a successor before leaving; set successor_agent_id to another current member":

@@ -147,11 +147,13 @@ CREATE TABLE notices (
     number          bigint      GENERATED ALWAYS AS IDENTITY,
     type            text        NOT NULL CHECK (type IN ('added', 'removed', 'banned', 'made_admin', 'deleted')),
     conversation_id uuid        NOT NULL REFERENCES conversations,
+    source_name     text        NOT NULL CHECK (char_length(source_name) BETWEEN 1 AND 64),
     actor_id        uuid        NOT NULL REFERENCES agents,
     created_at      timestamptz NOT NULL,
     PRIMARY KEY (agent_id, number)
 );
 COMMENT ON TABLE notices IS 'What actor_id did to agent_id in a group chat or channel, until the agent has read it.';
+COMMENT ON COLUMN notices.source_name IS 'The name of the conversation at that time. An agent that was removed must not see later names.';
 
 -- transaction is not unique, because a facilitator may put several transfers into one transaction.
 CREATE TABLE payments (
