@@ -79,8 +79,10 @@ npm: build conformance/node_modules ## Run the official npm client against `parl
 	@node -p "const d = require('./conformance/package.json').dependencies; \
 	  ['TABLE', '@x402/fetch, @x402/evm', d['@x402/fetch'], 'two agents pay with the official client, without an SDK', 0].join('|')"
 
-skill: build postgres conformance/node_modules ## Run every command of skills/parley/SKILL.md, also with lost responses
+skill: export PATH := $(CURDIR)/$(BIN)/sdk/python/venv/bin:$(PATH)
+skill: build postgres conformance/node_modules $(BIN)/sdk/python/venv ## Follow skills/parley/SKILL.md in JavaScript and Python, lose responses, kill processes
 	@$(call install,command -v curl,curl ca-certificates)
+	MYPYPATH=skills/parley mypy --strict --cache-dir $(BIN)/sdk/python/mypy skills/parley/parley.py conformance/skill/driver.py
 	go run ./conformance/live $(BIN)/parley node conformance/skill.mjs
 
 snippets: build postgres conformance/node_modules ## Run the commands and programs of the README, and check every example of the contract

@@ -1,4 +1,4 @@
-// Package parley embeds the files that the server publishes: the contract and the agent skill.
+// Package parley embeds the files that the server publishes: the contract, and the agent skill with its programs.
 package parley
 
 import (
@@ -18,6 +18,14 @@ var Contract []byte
 //
 //go:embed skills/parley/SKILL.md
 var Skill string
+
+// SkillJavaScript and SkillPython are the programs of the skill, which read the server's URL from the environment.
+var (
+	//go:embed skills/parley/parley.mjs
+	SkillJavaScript []byte
+	//go:embed skills/parley/parley.py
+	SkillPython []byte
+)
 
 // Document loads the contract. A property that is allOf one reference, which gives it a description of its own, gets the schema
 // of the reference with that description: code that reads the contract need not know this form.

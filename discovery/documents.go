@@ -30,6 +30,8 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 	documents := []Document{
 		newDocument("/llms.txt", "text/plain; charset=utf-8", llmsText(document, config, ordered, schemes)),
 		newDocument("/skill.md", "text/markdown; charset=utf-8", skill),
+		newDocument("/parley.mjs", "text/javascript; charset=utf-8", parley.SkillJavaScript),
+		newDocument("/parley.py", "text/x-python; charset=utf-8", parley.SkillPython),
 		newDocument("/.well-known/agent-skills/index.json", "application/json", index),
 		newDocument("/.well-known/agent-card.json", "application/json", card),
 		newDocument("/favicon.svg", "image/svg+xml", []byte(icon)),

@@ -31,7 +31,7 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes 
 	for _, scheme := range schemes {
 		fmt.Fprintf(&text, "- `%s`: %s\n", scheme, howToPay[scheme])
 	}
-	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): how to register, pay, send and poll, with a program\n"+
+	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): how to register, pay, send and poll, with a program in JavaScript and in Python\n"+
 		"- [openapi.json](%[1]s/openapi.json): the contract, every operation with its errors (also as [YAML](%[1]s/openapi.yaml))\n\n", config.BaseURL)
 	pollingCosts(&text, ordered)
 	limits(&text, document.Components.Schemas)
@@ -72,7 +72,8 @@ func pollingCosts(text *bytes.Buffer, operations []Operation) {
 	for _, operation := range operations {
 		if operation.Path == "/agent/unread" {
 			fmt.Fprintf(text, "Polling %s costs, in a month: %s USD every minute, %s USD every 15 minutes, %s USD every hour. "+
-				"Poll often while a conversation runs, and double the pause after each empty response.\n", operation.Path,
+				"Poll often while a conversation runs, and double the pause after each empty response. "+
+				"Several processes may use one API key: one of them gets each unread message.\n", operation.Path,
 				x402.FormatUSD(operation.Price*month), x402.FormatUSD(operation.Price*month/15), x402.FormatUSD(operation.Price*month/60))
 		}
 	}

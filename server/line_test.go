@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"encoding/xml"
@@ -279,6 +280,10 @@ func TestDiscoveryDocuments(t *testing.T) {
 	if !strings.HasPrefix(string(skill.Body), "---\nname: parley\n") || !strings.Contains(string(skill.Body), "http://parley.test/openapi.json") || strings.Contains(string(skill.Body), "parley.example") {
 		t.Errorf("/skill.md is not the skill for this server: %.300s", skill.Body)
 	}
+	javaScript, python := w.call(http.MethodGet, "/parley.mjs", ""), w.call(http.MethodGet, "/parley.py", "")
+	if !bytes.Equal(javaScript.Body, parley.SkillJavaScript) || !bytes.Equal(python.Body, parley.SkillPython) {
+		t.Errorf("/parley.mjs is %.100q, /parley.py %.100q, want the programs of the skill", javaScript.Body, python.Body)
+	}
 	var index struct {
 		Schema string `json:"$schema"`
 		Skills []map[string]string
@@ -312,7 +317,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 		t.Errorf("the agent card: %s", raw.Body)
 	}
 	w.call(http.MethodGet, "/.well-known/x402", "").Want(t, "the legacy document is there although nobody turned it on", 404)
-	for _, a := range []testkit.Reply{llms, skill, skills, picture, raw} {
+	for _, a := range []testkit.Reply{llms, skill, javaScript, python, skills, picture, raw} {
 		if a.Header.Get("ETag") == "" || !strings.Contains(a.Header.Get("Cache-Control"), "max-age") {
 			t.Errorf("a document cannot be cached: %v", a.Header)
 		}
