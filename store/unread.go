@@ -40,13 +40,13 @@ func (u *Unread) empty() bool { return len(u.Messages) == 0 && !u.noticed }
 // only. It is one statement with one snapshot, so total and messages agree.
 const listUnread = `
 	WITH news AS (
-		SELECT m.conversation_id, c.kind, m.read_number, c.last_number - m.read_number - m.unread_own AS unread
+		SELECT m.conversation_id, c.kind, c.name, m.read_number, c.last_number - m.read_number - m.unread_own AS unread
 		FROM memberships m JOIN conversations c ON c.id = m.conversation_id
 		WHERE m.agent_id = @agent AND m.status = 'member' AND c.deleted_at IS NULL AND c.last_number - m.read_number - m.unread_own > 0
 	), total AS (
 		SELECT CAST(coalesce(sum(unread), 0) AS bigint) AS total, EXISTS (SELECT FROM notices WHERE agent_id = @agent) AS noticed FROM news
 	), page AS (
-		SELECT n.kind, key.conversation_id, key.number, key.created_at, key.size FROM total t CROSS JOIN news n CROSS JOIN LATERAL (
+		SELECT n.kind, n.name, key.conversation_id, key.number, key.created_at, key.size FROM total t CROSS JOIN news n CROSS JOIN LATERAL (
 			SELECT o.conversation_id, o.number, o.created_at, octet_length(o.content) AS size FROM messages o
 			WHERE o.conversation_id = n.conversation_id AND o.number > n.read_number AND o.sender_id <> @agent
 			ORDER BY o.number LIMIT least(n.unread, CAST(@skip AS bigint) + CAST(@size AS bigint))
@@ -54,15 +54,14 @@ const listUnread = `
 		WHERE t.total > @skip
 		ORDER BY key.created_at, key.conversation_id, key.number LIMIT @size OFFSET @skip
 	), measured AS (
-		SELECT page.kind, page.conversation_id, page.number, count(*) OVER () AS whole, row_number() OVER along AS position, sum(size) OVER along AS sum
+		SELECT page.kind, page.name, page.conversation_id, page.number, count(*) OVER () AS whole, row_number() OVER along AS position, sum(size) OVER along AS sum
 		FROM page WINDOW along AS (ORDER BY created_at, conversation_id, number ROWS UNBOUNDED PRECEDING)
 	)
 	SELECT t.total, t.noticed, p.kind, p.whole, o.conversation_id, o.number, o.id, o.sender_id, o.content, o.about, o.created_at, a.username AS sender_username,
-		coalesce(c.name, a.username) AS source_name
+		coalesce(p.name, a.username) AS source_name
 	FROM total t LEFT JOIN (
-		(SELECT kind, conversation_id, number, whole FROM measured WHERE sum <= @most OR position = 1) p
+		(SELECT kind, name, conversation_id, number, whole FROM measured WHERE sum <= @most OR position = 1) p
 		JOIN messages o ON o.conversation_id = p.conversation_id AND o.number = p.number JOIN agents a ON a.id = o.sender_id
-		JOIN conversations c ON c.id = p.conversation_id
 	) ON true
 	ORDER BY o.created_at, o.conversation_id, o.number`
 
