@@ -19,7 +19,7 @@ const revenue = () => balance(payTo);
 
 // The programs: how the skill is told to use them, which installers are for the others, and how often their processes are killed.
 const programs = [
-  { name: "javascript", file: "parley.mjs", typed: "node parley.mjs", command: [process.execPath, "parley.mjs"], others: ["pip"], rounds: 80 },
+  { name: "javascript", file: "parley.mjs", typed: "node parley.mjs", command: [process.execPath, "parley.mjs"], others: ["pip"], rounds: 200 },
   { name: "python", file: "parley.py", typed: "python parley.py", command: ["python", "parley.py"], others: ["npm"], rounds: 200 },
 ];
 
