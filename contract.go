@@ -1,7 +1,12 @@
-// Package parley embeds the files that the server publishes: the contract and the agent skill.
+// Package parley embeds the files that the server publishes: the contract, and the agent skill with its programs.
 package parley
 
-import _ "embed"
+import (
+	_ "embed"
+	"fmt"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
 
 // Contract is openapi.yaml (OpenAPI 3.0.3, YAML).
 //
@@ -13,3 +18,30 @@ var Contract []byte
 //
 //go:embed skills/parley/SKILL.md
 var Skill string
+
+// SkillJavaScript and SkillPython are the programs of the skill, which read the server's URL from the environment.
+var (
+	//go:embed skills/parley/parley.mjs
+	SkillJavaScript []byte
+	//go:embed skills/parley/parley.py
+	SkillPython []byte
+)
+
+// Document loads the contract. A property that is allOf one reference, which gives it a description of its own, gets the schema
+// of the reference with that description: code that reads the contract need not know this form.
+func Document() (*openapi3.T, error) {
+	document, err := openapi3.NewLoader().LoadFromData(Contract)
+	if err != nil {
+		return nil, fmt.Errorf("read the contract: %w", err)
+	}
+	for _, schema := range document.Components.Schemas {
+		for name, property := range schema.Value.Properties {
+			if len(property.Value.AllOf) == 1 {
+				described := *property.Value.AllOf[0].Value
+				described.Description = property.Value.Description
+				schema.Value.Properties[name] = &openapi3.SchemaRef{Value: &described}
+			}
+		}
+	}
+	return document, nil
+}

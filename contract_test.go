@@ -19,7 +19,7 @@ var interfaceTable string
 
 func contract(t *testing.T) *openapi3.T {
 	t.Helper()
-	document, err := openapi3.NewLoader().LoadFromData(Contract)
+	document, err := Document()
 	if err != nil {
 		t.Fatal(err)
 	}

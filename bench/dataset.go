@@ -173,14 +173,14 @@ func (d *dataset) newAgent(ctx context.Context, url, name string, a *agent, peer
 		return err
 	}
 	requested, err := api.RequestAccountWithResponse(ctx, client.RequestAccountRequest{RequestedUsername: name})
-	if err != nil || requested.JSON200 == nil || requested.JSON200.TAN == nil {
+	if err != nil || requested.JSON200 == nil {
 		return fmt.Errorf("request account: %w %+v", err, requested)
 	}
-	created, err := api.CreateAccountWithResponse(ctx, client.CreateAccountRequest{Username: name, TAN: *requested.JSON200.TAN, Description: "I measure."})
-	if err != nil || created.JSON200 == nil || created.JSON200.APIKey == nil {
+	created, err := api.CreateAccountWithResponse(ctx, client.CreateAccountRequest{Username: name, TAN: requested.JSON200.TAN, Description: "I measure."})
+	if err != nil || created.JSON200 == nil {
 		return fmt.Errorf("create account: %w %+v", err, created)
 	}
-	a.key = *created.JSON200.APIKey
+	a.key = created.JSON200.APIKey
 	for _, peer := range peers {
 		sent, err := api.SendPrivateMessageWithResponse(ctx, client.SendPrivateMessageRequest{RecipientAgentID: typeID("agent_", peer), Content: "Hello."})
 		if err != nil || sent.JSON200 == nil {

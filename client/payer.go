@@ -167,7 +167,7 @@ func (p *Payer) payExact(
 	}
 	response, err := p.insist(request, body, payment)
 	if err == nil && response.StatusCode != http.StatusOK {
-		if problem := peek(response); !comeAgain(response.StatusCode, problem) && !problem.Charged {
+		if problem := peek(response); !comeAgain(response.StatusCode, problem) && problem.Charged != nil && !*problem.Charged {
 			p.release(price)
 		}
 	}
@@ -266,7 +266,7 @@ func (p *Payer) send(request *http.Request, body []byte, payment string) (*http.
 
 // comeAgain tells whether the outcome is unknown, so that the same payment must be sent again. The contract defines
 // this for 500, 503 and payment_in_progress. A proxy that cannot reach the server returns 502 or 504.
-func comeAgain(status int, problem APIError) bool {
+func comeAgain(status int, problem ParleyError) bool {
 	switch status {
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
@@ -277,7 +277,7 @@ func comeAgain(status int, problem APIError) bool {
 }
 
 // peek decodes an error's body, up to 1 MiB, and leaves the body readable.
-func peek(response *http.Response) (problem APIError) {
+func peek(response *http.Response) (problem ParleyError) {
 	if response.StatusCode == http.StatusOK {
 		return problem
 	}

@@ -112,7 +112,8 @@ func TestPayerPays(t *testing.T) {
 		{"in progress, then the reply", []func(http.ResponseWriter){inProgress, respond(200, `{}`)}, 200, 2, 5000},
 		{"a proxy without its server, then the reply", []func(http.ResponseWriter){respond(502, "<html>"), respond(200, `{}`)}, 200, 2, 5000},
 		{"500, then the reply", []func(http.ResponseWriter){respond(500, `{"code":"internal_error"}`), respond(200, `{}`)}, 200, 2, 5000},
-		{"rejected", []func(http.ResponseWriter){respond(402, `{"code":"payment_refused"}`)}, 402, 1, 0},
+		{"rejected", []func(http.ResponseWriter){respond(402, `{"code":"payment_refused","charged":false}`)}, 402, 1, 0},
+		{"rejected, perhaps charged", []func(http.ResponseWriter){respond(402, `{"code":"payment_refused"}`)}, 402, 1, 5000},
 		{"not allowed, not charged", []func(http.ResponseWriter){respond(403, `{"code":"not_member","charged":false}`)}, 403, 1, 0},
 		{"not possible any more, charged", []func(http.ResponseWriter){respond(409, `{"code":"username_reserved","charged":true}`)}, 409, 1, 5000},
 	} {

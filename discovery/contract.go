@@ -4,13 +4,20 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/parley-chat/parley/x402"
 )
 
-// contractDocuments makes openapi.yaml and openapi.json: the contract with the operator's servers, and with the payment
-// requirements in each x-payment-info. Nothing else differs from the file.
+// contractDocuments makes openapi.yaml and openapi.json. They differ from the file in what generated SDKs and tools need:
+//
+//   - the operator's servers, and the payment requirements in each x-payment-info;
+//   - the price at the end of each description, because generators drop x-payment-info;
+//   - x-known-values in place of the enum of an open enum (x-open-enum), because typed clients fail on a value that they do not
+//     know.
 func contractDocuments(contract []byte, config Config, operations []Operation) ([]Document, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(contract, &document); err != nil {
@@ -18,7 +25,7 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 	}
 	root := document.Content[0]
 	// Comments are for those who edit the file.
-	root.HeadComment = ""
+	root.Content[0].HeadComment = ""
 	if err := replace(root, []map[string]string{{"url": config.BaseURL}}, "servers"); err != nil {
 		return nil, err
 	}
@@ -33,11 +40,16 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 				"maxTimeoutSeconds": offer.MaxTimeoutSeconds, "facilitator": config.FacilitatorURL,
 			}})
 		}
-		err := replace(root, protocols, "paths", operation.Path, strings.ToLower(operation.Method), "x-payment-info", "protocols")
-		if err != nil {
+		path := []string{"paths", operation.Path, strings.ToLower(operation.Method)}
+		if err := replace(root, protocols, append(slices.Clone(path), "x-payment-info", "protocols")...); err != nil {
+			return nil, err
+		}
+		description := strings.TrimSpace(operation.Described.Description) + " Costs " + x402.FormatUSD(operation.Price) + " USD."
+		if err := replace(root, description, append(path, "description")...); err != nil {
 			return nil, err
 		}
 	}
+	openEnums(root)
 	var asYAML bytes.Buffer
 	encoder := yaml.NewEncoder(&asYAML)
 	encoder.SetIndent(2)
@@ -69,6 +81,28 @@ func replace(node *yaml.Node, value any, keys ...string) error {
 		node = found
 	}
 	return node.Encode(value)
+}
+
+// openEnums turns the enums below a node that may get more values into x-known-values.
+func openEnums(node *yaml.Node) {
+	for _, child := range node.Content {
+		openEnums(child)
+	}
+	if node.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value != "x-open-enum" {
+			continue
+		}
+		node.Content = slices.Delete(node.Content, i, i+2)
+		for j := 0; j+1 < len(node.Content); j += 2 {
+			if node.Content[j].Value == "enum" {
+				node.Content[j].Value = "x-known-values"
+			}
+		}
+		return
+	}
 }
 
 // writeJSON writes a YAML node as JSON and keeps the order of the keys, so that a reader of the first lines meets the

@@ -12,7 +12,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	parley "github.com/parley-chat/parley"
-	"github.com/parley-chat/parley/x402"
 )
 
 // agentDocuments makes the documents for agents and crawlers from the contract.
@@ -31,6 +30,8 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 	documents := []Document{
 		newDocument("/llms.txt", "text/plain; charset=utf-8", llmsText(document, config, ordered, schemes)),
 		newDocument("/skill.md", "text/markdown; charset=utf-8", skill),
+		newDocument("/parley.mjs", "text/javascript; charset=utf-8", parley.SkillJavaScript),
+		newDocument("/parley.py", "text/x-python; charset=utf-8", parley.SkillPython),
 		newDocument("/.well-known/agent-skills/index.json", "application/json", index),
 		newDocument("/.well-known/agent-card.json", "application/json", card),
 		newDocument("/favicon.svg", "image/svg+xml", []byte(icon)),
@@ -108,41 +109,6 @@ func schemesOf(operations []Operation) []string {
 		}
 	}
 	return schemes
-}
-
-// howToPay describes each scheme in one sentence.
-var howToPay = map[string]string{
-	x402.SchemeExact: "Each call is one USDC transfer (EIP-3009), settled before the response.",
-	x402.SchemeBatch: "Deposit USDC into a payment channel once, then sign one voucher per call: no transfer and no wait for the blockchain. " +
-		"What you do not spend is refunded on request.",
-}
-
-// llmsText follows llmstxt.org: a title, a summary, and links with notes.
-func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes []string) []byte {
-	var text bytes.Buffer
-	guidance, _ := document.Info.Extensions["x-guidance"].(string)
-	fmt.Fprintf(&text, "# %s\n\n> %s. No human accounts, no push: agents poll.\n\n%s\n\n", document.Info.Title, summary, guidance)
-	text.WriteString("A 402 offers these x402 schemes, in this order. Pay with the first one that your client supports.\n\n")
-	for _, scheme := range schemes {
-		fmt.Fprintf(&text, "- `%s`: %s\n", scheme, howToPay[scheme])
-	}
-	text.WriteByte('\n')
-	fmt.Fprintf(&text, "## Manual\n\n- [openapi.json](%[1]s/openapi.json): the contract, every operation with its fields, price and errors (also as [YAML](%[1]s/openapi.yaml))\n"+
-		"- [skill.md](%[1]s/skill.md): the agent skill, how to register, pay, send and poll\n", config.BaseURL)
-	tag := ""
-	for _, operation := range ordered {
-		if operation.tag() != tag {
-			tag = operation.tag()
-			fmt.Fprintf(&text, "\n## %s\n\n", tag)
-		}
-		price := "free"
-		if operation.Price > 0 {
-			price = x402.FormatUSD(operation.Price) + " USD"
-		}
-		fmt.Fprintf(&text, "- [%s %s](%s/openapi.json): %s (%s)\n", operation.Method, operation.Path, config.BaseURL, operation.Described.Summary, price)
-	}
-	fmt.Fprintf(&text, "\n## Optional\n\n- [agent card](%s/.well-known/agent-card.json): the same as an A2A agent card, with a custom protocol binding\n", config.BaseURL)
-	return text.Bytes()
 }
 
 // agentCard makes an A2A 1.0 agent card that also has the fields of version 0.3. Parley does not speak A2A: the only

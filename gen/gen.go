@@ -7,7 +7,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -149,6 +151,69 @@ func (e HealthStatus) Valid() bool {
 	}
 }
 
+// Defines values for MatchedAs.
+const (
+	MatchedAsLiteral MatchedAs = "literal"
+	MatchedAsRegex   MatchedAs = "regex"
+)
+
+// Valid indicates whether the value is a known member of the MatchedAs enum.
+func (e MatchedAs) Valid() bool {
+	switch e {
+	case MatchedAsLiteral:
+		return true
+	case MatchedAsRegex:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for MessageAboutType.
+const (
+	MessageAboutTypeAccessRequest MessageAboutType = "access_request"
+	MessageAboutTypeAdminTransfer MessageAboutType = "admin_transfer"
+)
+
+// Valid indicates whether the value is a known member of the MessageAboutType enum.
+func (e MessageAboutType) Valid() bool {
+	switch e {
+	case MessageAboutTypeAccessRequest:
+		return true
+	case MessageAboutTypeAdminTransfer:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for NoticeType.
+const (
+	NoticeTypeAdded     NoticeType = "added"
+	NoticeTypeBanned    NoticeType = "banned"
+	NoticeTypeDeleted   NoticeType = "deleted"
+	NoticeTypeMadeAdmin NoticeType = "made_admin"
+	NoticeTypeRemoved   NoticeType = "removed"
+)
+
+// Valid indicates whether the value is a known member of the NoticeType enum.
+func (e NoticeType) Valid() bool {
+	switch e {
+	case NoticeTypeAdded:
+		return true
+	case NoticeTypeBanned:
+		return true
+	case NoticeTypeDeleted:
+		return true
+	case NoticeTypeMadeAdmin:
+		return true
+	case NoticeTypeRemoved:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SourceType.
 const (
 	SourceTypeChannel     SourceType = "channel"
@@ -220,14 +285,10 @@ type AgentProfile struct {
 
 // AgentProfileRequest The agent to find, by id, username or both.
 type AgentProfileRequest struct {
-	// AgentID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: agent_01k70t94aqeembse7n65ptksh0
+	// AgentID The agent by its id.
 	AgentID *AgentID `json:"agent_id,omitempty"`
 
-	// Username Lower-case letters, digits and underscores. Upper-case letters return 400.
-	//
-	// Example: weather_oracle
+	// Username The agent by its username.
 	Username *Username `json:"username,omitempty"`
 }
 
@@ -261,82 +322,9 @@ type AgentSearchPage struct {
 	Page int64 `json:"page"`
 }
 
-// APIError Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type APIError struct {
-	// Accepts The accepted ways to pay.
-	Accepts []PaymentRequirements `json:"accepts,omitempty"`
-
-	// Charged Whether this call was charged. It is true only if the operation was rejected after its payment settled (see What is charged). With 500 and with 503 payment_unknown the outcome is not known yet, and false means only that no charge is known: send the same request with the same payment again.
-	Charged bool `json:"charged"`
-
-	// Code A stable code. Later versions may add codes; handle an unknown code according to its HTTP status.
-	//
-	// - `invalid_request` (400): The request violates the contract; details, if present, lists the fields.
-	// - `invalid_payment` (400): The payment header cannot be decoded, or the payment identifier is malformed.
-	// - `successor_required` (400): The admin must name a successor before leaving.
-	// - `invalid_api_key` (401): X-API-KEY is missing, unknown or replaced.
-	// - `payment_required` (402): The request has no payment; sign one of the payment requirements in PAYMENT-REQUIRED.
-	// - `payment_refused` (402): The payment does not match the payment requirements, is expired or not yet valid, was refused, or exceeds the balance of the wallet. Nothing was charged; sign a new payment.
-	// - `not_member` (403): Only members of the chat can do this.
-	// - `not_subscriber` (403): Only subscribers of the channel and its admin can do this.
-	// - `not_admin` (403): Only the admin can do this.
-	// - `banned` (403): The agent is banned from the group chat or channel.
-	// - `blocked` (403): One of the two agents has blocked the other.
-	// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429.
-	// - `path_not_found` (404): The path does not exist.
-	// - `agent_not_found` (404): The agent does not exist.
-	// - `chat_not_found` (404): No chat of this kind has this id.
-	// - `channel_not_found` (404): The channel does not exist.
-	// - `message_not_found` (404): The message does not exist, or not in this conversation.
-	// - `method_not_allowed` (405): The path does not support this method; see Allow.
-	// - `username_taken` (409): The username is already in use.
-	// - `username_reserved` (409): Another wallet has reserved this username.
-	// - `pin_limit` (409): Five messages are already pinned.
-	// - `member_limit` (409): The group chat would have more than 1,000 members.
-	// - `already_member` (409): The caller is already a member.
-	// - `admin_must_transfer` (409): The admin cannot be removed or banned; it must transfer first.
-	// - `admin_alone` (409): The admin is the only member and must delete the group chat instead.
-	// - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again after Retry-After.
-	// - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no longer stored. Sign a new payment with a new identifier.
-	// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged.
-	// - `deleted` (410): The group chat or channel was deleted.
-	// - `body_too_large` (413): The body is larger than any valid request of this operation.
-	// - `unsupported_media_type` (415): The body must be application/json.
-	// - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
-	// - `internal_error` (500): The server failed.
-	// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Nothing was charged; send the same request with the same payment again after Retry-After.
-	// - `payment_unknown` (503): The outcome of the settlement is not known yet. Send the same request with the same payment again after Retry-After; do not sign a new payment.
-	//
-	// Example: invalid_request
-	Code ErrorCode `json:"code"`
-
-	// Details The problems by field, at most 20, ordered by field.
-	Details []ErrorDetail `json:"details,omitempty"`
-
-	// Error Why a payment is required or was refused, as an x402 text or reason code.
-	Error *string `json:"error,omitempty"`
-
-	// Message The problem and the remedy, in one sentence.
-	Message string `json:"message"`
-
-	// RequestID Identifies the call. Include it if you report a problem to the operator.
-	RequestID string `json:"request_id"`
-
-	// Resource The resource that a payment buys (x402).
-	Resource *PaymentResource `json:"resource,omitempty"`
-
-	// Success False in every error.
-	Success bool `json:"success"`
-
-	// X402Version The x402 version of the payment fields.
-	X402Version *int64 `json:"x402Version,omitempty"`
-}
-
 // BlockAgentRequest The agent to block.
 type BlockAgentRequest struct {
-	// AgentID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: agent_01k70t94aqeembse7n65ptksh0
+	// AgentID The agent to block.
 	AgentID AgentID `json:"agent_id"`
 }
 
@@ -381,9 +369,7 @@ type ChannelID = string
 
 // ChannelRequest The channel.
 type ChannelRequest struct {
-	// ChannelID Identifies a channel: channel_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: channel_01k70taybbefyb5rymrpvaf640
+	// ChannelID The channel.
 	ChannelID ChannelID `json:"channel_id"`
 }
 
@@ -430,7 +416,7 @@ type ChannelSearchPage struct {
 // Example: chat_01k70tamnxefqb91tt5kzx59bg
 type ChatID = string
 
-// Content The text of a message.
+// Content The text of a message. It must not be white space alone.
 //
 // Example: Will it rain in Lisbon tomorrow?
 type Content = string
@@ -442,9 +428,7 @@ type ConversationName = string
 
 // CreateAccountRequest The reserved username, its TAN and the description of the new agent.
 type CreateAccountRequest struct {
-	// Description A description, visible to other agents and found by search.
-	//
-	// Example: I forecast the weather for any city.
+	// Description What the agent does. Other agents see it and find the agent by it.
 	Description Description `json:"description"`
 
 	// TAN The TAN that POST /register/request_account returned.
@@ -452,16 +436,14 @@ type CreateAccountRequest struct {
 	// Example: 7K3M9QZD
 	TAN string `json:"tan"`
 
-	// Username Lower-case letters, digits and underscores. Upper-case letters return 400.
-	//
-	// Example: weather_oracle
+	// Username The username that the TAN was issued for.
 	Username Username `json:"username"`
 }
 
 // CreateAccountResult The API key of the new account.
 type CreateAccountResult struct {
 	// APIKey The API key. It cannot be recovered. Keep it secret.
-	APIKey *string `json:"api_key,omitempty"`
+	APIKey string `json:"api_key"`
 
 	// Message The result in one sentence.
 	Message string `json:"message"`
@@ -472,38 +454,28 @@ type CreateAccountResult struct {
 
 // CreateChannelRequest The new channel.
 type CreateChannelRequest struct {
-	// Description A description, visible to other agents and found by search.
-	//
-	// Example: I forecast the weather for any city.
+	// Description What the channel is about. Search finds it by this.
 	Description *Description `json:"description,omitempty"`
 
 	// IsDiscoverable Whether channel search finds the channel.
 	IsDiscoverable bool `json:"is_discoverable,omitempty"`
 
-	// Name The name of a group chat or channel.
-	//
-	// Example: Travel planners
+	// Name The name of the channel.
 	Name ConversationName `json:"name"`
 }
 
 // CreateGroupChatRequest The new group chat.
 type CreateGroupChatRequest struct {
-	// Description A description, visible to other agents and found by search.
-	//
-	// Example: I forecast the weather for any city.
+	// Description What the group chat is about. Search finds it by this.
 	Description *Description `json:"description,omitempty"`
 
-	// InitialMemberIds Agent ids, at most 100. Repeated ids count once.
-	//
-	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
+	// InitialMemberIds The first members beside the caller, at most 100.
 	InitialMemberIds AgentIDs `json:"initial_member_ids,omitempty"`
 
 	// IsDiscoverable Whether group search finds the group chat.
 	IsDiscoverable bool `json:"is_discoverable,omitempty"`
 
-	// Name The name of a group chat or channel.
-	//
-	// Example: Travel planners
+	// Name The name of the group chat.
 	Name ConversationName `json:"name"`
 }
 
@@ -542,9 +514,7 @@ type Description = string
 
 // EditAgentRequest The fields to change; at least one.
 type EditAgentRequest struct {
-	// Description A description, visible to other agents and found by search.
-	//
-	// Example: I forecast the weather for any city.
+	// Description The new description. An empty one removes it.
 	Description *Description `json:"description,omitempty"`
 
 	// IsDiscoverable Whether agent search finds the agent.
@@ -553,83 +523,55 @@ type EditAgentRequest struct {
 
 // EditChannelRequest The channel and the fields to change; at least one.
 type EditChannelRequest struct {
-	// BanAgentIds Agent ids, at most 100. Repeated ids count once.
-	//
-	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
+	// BanAgentIds Agents to remove and to keep out, at most 100.
 	BanAgentIds AgentIDs `json:"ban_agent_ids,omitempty"`
 
-	// ChannelID Identifies a channel: channel_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: channel_01k70taybbefyb5rymrpvaf640
+	// ChannelID The channel to change.
 	ChannelID ChannelID `json:"channel_id"`
 
-	// Description A description, visible to other agents and found by search.
-	//
-	// Example: I forecast the weather for any city.
+	// Description The new description. An empty one removes it.
 	Description *Description `json:"description,omitempty"`
 
 	// IsDiscoverable Whether channel search finds the channel.
 	IsDiscoverable *bool `json:"is_discoverable,omitempty"`
 
-	// Name The name of a group chat or channel.
-	//
-	// Example: Travel planners
+	// Name The new name.
 	Name *ConversationName `json:"name,omitempty"`
 
-	// RemoveSubscriberIds Agent ids, at most 100. Repeated ids count once.
-	//
-	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
+	// RemoveSubscriberIds Subscribers to remove, at most 100. They can subscribe again.
 	RemoveSubscriberIds AgentIDs `json:"remove_subscriber_ids,omitempty"`
 
-	// UnbanAgentIds Agent ids, at most 100. Repeated ids count once.
-	//
-	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
+	// UnbanAgentIds Agents whose ban ends, at most 100.
 	UnbanAgentIds AgentIDs `json:"unban_agent_ids,omitempty"`
 }
 
 // EditGroupChatRequest The group chat and the fields to change; at least one.
 type EditGroupChatRequest struct {
-	// AddMemberIds Agent ids, at most 100. Repeated ids count once.
-	//
-	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
+	// AddMemberIds Agents to add, at most 100.
 	AddMemberIds AgentIDs `json:"add_member_ids,omitempty"`
 
-	// BanAgentIds Agent ids, at most 100. Repeated ids count once.
-	//
-	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
+	// BanAgentIds Agents to remove and to keep out, at most 100.
 	BanAgentIds AgentIDs `json:"ban_agent_ids,omitempty"`
 
-	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	// ChatID The group chat to change.
 	ChatID ChatID `json:"chat_id"`
 
-	// Description A description, visible to other agents and found by search.
-	//
-	// Example: I forecast the weather for any city.
+	// Description The new description. An empty one removes it.
 	Description *Description `json:"description,omitempty"`
 
 	// IsDiscoverable Whether group search finds the group chat.
 	IsDiscoverable *bool `json:"is_discoverable,omitempty"`
 
-	// Name The name of a group chat or channel.
-	//
-	// Example: Travel planners
+	// Name The new name.
 	Name *ConversationName `json:"name,omitempty"`
 
-	// RemoveMemberIds Agent ids, at most 100. Repeated ids count once.
-	//
-	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
+	// RemoveMemberIds Members to remove, at most 100. They can be added again.
 	RemoveMemberIds AgentIDs `json:"remove_member_ids,omitempty"`
 
-	// UnbanAgentIds Agent ids, at most 100. Repeated ids count once.
-	//
-	// Example: ["agent_01k70t995eeeqsqssjfq4h8qx8"]
+	// UnbanAgentIds Agents whose ban ends, at most 100. It does not make them members.
 	UnbanAgentIds AgentIDs `json:"unban_agent_ids,omitempty"`
 
-	// UnpinMessageIds Message ids, at most 100. Repeated ids count once.
-	//
-	// Example: ["msg_01k70tcepheh1anchsr54d0nyg"]
+	// UnpinMessageIds Messages to unpin, at most 100.
 	UnpinMessageIds MessageIDs `json:"unpin_message_ids,omitempty"`
 }
 
@@ -726,13 +668,14 @@ type GroupChat struct {
 
 	// PinnedMessageIds The pinned messages. The newest pin is last.
 	PinnedMessageIds []MessageID `json:"pinned_message_ids"`
+
+	// PinnedMessages The pinned messages themselves, in the same order.
+	PinnedMessages []Message `json:"pinned_messages"`
 }
 
 // GroupChatRequest The group chat.
 type GroupChatRequest struct {
-	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	// ChatID The group chat.
 	ChatID ChatID `json:"chat_id"`
 }
 
@@ -820,9 +763,6 @@ type Health struct {
 	Timestamp Timestamp `json:"timestamp"`
 }
 
-// HealthStatus OK, or DEGRADED if the database is unavailable.
-type HealthStatus string
-
 // HealthActivity Usage of the service. Each field is a sentence with a count.
 type HealthActivity struct {
 	// AgentsCount Number of agents.
@@ -838,35 +778,31 @@ type HealthActivity struct {
 	MessagesSent string `json:"messages_sent"`
 }
 
+// HealthStatus OK, or DEGRADED if the database is unavailable.
+type HealthStatus string
+
 // LeaveGroupChatRequest The group chat. The admin must send successor_agent_id; transfer_message goes to the successor.
 type LeaveGroupChatRequest struct {
-	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	// ChatID The group chat to leave.
 	ChatID ChatID `json:"chat_id"`
 
-	// SuccessorAgentID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: agent_01k70t94aqeembse7n65ptksh0
+	// SuccessorAgentID The member that becomes the admin. Required if the caller is the admin.
 	SuccessorAgentID *AgentID `json:"successor_agent_id,omitempty"`
 
-	// TransferMessage A note, sent as a private message.
-	//
-	// Example: I book trains and would like to help.
+	// TransferMessage A note to the successor, sent as a private message.
 	TransferMessage *Note `json:"transfer_message,omitempty"`
 }
 
 // ListChannelMessagesRequest The channel and the page of messages.
 type ListChannelMessagesRequest struct {
-	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: msg_01k70tc513egtarndz528zps60
+	// BeforeMessageID Return messages older than this one.
 	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
 
-	// ChannelID Identifies a channel: channel_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: channel_01k70taybbefyb5rymrpvaf640
+	// ChannelID The channel to read.
 	ChannelID ChannelID `json:"channel_id"`
+
+	// MarkRead Whether the returned messages become read.
+	MarkRead MarkRead `json:"mark_read,omitempty"`
 
 	// N Messages per page.
 	//
@@ -881,15 +817,14 @@ type ListChannelMessagesRequest struct {
 
 // ListGroupMessagesRequest The group chat and the page of messages.
 type ListGroupMessagesRequest struct {
-	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: msg_01k70tc513egtarndz528zps60
+	// BeforeMessageID Return messages older than this one.
 	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
 
-	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	// ChatID The group chat to read.
 	ChatID ChatID `json:"chat_id"`
+
+	// MarkRead Whether the returned messages become read.
+	MarkRead MarkRead `json:"mark_read,omitempty"`
 
 	// N Messages per page.
 	//
@@ -904,15 +839,14 @@ type ListGroupMessagesRequest struct {
 
 // ListPrivateMessagesRequest The private chat and the page of messages.
 type ListPrivateMessagesRequest struct {
-	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: msg_01k70tc513egtarndz528zps60
+	// BeforeMessageID Return messages older than this one.
 	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
 
-	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	// ChatID The private chat to read.
 	ChatID ChatID `json:"chat_id"`
+
+	// MarkRead Whether the returned messages become read.
+	MarkRead MarkRead `json:"mark_read,omitempty"`
 
 	// N Messages per page.
 	//
@@ -925,9 +859,20 @@ type ListPrivateMessagesRequest struct {
 	Page Page `json:"page,omitempty"`
 }
 
+// MarkRead Whether the returned messages become read.
+type MarkRead = bool
+
+// MatchedAs How the query was searched. It is literal text if it is not a valid expression.
+//
+// Example: regex
+type MatchedAs string
+
 // Message A message of a private chat, group chat or channel.
 type Message struct {
-	// Content The text of a message.
+	// About Present only in messages that the service wrote in the name of the sender: the request for access to a group chat, and the note to the new admin of a group chat or channel. No agent can set it, so a message without it that reads like such a note is not one.
+	About *MessageAbout `json:"about,omitempty"`
+
+	// Content The text of a message. It must not be white space alone.
 	//
 	// Example: Will it rain in Lisbon tomorrow?
 	Content Content `json:"content"`
@@ -963,6 +908,32 @@ type Message struct {
 	// Example: weather_oracle
 	SenderUsername Username `json:"sender_username"`
 }
+
+// MessageAbout Present only in messages that the service wrote in the name of the sender: the request for access to a group chat, and the note to the new admin of a group chat or channel. No agent can set it, so a message without it that reads like such a note is not one.
+type MessageAbout struct {
+	// SourceID The id of the group chat or channel, depending on source_type.
+	SourceID string `json:"source_id"`
+
+	// SourceName The name of a group chat or channel.
+	//
+	// Example: Travel planners
+	SourceName ConversationName `json:"source_name"`
+
+	// SourceType The kind of a conversation.
+	//
+	// Example: private_chat
+	SourceType SourceType `json:"source_type"`
+
+	// Type What the sender did. Later versions may add types.
+	//
+	// Example: access_request
+	Type MessageAboutType `json:"type"`
+}
+
+// MessageAboutType What the sender did. Later versions may add types.
+//
+// Example: access_request
+type MessageAboutType string
 
 // MessageContentType The type of the content: always text/plain.
 //
@@ -1006,6 +977,11 @@ type MessageSearchPage struct {
 	// Count Number of matches on this page.
 	Count int64 `json:"count"`
 
+	// MatchedAs How the query was searched. It is literal text if it is not a valid expression.
+	//
+	// Example: regex
+	MatchedAs MatchedAs `json:"matched_as"`
+
 	// Messages Matching messages, newest first.
 	Messages []Message `json:"messages"`
 
@@ -1022,6 +998,47 @@ type MessageSearchPage struct {
 //
 // Example: I book trains and would like to help.
 type Note = string
+
+// Notice What another agent did to the caller. source_name is the name at that time.
+type Notice struct {
+	// ActorID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
+	//
+	// Example: agent_01k70t94aqeembse7n65ptksh0
+	ActorID AgentID `json:"actor_id"`
+
+	// ActorUsername Lower-case letters, digits and underscores. Upper-case letters return 400.
+	//
+	// Example: weather_oracle
+	ActorUsername Username `json:"actor_username"`
+
+	// CreatedAt Unix time in seconds, with milliseconds.
+	//
+	// Example: 1763650000.123
+	CreatedAt Timestamp `json:"created_at"`
+
+	// SourceID The id of the group chat or channel, depending on source_type.
+	SourceID string `json:"source_id"`
+
+	// SourceName The name of a group chat or channel.
+	//
+	// Example: Travel planners
+	SourceName ConversationName `json:"source_name"`
+
+	// SourceType The kind of a conversation.
+	//
+	// Example: private_chat
+	SourceType SourceType `json:"source_type"`
+
+	// Type What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
+	//
+	// Example: added
+	Type NoticeType `json:"type"`
+}
+
+// NoticeType What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
+//
+// Example: added
+type NoticeType string
 
 // OwnAgent The calling agent.
 type OwnAgent struct {
@@ -1068,6 +1085,77 @@ type OwnAgent struct {
 //
 // Example: 1
 type Page = int64
+
+// ParleyError Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type ParleyError struct {
+	// Accepts The accepted ways to pay.
+	Accepts []PaymentRequirements `json:"accepts,omitempty"`
+
+	// Charged Whether this call was charged. It is true only if the operation was rejected after its payment settled (see What is charged). It is absent if nobody knows yet (503 payment_unknown, and 500 to a call with a payment): send the same request with the same payment again.
+	Charged *bool `json:"charged,omitempty"`
+
+	// Code A stable code. Later versions may add codes; handle an unknown code according to its HTTP status.
+	//
+	// - `invalid_request` (400): The request violates the contract; details, if present, lists the fields.
+	// - `invalid_payment` (400): The payment header cannot be decoded, or the payment identifier is malformed.
+	// - `successor_required` (400): The admin must name a successor before leaving.
+	// - `invalid_api_key` (401): X-API-KEY is missing, unknown or replaced.
+	// - `payment_required` (402): The request has no payment; sign one of the payment requirements in PAYMENT-REQUIRED.
+	// - `payment_refused` (402): The payment does not match the payment requirements, is expired or not yet valid, was refused, or exceeds the balance of the wallet. Nothing was charged; sign a new payment.
+	// - `not_member` (403): Only members of the chat can do this.
+	// - `not_subscriber` (403): Only subscribers of the channel and its admin can do this.
+	// - `not_admin` (403): Only the admin can do this.
+	// - `banned` (403): The agent is banned from the group chat or channel.
+	// - `blocked` (403): One of the two agents has blocked the other.
+	// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429.
+	// - `path_not_found` (404): The path does not exist.
+	// - `agent_not_found` (404): The agent does not exist.
+	// - `chat_not_found` (404): No chat of this kind has this id.
+	// - `channel_not_found` (404): The channel does not exist.
+	// - `message_not_found` (404): The message does not exist, or not in this conversation.
+	// - `method_not_allowed` (405): The path does not support this method; see Allow.
+	// - `username_taken` (409): The username is already in use.
+	// - `username_reserved` (409): Another wallet has reserved this username.
+	// - `pin_limit` (409): Five messages are already pinned.
+	// - `member_limit` (409): The group chat would have more than 1,000 members.
+	// - `already_member` (409): The caller is already a member.
+	// - `admin_must_transfer` (409): The admin cannot be removed or banned; it must transfer first.
+	// - `admin_alone` (409): The admin is the only member and must delete the group chat instead.
+	// - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again after Retry-After.
+	// - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no longer stored. Sign a new payment with a new identifier.
+	// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged.
+	// - `deleted` (410): The group chat or channel was deleted.
+	// - `body_too_large` (413): The body is larger than any valid request of this operation.
+	// - `unsupported_media_type` (415): The body must be application/json.
+	// - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
+	// - `internal_error` (500): The server failed.
+	// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Nothing was charged; send the same request with the same payment again after Retry-After.
+	// - `payment_unknown` (503): The outcome of the settlement is not known yet. Send the same request with the same payment again after Retry-After; do not sign a new payment.
+	//
+	// Example: invalid_request
+	Code ErrorCode `json:"code"`
+
+	// Details The problems by field, at most 20, ordered by field.
+	Details []ErrorDetail `json:"details,omitempty"`
+
+	// Error Why a payment is required or was refused, as an x402 text or reason code.
+	Error *string `json:"error,omitempty"`
+
+	// Message The problem and the remedy, in one sentence.
+	Message string `json:"message"`
+
+	// RequestID Identifies the call. Include it if you report a problem to the operator.
+	RequestID string `json:"request_id"`
+
+	// Resource The resource that a payment buys (x402).
+	Resource *PaymentResource `json:"resource,omitempty"`
+
+	// Success False in every error.
+	Success bool `json:"success"`
+
+	// X402Version The x402 version of the payment fields.
+	X402Version *int64 `json:"x402Version,omitempty"`
+}
 
 // PaymentRequirements One way to pay. The fields are those of x402 version 1, or of version 2 if x402Version is 2.
 type PaymentRequirements struct {
@@ -1119,14 +1207,10 @@ type PaymentResource struct {
 
 // PinGroupMessageRequest The group chat and the message to pin.
 type PinGroupMessageRequest struct {
-	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	// ChatID The group chat.
 	ChatID ChatID `json:"chat_id"`
 
-	// MessageID Identifies a message: msg_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: msg_01k70tc513egtarndz528zps60
+	// MessageID The message of this group chat to pin.
 	MessageID MessageID `json:"message_id"`
 }
 
@@ -1186,9 +1270,7 @@ type PrivateChatMember struct {
 
 // PrivateChatRequest The private chat.
 type PrivateChatRequest struct {
-	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	// ChatID The private chat.
 	ChatID ChatID `json:"chat_id"`
 }
 
@@ -1199,14 +1281,10 @@ type Query = string
 
 // ReactToMessageRequest The message and the reaction.
 type ReactToMessageRequest struct {
-	// Emoji Exactly one emoji. A flag, a keycap, an emoji with a skin tone and a joined sequence count as one.
-	//
-	// Example: 👍
+	// Emoji The reaction: exactly one emoji. It replaces an earlier one of the caller.
 	Emoji Emoji `json:"emoji"`
 
-	// MessageID Identifies a message: msg_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: msg_01k70tc513egtarndz528zps60
+	// MessageID The message to react to.
 	MessageID MessageID `json:"message_id"`
 }
 
@@ -1235,17 +1313,13 @@ type Reaction struct {
 
 // RemoveReactionRequest The message.
 type RemoveReactionRequest struct {
-	// MessageID Identifies a message: msg_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: msg_01k70tc513egtarndz528zps60
+	// MessageID The message from which the reaction is removed.
 	MessageID MessageID `json:"message_id"`
 }
 
 // RequestAccountRequest The username to reserve.
 type RequestAccountRequest struct {
-	// RequestedUsername Lower-case letters, digits and underscores. Upper-case letters return 400.
-	//
-	// Example: weather_oracle
+	// RequestedUsername The username to reserve.
 	RequestedUsername Username `json:"requested_username"`
 }
 
@@ -1258,23 +1332,19 @@ type RequestAccountResult struct {
 	Success bool `json:"success"`
 
 	// TAN The TAN: eight characters, for one use, valid for ten minutes. Keep it secret.
-	TAN *string `json:"tan,omitempty"`
+	TAN string `json:"tan"`
 }
 
 // RequestGroupAccessRequest The group chat and a note to its admin.
 type RequestGroupAccessRequest struct {
-	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	// ChatID The group chat to join.
 	ChatID ChatID `json:"chat_id"`
 
-	// Message A note, sent as a private message.
-	//
-	// Example: I book trains and would like to help.
+	// Message A note to the admin, part of the private message that asks for access.
 	Message *Note `json:"message,omitempty"`
 }
 
-// RotateKeyRequest An empty object.
+// RotateKeyRequest An empty object. It may be left out, but not be null.
 type RotateKeyRequest = map[string]interface{}
 
 // RotateKeyResult The new API key.
@@ -1301,22 +1371,16 @@ type SearchAgentsRequest struct {
 	// Example: 10
 	PageSize SearchPageSize `json:"page_size,omitempty"`
 
-	// Query The words or the expression to search for.
-	//
-	// Example: lisbon
+	// Query The words that the username or the description must contain.
 	Query Query `json:"query"`
 }
 
 // SearchChannelMessagesRequest The channel, the query and the page of matches.
 type SearchChannelMessagesRequest struct {
-	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: msg_01k70tc513egtarndz528zps60
+	// BeforeMessageID Search messages older than this one.
 	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
 
-	// ChannelID Identifies a channel: channel_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: channel_01k70taybbefyb5rymrpvaf640
+	// ChannelID The channel to search.
 	ChannelID ChannelID `json:"channel_id"`
 
 	// Page Page number, starting at 1.
@@ -1324,9 +1388,7 @@ type SearchChannelMessagesRequest struct {
 	// Example: 1
 	Page Page `json:"page,omitempty"`
 
-	// Query The words or the expression to search for.
-	//
-	// Example: lisbon
+	// Query An RE2 regular expression, or literal text if it is not a valid one.
 	Query Query `json:"query"`
 }
 
@@ -1342,22 +1404,16 @@ type SearchChannelsRequest struct {
 	// Example: 10
 	PageSize SearchPageSize `json:"page_size,omitempty"`
 
-	// Query The words or the expression to search for.
-	//
-	// Example: lisbon
+	// Query The words that the name or the description must contain.
 	Query Query `json:"query"`
 }
 
 // SearchGroupMessagesRequest The group chat, the query and the page of matches.
 type SearchGroupMessagesRequest struct {
-	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: msg_01k70tc513egtarndz528zps60
+	// BeforeMessageID Search messages older than this one.
 	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
 
-	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	// ChatID The group chat to search.
 	ChatID ChatID `json:"chat_id"`
 
 	// Page Page number, starting at 1.
@@ -1365,9 +1421,7 @@ type SearchGroupMessagesRequest struct {
 	// Example: 1
 	Page Page `json:"page,omitempty"`
 
-	// Query The words or the expression to search for.
-	//
-	// Example: lisbon
+	// Query An RE2 regular expression, or literal text if it is not a valid one.
 	Query Query `json:"query"`
 }
 
@@ -1383,9 +1437,7 @@ type SearchGroupsRequest struct {
 	// Example: 10
 	PageSize SearchPageSize `json:"page_size,omitempty"`
 
-	// Query The words or the expression to search for.
-	//
-	// Example: lisbon
+	// Query The words that the name or the description must contain.
 	Query Query `json:"query"`
 }
 
@@ -1396,14 +1448,10 @@ type SearchPageSize = int64
 
 // SearchPrivateMessagesRequest The private chat, the query and the page of matches.
 type SearchPrivateMessagesRequest struct {
-	// BeforeMessageID Identifies a message: msg_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: msg_01k70tc513egtarndz528zps60
+	// BeforeMessageID Search messages older than this one.
 	BeforeMessageID *MessageID `json:"before_message_id,omitempty"`
 
-	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	// ChatID The private chat to search.
 	ChatID ChatID `json:"chat_id"`
 
 	// Page Page number, starting at 1.
@@ -1411,48 +1459,34 @@ type SearchPrivateMessagesRequest struct {
 	// Example: 1
 	Page Page `json:"page,omitempty"`
 
-	// Query The words or the expression to search for.
-	//
-	// Example: lisbon
+	// Query An RE2 regular expression, or literal text if it is not a valid one.
 	Query Query `json:"query"`
 }
 
 // SendChannelMessageRequest The channel and the text.
 type SendChannelMessageRequest struct {
-	// ChannelID Identifies a channel: channel_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: channel_01k70taybbefyb5rymrpvaf640
+	// ChannelID The channel of which the caller is the admin.
 	ChannelID ChannelID `json:"channel_id"`
 
-	// Content The text of a message.
-	//
-	// Example: Will it rain in Lisbon tomorrow?
+	// Content The text of the message.
 	Content Content `json:"content"`
 }
 
 // SendGroupMessageRequest The group chat and the text.
 type SendGroupMessageRequest struct {
-	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	// ChatID The group chat that receives the message.
 	ChatID ChatID `json:"chat_id"`
 
-	// Content The text of a message.
-	//
-	// Example: Will it rain in Lisbon tomorrow?
+	// Content The text of the message.
 	Content Content `json:"content"`
 }
 
 // SendPrivateMessageRequest The recipient and the text.
 type SendPrivateMessageRequest struct {
-	// Content The text of a message.
-	//
-	// Example: Will it rain in Lisbon tomorrow?
+	// Content The text of the message.
 	Content Content `json:"content"`
 
-	// RecipientAgentID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: agent_01k70t94aqeembse7n65ptksh0
+	// RecipientAgentID The agent that receives the message.
 	RecipientAgentID AgentID `json:"recipient_agent_id"`
 }
 
@@ -1516,7 +1550,7 @@ type SkillInstall struct {
 	Npx string `json:"npx"`
 }
 
-// SourceType The kind of conversation that an unread message comes from.
+// SourceType The kind of a conversation.
 //
 // Example: private_chat
 type SourceType string
@@ -1528,51 +1562,40 @@ type Timestamp = float64
 
 // TransferChannelRequest The channel, its new admin and a message to the new admin.
 type TransferChannelRequest struct {
-	// ChannelID Identifies a channel: channel_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: channel_01k70taybbefyb5rymrpvaf640
+	// ChannelID The channel.
 	ChannelID ChannelID `json:"channel_id"`
 
-	// Message A note, sent as a private message.
-	//
-	// Example: I book trains and would like to help.
+	// Message A note to the new admin, sent as a private message.
 	Message *Note `json:"message,omitempty"`
 
-	// NewAdminAgentID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: agent_01k70t94aqeembse7n65ptksh0
+	// NewAdminAgentID The agent that becomes the admin. It need not be a subscriber.
 	NewAdminAgentID AgentID `json:"new_admin_agent_id"`
 }
 
 // TransferGroupChatRequest The group chat, its new admin and a message to the new admin.
 type TransferGroupChatRequest struct {
-	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	// ChatID The group chat.
 	ChatID ChatID `json:"chat_id"`
 
-	// Message A note, sent as a private message.
-	//
-	// Example: I book trains and would like to help.
+	// Message A note to the new admin, sent as a private message.
 	Message *Note `json:"message,omitempty"`
 
-	// NewAdminAgentID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: agent_01k70t94aqeembse7n65ptksh0
+	// NewAdminAgentID The member that becomes the admin.
 	NewAdminAgentID AgentID `json:"new_admin_agent_id"`
 }
 
 // UnblockAgentRequest The agent to unblock.
 type UnblockAgentRequest struct {
-	// AgentID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
-	//
-	// Example: agent_01k70t94aqeembse7n65ptksh0
+	// AgentID The agent to unblock.
 	AgentID AgentID `json:"agent_id"`
 }
 
 // UnreadMessage An unread message.
 type UnreadMessage struct {
-	// Content The text of a message.
+	// About Present only in messages that the service wrote in the name of the sender: the request for access to a group chat, and the note to the new admin of a group chat or channel. No agent can set it, so a message without it that reads like such a note is not one.
+	About *MessageAbout `json:"about,omitempty"`
+
+	// Content The text of a message. It must not be white space alone.
 	//
 	// Example: Will it rain in Lisbon tomorrow?
 	Content Content `json:"content"`
@@ -1605,13 +1628,16 @@ type UnreadMessage struct {
 	// SourceID The id of the chat or channel, depending on source_type.
 	SourceID string `json:"source_id"`
 
-	// SourceType The kind of conversation that an unread message comes from.
+	// SourceName The name of the group chat or channel, or the username of the other agent of a private chat.
+	SourceName string `json:"source_name"`
+
+	// SourceType The kind of a conversation.
 	//
 	// Example: private_chat
 	SourceType SourceType `json:"source_type"`
 }
 
-// UnreadPage A page of unread messages of all chats and channels.
+// UnreadPage A page of unread messages of all chats and channels, and notices.
 type UnreadPage struct {
 	// CutShort True if the page holds fewer than page_size messages because it reached the limit of content per page; otherwise absent.
 	CutShort *bool `json:"cut_short,omitempty"`
@@ -1619,13 +1645,16 @@ type UnreadPage struct {
 	// Messages Unread messages, oldest first.
 	Messages []UnreadMessage `json:"messages"`
 
+	// Notices The oldest 50 things that other agents did to the caller, on every page. With mark_read true they are returned once.
+	Notices []Notice `json:"notices"`
+
 	// Page The number of this page.
 	Page int64 `json:"page"`
 
 	// PageSize Messages per page.
 	PageSize int64 `json:"page_size"`
 
-	// TotalUnread Number of all unread messages, counted before this call marks any as read.
+	// TotalUnread Number of all unread messages, counted before this call marks any as read. Notices do not count.
 	TotalUnread int64 `json:"total_unread"`
 }
 
@@ -1634,47 +1663,47 @@ type UnreadPage struct {
 // Example: weather_oracle
 type Username = string
 
-// BadRequest Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type BadRequest = APIError
+// BadRequest Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type BadRequest = ParleyError
 
-// BodyTooLarge Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type BodyTooLarge = APIError
+// BodyTooLarge Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type BodyTooLarge = ParleyError
 
-// Conflict Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type Conflict = APIError
+// Conflict Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type Conflict = ParleyError
 
 // Degraded The state of the service.
 type Degraded = Health
 
-// Deleted Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type Deleted = APIError
+// Deleted Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type Deleted = ParleyError
 
-// Forbidden Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type Forbidden = APIError
+// Forbidden Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type Forbidden = ParleyError
 
-// InternalError Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type InternalError = APIError
+// InternalError Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type InternalError = ParleyError
 
-// MethodNotAllowed Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type MethodNotAllowed = APIError
+// MethodNotAllowed Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type MethodNotAllowed = ParleyError
 
-// NotFound Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type NotFound = APIError
+// NotFound Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type NotFound = ParleyError
 
-// PaymentRequired Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type PaymentRequired = APIError
+// PaymentRequired Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type PaymentRequired = ParleyError
 
-// RateLimited Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type RateLimited = APIError
+// RateLimited Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type RateLimited = ParleyError
 
-// Unauthorized Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type Unauthorized = APIError
+// Unauthorized Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type Unauthorized = ParleyError
 
-// Unavailable Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type Unavailable = APIError
+// Unavailable Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type Unavailable = ParleyError
 
-// UnsupportedMediaType Every error has this shape. details is present if a 400 concerns specific fields. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
-type UnsupportedMediaType = APIError
+// UnsupportedMediaType Every error has this shape. details is present with 400. x402Version, error and accepts are present with 402: they repeat the header PAYMENT-REQUIRED in the form of x402 version 1, for clients that read the body. If version 1 has no name for the network, they have the form of version 2, and resource is present too.
+type UnsupportedMediaType = ParleyError
 
 // ListUnreadMessagesParams defines parameters for ListUnreadMessages.
 type ListUnreadMessagesParams struct {
@@ -1685,7 +1714,7 @@ type ListUnreadMessagesParams struct {
 	PageSize MessagePageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
 
 	// MarkRead Whether the returned messages become read.
-	MarkRead bool `form:"mark_read,omitempty" json:"mark_read,omitempty"`
+	MarkRead MarkRead `form:"mark_read,omitempty" json:"mark_read,omitempty"`
 }
 
 // BlockAgentJSONRequestBody defines body for BlockAgent for application/json ContentType.
@@ -2414,36 +2443,36 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 
 }
 
-type BadRequestJSONResponse APIError
+type BadRequestJSONResponse ParleyError
 
-type BodyTooLargeJSONResponse APIError
+type BodyTooLargeJSONResponse ParleyError
 
-type ConflictJSONResponse APIError
+type ConflictJSONResponse ParleyError
 
 type DegradedJSONResponse Health
 
-type DeletedJSONResponse APIError
+type DeletedJSONResponse ParleyError
 
-type ForbiddenJSONResponse APIError
+type ForbiddenJSONResponse ParleyError
 
-type InternalErrorJSONResponse APIError
+type InternalErrorJSONResponse ParleyError
 
-type MethodNotAllowedJSONResponse APIError
+type MethodNotAllowedJSONResponse ParleyError
 
-type NotFoundJSONResponse APIError
+type NotFoundJSONResponse ParleyError
 
-type PaymentRequiredJSONResponse APIError
+type PaymentRequiredJSONResponse ParleyError
 
-type RateLimitedJSONResponse APIError
+type RateLimitedJSONResponse ParleyError
 
 type RefundedResponse struct {
 }
 
-type UnauthorizedJSONResponse APIError
+type UnauthorizedJSONResponse ParleyError
 
-type UnavailableJSONResponse APIError
+type UnavailableJSONResponse ParleyError
 
-type UnsupportedMediaTypeJSONResponse APIError
+type UnsupportedMediaTypeJSONResponse ParleyError
 
 type BlockAgentRequestObject struct {
 	Body *BlockAgentJSONRequestBody
@@ -10279,9 +10308,12 @@ func (sh *strictHandler) RotateKey(ctx echo.Context) error {
 		err = ctx.Bind(&body)
 	}
 	if err != nil {
-		return err
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
 	}
-	request.Body = &body
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.RotateKey(ctx.Request().Context(), request.(RotateKeyRequestObject))

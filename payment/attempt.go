@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -67,8 +68,7 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 		requirements, ok = scheme.Match(operation.requirements, payload)
 	}
 	if !ok {
-		return nil, e.refused(operation, "No matching payment requirements",
-			"the payment does not match the payment requirements of this operation; sign one of the entries of accepts in the PAYMENT-REQUIRED header")
+		return nil, e.refused(operation, "No matching payment requirements", mismatch(operation, payload))
 	}
 	identifier, ok := identifierOf(payload.extensions())
 	if !ok {
@@ -104,6 +104,15 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 	}
 	attempt.fingerprint = sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", operation.ID, account, request))
 	return attempt, nil
+}
+
+// mismatch tells why a payment matches no entry of accepts. The most frequent reason is a payment for another operation.
+func mismatch(operation *Operation, payload payload) string {
+	if amount, err := strconv.ParseUint(payload.amount(), 10, 64); err == nil && amount != operation.Price {
+		return fmt.Sprintf("the payment is for %d atomic units, and this operation costs exactly %d; sign one of the entries of accepts in the PAYMENT-REQUIRED header",
+			amount, operation.Price)
+	}
+	return "the payment does not match the payment requirements of this operation; sign one of the entries of accepts in the PAYMENT-REQUIRED header"
 }
 
 // decode decodes the payment header, of x402 version 2 or 1. Version 2 counts if both are present.

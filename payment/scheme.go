@@ -57,6 +57,14 @@ func (p payload) extensions() map[string]jsontext.Value {
 	return p.exact.Extensions
 }
 
+// amount is the amount of the offer that the payer accepted, as it says.
+func (p payload) amount() string {
+	if p.batch != nil {
+		return p.batch.Accepted.Amount
+	}
+	return p.exact.Accepted.Amount
+}
+
 // payer is the address that pays, in any case of letters.
 func (p payload) payer() string {
 	if p.batch != nil {

@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -89,6 +90,36 @@ func TestRotateKey(t *testing.T) {
 	}
 	w.Secret(next.JSON200.APIKey)
 	unauthorized("the key before the last", w.pay(alice.Wallet, rotate, `{}`, "X-API-KEY", old))
+}
+
+// TestRotateKeyWithoutBody: the body {} may be left out, whatever media type the request then names. It is the same request.
+func TestRotateKeyWithoutBody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	w.call(http.MethodPost, rotate, "").Require(t, "a price inquiry", 402)
+	for _, test := range []struct{ first, again, media string }{
+		{"", "{}", "application/json"}, {"{}", "", "application/json"}, {"", "", "application/x-www-form-urlencoded"},
+	} {
+		headers := []string{"X-API-KEY", alice.Key, x402.HeaderPaymentSignature, w.sign(alice.Wallet, rotate, testkit.Identified(rand.Text()+rand.Text()))}
+		first := w.call(http.MethodPost, rotate, test.first, append(headers, "Content-Type", test.media)...)
+		old := alice.Key
+		if alice.Key = w.rotated(first); alice.Key == old {
+			t.Fatalf("%+v: the new key is the old one", test)
+		}
+		if again := w.call(http.MethodPost, rotate, test.again, headers...); again.Status != http.StatusOK || !bytes.Equal(again.Body, first.Body) {
+			t.Errorf("%+v: the same payment: %v, want the response of the first: %v", test, again, first)
+		}
+	}
+	revenue := w.Revenue()
+	for body, want := range map[string]int{"null": 400, "[]": 400, `{"x":1}`: 400, " ": 400} {
+		if a := w.pay(alice.Wallet, rotate, body, "X-API-KEY", alice.Key); a.Status != want || a.Charged {
+			t.Errorf("body %q: %v, want a free %d", body, a, want)
+		}
+	}
+	if w.Revenue() != revenue {
+		t.Errorf("rejected rotations brought %d", w.Revenue()-revenue)
+	}
 }
 
 // TestCopiesOfARotation: copies of one payment all get its reply, also one that was let in with the key that another

@@ -21,6 +21,9 @@ const rotateKey = "rotateKey"
 var errInvalidKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
 	message: "missing or invalid API key; send the API key of your account, which POST /register/create_account returned, in the X-API-KEY header"}
 
+var errReplacedKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
+	message: "this API key was replaced by POST /agent/rotate_key; send the newest API key of your account in the X-API-KEY header"}
+
 // authenticate finds the agent of the API key, unless the operation needs none.
 func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
@@ -34,13 +37,15 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		ctx := c.Request().Context()
 		agent, err := s.store.AgentByKey(ctx, key)
-		replaced := errors.Is(err, store.ErrAgentNotFound) && operation.ID == rotateKey
+		replaced := errors.Is(err, store.ErrAgentNotFound)
 		if replaced {
 			agent, err = s.store.AgentByPreviousKey(ctx, key)
 		}
 		switch {
 		case errors.Is(err, store.ErrAgentNotFound):
 			return errInvalidKey
+		case err == nil && replaced && (operation.ID != rotateKey || agent.KeyPayment == nil): // or the new key arrived: it was used
+			return errReplacedKey
 		case err == nil && !replaced && agent.KeyPayment != nil:
 			// The key is in use, so its response arrived. Nobody needs the stored response or the key before it any
 			// more.
@@ -56,7 +61,7 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		// A replaced key is invalid, with one exception: an agent that lost the response with its new key would lose
 		// its account. So the payment of that rotation, sent again, returns the stored response, or the error says which
-		// payment does. Everything else ends as for an unknown key.
+		// payment does. Everything else ends as with other operations.
 		err = next(c)
 		if refused, ok := errors.AsType[*payment.Error](err); err == nil || ok && (refused.Code == payment.CodeProof || refused.Correction) {
 			return err
@@ -64,7 +69,7 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		if status := problemOf(err).status; status == http.StatusTooManyRequests || status >= http.StatusInternalServerError {
 			return err
 		}
-		return errInvalidKey
+		return errReplacedKey
 	}
 }
 

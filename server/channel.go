@@ -47,7 +47,7 @@ func (c *call) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequestOb
 	if _, err := c.forAdmin(ctx, store.KindChannel, id); err != nil {
 		return nil, err
 	}
-	err := c.tx.DeleteConversation(ctx, id)
+	err := c.tx.DeleteConversation(ctx, store.KindChannel, id, c.caller.ID)
 	return gen.DeleteChannel200JSONResponse{Success: true, Message: "channel deleted"}, err
 }
 
@@ -78,7 +78,7 @@ func (c *call) UnsubscribeChannel(ctx context.Context, req gen.UnsubscribeChanne
 
 // ListChannelMessages returns a page of the channel's messages, newest first, and marks them read.
 func (c *call) ListChannelMessages(ctx context.Context, req gen.ListChannelMessagesRequestObject) (gen.ListChannelMessagesResponseObject, error) {
-	page, err := c.listMessages(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
+	page, err := c.listMessages(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
 	return gen.ListChannelMessages200JSONResponse(page), err
 }
 

@@ -16,13 +16,14 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// problem is a response that is not a 200: the contract's ApiError. Every error becomes one.
+// problem is a response that is not a 200: the contract's ParleyError. Every error becomes one.
 type problem struct {
 	status     int
 	code       gen.ErrorCode
 	message    string // the problem and the remedy
 	details    []gen.ErrorDetail
 	charged    bool
+	unknown    bool                  // nobody knows yet whether the call was charged
 	redeeming  bool                  // an earlier call was charged, not this one
 	retryAfter int                   // seconds; 0: no header
 	limit      *policy               // the limit that was exceeded
@@ -54,15 +55,16 @@ func problemOf(err error) *problem {
 	case errors.As(err, &paying):
 		return problemOfPayment(paying)
 	case errors.As(err, &refusal):
-		return &problem{status: statusOf[refusal.Kind], code: gen.ErrorCode(refusal.Code), message: refusal.Message}
+		return &problem{status: statusOf[refusal.Kind], code: gen.ErrorCode(refusal.Code), message: refusal.Message, details: detailsOf(refusal)}
 	case errors.As(err, &routing):
 		switch routing.Code {
 		case http.StatusNotFound:
-			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound, message: "this path does not exist; GET /openapi.json lists all paths"}
+			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound, message: "this path does not exist; GET /llms.txt lists all paths, GET /skill.md tells how to start, GET /openapi.json is the whole contract"}
 		case http.StatusMethodNotAllowed:
 			return &problem{status: routing.Code, code: gen.ErrorCodeMethodNotAllowed, message: "this path does not support the method; use one of the methods in the Allow header"}
 		case http.StatusBadRequest:
-			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, message: "the request cannot be parsed; GET /openapi.json describes all requests", cause: err}
+			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, message: "the request cannot be parsed; GET /openapi.json describes all requests", cause: err,
+				details: []gen.ErrorDetail{{Message: "cannot be parsed"}}}
 		}
 	case store.Unavailable(err):
 		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2, cause: err,
@@ -75,13 +77,21 @@ func problemOf(err error) *problem {
 		message: "internal error; send the same request with the same payment again, or report the request_id to the operator"}
 }
 
-// errorBody is gen.ApiError with typed x402 fields. Clients of x402 version 2 read the header, those of version 1 read
+// detailsOf returns the details of a 400, which every 400 has.
+func detailsOf(refusal *store.Refusal) []gen.ErrorDetail {
+	if refusal.Kind != store.Invalid {
+		return nil
+	}
+	return []gen.ErrorDetail{{Field: refusal.Field, Message: refusal.Message}}
+}
+
+// errorBody is gen.ParleyError with typed x402 fields. Clients of x402 version 2 read the header, those of version 1 read
 // the body. If version 1 has no name for the network, the body repeats the header.
 type errorBody struct {
 	Success   bool              `json:"success"`
 	Message   string            `json:"message"`
 	Code      gen.ErrorCode     `json:"code"`
-	Charged   bool              `json:"charged"`
+	Charged   *bool             `json:"charged,omitempty"` // nil if nobody knows
 	RequestID string            `json:"request_id"`
 	Details   []gen.ErrorDetail `json:"details,omitempty"`
 
@@ -92,7 +102,11 @@ type errorBody struct {
 }
 
 func (p *problem) body(requestID string) errorBody {
-	return errorBody{Success: false, Message: p.message, Code: p.code, Charged: p.charged, RequestID: requestID, Details: p.details}
+	body := errorBody{Success: false, Message: p.message, Code: p.code, RequestID: requestID, Details: p.details}
+	if !p.unknown {
+		body.Charged = &p.charged
+	}
+	return body
 }
 
 func (b *errorBody) require(p *problem, nameV1 string) {
@@ -131,6 +145,9 @@ func (s *Server) writeError(err error, c echo.Context) {
 		p.limit.writeHeader(header, p.retryAfter)
 	}
 	body := p.body(record.requestID)
+	if p.status == http.StatusInternalServerError && record.attempt != nil { // the fault may have come after the charge
+		body.Charged = nil
+	}
 	if p.required != nil {
 		encoded := p.encoded
 		if encoded == "" {
@@ -165,7 +182,7 @@ func (b *errorBody) encode() []byte {
 		case err == nil && len(b.Details) == 1:
 			b.Details = nil
 		default:
-			return fmt.Appendf(nil, `{"success":false,"message":"internal error","code":"internal_error","charged":%t,"request_id":%q}`, b.Charged, b.RequestID)
+			return fmt.Appendf(nil, `{"success":false,"message":"internal error","code":"internal_error","request_id":%q}`, b.RequestID)
 		}
 	}
 }

@@ -33,9 +33,18 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 	if err != nil {
 		return nil, err
 	}
+	pinned, err := c.tx.MessagesByID(ctx, group.ID, group.Pinned)
+	if err != nil {
+		return nil, err
+	}
+	pins, err := c.toMessages(ctx, group.ID, pinned)
+	if err != nil {
+		return nil, err
+	}
 	info := gen.GetGroupChat200JSONResponse{
 		ChatID: req.Body.ChatID, Name: *group.Name, Description: group.Description, Members: make([]gen.GroupMember, len(members)),
-		PinnedMessageIds: messageIDs(group.Pinned), IsDiscoverable: group.IsDiscoverable, CreatedAt: timestamp(group.CreatedAt),
+		PinnedMessageIds: messageIDs(group.Pinned), PinnedMessages: pins,
+		IsDiscoverable: group.IsDiscoverable, CreatedAt: timestamp(group.CreatedAt),
 	}
 	// The member list is newer than the group, so count and admin come from the list.
 	info.MemberCount = int64(len(members))
@@ -84,20 +93,21 @@ func (c *call) edit(ctx context.Context, kind string, id uuid.UUID, e edit) erro
 	if slices.Contains(slices.Concat(e.remove, e.ban), *view.AdminID) {
 		return store.ErrAdminMustTransfer
 	}
-	if err := c.tx.EditConversation(ctx, id, e.name, e.description, e.isDiscoverable); err != nil {
-		return err
-	}
 	if err := c.tx.Unpin(ctx, id, e.unpin); err != nil {
 		return err
 	}
 	// Remove members first: that makes room for new ones.
-	if err := c.tx.Leave(ctx, id, e.remove...); err != nil {
+	if err := c.tx.Remove(ctx, id, c.caller.ID, e.remove); err != nil {
 		return err
 	}
-	if err := c.tx.Ban(ctx, id, e.ban...); err != nil {
+	if err := c.tx.Ban(ctx, id, c.caller.ID, e.ban); err != nil {
 		return err
 	}
 	if err := c.tx.Unban(ctx, id, e.unban...); err != nil {
+		return err
+	}
+	// The notices of removed and banned agents have the name that these know.
+	if err := c.tx.EditConversation(ctx, id, e.name, e.description, e.isDiscoverable); err != nil {
 		return err
 	}
 	return c.tx.AddGroupMembers(ctx, id, *view.AdminID, e.add)
@@ -109,7 +119,7 @@ func (c *call) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatReque
 	if _, err := c.forAdmin(ctx, store.KindGroup, id); err != nil {
 		return nil, err
 	}
-	err := c.tx.DeleteConversation(ctx, id)
+	err := c.tx.DeleteConversation(ctx, store.KindGroup, id, c.caller.ID)
 	return gen.DeleteGroupChat200JSONResponse{Success: true, Message: "group chat deleted"}, err
 }
 
@@ -120,7 +130,7 @@ func (c *call) SendGroupMessage(ctx context.Context, req gen.SendGroupMessageReq
 
 // ListGroupMessages returns a page of the group's messages, newest first, and marks them read.
 func (c *call) ListGroupMessages(ctx context.Context, req gen.ListGroupMessagesRequestObject) (gen.ListGroupMessagesResponseObject, error) {
-	page, err := c.listMessages(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
+	page, err := c.listMessages(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
 	return gen.ListGroupMessages200JSONResponse(page), err
 }
 
@@ -157,7 +167,7 @@ func (c *call) RequestGroupAccess(ctx context.Context, req gen.RequestGroupAcces
 	case store.StatusBanned:
 		return nil, store.ErrBanned
 	}
-	err = c.sendNote(ctx, *group.AdminID, c.caller.Username+" asks to be added to the", group, req.Body.Message)
+	err = c.sendNote(ctx, *group.AdminID, store.AboutAccessRequest, c.caller.Username+" asks to be added to the", group, req.Body.Message)
 	return gen.RequestGroupAccess200JSONResponse{Success: true, Message: "access requested"}, err
 }
 
@@ -201,10 +211,10 @@ func (c *call) transfer(ctx context.Context, view *store.ConversationView, succe
 	case view.Kind == store.KindChannel:
 		err = c.tx.TransferChannel(ctx, view.ID, c.caller.ID, successor)
 	default:
-		err = c.tx.TransferGroupChat(ctx, view.ID, successor)
+		err = c.tx.TransferGroupChat(ctx, view.ID, c.caller.ID, successor)
 	}
 	if err != nil || note == nil {
 		return err
 	}
-	return c.sendNote(ctx, successor, "You are now the admin of the", view, note)
+	return c.sendNote(ctx, successor, store.AboutAdminTransfer, "You are now the admin of the", view, note)
 }

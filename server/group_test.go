@@ -151,7 +151,7 @@ func TestLifeOfAGroupChat(t *testing.T) {
 	chat := created.JSON200.ChatID
 	want := &client.GroupChat{
 		ChatID: chat, Name: "Travel planners 🧳", Description: new("Agents that plan trips together."), AdminID: alice.ID, MemberCount: 3,
-		PinnedMessageIds: []string{}, IsDiscoverable: true, Members: []client.GroupMember{
+		PinnedMessageIds: []string{}, PinnedMessages: []client.Message{}, IsDiscoverable: true, Members: []client.GroupMember{
 			{AgentID: alice.ID, Username: "alice", Description: "I am alice.", IsAdmin: true},
 			{AgentID: carol.ID, Username: "carol", Description: "I am carol."},
 			{AgentID: bob.ID, Username: "bob", Description: "I am bob."},
@@ -159,6 +159,7 @@ func TestLifeOfAGroupChat(t *testing.T) {
 	}
 	times := cmpopts.IgnoreFields(client.GroupChat{}, "CreatedAt")
 	joined := cmpopts.IgnoreFields(client.GroupMember{}, "JoinedAt")
+	sent := cmpopts.IgnoreFields(client.Message{}, "CreatedAt")
 	seen := bob.group(chat)
 	if diff := cmp.Diff(want, seen, times, joined); diff != "" {
 		t.Errorf("the new group (-want +got):\n%s", diff)
@@ -190,8 +191,12 @@ func TestLifeOfAGroupChat(t *testing.T) {
 		t.Errorf("alice hands the group to dave: %v %s", err, handed.Body)
 	}
 	want.Name, want.AdminID, want.PinnedMessageIds, want.Members[0].IsAdmin = "Planners", dave.ID, []string{second}, false
+	want.PinnedMessages = []client.Message{{
+		MessageID: second, SenderID: bob.ID, SenderUsername: "bob", Content: "I do.", ContentType: "text/plain",
+		Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{},
+	}}
 	want.Members[1], want.Members[2] = want.Members[2], client.GroupMember{AgentID: dave.ID, Username: "dave", Description: "I am dave.", IsAdmin: true}
-	if diff := cmp.Diff(want, alice.group(chat), times, joined); diff != "" {
+	if diff := cmp.Diff(want, alice.group(chat), times, joined, sent); diff != "" {
 		t.Errorf("the group after all that (-want +got):\n%s", diff)
 	}
 	deleted, err := dave.DeleteGroupChatWithResponse(ctx, client.GroupChatRequest{ChatID: chat})

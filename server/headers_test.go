@@ -65,7 +65,10 @@ func TestHeadersOfEveryResponse(t *testing.T) {
 			}
 		}
 	}
-	if exposed := w.call(http.MethodPost, profile, "", "Origin", "https://agent.example").Header.Get("Access-Control-Expose-Headers"); !strings.Contains(exposed, "RateLimit-Policy") {
-		t.Errorf("a browser may not read the limits: %q", exposed)
+	exposed := w.call(http.MethodPost, profile, "", "Origin", "https://agent.example").Header.Get("Access-Control-Expose-Headers")
+	for _, header := range []string{"RateLimit-Policy", "Idempotent-Replayed"} {
+		if !strings.Contains(exposed, header) {
+			t.Errorf("a browser may not read %s: %q", header, exposed)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"regexp/syntax"
+	"strings"
 	"unicode"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -73,7 +74,8 @@ func stringSize(schema *openapi3.Schema) int {
 	if schema.MaxLength != nil && *schema.MaxLength < maxBody {
 		runes = int(*schema.MaxLength)
 	}
-	if pattern, err := syntax.Parse(schema.Pattern, syntax.Perl); schema.Pattern != "" && err == nil {
+	anchored := strings.HasPrefix(schema.Pattern, "^") && strings.HasSuffix(schema.Pattern, "$") // others match a part of the text
+	if pattern, err := syntax.Parse(schema.Pattern, syntax.Perl); anchored && err == nil {
 		longest, highest := longestMatch(pattern)
 		runes = min(runes, longest)
 		if highest <= 0xFFFF {

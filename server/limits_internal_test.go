@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/gen"
 )
 
@@ -17,7 +16,7 @@ import (
 // within the limit of its operation; and where the fields are short, so is the limit.
 func TestBodyLimitHoldsEveryRequest(t *testing.T) {
 	t.Parallel()
-	_, operations, err := readContract(parley.Contract)
+	_, operations, err := readContract()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"encoding/xml"
@@ -84,6 +85,9 @@ func TestPathsHaveOneSpelling(t *testing.T) {
 		"/chat%5Cprivate%5Csend", "/chat/private/send%00", "/chat/private/send%20"} {
 		a := w.call(http.MethodPost, path, `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"x"}`, "X-API-KEY", alice.Key)
 		a.Want(t, "POST "+path, 404, "path_not_found")
+		if !strings.Contains(a.Message, "/llms.txt") || !strings.Contains(a.Message, "/skill.md") {
+			t.Errorf("POST %s: %v does not tell where to start", path, a)
+		}
 	}
 	request := httptest.NewRequest(http.MethodOptions, w.url+"/chat/private/send", nil)
 	request.RequestURI = ""
@@ -125,6 +129,10 @@ func TestValidation(t *testing.T) {
 		{"null as content", send, `{` + to + `,"content":null}`, []string{"/content"}, "null"},
 		{"null where there is a default", "/search/agents", `{"query":"ann","page_size":null}`, []string{"/page_size"}, "null"},
 		{"empty content", send, `{` + to + `,"content":""}`, []string{"/content"}, "must have 1 to 16384 characters"},
+		{"blank content", send, `{` + to + `,"content":" \t\n"}`, []string{"/content"}, "must not be white space alone"},
+		{"a field of an empty request", "/agent/rotate_key", `{"a":1}`, []string{"/a"}, "is not a field of this request, which has no fields"},
+		{"content of other white space", send, `{` + to + `,"content":"\u00a0\u3000\u2003\u000b"}`, []string{"/content"}, "must not be white space alone"},
+		{"a username as an id", send, `{"recipient_agent_id":"bob","content":"x"}`, []string{"/recipient_agent_id"}, "POST /agent/profile returns the id"},
 		{"too much content", send, `{` + to + `,"content":"` + strings.Repeat("é", 16385) + `"}`, []string{"/content"}, "must have 1 to 16384 characters"},
 		{"U+0000", send, `{` + to + `,"content":"a\u0000b"}`, []string{"/content"}, "U+0000"},
 		{"half a surrogate pair", send, `{` + to + `,"content":"a\ud800b"}`, []string{"/content"}, "not valid JSON"},
@@ -158,6 +166,8 @@ func TestValidation(t *testing.T) {
 		"?mark_read=2": w.call(http.MethodGet, "/agent/unread?mark_read=2", "", x402.HeaderPaymentSignature, "x"),
 		"?limit=5":     w.call(http.MethodGet, "/agent/unread?limit=5", "", x402.HeaderPaymentSignature, "x"),
 	} {
+		unpaid := w.call(http.MethodGet, "/agent/unread"+name, "")
+		unpaid.Want(t, "GET /agent/unread"+name+" without a payment", http.StatusBadRequest, "invalid_request")
 		want, _, _ := strings.Cut(name, "=")
 		if a.Status != http.StatusBadRequest || len(a.Details) != 1 || a.Details[0].Field != want {
 			t.Errorf("GET /agent/unread%s: %v, want 400 naming %s", name, a, want)
@@ -200,6 +210,30 @@ func TestPublishedContract(t *testing.T) {
 		offer := testkit.PlayMoney.Requirements(price, devnet.Payee, 60)
 		info["protocols"] = []any{map[string]any{"x402": map[string]any{"scheme": "exact", "network": offer.Network, "asset": offer.Asset, "payTo": offer.PayTo,
 			"amount": offer.Amount, "maxTimeoutSeconds": 60, "facilitator": "FACILITATOR"}}}
+		operation["description"] = strings.TrimSpace(operation["description"].(string)) + " Costs " + x402.FormatUSD(price) + " USD."
+	}
+	opened := 0
+	var open func(value any)
+	open = func(value any) {
+		switch value := value.(type) {
+		case []any:
+			for _, one := range value {
+				open(one)
+			}
+		case map[string]any:
+			if value["x-open-enum"] == true {
+				opened++
+				value["x-known-values"] = value["enum"]
+				delete(value, "x-open-enum")
+				delete(value, "enum")
+			}
+			for _, one := range value {
+				open(one)
+			}
+		}
+	}
+	if open(want); opened != 3 {
+		t.Errorf("%d open enums, want 3", opened)
 	}
 	for path, decode := range map[string]func([]byte, any) error{"/openapi.yaml": yaml.Unmarshal, "/openapi.json": json.Unmarshal} {
 		a := w.call(http.MethodGet, path, "")
@@ -219,7 +253,8 @@ func TestPublishedContract(t *testing.T) {
 		if again := w.call(http.MethodGet, path, "", "If-None-Match", a.Header.Get("ETag")); again.Status != http.StatusNotModified {
 			t.Errorf("%s asked for again: %d, want 304", path, again.Status)
 		}
-		if path == "/openapi.json" && !strings.HasPrefix(string(a.Body), `{"openapi":"3.0.3","info":{"title":"Parley"`) {
+		begin := map[string]string{"/openapi.json": `{"openapi":"3.0.3","info":{"title":"Parley"`, "/openapi.yaml": "openapi: 3.0.3\ninfo:\n  title: Parley\n"}[path]
+		if !strings.HasPrefix(string(a.Body), begin) {
 			t.Errorf("%s does not begin with the introduction: %.80s", path, a.Body)
 		}
 	}
@@ -231,16 +266,23 @@ func TestDiscoveryDocuments(t *testing.T) {
 	w := newWorld(t)
 	llms := w.call(http.MethodGet, "/llms.txt", "")
 	for name, route := range testkit.Operations {
-		if !strings.Contains(string(llms.Body), "- ["+name+"](http://parley.test/openapi.json): "+route.Operation.Summary) {
+		if !strings.Contains(string(llms.Body), "- ["+name+"](http://parley.test/openapi.json#/paths/"+strings.ReplaceAll(route.Path, "/", "~1")+"/"+strings.ToLower(route.Method)+"): "+route.Operation.Summary) {
 			t.Errorf("/llms.txt does not name %s", name)
 		}
 	}
 	if !strings.HasPrefix(string(llms.Body), "# Parley\n\n> ") || !strings.Contains(string(llms.Body), "Send a private message (0.005000 USD)") {
 		t.Errorf("/llms.txt is not in llmstxt.org's form: %.300s", llms.Body)
 	}
+	if len(llms.Body) > 12<<10 || !strings.Contains(string(llms.Body), "chat_id, before_message_id?, mark_read = true, n = 50 (250 at most)") {
+		t.Errorf("/llms.txt has %d bytes, want at most 12 KB that name all fields:\n%s", len(llms.Body), llms.Body)
+	}
 	skill := w.call(http.MethodGet, "/skill.md", "")
 	if !strings.HasPrefix(string(skill.Body), "---\nname: parley\n") || !strings.Contains(string(skill.Body), "http://parley.test/openapi.json") || strings.Contains(string(skill.Body), "parley.example") {
 		t.Errorf("/skill.md is not the skill for this server: %.300s", skill.Body)
+	}
+	javaScript, python := w.call(http.MethodGet, "/parley.mjs", ""), w.call(http.MethodGet, "/parley.py", "")
+	if !bytes.Equal(javaScript.Body, parley.SkillJavaScript) || !bytes.Equal(python.Body, parley.SkillPython) {
+		t.Errorf("/parley.mjs is %.100q, /parley.py %.100q, want the programs of the skill", javaScript.Body, python.Body)
 	}
 	var index struct {
 		Schema string `json:"$schema"`
@@ -275,7 +317,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 		t.Errorf("the agent card: %s", raw.Body)
 	}
 	w.call(http.MethodGet, "/.well-known/x402", "").Want(t, "the legacy document is there although nobody turned it on", 404)
-	for _, a := range []testkit.Reply{llms, skill, skills, picture, raw} {
+	for _, a := range []testkit.Reply{llms, skill, javaScript, python, skills, picture, raw} {
 		if a.Header.Get("ETag") == "" || !strings.Contains(a.Header.Get("Cache-Control"), "max-age") {
 			t.Errorf("a document cannot be cached: %v", a.Header)
 		}

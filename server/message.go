@@ -107,8 +107,8 @@ func (s *batchedSend) prepare(ctx context.Context) (conversation uuid.UUID, resp
 	return conversation, response, err
 }
 
-// sendNote sends a private message about a group chat or channel.
-func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *store.ConversationView, note *gen.Note) error {
+// sendNote sends a private message about a group chat or channel. Why is the type of About.
+func (c *call) sendNote(ctx context.Context, to uuid.UUID, why, what string, about *store.ConversationView, note *gen.Note) error {
 	noun, prefix := "group chat", chatPrefix
 	if about.Kind == store.KindChannel {
 		noun, prefix = "channel", channelPrefix
@@ -117,12 +117,15 @@ func (c *call) sendNote(ctx context.Context, to uuid.UUID, what string, about *s
 	if note != nil {
 		text += " " + *note
 	}
-	_, err := c.send(ctx, store.OutgoingMessage{Kind: store.KindPrivate, To: to, Sender: c.caller.ID, ID: newID(), Content: text})
+	_, err := c.send(ctx, store.OutgoingMessage{
+		Kind: store.KindPrivate, To: to, Sender: c.caller.ID, ID: newID(), Content: text,
+		About: &store.About{Type: why, Kind: about.Kind, Source: about.ID, Name: *about.Name},
+	})
 	return err
 }
 
-// listMessages returns a page of a conversation, newest first, and marks it as read.
-func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, page int64, before *gen.MessageID) (gen.MessagePage, error) {
+// listMessages returns a page of a conversation, newest first, and marks it as read if asked to.
+func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, page int64, before *gen.MessageID, markRead bool) (gen.MessagePage, error) {
 	view, err := c.forReader(ctx, kind, id)
 	if err != nil {
 		return gen.MessagePage{}, err
@@ -135,9 +138,13 @@ func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, p
 	if err != nil {
 		return gen.MessagePage{}, err
 	}
-	// Last, because it may lock the membership: nothing may wait for a connection while it holds that lock.
-	if len(found.Messages) > 0 && found.Messages[0].Number > view.ReadNumber {
-		err = c.tx.MarkRead(ctx, view.ID, c.caller.ID, found.Messages[0].Number)
+	if len(found.Messages) > 0 && markRead {
+		read := store.ReadRange{Conversation: view.ID, Oldest: found.Messages[len(found.Messages)-1].Number, Newest: found.Messages[0].Number}
+		// A page that cannot move the marker costs no lock: it is read already, or leaves out unread messages.
+		if read.Newest > view.ReadNumber && read.Oldest-1-view.ReadNumber <= view.UnreadOwn {
+			// Last, because it may lock the membership: nothing may wait for a connection while it holds that lock.
+			err = c.tx.MarkRead(ctx, c.caller.ID, read)
+		}
 	}
 	return gen.MessagePage{Messages: shown, Total: view.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, err
 }
@@ -187,7 +194,18 @@ func toMessage(message store.SentMessage) gen.Message {
 	return gen.Message{
 		MessageID: formatID(messagePrefix, message.ID), SenderID: formatID(agentPrefix, message.SenderID), SenderUsername: message.SenderUsername,
 		Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
-		Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{},
+		Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{}, About: toAbout(message.About),
+	}
+}
+
+// toAbout formats what a message is about, which may be absent.
+func toAbout(about *store.About) *gen.MessageAbout {
+	if about == nil {
+		return nil
+	}
+	source := sources[about.Kind]
+	return &gen.MessageAbout{
+		Type: gen.MessageAboutType(about.Type), SourceType: source.kind, SourceID: formatID(source.prefix, about.Source), SourceName: about.Name,
 	}
 }
 
@@ -202,5 +220,11 @@ func (c *call) searchMessages(ctx context.Context, kind string, id uuid.UUID, qu
 		return gen.MessageSearchPage{}, err
 	}
 	shown, err := c.toMessages(ctx, view.ID, matches.Messages)
-	return gen.MessageSearchPage{Messages: shown, Count: int64(len(shown)), Page: page, NextBeforeMessageID: nextOf(matches.SearchedTo)}, err
+	matchedAs := gen.MatchedAsRegex
+	if matches.Literal {
+		matchedAs = gen.MatchedAsLiteral
+	}
+	return gen.MessageSearchPage{
+		Messages: shown, Count: int64(len(shown)), Page: page, MatchedAs: matchedAs, NextBeforeMessageID: nextOf(matches.SearchedTo),
+	}, err
 }

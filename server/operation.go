@@ -13,6 +13,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/oapi-codegen/runtime"
 
+	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/x402"
@@ -37,10 +38,10 @@ type paymentInfo struct {
 }
 
 // readContract loads openapi.yaml and its operations, keyed by "METHOD /path".
-func readContract(contract []byte) (*openapi3.T, map[string]*operation, error) {
-	document, err := openapi3.NewLoader().LoadFromData(contract)
+func readContract() (*openapi3.T, map[string]*operation, error) {
+	document, err := parley.Document()
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the contract: %w", err)
+		return nil, nil, err
 	}
 	// The server does not care under which address it is reached.
 	document.Servers = nil

@@ -18,10 +18,11 @@ func (o *operation) paid() bool { return o != nil && o.Price > 0 }
 
 func hasPayment(c echo.Context) bool { return payment.InHeader(c.Request().Header) }
 
-// priceInquiry returns 402 for a request with neither payment nor body.
+// priceInquiry returns 402 for a request with neither payment nor body nor query. A query is validated first, so that a mistake
+// in it does not cost a signature.
 func (s *Server) priceInquiry(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if operation := operationFrom(c); operation.paid() && !hasPayment(c) && len(bodyFrom(c)) == 0 {
+		if operation := operationFrom(c); operation.paid() && !hasPayment(c) && len(bodyFrom(c)) == 0 && c.Request().URL.RawQuery == "" {
 			return s.challenge(c, operation)
 		}
 		return next(c)
@@ -92,7 +93,7 @@ func (s *Server) parsePayment(next echo.HandlerFunc) echo.HandlerFunc {
 		if agent := record.caller; agent != nil {
 			caller = &payment.Caller{Account: agent.ID, KeyHash: agent.KeyHash}
 			if record.keyReplaced {
-				caller.RepeatOnly = errInvalidKey
+				caller.RepeatOnly = errReplacedKey
 			}
 		}
 		record.attempt, err = s.payments.Parse(c.Request().Context(), &operation.Operation, c.Request().Header, caller, clientOf(c, operation), request)
@@ -121,6 +122,9 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		}
 		record.transaction, record.paid = receipt.Settled.Transaction, !receipt.Repeated
 		s.setPaymentResponse(c, receipt.Settled)
+		if receipt.Repeated {
+			c.Response().Header().Set("Idempotent-Replayed", "true")
+		}
 		c.Response().Header().Set("Cache-Control", "private, no-store")
 		return nil, c.JSONBlob(http.StatusOK, receipt.Response) // nil: already written
 	}
@@ -186,11 +190,11 @@ var paymentStatus = map[payment.Code]int{
 // problemOfPayment turns an error of the payment engine into the response for the caller.
 func problemOfPayment(e *payment.Error) *problem {
 	p := &problem{
-		status: paymentStatus[e.Code], code: gen.ErrorCode(e.Code), message: e.Message, charged: e.Charged, redeeming: e.Earlier,
+		status: paymentStatus[e.Code], code: gen.ErrorCode(e.Code), message: e.Message, charged: e.Charged, unknown: e.Code == payment.CodeUnknown, redeeming: e.Earlier,
 		retryAfter: e.RetryAfter, required: e.Required, encoded: e.Header, settled: e.Settled, cause: e.Cause,
 	}
 	if e.Refusal != nil {
-		p.status, p.code = statusOf[e.Refusal.Kind], gen.ErrorCode(e.Refusal.Code)
+		p.status, p.code, p.details = statusOf[e.Refusal.Kind], gen.ErrorCode(e.Refusal.Code), detailsOf(e.Refusal)
 	}
 	if e.Field != "" {
 		p.details = []gen.ErrorDetail{{Field: e.Field, Message: e.Message}}

@@ -108,14 +108,14 @@ func (a *payerAgent) register(name string) {
 	if err != nil || reserved.JSON200 == nil {
 		a.w.T.Fatalf("request an account: %v %s", err, reserved.Body)
 	}
-	account := client.CreateAccountRequest{Username: name, TAN: *reserved.JSON200.TAN, Description: "I crash."}
+	account := client.CreateAccountRequest{Username: name, TAN: reserved.JSON200.TAN, Description: "I crash."}
 	a.crash("/register/create_account", func() error { _, err := a.CreateAccountWithResponse(ctx, account); return err })
 	created, err := a.CreateAccountWithResponse(ctx, account)
 	if err != nil || created.JSON200 == nil {
 		a.w.T.Fatalf("create an account: %v %s", err, created.Body)
 	}
-	a.key = *created.JSON200.APIKey
-	a.w.Secret(*reserved.JSON200.TAN, a.key)
+	a.key = created.JSON200.APIKey
+	a.w.Secret(reserved.JSON200.TAN, a.key)
 }
 
 // TestPayerPaysFromChannels: an agent registers, replaces its key and calls with vouchers; its process ends during each call that
@@ -197,7 +197,7 @@ func TestPayerWithoutEnoughForADeposit(t *testing.T) {
 		if err != nil || reserved.JSON200 == nil {
 			t.Fatalf("request an account: %v %s", err, reserved.Body)
 		}
-		w.Secret(*reserved.JSON200.TAN)
+		w.Secret(reserved.JSON200.TAN)
 	}
 	if w.Revenue() != 20_000 || a.payer.Spent() != 20_000 || w.Ledger.Balance(testkit.Address(poor)) != 30_000 {
 		t.Errorf("%d received, %d spent, %d left, want 20000, 20000, 30000", w.Revenue(), a.payer.Spent(), w.Ledger.Balance(testkit.Address(poor)))

@@ -190,6 +190,7 @@ func seedForPlans(t *testing.T, databaseURL string) {
 		`INSERT INTO registrations (username, tan_hash, payer, expires_at) SELECT 'reserved_' || n, sha256('x'), '0xb', now() FROM generate_series(1, 20000) n`,
 		`INSERT INTO blocks (blocker_id, blocked_id, created_at) SELECT a.id, b.id, now() FROM (SELECT id, row_number() OVER () n FROM agents LIMIT 20000) a JOIN (SELECT id, row_number() OVER () n FROM agents LIMIT 20001) b ON b.n = a.n + 1`,
 		`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) SELECT conversation_id, number, sender_id, '👍', now() FROM messages LIMIT 100000`,
+		`INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at) SELECT a.id, 'added', c.id, c.name, c.admin_id, now() FROM (SELECT id FROM agents LIMIT 20000) a CROSS JOIN (SELECT id, name, admin_id FROM conversations WHERE kind = 'group' LIMIT 5) c`,
 		`VACUUM ANALYZE`,
 	} {
 		if _, err := connection.Exec(t.Context(), statement); err != nil {
@@ -220,6 +221,7 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 			for _, statement := range []string{
 				`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT $1::uuid, id, 'member', 0, 0, now() FROM agents WHERE username LIKE 'plans\_%'`,
 				`UPDATE conversations SET member_count = member_count + 2, admin_id = (SELECT id FROM agents WHERE username = 'plans_alice') WHERE id = $1::uuid`,
+				`INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at) SELECT id, 'added', $1::uuid, 'plans', id, now() FROM agents WHERE username LIKE 'plans\_%'`,
 			} {
 				if _, err := c.Exec(ctx, statement, id); err != nil {
 					return err

@@ -37,6 +37,6 @@ func (c *call) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequest
 
 // ListPrivateMessages returns a page of the chat's messages, newest first, and marks them read.
 func (c *call) ListPrivateMessages(ctx context.Context, req gen.ListPrivateMessagesRequestObject) (gen.ListPrivateMessagesResponseObject, error) {
-	page, err := c.listMessages(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID)
+	page, err := c.listMessages(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
 	return gen.ListPrivateMessages200JSONResponse(page), err
 }

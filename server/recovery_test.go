@@ -38,7 +38,7 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 		{http.MethodGet, "/agent/unread?page_size=10", "", bob, `SELECT count(*) FROM memberships m JOIN conversations c ON c.id = conversation_id
 			WHERE kind = 'private' AND m.read_number = c.last_number AND m.unread_own = 0 AND c.last_number > 0 AND agent_id = (SELECT id FROM agents WHERE username = 'bob')`},
 		{http.MethodPost, "/chat/group/edit", `{"chat_id":` + quote(group) + `,"name":"renamed"}`, alice, `SELECT count(*) FROM conversations WHERE name = 'renamed'`},
-		{http.MethodPost, "/agent/rotate_key", `{}`, bob, `SELECT count(*) FROM agents WHERE username = 'bob' AND previous_key_hash IS NOT NULL`},
+		{http.MethodPost, "/agent/rotate_key", "", bob, `SELECT count(*) FROM agents WHERE username = 'bob' AND previous_key_hash IS NOT NULL`},
 		{http.MethodPost, "/register/request_account", `{"requested_username":"dave"}`, nil, `SELECT count(*) FROM registrations WHERE username = 'dave'`},
 		{http.MethodPost, "/register/create_account", `{"username":"carol","tan":` + quote(reserved.TAN) + `,"description":""}`, nil, `SELECT count(*) FROM agents WHERE username = 'carol'`},
 	} {

@@ -14,7 +14,7 @@ import (
 func (c *call) RequestAccount(ctx context.Context, req gen.RequestAccountRequestObject) (gen.RequestAccountResponseObject, error) {
 	tan := newTAN()
 	err := c.tx.RequestAccount(ctx, req.Body.RequestedUsername, c.paid.Payer, tan, c.paid.ID)
-	return gen.RequestAccount200JSONResponse{Success: true, TAN: &tan, Message: "TAN issued; create the account with it within 10 minutes"}, err
+	return gen.RequestAccount200JSONResponse{Success: true, TAN: tan, Message: "TAN issued; create the account with it within 10 minutes"}, err
 }
 
 // CreateAccount creates the agent for a valid TAN and returns its API key, once.
@@ -25,7 +25,7 @@ func (c *call) CreateAccount(ctx context.Context, req gen.CreateAccountRequestOb
 		KeyHash: store.HashKey(key), CreatedAt: now(),
 	}
 	err := c.tx.CreateAccount(ctx, agent, typedTAN(req.Body.TAN), c.paid.ID)
-	return gen.CreateAccount200JSONResponse{Success: true, APIKey: &key, Message: "account created; keep the API key, it is shown only once"}, err
+	return gen.CreateAccount200JSONResponse{Success: true, APIKey: key, Message: "account created; keep the API key, it is shown only once"}, err
 }
 
 // claimRegistration reserves the username and its TAN for the payment when its settlement begins, so that no other

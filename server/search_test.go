@@ -126,7 +126,7 @@ func TestSearchPrivateMessages(t *testing.T) {
 		return found.JSON200
 	}
 	whole := search(bob, client.SearchPrivateMessagesRequest{ChatID: chat, Query: "^will.*\\?$"})
-	want := &client.MessageSearchPage{Count: 1, Page: 1, Messages: []client.Message{{MessageID: first, SenderID: alice.ID, SenderUsername: "alice",
+	want := &client.MessageSearchPage{Count: 1, Page: 1, MatchedAs: client.MatchedAsRegex, Messages: []client.Message{{MessageID: first, SenderID: alice.ID, SenderUsername: "alice",
 		Content: "Will it rain in Lisbon tomorrow?", ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}}}}
 	if diff := cmp.Diff(want, whole, cmpopts.IgnoreFields(client.Message{}, "CreatedAt")); diff != "" {
 		t.Errorf("one match (-want +got):\n%s", diff)
@@ -172,6 +172,8 @@ func TestSearchPrivateMessages(t *testing.T) {
 		{"an anchor elsewhere", bob, `{"chat_id":` + quote(chat) + `,"query":"x","before_message_id":` + quote(other) + `}`, 404, "message_not_found"},
 		{"an anchor of nowhere", bob, `{"chat_id":` + quote(elsewhere) + `,"query":"x","before_message_id":` + quote(noMessage) + `}`, 404, "message_not_found"},
 		{"too large a pattern", bob, `{"chat_id":` + quote(chat) + `,"query":"(a?){999}(a?){999}"}`, 400, "invalid_request"},
+		{"a pattern that the parser finds too large", bob, `{"chat_id":` + quote(chat) + `,"query":"(a{500}){500}"}`, 400, "invalid_request"},
+		{"nothing to search for", bob, `{"chat_id":` + quote(chat) + `,"query":"..."}`, 400, "invalid_request"},
 		{"too long a query", bob, `{"chat_id":` + quote(chat) + `,"query":"` + strings.Repeat("x", 257) + `"}`, 400, "invalid_request"},
 	} {
 		revenue := w.Revenue()

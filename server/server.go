@@ -14,7 +14,6 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
 
-	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/discovery"
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
@@ -58,7 +57,7 @@ type Server struct {
 
 // New reads the contract and prepares everything that is the same for all requests.
 func New(config Config, database *store.Store, facilitator payment.Facilitator, chain payment.Chain, log *slog.Logger) (*Server, error) {
-	document, operations, err := readContract(parley.Contract)
+	document, operations, err := readContract()
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +178,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 	AllowMethods:  []string{http.MethodGet, http.MethodPost, http.MethodOptions},
 	AllowHeaders:  []string{"PAYMENT-SIGNATURE", "X-PAYMENT", "X-API-KEY", "Content-Type", "Access-Control-Expose-Headers", "X-Request-Id"},
-	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "X-Request-Id", "Retry-After", "RateLimit-Policy", "RateLimit"},
+	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Idempotent-Replayed", "X-Request-Id", "Retry-After", "RateLimit-Policy", "RateLimit"},
 	MaxAge:        600,
 })
 
@@ -203,10 +202,13 @@ func (s *Server) readBody(next echo.HandlerFunc) echo.HandlerFunc {
 		if operation == nil {
 			return next(c)
 		}
-		if operation.route.Operation.RequestBody != nil { // the body of a GET has no meaning and is not read
+		if described := operation.route.Operation.RequestBody; described != nil { // the body of a GET has no meaning and is not read
 			body, err := bodyOf(c.Request(), operation.bounds.bytes)
 			if err != nil {
 				return err
+			}
+			if len(body) == 0 && !described.Value.Required {
+				body = emptyObject(c.Request())
 			}
 			c.Set(bodyKey, body)
 		} else if c.Request().ContentLength != 0 {

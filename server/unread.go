@@ -17,8 +17,8 @@ var sources = map[string]struct {
 	store.KindChannel: {gen.SourceTypeChannel, channelPrefix},
 }
 
-// ListUnreadMessages returns the unread messages of the caller, oldest first, and marks them as read unless mark_read
-// is false.
+// ListUnreadMessages returns the unread messages of the caller, oldest first, and its notices, and marks both as read unless
+// mark_read is false.
 func (c *call) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessagesRequestObject) (gen.ListUnreadMessagesResponseObject, error) {
 	list := c.tx.Unread
 	if req.Params.MarkRead {
@@ -29,7 +29,7 @@ func (c *call) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessage
 		return nil, err
 	}
 	page := gen.ListUnreadMessages200JSONResponse{
-		Messages: make([]gen.UnreadMessage, len(unread.Messages)), TotalUnread: unread.Total, Page: req.Params.Page, PageSize: req.Params.PageSize,
+		Messages: make([]gen.UnreadMessage, len(unread.Messages)), Notices: make([]gen.Notice, len(unread.Notices)), TotalUnread: unread.Total, Page: req.Params.Page, PageSize: req.Params.PageSize,
 	}
 	if unread.CutShort {
 		page.CutShort = &unread.CutShort
@@ -40,6 +40,14 @@ func (c *call) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessage
 			MessageID: formatID(messagePrefix, message.ID), SenderID: formatID(agentPrefix, message.SenderID), SenderUsername: message.SenderUsername,
 			Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
 			SourceType: source.kind, SourceID: formatID(source.prefix, message.ConversationID),
+			SourceName: message.SourceName, About: toAbout(message.About),
+		}
+	}
+	for i, notice := range unread.Notices {
+		source := sources[notice.Kind]
+		page.Notices[i] = gen.Notice{
+			Type: gen.NoticeType(notice.Type), SourceType: source.kind, SourceID: formatID(source.prefix, notice.ConversationID), SourceName: notice.SourceName,
+			ActorID: formatID(agentPrefix, notice.ActorID), ActorUsername: notice.ActorUsername, CreatedAt: timestamp(notice.CreatedAt),
 		}
 	}
 	return page, nil

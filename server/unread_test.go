@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,13 @@ func TestUnreadMessages(t *testing.T) {
 			t.Errorf("%s: total %d, want %d; messages (-want +got):\n%s", when, page.TotalUnread, total, diff)
 		}
 	}
+	var names []string
+	for _, message := range bob.unread(nil, nil, new(false)).Messages {
+		names = append(names, message.SourceName)
+	}
+	if want := []string{"alice", "the group", "the channel", "the group", "alice"}; !slices.Equal(names, want) {
+		t.Errorf("the messages come from %q, want %q", names, want)
+	}
 	// Looking changes nothing, and pages are stable.
 	for range 2 {
 		check("looking", bob.unread(nil, nil, new(false)), 5, all...)
@@ -93,7 +101,7 @@ func TestUnreadMessages(t *testing.T) {
 		t.Errorf("a page by default is page %d of %d, want 1 of 50", page.Page, page.PageSize)
 	}
 	want := client.UnreadMessage{MessageID: first, SenderID: alice.ID, SenderUsername: "alice", Content: "private one", ContentType: "text/plain",
-		CreatedAt: page.Messages[0].CreatedAt, SourceType: client.SourceTypePrivateChat, SourceID: chat}
+		CreatedAt: page.Messages[0].CreatedAt, SourceType: client.SourceTypePrivateChat, SourceID: chat, SourceName: "alice"}
 	if diff := cmp.Diff(want, page.Messages[0]); diff != "" || time.Since(time.UnixMilli(int64(page.Messages[0].CreatedAt*1000))).Abs() > time.Minute {
 		t.Errorf("the oldest message (-want +got):\n%s", diff)
 	}
@@ -105,15 +113,24 @@ func TestUnreadMessages(t *testing.T) {
 	check("polling when something has come", bob.unread(nil, nil, nil), 2, all[4], "carol in group_chat chat: group three")
 	check("polling when all is read", bob.unread(nil, nil, nil), 0)
 
-	// Reading a message reads the older ones of its conversation too, whichever page it stands on.
+	// Nothing is marked over an unread message that was not returned, neither by a later page nor by a fetch.
 	bob.send(alice, "one")
 	bob.send(alice, "two")
-	check("page 2 of alice", alice.unread(new(int64(3)), new(int64(1)), nil), 6, "bob in group_chat chat: bobs own")
-	check("alice after that", alice.unread(nil, nil, new(false)), 4,
-		"bob in private_chat chat: a reply", "carol in group_chat chat: group three", "bob in private_chat chat: one", "bob in private_chat chat: two")
-	read, err := alice.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat, N: new(int64(1))})
-	testkit.Require200(t, "alice reads", read, err)
-	check("alice after a fetch", alice.unread(nil, nil, new(false)), 1, "carol in group_chat chat: group three")
+	rest := []string{
+		"carol in group_chat chat: group one", "bob in private_chat chat: a reply", "bob in group_chat chat: bobs own",
+		"carol in group_chat chat: group three", "bob in private_chat chat: one", "bob in private_chat chat: two",
+	}
+	fetch := func(n int64, markRead *bool) {
+		t.Helper()
+		read, err := alice.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat, N: &n, MarkRead: markRead})
+		testkit.Require200(t, "alice reads", read, err)
+	}
+	check("page 3 of alice", alice.unread(new(int64(3)), new(int64(1)), nil), 6, rest[2])
+	fetch(2, nil)
+	fetch(4, new(false))
+	check("alice after that", alice.unread(nil, nil, new(false)), 6, rest...)
+	fetch(4, nil) // her own message is before the reply
+	check("alice after a fetch without a gap", alice.unread(nil, nil, new(false)), 3, rest[0], rest[2], rest[3])
 
 	// What is gone is not unread.
 	w.insertMessage("the group", carol, "group four")

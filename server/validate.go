@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,10 +53,20 @@ func bodyOf(r *http.Request, most int) ([]byte, error) {
 	case isTooLarge:
 		return nil, tooLarge
 	case err != nil:
-		return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, message: "the request body was truncated; send the same request again", cause: err}
+		return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, message: "the request body was truncated; send the same request again", cause: err,
+			details: []gen.ErrorDetail{{Message: "was truncated"}}}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return body, nil
+}
+
+// emptyObject gives a request without body, where the contract allows that, the body {}. A payment then has the same fingerprint
+// with both.
+func emptyObject(r *http.Request) []byte {
+	body := []byte("{}")
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	r.Header.Set("Content-Type", "application/json")
+	return body
 }
 
 // validate validates the request against the contract and sets defaults. It runs before the payment, so mistakes are
@@ -77,10 +89,8 @@ func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 		}
 		if operation.paid() {
-			for name := range request.URL.Query() {
-				if operation.route.Operation.Parameters.GetByInAndName("query", name) == nil {
-					return invalid(gen.ErrorDetail{Field: "?" + name, Message: "is not a parameter of this operation"})
-				}
+			if detail := checkQuery(request.URL.RawQuery, operation); detail != nil {
+				return invalid(*detail)
 			}
 		}
 		err := openapi3filter.ValidateRequest(request.Context(), &openapi3filter.RequestValidationInput{
@@ -92,6 +102,25 @@ func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		return next(c)
 	}
+}
+
+// checkQuery rejects what parsers read differently or leave out: unknown and repeated parameters, semicolons, and broken escapes.
+func checkQuery(raw string, operation *operation) *gen.ErrorDetail {
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return &gen.ErrorDetail{Field: "?", Message: "is not a valid query; separate parameters with & and escape other characters with %"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		switch {
+		case operation.route.Operation.Parameters.GetByInAndName("query", name) == nil:
+			return &gen.ErrorDetail{Field: "?" + name, Message: "is not a parameter of this operation"}
+		case len(query[name]) > 1:
+			return &gen.ErrorDetail{Field: "?" + name, Message: "must be sent once"}
+		case query.Get(name) == "": // the validator would use the default
+			return &gen.ErrorDetail{Field: "?" + name, Message: "must have a value; leave it out instead"}
+		}
+	}
+	return nil
 }
 
 // checkJSON rejects JSON that the validator accepts but that parsers read differently: duplicate names, data after the
@@ -185,6 +214,9 @@ func violations(err error) []gen.ErrorDetail {
 // pointerEscapes escapes a name for a JSON pointer (RFC 6901).
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
+// notSpace begins the pattern of texts that must not be white space alone. \s is only ASCII in Go, so the others follow it.
+const notSpace = `[^\s`
+
 func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 	for _, key := range e.JSONPointer() {
 		field += "/" + pointerEscapes.Replace(key)
@@ -200,10 +232,17 @@ func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 				field += "/" + pointerEscapes.Replace(name)
 			}
 		}
-		return gen.ErrorDetail{Field: field, Message: "is not a field of this request; its fields are " + strings.Join(names(schema), ", ")}
+		return gen.ErrorDetail{Field: field, Message: "is not a field of this request" + fieldsOf(schema)}
 	case "pattern":
 		if schema.Title != "" { // an id: name the kind
-			return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must be the %s (%s)", schema.Title, schema.Pattern)}
+			message := fmt.Sprintf("must be the %s (%s)", schema.Title, schema.Pattern)
+			if strings.HasPrefix(schema.Pattern, "^"+agentPrefix) {
+				message += "; POST /agent/profile returns the id of a username"
+			}
+			return gen.ErrorDetail{Field: field, Message: message}
+		}
+		if strings.HasPrefix(schema.Pattern, notSpace) {
+			return gen.ErrorDetail{Field: field, Message: "must not be white space alone"}
 		}
 		return gen.ErrorDetail{Field: field, Message: "must match " + schema.Pattern}
 	case "type":
@@ -227,7 +266,14 @@ func (o *operation) knownFields() string {
 	if o.route.Operation.RequestBody == nil {
 		return ""
 	}
-	return "; its fields are " + strings.Join(names(o.route.Operation.RequestBody.Value.Content["application/json"].Schema.Value), ", ")
+	return fieldsOf(o.route.Operation.RequestBody.Value.Content["application/json"].Schema.Value)
+}
+
+func fieldsOf(schema *openapi3.Schema) string {
+	if len(schema.Properties) == 0 {
+		return ", which has no fields"
+	}
+	return "; its fields are " + strings.Join(names(schema), ", ")
 }
 
 func names(schema *openapi3.Schema) []string {

@@ -91,12 +91,11 @@ func (s *Store) RotateKey(ctx context.Context, agent *Agent, newHash []byte, pay
 	return nil
 }
 
-// KeyUsed erases what is kept until the first use of the agent's key: the response that holds the key, and the hash of
-// the previous key.
+// KeyUsed erases what is kept until the first use of the agent's key: the response that holds the key.
 func (s *Store) KeyUsed(ctx context.Context, agent *Agent) error {
 	err := s.Transaction(ctx, func(tx *Store) error {
 		used, err := gorm.G[Agent](tx.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
-			Select("previous_key_hash", "key_payment").Updates(ctx, Agent{})
+			Select("key_payment").Updates(ctx, Agent{})
 		if err != nil || used == 0 {
 			return err
 		}

@@ -307,7 +307,7 @@ func TestMarkedWithThePayment(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := g.WithoutTransaction()
-	if err := page.MarkRead(ctx, chat, reader, first+1); err != nil {
+	if err := page.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + 1}); err != nil {
 		t.Fatal(err)
 	}
 	marker("before the payment is closed", first)
@@ -316,7 +316,7 @@ func TestMarkedWithThePayment(t *testing.T) {
 	}
 	marker("with the payment", first+1)
 	again := g.WithoutTransaction()
-	if err := again.MarkRead(ctx, chat, reader, first+2); err != nil {
+	if err := again.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + 2}); err != nil {
 		t.Fatal(err)
 	}
 	if err := again.PaymentDelivered(ctx, deliveryOf(payment)); !errors.Is(err, store.ErrStalePayment) {

@@ -260,7 +260,7 @@ func TestChargedPage(t *testing.T) {
 		want                     error
 	}{{2 * voucherPrice, 2, 0, store.ErrNotBatched}, {voucherPrice, 1, 1, nil}, {voucherPrice, 2, 1, store.ErrNotBatched}, {2 * voucherPrice, 2, 2, nil}} {
 		page := g.WithoutTransaction()
-		if err := page.MarkRead(ctx, chat, reader, first+test.mark); err != nil {
+		if err := page.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + test.mark}); err != nil {
 			t.Fatal(err)
 		}
 		if err := page.ChargeDelivered(ctx, chargeOf(channel, payer, test.cumulative, reader)); !errors.Is(err, test.want) {

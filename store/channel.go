@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// TransferChannel makes another agent the admin, and the former admin a subscriber. It returns ErrAgentNotFound or
+// TransferChannel makes another agent the admin and notifies it, and makes the former admin a subscriber. It returns ErrAgentNotFound or
 // ErrBanned. Lock the channel first.
 func (s *Store) TransferChannel(ctx context.Context, channel, from, to uuid.UUID) error {
 	if err := s.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
@@ -19,7 +19,7 @@ func (s *Store) TransferChannel(ctx context.Context, channel, from, to uuid.UUID
 	if view.Status == StatusBanned {
 		return ErrBanned
 	}
-	if err := s.setAdmin(ctx, channel, to); err != nil {
+	if err := s.setAdmin(ctx, channel, from, to); err != nil {
 		return err
 	}
 	return s.Join(ctx, channel, from)

@@ -38,8 +38,8 @@ const (
 // ConversationView is a conversation as one agent sees it. Status is empty if the agent has no membership.
 type ConversationView struct {
 	Conversation
-	Status     string
-	ReadNumber int64
+	Status                string
+	ReadNumber, UnreadOwn int64
 }
 
 // notFound maps each kind to its error for an unknown id.
@@ -66,7 +66,8 @@ func (s *Store) ConversationView(ctx context.Context, kind string, id, agent uui
 // viewColumns are the columns of ConversationView. The membership of the agent is joined as m.
 const viewColumns = `conversations.id, conversations.kind, conversations.name, conversations.description, conversations.admin_id,
 	conversations.is_discoverable, conversations.last_number, conversations.last_message_at, conversations.member_count, conversations.pinned,
-	conversations.created_at, conversations.deleted_at, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number`
+	conversations.created_at, conversations.deleted_at, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number,
+	coalesce(m.unread_own, 0) AS unread_own`
 
 // forNoKeyUpdate locks rows like an update. Other transactions can still insert rows that refer to them.
 var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}
@@ -108,14 +109,26 @@ func change[T any](changes map[string]any, column string, value *T) {
 	}
 }
 
-// DeleteConversation marks a group chat or channel as deleted. Its row, members and messages stay. Lock the
-// conversation first.
-func (s *Store) DeleteConversation(ctx context.Context, id uuid.UUID) error {
-	return s.changeConversation(ctx, id, map[string]any{"deleted_at": time.Now()})
+// DeleteConversation marks a group chat or channel as deleted, and notifies the members of a group chat. Its row, members and
+// messages stay. Lock the conversation first.
+func (s *Store) DeleteConversation(ctx context.Context, kind string, id, actor uuid.UUID) error {
+	if err := s.changeConversation(ctx, id, map[string]any{"deleted_at": time.Now()}); err != nil || kind != KindGroup {
+		return err // a channel may have any number of subscribers
+	}
+	var members []uuid.UUID
+	err := gorm.G[Membership](s.db).Select("agent_id").Where("conversation_id = ? AND status = 'member'", id).Scan(ctx, &members)
+	if err != nil {
+		return fmt.Errorf("list members: %w", err)
+	}
+	return s.notify(ctx, NoticeDeleted, id, actor, members)
 }
 
-func (s *Store) setAdmin(ctx context.Context, id, admin uuid.UUID) error {
-	return s.changeConversation(ctx, id, map[string]any{"admin_id": admin})
+// setAdmin makes another agent the admin and notifies it.
+func (s *Store) setAdmin(ctx context.Context, id, from, to uuid.UUID) error {
+	if err := s.changeConversation(ctx, id, map[string]any{"admin_id": to}); err != nil {
+		return err
+	}
+	return s.notify(ctx, NoticeMadeAdmin, id, from, []uuid.UUID{to})
 }
 
 func (s *Store) changeConversation(ctx context.Context, id uuid.UUID, changes map[string]any) error {

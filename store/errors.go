@@ -24,25 +24,27 @@ const (
 )
 
 // Refusal is a rejection by the rules of the operation. Code is one of the contract's error codes. Message states the
-// problem and the remedy.
+// problem and the remedy. Field is the JSON pointer of the field that an Invalid refusal concerns, or "" for the whole body.
 type Refusal struct {
 	Kind    Kind
 	Code    string
 	Message string
+	Field   string
 }
 
 func (r *Refusal) Error() string { return r.Message }
 
 // All refusals.
 var (
-	ErrNothingToSelf     = refuse(Invalid, "invalid_request", "you cannot send messages to yourself")
-	ErrBlockSelf         = refuse(Invalid, "invalid_request", "you cannot block yourself")
-	ErrTransferToSelf    = refuse(Invalid, "invalid_request", "you are already the admin; choose another agent")
-	ErrTwoLists          = refuse(Invalid, "invalid_request", "the same agent is in two lists; remove it from one")
-	ErrNoWord            = refuse(Invalid, "invalid_request", "the query contains only white space; send at least one word")
-	ErrPatternTooLarge   = refuse(Invalid, "invalid_request", "the expression is too complex; use fewer or smaller repetitions, or search for a word")
-	ErrNotAnEmoji        = refuse(Invalid, "invalid_request", "send exactly one emoji")
-	ErrSuccessorRequired = refuse(Invalid, "successor_required", "the admin must name a successor before leaving; set successor_agent_id to another current member")
+	ErrNothingToSelf     = invalid("invalid_request", "/recipient_agent_id", "you cannot send messages to yourself")
+	ErrBlockSelf         = invalid("invalid_request", "/agent_id", "you cannot block yourself")
+	ErrTransferToSelf    = invalid("invalid_request", "/new_admin_agent_id", "you are already the admin; choose another agent")
+	ErrTwoLists          = invalid("invalid_request", "", "the same agent is in two lists; remove it from one")
+	ErrNoWord            = invalid("invalid_request", "/query", "the query has no word; send at least one letter, digit or symbol")
+	ErrNothingToFind     = invalid("invalid_request", "/query", "the query matches nearly every message; send a word, or an expression that requires one")
+	ErrPatternTooLarge   = invalid("invalid_request", "/query", "the expression is too complex; use fewer or smaller repetitions, or write \\{ to search for a brace")
+	ErrNotAnEmoji        = invalid("invalid_request", "/emoji", "send exactly one emoji")
+	ErrSuccessorRequired = invalid("successor_required", "/successor_agent_id", "the admin must name a successor before leaving; set successor_agent_id to another current member")
 
 	ErrInvalidTAN    = refuse(Forbidden, "invalid_tan", "the TAN is wrong, expired, already used or issued for another username; request a new one with POST /register/request_account")
 	ErrNotMember     = refuse(Forbidden, "not_member", "only members of this chat can do this; for a group chat, request access with POST /chat/group/request_access")
@@ -76,8 +78,14 @@ var (
 var Refusals []*Refusal
 
 func refuse(kind Kind, code, message string) *Refusal {
-	refusal := &Refusal{kind, code, message}
+	refusal := &Refusal{Kind: kind, Code: code, Message: message}
 	Refusals = append(Refusals, refusal)
+	return refusal
+}
+
+func invalid(code, field, message string) *Refusal {
+	refusal := refuse(Invalid, code, message)
+	refusal.Field = field
 	return refusal
 }
 

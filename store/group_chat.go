@@ -10,8 +10,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// AddGroupMembers makes existing agents members, in this order, on behalf of admin. Agents that are already members
-// stay unchanged, even if they have blocked the admin. It returns ErrBlocked, ErrBanned or ErrMemberLimit. Lock the
+// AddGroupMembers makes existing agents members, in this order, on behalf of admin, and notifies them. Agents that are already
+// members stay unchanged, even if they have blocked the admin. It returns ErrBlocked, ErrBanned or ErrMemberLimit. Lock the
 // group first.
 func (s *Store) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agents []uuid.UUID) error {
 	if len(agents) == 0 {
@@ -42,7 +42,7 @@ func (s *Store) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, age
 	if chat.MemberCount > MemberLimit {
 		return ErrMemberLimit
 	}
-	return nil
+	return s.notify(ctx, NoticeAdded, group, admin, newcomers)
 }
 
 // loadConversation returns a conversation that is known to exist.
@@ -90,9 +90,9 @@ func (s *Store) PinMessage(ctx context.Context, group, message uuid.UUID) (UUIDs
 	return pinned, err
 }
 
-// TransferGroupChat makes another member the admin. It returns ErrAgentNotFound, ErrBanned or ErrSuccessorNotMember.
+// TransferGroupChat makes another member the admin and notifies it. It returns ErrAgentNotFound, ErrBanned or ErrSuccessorNotMember.
 // Lock the group first.
-func (s *Store) TransferGroupChat(ctx context.Context, group, to uuid.UUID) error {
+func (s *Store) TransferGroupChat(ctx context.Context, group, from, to uuid.UUID) error {
 	if err := s.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
 		return err
 	}
@@ -105,5 +105,5 @@ func (s *Store) TransferGroupChat(ctx context.Context, group, to uuid.UUID) erro
 	case view.Status != StatusMember:
 		return ErrSuccessorNotMember
 	}
-	return s.setAdmin(ctx, group, to)
+	return s.setAdmin(ctx, group, from, to)
 }

@@ -61,12 +61,16 @@ func TestSendWaitsForTheGroupLock(t *testing.T) {
 		change func(tx *store.Store, group uuid.UUID) error
 		sent   bool
 	}{
-		{"the sender is banned", func(tx *store.Store, group uuid.UUID) error { return tx.Ban(ctx, group, bob) }, false},
-		{"the sender is removed", func(tx *store.Store, group uuid.UUID) error { return tx.Leave(ctx, group, bob) }, false},
-		{"the group is deleted", func(tx *store.Store, group uuid.UUID) error { return tx.DeleteConversation(ctx, group) }, false},
-		{"the ban is given up", func(tx *store.Store, group uuid.UUID) error { return errors.Join(tx.Ban(ctx, group, bob), giveUp) }, true},
-		{"somebody else is banned", func(tx *store.Store, group uuid.UUID) error { return tx.Ban(ctx, group, carol) }, true},
-		{"the sender becomes the admin", func(tx *store.Store, group uuid.UUID) error { return tx.TransferGroupChat(ctx, group, bob) }, true},
+		{"the sender is banned", func(tx *store.Store, group uuid.UUID) error { return tx.Ban(ctx, group, alice, []uuid.UUID{bob}) }, false},
+		{"the sender is removed", func(tx *store.Store, group uuid.UUID) error { return tx.Remove(ctx, group, alice, []uuid.UUID{bob}) }, false},
+		{"the group is deleted", func(tx *store.Store, group uuid.UUID) error {
+			return tx.DeleteConversation(ctx, store.KindGroup, group, alice)
+		}, false},
+		{"the ban is given up", func(tx *store.Store, group uuid.UUID) error {
+			return errors.Join(tx.Ban(ctx, group, alice, []uuid.UUID{bob}), giveUp)
+		}, true},
+		{"somebody else is banned", func(tx *store.Store, group uuid.UUID) error { return tx.Ban(ctx, group, alice, []uuid.UUID{carol}) }, true},
+		{"the sender becomes the admin", func(tx *store.Store, group uuid.UUID) error { return tx.TransferGroupChat(ctx, group, alice, bob) }, true},
 		{"somebody else writes", func(tx *store.Store, group uuid.UUID) error {
 			_, err := tx.SendMessage(ctx, toGroup(alice, group, "first"))
 			return err

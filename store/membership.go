@@ -98,24 +98,52 @@ func (s *Store) countMembers(ctx context.Context, conversation uuid.UUID, more i
 	return s.changeConversation(ctx, conversation, map[string]any{"member_count": gorm.Expr("member_count + ?", more)})
 }
 
-// Leave ends memberships. Agents that are not members are ignored. Lock the conversation first.
-func (s *Store) Leave(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
-	if len(agents) == 0 {
-		return nil
-	}
-	gone, err := gorm.G[Membership](s.db).Where("conversation_id = ? AND agent_id IN ? AND status = 'member'", conversation, agents).Delete(ctx)
-	if err != nil {
-		return fmt.Errorf("leave conversation: %w", err)
-	}
-	return s.countMembers(ctx, conversation, -int64(gone))
+// Leave ends the membership of an agent, if it has one. Lock the conversation first.
+func (s *Store) Leave(ctx context.Context, conversation, agent uuid.UUID) error {
+	_, err := s.endMemberships(ctx, conversation, []uuid.UUID{agent})
+	return err
 }
 
-// Ban ends memberships and bans the agents, whether they were members or not. Lock the conversation first.
-func (s *Store) Ban(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
-	if err := s.Leave(ctx, conversation, agents...); err != nil || len(agents) == 0 {
+// Remove ends memberships on behalf of actor and notifies the agents. Agents that are not members are ignored. Lock the
+// conversation first.
+func (s *Store) Remove(ctx context.Context, conversation, actor uuid.UUID, agents []uuid.UUID) error {
+	gone, err := s.endMemberships(ctx, conversation, agents)
+	if err != nil {
 		return err
 	}
-	return s.addMemberships(ctx, Membership{ConversationID: conversation, Status: StatusBanned, JoinedAt: time.Now()}, agents)
+	return s.notify(ctx, NoticeRemoved, conversation, actor, gone)
+}
+
+// endMemberships returns the agents that were members.
+func (s *Store) endMemberships(ctx context.Context, conversation uuid.UUID, agents []uuid.UUID) ([]uuid.UUID, error) {
+	if len(agents) == 0 {
+		return nil, nil
+	}
+	var ended []Membership
+	err := s.gorm(ctx, &ended).Clauses(clause.Returning{Columns: []clause.Column{{Name: "agent_id"}}}).
+		Where("conversation_id = ? AND agent_id IN ? AND status = 'member'", conversation, agents).Delete(&ended).Error
+	if err != nil {
+		return nil, fmt.Errorf("leave conversation: %w", err)
+	}
+	gone := make([]uuid.UUID, len(ended))
+	for i, membership := range ended {
+		gone[i] = membership.AgentID
+	}
+	return gone, s.countMembers(ctx, conversation, -int64(len(gone)))
+}
+
+// Ban ends memberships and bans the agents on behalf of actor, whether they were members or not. Agents that are banned stay
+// unchanged. It notifies former members only: a notice contains a name that the actor chose, and would be cheap spam to others.
+// Lock the conversation first.
+func (s *Store) Ban(ctx context.Context, conversation, actor uuid.UUID, agents []uuid.UUID) error {
+	gone, err := s.endMemberships(ctx, conversation, agents)
+	if err != nil || len(agents) == 0 {
+		return err
+	}
+	if err := s.addMemberships(ctx, Membership{ConversationID: conversation, Status: StatusBanned, JoinedAt: time.Now()}, agents); err != nil {
+		return err
+	}
+	return s.notify(ctx, NoticeBanned, conversation, actor, gone)
 }
 
 // Unban lifts bans. It makes no agent a member. Lock the conversation first.

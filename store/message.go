@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,8 +19,24 @@ type Message struct {
 	ID             uuid.UUID
 	SenderID       uuid.UUID
 	Content        string
+	About          *About `gorm:"serializer:json"`
 	CreatedAt      time.Time
 }
+
+// About tells why the service wrote a message in the name of its sender: what the sender did, and the group chat or channel,
+// with its name at that time.
+type About struct {
+	Type   string    `json:"type"`
+	Kind   string    `json:"kind"`
+	Source uuid.UUID `json:"source"`
+	Name   string    `json:"name"`
+}
+
+// The types of About.
+const (
+	AboutAccessRequest = "access_request"
+	AboutAdminTransfer = "admin_transfer"
+)
 
 // SentMessage is a message with the username of its sender.
 type SentMessage struct {
@@ -32,6 +49,7 @@ type OutgoingMessage struct {
 	Kind           string
 	To, Sender, ID uuid.UUID
 	Content        string
+	About          *About
 }
 
 func (m OutgoingMessage) toSelf() bool { return m.Kind == KindPrivate && m.To == m.Sender }
@@ -112,7 +130,8 @@ func (s *Store) sendMessage(ctx context.Context, message OutgoingMessage) (*Sent
 		sent.CreatedAt = *last
 	}
 	err = gorm.G[Message](s.db).Create(ctx, &Message{
-		ConversationID: to, Number: sent.Number, ID: message.ID, SenderID: message.Sender, Content: message.Content, CreatedAt: sent.CreatedAt,
+		ConversationID: to, Number: sent.Number, ID: message.ID, SenderID: message.Sender, Content: message.Content, About: message.About,
+		CreatedAt: sent.CreatedAt,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write message: %w", err)
@@ -168,9 +187,9 @@ type MessagePage struct {
 
 // listMessages runs on pgx. With GORM fifty messages take half as long again.
 const listMessages = `
-	SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.created_at, a.username AS sender_username
+	SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, a.username AS sender_username
 	FROM (
-		SELECT o.conversation_id, o.number, o.id, o.sender_id, o.content, o.created_at,
+		SELECT o.conversation_id, o.number, o.id, o.sender_id, o.content, o.about, o.created_at,
 			sum(octet_length(o.content)) OVER (ORDER BY o.number DESC ROWS UNBOUNDED PRECEDING) AS size
 		FROM messages o WHERE o.conversation_id = @conversation AND o.number <= @newest AND o.number > @oldest
 	) m JOIN agents a ON a.id = m.sender_id
@@ -219,4 +238,20 @@ func (s *Store) newestBefore(ctx context.Context, view *ConversationView, before
 		return 0, fmt.Errorf("find message: %w", err)
 	}
 	return anchor.Number - 1, nil
+}
+
+// MessagesByID returns messages of a conversation in the order of their ids. Ids of no message there are left out.
+func (s *Store) MessagesByID(ctx context.Context, conversation uuid.UUID, ids []uuid.UUID) ([]SentMessage, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	var found []SentMessage
+	err := s.gorm(ctx, &Message{}).Select("messages.conversation_id, messages.number, messages.id, messages.sender_id, messages.content, messages.about, "+
+		"messages.created_at, a.username AS sender_username").Joins("JOIN agents a ON a.id = messages.sender_id").
+		Where("messages.conversation_id = ? AND messages.id IN ?", conversation, ids).Find(&found).Error
+	if err != nil {
+		return nil, fmt.Errorf("load messages: %w", err)
+	}
+	slices.SortFunc(found, func(a, b SentMessage) int { return slices.Index(ids, a.ID) - slices.Index(ids, b.ID) })
+	return found, nil
 }

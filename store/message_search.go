@@ -24,15 +24,16 @@ var searchBounds = bounds{messages: 100_000, work: 50_000_000, indexed: 5_000, b
 
 // Matches is a page of a message search. SearchedTo is the oldest message that was checked, if the search ended before
 // the first message of the conversation because it reached its bounds or because the next match did not fit on the
-// page. Otherwise it is nil.
+// page. Otherwise it is nil. Literal means that the query is not a valid expression and was searched as literal text.
 type Matches struct {
 	Messages   []SentMessage
 	SearchedTo *uuid.UUID
+	Literal    bool
 }
 
 // SearchMessages returns page (from 1) of the messages that match the query, n on a page, newest first. The query is a
 // regular expression or a literal. With before, only messages older than that one are searched. It returns
-// ErrPatternTooLarge, or ErrMessageNotFound if before is not a message of this conversation.
+// ErrPatternTooLarge, ErrNothingToFind, or ErrMessageNotFound if before is not a message of this conversation.
 func (s *Store) SearchMessages(ctx context.Context, view *ConversationView, wanted string, n, page int64, before *uuid.UUID) (*Matches, error) {
 	return s.searchMessages(ctx, view, wanted, n, page, before, searchBounds)
 }
@@ -47,7 +48,7 @@ func (s *Store) searchMessages(ctx context.Context, view *ConversationView, want
 		return nil, err
 	}
 	if page-1 > newest/n { // beyond the end; also prevents an overflow of the product below
-		return &Matches{}, nil
+		return &Matches{Literal: pattern.literal}, nil
 	}
 	next, err := s.candidates(ctx, view.ID, newest, pattern, within)
 	if err != nil {
@@ -64,7 +65,12 @@ func (s *Store) searchMessages(ctx context.Context, view *ConversationView, want
 		}
 		search.look(batch)
 	}
-	return s.matches(ctx, view.ID, search.found, search.searchedTo)
+	matches, err := s.matches(ctx, view.ID, search.found, search.searchedTo)
+	if err != nil {
+		return nil, err
+	}
+	matches.Literal = pattern.literal
+	return matches, nil
 }
 
 // search is the progress of a search.
@@ -220,7 +226,7 @@ func (s *Store) matches(ctx context.Context, conversation uuid.UUID, found []int
 	if len(found) > 0 {
 		var err error
 		matches.Messages, err = query[SentMessage](ctx, s, `
-			SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.created_at, a.username AS sender_username
+			SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, a.username AS sender_username
 			FROM messages m JOIN agents a ON a.id = m.sender_id
 			WHERE m.conversation_id = @conversation AND m.number = ANY (CAST(@numbers AS bigint[])) ORDER BY m.number DESC`,
 			pgx.NamedArgs{"conversation": conversation, "numbers": found})

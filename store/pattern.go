@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -15,6 +16,7 @@ type pattern struct {
 	matcher *regexp.Regexp
 	tree    *syntax.Regexp
 	size    int // steps of the compiled program; the matcher needs at most this many for each byte
+	literal bool
 }
 
 // mostSteps limits the compiled program. The limits of Go's parser are not enough: a few expressions like (\w?){999} in
@@ -22,14 +24,24 @@ type pattern struct {
 const mostSteps = 1_000
 
 // parsePattern parses a query as a regular expression, ignoring case, or as a literal if it is not a valid expression.
-// It returns ErrPatternTooLarge.
+// It returns ErrPatternTooLarge or ErrNothingToFind.
 func parsePattern(query string) (*pattern, error) {
 	tree, err := syntax.Parse("(?i)"+query, syntax.Perl)
-	if err != nil {
+	invalid, isInvalid := errors.AsType[*syntax.Error](err)
+	switch {
+	case isInvalid && slices.Contains(tooLarge, invalid.Code):
+		return nil, ErrPatternTooLarge
+	case err != nil:
 		query = regexp.QuoteMeta(query)
 		if tree, err = syntax.Parse("(?i)"+query, syntax.Perl); err != nil {
 			return nil, err
 		}
+	}
+	switch {
+	case steps(tree) > mostSteps: // compiling it would take tens of megabytes
+		return nil, ErrPatternTooLarge
+	case !finds(tree):
+		return nil, ErrNothingToFind
 	}
 	program, err := syntax.Compile(tree.Simplify())
 	if err != nil {
@@ -42,7 +54,56 @@ func parsePattern(query string) (*pattern, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pattern{matcher, tree, len(program.Inst)}, nil
+	if matcher.MatchString("") && matcher.MatchString(unlikely) { // a*: every message
+		return nil, ErrNothingToFind
+	}
+	return &pattern{matcher, tree, len(program.Inst), isInvalid}, nil
+}
+
+// tooLarge are the errors of the parser for expressions that are valid but too large, such as (a{500}){500}.
+var tooLarge = []syntax.ErrorCode{syntax.ErrInvalidRepeatSize, syntax.ErrLarge, syntax.ErrNestingDepth}
+
+// finds tells whether an expression names a character other than white space. Otherwise it matches nearly every message, like "...".
+func finds(node *syntax.Regexp) bool {
+	switch node.Op {
+	case syntax.OpCharClass: // not of all characters
+		return !slices.Equal(node.Rune, []rune{0, unicode.MaxRune}) && !onlySpace(node.Rune)
+	case syntax.OpLiteral:
+		return slices.ContainsFunc(node.Rune, func(r rune) bool { return !unicode.IsSpace(r) })
+	}
+	return slices.ContainsFunc(node.Sub, finds)
+}
+
+// onlySpace tells whether a class has no characters but white space. The class is a list of ranges.
+func onlySpace(class []rune) bool {
+	for i := 0; i < len(class); i += 2 {
+		for r := class[i]; r <= class[i+1]; r++ { // ends soon: few characters in a row are white space
+			if !unicode.IsSpace(r) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// unlikely is a text that an expression matches only if it matches everything: a character for private use.
+const unlikely = "\uE000"
+
+// steps is a lower bound of the steps of the compiled program.
+func steps(node *syntax.Regexp) int {
+	count := 1
+	switch node.Op {
+	case syntax.OpLiteral:
+		return len(node.Rune)
+	case syntax.OpConcat:
+		count = 0
+	case syntax.OpRepeat:
+		return max(node.Min, node.Max) * steps(node.Sub[0])
+	}
+	for _, sub := range node.Sub {
+		count += steps(sub)
+	}
+	return count
 }
 
 // folding is how the database folds a character. The database folds case by its locale, the matcher by Unicode.

@@ -78,10 +78,10 @@ func (s *Store) SearchConversations(ctx context.Context, kind, query string, siz
 }
 
 func searchDirectory[T any](ctx context.Context, s *Store, d directory, values pgx.NamedArgs, wanted string, size, page int64) ([]T, error) {
-	words := slices.Compact(slices.Sorted(strings.FieldsSeq(wanted)))
-	if len(words) == 0 {
+	if !strings.ContainsFunc(wanted, searchable) {
 		return nil, ErrNoWord
 	}
+	words := slices.Compact(slices.Sorted(strings.FieldsSeq(wanted)))
 	if (page-1)*size >= 2*mostFound+mostNewest { // there are no more candidates
 		return nil, nil
 	}
@@ -91,6 +91,12 @@ func searchDirectory[T any](ctx context.Context, s *Store, d directory, values p
 		return nil, fmt.Errorf("search %s: %w", d.table, err)
 	}
 	return rows, nil
+}
+
+// searchable tells whether a directory search for r makes sense: not for white space and punctuation alone. Usernames contain _,
+// descriptions %.
+func searchable(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsSymbol(r) || r == '_' || r == '%'
 }
 
 // statement returns the search statement, and adds the words to values.

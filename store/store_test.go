@@ -59,7 +59,7 @@ func TestModelsAreTheSchema(t *testing.T) {
 	models := map[string]any{
 		"agents": store.Agent{}, "registrations": store.Registration{}, "conversations": store.Conversation{}, "private_pairs": store.PrivatePair{},
 		"memberships": store.Membership{}, "messages": store.Message{}, "payments": store.Payment{}, "blocks": store.Block{}, "reactions": store.Reaction{},
-		"payment_channels": store.PaymentChannel{}, "payment_channel_transactions": store.PaymentChannelTransaction{},
+		"payment_channels": store.PaymentChannel{}, "payment_channel_transactions": store.PaymentChannelTransaction{}, "notices": store.Notice{},
 	}
 	rows, err := connection.Query(t.Context(), `SELECT table_name, column_name FROM information_schema.columns
 		WHERE table_schema = 'public' AND table_name <> 'goose_db_version'`)
@@ -249,7 +249,7 @@ func TestMarkerNeverMovesBack(t *testing.T) {
 		}
 	}
 	for _, number := range []int64{3, 6, 5} {
-		if err := s.MarkRead(t.Context(), sent.ConversationID, bob, number); err != nil {
+		if err := s.MarkRead(t.Context(), bob, store.ReadRange{Conversation: sent.ConversationID, Oldest: 1, Newest: number}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -350,6 +350,10 @@ func TestConstraints(t *testing.T) {
 		return fmt.Sprintf(`INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
 			VALUES (gen_random_uuid(), '%s', 'eip155:8453', '0xa', '0xd', '{}', %d, %d, '', now())`, kind, claimed, paid)
 	}
+	notice := func(kind, name, by string) string {
+		return `INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at) VALUES ('` + alice.String() + `', '` + kind + `', '` +
+			sent.ConversationID.String() + `', ` + name + `, ` + by + `, now())`
+	}
 	chat, low, high := sent.ConversationID.String(), min(alice.String(), bob.String()), max(alice.String(), bob.String())
 	for name, statement := range map[string]string{
 		"a username in capitals":             `UPDATE agents SET username = 'Alice' WHERE username = 'alice'`,
@@ -360,6 +364,9 @@ func TestConstraints(t *testing.T) {
 		"two messages of one number":         `INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES ('` + chat + `', 1, gen_random_uuid(), '` + low + `', 'x', now())`,
 		"an empty message":                   `INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES ('` + chat + `', 2, gen_random_uuid(), '` + low + `', '', now())`,
 		"a message of nobody":                `INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES ('` + chat + `', 2, gen_random_uuid(), gen_random_uuid(), 'x', now())`,
+		"an unheard-of notice":               notice("invited", "'x'", "'"+bob.String()+"'"),
+		"a notice without a name":            notice("added", "''", "'"+bob.String()+"'"),
+		"a notice by nobody":                 notice("added", "'x'", "gen_random_uuid()"),
 		"six pins":                           `UPDATE conversations SET pinned = ARRAY(SELECT gen_random_uuid() FROM generate_series(1, 6))`,
 		"an admin of a private chat":         `UPDATE conversations SET admin_id = '` + low + `'`,
 		"a settling payment without payload": payment("state, request", `'settling', 'x'`),
@@ -382,6 +389,9 @@ func TestConstraints(t *testing.T) {
 		if _, err := connection.Exec(t.Context(), statement); err == nil {
 			t.Errorf("the database allows %s", name)
 		}
+	}
+	if _, err := connection.Exec(t.Context(), notice("added", "'x'", "'"+bob.String()+"'")); err != nil {
+		t.Fatalf("a good notice: %v", err)
 	}
 	if _, err := connection.Exec(t.Context(), channel(2, 2, 1, 3, "open", "NULL")); err != nil {
 		t.Fatalf("a good payment channel: %v", err)

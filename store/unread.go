@@ -13,19 +13,26 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// UnreadMessage is a message that the agent has not read, with the kind of its conversation.
+// UnreadMessage is a message that the agent has not read, with the kind of its conversation and its name: in a private chat
+// the username of the other agent.
 type UnreadMessage struct {
 	SentMessage
-	Kind string
+	Kind, SourceName string
 }
 
-// Unread is a page of unread messages, oldest first, and their total count. CutShort means that some messages of the
-// page are missing because their content does not fit.
+// Unread is a page of unread messages, oldest first, and their total count, and the oldest notices. CutShort means that some
+// messages of the page are missing because their content does not fit.
 type Unread struct {
 	Messages []UnreadMessage
+	Notices  []NoticeView
 	Total    int64
 	CutShort bool
+
+	noticed bool // there are notices
 }
+
+// empty tells whether there is nothing to mark as read.
+func (u *Unread) empty() bool { return len(u.Messages) == 0 && !u.noticed }
 
 // listUnread finds conversations with unread messages from counters alone. In each of them it reads at most as many
 // keys as this page and the pages before it can hold, and never more than the number of unread messages there. So the
@@ -33,13 +40,13 @@ type Unread struct {
 // only. It is one statement with one snapshot, so total and messages agree.
 const listUnread = `
 	WITH news AS (
-		SELECT m.conversation_id, c.kind, m.read_number, c.last_number - m.read_number - m.unread_own AS unread
+		SELECT m.conversation_id, c.kind, c.name, m.read_number, c.last_number - m.read_number - m.unread_own AS unread
 		FROM memberships m JOIN conversations c ON c.id = m.conversation_id
 		WHERE m.agent_id = @agent AND m.status = 'member' AND c.deleted_at IS NULL AND c.last_number - m.read_number - m.unread_own > 0
 	), total AS (
-		SELECT CAST(coalesce(sum(unread), 0) AS bigint) AS total FROM news
+		SELECT CAST(coalesce(sum(unread), 0) AS bigint) AS total, EXISTS (SELECT FROM notices WHERE agent_id = @agent) AS noticed FROM news
 	), page AS (
-		SELECT n.kind, key.conversation_id, key.number, key.created_at, key.size FROM total t CROSS JOIN news n CROSS JOIN LATERAL (
+		SELECT n.kind, n.name, key.conversation_id, key.number, key.created_at, key.size FROM total t CROSS JOIN news n CROSS JOIN LATERAL (
 			SELECT o.conversation_id, o.number, o.created_at, octet_length(o.content) AS size FROM messages o
 			WHERE o.conversation_id = n.conversation_id AND o.number > n.read_number AND o.sender_id <> @agent
 			ORDER BY o.number LIMIT least(n.unread, CAST(@skip AS bigint) + CAST(@size AS bigint))
@@ -47,46 +54,59 @@ const listUnread = `
 		WHERE t.total > @skip
 		ORDER BY key.created_at, key.conversation_id, key.number LIMIT @size OFFSET @skip
 	), measured AS (
-		SELECT page.kind, page.conversation_id, page.number, count(*) OVER () AS whole, row_number() OVER along AS position, sum(size) OVER along AS sum
+		SELECT page.kind, page.name, page.conversation_id, page.number, count(*) OVER () AS whole, row_number() OVER along AS position, sum(size) OVER along AS sum
 		FROM page WINDOW along AS (ORDER BY created_at, conversation_id, number ROWS UNBOUNDED PRECEDING)
 	)
-	SELECT t.total, p.kind, p.whole, o.conversation_id, o.number, o.id, o.sender_id, o.content, o.created_at, a.username AS sender_username
+	SELECT t.total, t.noticed, p.kind, p.whole, o.conversation_id, o.number, o.id, o.sender_id, o.content, o.about, o.created_at, a.username AS sender_username,
+		coalesce(p.name, a.username) AS source_name
 	FROM total t LEFT JOIN (
-		(SELECT kind, conversation_id, number, whole FROM measured WHERE sum <= @most OR position = 1) p
+		(SELECT kind, name, conversation_id, number, whole FROM measured WHERE sum <= @most OR position = 1) p
 		JOIN messages o ON o.conversation_id = p.conversation_id AND o.number = p.number JOIN agents a ON a.id = o.sender_id
 	) ON true
 	ORDER BY o.created_at, o.conversation_id, o.number`
 
 // unreadRow is a row of listUnread. An empty page is one row with only the total.
 type unreadRow struct {
-	Total                         int64
-	ConversationID, ID, SenderID  *uuid.UUID
-	Number, Whole                 *int64
-	Content, Kind, SenderUsername *string
-	CreatedAt                     *time.Time
+	Total                                     int64
+	Noticed                                   bool
+	ConversationID, ID, SenderID              *uuid.UUID
+	Number, Whole                             *int64
+	Content, Kind, SenderUsername, SourceName *string
+	About                                     *About
+	CreatedAt                                 *time.Time
 }
 
-// Unread returns page (from 1) of size unread messages of the agent in all its conversations. It returns only as many
-// as fit on a page by size. It changes nothing and reads committed data only.
+// Unread returns page (from 1) of size unread messages of the agent in all its conversations, and its notices. It returns
+// only as many messages as fit on a page by size. It changes nothing and reads committed data only.
 func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
+	unread, err := s.unreadMessages(ctx, agent, page, size)
+	if err == nil && unread.noticed {
+		unread.Notices, err = s.notices(ctx, agent)
+	}
+	return unread, err
+}
+
+func (s *Store) unreadMessages(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
 	rows, err := query[unreadRow](ctx, s, listUnread, pgx.NamedArgs{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent})
 	if err != nil {
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
-	unread := &Unread{Total: rows[0].Total}
+	unread := &Unread{Total: rows[0].Total, noticed: rows[0].Noticed}
 	if rows[0].Number == nil {
 		return unread, nil
 	}
 	for _, row := range rows[:fitting(len(rows), func(i int) string { return *rows[i].Content })] {
-		unread.Messages = append(unread.Messages, UnreadMessage{Kind: *row.Kind, SentMessage: SentMessage{SenderUsername: *row.SenderUsername, Message: Message{
-			ConversationID: *row.ConversationID, Number: *row.Number, ID: *row.ID, SenderID: *row.SenderID, Content: *row.Content, CreatedAt: *row.CreatedAt,
+		unread.Messages = append(unread.Messages, UnreadMessage{Kind: *row.Kind, SourceName: *row.SourceName, SentMessage: SentMessage{SenderUsername: *row.SenderUsername, Message: Message{
+			ConversationID: *row.ConversationID, Number: *row.Number, ID: *row.ID, SenderID: *row.SenderID, Content: *row.Content, About: row.About,
+			CreatedAt: *row.CreatedAt,
 		}}})
 	}
 	unread.CutShort = int64(len(unread.Messages)) < *rows[0].Whole
 	return unread, nil
 }
 
-// ReadUnread returns what Unread returns and marks it as read: in each conversation up to the newest returned message.
+// ReadUnread returns what Unread returns and marks it as read: in each conversation up to the newest returned message, unless
+// an unread message before the returned ones would be skipped (a later page).
 // Two calls for one agent run one after the other and never return the same message. In a dry run the page is empty,
 // because nobody sees it and no rule forbids the call.
 //
@@ -100,7 +120,7 @@ func (s *Store) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int6
 		return s.readUnread(ctx, agent, page, size)
 	}
 	// Most polls find nothing and need no transaction.
-	if unread, err = s.Unread(ctx, agent, page, size); err != nil || len(unread.Messages) == 0 {
+	if unread, err = s.unreadMessages(ctx, agent, page, size); err != nil || unread.empty() {
 		return unread, err
 	}
 	if s.mode == batched {
@@ -119,31 +139,43 @@ func (s *Store) readUnread(ctx context.Context, agent uuid.UUID, page, size int6
 	if err != nil {
 		return nil, fmt.Errorf("wait for turn: %w", err)
 	}
-	unread, err := s.Unread(ctx, agent, page, size)
-	if err != nil || len(unread.Messages) == 0 {
-		return unread, err
+	unread, err := s.unreadMessages(ctx, agent, page, size)
+	if err != nil {
+		return nil, err
 	}
-	newest := map[uuid.UUID]int64{}
-	for _, message := range unread.Messages {
-		newest[message.ConversationID] = max(newest[message.ConversationID], message.Number)
+	if unread.noticed {
+		if unread.Notices, err = s.readNotices(ctx, agent); err != nil {
+			return nil, err
+		}
 	}
-	locked, err := s.lockMemberships(ctx, agent, slices.Collect(maps.Keys(newest)))
+	if len(unread.Messages) == 0 {
+		return unread, nil
+	}
+	returned := map[uuid.UUID]*ReadRange{}
+	for _, message := range unread.Messages { // oldest first
+		if of := returned[message.ConversationID]; of != nil {
+			of.Newest = message.Number
+			continue
+		}
+		returned[message.ConversationID] = &ReadRange{Conversation: message.ConversationID, Oldest: message.Number, Newest: message.Number}
+	}
+	locked, err := s.lockMemberships(ctx, agent, slices.Collect(maps.Keys(returned)))
 	if err != nil {
 		return nil, err
 	}
 	if len(locked) > 0 {
-		numbers := make([]int64, len(locked))
+		ranges := make([]ReadRange, len(locked))
 		for i, conversation := range locked {
-			numbers[i] = newest[conversation]
-			delete(newest, conversation)
+			ranges[i] = *returned[conversation]
+			delete(returned, conversation)
 		}
-		if err := s.mark(ctx, agent, locked, numbers); err != nil {
+		if err := s.mark(ctx, agent, ranges...); err != nil {
 			return nil, err
 		}
 	}
 	// Messages that cannot be marked now are not returned now. They stay unread, or the agent has left the
 	// conversation.
-	unread.Messages = slices.DeleteFunc(unread.Messages, func(message UnreadMessage) bool { return newest[message.ConversationID] > 0 })
+	unread.Messages = slices.DeleteFunc(unread.Messages, func(message UnreadMessage) bool { return returned[message.ConversationID] != nil })
 	return unread, nil
 }
 
@@ -171,62 +203,78 @@ func (s *Store) lockMemberships(ctx context.Context, agent uuid.UUID, conversati
 	}
 }
 
-// readMark is a conversation that an agent has read up to a number.
-type readMark struct {
-	conversation, agent uuid.UUID
-	number              int64
+// ReadRange is a range of messages of a conversation that were returned to an agent: numbers Oldest to Newest, without a gap.
+type ReadRange struct {
+	Conversation   uuid.UUID
+	Oldest, Newest int64
 }
 
-// MarkRead moves the agent's read marker forward to number. The marker never moves back. On a store from
+// readMark is a range that an agent has read.
+type readMark struct {
+	ReadRange
+	agent uuid.UUID
+}
+
+// MarkRead moves the agent's read marker forward to the end of a range. It does not move the marker over a message of another
+// agent that is not in the range, so that reading never loses a message. The marker never moves back. On a store from
 // WithoutTransaction the marker moves when the payment is closed, in the same transaction.
-func (s *Store) MarkRead(ctx context.Context, conversation, agent uuid.UUID, number int64) error {
+func (s *Store) MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) error {
 	switch {
 	case s.mode == batched && s.pending.mark != nil: // a page marks only one conversation
 		return ErrNotBatched
 	case s.mode == batched:
-		s.pending.mark = &readMark{conversation, agent, number}
+		s.pending.mark = &readMark{read, agent}
 		return nil
 	case s.tx == nil:
-		return s.Transaction(ctx, func(tx *Store) error { return tx.MarkRead(ctx, conversation, agent, number) })
+		return s.Transaction(ctx, func(tx *Store) error { return tx.MarkRead(ctx, agent, read) })
 	}
-	_, err := gorm.G[Membership](s.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", conversation, agent).Find(ctx)
+	_, err := gorm.G[Membership](s.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", read.Conversation, agent).Find(ctx)
 	if err != nil {
 		return fmt.Errorf("lock membership: %w", err)
 	}
-	return s.mark(ctx, agent, []uuid.UUID{conversation}, []int64{number})
+	return s.mark(ctx, agent, read)
 }
 
 // lock queues the statement that locks the membership. It must come before the statement that marks.
 func (m *readMark) lock(batch *pgx.Batch) {
-	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = $1 AND agent_id = $2 FOR NO KEY UPDATE`, m.conversation, m.agent)
+	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = $1 AND agent_id = $2 FOR NO KEY UPDATE`, m.Conversation, m.agent)
 }
 
 func (m *readMark) values() pgx.NamedArgs {
-	return pgx.NamedArgs{"agent": m.agent, "conversations": []uuid.UUID{m.conversation}, "newest": []int64{m.number}}
+	return pgx.NamedArgs{"agent": m.agent, "conversations": []uuid.UUID{m.Conversation}, "oldest": []int64{m.Oldest}, "newest": []int64{m.Newest}}
 }
 
-// mark marks conversations as read, each up to its number, in this transaction.
-func (s *Store) mark(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID, newest []int64) error {
+// mark marks ranges as read in this transaction, at most one for each conversation.
+func (s *Store) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) error {
+	conversations, oldest, newest := make(UUIDs, len(ranges)), make(numbers, len(ranges)), make(numbers, len(ranges))
+	for i, read := range ranges {
+		conversations[i], oldest[i], newest[i] = read.Conversation, read.Oldest, read.Newest
+	}
 	// Exec, because one statement handles all conversations and reads the compared values after the lock.
-	err := gorm.G[Membership](s.db).Exec(ctx, markRead, map[string]any{"agent": agent, "conversations": UUIDs(conversations), "newest": numbers(newest)})
+	err := gorm.G[Membership](s.db).Exec(ctx, markRead, map[string]any{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest})
 	if err != nil {
 		return fmt.Errorf("mark read: %w", err)
 	}
 	return nil
 }
 
-// markRead moves the agent's read marker in each of the conversations forward to the given number. If only own messages
-// follow that number, the marker moves past them, as it does when they are sent. An earlier statement locks the
-// memberships, because the snapshot of markRead must contain every own message that unread_own counts.
+// markRead moves the agent's read marker in each of the conversations forward to the newest number of the range, if only own
+// messages are between the marker and the range. If only own messages follow that number, the marker moves past them, as it
+// does when they are sent. An earlier statement locks the memberships, because the snapshot of markRead must contain every own
+// message that unread_own counts.
 const markRead = `
 	WITH asked AS (
-		SELECT c.id, c.last_number, least(r.number, c.last_number) AS number
-		FROM unnest(CAST(@conversations AS uuid[]), CAST(@newest AS bigint[])) AS r (id, number) JOIN conversations c ON c.id = r.id
+		SELECT c.id, c.last_number, r.oldest - 1 AS before, least(r.newest, c.last_number) AS number
+		FROM unnest(CAST(@conversations AS uuid[]), CAST(@oldest AS bigint[]), CAST(@newest AS bigint[])) AS r (id, oldest, newest)
+		JOIN conversations c ON c.id = r.id
 	), moved AS (
 		SELECT m.conversation_id, r.number, r.last_number, CASE WHEN m.unread_own = 0 OR r.number = r.last_number THEN 0 ELSE m.unread_own - (
 			SELECT count(*) FROM messages o WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id
 			AND o.number > m.read_number AND o.number <= r.number) END AS own
 		FROM asked r JOIN memberships m ON m.conversation_id = r.id AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < r.number
+		WHERE r.before <= m.read_number OR (r.before - m.read_number <= m.unread_own AND r.before - m.read_number = (
+			SELECT count(*) FROM messages o WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id
+			AND o.number > m.read_number AND o.number <= r.before))
 	)
 	UPDATE memberships m
 	SET read_number = CASE WHEN v.number + v.own = v.last_number THEN v.last_number ELSE v.number END,

@@ -84,7 +84,7 @@ for (const { name, method, path, operation } of paid) {
 done("@x402/extensions", `bazaar entries of ${paid.length} paid operations: validated, extracted, equal to the contract's examples`);
 
 // The skills CLI installs the skill into an empty home directory, from the server's address and from the repository.
-const install = (source, want) => {
+const install = (source, want, files) => {
   const home = mkdtempSync(join(tmpdir(), "parley-skill-"));
   try {
     const project = join(home, "project");
@@ -93,7 +93,7 @@ const install = (source, want) => {
     const env = { PATH: process.env.PATH, HOME: home, DISABLE_TELEMETRY: "1", CI: "1" };
     execFileSync(process.execPath, argv, { cwd: project, env, stdio: "pipe", timeout: 120_000 });
     assert.deepEqual(readdirSync(join(project, ".claude/skills")), ["parley"], `what was installed from ${source}`);
-    assert.deepEqual(readdirSync(join(project, ".claude/skills/parley")), ["SKILL.md"]);
+    assert.deepEqual(readdirSync(join(project, ".claude/skills/parley")).sort(), files);
     assert.equal(readFileSync(join(project, ".claude/skills/parley/SKILL.md"), "utf8"), want, `the skill from ${source} differs`);
   } finally {
     rmSync(home, { recursive: true, force: true });
@@ -102,10 +102,10 @@ const install = (source, want) => {
 const served = await (await get(`${origin}/skill.md`)).text();
 const index = await (await get(`${origin}/.well-known/agent-skills/index.json`)).json();
 assert.equal(index.skills[0].digest, `sha256:${createHash("sha256").update(served).digest("hex")}`);
-install(origin, served);
+install(origin, served, ["SKILL.md"]);
 const repository = join(here, "../..");
 const authored = readFileSync(join(repository, "skills/parley/SKILL.md"), "utf8");
-install(repository, authored);
+install(repository, authored, ["SKILL.md", "parley.mjs", "parley.py"]);
 assert.equal(served, authored.replaceAll("https://parley.example", origin), "the served skill is the authored one for this address");
 done("skills", "the skill from the server's index and from the repository, byte for byte");
 

@@ -3,7 +3,8 @@
 const demands = {
   "be closed": (schema) => isObject(schema) && schema.additionalProperties !== false && "accepts unknown fields: additionalProperties is not false",
   "be bounded": (schema) =>
-    schema.type === "string" && !["maxLength", "pattern", "enum"].some((bound) => bound in schema) ? "has neither maxLength nor pattern nor enum"
+    schema.type === "string" && !("maxLength" in schema || "enum" in schema || /^\^.*\$$/.test(schema.pattern))
+      ? "has neither maxLength nor enum nor a pattern for the whole text"
     : ["integer", "number"].includes(schema.type) && !("minimum" in schema && "maximum" in schema) && !("enum" in schema) ? "has no minimum and maximum"
     : schema.type === "array" && !("maxItems" in schema) && "has no maxItems",
   "be described": (schema, named) => named && !schema.description && "has no description",

@@ -244,9 +244,11 @@ RULES = {
     "you are already the admin; choose another agent":
         ["POST /channel/transfer", "POST /chat/group/transfer", "POST /chat/group/leave"],
     "the same agent is in two lists; remove it from one": ["POST /chat/group/edit", "POST /channel/edit"],
-    "the query contains only white space; send at least one word":
+    "the query has no word; send at least one letter, digit or symbol":
         ["POST /search/agents", "POST /search/groups", "POST /search/channels"],
-    "the expression is too complex; use fewer or smaller repetitions, or search for a word":
+    "the query matches nearly every message; send a word, or an expression that requires one":
+        ["POST /chat/private/search", "POST /chat/group/search", "POST /channel/search"],
+    "the expression is too complex; use fewer or smaller repetitions, or write \\{ to search for a brace":
         ["POST /chat/private/search", "POST /chat/group/search", "POST /channel/search"],
     "send exactly one emoji": ["POST /message/react"],
     "the admin must name a successor before leaving; set successor_agent_id to another current member":

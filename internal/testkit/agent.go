@@ -49,11 +49,11 @@ func (a *Agent) Register(t testing.TB, name string) (tan string) {
 	if err != nil || requested.JSON200 == nil {
 		t.Fatalf("%s requests an account: %v %s", name, err, requested.Body)
 	}
-	tan = *requested.JSON200.TAN
+	tan = requested.JSON200.TAN
 	created, err := a.CreateAccountWithResponse(t.Context(), client.CreateAccountRequest{Username: name, TAN: tan, Description: "I am " + name + "."})
 	if err != nil || created.JSON200 == nil {
 		t.Fatalf("%s creates an account: %v %s", name, err, created.Body)
 	}
-	a.Key = *created.JSON200.APIKey
+	a.Key = created.JSON200.APIKey
 	return tan
 }

@@ -17,7 +17,7 @@ import (
 
 // Contract is openapi.yaml without its servers, so that it holds at every address.
 var Contract = func() *openapi3.T {
-	document, err := openapi3.NewLoader().LoadFromData(parley.Contract)
+	document, err := parley.Document()
 	if err != nil {
 		panic(err)
 	}

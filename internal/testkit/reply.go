@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -58,6 +59,11 @@ func (r Reply) Want(t testing.TB, what string, status int, code ...string) {
 	t.Helper()
 	if problem := r.differs(status, code); problem != "" {
 		t.Errorf("%s: %v, %s", what, r, problem)
+	}
+	// charged is absent exactly if nobody knows.
+	if unknown := r.Code == "payment_unknown" || r.Status == http.StatusInternalServerError; r.Status >= http.StatusBadRequest && r.Code != "" &&
+		bytes.Contains(r.Body, []byte(`"charged":`)) == unknown {
+		t.Errorf("%s: %v says whether it is charged, or does not, wrongly", what, r)
 	}
 }
 

@@ -32,7 +32,7 @@ CREATE TABLE agents (
     created_at        timestamptz NOT NULL
 );
 COMMENT ON TABLE agents IS 'Accounts. Only the SHA-256 of a key is stored, so a stolen table gives access to no account.';
-COMMENT ON COLUMN agents.previous_key_hash IS 'The hash of the key before the last rotation. That key gives no access to the account. A caller that lost the response with the new key can request that response again with it. Erased when the new key is used for the first time.';
+COMMENT ON COLUMN agents.previous_key_hash IS 'The hash of the key before the last rotation. That key gives no access to the account. A caller that lost the response with the new key can request that response again with it, until the new key is used. Kept after that, so that a caller with the old key learns that it was replaced.';
 COMMENT ON COLUMN agents.key_payment IS 'The payment whose stored response holds the API key. Erased together with that response when the key is used for the first time.';
 CREATE UNIQUE INDEX agents_previous_key ON agents (previous_key_hash) WHERE previous_key_hash IS NOT NULL;
 -- The directory (store/search.go). A word of a query contains no space, so it never matches across the space between
@@ -122,11 +122,13 @@ CREATE TABLE messages (
     id              uuid        NOT NULL,
     sender_id       uuid        NOT NULL REFERENCES agents,
     content         text        NOT NULL CHECK (char_length(content) BETWEEN 1 AND 16384),
+    about           jsonb,
     created_at      timestamptz NOT NULL,
     PRIMARY KEY (conversation_id, number),
     CONSTRAINT messages_id UNIQUE (id, conversation_id)
 );
 COMMENT ON TABLE messages IS 'Messages. Numbers run 1, 2, 3 … in each conversation without gaps, so the newest n messages, page p, and all messages after a read marker are each one range.';
+COMMENT ON COLUMN messages.about IS 'What the message is about, if the service wrote it in the name of the sender (store.About); otherwise NULL.';
 CREATE INDEX messages_search ON messages USING gin (conversation_id, fold(content) gin_trgm_ops);
 
 CREATE TABLE reactions (
@@ -139,6 +141,19 @@ CREATE TABLE reactions (
     FOREIGN KEY (conversation_id, number) REFERENCES messages
 );
 COMMENT ON TABLE reactions IS 'The reaction of an agent to a message: one emoji.';
+
+CREATE TABLE notices (
+    agent_id        uuid        NOT NULL REFERENCES agents,
+    number          bigint      GENERATED ALWAYS AS IDENTITY,
+    type            text        NOT NULL CHECK (type IN ('added', 'removed', 'banned', 'made_admin', 'deleted')),
+    conversation_id uuid        NOT NULL REFERENCES conversations,
+    source_name     text        NOT NULL CHECK (char_length(source_name) BETWEEN 1 AND 64),
+    actor_id        uuid        NOT NULL REFERENCES agents,
+    created_at      timestamptz NOT NULL,
+    PRIMARY KEY (agent_id, number)
+);
+COMMENT ON TABLE notices IS 'What actor_id did to agent_id in a group chat or channel, until the agent has read it.';
+COMMENT ON COLUMN notices.source_name IS 'The name of the conversation at that time. An agent that was removed must not see later names.';
 
 -- transaction is not unique, because a facilitator may put several transfers into one transaction.
 CREATE TABLE payments (

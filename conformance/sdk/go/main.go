@@ -80,7 +80,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if e := rejected.JSON404; e == nil || e.Code != client.ErrorCodeAgentNotFound || e.Charged {
+	if e := rejected.JSON404; e == nil || e.Code != client.ErrorCodeAgentNotFound || e.Charged == nil || *e.Charged {
 		return fmt.Errorf("a message to nobody: %s %s, want agent_not_found, not charged", rejected.Status(), rejected.Body)
 	}
 	return books.close(ctx)
@@ -103,18 +103,12 @@ func register(ctx context.Context, books *books, privateKey, username string) (*
 	if err != nil {
 		return nil, err
 	}
-	if reserved.TAN == nil {
-		return nil, errors.New("no TAN")
-	}
-	account := client.CreateAccountRequest{Username: username, TAN: *reserved.TAN, Description: "An agent with the Go client."}
+	account := client.CreateAccountRequest{Username: username, TAN: reserved.TAN, Description: "An agent with the Go client."}
 	created, err := successOf(stranger.CreateAccountWithResponse(ctx, account))
 	if err != nil {
 		return nil, err
 	}
-	if created.APIKey == nil {
-		return nil, errors.New("no API key")
-	}
-	return client.New(server, payer, client.WithAPIKey(*created.APIKey))
+	return client.New(server, payer, client.WithAPIKey(created.APIKey))
 }
 
 // readUnread finds the message among the unread ones, once.

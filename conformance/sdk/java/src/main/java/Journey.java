@@ -6,9 +6,9 @@ import chat.parley.api.PrivateChatApi;
 import chat.parley.api.RegistrationApi;
 import chat.parley.model.AgentProfileRequest;
 import chat.parley.model.CreateAccountRequest;
-import chat.parley.model.ErrorCode;
 import chat.parley.model.ListPrivateMessagesRequest;
 import chat.parley.model.MessagePage;
+import chat.parley.model.ParleyError;
 import chat.parley.model.RequestAccountRequest;
 import chat.parley.model.SendPrivateMessageRequest;
 import chat.parley.model.SentPrivateMessage;
@@ -22,6 +22,8 @@ import com.google.gson.JsonParser;
 import java.io.IOException;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Base64;
 import java.util.List;
 import java.util.Objects;
@@ -31,7 +33,7 @@ import okhttp3.Request;
 import okhttp3.Response;
 
 /**
- * The SDK that OpenAPI Generator makes from openapi.yaml, against a running `parley dev`: two agents register, one
+ * The SDK that OpenAPI Generator makes from the contract of a server, against a running `parley dev`: two agents register, one
  * writes to the other, the other reads. The first response with an API key is lost, and comes again to the same payment with
  * its identifier. Ends with 0 only if every response and the payee's balance are exactly right. Run by conformance/live, whose
  * environment variables it reads.
@@ -47,7 +49,8 @@ public final class Journey {
   /** What the paid calls cost so far, by the served contract, in atomic units. */
   private static BigInteger expected = BigInteger.ZERO;
 
-  public static void main(String[] arguments) throws ApiException {
+  public static void main(String[] arguments) throws ApiException, IOException {
+    newerServer();
     JsonArray wallets = get(FACILITATOR + "/accounts").getAsJsonArray();
     BigInteger before = payee();
 
@@ -79,7 +82,7 @@ public final class Journey {
       throw new AssertionError("an agent that does not exist was found");
     } catch (ApiException refusal) {
       equal("status of the refusal", 404, refusal.getCode());
-      equal("code of the refusal", ErrorCode.AGENT_NOT_FOUND, refusal.getErrorObject().getCode());
+      equal("code of the refusal", "agent_not_found", refusal.getErrorObject().getCode());
       equal("charged of the refusal", false, refusal.getErrorObject().getCharged());
     }
 
@@ -87,6 +90,16 @@ public final class Journey {
     equal("what the payee received", expected, payee().subtract(before));
     System.out.printf("TABLE|openapi-generator (Java, okhttp-gson)|%s|an SDK compiles; two agents register, get a lost "
         + "API key back, write, read and pay %s atomic units|0%n", System.getenv("OPENAPI_GENERATOR"), expected);
+  }
+
+  /** Values and fields of a newer server do not break the SDK, and a charge that nobody knows yet is not a false. */
+  private static void newerServer() throws IOException {
+    JsonObject newer = JsonParser.parseString(Files.readString(Path.of("conformance/newer.json"))).getAsJsonObject();
+    ParleyError error = ParleyError.fromJson(newer.get("error").toString());
+    equal("code of a newer server", "code_of_a_newer_server", error.getCode());
+    equal("charged of a newer server", null, error.getCharged());
+    UnreadPage unread = UnreadPage.fromJson(newer.get("unread").toString());
+    equal("notice of a newer server", "type_of_a_newer_server", unread.getNotices().get(0).getType());
   }
 
   /** An agent with an account, a wallet that pays, and the SDK's API objects that act for it. */

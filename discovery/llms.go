@@ -1,0 +1,154 @@
+package discovery
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// howToPay describes each scheme in one sentence.
+var howToPay = map[string]string{
+	x402.SchemeExact: "Each call is one USDC transfer (EIP-3009), settled before the response.",
+	x402.SchemeBatch: "Deposit USDC into a payment channel once, then sign one voucher per call: no transfer and no wait for the blockchain. " +
+		"What you do not spend is refunded on request.",
+}
+
+// llmsText follows llmstxt.org: a title, a summary, and links with notes. It is enough to work with: each operation with its
+// price, fields, types, defaults and response.
+func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes []string) []byte {
+	var text bytes.Buffer
+	guidance, _ := document.Info.Extensions["x-guidance"].(string)
+	fmt.Fprintf(&text, "# %s\n\n> %s. No human accounts, no push: agents poll.\n\n%s\n\n", document.Info.Title, summary, guidance)
+	text.WriteString("A 402 offers these x402 schemes, in this order. Pay with the first one that your client supports " +
+		"(npm `@x402/fetch` and `@x402/evm`, PyPI `x402[evm,httpx]`).\n\n")
+	for _, scheme := range schemes {
+		fmt.Fprintf(&text, "- `%s`: %s\n", scheme, howToPay[scheme])
+	}
+	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): how to register, pay, send and poll, with a program in JavaScript and in Python\n"+
+		"- [openapi.json](%[1]s/openapi.json): the contract, every operation with its errors (also as [YAML](%[1]s/openapi.yaml))\n\n", config.BaseURL)
+	pollingCosts(&text, ordered)
+	limits(&text, document.Components.Schemas)
+	fmt.Fprint(&text, "\nNotation: `n = 50` is optional with that default, `?` optional, `[]` a list; after `→` the fields of the response (a change also returns "+
+		"`success` and `message`). Without a type a field is a string or an object. A request with another field returns 400. Times are Unix seconds.\n")
+	tag := ""
+	for _, operation := range ordered {
+		if operation.tag() != tag {
+			tag = operation.tag()
+			fmt.Fprintf(&text, "\n## %s\n\n", tag)
+		}
+		fmt.Fprintf(&text, "- [%s %s](%s): %s (%s). %s\n", operation.Method, operation.Path, operation.anchor(config), operation.Described.Summary,
+			operation.price(), operation.fields())
+	}
+	fmt.Fprint(&text, "\n## Objects\n\n")
+	for _, name := range []string{"Message", "UnreadMessage", "Notice", "ParleyError"} {
+		fmt.Fprintf(&text, "- %s: %s\n", name, fieldsOf(document.Components.Schemas[name].Value))
+	}
+	fmt.Fprintf(&text, "\n## Optional\n\n- [agent card](%s/.well-known/agent-card.json): the same as an A2A agent card, with a custom protocol binding\n", config.BaseURL)
+	return text.Bytes()
+}
+
+// anchor is the URL of the operation in the contract.
+func (o Operation) anchor(config Config) string {
+	return config.BaseURL + "/openapi.json#/paths/" + strings.ReplaceAll(o.Path, "/", "~1") + "/" + strings.ToLower(o.Method)
+}
+
+func (o Operation) price() string {
+	if o.Price == 0 {
+		return "free"
+	}
+	return x402.FormatUSD(o.Price) + " USD"
+}
+
+// pollingCosts lists what polling costs in a month of 30 days.
+func pollingCosts(text *bytes.Buffer, operations []Operation) {
+	const month = 30 * 24 * 60 // minutes
+	for _, operation := range operations {
+		if operation.Path == "/agent/unread" {
+			fmt.Fprintf(text, "Polling %s costs, in a month: %s USD every minute, %s USD every 15 minutes, %s USD every hour. "+
+				"Poll often while a conversation runs, and double the pause after each empty response. "+
+				"Several processes may use one API key: one of them gets each unread message.\n", operation.Path,
+				x402.FormatUSD(operation.Price*month), x402.FormatUSD(operation.Price*month/15), x402.FormatUSD(operation.Price*month/60))
+		}
+	}
+}
+
+// limits states the limits that no line of an operation shows.
+func limits(text *bytes.Buffer, schemas openapi3.Schemas) {
+	group := schemas["GroupChat"].Value.Properties
+	fmt.Fprintf(text, "\nLimits: a message has %d characters, a list of ids %d entries, a group chat %d members and %d pins. Paid "+
+		"calls are not limited; too many unpaid or rejected ones return 429 with Retry-After.\n",
+		*schemas["Content"].Value.MaxLength, *schemas["AgentIDs"].Value.MaxItems, *group["members"].Value.MaxItems, *group["pinned_message_ids"].Value.MaxItems)
+}
+
+// fields describes what the operation takes and returns.
+func (o Operation) fields() string {
+	var request []string
+	for _, parameter := range o.Described.Parameters {
+		if parameter.Value.In == openapi3.ParameterInQuery {
+			request = append(request, "?"+field(parameter.Value.Name, parameter.Value.Schema, parameter.Value.Required))
+		}
+	}
+	if body := o.Described.RequestBody; body != nil {
+		if described := fieldsOf(body.Value.Content["application/json"].Schema.Value); described != "" {
+			request = append(request, described)
+		}
+	}
+	response := fieldsOf(o.Described.Responses.Status(200).Value.Content["application/json"].Schema.Value)
+	if cut, ok := strings.CutSuffix(response, ", success: boolean"); ok {
+		response = strings.TrimSuffix(strings.TrimSuffix(cut, "message"), ", ")
+	}
+	return strings.TrimSpace(strings.Join(request, ", ") + " → " + response)
+}
+
+// fieldsOf lists the fields of an object: the required ones first, then by name.
+func fieldsOf(schema *openapi3.Schema) string {
+	required := func(name string) bool { return slices.Contains(schema.Required, name) }
+	names := slices.Sorted(maps.Keys(schema.Properties))
+	slices.SortStableFunc(names, func(a, b string) int {
+		switch {
+		case required(a) == required(b):
+			return 0
+		case required(a):
+			return -1
+		}
+		return 1
+	})
+	described := make([]string, len(names))
+	for i, name := range names {
+		described[i] = field(name, schema.Properties[name], required(name))
+	}
+	return strings.Join(described, ", ")
+}
+
+// field describes a field: strings, the usual case, without their type.
+func field(name string, of *openapi3.SchemaRef, required bool) string {
+	schema := of.Value
+	list := ""
+	if schema.Type.Is(openapi3.TypeArray) {
+		list, schema = "[]", schema.Items.Value
+	}
+	text := name + list
+	if !required && schema.Default == nil && of.Value.Default == nil {
+		text += "?"
+	}
+	switch {
+	case schema.Default != nil:
+		text += " = " + fmt.Sprint(schema.Default)
+	case !schema.Type.Is(openapi3.TypeString) && !schema.Type.Is(openapi3.TypeObject):
+		text += ": " + strings.Join(schema.Type.Slice(), " or ")
+	}
+	switch {
+	case schema.Max != nil && *schema.Max < 1<<31:
+		text += " (" + strconv.FormatFloat(*schema.Max, 'f', -1, 64) + " at most)"
+	case schema.MaxLength != nil && schema.Pattern == "" && required:
+		text += " (" + strconv.FormatUint(*schema.MaxLength, 10) + " characters)"
+	}
+	return text
+}

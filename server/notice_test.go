@@ -1,0 +1,196 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// notices polls and returns the notices in short.
+func (a *agent) notices(markRead bool) []string {
+	a.w.T.Helper()
+	page := a.unread(nil, nil, &markRead)
+	short := make([]string, len(page.Notices))
+	for i, n := range page.Notices {
+		short[i] = fmt.Sprintf("%s %s %s %q", n.ActorUsername, n.Type, n.SourceType, n.SourceName)
+	}
+	if page.TotalUnread != int64(len(page.Messages)) {
+		a.w.T.Errorf("%s has %d unread messages, and total_unread is %d", a.Name, len(page.Messages), page.TotalUnread)
+	}
+	return short
+}
+
+// TestNotices: an agent learns what others did to it, once, and not what it did itself.
+func TestNotices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	hears := func(a *agent, when string, want ...string) {
+		t.Helper()
+		for _, markRead := range []bool{false, true} {
+			if diff := cmp.Diff(append([]string{}, want...), a.notices(markRead)); diff != "" {
+				t.Errorf("%s: %s reads (mark_read %v, -want +got):\n%s", when, a.Name, markRead, diff)
+			}
+		}
+		if again := a.notices(true); len(again) > 0 {
+			t.Errorf("%s: %s reads again %v", when, a.Name, again)
+		}
+	}
+	chat := alice.createGroup("planners", bob)
+	hears(alice, "she created the group")
+	hears(bob, "alice created the group", `alice added group_chat "planners"`)
+	alice.groupMust("edit", chat, "add_member_ids", []string{bob.ID, carol.ID})
+	hears(bob, "he was a member before")
+	hears(carol, "alice added her", `alice added group_chat "planners"`)
+	alice.groupMust("transfer", chat, "new_admin_agent_id", bob.ID)
+	bob.groupMust("edit", chat, "remove_member_ids", []string{carol.ID, alice.ID}, "name", "travellers")
+	bob.groupMust("edit", chat, "ban_agent_ids", []string{carol.ID})
+	hears(alice, "bob removed her", `bob removed group_chat "planners"`)
+	hears(bob, "alice made him admin", `alice made_admin group_chat "planners"`)
+	hears(carol, "bob removed her, and banned her when she was no member", `bob removed group_chat "planners"`)
+	bob.groupMust("edit", chat, "add_member_ids", []string{alice.ID})
+	alice.groupMust("leave", chat)
+	bob.groupMust("edit", chat, "add_member_ids", []string{alice.ID})
+	bob.groupMust("leave", chat, "successor_agent_id", alice.ID)
+	hears(alice, "she left of her own accord and came back", `bob added group_chat "travellers"`, `bob added group_chat "travellers"`, `bob made_admin group_chat "travellers"`)
+	alice.groupMust("edit", chat, "add_member_ids", []string{bob.ID})
+	alice.groupMust("delete", chat)
+	hears(bob, "the group is deleted", `alice added group_chat "travellers"`, `alice deleted group_chat "travellers"`)
+	hears(alice, "she deleted it")
+
+	news := alice.channel("news")
+	bob.must("/channel/subscribe", fields{"channel_id": news})
+	alice.must("/channel/edit", fields{"channel_id": news, "remove_subscriber_ids": []string{bob.ID}})
+	alice.must("/channel/transfer", fields{"channel_id": news, "new_admin_agent_id": bob.ID})
+	hears(bob, "the channel", `alice removed channel "news"`, `alice made_admin channel "news"`)
+	bob.must("/channel/delete", fields{"channel_id": news})
+	hears(alice, "a deleted channel tells its subscribers nothing")
+}
+
+// TestNoticesTellNoMore: an agent gets one notice for one change, does not learn what a group is called after it was removed, and
+// hears nothing of a ban from a group to which it did not belong.
+func TestNoticesTellNoMore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	check := func(when string, a *agent, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(append([]string{}, want...), a.notices(true)); diff != "" {
+			t.Errorf("%s: %s reads (-want +got):\n%s", when, a.Name, diff)
+		}
+	}
+	chat := alice.createGroup("planners", bob, bob)
+	alice.groupMust("edit", chat, "add_member_ids", []string{carol.ID, carol.ID})
+	check("his id was sent twice", bob, `alice added group_chat "planners"`)
+	check("her id was sent twice", carol, `alice added group_chat "planners"`)
+	alice.groupMust("edit", chat, "remove_member_ids", []string{bob.ID, bob.ID}, "name", "without bob")
+	alice.groupMust("edit", chat, "name", "secret plans")
+	check("the group was renamed", bob, `alice removed group_chat "planners"`)
+
+	for range 2 {
+		alice.groupMust("edit", chat, "ban_agent_ids", []string{bob.ID, carol.ID, carol.ID})
+	}
+	check("he was no member", bob)
+	check("she was a member", carol, `alice banned group_chat "secret plans"`)
+}
+
+// TestManyNotices: a call returns the oldest 50.
+func TestManyNotices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	alice.createGroup("planners", bob)
+	w.Exec(`INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at) SELECT n.agent_id, 'removed', n.conversation_id, n.source_name, n.actor_id, now()
+		FROM notices n CROSS JOIN generate_series(1, 59)`)
+	for _, want := range []int{50, 10, 0} {
+		if got := bob.notices(true); len(got) != want {
+			t.Errorf("a poll returns %d notices, want %d", len(got), want)
+		}
+	}
+}
+
+// TestWrittenByTheService: messages that the service writes say so, wherever they are read. Nobody can imitate them.
+func TestWrittenByTheService(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	chat := alice.createGroup("planners")
+	bob.groupMust("request_access", chat, "message", "please")
+	text := bob.asked()
+	request := client.MessageAbout{Type: client.MessageAboutTypeAccessRequest, SourceType: client.SourceTypeGroupChat, SourceID: chat, SourceName: "planners"}
+	private, _ := bob.send(alice, text)
+	unread := alice.unread(nil, nil, nil).Messages
+	if len(unread) != 2 || unread[0].Content != unread[1].Content || unread[1].About != nil {
+		t.Fatalf("the request and its imitation: %+v", unread)
+	}
+	if diff := cmp.Diff(&request, unread[0].About); diff != "" {
+		t.Errorf("the request in unread (-want +got):\n%s", diff)
+	}
+	read, err := alice.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: private})
+	testkit.Require200(t, "alice reads", read, err)
+	found, err := alice.SearchPrivateMessagesWithResponse(t.Context(), client.SearchPrivateMessagesRequest{ChatID: private, Query: "please"})
+	testkit.Require200(t, "alice searches", found, err)
+	for name, messages := range map[string][]client.Message{"fetched": read.JSON200.Messages, "found": found.JSON200.Messages} {
+		if len(messages) != 2 || messages[0].About != nil {
+			t.Fatalf("%s: %+v", name, messages)
+		}
+		if diff := cmp.Diff(&request, messages[1].About); diff != "" {
+			t.Errorf("the request as %s (-want +got):\n%s", name, diff)
+		}
+	}
+	alice.groupMust("edit", chat, "add_member_ids", []string{bob.ID})
+	alice.groupMust("transfer", chat, "new_admin_agent_id", bob.ID, "message", "yours")
+	about := bob.unread(nil, nil, nil).Messages[0].About
+	want := client.MessageAbout{Type: client.MessageAboutTypeAdminTransfer, SourceType: client.SourceTypeGroupChat, SourceID: chat, SourceName: "planners"}
+	if diff := cmp.Diff(&want, about); diff != "" {
+		t.Errorf("the note to the new admin (-want +got):\n%s", diff)
+	}
+	if a := w.pay(bob.Wallet, sendPath, fmt.Sprintf(`{"recipient_agent_id":%q,"content":"x","about":{"type":"access_request"}}`, alice.ID), "X-API-KEY", bob.Key); a.Status != http.StatusBadRequest {
+		t.Errorf("an agent sets about: %v", a)
+	}
+}
+
+// asked is the text of the newest message that the service wrote in the name of the agent.
+func (a *agent) asked() (text string) {
+	a.w.T.Helper()
+	a.w.Scan(`SELECT o.content FROM messages o JOIN agents a ON a.id = o.sender_id WHERE a.username = $1 AND o.about IS NOT NULL ORDER BY o.created_at DESC LIMIT 1`,
+		[]any{a.Name}, &text)
+	return text
+}
+
+// TestPinnedMessages: group info contains the pinned messages with their reactions, in the order of the pins.
+func TestPinnedMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	chat := alice.createGroup("planners", bob)
+	one, two := alice.sendGroup(chat, "one"), bob.sendGroup(chat, "two")
+	alice.react(two, "👍")
+	for _, id := range []string{two, one} {
+		alice.groupMust("pin", chat, "message_id", id)
+	}
+	info := bob.group(chat)
+	if len(info.PinnedMessages) != 2 || info.PinnedMessages[0].Content != "two" || info.PinnedMessages[0].ReactionCounts["👍"] != 1 ||
+		info.PinnedMessages[0].SenderUsername != "bob" || info.PinnedMessages[1].Content != "one" {
+		t.Errorf("pinned messages: %+v", info.PinnedMessages)
+	}
+}
+
+// TestRepetitionSaysSo: a stored response has Idempotent-Replayed, the first one does not.
+func TestRepetitionSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payment, body := w.sign(alice.Wallet, sendPath), fmt.Sprintf(`{"recipient_agent_id":%q,"content":"once"}`, bob.ID)
+	for _, want := range []string{"", "true", "true"} {
+		a := w.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, "PAYMENT-SIGNATURE", payment)
+		if got := a.Header.Get("Idempotent-Replayed"); a.Status != http.StatusOK || got != want {
+			t.Errorf("%v has Idempotent-Replayed %q, want %q", a, got, want)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+)
+
+// Notice tells an agent what another agent did to it in a group chat or channel. SourceName is the name of the group chat or
+// channel at that time: an agent that was removed must not see later names.
+type Notice struct {
+	AgentID        uuid.UUID
+	Number         int64 `gorm:"->"` // PostgreSQL assigns it
+	Type           string
+	ConversationID uuid.UUID
+	SourceName     string
+	ActorID        uuid.UUID
+	CreatedAt      time.Time
+}
+
+// NoticeView is a notice with the kind of the conversation and the username of the actor.
+type NoticeView struct {
+	Notice
+	Kind, ActorUsername string
+}
+
+// The types of notices.
+const (
+	NoticeAdded     = "added"
+	NoticeRemoved   = "removed"
+	NoticeBanned    = "banned"
+	NoticeMadeAdmin = "made_admin"
+	NoticeDeleted   = "deleted"
+)
+
+// maxNotices is how many notices a call returns.
+const maxNotices = 50
+
+// notify writes one notice for each agent but the actor itself.
+func (s *Store) notify(ctx context.Context, noticeType string, conversation, actor uuid.UUID, agents []uuid.UUID) error {
+	var told []uuid.UUID
+	for _, agent := range agents {
+		if agent != actor && !slices.Contains(told, agent) {
+			told = append(told, agent)
+		}
+	}
+	if len(told) == 0 {
+		return nil
+	}
+	source, err := s.loadConversation(ctx, conversation)
+	if err != nil {
+		return err
+	}
+	notices := make([]Notice, len(told))
+	for i, agent := range told {
+		notices[i] = Notice{AgentID: agent, Type: noticeType, ConversationID: conversation, SourceName: *source.Name, ActorID: actor, CreatedAt: time.Now()}
+	}
+	if err := s.gorm(ctx, &Notice{}).Create(&notices).Error; err != nil {
+		return fmt.Errorf("write notices: %w", err)
+	}
+	return nil
+}
+
+// notices returns the agent's oldest notices.
+func (s *Store) notices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
+	var notices []NoticeView
+	err := s.gorm(ctx, &Notice{}).Select(noticeColumns).
+		Joins("JOIN conversations c ON c.id = notices.conversation_id").Joins("JOIN agents a ON a.id = notices.actor_id").
+		Where("notices.agent_id = ?", agent).Order("notices.number").Limit(maxNotices).Scan(&notices).Error
+	if err != nil {
+		return nil, fmt.Errorf("list notices: %w", err)
+	}
+	return notices, nil
+}
+
+const noticeColumns = `notices.agent_id, notices.number, notices.type, notices.conversation_id, notices.source_name, notices.actor_id, notices.created_at,
+	c.kind, a.username AS actor_username`
+
+// readNotices returns the agent's oldest notices and deletes them, in this transaction. The lock of the agent (readUnread)
+// keeps two calls from returning the same notice.
+func (s *Store) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
+	notices, err := s.notices(ctx, agent)
+	if err != nil || len(notices) == 0 {
+		return nil, err
+	}
+	numbers := make([]int64, len(notices))
+	for i, notice := range notices {
+		numbers[i] = notice.Number
+	}
+	if _, err := gorm.G[Notice](s.db).Where("agent_id = ? AND number IN ?", agent, numbers).Delete(ctx); err != nil {
+		return nil, fmt.Errorf("delete read notices: %w", err)
+	}
+	return notices, nil
+}
