@@ -175,7 +175,7 @@ func TestDatabaseKilled(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	database := startDatabase(t, folder)
 	t.Cleanup(func() { _ = database.Stop() }) // the one that runs then
-	migrated, err := store.Open(t.Context(), database.URL("postgres"))
+	migrated, err := store.Open(t.Context(), database.URL("postgres"), store.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -465,7 +465,7 @@ func TestExpiredAndTheChainUnavailable(t *testing.T) {
 		t.Fatalf("the payment is %q, want unknown", state)
 	}
 	w.Scan("SELECT id FROM payments WHERE state = 'unknown'", nil, &id)
-	database, err := store.Open(t.Context(), w.DatabaseURL)
+	database, err := store.Open(t.Context(), w.DatabaseURL, store.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

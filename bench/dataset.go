@@ -76,7 +76,7 @@ func (b *bench) newDataset(ctx context.Context, name, program string, scale floa
 	if output, err := exec.CommandContext(ctx, program, "migrate", "--database-url", d.url()).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s migrate: %w: %s", program, err, output)
 	}
-	database, err := store.Open(ctx, d.url())
+	database, err := store.Open(ctx, d.url(), store.Limits{})
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ var left = regexp.MustCompile(`key_hash\s*=|^-- ping`)
 
 // scripts records an operation and writes one pgbench script for each of its texts.
 func (d *dataset) scripts(ctx context.Context, o operation) (scripts []string, err error) {
-	database, err := store.Open(ctx, d.url()+"&options=-c%20log_statement%3Dall")
+	database, err := store.Open(ctx, d.url()+"&options=-c%20log_statement%3Dall", store.Limits{})
 	if err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ func serveReference(ctx context.Context, kind, databaseURL, listen string) error
 		return err
 	}
 	if kind == freeParley {
-		database, err := store.Open(ctx, databaseURL)
+		database, err := store.Open(ctx, databaseURL, store.Limits{})
 		if err != nil {
 			return err
 		}

@@ -164,7 +164,7 @@ func explained(t *testing.T, path string, from int64) []explainedStatement {
 
 func seedForPlans(t *testing.T, databaseURL string) {
 	t.Helper()
-	database, err := store.Open(t.Context(), databaseURL)
+	database, err := store.Open(t.Context(), databaseURL, store.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -215,7 +215,7 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 		}
 		return len(rows)
 	}
-	other, err := store.Open(t.Context(), w.DatabaseURL)
+	other, err := store.Open(t.Context(), w.DatabaseURL, store.Serving)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func newWorldOn(t testing.TB, databaseURL string, settings ...setting) *world {
 	t.Helper()
 	w := (&world{World: testkit.NewWorld(t, databaseURL), place: &place{log: &testkit.Buffer{}}}).forTest(t)
 	var err error
-	if w.store, err = store.Open(t.Context(), databaseURL); err != nil {
+	if w.store, err = store.Open(t.Context(), databaseURL, store.Serving); err != nil {
 		t.Fatal(err)
 	}
 	facilitator := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

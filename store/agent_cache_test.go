@@ -16,7 +16,7 @@ import (
 // present opens a store that shows the others that it lives, until the test ends.
 func present(t *testing.T, url string) *store.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), url)
+	s, err := store.Open(t.Context(), url, store.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,16 +24,19 @@ import (
 var ErrNotBatched = errors.New("this call needs a transaction of its own")
 
 const (
-	// batchTimeout bounds the statement of a batch.
+	// batchTimeout bounds a batch on a store without limits.
 	batchTimeout = 30 * time.Second
 	// maxBatch is the maximum number of calls in one statement.
 	maxBatch = 64
+	// maxQueued is how long a call waits for its batch. Then the database is too slow for the calls that come.
+	maxQueued = time.Second
 )
 
 // batchItem is the part of one call in a batch. The channel done is buffered, so the batch does not wait for receivers.
 type batchItem[T any] struct {
 	value T
 	done  chan error
+	since time.Time
 }
 
 // batcher queues items of one kind while a batch of them runs.
@@ -67,7 +70,7 @@ func (b *batcher[T]) ask(ctx context.Context, value T) error {
 }
 
 func (b *batcher[T]) add(value T) <-chan error {
-	item := batchItem[T]{value, make(chan error, 1)}
+	item := batchItem[T]{value, make(chan error, 1), time.Now()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, item)
@@ -88,6 +91,10 @@ func (b *batcher[T]) work() {
 func (b *batcher[T]) next() []batchItem[T] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for len(b.waiting) > 0 && time.Since(b.waiting[0].since) > maxQueued {
+		b.waiting[0].done <- errNotSent
+		b.waiting = b.waiting[1:]
+	}
 	n := min(len(b.waiting), maxBatch)
 	if n == 0 {
 		b.busy = false
@@ -143,16 +150,37 @@ func rolledBack(err error) bool {
 	return ok && !strings.HasPrefix(said.Code, "57P") && !strings.HasPrefix(said.Code, "08")
 }
 
+// errNotSent means that nothing was sent to the database: there was no connection in time, or the queue was too long.
+var errNotSent = errors.New("no connection to the database in time")
+
+// notSent marks an error that occurred before anything was sent.
+func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
+
 // NotCommitted tells whether a statement certainly was not committed: it was rolled back, or never sent.
 func NotCommitted(err error) bool {
-	return rolledBack(err) || pgconn.SafeToRetry(err) || errors.As(err, new(*pgconn.ConnectError))
+	return rolledBack(err) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err) || errors.As(err, new(*pgconn.ConnectError))
 }
 
 // query runs a statement on the pgx pool, never in a transaction. The result type needs a field for each column of the
 // result, with the same name.
 func query[T any](ctx context.Context, s *Store, text string, arguments ...any) ([]T, error) {
-	rows, _ := s.pool.Query(ctx, text, arguments...) // CollectRows returns the error
+	connection, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, notSent(err)
+	}
+	defer connection.Release()
+	rows, _ := connection.Query(ctx, text, arguments...) // CollectRows returns the error
 	return pgx.CollectRows(rows, scan[T])
+}
+
+// runBatch runs the statements of a batch in one transaction.
+func (s *Store) runBatch(ctx context.Context, batch *pgx.Batch) error {
+	connection, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return notSent(err)
+	}
+	defer connection.Release()
+	return connection.SendBatch(ctx, batch).Close()
 }
 
 func scan[T any](row pgx.CollectableRow) (T, error) {

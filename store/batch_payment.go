@@ -111,7 +111,7 @@ func (s *Store) deliverRead(ctx context.Context, delivery Delivery, mark *readMa
 		rows.Close()
 		return rows.Err()
 	})
-	switch err := s.pool.SendBatch(ctx, batch).Close(); {
+	switch err := s.runBatch(ctx, batch); {
 	case rolledBack(err):
 		return ErrNotBatched
 	case err != nil:

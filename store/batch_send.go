@@ -228,7 +228,7 @@ func (s *Store) sendWaiting(conversation uuid.UUID, items []batchItem[paidMessag
 		placed, err = pgx.CollectRows(rows, scan[placedMessage])
 		return err
 	})
-	err := s.pool.SendBatch(ctx, batch).Close()
+	err := s.runBatch(ctx, batch)
 	finish(items, func(i int, message paidMessage) error {
 		switch {
 		case err != nil:

@@ -161,6 +161,6 @@ func (s *Store) chargeRead(ctx context.Context, charge *VoucherCharge, mark *rea
 	values := mark.values()
 	values["payment"], values["payer"] = charge.Payment.ID, charge.Voucher.Payer
 	batch.Queue(markPaid, values)
-	err := s.pool.SendBatch(ctx, batch).Close()
+	err := s.runBatch(ctx, batch)
 	return charge.result(charged, 0, err)
 }

@@ -127,7 +127,7 @@ var usedIdentifier = strings.Repeat("f", 64)
 func TestVoucherBatches(t *testing.T) {
 	t.Parallel()
 	c := newCallers(t)
-	other, err := store.Open(t.Context(), c.connection.Config().ConnString())
+	other, err := store.Open(t.Context(), c.connection.Config().ConnString(), store.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"net"
 	"strings"
 
@@ -98,16 +99,16 @@ func Unavailable(err error) bool {
 	case errors.As(err, &connecting), errors.As(err, &network):
 		return true
 	case errors.As(err, &postgres):
-		// 08: connection, 40: rolled back (a deadlock), 53: out of resources, 57P: the server is shutting down or
-		// starting.
-		for _, class := range []string{"08", "40", "53", "57P"} {
+		// 08: connection, 25006: read-only, so a standby now, 40: rolled back (a deadlock), 53: out of resources, 57P: the server
+		// is shutting down or starting.
+		for _, class := range []string{"08", "25006", "40", "53", "57P"} {
 			if strings.HasPrefix(postgres.Code, class) {
 				return true
 			}
 		}
 		return false
 	}
-	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) ||
+	return errors.Is(err, errNotSent) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) ||
 		pgconn.Timeout(err) || (err != nil && strings.Contains(err.Error(), "conn closed"))
 }
 

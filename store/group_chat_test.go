@@ -18,7 +18,7 @@ import (
 func openBeside(t *testing.T) (*store.Store, *pgx.Conn) {
 	t.Helper()
 	url := storetest.URL(t)
-	s, err := store.Open(t.Context(), url)
+	s, err := store.Open(t.Context(), url, store.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -270,7 +270,7 @@ func localized(t *testing.T, base, options string) string {
 		_ = admin.Close(context.Background())
 	})
 	url := strings.Replace(base, config.Database, name, 1)
-	s, err := store.Open(t.Context(), url)
+	s, err := store.Open(t.Context(), url, store.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

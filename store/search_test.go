@@ -24,7 +24,7 @@ type rig struct {
 
 func newRig(t testing.TB, url string) *rig {
 	t.Helper()
-	s, err := store.Open(t.Context(), url)
+	s, err := store.Open(t.Context(), url, store.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

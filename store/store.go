@@ -5,7 +5,6 @@ package store
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"time"
@@ -32,6 +31,7 @@ type Store struct {
 	pool    *pgxpool.Pool // for query and the batches
 	records *pgxpool.Pool // for GORM
 	db      *gorm.DB
+	limits  Limits
 	owner   int32 // identifies this process in the payments that it works on
 	agents  *agentCache
 	chats   *lru.Cache[PrivatePair, uuid.UUID] // private chats, keyed by pairs without ConversationID
@@ -60,14 +60,17 @@ const (
 	batched
 )
 
-// Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them). It does
-// not wait for the database, because a server must start and return its prices while the database is unavailable.
-// pool_max_conns limits the connections of GORM and those of pgx, each.
-func Open(ctx context.Context, url string) (*Store, error) {
-	config, err := pgxpool.ParseConfig(url)
+// Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them, with one or
+// several hosts). It does not wait for the database, because a server must start and return its prices while the database is
+// unavailable. pool_max_conns limits the connections of GORM and those of pgx, each.
+func Open(ctx context.Context, url string, limits Limits) (*Store, error) {
+	var limiting *guard
+	if limits != (Limits{}) {
+		limiting = &guard{limits: limits}
+	}
+	config, err := configure(url, limiting)
 	if err != nil {
-		// The error of pgx contains the URL, and so the password.
-		return nil, errors.New("the database URL is invalid; use the form postgres://user:password@host:5432/database")
+		return nil, err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -78,6 +81,9 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if limiting != nil {
+		limiting.watch(pool, records)
 	}
 	db, err := gorm.Open(postgres.New(postgres.Config{Conn: stdlib.OpenDBFromPool(records)}), &gorm.Config{
 		TranslateError: true,
@@ -99,7 +105,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, err // the size is positive
 	}
-	s := &Store{pool: pool, records: records, db: db, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats}
+	s := &Store{pool: pool, records: records, db: db, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats}
 	s.checks, s.begins = newBatcher(s.checkBatch, nil), newBatcher(s.beginBatch, nil)
 	s.deliveries = newBatcher(s.deliverBatch, func(delivery Delivery) any { return delivery.Payment })
 	s.sends = newBatcher(s.sendBatch, func(message paidMessage) any { return message.delivery.Payment })

@@ -410,7 +410,7 @@ func TestConstraints(t *testing.T) {
 
 func TestOpenKeepsThePasswordToItself(t *testing.T) {
 	t.Parallel()
-	_, err := store.Open(t.Context(), "postgres://parley:hunter2@[bad")
+	_, err := store.Open(t.Context(), "postgres://parley:hunter2@[bad", store.Limits{})
 	if err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a bad URL: %v, want an error without the password", err)
 	}
@@ -418,7 +418,7 @@ func TestOpenKeepsThePasswordToItself(t *testing.T) {
 
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
-	s, err := store.Open(t.Context(), "postgres://parley@127.0.0.1:1/none?connect_timeout=2")
+	s, err := store.Open(t.Context(), "postgres://parley@127.0.0.1:1/none?connect_timeout=2", store.Limits{})
 	if err != nil {
 		t.Fatalf("open without a database: %v, want the server to boot", err)
 	}

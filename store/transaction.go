@@ -47,11 +47,22 @@ func (s *Store) transact(ctx context.Context, mode mode, fn func(tx *Store) erro
 			s.agents.forget(id)
 		}
 	}()
-	return s.db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
+	if s.limits.Transaction > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.limits.Transaction)
+		defer cancel()
+	}
+	begun := false
+	err := s.db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
+		begun = true
 		inside := *s
 		inside.db, inside.tx, inside.mode = db, tx, mode
 		return fn(&inside)
 	})
+	if err != nil && !begun {
+		return notSent(err)
+	}
+	return err
 }
 
 // ForDryRun returns the store for the dry run of an operation that reads messages and marks them as read. The rules are

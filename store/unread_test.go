@@ -36,7 +36,7 @@ func newGround(t *testing.T) *ground {
 	g := &ground{t: t, members: map[uuid.UUID][]uuid.UUID{}}
 	url := storetest.URL(t)
 	var err error
-	if g.Store, err = store.Open(t.Context(), url); err != nil {
+	if g.Store, err = store.Open(t.Context(), url, store.Limits{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Close)

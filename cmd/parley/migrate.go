@@ -17,7 +17,7 @@ func (m *migrate) Run(ctx context.Context, to console) error {
 	if m.DatabaseURL == "" {
 		return errors.New("cannot migrate without --database-url (PARLEY_DATABASE_URL), the PostgreSQL database")
 	}
-	database, err := store.Open(ctx, m.DatabaseURL)
+	database, err := store.Open(ctx, m.DatabaseURL, store.Limits{})
 	if err != nil {
 		return err
 	}

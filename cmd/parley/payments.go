@@ -35,7 +35,7 @@ func (l ledger) open(ctx context.Context) (*store.Store, error) {
 	if l.DatabaseURL == "" {
 		return nil, errors.New("cannot read payments without --database-url (PARLEY_DATABASE_URL), the server's PostgreSQL database")
 	}
-	database, err := store.Open(ctx, l.DatabaseURL)
+	database, err := store.Open(ctx, l.DatabaseURL, store.Limits{})
 	if err != nil {
 		return nil, err
 	}

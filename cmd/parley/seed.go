@@ -22,7 +22,7 @@ func (s *seed) Run(ctx context.Context, to console) error {
 	if s.DatabaseURL == "" {
 		return errors.New("cannot seed without --database-url (PARLEY_DATABASE_URL), an empty PostgreSQL database")
 	}
-	database, err := store.Open(ctx, s.DatabaseURL)
+	database, err := store.Open(ctx, s.DatabaseURL, store.Limits{})
 	if err != nil {
 		return err
 	}

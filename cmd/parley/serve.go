@@ -122,7 +122,7 @@ func (s *serve) Run(ctx context.Context, to console) error {
 	if err != nil {
 		return err
 	}
-	database, err := store.Open(ctx, s.DatabaseURL)
+	database, err := store.Open(ctx, s.DatabaseURL, store.Serving)
 	if err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func (w *world) openDatabase(ctx context.Context, options worldOptions) (err err
 		w.closers = append(w.closers, postgres.Stop)
 		databaseURL = postgres.URL("postgres")
 	}
-	if w.database, err = store.Open(ctx, databaseURL); err != nil {
+	if w.database, err = store.Open(ctx, databaseURL, store.Serving); err != nil {
 		return err
 	}
 	w.closers = append(w.closers, func() error { w.database.Close(); return nil })

@@ -57,7 +57,7 @@ func Main(m *testing.M) {
 // New returns a store on a migrated database for this test.
 func New(t testing.TB) *store.Store {
 	t.Helper()
-	database, err := store.Open(t.Context(), URL(t))
+	database, err := store.Open(t.Context(), URL(t), store.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func start(ctx context.Context) error {
 	if err := admin(ctx, "CREATE DATABASE "+cluster.template); err != nil {
 		return err
 	}
-	database, err := store.Open(ctx, cluster.urlOf(cluster.template))
+	database, err := store.Open(ctx, cluster.urlOf(cluster.template), store.Limits{})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,150 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Limits bound how long a call waits for the database. Zero means no limit.
+type Limits struct {
+	Acquire     time.Duration // for a connection, including connecting and the check of an idle one
+	Statement   time.Duration // for one statement, and for one batch of statements
+	Transaction time.Duration
+}
+
+// Serving are the limits of a server: a caller waits at most five seconds for a database that does not answer. Commands of the
+// operator may take longer.
+var Serving = Limits{Acquire: 900 * time.Millisecond, Statement: 3 * time.Second, Transaction: 4 * time.Second}
+
+const (
+	// silence is how long the peer may leave sent data unacknowledged before the connection is given up.
+	silence = 3 * time.Second
+	// connecting bounds a TCP connection to one of the hosts.
+	connecting = 700 * time.Millisecond
+)
+
+// keepAlive finds a connection whose peer disappeared while nothing was sent.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 3}
+
+// configure returns the configuration of a pool for the database at url. Calls on it have the limits of guard, unless that is nil.
+func configure(url string, guard *guard) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		// The error of pgx contains the URL, and so the password.
+		return nil, errors.New("the database URL is invalid; use the form postgres://user:password@host:5432/database")
+	}
+	dialer := &net.Dialer{Timeout: connecting, KeepAliveConfig: keepAlive, Control: giveUpAfter(silence)}
+	config.ConnConfig.DialFunc = dialer.DialContext
+	if guard == nil {
+		return config, nil
+	}
+	if !strings.Contains(url, "connect_timeout") { // the default of pgx is two minutes
+		config.ConnConfig.ConnectTimeout = guard.limits.Acquire
+	}
+	config.ConnConfig.Tracer = guard
+	config.PingTimeout = guard.limits.Acquire / 2
+	if config.ConnConfig.ValidateConnect == nil {
+		// A proxy may lead to a former leader, which is a standby now.
+		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	return config, nil
+}
+
+// guard gives each statement and each wait for a connection a deadline: pgx uses the context that a tracer returns. After a failed
+// connection it closes the others, which lead to the same host: the next calls find out within the time of one connection attempt.
+type guard struct {
+	limits Limits
+
+	mu    sync.Mutex
+	pools []*pgxpool.Pool
+	reset time.Time // when the pools were reset last
+}
+
+// watch sets the pools whose connections are closed.
+func (g *guard) watch(pools ...*pgxpool.Pool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.pools = pools
+}
+
+var (
+	_ pgx.QueryTracer       = (*guard)(nil)
+	_ pgx.BatchTracer       = (*guard)(nil)
+	_ pgxpool.AcquireTracer = (*guard)(nil)
+)
+
+// limitKey is the key of the context value that holds the function that releases the deadline.
+type limitKey struct{}
+
+func limited(ctx context.Context, limit time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	return context.WithValue(ctx, limitKey{}, cancel)
+}
+
+func release(ctx context.Context) {
+	if cancel, ok := ctx.Value(limitKey{}).(context.CancelFunc); ok {
+		cancel()
+	}
+}
+
+// ended closes all connections after an error of one, at most once in a second.
+func (g *guard) ended(ctx context.Context, err error) {
+	silent := errors.Is(ctx.Err(), context.DeadlineExceeded)
+	release(ctx)
+	readOnly, ok := errors.AsType[*pgconn.PgError](err)
+	network := errors.As(err, new(net.Error)) || errors.Is(err, io.ErrUnexpectedEOF)
+	if err == nil || !(silent || network || ok && readOnly.Code == "25006") {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.reset) < time.Second {
+		return
+	}
+	g.reset = time.Now()
+	for _, pool := range g.pools {
+		pool.Reset()
+	}
+}
+
+// TraceQueryStart limits the statement that begins.
+func (g *guard) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return limited(ctx, g.limits.Statement)
+}
+
+// TraceQueryEnd releases the deadline of the statement.
+func (g *guard) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	g.ended(ctx, data.Err)
+}
+
+// TraceBatchStart limits the batch that begins.
+func (g *guard) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return limited(ctx, g.limits.Statement)
+}
+
+// TraceBatchQuery does nothing: the limit is that of the batch.
+func (g *guard) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd releases the deadline of the batch.
+func (g *guard) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	g.ended(ctx, data.Err)
+}
+
+// TraceAcquireStart limits the wait for a connection.
+func (g *guard) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+	return limited(ctx, g.limits.Acquire)
+}
+
+// TraceAcquireEnd releases the deadline of the wait.
+func (g *guard) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
+	release(ctx)
+}
