@@ -67,8 +67,9 @@ func problemOf(err error) *problem {
 				details: []gen.ErrorDetail{{Message: "cannot be parsed"}}}
 		}
 	case store.Unavailable(err):
-		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2, cause: err,
-			message: "the database is unavailable; send the same request with the same payment again"}
+		unavailable := *errUnavailable
+		unavailable.cause = err
+		return &unavailable
 	case errors.Is(err, context.Canceled):
 		// The caller has disconnected, so nobody reads this.
 		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, message: "the request was cancelled", cause: err}
@@ -76,6 +77,9 @@ func problemOf(err error) *problem {
 	return &problem{status: http.StatusInternalServerError, code: gen.ErrorCodeInternalError, cause: err,
 		message: "internal error; send the same request with the same payment again, or report the request_id to the operator"}
 }
+
+var errUnavailable = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2,
+	message: "the database is unavailable; send the same request with the same payment again"}
 
 // detailsOf returns the details of a 400, which every 400 has.
 func detailsOf(refusal *store.Refusal) []gen.ErrorDetail {

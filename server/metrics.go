@@ -55,13 +55,19 @@ func (s *Server) Admin() http.Handler {
 			Ready       bool   `json:"ready"`
 			Database    string `json:"database"`
 			Facilitator string `json:"facilitator"`
-		}{true, "ok", "ok"}
+			Draining    bool   `json:"draining,omitempty"`
+		}{true, "ok", "ok", s.draining.Load()}
 		if !s.payments.Ready() || s.payments.Probe(ctx) != nil {
 			state.Facilitator = "unavailable"
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if s.store.Ping(ctx) != nil {
+		if s.waiting.Load() || s.store.Ping(ctx) != nil {
 			state.Ready, state.Database = false, "unavailable"
+		}
+		if state.Draining {
+			state.Ready = false
+		}
+		if !state.Ready {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		_ = json.NewEncoder(w).Encode(state)

@@ -4,10 +4,12 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -31,6 +33,9 @@ type Config struct {
 	LegacyX402     bool // also publish /.well-known/x402, for old crawlers; new ones warn about it
 	Channels       payment.Channels
 	Limits         Limits
+	DrainTime      time.Duration // how long the server is not ready, but serves, before it stops
+	// Await, if not nil, returns when the database can be used. Until then calls that need it return 503. An error ends the server.
+	Await func(context.Context) error
 }
 
 // Skill describes the agent skill (GET /skill).
@@ -53,6 +58,8 @@ type Server struct {
 	rates       *rateLimits
 	tanTries    *tanTries
 	connections *connections
+	draining    atomic.Bool // /readyz returns 503
+	waiting     atomic.Bool // for Config.Await
 }
 
 // New reads the contract and prepares everything that is the same for all requests.
@@ -99,6 +106,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	if s.documents, err = discovery.Documents(document, published, described); err != nil {
 		return nil, err
 	}
+	s.waiting.Store(config.Await != nil)
 	s.metrics = newMetrics()
 	s.metrics.registry.MustRegister(append(s.payments.Collectors(), s.connections.collectors()...)...)
 	s.echo = s.routes()
@@ -121,6 +129,7 @@ func (s *Server) routes() *echo.Echo {
 		s.priceInquiry,     // 402 if there is neither payment nor body
 		s.validate,         // 400: mistakes are free
 		s.requirePayment,   // 402 if there is no payment
+		s.awaitDatabase,    // 503 before the first connection to the database
 		s.refund,           // of a payment channel, on GET operations; needs no API key
 		s.authenticate,
 		s.parsePayment, // local checks only
@@ -137,19 +146,34 @@ func (s *Server) routes() *echo.Echo {
 // Recover completes payments that a crash, a lost response or an unavailable facilitator left open, until ctx ends.
 func (s *Server) Recover(ctx context.Context) { s.payments.Recover(ctx, s.restore) }
 
-// Serve handles requests and recovers payments until ctx ends. Then it waits for running requests, so that no
-// settlement is cut off.
+// Serve handles requests and recovers payments until ctx ends. Then /readyz returns 503. After the drain time, when load balancers
+// have noticed, it stops accepting requests, and waits for running ones, so that no settlement is cut off.
 func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	present, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
-	ready := make(chan struct{})
-	go s.store.BePresent(present, func() { close(ready) })
-	<-ready
 	recovering, stop := context.WithCancel(present)
 	var worker sync.WaitGroup
 	defer worker.Wait()
 	defer stop()
-	worker.Go(func() { s.Recover(recovering) })
+	failed := make(chan error, 2)
+	begin := func() {
+		ready := make(chan struct{})
+		go s.store.BePresent(present, func() { close(ready) })
+		<-ready
+		worker.Go(func() { s.Recover(recovering) })
+	}
+	if s.waiting.Load() {
+		worker.Go(func() {
+			if err := s.config.Await(recovering); err != nil {
+				failed <- err
+				return
+			}
+			begin()
+			s.waiting.Store(false)
+		})
+	} else {
+		begin()
+	}
 	limited := listener{accepting, s.connections}
 	server := &http.Server{
 		Handler:           s.Handler(),
@@ -161,16 +185,31 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 		ConnState:         s.connections.observe,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
-	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(limited) }()
 	select {
 	case err := <-failed:
-		return err
+		return errors.Join(err, server.Close())
 	case <-ctx.Done():
+	}
+	s.draining.Store(true)
+	select {
+	case err := <-failed:
+		return err
+	case <-time.After(s.config.DrainTime):
 	}
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
 	defer cancel()
 	return server.Shutdown(stopping)
+}
+
+// awaitDatabase rejects paid calls until the database was available once.
+func (s *Server) awaitDatabase(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if operationFrom(c).paid() && s.waiting.Load() {
+			return errUnavailable
+		}
+		return next(c)
+	}
 }
 
 // allowCORS lets browsers send and read the payment headers. The official fetch client sends

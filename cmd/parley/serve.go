@@ -23,22 +23,23 @@ import (
 
 // serve runs the server in production. Settings that concern money have no defaults, except the network.
 type serve struct {
-	DatabaseURL    string   `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
-	Payee          string   `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that receives the payments."`
-	FacilitatorURL string   `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles payments."`
-	Network        string   `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
-	Asset          string   `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
-	AssetName      string   `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
-	AssetVersion   string   `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
-	Listen         string   `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Address on which to listen."`
-	BaseURL        string   `env:"PARLEY_BASE_URL" placeholder:"URL" help:"Public URL of the server, part of the contract and of payment requirements. Required unless the server listens on loopback."`
-	RPCURL         string   `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, used to check wallet balances and the outcome of payments. The play-money network has one at /rpc."`
-	AdminListen    string   `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for /metrics, /livez and /readyz; by default they are not served."`
-	TrustedProxies []string `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
-	Limits         limits   `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
-	Channels       channels `embed:""`
-	LegacyX402     bool     `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New crawlers warn about it."`
-	Skill          skill    `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
+	DatabaseURL    string        `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
+	Payee          string        `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that receives the payments."`
+	FacilitatorURL string        `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles payments."`
+	Network        string        `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
+	Asset          string        `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
+	AssetName      string        `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
+	AssetVersion   string        `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
+	Listen         string        `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Address on which to listen."`
+	BaseURL        string        `env:"PARLEY_BASE_URL" placeholder:"URL" help:"Public URL of the server, part of the contract and of payment requirements. Required unless the server listens on loopback."`
+	RPCURL         string        `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, used to check wallet balances and the outcome of payments. The play-money network has one at /rpc."`
+	AdminListen    string        `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for /metrics, /livez and /readyz; by default they are not served."`
+	DrainTime      time.Duration `env:"PARLEY_DRAIN_TIME" default:"5s" help:"How long /readyz returns 503 before the server stops accepting calls, so that a load balancer notices (${default}). Without --admin-listen there is no wait."`
+	TrustedProxies []string      `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
+	Limits         limits        `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
+	Channels       channels      `embed:""`
+	LegacyX402     bool          `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New crawlers warn about it."`
+	Skill          skill         `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
 }
 
 // skill is the content of the response of GET /skill.
@@ -127,14 +128,13 @@ func (s *serve) Run(ctx context.Context, to console) error {
 		return err
 	}
 	defer database.Close()
-	looking, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	pending, err := database.PendingMigrations(looking)
-	if err != nil {
-		return fmt.Errorf("check the database's schema: %w", err)
-	}
-	if pending {
-		return errors.New("the database's schema is older than this program: run parley migrate first")
+	log := newLog(to.err)
+	// While the database is unavailable the server starts all the same: it tells prices, and says in /readyz what it waits for.
+	if err := checkSchema(ctx, database); store.Unavailable(err) {
+		log.WarnContext(ctx, "the database is unavailable; calls return 503 until it is available", "error", err)
+		config.Await = func(ctx context.Context) error { return awaitSchema(ctx, database) }
+	} else if err != nil {
+		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
 	if err != nil {
@@ -142,11 +142,40 @@ func (s *serve) Run(ctx context.Context, to console) error {
 	}
 	var admin net.Listener
 	if s.AdminListen != "" {
+		config.DrainTime = s.DrainTime
 		if admin, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.AdminListen); err != nil {
 			return errors.Join(err, listener.Close())
 		}
 	}
-	return serveOn(ctx, listener, admin, config, s.RPCURL, database, newLog(to.err), func() { fmt.Fprintln(to.out, "ready", config.BaseURL) })
+	return serveOn(ctx, listener, admin, config, s.RPCURL, database, log, func() { fmt.Fprintln(to.out, "ready", config.BaseURL) })
+}
+
+// checkSchema returns an error if the schema of the database does not fit this program, or if the database is unavailable.
+func checkSchema(ctx context.Context, database *store.Store) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	pending, err := database.PendingMigrations(ctx)
+	if err != nil {
+		return fmt.Errorf("check the database's schema: %w", err)
+	}
+	if pending {
+		return errors.New("the database's schema is older than this program: run parley migrate first")
+	}
+	return nil
+}
+
+// awaitSchema waits until the database is available, and then returns what checkSchema returns.
+func awaitSchema(ctx context.Context, database *store.Store) error {
+	for {
+		if err := checkSchema(ctx, database); !store.Unavailable(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 func newLog(to io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(to, nil)) }

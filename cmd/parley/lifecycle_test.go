@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/store/storetest"
+	"github.com/parley-chat/parley/x402"
+)
+
+// status returns the status of a GET, or 0 if nobody listens.
+func status(address string) int {
+	response, err := http.Get(address)
+	if err != nil {
+		return 0
+	}
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30 seconds: %s", what)
+		}
+	}
+}
+
+// serveWith starts a server with an admin listener, and returns its URL and that of the admin listener.
+func serveWith(t *testing.T, databaseURL string, arguments ...string) (server *process, admin string) {
+	t.Helper()
+	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
+	admin = testkit.FreeAddress(t)
+	arguments = append([]string{"serve", "--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen", admin}, arguments...)
+	server = start(t, []string{"PARLEY_DATABASE_URL=" + databaseURL, "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" + x402.NetworkBaseSepolia}, arguments...)
+	return server, "http://" + admin
+}
+
+// TestDrain: after SIGTERM the server is not ready, but serves for the drain time; then it ends with status 0.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	server, admin := serveWith(t, storetest.URL(t), "--drain-time", "1500ms")
+	if got := status(admin + "/readyz"); got != http.StatusOK {
+		t.Fatalf("/readyz returns %d", got)
+	}
+	begun := time.Now()
+	server.Signal(syscall.SIGTERM)
+	eventually(t, "/readyz returns 503", func() bool { return status(admin+"/readyz") == http.StatusServiceUnavailable })
+	for time.Since(begun) < time.Second {
+		if got := status(server.URL + "/health"); got != http.StatusOK {
+			t.Fatalf("%v after SIGTERM a call returns %d", time.Since(begun), got)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if !server.HasEnded(time.Minute) || server.Err != nil {
+		t.Errorf("it ends with %v", server.Err)
+	}
+	if took := time.Since(begun); took < 1500*time.Millisecond {
+		t.Errorf("it ended %v after SIGTERM, want at least 1.5s", took)
+	}
+}
+
+// TestSecondSignal: a second SIGTERM ends the server at once.
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	server, admin := serveWith(t, storetest.URL(t), "--drain-time", "1m")
+	server.Signal(syscall.SIGTERM)
+	eventually(t, "/readyz returns 503", func() bool { return status(admin+"/readyz") == http.StatusServiceUnavailable })
+	server.Signal(syscall.SIGTERM)
+	if !server.HasEnded(5*time.Second) || server.Err == nil {
+		t.Errorf("it did not end at once: %v", server.Err)
+	}
+}
+
+// TestDatabaseAwayAtBoot: a server starts without its database, says so, and serves when the database is there.
+func TestDatabaseAwayAtBoot(t *testing.T) {
+	t.Parallel()
+	route, databaseURL := storetest.RouteTo(t, storetest.URL(t))
+	route.Cut(true)
+	server, admin := serveWith(t, databaseURL)
+	for path, want := range map[string]int{"/readyz": http.StatusServiceUnavailable, "/livez": http.StatusOK} {
+		if got := status(admin + path); got != want {
+			t.Errorf("%s returns %d, want %d", path, got, want)
+		}
+	}
+	if got := status(server.URL + "/agent/me"); got != http.StatusPaymentRequired {
+		t.Errorf("a price inquiry returns %d", got)
+	}
+	route.Cut(false)
+	eventually(t, "/readyz returns 200", func() bool { return status(admin+"/readyz") == http.StatusOK })
+	server.register(t, 2, "carol")
+}
+
+// TestOldSchemaAfterBoot: a server that started without its database ends when the schema turns out to be older than the program.
+func TestOldSchemaAfterBoot(t *testing.T) {
+	t.Parallel()
+	direct := storetest.URL(t)
+	connection, err := pgx.Connect(t.Context(), direct)
+	if err == nil {
+		_, err = connection.Exec(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+		err = errors.Join(err, connection.Close(t.Context()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	route, databaseURL := storetest.RouteTo(t, direct)
+	route.Cut(true)
+	server, _ := serveWith(t, databaseURL)
+	route.Cut(false)
+	if !server.HasEnded(time.Minute) || server.Err == nil || !strings.Contains(server.logs.String(), "run parley migrate first") {
+		t.Errorf("it ends with %v\n%s", server.Err, server.logs)
+	}
+}
