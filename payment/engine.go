@@ -175,6 +175,7 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
 	row := a.row()
+	defer e.held.add(row.ID)()
 	if channel != nil {
 		err = e.beginDeposit(ctx, call, row, channel)
 	} else {
@@ -240,6 +241,7 @@ func (e *Engine) notBegun(ctx context.Context, row *store.Payment, err error) er
 func (e *Engine) resume(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
+	defer e.held.add(row.ID)()
 	row, err := e.store.ResumeSettlement(ctx, row.ID, Lease)
 	if err != nil {
 		return nil, err

@@ -154,7 +154,8 @@ type Engine struct {
 	slots       *slots
 	payers      *payers
 	metrics     *metrics
-	unrecorded  sync.Map      // of *store.Payment to unrecordedOutcome
+	unrecorded  sync.Map // of *store.Payment to unrecordedOutcome
+	held        held
 	wake        chan struct{} // wakes the recovery worker
 	started     time.Time     // see misfit
 }

@@ -53,14 +53,17 @@ func (e *Engine) Recover(ctx context.Context, restore Restore) {
 
 // claim leases up to free open payments, makes an attempt at each in its own goroutine, and returns how many there were.
 func (e *Engine) claim(ctx context.Context, restore Restore, free int, places chan struct{}, running *sync.WaitGroup) int {
-	network := e.config.Network
-	rows, err := e.store.ClaimOpenPayments(ctx, network.ID, strings.ToLower(network.Asset), free, maxAttempts, Lease)
+	rows, err := e.store.ClaimOpenPayments(ctx, store.OpenPayments{
+		Network: e.config.Network.ID, Asset: strings.ToLower(e.config.Network.Asset), Limit: free, MaxAttempts: maxAttempts, Held: e.held.list(),
+	}, Lease)
 	if err != nil && ctx.Err() == nil {
 		e.log.WarnContext(ctx, "look for open payments", "error", err)
 	}
 	for i := range rows {
 		places <- struct{}{}
+		release := e.held.add(rows[i].ID)
 		running.Go(func() {
+			defer release()
 			crash("claimed")
 			e.retry(context.WithoutCancel(ctx), restore, &rows[i])
 			<-places

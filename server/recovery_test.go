@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -207,9 +208,10 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
 	w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"whose?"}`, "X-API-KEY", alice.Key)
 	mend()
+	open := store.OpenPayments{Network: testkit.PlayMoney.ID, Asset: strings.ToLower(testkit.PlayMoney.Asset), Limit: 10, MaxAttempts: 50}
 	claim := func() int {
 		t.Helper()
-		rows, err := w.store.ClaimOpenPayments(t.Context(), testkit.PlayMoney.ID, strings.ToLower(testkit.PlayMoney.Asset), 10, 50, time.Hour)
+		rows, err := w.store.ClaimOpenPayments(t.Context(), open, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,7 +227,7 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	go func() { other.BePresent(living, func() { close(ready) }); close(gone) }()
 	<-ready
 	w.Exec(`UPDATE payments SET lease_until = now() - interval '1 second' WHERE state = 'unknown'`)
-	if rows, err := other.ClaimOpenPayments(t.Context(), testkit.PlayMoney.ID, strings.ToLower(testkit.PlayMoney.Asset), 10, 50, time.Hour); err != nil || len(rows) != 1 {
+	if rows, err := other.ClaimOpenPayments(t.Context(), open, time.Hour); err != nil || len(rows) != 1 {
 		t.Fatalf("the other server claims %d payments (%v), want 1", len(rows), err)
 	}
 	if got := claim(); got != 0 {
@@ -235,6 +237,43 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	<-gone
 	if !testkit.Eventually(10*time.Second, func() bool { return claim() > 0 }) {
 		t.Fatal("the payment of a dead server was not taken up")
+	}
+}
+
+// TestPaymentWithoutAnOwner: a living server takes up a payment of its own that no request holds, long before its lease is over. It
+// does not take up one that a request works on.
+func TestPaymentWithoutAnOwner(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	send := func(content string) testkit.Reply {
+		return w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.Key)
+	}
+	delivered := func() bool { return w.Count(`SELECT count(*) FROM messages WHERE content = 'lost in a failover'`) == 1 }
+	var owner int
+	settled := w.settleAndThen(testkit.HangUp)
+	mend := w.breakFacilitator(func(response http.ResponseWriter, request *http.Request) bool {
+		w.Scan(`SELECT max(owner) FROM payments WHERE state = 'settling'`, nil, &owner)
+		return settled(response, request)
+	})
+	send("lost in a failover").Want(t, "the settlement's reply is lost", 503)
+	mend()
+	const old = `UPDATE payments SET state = 'settling', lease_until = now() + interval '1 hour', updated_at = now() - interval '1 minute'`
+	w.Exec(fmt.Sprintf(old+`, owner = %d WHERE state = 'unknown'`, owner))
+	var settlements atomic.Int32
+	mend = w.breakFacilitator(func(_ http.ResponseWriter, request *http.Request) bool {
+		if request.URL.Path == "/settle" && settlements.Add(1) == 1 {
+			w.Exec(old + ` WHERE state = 'settling'`)
+			if !w.recoverUntil(delivered) {
+				t.Error("the payment without an owner was not taken up")
+			}
+		}
+		return false
+	})
+	send("in work").Want(t, "the call that the server worked on", 200)
+	mend()
+	if got := settlements.Load(); got != 1 { // what became of the other one is on the chain
+		t.Errorf("%d settlements, want 1: the worker took up a payment that a request worked on", got)
 	}
 }
 

@@ -141,10 +141,25 @@ func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.D
 	return &payment[0], nil
 }
 
-// ClaimOpenPayments takes up to limit open payments of a network and leases them to the caller. It takes payments whose
-// lease is over, and payments whose server has died. Several servers may claim concurrently; each payment goes to one
-// of them. Payments with maxAttempts attempts or more are left to the operator, unless they are known to be settled.
-func (s *Store) ClaimOpenPayments(ctx context.Context, network, asset string, limit, maxAttempts int, lease time.Duration) ([]Payment, error) {
+// OpenPayments selects the open payments to take up.
+type OpenPayments struct {
+	Network, Asset string
+	Limit          int
+	// Payments with MaxAttempts attempts or more are left to the operator, unless they are known to be settled.
+	MaxAttempts int
+	// Held are the payments that this server works on. Its other payments have no owner: the connection was lost while one was
+	// recorded, for example in a failover, and nobody knew that it was.
+	Held []uuid.UUID
+}
+
+// unheld is how old an open payment of this server must be before it can have no owner. A payment that begins after its server
+// listed the held ones is younger.
+const unheld = 10 * time.Second
+
+// ClaimOpenPayments takes open payments and leases them to the caller. It takes payments whose lease is over, payments whose
+// server has died, and those of this server that it does not hold. Several servers may claim concurrently; each payment goes to
+// one of them.
+func (s *Store) ClaimOpenPayments(ctx context.Context, open OpenPayments, lease time.Duration) ([]Payment, error) {
 	// With an array the planner uses the index, even if the table was small when the statement was planned.
 	payments, err := query[Payment](ctx, s, `
 		WITH alive AS (
@@ -157,10 +172,12 @@ func (s *Store) ClaimOpenPayments(ctx context.Context, network, asset string, li
 			SELECT id FROM payments
 			WHERE state IN ('settling', 'unknown') AND network = @network AND asset = @asset
 				AND (attempts < @most OR transaction <> '')
-				AND (lease_until < now() OR (owner <> @owner AND owner NOT IN (SELECT owner FROM alive)))
+				AND (lease_until < now() OR (owner <> @owner AND owner NOT IN (SELECT owner FROM alive))
+					OR (owner = @owner AND state = 'settling' AND updated_at < now() - @unheld::interval AND id <> ALL (@held)))
 			ORDER BY lease_until LIMIT @limit FOR UPDATE SKIP LOCKED
 		)) RETURNING `+paymentColumns, pgx.NamedArgs{
-		"class": presenceClass, "owner": s.owner, "lease": lease, "network": network, "asset": asset, "limit": limit, "most": maxAttempts,
+		"class": presenceClass, "owner": s.owner, "lease": lease, "network": open.Network, "asset": open.Asset, "limit": open.Limit,
+		"most": open.MaxAttempts, "unheld": unheld, "held": open.Held,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim open payments: %w", err)
