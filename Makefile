@@ -213,8 +213,8 @@ in-step: generate ## Fail if the generated code does not match openapi.yaml
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|gen/ and client/ match openapi.yaml|0' $(OAPI_CODEGEN)
 
 product: ## Run all third-party checks of the contract except chain, and print a table of results
-	@conformance/product.sh schemathesis in-step contract breaking snippets skill npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go \
-	  generators discovery
+	@conformance/product.sh schemathesis skill -- \
+	  in-step contract breaking snippets npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go generators discovery
 
 ##@ Test faults, attacks and speed
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # `make product`: runs the checks of the contract and prints a table of their results (their lines
-# TABLE|tool|version|what was checked|findings). The first check takes as long as the others together and runs in parallel with
-# them. Logs are in bin/product. Stops at the first failure.
+# TABLE|tool|version|what was checked|findings). The checks before and after -- are two sequences that run in parallel; those of
+# the first one install nothing. Logs are in bin/product. Stops at the first failure.
+#
+#   product.sh TARGET... -- TARGET...
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,18 +22,21 @@ check() { # check TARGET
 }
 
 # Prepare what both sequences need.
-make --no-print-directory build postgres bin/schemathesis >"$logs/prepared.log" 2>&1 || { tail -n 80 "$logs/prepared.log"; exit 1; }
+make --no-print-directory build postgres published bin/schemathesis bin/sdk/python/venv conformance/node_modules >"$logs/prepared.log" 2>&1 || { tail -n 80 "$logs/prepared.log"; exit 1; }
+beside=()
+while [ "$1" != -- ]; do beside+=("$1"); shift; done
+shift
 set -m # a separate process group, so that the trap can end all of it
-check "$1" &
-beside=$!
+for target in "${beside[@]}"; do check "$target"; done &
+first=$!
 set +m
-trap 'kill -- "-$beside" 2>/dev/null || true' EXIT
-for target in "${@:2}"; do check "$target"; done
-wait "$beside"
+trap 'kill -- "-$first" 2>/dev/null || true' EXIT
+for target; do check "$target"; done
+wait "$first"
 trap - EXIT
 
 echo
-for target in "${@:2}" "$1"; do sed -n 's/^TABLE|//p' "$logs/$target.log"; done | awk -F'|' '
+for target in "$@" "${beside[@]}"; do sed -n 's/^TABLE|//p' "$logs/$target.log"; done | awk -F'|' '
   function row(a, b, c, d) { printf "%-38s  %-22s  %-90s  %s\n", a, b, c, d }
   BEGIN { row("tool", "version", "checked", "findings"); row("----", "-------", "-------", "--------") }
   { row($1, $2, $3, $4); found += $4 }
