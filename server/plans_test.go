@@ -169,7 +169,7 @@ func seedForPlans(t *testing.T, databaseURL string) {
 		t.Fatal(err)
 	}
 	defer database.Close()
-	if _, err := database.Migrate(t.Context()); err != nil {
+	if _, err := database.Migrate(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

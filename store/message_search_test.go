@@ -275,7 +275,7 @@ func localized(t *testing.T, base, options string) string {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := s.Migrate(t.Context()); err != nil {
+	if _, err := s.Migrate(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	return url

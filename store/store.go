@@ -4,24 +4,17 @@ package store
 
 import (
 	"context"
-	"embed"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 )
-
-//go:embed migrations/*.sql
-var migrations embed.FS
 
 // Store is the database, or one transaction on it; both have the same methods. GORM handles the models and ordinary
 // reads and writes. Statements that a measurement demands run on pgx. GORM and pgx have separate connection pools, so
@@ -125,46 +118,3 @@ func (s *Store) Close() {
 
 // Ping returns nil if the database responds.
 func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
-
-func (s *Store) migrations() (*goose.Provider, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, err
-	}
-	locker, err := lock.NewPostgresSessionLocker()
-	if err != nil {
-		return nil, err
-	}
-	connections, err := s.db.DB()
-	if err != nil {
-		return nil, err
-	}
-	// The lock is an advisory lock. If several servers start at once, one of them migrates and the others wait.
-	return goose.NewProvider(goose.DialectPostgres, connections, files, goose.WithSessionLocker(locker))
-}
-
-// Migrate updates the schema and returns how many migrations it ran.
-func (s *Store) Migrate(ctx context.Context) (int, error) {
-	provider, err := s.migrations()
-	if err != nil {
-		return 0, fmt.Errorf("read migrations: %w", err)
-	}
-	results, err := provider.Up(ctx)
-	if err != nil {
-		return len(results), fmt.Errorf("migrate: %w", err)
-	}
-	return len(results), nil
-}
-
-// PendingMigrations tells whether the schema is older than this program.
-func (s *Store) PendingMigrations(ctx context.Context) (bool, error) {
-	provider, err := s.migrations()
-	if err != nil {
-		return false, fmt.Errorf("read migrations: %w", err)
-	}
-	pending, err := provider.HasPending(ctx)
-	if err != nil {
-		return false, fmt.Errorf("look at the schema: %w", err)
-	}
-	return pending, nil
-}

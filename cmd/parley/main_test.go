@@ -256,8 +256,14 @@ func TestMigrate(t *testing.T) {
 	if err := run(t.Context(), []string{"migrate"}, console{&out, &errs}); err == nil || !strings.Contains(err.Error(), "--database-url") {
 		t.Errorf("migrate without a database says %q", err)
 	}
-	if err := run(t.Context(), []string{"migrate", "--database-url", storetest.URL(t)}, console{&out, &errs}); err != nil || !strings.Contains(out.String(), "up to date") {
-		t.Errorf("migrate: %v, %s", err, out.String())
+	url := storetest.URL(t)
+	for _, test := range []struct{ option, says string }{
+		{"--status", "00001_initial_schema.sql\npending migrations: 0\n"}, {"--dry-run", "pending migrations: 0\n"}, {"--database-url=" + url, "migrations run: 0\n"},
+	} {
+		out.Reset()
+		if err := run(t.Context(), []string{"migrate", "--database-url", url, test.option}, console{&out, &errs}); err != nil || !strings.HasSuffix(out.String(), test.says) {
+			t.Errorf("migrate %s: %v, %q, want an end with %q", test.option, err, out.String(), test.says)
+		}
 	}
 }
 

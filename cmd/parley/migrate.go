@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/parley-chat/parley/store"
 )
@@ -11,6 +12,8 @@ import (
 // migrate migrates the database's schema to this version. Concurrent migrations wait for each other.
 type migrate struct {
 	DatabaseURL string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
+	DryRun      bool   `xor:"what" help:"List the migrations that would run, and change nothing."`
+	Status      bool   `xor:"what" help:"List all migrations and when they ran."`
 }
 
 func (m *migrate) Run(ctx context.Context, to console) error {
@@ -22,10 +25,33 @@ func (m *migrate) Run(ctx context.Context, to console) error {
 		return err
 	}
 	defer database.Close()
-	count, err := database.Migrate(ctx)
+	if m.DryRun || m.Status {
+		return m.list(ctx, database, to)
+	}
+	count, err := database.Migrate(ctx, func(text string) { fmt.Fprintln(to.out, text) })
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(to.out, "the schema is up to date; migrations run: %d\n", count)
+	return err
+}
+
+// list prints the migrations: all, or the pending ones.
+func (m *migrate) list(ctx context.Context, database *store.Store, to console) error {
+	migrations, err := database.Migrations(ctx)
+	if err != nil {
+		return err
+	}
+	pending := 0
+	for _, migration := range migrations {
+		state := "pending"
+		if migration.Applied.IsZero() {
+			pending++
+		} else if state = migration.Applied.UTC().Format(time.RFC3339); m.DryRun {
+			continue
+		}
+		fmt.Fprintf(to.out, "%-20s  %s\n", state, migration.Name)
+	}
+	_, err = fmt.Fprintf(to.out, "pending migrations: %d\n", pending)
 	return err
 }

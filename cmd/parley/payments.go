@@ -39,11 +39,7 @@ func (l ledger) open(ctx context.Context) (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	pending, err := database.PendingMigrations(ctx)
-	if err == nil && pending {
-		err = errors.New("the database's schema is older than this program: run parley migrate first")
-	}
-	if err != nil {
+	if err := database.CheckSchema(ctx); err != nil {
 		database.Close()
 		return nil, err
 	}

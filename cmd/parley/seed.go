@@ -27,12 +27,8 @@ func (s *seed) Run(ctx context.Context, to console) error {
 		return err
 	}
 	defer database.Close()
-	pending, err := database.PendingMigrations(ctx)
-	if err != nil {
+	if err := database.CheckSchema(ctx); err != nil {
 		return err
-	}
-	if pending {
-		return errors.New("the database's schema is older than this program: run parley migrate first")
 	}
 	began := time.Now()
 	made, err := database.Seed(ctx, store.Seeding{Agents: s.Agents, Conversations: s.Conversations, Messages: s.Messages, Subscribers: s.Subscribers},

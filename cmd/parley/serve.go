@@ -130,7 +130,7 @@ func (s *serve) Run(ctx context.Context, to console) error {
 	defer database.Close()
 	log := newLog(to.err)
 	// While the database is unavailable the server starts all the same: it tells prices, and says in /readyz what it waits for.
-	if err := checkSchema(ctx, database); store.Unavailable(err) {
+	if err := database.CheckSchema(ctx); store.Unavailable(err) {
 		log.WarnContext(ctx, "the database is unavailable; calls return 503 until it is available", "error", err)
 		config.Await = func(ctx context.Context) error { return awaitSchema(ctx, database) }
 	} else if err != nil {
@@ -150,24 +150,10 @@ func (s *serve) Run(ctx context.Context, to console) error {
 	return serveOn(ctx, listener, admin, config, s.RPCURL, database, log, func() { fmt.Fprintln(to.out, "ready", config.BaseURL) })
 }
 
-// checkSchema returns an error if the schema of the database does not fit this program, or if the database is unavailable.
-func checkSchema(ctx context.Context, database *store.Store) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	pending, err := database.PendingMigrations(ctx)
-	if err != nil {
-		return fmt.Errorf("check the database's schema: %w", err)
-	}
-	if pending {
-		return errors.New("the database's schema is older than this program: run parley migrate first")
-	}
-	return nil
-}
-
-// awaitSchema waits until the database is available, and then returns what checkSchema returns.
+// awaitSchema waits until the database is available, and then returns what CheckSchema returns.
 func awaitSchema(ctx context.Context, database *store.Store) error {
 	for {
-		if err := checkSchema(ctx, database); !store.Unavailable(err) {
+		if err := database.CheckSchema(ctx); !store.Unavailable(err) {
 			return err
 		}
 		select {

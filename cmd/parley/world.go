@@ -134,7 +134,7 @@ func (w *world) openDatabase(ctx context.Context, options worldOptions) (err err
 		return err
 	}
 	w.closers = append(w.closers, func() error { w.database.Close(); return nil })
-	_, err = w.database.Migrate(ctx)
+	_, err = w.database.Migrate(ctx, nil)
 	return err
 }
 

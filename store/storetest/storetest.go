@@ -121,7 +121,7 @@ func start(ctx context.Context) error {
 		return err
 	}
 	defer database.Close()
-	_, err = database.Migrate(ctx)
+	_, err = database.Migrate(ctx, nil)
 	return err
 }
 
