@@ -29,7 +29,7 @@ const (
 	// maxBatch is the maximum number of calls in one statement.
 	maxBatch = 64
 	// maxQueued is how long a call waits for its batch. Then the database is too slow for the calls that come.
-	maxQueued = time.Second
+	maxQueued = 700 * time.Millisecond
 )
 
 // batchItem is the part of one call in a batch. The channel done is buffered, so the batch does not wait for receivers.

@@ -21,15 +21,15 @@ type Limits struct {
 	Transaction time.Duration
 }
 
-// Serving are the limits of a server: a caller waits at most five seconds for a database that does not answer. Commands of the
-// operator may take longer.
-var Serving = Limits{Acquire: 900 * time.Millisecond, Statement: 3 * time.Second, Transaction: 4 * time.Second}
+// Serving are the limits of a server. A caller waits at most five seconds for a database that does not answer: the sum of maxQueued,
+// Acquire and Statement, and of another Acquire to record that the outcome is unknown. Commands of the operator may take longer.
+var Serving = Limits{Acquire: 700 * time.Millisecond, Statement: 2500 * time.Millisecond, Transaction: 3500 * time.Millisecond}
 
 const (
 	// silence is how long the peer may leave sent data unacknowledged before the connection is given up.
-	silence = 3 * time.Second
+	silence = 2500 * time.Millisecond
 	// connecting bounds a TCP connection to one of the hosts.
-	connecting = 700 * time.Millisecond
+	connecting = 500 * time.Millisecond
 )
 
 // keepAlive finds a connection whose peer disappeared while nothing was sent.
