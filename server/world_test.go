@@ -55,9 +55,15 @@ type setting func(config *server.Config, chain *payment.Chain, facilitatorURL st
 
 func newWorldOn(t testing.TB, databaseURL string, settings ...setting) *world {
 	t.Helper()
+	return newWorldOver(t, databaseURL, databaseURL, settings...)
+}
+
+// newWorldOver returns a world whose server reaches the database by another URL than the test.
+func newWorldOver(t testing.TB, databaseURL, serversURL string, settings ...setting) *world {
+	t.Helper()
 	w := (&world{World: testkit.NewWorld(t, databaseURL), place: &place{log: &testkit.Buffer{}}}).forTest(t)
 	var err error
-	if w.store, err = store.Open(t.Context(), databaseURL, store.Serving); err != nil {
+	if w.store, err = store.Open(t.Context(), serversURL, store.Serving); err != nil {
 		t.Fatal(err)
 	}
 	facilitator := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
