@@ -50,6 +50,8 @@ func newBreaker(facilitator Facilitator, log *slog.Logger) *breaker {
 		// Only a missing response counts as a failure. An error response shows that the facilitator is available, and no payer
 		// can open the circuit for others with a payment that causes one.
 		IsSuccessful: func(err error) bool { return err == nil || errors.As(err, new(*x402.StatusError)) },
+		// A caller that hangs up cancels its call. That says nothing about the facilitator, and must not open the circuit for others.
+		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			log.Warn("facilitator", "was", from.String(), "is", to.String()) // closed: it responds; open: it is unavailable
 		},
