@@ -23,7 +23,7 @@ type problem struct {
 	message    string // the problem and the remedy
 	details    []gen.ErrorDetail
 	charged    bool
-	unknown    bool                  // nobody knows yet whether the call was charged
+	unknown    bool                  // the outcome is unknown, so the call may have been charged
 	redeeming  bool                  // an earlier call was charged, not this one
 	retryAfter int                   // seconds; 0: no header
 	limit      *policy               // the limit that was exceeded
@@ -95,7 +95,7 @@ type errorBody struct {
 	Success   bool              `json:"success"`
 	Message   string            `json:"message"`
 	Code      gen.ErrorCode     `json:"code"`
-	Charged   *bool             `json:"charged,omitempty"` // nil if nobody knows
+	Charged   *bool             `json:"charged,omitempty"` // nil while the outcome is unknown
 	RequestID string            `json:"request_id"`
 	Details   []gen.ErrorDetail `json:"details,omitempty"`
 

@@ -205,7 +205,7 @@ func TestWithdrawal(t *testing.T) {
 	age(13)
 	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { testkit.HangUp(rw); return true })
 	if a := alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "blind"); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" {
-		t.Errorf("nobody knows the state of the channel: %v, want 503 unavailable", a)
+		t.Errorf("the state of the channel is unknown: %v, want 503 unavailable", a)
 	}
 	mend()
 	if err := w.Ledger.InitiateWithdraw(payer.signer(sendPath).Config, 10_000); err != nil {

@@ -313,7 +313,7 @@ func TestSettleNotSent(t *testing.T) {
 		t.Errorf("settle without a facilitator says %v, want an unknown outcome that was not sent", err)
 	}
 
-	// A transport of somebody else's making fails: nobody knows what it did before.
+	// A transport of somebody else's making fails: what it did before is unknown.
 	opaque := &Facilitator{BaseURL: "http://host.example", HTTPClient: &http.Client{
 		Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("broken") }),
 	}}

@@ -1,4 +1,4 @@
-// Values and fields of a newer server do not break the SDK, and a charge that nobody knows yet is not a false.
+// Values and fields of a newer server do not break the SDK, and an unknown charge is not a false.
 #include <cstdlib>
 #include <fstream>
 #include <iostream>

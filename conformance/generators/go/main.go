@@ -1,5 +1,5 @@
 // The program checks that values and fields of a newer server do not break the clients that ogen and OpenAPI Generator make, and
-// that a charge that nobody knows yet is not a false.
+// that an unknown charge is not a false.
 package main
 
 import (

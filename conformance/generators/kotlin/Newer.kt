@@ -4,7 +4,7 @@ import chat.parley.models.UnreadPage
 import com.google.gson.JsonObject
 import java.io.File
 
-/** Values and fields of a newer server do not break the SDK, and a charge that nobody knows yet is not a false. */
+/** Values and fields of a newer server do not break the SDK, and an unknown charge is not a false. */
 fun main() {
     val newer = Serializer.gson.fromJson(File("conformance/newer.json").readText(), JsonObject::class.java)
     val error = Serializer.gson.fromJson(newer["error"], ParleyError::class.java)

@@ -1,5 +1,5 @@
 <?php
-// Values and fields of a newer server do not break the SDK, and a charge that nobody knows yet is not a false.
+// Values and fields of a newer server do not break the SDK, and an unknown charge is not a false.
 declare(strict_types=1);
 
 require_once 'GuzzleHttp/autoload.php'; // Debian's package

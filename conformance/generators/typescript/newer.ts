@@ -1,5 +1,5 @@
 // Values and fields of a newer server do not break a generated SDK, neither its types nor the mappers of typescript-fetch. A
-// charge that nobody knows yet is not a false.
+// charge that is unknown is not a false.
 import { strict as assert } from "node:assert";
 import { readFileSync } from "node:fs";
 import { ParleyErrorFromJSON, UnreadPageFromJSON } from "../../../bin/generators/typescript/typescript-fetch/index.ts";

@@ -240,7 +240,7 @@ async def journey() -> None:
 
 
 def newer_server() -> None:
-    """Values and fields of a newer server do not break the SDK, and a charge that nobody knows yet is not a False."""
+    """Values and fields of a newer server do not break the SDK, and an unknown charge is not a False."""
     newer = json.loads(Path("conformance/newer.json").read_text())
     error = ParleyError.from_dict(newer["error"])
     assert (error.code, error.charged) == ("code_of_a_newer_server", UNSET)

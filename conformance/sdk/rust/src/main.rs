@@ -84,7 +84,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Values and fields of a newer server do not break the SDK, and a charge that nobody knows yet is not a `false`.
+/// Values and fields of a newer server do not break the SDK, and an unknown charge is not a `false`.
 fn newer_server() -> Result<()> {
     let newer: Value = serde_json::from_str(include_str!("../../../newer.json"))?;
     let error: ParleyError = serde_json::from_value(newer["error"].clone())?;

@@ -92,7 +92,7 @@ public final class Journey {
         + "API key back, write, read and pay %s atomic units|0%n", System.getenv("OPENAPI_GENERATOR"), expected);
   }
 
-  /** Values and fields of a newer server do not break the SDK, and a charge that nobody knows yet is not a false. */
+  /** Values and fields of a newer server do not break the SDK, and an unknown charge is not a false. */
   private static void newerServer() throws IOException {
     JsonObject newer = JsonParser.parseString(Files.readString(Path.of("conformance/newer.json"))).getAsJsonObject();
     ParleyError error = ParleyError.fromJson(newer.get("error").toString());
