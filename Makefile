@@ -1,7 +1,8 @@
 # `make help` lists the targets. A fresh machine needs Go, git and make.
 
+comma := ,
 BIN := bin
-TAGS := attack,crashpoints,plans
+TAGS := attack,crashpoints,failover,plans
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 OPENAPI_GENERATOR := 7.25.0
 OPENAPI_GENERATOR_JAR := $(BIN)/openapi-generator-cli-$(OPENAPI_GENERATOR).jar
@@ -237,6 +238,14 @@ hostile: postgres attacked ## Attack servers with default settings; measure memo
 attacked: ## Build bin/parley-attacked, the server with crash points for attack and hostile
 	go build -tags crashpoints -o $(BIN)/parley-attacked ./cmd/parley
 
+# FAILOVER_TIME=30m, FAILOVER_SEED, FAILOVER_FAULTS and FAILOVER_RUN: failover/README.md.
+failover: attacked $(BIN)/patroni ## Break PostgreSQL, etcd and servers of a failover cluster under paid load, for FAILOVER_TIME (30m), as root
+	@$(call install,command -v etcd && command -v haproxy && command -v ip && ls /usr/lib/postgresql/*/bin/initdb,etcd-server haproxy iproute2 postgresql)
+	go test -tags failover -count=1 -timeout 3h -v -run '$(FAILOVER_RUN)' ./failover
+
+$(BIN)/patroni: failover/requirements.txt
+	$(call venv,--require-hashes --only-binary :all: --no-binary python-etcd$(comma)ydiff)
+
 # BENCH_ARGS=-quick takes two minutes; bench/README.md lists the arguments.
 bench: build postgres ## Compare Parley with pgbench running the same statements (bench/README.md): 20 minutes
 	go build -o $(BIN)/bench ./bench
@@ -271,4 +280,4 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery
+.PHONY: gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery

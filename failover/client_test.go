@@ -1,0 +1,191 @@
+//go:build failover
+
+package failover
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402/evm"
+)
+
+const (
+	// agents is the number of agents. Every second one pays from a payment channel, the others with one transfer per call.
+	agents = 8
+	// patience is how long a client sends the same payment again. It is longer than any outage.
+	patience = 4 * time.Minute
+	// pace is the pause of a client between two calls.
+	pace = 150 * time.Millisecond
+)
+
+// agent is a client with an account.
+type agent struct {
+	*client.ClientWithResponses
+	name, id, key string
+	calls         []*call        // one after another
+	seen          map[string]int // how often unread returned a content
+}
+
+// load is the clients and what they did.
+type load struct {
+	t         testing.TB
+	world     *testkit.World
+	transport *transport
+	agents    []*agent
+	group     string
+	channel   string
+	done      sync.WaitGroup
+
+	facilitator string // its URL
+}
+
+// newLoad registers the agents and makes the conversations: a group chat and a channel of all.
+func newLoad(t testing.TB, world *testkit.World, facilitator string, servers []*server) *load {
+	t.Helper()
+	l := &load{t: t, world: world, transport: newTransport(servers), facilitator: facilitator}
+	var others []string
+	for i := range agents {
+		l.agents = append(l.agents, l.register(i))
+		if i > 0 {
+			others = append(others, l.agents[i].id)
+		}
+	}
+	first := l.agents[0]
+	group, err := first.CreateGroupChatWithResponse(t.Context(), client.CreateGroupChatRequest{Name: "all", InitialMemberIds: others})
+	testkit.Require200(t, "create the group chat", group, err)
+	channel, err := first.CreateChannelWithResponse(t.Context(), client.CreateChannelRequest{Name: "news"})
+	testkit.Require200(t, "create the channel", channel, err)
+	l.group, l.channel = group.JSON200.ChatID, channel.JSON200.ChannelID
+	for _, a := range l.agents[1:] {
+		subscribed, err := a.SubscribeChannelWithResponse(t.Context(), client.ChannelRequest{ChannelID: l.channel})
+		testkit.Require200(t, "subscribe", subscribed, err)
+	}
+	return l
+}
+
+// register makes an agent with a wallet and an account.
+func (l *load) register(i int) *agent {
+	l.t.Helper()
+	wallet := l.world.Wallet(10_000 * testkit.Dollar)
+	payer, err := client.NewPayer(fmt.Sprintf("%x", evm.FromECDSA(wallet)), client.Limits{PerCall: 10 * testkit.Dollar, Total: 10_000 * testkit.Dollar})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	payer.Base, payer.Patience = l.transport, patience
+	if i%2 == 0 {
+		payer.Channels.Store = &client.MemoryChannels{}
+	} else {
+		payer.Channels = nil
+	}
+	a := &agent{name: fmt.Sprintf("agent%d", i), seen: map[string]int{}}
+	a.ClientWithResponses, err = client.New("http://parley", payer, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+		if a.key != "" {
+			r.Header.Set("X-API-KEY", a.key)
+		}
+		return nil
+	}))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	requested, err := a.RequestAccountWithResponse(l.t.Context(), client.RequestAccountRequest{RequestedUsername: a.name})
+	testkit.Require200(l.t, "request an account", requested, err)
+	created, err := a.CreateAccountWithResponse(l.t.Context(), client.CreateAccountRequest{Username: a.name, TAN: requested.JSON200.TAN, Description: "I test."})
+	testkit.Require200(l.t, "create an account", created, err)
+	a.key = created.JSON200.APIKey
+	own, err := a.GetOwnAgentWithResponse(l.t.Context())
+	testkit.Require200(l.t, "get the own profile", own, err)
+	a.id = own.JSON200.AgentID
+	return a
+}
+
+// start lets every agent send and read until ctx ends. Each finishes its last call.
+func (l *load) start(ctx context.Context, seed uint64) {
+	for i, a := range l.agents {
+		chance := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // the same seed makes the same calls
+		l.done.Go(func() {
+			for ctx.Err() == nil {
+				if chance.IntN(4) == 0 {
+					l.read(a)
+				} else {
+					l.send(a, chance)
+				}
+				time.Sleep(pace)
+			}
+		})
+	}
+}
+
+// send sends one message: in the group chat, in the channel, or to another agent.
+func (l *load) send(a *agent, chance *rand.Rand) {
+	c := &call{content: fmt.Sprintf("message %d of %s", len(a.calls), a.name)}
+	ctx := withCall(context.Background(), c)
+	var err error
+	switch kind := chance.IntN(3); {
+	case kind == 0 && a == l.agents[0]:
+		var sent *client.SendChannelMessageResponse
+		sent, err = a.SendChannelMessageWithResponse(ctx, client.SendChannelMessageRequest{ChannelID: l.channel, Content: c.content})
+		if err == nil && sent.JSON200 != nil {
+			c.acked, c.message = true, sent.JSON200.MessageID
+		}
+	case kind == 1:
+		var sent *client.SendGroupMessageResponse
+		sent, err = a.SendGroupMessageWithResponse(ctx, client.SendGroupMessageRequest{ChatID: l.group, Content: c.content})
+		if err == nil && sent.JSON200 != nil {
+			c.acked, c.message = true, sent.JSON200.MessageID
+		}
+	default:
+		to := l.agents[chance.IntN(len(l.agents))]
+		if to == a {
+			to = l.agents[(chance.IntN(len(l.agents)-1)+1)%len(l.agents)]
+		}
+		if to == a {
+			return
+		}
+		var sent *client.SendPrivateMessageResponse
+		sent, err = a.SendPrivateMessageWithResponse(ctx, client.SendPrivateMessageRequest{RecipientAgentID: to.id, Content: c.content})
+		if err == nil && sent.JSON200 != nil {
+			c.acked, c.message = true, sent.JSON200.MessageID
+		}
+	}
+	c.finish(err)
+	a.calls = append(a.calls, c)
+}
+
+// finish tells whether the client knows what became of its call.
+func (c *call) finish(err error) {
+	last := c.attempts[len(c.attempts)-1]
+	c.unknown = !c.acked && (err != nil || last.status == 0 || last.status >= http.StatusInternalServerError || last.code == "payment_in_progress")
+}
+
+// read fetches a page of unread messages and returns their number, or -1 without a response.
+func (l *load) read(a *agent) int {
+	c := &call{}
+	response, err := a.ListUnreadMessagesWithResponse(withCall(context.Background(), c), nil)
+	if err != nil || response.JSON200 == nil {
+		c.finish(err)
+		a.calls = append(a.calls, c)
+		return -1
+	}
+	c.acked = true
+	a.calls = append(a.calls, c)
+	for _, message := range response.JSON200.Messages {
+		a.seen[message.Content]++
+	}
+	return len(response.JSON200.Messages)
+}
+
+// readAll fetches unread messages until there are none.
+func (l *load) readAll() {
+	for _, a := range l.agents {
+		for left := 1; left > 0; {
+			left = l.read(a)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+//go:build failover
+
+package failover
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// TestFailover breaks one thing after another under paid load. FAILOVER_FAULTS names the faults; without it all of them come in random
+// order for FAILOVER_TIME. FAILOVER_SEED repeats an order.
+func TestFailover(t *testing.T) {
+	r := newRun(t, true)
+	list, limit := faults, r.duration()
+	if names := os.Getenv("FAILOVER_FAULTS"); names != "" {
+		var err error
+		if list, err = chosen(names); err != nil {
+			t.Fatal(err)
+		}
+		limit = 0
+	}
+	found := r.test(list, limit)
+	for _, offence := range found.offences() {
+		t.Error(offence)
+	}
+	if found.acked == 0 {
+		t.Error("no message was acknowledged")
+	}
+}
+
+// TestAsynchronousReplicationLoses is the negative control: without synchronous replication the same checks must find lost messages.
+func TestAsynchronousReplicationLoses(t *testing.T) {
+	r := newRun(t, false)
+	list, err := chosen("kill leader behind stopped standbys")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := r.test(list, 0)
+	if found.lost == 0 {
+		t.Error("acknowledged messages survived a failover without synchronous replication: the checks find nothing")
+	}
+	t.Logf("found, as expected: %q", found.offences())
+}
+
+// run is a cluster with servers and clients.
+type run struct {
+	t       testing.TB
+	seed    uint64
+	cluster *cluster
+	servers []*server
+	world   *testkit.World
+	load    *load
+	report  *report
+}
+
+func newRun(t testing.TB, synchronous bool) *run {
+	t.Helper()
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("FAILOVER_SEED"), strconv.FormatInt(time.Now().UnixNano()%1_000_000, 10)), 10, 64)
+	if err != nil {
+		t.Fatalf("FAILOVER_SEED: %v", err)
+	}
+	t.Logf("FAILOVER_SEED=%d", seed)
+	r := &run{t: t, seed: seed, cluster: newCluster(t, synchronous), report: &report{}}
+	r.createDatabase()
+	r.world = testkit.NewWorld(t, r.cluster.url(routeHosts))
+	facilitator := httptest.NewServer(r.world.Facilitator)
+	t.Cleanup(facilitator.Close)
+	authorizer := writeKey(t)
+	for i := range routes {
+		s := newServer(t, i, r.cluster, facilitator.URL, authorizer)
+		r.servers = append(r.servers, s)
+		if err := s.start(0); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.kill)
+	}
+	for _, s := range r.servers {
+		if !s.process.Serves(30 * time.Second) {
+			t.Fatalf("the server at %s does not start (%s)", s.listen, folder)
+		}
+	}
+	r.load = newLoad(t, r.world, facilitator.URL, r.servers)
+	return r
+}
+
+// createDatabase makes the database and migrates it at once: the standbys may not have it yet.
+func (r *run) createDatabase() {
+	r.t.Helper()
+	address := addressOf(r.cluster.leader())
+	database, err := pgx.Connect(r.t.Context(), "postgres://postgres@"+address+"/postgres?sslmode=disable")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = database.Close(context.WithoutCancel(r.t.Context())) }()
+	if _, err := database.Exec(r.t.Context(), "CREATE DATABASE parley"); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := execute(program, "migrate", "--database-url", r.cluster.url(routeHosts)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// duration is how long faults come.
+func (r *run) duration() time.Duration {
+	limit, err := time.ParseDuration(cmp.Or(os.Getenv("FAILOVER_TIME"), "30m"))
+	if err != nil {
+		r.t.Fatalf("FAILOVER_TIME: %v", err)
+	}
+	return limit
+}
+
+// test runs the faults under load, once if limit is 0 and otherwise in random order again and again, and checks what is left.
+func (r *run) test(list []fault, limit time.Duration) *books {
+	r.t.Helper()
+	n := &nemesis{cluster: r.cluster, servers: r.servers, chance: rand.New(rand.NewPCG(r.seed, 0))} //nolint:gosec // repeatable
+	ctx, stop := context.WithCancel(r.t.Context())
+	r.load.start(ctx, r.seed)
+	for begun := time.Now(); ; {
+		if limit > 0 {
+			n.chance.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		}
+		for _, fault := range list {
+			if err := r.inflict(n, fault); err != nil {
+				stop()
+				r.t.Fatalf("%s: %v", fault.name, err)
+			}
+			if limit > 0 && time.Since(begun) > limit {
+				break
+			}
+		}
+		if time.Since(begun) >= limit {
+			break
+		}
+	}
+	stop()
+	r.load.done.Wait()
+	r.load.readAll()
+	found, err := r.load.check(context.WithoutCancel(r.t.Context()), r.cluster.url(routeHosts))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.report.print(r.t, r.seed, found)
+	return found
+}
+
+// inflict runs a fault and waits until everything is as before: three nodes, two servers that serve.
+func (r *run) inflict(n *nemesis, f fault) error {
+	time.Sleep(2 * time.Second)
+	var broken time.Time
+	if err := f.run(n, func() { broken = time.Now() }); err != nil {
+		return err
+	}
+	mended := time.Now()
+	if !testkit.Eventually(2*time.Minute, func() bool { return r.cluster.whole() == nil && r.load.transport.ackedBy(mended) == len(routes) }) {
+		return fmt.Errorf("the cluster did not recover: %v; %d of %d servers serve", r.cluster.whole(), r.load.transport.ackedBy(mended), len(routes))
+	}
+	row := r.load.transport.measure(f.name, broken)
+	r.t.Log(row)
+	r.report.rows = append(r.report.rows, row)
+	return nil
+}

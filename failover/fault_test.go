@@ -1,0 +1,224 @@
+//go:build failover
+
+package failover
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// fault is something that goes wrong and is mended again.
+type fault struct {
+	name string
+	// run breaks something and mends it. It calls broken when the outage can begin.
+	run func(n *nemesis, broken func()) error
+}
+
+// faults are all faults. A cut-off neither refuses nor resets connections: packets just disappear.
+var faults = []fault{
+	{"kill leader node", killLeaderNode},
+	{"kill PostgreSQL", killPostgres},
+	{"kill Parley", killParley},
+	{"cut off leader", cutOffLeader},
+	{"cut off etcd", cutOffEtcd},
+	{"switchover", switchover},
+	{"stop leader node", stopLeaderNode},
+	{"stop Parley", stopParley},
+	{"full WAL volume", fillVolume},
+	{"clock shift", shiftClock},
+	{"kill leader behind stopped standbys", killBehindStoppedStandbys},
+}
+
+// nemesis runs faults.
+type nemesis struct {
+	cluster *cluster
+	servers []*server
+	chance  *rand.Rand
+}
+
+// hold is how long a fault lasts that does not end by itself: long enough for another node to lead.
+func (n *nemesis) hold() time.Duration {
+	return 30*time.Second + time.Duration(n.chance.IntN(10_000))*time.Millisecond
+}
+
+func (n *nemesis) server() *server { return n.servers[n.chance.IntN(len(n.servers))] }
+
+var errNoLeader = errors.New("no node leads")
+
+func killLeaderNode(n *nemesis, broken func()) error {
+	leader := n.cluster.leader()
+	if leader == 0 {
+		return errNoLeader
+	}
+	broken()
+	if err := n.cluster.killNode(leader); err != nil {
+		return err
+	}
+	time.Sleep(n.hold())
+	n.cluster.startNode(leader)
+	return nil
+}
+
+func killPostgres(n *nemesis, broken func()) error {
+	postmaster := n.cluster.postgres(n.cluster.leader(), "")
+	if len(postmaster) == 0 {
+		return errNoLeader
+	}
+	broken()
+	return syscall.Kill(postmaster[0], syscall.SIGKILL)
+}
+
+func killParley(n *nemesis, broken func()) error {
+	s := n.server()
+	broken()
+	s.kill()
+	time.Sleep(time.Duration(n.chance.IntN(10_000)) * time.Millisecond)
+	return s.start(0)
+}
+
+func cutOffLeader(n *nemesis, broken func()) error {
+	leader := n.cluster.leader()
+	if leader == 0 {
+		return errNoLeader
+	}
+	broken()
+	if err := cut(leader); err != nil {
+		return err
+	}
+	time.Sleep(n.hold())
+	return heal(leader)
+}
+
+// cutOffEtcd stops two of three members, so that no leader can keep its lease.
+func cutOffEtcd(n *nemesis, broken func()) error {
+	stopped := n.chance.Perm(nodes)[:2]
+	broken()
+	for _, node := range stopped {
+		n.cluster.etcd[node+1].Signal(syscall.SIGSTOP)
+	}
+	time.Sleep(n.hold())
+	for _, node := range stopped {
+		n.cluster.etcd[node+1].Signal(syscall.SIGCONT)
+	}
+	return nil
+}
+
+func switchover(n *nemesis, broken func()) error {
+	leader := n.cluster.leader()
+	if leader == 0 {
+		return errNoLeader
+	}
+	broken()
+	status, text := n.cluster.ask(http.MethodPost, leader, "/switchover", fmt.Sprintf(`{"leader": "n%d"}`, leader))
+	if status != http.StatusOK {
+		return fmt.Errorf("switchover: %d %s", status, text)
+	}
+	return nil
+}
+
+func stopLeaderNode(n *nemesis, broken func()) error {
+	leader := n.cluster.leader()
+	if leader == 0 {
+		return errNoLeader
+	}
+	broken()
+	if _, err := signalAll(namespaceOf(leader), syscall.SIGSTOP); err != nil {
+		return err
+	}
+	time.Sleep(n.hold())
+	_, err := signalAll(namespaceOf(leader), syscall.SIGCONT)
+	return err
+}
+
+func stopParley(n *nemesis, broken func()) error {
+	s := n.server()
+	broken()
+	s.pause(5*time.Second + time.Duration(n.chance.IntN(15_000))*time.Millisecond)
+	return nil
+}
+
+// fillVolume leaves no room for WAL on the leader.
+func fillVolume(n *nemesis, broken func()) error {
+	leader := n.cluster.leader()
+	if leader == 0 {
+		return errNoLeader
+	}
+	name := filepath.Join(n.cluster.folder(leader), "volume", "full")
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	broken()
+	block := make([]byte, 1<<16)
+	for err == nil {
+		_, err = file.Write(block)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		return err
+	}
+	time.Sleep(n.hold())
+	return errors.Join(file.Close(), os.Remove(name))
+}
+
+// shiftClock starts a server again with a clock that is minutes off.
+func shiftClock(n *nemesis, broken func()) error {
+	s := n.server()
+	shift := time.Duration(1+n.chance.IntN(10)) * time.Minute
+	if n.chance.IntN(2) == 0 {
+		shift = -shift
+	}
+	broken()
+	s.kill()
+	return s.start(shift)
+}
+
+// killBehindStoppedStandbys kills the leader's node after its standbys received nothing for some seconds. With synchronous replication
+// nothing is acknowledged in these seconds. With asynchronous replication it is, and then lost.
+func killBehindStoppedStandbys(n *nemesis, broken func()) error {
+	leader := n.cluster.leader()
+	if leader == 0 {
+		return errNoLeader
+	}
+	var receivers []int
+	for _, standby := range n.cluster.standbys() {
+		receivers = append(receivers, n.cluster.postgres(standby, "walreceiver")...)
+	}
+	if len(receivers) != nodes-1 {
+		return fmt.Errorf("found %d of %d WAL receivers", len(receivers), nodes-1)
+	}
+	broken()
+	for _, pid := range receivers {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	time.Sleep(3 * time.Second)
+	err := n.cluster.killNode(leader)
+	for _, pid := range receivers {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+	time.Sleep(n.hold())
+	n.cluster.startNode(leader)
+	return err
+}
+
+// chosen returns the faults with the names in a list, in its order.
+func chosen(list string) ([]fault, error) {
+	var found []fault
+names:
+	for name := range strings.SplitSeq(list, ",") {
+		for _, fault := range faults {
+			if fault.name == strings.TrimSpace(name) {
+				found = append(found, fault)
+				continue names
+			}
+		}
+		return nil, fmt.Errorf("there is no fault %q", name)
+	}
+	return found, nil
+}

@@ -1,0 +1,108 @@
+//go:build failover
+
+package failover
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// outcome is what callers saw of a fault.
+type outcome struct {
+	fault    string
+	outages  []time.Duration // longest time without an acknowledged call, by route
+	acked    int             // paid calls
+	refused  int             // 503
+	lost     int             // connections
+	longest  time.Duration   // that a call took
+	late     int             // refusals that began five seconds after the fault or later
+	late99   time.Duration   // their 99th percentile
+	duration time.Duration
+}
+
+func (o *outcome) String() string {
+	return fmt.Sprintf("%s: no call acknowledged for %.1f s (%s), %.1f s (%s); %d acknowledged, %d refused, %d connections lost, longest call %.2f s, p99 of %d later refusals %.2f s",
+		o.fault, o.outages[0].Seconds(), routes[0], o.outages[1].Seconds(), routes[1], o.acked, o.refused, o.lost, o.longest.Seconds(), o.late, o.late99.Seconds())
+}
+
+// measure describes the time since a fault began.
+func (t *transport) measure(name string, broken time.Time) *outcome {
+	o := &outcome{fault: name, outages: make([]time.Duration, len(t.servers)), duration: time.Since(broken)}
+	last := make([]time.Time, len(t.servers))
+	for i := range last {
+		last[i] = broken
+	}
+	attempts := t.since(broken)
+	slices.SortFunc(attempts, func(a, b *attempt) int { return a.to.Compare(b.to) })
+	var late []time.Duration
+	for _, a := range attempts {
+		took := a.to.Sub(a.from)
+		if a.server.couldRespond(a.window) {
+			o.longest = max(o.longest, took)
+		}
+		switch {
+		case a.status == 0:
+			o.lost++
+		case a.status == http.StatusServiceUnavailable:
+			o.refused++
+			if a.from.Sub(broken) > 5*time.Second {
+				late = append(late, took)
+			}
+		case a.status == http.StatusOK && a.paid:
+			o.acked++
+			i := slices.Index(t.servers, a.server)
+			o.outages[i] = max(o.outages[i], a.to.Sub(last[i]))
+			last[i] = a.to
+		}
+	}
+	if o.late = len(late); o.late > 0 {
+		slices.Sort(late)
+		o.late99 = late[len(late)*99/100]
+	}
+	return o
+}
+
+// report is the table of a run.
+type report struct{ rows []*outcome }
+
+// print logs one line per fault: medians of the outages.
+func (r *report) print(t testing.TB, seed uint64, found *books) {
+	t.Helper()
+	var text strings.Builder
+	fmt.Fprintf(&text, "seed %d\n| fault | times | outage, %s | outage, %s | longest | acknowledged | refused | longest response | p99 of refusals after 5 s |\n", seed, routes[0], routes[1])
+	text.WriteString("|---|---|---|---|---|---|---|---|---|\n")
+	byFault := map[string][]*outcome{}
+	for _, row := range r.rows {
+		byFault[row.fault] = append(byFault[row.fault], row)
+	}
+	for _, f := range faults {
+		rows := byFault[f.name]
+		if len(rows) == 0 {
+			continue
+		}
+		sum := outcome{}
+		outages := make([][]time.Duration, len(routes))
+		worst := time.Duration(0)
+		for _, row := range rows {
+			for i, outage := range row.outages {
+				outages[i] = append(outages[i], outage)
+				worst = max(worst, outage)
+			}
+			sum.acked, sum.refused = sum.acked+row.acked, sum.refused+row.refused
+			sum.longest, sum.late99 = max(sum.longest, row.longest), max(sum.late99, row.late99)
+		}
+		fmt.Fprintf(&text, "| %s | %d | %.1f s | %.1f s | %.1f s | %d | %d | %.2f s | %.2f s |\n", f.name, len(rows), median(outages[0]).Seconds(),
+			median(outages[1]).Seconds(), worst.Seconds(), sum.acked, sum.refused, sum.longest.Seconds(), sum.late99.Seconds())
+	}
+	fmt.Fprintf(&text, "messages: %d acknowledged, %d lost, %d doubled, %d contradicted\n", found.acked, found.lost, found.doubled, found.contradicted)
+	t.Log(text.String())
+}
+
+func median(values []time.Duration) time.Duration {
+	slices.Sort(values)
+	return values[len(values)/2]
+}
