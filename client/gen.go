@@ -615,7 +615,7 @@ type Emoji = string
 // - `unsupported_media_type` (415): The body must be application/json.
 // - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
 // - `internal_error` (500): The server failed.
-// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Nothing was charged; send the same request with the same payment again after Retry-After.
+// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Send the same request with the same payment again after Retry-After. `charged` is false, or absent if the database was unavailable and could not tell whether the payment was charged before.
 // - `payment_unknown` (503): The outcome of the settlement is not known yet. Send the same request with the same payment again after Retry-After; do not sign a new payment.
 //
 // Example: invalid_request
@@ -1091,7 +1091,7 @@ type ParleyError struct {
 	// Accepts The accepted ways to pay.
 	Accepts []PaymentRequirements `json:"accepts,omitempty"`
 
-	// Charged Whether this call was charged. It is true only if the operation was rejected after its payment settled (see What is charged). It is absent while the outcome is unknown (503 payment_unknown, and 500 to a call with a payment): send the same request with the same payment again.
+	// Charged Whether this call was charged. It is true only if the operation was rejected after its payment settled (see What is charged). It is absent while the outcome is unknown (503 payment_unknown, and to a call with a payment 500 and 503 of an unavailable database): send the same request with the same payment again.
 	Charged *bool `json:"charged,omitempty"`
 
 	// Code A stable code. Later versions may add codes; handle an unknown code according to its HTTP status.
@@ -1129,7 +1129,7 @@ type ParleyError struct {
 	// - `unsupported_media_type` (415): The body must be application/json.
 	// - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
 	// - `internal_error` (500): The server failed.
-	// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Nothing was charged; send the same request with the same payment again after Retry-After.
+	// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Send the same request with the same payment again after Retry-After. `charged` is false, or absent if the database was unavailable and could not tell whether the payment was charged before.
 	// - `payment_unknown` (503): The outcome of the settlement is not known yet. Send the same request with the same payment again after Retry-After; do not sign a new payment.
 	//
 	// Example: invalid_request

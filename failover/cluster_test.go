@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"text/template"
@@ -38,12 +39,13 @@ type cluster struct {
 	haproxy     string // address of the route through HAProxy
 	http        *http.Client
 	etcd        map[int]*testkit.Process // by node
+	up          map[int]*atomic.Bool     // false for a node that was killed
 }
 
 // newCluster starts all nodes and waits until the leader has two standbys.
 func newCluster(t testing.TB, synchronous bool) *cluster {
 	t.Helper()
-	c := &cluster{t: t, synchronous: synchronous, haproxy: "127.0.0.1:5000", http: &http.Client{Timeout: time.Second}, etcd: map[int]*testkit.Process{}}
+	c := &cluster{t: t, synchronous: synchronous, haproxy: "127.0.0.1:5000", http: &http.Client{Timeout: time.Second}, etcd: map[int]*testkit.Process{}, up: map[int]*atomic.Bool{}}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if len(found) == 0 {
 		t.Fatal("PostgreSQL is not in /usr/lib/postgresql: make failover installs it")
@@ -58,6 +60,11 @@ func newCluster(t testing.TB, synchronous bool) *cluster {
 	}
 	c.write("haproxy.cfg", "haproxy.cfg.tmpl", map[string]any{"Listen": c.haproxy, "Addresses": addresses})
 	c.launch("haproxy", "", "haproxy", "-db", "-f", filepath.Join(folder, "haproxy.cfg"))
+	t.Cleanup(func() {
+		for _, up := range c.up {
+			up.Store(false)
+		}
+	})
 	if !testkit.Eventually(90*time.Second, func() bool { return c.whole() == nil }) {
 		t.Fatalf("the cluster does not start: %v", c.whole())
 	}
@@ -143,11 +150,21 @@ func (c *cluster) startPatroni(node int) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.launch(fmt.Sprintf("n%d/patroni", node), namespaceOf(node), "env", "HOME="+c.folder(node), patroni, c.folder(node)+"/patroni.yml")
+	up := &atomic.Bool{}
+	up.Store(true)
+	c.up[node] = up
+	go func() { // like systemd, it starts Patroni again when it ends
+		for up.Load() {
+			process := c.launch(fmt.Sprintf("n%d/patroni", node), namespaceOf(node), "env", "HOME="+c.folder(node), patroni, c.folder(node)+"/patroni.yml")
+			<-process.Ended
+			time.Sleep(time.Second)
+		}
+	}()
 }
 
 // killNode ends everything on a node, as if it lost power.
 func (c *cluster) killNode(node int) error {
+	c.up[node].Store(false)
 	_, err := signalAll(namespaceOf(node), syscall.SIGKILL)
 	return err
 }

@@ -24,6 +24,7 @@ type problem struct {
 	details    []gen.ErrorDetail
 	charged    bool
 	unknown    bool                  // the outcome is unknown, so the call may have been charged
+	unread     bool                  // the ledger could not be read: a payment of the call may have been charged before
 	redeeming  bool                  // an earlier call was charged, not this one
 	retryAfter int                   // seconds; 0: no header
 	limit      *policy               // the limit that was exceeded
@@ -72,13 +73,13 @@ func problemOf(err error) *problem {
 		return &unavailable
 	case errors.Is(err, context.Canceled):
 		// The caller has disconnected, so nobody reads this.
-		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, message: "the request was cancelled", cause: err}
+		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, unread: true, message: "the request was cancelled", cause: err}
 	}
 	return &problem{status: http.StatusInternalServerError, code: gen.ErrorCodeInternalError, cause: err,
 		message: "internal error; send the same request with the same payment again, or report the request_id to the operator"}
 }
 
-var errUnavailable = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2,
+var errUnavailable = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2, unread: true,
 	message: "the database is unavailable; send the same request with the same payment again"}
 
 // detailsOf returns the details of a 400, which every 400 has.
@@ -133,6 +134,11 @@ func (b *errorBody) require(p *problem, nameV1 string) {
 	b.Accepts = accepts
 }
 
+// carriesPayment tells whether a request has a payment, valid or not.
+func carriesPayment(r *http.Request) bool {
+	return r.Header.Get(x402.HeaderPaymentSignature) != "" || r.Header.Get(x402.HeaderPaymentV1) != ""
+}
+
 // writeError writes the response for an error. No other function does.
 func (s *Server) writeError(err error, c echo.Context) {
 	if c.Response().Committed {
@@ -149,7 +155,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 		p.limit.writeHeader(header, p.retryAfter)
 	}
 	body := p.body(record.requestID)
-	if p.status == http.StatusInternalServerError && record.attempt != nil { // the fault may have come after the charge
+	if (p.unread || p.status == http.StatusInternalServerError) && carriesPayment(c.Request()) { // 500: the fault may have come after the charge
 		body.Charged = nil
 	}
 	if p.required != nil {

@@ -1,12 +1,14 @@
 package server_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
@@ -76,5 +78,33 @@ func TestCutOffDatabase(t *testing.T) {
 	}
 	if got := w.Revenue() - before; got != clients*messages*5000 {
 		t.Errorf("the messages brought %d, want %d", got, clients*messages*5000)
+	}
+}
+
+// TestRepetitionWithoutDatabase: a server that cannot read the ledger does not say that a payment was not charged. It may have been.
+func TestRepetitionWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	databaseURL := storetest.URL(t)
+	route, serversURL := storetest.RouteTo(t, databaseURL)
+	w := newWorldOver(t, databaseURL, serversURL)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	body := fmt.Sprintf(`{"recipient_agent_id":%q,"content":"hello"}`, bob.ID)
+	payment := w.sign(alice.Wallet, sendPath)
+	send := func(headers ...string) testkit.Reply {
+		return w.call(http.MethodPost, sendPath, body, append(headers, "X-API-KEY", alice.Key)...)
+	}
+	send(x402.HeaderPaymentSignature, payment).Want(t, "the first request", http.StatusOK)
+	route.Cut(true)
+	repeated := send(x402.HeaderPaymentSignature, payment)
+	route.Cut(false)
+	if repeated.Status != http.StatusServiceUnavailable || repeated.Code != "unavailable" || bytes.Contains(repeated.Body, []byte(`"charged"`)) {
+		t.Errorf("the repetition without a database: %v, want 503 unavailable without charged", repeated)
+	}
+	testkit.Eventually(30*time.Second, func() bool {
+		repeated = send(x402.HeaderPaymentSignature, payment)
+		return repeated.Status == http.StatusOK
+	})
+	if repeated.Header.Get("Idempotent-Replayed") == "" {
+		t.Errorf("the repetition is not the stored response: %v", repeated)
 	}
 }
