@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
@@ -271,5 +273,33 @@ func TestWrongClocksAndLeases(t *testing.T) {
 			t.Errorf("/settle was called %d times, want at most twice", n)
 		}
 	}
+	w.check()
+}
+
+// TestWrongClocksAndTheOperator: on a machine whose clock is ahead, a payment that can still be settled cannot be resolved as not
+// settled.
+func TestWrongClocksAndTheOperator(t *testing.T) {
+	t.Parallel()
+	w := newClockWorld(t)
+	w.proxy.breakWith(onSettle(dropBefore))
+	o := w.alice.says(w.bob, "settled late", within(-1, 60))
+	w.ahead.pay(o).Want(t, "a payment whose settlement is cut off", 503)
+	w.ahead.kill()
+	w.behind.kill()
+	var id string
+	w.Scan("SELECT id::text FROM payments WHERE nonce = $1", []any{strings.ToLower(o.payment.Payload.Authorization.Nonce)}, &id)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolve := exec.CommandContext(t.Context(), path, "payments", "resolve", id, "--not-settled", "--database-url", w.DatabaseURL)
+	resolve.Env = append(withoutSettings(os.Environ()), "PARLEY_CLOCK_SHIFT="+wrongBy.String())
+	said, err := resolve.CombinedOutput()
+	if err == nil || !strings.Contains(string(said), "the payment can still be settled until") {
+		t.Errorf("resolve says %q (%v), want that the payment can still be settled", said, err)
+	}
+	w.proxy.mend()
+	w.behind.start("")
+	w.behind.insist(o).Want(t, "the payment sent again", 200)
 	w.check()
 }

@@ -40,16 +40,23 @@ func writeTimes(t *testing.T, s *store.Store, alice, bob uuid.UUID) {
 	err := errors.Join(s.UnblockAgent(ctx, alice, bob),
 		s.CreateConversation(ctx, store.KindGroup, group, alice, "clocks", nil, false), s.Join(ctx, group, alice), s.AddGroupMembers(ctx, group, alice, []uuid.UUID{bob}),
 	)
-	for _, message := range []store.OutgoingMessage{toGroup(alice, group, "in a transaction"), private(alice, bob, "in a transaction")} {
+	inTransaction := func(message store.OutgoingMessage) uuid.UUID {
+		t.Helper()
 		sent, sendErr := s.SendMessage(ctx, message)
 		if sendErr != nil {
 			t.Fatal(sendErr)
 		}
-		payment := beginning("0xpayer", alice)
-		message.ID = uuid.Must(uuid.NewV7())
-		err = errors.Join(err, s.React(ctx, sent.ConversationID, sent.Number, bob, "👍"), s.BeginSettlement(ctx, payment, time.Minute),
-			s.SendDelivered(message, sent.ConversationID, deliveryOf(payment)))
+		err = errors.Join(err, s.React(ctx, sent.ConversationID, sent.Number, bob, "👍"))
+		return sent.ConversationID
 	}
+	inBatch := func(message store.OutgoingMessage, to uuid.UUID) {
+		payment := beginning("0xpayer", alice)
+		err = errors.Join(err, s.BeginSettlement(ctx, payment, time.Minute), s.SendDelivered(message, to, deliveryOf(payment)))
+	}
+	// The first message of a conversation has the time of the store, later ones have at least that of the one before.
+	inBatch(toGroup(alice, group, "one"), group)
+	inTransaction(toGroup(alice, group, "two"))
+	inBatch(private(alice, bob, "two"), inTransaction(private(alice, bob, "one")))
 	err = errors.Join(err, s.Ban(ctx, group, alice, []uuid.UUID{bob}), s.DeleteConversation(ctx, store.KindGroup, group, alice), s.BlockAgent(ctx, alice, bob))
 	if err != nil {
 		t.Fatal(err)
