@@ -235,8 +235,13 @@ hostile: postgres attacked ## Attack servers with default settings; measure memo
 	go test -tags attack -count=1 -timeout 30m -v -run '^TestHostile' ./attack; status=$$?; \
 	  [ ! -e $(BIN)/hostile.md ] || cat $(BIN)/hostile.md; exit $$status
 
-attacked: ## Build bin/parley-attacked, the server with crash points for attack and hostile
-	go build -tags crashpoints -o $(BIN)/parley-attacked ./cmd/parley
+# The package time of this build adds PARLEY_CLOCK_SHIFT, such as -5m, to the clock of the machine.
+attacked: ## Build bin/parley-attacked, the server with crash points and a clock that can be wrong, for attack and hostile
+	@mkdir -p $(BIN)
+	sed 's/sec, nsec, mono := runtimeNow()/&; sec += shift/' "$$(go env GOROOT)/src/time/time.go" >$(BIN)/_time.go
+	printf '{"Replace": {"%s/src/time/time.go": "$(BIN)/_time.go", "%s/src/time/shift.go": "attack/testdata/shift.go"}}\n' \
+	  "$$(go env GOROOT)" "$$(go env GOROOT)" >$(BIN)/attacked.json
+	go build -overlay $(BIN)/attacked.json -tags crashpoints -o $(BIN)/parley-attacked ./cmd/parley
 
 # FAILOVER_TIME=30m, FAILOVER_SEED, FAILOVER_FAULTS and FAILOVER_RUN: failover/README.md.
 failover: attacked $(BIN)/patroni ## Break PostgreSQL, etcd and servers of a failover cluster under paid load, for FAILOVER_TIME (30m), as root

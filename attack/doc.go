@@ -6,5 +6,5 @@
 // and the effects of the payments (world.check).
 //
 // bin/parley-attacked is built with the tag crashpoints: it ends itself with SIGKILL at the step of a payment that
-// PARLEY_CRASH names. ATTACK_ROUNDS is how often each step is tried (default 20).
+// PARLEY_CRASH names, and its clock is wrong by PARLEY_CLOCK_SHIFT. ATTACK_ROUNDS is how often each step is tried (default 20).
 package attack

@@ -33,6 +33,7 @@ type server struct {
 	listen string
 	url    string
 	flags  []string         // behind the usual ones; a flag given again counts
+	shift  time.Duration    // how far the clock of its machine is ahead
 	output *testkit.Buffer  // of all its lives
 	life   *testkit.Process // the running or the last process
 }
@@ -80,7 +81,7 @@ func (s *server) launch(crash string) error {
 	}, s.flags...)
 	cmd := exec.Command(path, args...)
 	// Nothing of the caller's settings reaches the server.
-	cmd.Env = append(withoutSettings(os.Environ()), "PARLEY_CRASH="+crash)
+	cmd.Env = append(withoutSettings(os.Environ()), "PARLEY_CRASH="+crash, "PARLEY_CLOCK_SHIFT="+s.shift.String())
 	cmd.Stdout, cmd.Stderr = s.output, s.output
 	life, err := testkit.Launch(cmd)
 	if err == nil {

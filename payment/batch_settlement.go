@@ -28,12 +28,13 @@ type batch struct {
 	facilitator *breaker
 	chain       Chain
 	contracts   *smartWallets
+	now         func() time.Time // the database's clock
 	settling    *prometheus.HistogramVec
 	keys        map[string]*ecdsa.PrivateKey // of our authorizers, also of former ones, by address in lower case
 	unsupported atomic.Bool                  // the facilitator says that it does not settle payment channels
 }
 
-func newBatch(config Config, facilitator *breaker, chain Chain, contracts *smartWallets) (*batch, error) {
+func newBatch(config Config, facilitator *breaker, chain Chain, contracts *smartWallets, now func() time.Time) (*batch, error) {
 	checker, err := x402.NewBatchChecker(config.Network)
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func newBatch(config Config, facilitator *breaker, chain Chain, contracts *smart
 	}
 	authorizer := evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex()
 	terms := x402.ChannelTerms{ReceiverAuthorizer: authorizer, WithdrawDelay: uint64(seconds), MinDeposit: config.MinDeposit} //nolint:gosec // positive
-	return &batch{config: config, terms: terms, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts, keys: keys}, nil
+	return &batch{config: config, terms: terms, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts, now: now, keys: keys}, nil
 }
 
 // scope is what this server can sign claims and refunds for.
@@ -81,7 +82,7 @@ func (b *batch) Check(ctx context.Context, requirements x402.PaymentRequirements
 	if payload.batch.Payload.Type == x402.BatchRefund {
 		return checked{}, &x402.Invalid{Reason: x402.ReasonBatchPayloadType, Message: "this operation takes no refund; the GET operations do"}
 	}
-	now := time.Now()
+	now := b.now()
 	byKey, err := b.checker.Check(requirements, payload.batch, now)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
 	if !isBad || bad.Reason != x402.ReasonBatchDepositSignature {
@@ -152,7 +153,7 @@ func (b *batch) Fresh(ctx context.Context, a *Attempt) (bool, error) {
 	}
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
-	state, err := b.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce, time.Now())
+	state, err := b.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce, b.now())
 	if err != nil {
 		return true, b.verify(ctx, a)
 	}

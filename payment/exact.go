@@ -35,15 +35,16 @@ type exact struct {
 	chain       Chain
 	contracts   *smartWallets
 	payers      *payers
+	now         func() time.Time // the database's clock
 	settling    *prometheus.HistogramVec
 }
 
-func newExact(config Config, facilitator *breaker, chain Chain, contracts *smartWallets, payers *payers) (*exact, error) {
+func newExact(config Config, facilitator *breaker, chain Chain, contracts *smartWallets, payers *payers, now func() time.Time) (*exact, error) {
 	checker, err := x402.NewChecker(config.Network)
 	if err != nil {
 		return nil, err
 	}
-	return &exact{config: config, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts, payers: payers}, nil
+	return &exact{config: config, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts, payers: payers, now: now}, nil
 }
 
 func (x *exact) Requirements(price uint64) x402.PaymentRequirements {
@@ -66,7 +67,7 @@ func (x *exact) Restore(attempt *Attempt, row *store.Payment) error {
 // that lookup comes last. An expired payment skips it: it cannot begin, and it is repeated only with the signature that was
 // verified before.
 func (x *exact) Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error) {
-	now := time.Now()
+	now := x.now()
 	byKey, err := x.checker.Check(requirements, payload.exact, now)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
 	if !isBad || bad.Reason != x402.ReasonSignature {
@@ -113,7 +114,7 @@ func (x *exact) Fresh(ctx context.Context, a *Attempt) (bool, error) {
 	}
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
-	state, err := x.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce, time.Now())
+	state, err := x.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce, x.now())
 	if err != nil { // the facilitator uses its own endpoint
 		return true, x.verify(ctx, a)
 	}

@@ -163,7 +163,7 @@ type Engine struct {
 // New makes an engine. It adds the payment requirements to the operations.
 func New(config Config, operations []*Operation, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) (*Engine, error) {
 	payers, breaker, contracts := newPayers(), newBreaker(facilitator, log), newSmartWallets(chain)
-	exact, err := newExact(config, breaker, chain, contracts, payers)
+	exact, err := newExact(config, breaker, chain, contracts, payers, database.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 	e.metrics = newMetrics(database, e.Ready, config.Network)
 	exact.settling = e.metrics.settling
 	if config.Authorizer != nil {
-		if e.channels, err = newBatch(config, breaker, chain, contracts); err != nil {
+		if e.channels, err = newBatch(config, breaker, chain, contracts, database.Now); err != nil {
 			return nil, err
 		}
 		e.channels.settling = e.metrics.settling

@@ -40,7 +40,7 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 	if !ok {
 		return nil, e.refused(operation, "No matching payment requirements", "the refund does not match the payment requirements of this operation")
 	}
-	of, err := e.channels.checker.Check(requirements, payload.batch, time.Now())
+	of, err := e.channels.checker.Check(requirements, payload.batch, e.store.Now())
 	if bad, ok := errors.AsType[*x402.Invalid](err); ok {
 		return nil, e.refused(operation, bad.Reason, bad.Message)
 	}

@@ -8,12 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
-	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -154,19 +151,7 @@ func (e earlier) Authorization(ctx context.Context, asset, authorizer, nonce str
 // server's lease like any other, without a busy loop.
 func TestClocks(t *testing.T) {
 	t.Parallel()
-	databaseURL := storetest.URL(t)
-	behind, err := pgx.Connect(t.Context(), databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer behind.Close(t.Context())
-	if _, err := behind.Exec(t.Context(), `
-		CREATE SCHEMA behind;
-		CREATE FUNCTION behind.now() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT pg_catalog.now() - interval '10 minutes' $$;
-		CREATE FUNCTION behind.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$ SELECT pg_catalog.clock_timestamp() - interval '10 minutes' $$`); err != nil {
-		t.Fatal(err)
-	}
-	w := newWorldOn(t, databaseURL+"&search_path=behind,public,pg_catalog")
+	w := newWorldOn(t, shiftedDatabase(t, -10*time.Minute))
 	alice, bob := w.agent("alice"), w.agent("bob")
 	payment := w.sign(alice.Wallet, "/chat/private/send")
 	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))

@@ -31,7 +31,7 @@ const (
 func (c *call) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen.GetHealthResponseObject, error) {
 	counts, err := c.server.counts(ctx)
 	response := gen.Health{
-		Status: gen.HealthStatusOK, Message: "Parley is up and serving agents.", Sympathy: kindPhrase, Timestamp: timestamp(now()),
+		Status: gen.HealthStatusOK, Message: "Parley is up and serving agents.", Sympathy: kindPhrase, Timestamp: timestamp(c.server.now()),
 		Activity: gen.HealthActivity{
 			AgentsCount:   count(counts.Agents, "agent has an account.", "agents have an account."),
 			GroupsCount:   count(counts.Groups, "group chat is active.", "group chats are active."),

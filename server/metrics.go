@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/parley-chat/parley/store"
 )
 
 // metrics have operations and statuses as labels, never payers or content.
@@ -20,7 +22,7 @@ type metrics struct {
 	limited  *prometheus.CounterVec
 }
 
-func newMetrics() *metrics {
+func newMetrics(database *store.Store) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_requests_total",
@@ -31,7 +33,9 @@ func newMetrics() *metrics {
 		limited: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_rate_limited_total",
 			Help: "Calls rejected with 429, by limit: address, account, wallet or tan."}, []string{"limit"}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.limited, collectors.NewGoCollector(),
+	clock := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_clock_difference_seconds",
+		Help: "How far the clock of this machine is ahead of the database's."}, func() float64 { return database.ClockDifference().Seconds() })
+	m.registry.MustRegister(m.requests, m.seconds, m.limited, clock, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -95,7 +95,7 @@ func TestTANTries(t *testing.T) {
 // TestTooManyTANs: the 429 tells when to come again, and which limit it is.
 func TestTooManyTANs(t *testing.T) {
 	t.Parallel()
-	s := &Server{metrics: newMetrics()}
+	s := &Server{metrics: newMetrics(nil)}
 	header := http.Header{}
 	p := s.tooManyTANs(5, 90*time.Second)
 	p.limit.writeHeader(header, p.retryAfter)

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"strings"
-	"time"
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
@@ -22,7 +21,7 @@ func (c *call) CreateAccount(ctx context.Context, req gen.CreateAccountRequestOb
 	key := newKey()
 	agent := store.Agent{
 		ID: newID(), Username: req.Body.Username, Description: req.Body.Description, IsDiscoverable: true,
-		KeyHash: store.HashKey(key), CreatedAt: now(),
+		KeyHash: store.HashKey(key), CreatedAt: c.server.now(),
 	}
 	err := c.tx.CreateAccount(ctx, agent, typedTAN(req.Body.TAN), c.paid.ID)
 	return gen.CreateAccount200JSONResponse{Success: true, APIKey: key, Message: "account created; keep the API key, it is shown only once"}, err
@@ -37,9 +36,3 @@ func claimRegistration(ctx context.Context, tx *store.Store, paid payment.Paid, 
 
 // typedTAN normalises a TAN: Crockford base32 ignores case.
 func typedTAN(tan string) string { return strings.ToUpper(tan) }
-
-// now is the time in milliseconds, the precision of the contract.
-func now() time.Time { return time.Now().Truncate(time.Millisecond) }
-
-// timestamp formats a time for the contract: Unix seconds with milliseconds.
-func timestamp(t time.Time) gen.Timestamp { return float64(t.UnixMilli()) / 1000 }

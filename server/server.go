@@ -107,7 +107,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		return nil, err
 	}
 	s.waiting.Store(config.Await != nil)
-	s.metrics = newMetrics()
+	s.metrics = newMetrics(database)
 	s.metrics.registry.MustRegister(append(s.payments.Collectors(), s.connections.collectors()...)...)
 	s.echo = s.routes()
 	return s, nil
@@ -160,6 +160,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 		ready := make(chan struct{})
 		go s.store.BePresent(present, func() { close(ready) })
 		<-ready
+		worker.Go(func() { s.watchClock(recovering) })
 		worker.Go(func() { s.Recover(recovering) })
 	}
 	if s.waiting.Load() {

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -181,8 +180,8 @@ type placedMessage struct {
 }
 
 // sendStatement returns the statement that sends a batch, and its arguments.
-func sendStatement(batch []batchItem[paidMessage]) (statement string, values []any) {
-	values = messageValues(batch)
+func (s *Store) sendStatement(batch []batchItem[paidMessage]) (statement string, values []any) {
+	values = append(messageValues(batch), s.Now())
 	if batch[0].value.charge != nil {
 		return sendCharged, append(values, voucherValues(batch, func(m paidMessage) *VoucherCharge { return m.charge })...)
 	}
@@ -194,7 +193,7 @@ func sendStatement(batch []batchItem[paidMessage]) (statement string, values []a
 func (s *Store) sendBatch(batch []batchItem[paidMessage]) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
-	statement, values := sendStatement(batch)
+	statement, values := s.sendStatement(batch)
 	placed, err := query[placedMessage](ctx, s, statement, values...)
 	waiting := map[uuid.UUID][]batchItem[paidMessage]{}
 	for i, item := range batch {
@@ -223,7 +222,7 @@ func (s *Store) sendWaiting(conversation uuid.UUID, items []batchItem[paidMessag
 	batch := &pgx.Batch{}
 	batch.Queue(`SELECT 1 FROM conversations WHERE id = $1 FOR NO KEY UPDATE`, conversation)
 	var placed []placedMessage
-	statement, values := sendStatement(items)
+	statement, values := s.sendStatement(items)
 	batch.Queue(statement, values...).Query(func(rows pgx.Rows) (err error) {
 		placed, err = pgx.CollectRows(rows, scan[placedMessage])
 		return err
@@ -250,7 +249,7 @@ func unlessRolledBack(err error) error {
 	return fmt.Errorf("send message: %w", err)
 }
 
-// messageValues returns the arguments of both statements for the messages. pgx encodes [16]byte directly.
+// messageValues returns the arguments of both statements for the messages, without their time. pgx encodes [16]byte directly.
 func messageValues(batch []batchItem[paidMessage]) []any {
 	type message = paidMessage
 	return []any{
@@ -262,6 +261,6 @@ func messageValues(batch []batchItem[paidMessage]) []any {
 				return m.charge.Payment.ID
 			}
 			return m.delivery.Payment
-		}), time.Now(),
+		}),
 	}
 }

@@ -112,7 +112,7 @@ func change[T any](changes map[string]any, column string, value *T) {
 // DeleteConversation marks a group chat or channel as deleted, and notifies the members of a group chat. Its row, members and
 // messages stay. Lock the conversation first.
 func (s *Store) DeleteConversation(ctx context.Context, kind string, id, actor uuid.UUID) error {
-	if err := s.changeConversation(ctx, id, map[string]any{"deleted_at": time.Now()}); err != nil || kind != KindGroup {
+	if err := s.changeConversation(ctx, id, map[string]any{"deleted_at": s.Now()}); err != nil || kind != KindGroup {
 		return err // a channel may have any number of subscribers
 	}
 	var members []uuid.UUID

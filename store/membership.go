@@ -68,7 +68,7 @@ func (s *Store) Join(ctx context.Context, conversation uuid.UUID, agents ...uuid
 		return err
 	}
 	return s.addMemberships(ctx, Membership{
-		ConversationID: conversation, Status: StatusMember, ReadNumber: joined.LastNumber, JoinedNumber: joined.LastNumber, JoinedAt: time.Now(),
+		ConversationID: conversation, Status: StatusMember, ReadNumber: joined.LastNumber, JoinedNumber: joined.LastNumber, JoinedAt: s.Now(),
 	}, agents)
 }
 
@@ -140,7 +140,7 @@ func (s *Store) Ban(ctx context.Context, conversation, actor uuid.UUID, agents [
 	if err != nil || len(agents) == 0 {
 		return err
 	}
-	if err := s.addMemberships(ctx, Membership{ConversationID: conversation, Status: StatusBanned, JoinedAt: time.Now()}, agents); err != nil {
+	if err := s.addMemberships(ctx, Membership{ConversationID: conversation, Status: StatusBanned, JoinedAt: s.Now()}, agents); err != nil {
 		return err
 	}
 	return s.notify(ctx, NoticeBanned, conversation, actor, gone)

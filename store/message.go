@@ -125,7 +125,7 @@ func (s *Store) sendMessage(ctx context.Context, message OutgoingMessage) (*Sent
 	if err != nil {
 		return nil, err
 	}
-	sent := &Sent{ConversationID: to, Number: conversation.LastNumber + 1, CreatedAt: time.Now().Truncate(time.Microsecond)}
+	sent := &Sent{ConversationID: to, Number: conversation.LastNumber + 1, CreatedAt: s.Now().Truncate(time.Microsecond)}
 	if last := conversation.LastMessageAt; last != nil && last.After(sent.CreatedAt) {
 		sent.CreatedAt = *last
 	}

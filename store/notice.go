@@ -57,7 +57,7 @@ func (s *Store) notify(ctx context.Context, noticeType string, conversation, act
 	}
 	notices := make([]Notice, len(told))
 	for i, agent := range told {
-		notices[i] = Notice{AgentID: agent, Type: noticeType, ConversationID: conversation, SourceName: *source.Name, ActorID: actor, CreatedAt: time.Now()}
+		notices[i] = Notice{AgentID: agent, Type: noticeType, ConversationID: conversation, SourceName: *source.Name, ActorID: actor, CreatedAt: s.Now()}
 	}
 	if err := s.gorm(ctx, &Notice{}).Create(&notices).Error; err != nil {
 		return fmt.Errorf("write notices: %w", err)

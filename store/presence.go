@@ -17,7 +17,8 @@ func newOwner() int32 { return rand.Int32N(1<<31-1) + 1 } //nolint:gosec // a na
 
 // BePresent shows other servers on this database that this server is alive, until ctx ends. It holds an advisory lock
 // on a separate connection. PostgreSQL releases the lock as soon as the process ends. BePresent replaces a lost
-// connection. It calls ready after the first attempt to get the lock, successful or not.
+// connection. It calls ready after the first attempt to get the lock, successful or not. On the same connection it reads the
+// database's clock, for Now.
 func (s *Store) BePresent(ctx context.Context, ready func()) {
 	for first := true; ctx.Err() == nil; first = false {
 		connection, err := s.holdPresence(ctx)
@@ -28,7 +29,7 @@ func (s *Store) BePresent(ctx context.Context, ready func()) {
 			pause(ctx, time.Second)
 			continue
 		}
-		watch(ctx, connection)
+		s.watch(ctx, connection)
 		_ = connection.Close(context.WithoutCancel(ctx))
 	}
 }
@@ -37,14 +38,14 @@ func (s *Store) BePresent(ctx context.Context, ready func()) {
 const heartbeat = 5 * time.Second
 
 // watch returns when the connection is broken or ctx ends. It waits for notifications, which nobody sends, so that it
-// notices at once when PostgreSQL closes the connection. The ping finds a connection that died without being closed.
-func watch(ctx context.Context, connection *pgx.Conn) {
+// notices at once when PostgreSQL closes the connection. Reading the clock also finds a connection that died without being closed.
+func (s *Store) watch(ctx context.Context, connection *pgx.Conn) {
 	for ctx.Err() == nil {
 		waiting, cancel := context.WithTimeout(ctx, heartbeat)
 		_, _ = connection.WaitForNotification(waiting)
 		cancel()
 		asking, cancel := context.WithTimeout(ctx, heartbeat)
-		err := connection.Ping(asking)
+		err := s.clock.read(asking, connection)
 		cancel()
 		if err != nil {
 			return
@@ -59,7 +60,9 @@ func (s *Store) holdPresence(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = connection.Exec(ctx, "SELECT pg_advisory_lock($1, $2)", presenceClass, s.owner)
+	if err = s.clock.read(ctx, connection); err == nil {
+		_, err = connection.Exec(ctx, "SELECT pg_advisory_lock($1, $2)", presenceClass, s.owner)
+	}
 	if err != nil {
 		_ = connection.Close(context.WithoutCancel(ctx))
 		return nil, err

@@ -24,6 +24,7 @@ type Store struct {
 	pool    *pgxpool.Pool // for query and the batches
 	records *pgxpool.Pool // for GORM
 	db      *gorm.DB
+	clock   *clock
 	limits  Limits
 	owner   int32 // identifies this process in the payments that it works on
 	agents  *agentCache
@@ -78,6 +79,7 @@ func Open(ctx context.Context, url string, limits Limits) (*Store, error) {
 	if limiting != nil {
 		limiting.watch(pool, records)
 	}
+	clock := new(clock)
 	db, err := gorm.Open(postgres.New(postgres.Config{Conn: stdlib.OpenDBFromPool(records)}), &gorm.Config{
 		TranslateError: true,
 		// Code that needs a transaction opens one. A transaction around every single write would add two round trips.
@@ -85,6 +87,7 @@ func Open(ctx context.Context, url string, limits Limits) (*Store, error) {
 		DisableAutomaticPing:   true,
 		// Columns are named. With SELECT * a new column would break the prepared statements of running servers.
 		QueryFields: true,
+		NowFunc:     clock.now, // for created_at
 		// GORM's logger prints statements with their values: message content, key hashes. Errors are logged once, by
 		// the caller.
 		Logger: logger.Discard,
@@ -98,7 +101,7 @@ func Open(ctx context.Context, url string, limits Limits) (*Store, error) {
 	if err != nil {
 		return nil, err // the size is positive
 	}
-	s := &Store{pool: pool, records: records, db: db, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats}
+	s := &Store{pool: pool, records: records, db: db, clock: clock, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats}
 	s.checks, s.begins = newBatcher(s.checkBatch, nil), newBatcher(s.beginBatch, nil)
 	s.deliveries = newBatcher(s.deliverBatch, func(delivery Delivery) any { return delivery.Payment })
 	s.sends = newBatcher(s.sendBatch, func(message paidMessage) any { return message.delivery.Payment })

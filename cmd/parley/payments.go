@@ -39,7 +39,11 @@ func (l ledger) open(ctx context.Context) (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := database.CheckSchema(ctx); err != nil {
+	err = database.CheckSchema(ctx)
+	if err == nil {
+		err = database.ReadClock(ctx) // ages and deadlines of payments are times of the database
+	}
+	if err != nil {
 		database.Close()
 		return nil, err
 	}

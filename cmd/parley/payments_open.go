@@ -23,7 +23,7 @@ func (p *paymentsOpen) Run(ctx context.Context, to console) error {
 		return err
 	}
 	defer database.Close()
-	now := time.Now()
+	now := database.Now()
 	age := func(r store.PaymentRecord) time.Duration { return now.Sub(r.CreatedAt).Truncate(time.Second) }
 	withAge := append(slices.Clone(columns), column{"age_s", func(r store.PaymentRecord) any { return int64(age(r).Seconds()) }})
 	out := table(to.out)

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -42,7 +41,7 @@ func (p *paymentsResolve) Run(ctx context.Context, to console) error {
 	done := "closed as not settled"
 	if p.NotSettled {
 		// Until validBefore anybody who has the payment can still settle it, even after it is marked as failed.
-		if time.Now().Before(record.ValidBefore) {
+		if database.Now().Before(record.ValidBefore) {
 			return fmt.Errorf("the payment can still be settled until %s: run this command again after that", timestamp(record.ValidBefore))
 		}
 		err = database.ResolveFailed(ctx, p.ID, notSettled)

@@ -57,7 +57,7 @@ func (c *comparison) compare(ctx context.Context, since time.Time) error {
 	if want, err := x402.ParseChainID(c.Network); err != nil || id != want {
 		return fmt.Errorf("the endpoint serves chain %d, but the payments are on %s", id, c.Network)
 	}
-	first := time.Now()
+	first := c.database.Now()
 	// Vouchers and deposits move no money to the payee; payouts of payment channels do.
 	filter := store.PaymentFilter{Scheme: x402.SchemeExact, Network: c.Network, Asset: c.Asset, PayTo: c.Payee, Since: since, Until: first}
 	for record, err := range c.database.PaymentRecords(ctx, filter) {

@@ -1,0 +1,77 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/store/storetest"
+	"github.com/parley-chat/parley/x402"
+)
+
+// shiftedDatabase returns the URL of a database whose clock is ahead of the one of this machine.
+func shiftedDatabase(t testing.TB, ahead time.Duration) string {
+	t.Helper()
+	databaseURL := storetest.URL(t)
+	connection, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close(t.Context())
+	if _, err := connection.Exec(t.Context(), fmt.Sprintf(`
+		CREATE SCHEMA shifted;
+		CREATE FUNCTION shifted.now() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT pg_catalog.now() + interval '%[1]d seconds' $$;
+		CREATE FUNCTION shifted.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
+			SELECT pg_catalog.clock_timestamp() + interval '%[1]d seconds' $$`, int(ahead.Seconds()))); err != nil {
+		t.Fatal(err)
+	}
+	return databaseURL + "&search_path=shifted,public,pg_catalog"
+}
+
+// TestClockOfThisMachineIsWrong: the server judges the validity of payments, and tells the time, by the database's clock.
+func TestClockOfThisMachineIsWrong(t *testing.T) {
+	t.Parallel()
+	for name, database := range map[string]time.Duration{"ahead": -5 * time.Minute, "behind": 5 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorldOn(t, shiftedDatabase(t, database))
+			w.Ledger.Advance(max(database, 0)) // a chain's time does not go back
+			now := func() time.Time { return time.Now().Add(database) }
+			if err := w.store.ReadClock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			alice := w.Wallet(testkit.Dollar)
+			request := func(username string, after, before int64) testkit.Reply {
+				now := now().Unix()
+				payment := w.sign(alice, "/register/request_account", func(p *x402.PaymentPayload) {
+					p.Payload.Authorization.ValidAfter = strconv.FormatInt(now+after, 10)
+					p.Payload.Authorization.ValidBefore = strconv.FormatInt(now+before, 10)
+				})
+				return w.call(http.MethodPost, "/register/request_account", `{"requested_username":`+quote(username)+`}`, x402.HeaderPaymentSignature, payment)
+			}
+			valid := request("alice", -1, 60+int64(w.Ledger.Now().Sub(now()).Seconds()))
+			valid.Require(t, "a payment that is valid for a minute of the chain's time", 200)
+			w.Secret(valid.Field(t, "tan"))
+			revenue := w.Revenue()
+			request("expired", -3600, -60).WantRefused(t, "a payment that has expired", 402)
+			request("early", 60, 3600).WantRefused(t, "a payment that is not valid yet", 402)
+			if w.Revenue() != revenue || w.settles.Load() != 1 {
+				t.Errorf("the facilitator was asked %d times to settle, want once", w.settles.Load())
+			}
+			var health struct{ Timestamp float64 }
+			if err := json.Unmarshal(w.call(http.MethodGet, "/health", "").Body, &health); err != nil {
+				t.Fatal(err)
+			}
+			if off := health.Timestamp - float64(now().UnixMilli())/1000; math.Abs(off) > 2 {
+				t.Errorf("/health is %v seconds ahead of the database", off)
+			}
+		})
+	}
+}
