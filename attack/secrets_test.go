@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
 )
@@ -34,7 +35,7 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 	s.refuseSecrets(alice, bob)
 	s.repeatSecrets(alice, bob)
 	w.scrape(admin)
-	w.failToStart()
+	w.startWithoutDatabase()
 	w.check()
 	s.stop()
 	if text := s.output.String(); strings.Count(text, `"operation"`) < 10 {
@@ -116,16 +117,16 @@ func (w *world) scrape(admin string) {
 	}
 }
 
-// failToStart starts a server that cannot: it says why, and not with which password it tried.
-func (w *world) failToStart() {
+// startWithoutDatabase starts a server that waits for its database: it says what it waits for, and not with which password.
+func (w *world) startWithoutDatabase() {
 	w.T.Helper()
 	w.Secret("hunter2-of-the-database")
-	broken := w.newServer("--database-url", "postgres://parley:hunter2-of-the-database@127.0.0.1:1/parley?connect_timeout=2")
-	if err := broken.launch(""); err != nil {
+	waiting := w.newServer("--database-url", "postgres://parley:hunter2-of-the-database@127.0.0.1:1/parley?connect_timeout=2")
+	if err := waiting.launch(""); err != nil {
 		w.T.Fatal(err)
 	}
-	<-broken.life.Ended
-	if text := broken.output.String(); !strings.Contains(text, "parley:") {
-		w.T.Errorf("a server without its database prints %q", text)
+	defer waiting.kill()
+	if !testkit.Eventually(30*time.Second, func() bool { return strings.Contains(waiting.output.String(), "the database is unavailable") }) {
+		w.T.Errorf("a server without its database prints %q", waiting.output.String())
 	}
 }

@@ -102,7 +102,8 @@ func (g *guard) ended(ctx context.Context, err error) {
 	release(ctx)
 	readOnly, ok := errors.AsType[*pgconn.PgError](err)
 	network := errors.As(err, new(net.Error)) || errors.Is(err, io.ErrUnexpectedEOF)
-	if err == nil || !(silent || network || ok && readOnly.Code == "25006") {
+	standby := ok && readOnly.Code == "25006"
+	if err == nil || !silent && !network && !standby {
 		return
 	}
 	g.mu.Lock()
