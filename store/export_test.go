@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -72,4 +73,9 @@ func (s *Store) SendChargedAtOnce(messages []OutgoingMessage, conversations []uu
 		results = append(results, <-item.done)
 	}
 	return results
+}
+
+// MigrateWith is Migrate with migrations of the test's own, in the folder migrations.
+func (s *Store) MigrateWith(ctx context.Context, files fs.FS, progress func(text string)) (int, error) {
+	return s.migrate(ctx, files, progress)
 }

@@ -40,9 +40,10 @@ type Migration struct {
 	Applied time.Time
 }
 
-// provider returns goose for a connection pool of its own, and a function that closes the pool.
-func (s *Store) provider() (*goose.Provider, func(), error) {
-	files, err := fs.Sub(migrations, "migrations")
+// provider returns goose for a connection pool of its own, and a function that closes the pool. files has the migrations in the
+// folder migrations.
+func (s *Store) provider(files fs.FS) (*goose.Provider, func(), error) {
+	folder, err := fs.Sub(files, "migrations")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,8 +55,9 @@ func (s *Store) provider() (*goose.Provider, func(), error) {
 	config.Tracer = nil // a migration may take long
 	config.RuntimeParams["lock_timeout"] = lockWait
 	connections := stdlib.OpenDB(*config)
-	// The lock is an advisory lock. If several migrations start at once, one of them runs and the others wait.
-	provider, err := goose.NewProvider(goose.DialectPostgres, connections, files, goose.WithSessionLocker(locker))
+	// The lock is an advisory lock. If several migrations start at once, one of them runs and the others ask for the lock from time to
+	// time. They do not wait in a statement: a concurrent index build would wait for that statement.
+	provider, err := goose.NewProvider(goose.DialectPostgres, connections, folder, goose.WithSessionLocker(locker))
 	if err != nil {
 		return nil, nil, errors.Join(err, connections.Close())
 	}
@@ -64,7 +66,7 @@ func (s *Store) provider() (*goose.Provider, func(), error) {
 
 // Migrations returns all migrations of this program, the oldest first.
 func (s *Store) Migrations(ctx context.Context) ([]Migration, error) {
-	provider, done, err := s.provider()
+	provider, done, err := s.provider(migrations)
 	if err != nil {
 		return nil, fmt.Errorf("read migrations: %w", err)
 	}
@@ -87,7 +89,11 @@ func (s *Store) Migrate(ctx context.Context, progress func(text string)) (int, e
 	if progress == nil {
 		progress = func(string) {}
 	}
-	provider, done, err := s.provider()
+	return s.migrate(ctx, migrations, progress)
+}
+
+func (s *Store) migrate(ctx context.Context, files fs.FS, progress func(text string)) (int, error) {
+	provider, done, err := s.provider(files)
 	if err != nil {
 		return 0, fmt.Errorf("read migrations: %w", err)
 	}
