@@ -67,16 +67,6 @@ func (c *loadClient) RoundTrip(r *http.Request) (*http.Response, error) {
 
 var loadTransport = &http.Transport{MaxIdleConnsPerHost: loadClients, IdleConnTimeout: 30 * time.Second}
 
-// channelsInMemory is the store of the payment channels of one client, which makes one call at a time.
-type channelsInMemory map[string]client.PaymentChannel
-
-func (channelsInMemory) Lock(context.Context, string) (func(), error)    { return func() {}, nil }
-func (m channelsInMemory) Load(id string) (client.PaymentChannel, error) { return m[id], nil }
-func (m channelsInMemory) Save(id string, channel client.PaymentChannel) error {
-	m[id] = channel
-	return nil
-}
-
 // newLoad registers the clients at a server.
 func newLoad(w *world, url string) *load {
 	w.T.Helper()
@@ -116,7 +106,7 @@ func (l *load) register(url string, number int) *loadClient {
 		return c
 	}
 	c.payer.Base = c
-	c.payer.Channels.Store = channelsInMemory{}
+	c.payer.Channels.Store = &client.MemoryChannels{}
 	if number%2 == 1 {
 		c.payer.Channels = nil
 	}
