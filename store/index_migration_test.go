@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )
@@ -77,7 +78,17 @@ const (
 	indexState = `SELECT coalesce((SELECT CASE WHEN indisvalid THEN 'valid' ELSE 'invalid' END FROM pg_index WHERE indexrelid = to_regclass('agents_trial')), 'missing')`
 	// builds counts the builds of that index.
 	builds = `SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'CREATE INDEX CONCURRENTLY%' AND state = 'active'`
+	// waiting counts those that wait for another transaction.
+	waiting = builds + ` AND wait_event_type = 'Lock'`
 )
+
+// await waits until a query returns a text.
+func await(t *testing.T, url, query, want string) {
+	t.Helper()
+	if !testkit.Eventually(30*time.Second, func() bool { return lookUp(t, url, query) == want }) {
+		t.Fatalf("%s is %s, want %s", query, lookUp(t, url, query), want)
+	}
+}
 
 // TestInterruptedIndexBuild: an index build that was interrupted leaves an invalid index. Migrating again replaces it.
 func TestInterruptedIndexBuild(t *testing.T) {
@@ -89,17 +100,19 @@ func TestInterruptedIndexBuild(t *testing.T) {
 	}
 	t.Cleanup(s.Close)
 	end := busy(t, url)
-	interrupted, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if _, err := s.MigrateWith(interrupted, withMigration(t, indexMigration), nothing); err == nil {
+	interrupted, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.MigrateWith(interrupted, withMigration(t, indexMigration), nothing)
+		ended <- err
+	}()
+	await(t, url, waiting, "1") // the index exists
+	interrupt()
+	if err := <-ended; err == nil {
 		t.Fatal("the build did not wait for the transaction")
 	}
-	for range 500 { // until PostgreSQL has noticed
-		if lookUp(t, url, builds) == "0" {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	await(t, url, builds, "0") // PostgreSQL has noticed
 	end()
 	if state := lookUp(t, url, indexState); state != "invalid" {
 		t.Fatalf("the index is %q after the interruption, want an invalid one", state)
