@@ -97,7 +97,7 @@ func (b *balancer) statistics() map[string]map[string]string {
 	if err != nil {
 		return nil
 	}
-	defer connection.Close()
+	defer func() { _ = connection.Close() }()
 	if _, err := io.WriteString(connection, "show stat\n"); err != nil {
 		return nil
 	}
