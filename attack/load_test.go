@@ -86,7 +86,8 @@ func newLoad(w *world, url string) *load {
 		for _, member := range members[1:] {
 			others = append(others, member.id)
 		}
-		created, err := members[0].api.CreateGroupChatWithResponse(w.T.Context(), client.CreateGroupChatRequest{Name: fmt.Sprintf("Load %d", g), InitialMemberIds: others})
+		created, err := members[0].api.CreateGroupChatWithResponse(w.T.Context(),
+			client.CreateGroupChatRequest{Name: fmt.Sprintf("Load %d", g), InitialMemberIds: others})
 		testkit.Require200(w.T, "create a group chat", created, err)
 		for _, member := range members {
 			member.group = created.JSON200.ChatID
@@ -125,7 +126,8 @@ func (l *load) register(url string, number int) *loadClient {
 		t.Errorf("%s requests an account: %v", name, err)
 		return c
 	}
-	created, err := c.api.CreateAccountWithResponse(t.Context(), client.CreateAccountRequest{Username: name, TAN: requested.JSON200.TAN, Description: "I am " + name + "."})
+	created, err := c.api.CreateAccountWithResponse(t.Context(),
+		client.CreateAccountRequest{Username: name, TAN: requested.JSON200.TAN, Description: "I am " + name + "."})
 	if err != nil || created.JSON200 == nil {
 		t.Errorf("%s creates an account: %v", name, err)
 		return c
@@ -231,7 +233,8 @@ func (l *load) check(pass func(time.Duration)) {
 	if lost := l.lost(); len(lost) > 0 {
 		t.Errorf("%d acknowledged messages are not there: %.300s", len(lost), strings.Join(lost, ", "))
 	}
-	if gaps := l.w.Count(`SELECT count(*) FROM (SELECT c.last_number, count(m.id) AS there, coalesce(min(m.number), 1) AS first, coalesce(max(m.number), 0) AS last
+	if gaps := l.w.Count(`SELECT count(*) FROM (
+			SELECT c.last_number, count(m.id) AS there, coalesce(min(m.number), 1) AS first, coalesce(max(m.number), 0) AS last
 		FROM conversations c LEFT JOIN messages m ON m.conversation_id = c.id GROUP BY c.id, c.last_number) AS numbers
 		WHERE there <> last_number OR last <> last_number OR first <> 1`); gaps > 0 {
 		t.Errorf("the numbers of %d conversations have a gap", gaps)

@@ -3,6 +3,7 @@
 package attack
 
 import (
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +40,8 @@ func newUpgradeWorld(t *testing.T, program string) *upgradeWorld {
 	w.Exec("DROP SCHEMA public CASCADE")
 	w.Exec("CREATE SCHEMA public")
 	w.migrate(program)
-	flags := append(w.channelFlags(), "--base-url", w.b.url, "--trusted-proxies", "127.0.0.1", "--limit-address-rate", "100000", "--limit-address-burst", "100000")
+	flags := append(w.channelFlags(), "--base-url", w.b.url, "--trusted-proxies", "127.0.0.1",
+		"--limit-address-rate", "100000", "--limit-address-burst", "100000")
 	for _, s := range []**server{&w.one, &w.two} {
 		*s = w.newServer(flags...)
 		(*s).admin = testkit.FreeAddress(t)
@@ -129,4 +131,22 @@ func TestRollingRestart(t *testing.T) {
 	}
 	l.end()
 	l.check(w.pass)
+	w.checkWithoutServers()
+}
+
+// checkWithoutServers checks what callers get from HAProxy if no server is left: to send the same payment again.
+func (w *upgradeWorld) checkWithoutServers() {
+	w.T.Helper()
+	for _, s := range []*server{w.one, w.two} {
+		s.kill()
+		w.b.await(w.name(s), "DOWN")
+	}
+	r, err := testkit.Request(w.T.Context(), w.http, http.MethodPost, w.b.url+"/chat/group/send", "{}")
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	r.Want(w.T, "a call without a server", http.StatusServiceUnavailable, "payment_unknown")
+	if id := r.Header.Get("X-Request-Id"); r.Header.Get("Retry-After") == "" || id == "" || r.Text("request_id") != id {
+		w.T.Errorf("a call without a server: %v %v, want Retry-After and a request id", r, r.Header)
+	}
 }

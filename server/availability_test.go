@@ -85,7 +85,8 @@ func TestMetricsWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
 	w.agent("alice").opened(w.agent("bob"), 1)
-	w.Exec(`UPDATE payments SET state = 'unknown', payload = '{}', request = '{}', created_at = now() - interval '1 hour' WHERE operation = 'requestAccount'`)
+	w.Exec(`UPDATE payments SET state = 'unknown', payload = '{}', request = '{}', created_at = now() - interval '1 hour'
+		WHERE operation = 'requestAccount'`)
 	figures := []string{
 		`parley_payments_open{state="unknown"} 2`, `parley_payments_open{state="undeliverable"} 0`, `parley_payments_open_oldest_seconds 36`,
 		`parley_unclaimed_atomic_units 5000`, `parley_payment_channels{state="open"} 1`, `parley_database_connections{pool="records",state="idle"} `,

@@ -75,9 +75,11 @@ func lookUp(t *testing.T, url, query string) (text string) {
 
 const (
 	// indexState is whether the index of indexMigration is valid.
-	indexState = `SELECT coalesce((SELECT CASE WHEN indisvalid THEN 'valid' ELSE 'invalid' END FROM pg_index WHERE indexrelid = to_regclass('agents_trial')), 'missing')`
+	indexState = `SELECT coalesce((SELECT CASE WHEN indisvalid THEN 'valid' ELSE 'invalid' END FROM pg_index
+		WHERE indexrelid = to_regclass('agents_trial')), 'missing')`
 	// builds counts the builds of that index.
-	builds = `SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'CREATE INDEX CONCURRENTLY%' AND state = 'active'`
+	builds = `SELECT count(*)::text FROM pg_stat_activity
+		WHERE datname = current_database() AND query LIKE 'CREATE INDEX CONCURRENTLY%' AND state = 'active'`
 	// waiting counts those that wait for another transaction.
 	waiting = builds + ` AND wait_event_type = 'Lock'`
 )

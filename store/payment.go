@@ -161,8 +161,9 @@ func (s *Store) CountOpenPayments(ctx context.Context) (*OpenCounts, error) {
 			Count   int64
 			Seconds float64
 		}
-		if err := s.gorm(ctx, &Payment{}).Select("state, count(*) AS count, CAST(extract(epoch FROM now() - min(created_at)) AS double precision) AS seconds").
-			Where(condition).Group("state").Find(&rows).Error; err != nil {
+		const columns = "state, count(*) AS count, CAST(extract(epoch FROM now() - min(created_at)) AS double precision) AS seconds"
+		err := s.gorm(ctx, &Payment{}).Select(columns).Where(condition).Group("state").Find(&rows).Error
+		if err != nil {
 			return nil, fmt.Errorf("count open payments: %w", err)
 		}
 		for _, row := range rows {

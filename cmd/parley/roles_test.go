@@ -68,7 +68,9 @@ func TestRoles(t *testing.T) {
 	if err := run(t.Context(), []string{"migrate", "--database-url", migrating}, console{io.Discard, io.Discard}); err != nil {
 		t.Fatal(err)
 	}
-	for _, statement := range []string{"CREATE TABLE mine (id integer)", "ALTER TABLE agents ADD COLUMN mine text", "DROP TABLE agents", "TRUNCATE blocks"} {
+	for _, statement := range []string{
+		"CREATE TABLE mine (id integer)", "ALTER TABLE agents ADD COLUMN mine text", "DROP TABLE agents", "TRUNCATE blocks",
+	} {
 		refused, ok := errors.AsType[*pgconn.PgError](execute(serving, statement))
 		if !ok || refused.Code != "42501" {
 			t.Errorf("the role that serves: %s: %v, want that it is not permitted", statement, refused)
