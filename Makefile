@@ -228,7 +228,7 @@ plans: ## Load a million messages, list the plan of every statement (bin/plans.t
 	go test -tags plans -run '^TestPlans$$' -timeout 30m -v ./server
 
 attack: postgres attacked ## Test real servers with crashes and a faulty facilitator; compare ledger and chain (ATTACK_ROUNDS=20)
-	go test -tags attack -count=1 -timeout 30m -v -skip '^TestHostile' ./attack
+	go test -tags attack -count=1 -timeout 30m -v -skip '^Test(Hostile|Upgrade|RollingRestart)' ./attack
 
 hostile: postgres attacked ## Attack servers with default settings; measure memory and honest callers' latency (bin/hostile.md)
 	@rm -f $(BIN)/hostile.md
@@ -250,6 +250,23 @@ failover: attacked $(BIN)/patroni ## Break PostgreSQL, etcd and servers of a fai
 
 $(BIN)/patroni: failover/requirements.txt
 	$(call venv,--require-hashes --only-binary :all: --no-binary python-etcd$(comma)ydiff)
+
+# The last release. Until the first tag this is a commit whose schema is older. CONTRIBUTING.md says when it changes.
+OLDER := d872d47f24cab374d701b0b28632d1ece537058e
+# TestModelsAreTheSchema compares the older program's models with all columns; a newer schema has more.
+OLDER_SKIP := ^TestModelsAreTheSchema$$
+# The arguments of the older program's tests, for example -run '^Test[A-E]'.
+OLDER_ARGS :=
+
+upgrade: postgres build ## Run the last release's tests on the new schema; upgrade, go back and restart servers behind HAProxy under load
+	@$(call install,command -v haproxy,haproxy)
+	@git cat-file -e $(OLDER)^{commit} 2>/dev/null || { echo "this clone lacks the commit $(OLDER) of the last release; run: git fetch --unshallow"; exit 1; }
+	rm -rf $(BIN)/older && mkdir -p $(BIN)/older && git archive $(OLDER) | tar -x -C $(BIN)/older
+	cd $(BIN)/older && go build -buildvcs=false -o ../parley-older ./cmd/parley
+	cp store/migrations/*.sql $(BIN)/older/store/migrations/
+	cd $(BIN)/older && go test -count=1 -timeout 20m -skip '$(OLDER_SKIP)' $(OLDER_ARGS) ./store ./payment ./server
+	go test -tags attack -count=1 -timeout 10m -v -run '^Test(Upgrade|RollingRestart)$$' ./attack
+	rm -rf $(BIN)/older
 
 # BENCH_ARGS=-quick takes two minutes; bench/README.md lists the arguments.
 bench: build postgres ## Compare Parley with pgbench running the same statements (bench/README.md): 20 minutes
@@ -285,4 +302,4 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery
+.PHONY: upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery

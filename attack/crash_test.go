@@ -179,7 +179,7 @@ func TestDatabaseKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = migrated.Migrate(t.Context(), func(string) {})
+	_, err = migrated.Migrate(t.Context(), nil)
 	migrated.Close()
 	if err != nil {
 		t.Fatal(err)

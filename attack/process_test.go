@@ -29,13 +29,15 @@ var program = sync.OnceValues(func() (string, error) {
 
 // server is one `parley serve`, at the same address through all of its lives.
 type server struct {
-	w      *world
-	listen string
-	url    string
-	flags  []string         // behind the usual ones; a flag given again counts
-	shift  time.Duration    // how far the clock of its machine is ahead
-	output *testkit.Buffer  // of all its lives
-	life   *testkit.Process // the running or the last process
+	w       *world
+	listen  string
+	url     string
+	admin   string           // address of the admin listener, if flags have it
+	program string           // "" is the program under attack
+	flags   []string         // behind the usual ones; a flag given again counts
+	shift   time.Duration    // how far the clock of its machine is ahead
+	output  *testkit.Buffer  // of all its lives
+	life    *testkit.Process // the running or the last process
 }
 
 // serve starts a server on the world's database and waits until it serves. flags come behind the usual ones.
@@ -71,9 +73,13 @@ func (s *server) start(crash string) {
 }
 
 func (s *server) launch(crash string) error {
-	path, err := program()
-	if err != nil {
-		return fmt.Errorf("%w (make attack builds it)", err)
+	path := s.program
+	if path == "" {
+		attacked, err := program()
+		if err != nil {
+			return fmt.Errorf("%w (make attack builds it)", err)
+		}
+		path = attacked
 	}
 	args := append([]string{
 		"serve", "--database-url", s.w.DatabaseURL, "--payee", devnet.Payee, "--facilitator-url", s.w.proxy.url,

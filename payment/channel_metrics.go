@@ -25,6 +25,8 @@ type channelGauges struct {
 	network                               x402.Network
 	sum, age, lost, withoutKey, withState *prometheus.Desc
 	keys                                  func(authorizer string) bool
+	sums                                  lastKnown[[]store.UnclaimedSum]
+	states                                lastKnown[map[string]int64]
 }
 
 func newChannelGauges(database *store.Store, network x402.Network) *channelGauges {
@@ -49,17 +51,21 @@ func (g *channelGauges) Describe(to chan<- *prometheus.Desc) {
 	to <- g.withState
 }
 
-// Collect reports no number rather than a wrong one.
+// Collect reports the last known figures while the database is unavailable.
 func (g *channelGauges) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), countTime)
 	defer cancel()
-	if sums, err := g.store.Unclaimed(ctx, g.network.ID, strings.ToLower(g.network.Asset)); err == nil {
+	if sums, ok := g.sums.get(func() ([]store.UnclaimedSum, error) {
+		return g.store.Unclaimed(ctx, g.network.ID, strings.ToLower(g.network.Asset))
+	}); ok {
 		var sum, lost, withoutKey int64
 		var age time.Duration
-		for _, one := range sums {
+		for _, one := range sums.value {
 			sum += one.Sum
 			lost += one.Lost
-			age = max(age, one.Age)
+			if one.Age > 0 {
+				age = max(age, one.Age+time.Since(sums.at))
+			}
 			if !g.keys(one.ReceiverAuthorizer) {
 				withoutKey += one.Sum
 			}
@@ -69,8 +75,8 @@ func (g *channelGauges) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(g.lost, prometheus.GaugeValue, float64(lost))
 		to <- prometheus.MustNewConstMetric(g.withoutKey, prometheus.GaugeValue, float64(withoutKey))
 	}
-	if counts, err := g.store.CountPaymentChannels(ctx); err == nil {
-		for state, count := range counts {
+	if counts, ok := g.states.get(func() (map[string]int64, error) { return g.store.CountPaymentChannels(ctx) }); ok {
+		for state, count := range counts.value {
 			to <- prometheus.MustNewConstMetric(g.withState, prometheus.GaugeValue, float64(count), state)
 		}
 	}

@@ -1,9 +1,6 @@
 package payment
 
 import (
-	"context"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/parley-chat/parley/store"
@@ -51,8 +48,7 @@ func newMetrics(database *store.Store, ready func() bool, network x402.Network) 
 			}
 			return 0
 		}),
-		open: &openPayments{database, prometheus.NewDesc("parley_payments_open",
-			"Open and undeliverable payments in the ledger, by state.", []string{"state"}, nil)},
+		open: newOpenPayments(database),
 		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_payment_channel_transactions_total",
 			Help: "Claims, payouts (settle) and refunds of payment channels by outcome: settled, refused, or unclear."}, []string{"kind", "outcome"}),
 		foreign: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_payment_channels_claimed_elsewhere_total",
@@ -79,25 +75,5 @@ func (m *metrics) payment(row *store.Payment, outcome string) {
 		if row.State != store.PaymentUndeliverable { // redeemed: the money was counted then
 			m.revenue.WithLabelValues(row.Operation).Add(float64(row.Amount))
 		}
-	}
-}
-
-// openPayments counts open payments when metrics are collected.
-type openPayments struct {
-	store *store.Store
-	desc  *prometheus.Desc
-}
-
-func (o *openPayments) Describe(to chan<- *prometheus.Desc) { to <- o.desc }
-
-func (o *openPayments) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	counts, err := o.store.CountOpenPayments(ctx)
-	if err != nil {
-		return // report no number rather than a wrong one
-	}
-	for state, count := range counts {
-		to <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, float64(count), state)
 	}
 }

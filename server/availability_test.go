@@ -78,3 +78,34 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("livez: %s", text)
 	}
 }
+
+// TestMetricsWithoutDatabase: while the database is unavailable, the metrics show the last known figures, their age, and that it is
+// unavailable.
+func TestMetricsWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	w.agent("alice").opened(w.agent("bob"), 1)
+	w.Exec(`UPDATE payments SET state = 'unknown', payload = '{}', request = '{}', created_at = now() - interval '1 hour'
+		WHERE operation = 'requestAccount'`)
+	figures := []string{
+		`parley_payments_open{state="unknown"} 2`, `parley_payments_open{state="undeliverable"} 0`, `parley_payments_open_oldest_seconds 36`,
+		`parley_unclaimed_atomic_units 5000`, `parley_payment_channels{state="open"} 1`, `parley_database_connections{pool="records",state="idle"} `,
+		`parley_database_connections_max{pool="batches"} `, `parley_build_info{go="go`,
+	}
+	for _, want := range append(figures, "parley_database_up 1") {
+		if text := w.admin("/metrics"); !strings.Contains(text, want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	w.disconnect()
+	time.Sleep(1100 * time.Millisecond)
+	text := w.admin("/metrics")
+	for _, want := range append(figures, "parley_database_up 0") {
+		if !strings.Contains(text, want) {
+			t.Errorf("without the database the metrics lack %s", want)
+		}
+	}
+	if strings.Contains(text, "parley_ledger_counted_seconds 0.") {
+		t.Errorf("the figures are more than a second old, and the metrics do not say so")
+	}
+}

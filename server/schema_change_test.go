@@ -15,8 +15,8 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// TestAddedColumnsFailNoCall: an operator adds a column to every table while the server is busy. No call fails, whether its
-// statements were prepared before or after.
+// TestAddedColumnsFailNoCall: an operator adds a column and an index to every table, and a table, while the server is busy. No call
+// fails, whether its statements were prepared before or after, and whether the caller is in the cache of agents or new.
 func TestAddedColumnsFailNoCall(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -70,12 +70,12 @@ func TestAddedColumnsFailNoCall(t *testing.T) {
 	})
 	during("register", func(round int) testkit.Reply { return w.register(carol.Wallet, fmt.Sprintf("newcomer_%d", round)) })
 
-	w.addColumns()
+	w.changeTables()
 	close(changed)
 	calls.Wait()
 }
 
-// register creates an account, and returns the first reply that is not a 200, or the last one.
+// register creates an account and looks at it, and returns the first reply that is not a 200, or the last one.
 func (w *world) register(wallet *ecdsa.PrivateKey, name string) testkit.Reply {
 	w.T.Helper()
 	a := w.pay(wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
@@ -84,14 +84,16 @@ func (w *world) register(wallet *ecdsa.PrivateKey, name string) testkit.Reply {
 	}
 	tan := a.Field(w.T, "tan")
 	w.Secret(tan)
-	if a = w.pay(wallet, "/register/create_account", account(name, tan)); a.Status == http.StatusOK {
-		w.Secret(a.Field(w.T, "api_key"))
+	if a = w.pay(wallet, "/register/create_account", account(name, tan)); a.Status != http.StatusOK {
+		return a
 	}
-	return a
+	key := a.Field(w.T, "api_key")
+	w.Secret(key)
+	return w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, w.signFor(wallet, http.MethodGet, "/agent/me"))
 }
 
-// addColumns adds a column to every table, one after the other.
-func (w *world) addColumns() {
+// changeTables adds a column and an index to every table, one after the other, and a table that refers to agents.
+func (w *world) changeTables() {
 	w.T.Helper()
 	w.Connect(func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, `SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'goose_db_version' ORDER BY tablename`)
@@ -107,7 +109,11 @@ func (w *world) addColumns() {
 			if _, err := c.Exec(ctx, "ALTER TABLE "+table+" ADD COLUMN added_by_hand text"); err != nil {
 				return err
 			}
+			if _, err := c.Exec(ctx, "CREATE INDEX CONCURRENTLY ON "+table+" (added_by_hand)"); err != nil {
+				return err
+			}
 		}
-		return nil
+		_, err = c.Exec(ctx, "CREATE TABLE added_by_hand (agent_id uuid PRIMARY KEY REFERENCES agents)")
+		return err
 	})
 }

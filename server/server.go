@@ -109,6 +109,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	s.waiting.Store(config.Await != nil)
 	s.metrics = newMetrics(database)
 	s.metrics.registry.MustRegister(append(s.payments.Collectors(), s.connections.collectors()...)...)
+	s.metrics.registry.MustRegister(newDatabaseMetrics(database), buildInfo())
 	s.echo = s.routes()
 	return s, nil
 }

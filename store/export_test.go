@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -78,4 +79,9 @@ func (s *Store) SendChargedAtOnce(messages []OutgoingMessage, conversations []uu
 func (s *Store) SetClock(ahead time.Duration) {
 	local := time.Now()
 	s.clock.last.Store(&reading{local.Round(0).Add(ahead), local})
+}
+
+// MigrateWith is Migrate with migrations of the test's own, in the folder migrations.
+func (s *Store) MigrateWith(ctx context.Context, files fs.FS, progress func(text string)) (int, error) {
+	return s.migrate(ctx, files, progress)
 }

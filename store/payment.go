@@ -145,20 +145,32 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 	return nil
 }
 
-// CountOpenPayments counts the payments that are settling, unknown or undeliverable, by state.
-func (s *Store) CountOpenPayments(ctx context.Context) (map[string]int64, error) {
-	counts := map[string]int64{PaymentSettling: 0, PaymentUnknown: 0, PaymentUndeliverable: 0}
+// OpenCounts are the payments that are not closed.
+type OpenCounts struct {
+	ByState map[string]int64 // settling, unknown and undeliverable
+	Oldest  time.Duration    // age of the oldest one that is settling or unknown; 0 if there is none
+}
+
+// CountOpenPayments counts the payments that are settling, unknown or undeliverable.
+func (s *Store) CountOpenPayments(ctx context.Context) (*OpenCounts, error) {
+	counts := &OpenCounts{ByState: map[string]int64{PaymentSettling: 0, PaymentUnknown: 0, PaymentUndeliverable: 0}}
 	// Each condition has the exact text of the condition of a partial index, so that the planner can use the index.
 	for _, condition := range []string{"state IN ('settling', 'unknown')", "state = 'undeliverable'"} {
 		var rows []struct {
-			State string
-			Count int64
+			State   string
+			Count   int64
+			Seconds float64
 		}
-		if err := s.gorm(ctx, &Payment{}).Select("state, count(*) AS count").Where(condition).Group("state").Find(&rows).Error; err != nil {
+		const columns = "state, count(*) AS count, CAST(extract(epoch FROM now() - min(created_at)) AS double precision) AS seconds"
+		err := s.gorm(ctx, &Payment{}).Select(columns).Where(condition).Group("state").Find(&rows).Error
+		if err != nil {
 			return nil, fmt.Errorf("count open payments: %w", err)
 		}
 		for _, row := range rows {
-			counts[row.State] = row.Count
+			counts.ByState[row.State] = row.Count
+			if row.State != PaymentUndeliverable {
+				counts.Oldest = max(counts.Oldest, time.Duration(row.Seconds*float64(time.Second)))
+			}
 		}
 	}
 	return counts, nil

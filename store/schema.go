@@ -40,9 +40,10 @@ type Migration struct {
 	Applied time.Time
 }
 
-// provider returns goose for a connection pool of its own, and a function that closes the pool.
-func (s *Store) provider() (*goose.Provider, func(), error) {
-	files, err := fs.Sub(migrations, "migrations")
+// provider returns goose for a connection pool of its own, and a function that closes the pool. files has the migrations in the
+// folder migrations.
+func (s *Store) provider(files fs.FS) (*goose.Provider, func(), error) {
+	folder, err := fs.Sub(files, "migrations")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,8 +55,9 @@ func (s *Store) provider() (*goose.Provider, func(), error) {
 	config.Tracer = nil // a migration may take long
 	config.RuntimeParams["lock_timeout"] = lockWait
 	connections := stdlib.OpenDB(*config)
-	// The lock is an advisory lock. If several migrations start at once, one of them runs and the others wait.
-	provider, err := goose.NewProvider(goose.DialectPostgres, connections, files, goose.WithSessionLocker(locker))
+	// The lock is an advisory lock. If several migrations start at once, one of them runs and the others ask for the lock from time to
+	// time. They do not wait in a statement: a concurrent index build would wait for that statement.
+	provider, err := goose.NewProvider(goose.DialectPostgres, connections, folder, goose.WithSessionLocker(locker))
 	if err != nil {
 		return nil, nil, errors.Join(err, connections.Close())
 	}
@@ -64,7 +66,7 @@ func (s *Store) provider() (*goose.Provider, func(), error) {
 
 // Migrations returns all migrations of this program, the oldest first.
 func (s *Store) Migrations(ctx context.Context) ([]Migration, error) {
-	provider, done, err := s.provider()
+	provider, done, err := s.provider(migrations)
 	if err != nil {
 		return nil, fmt.Errorf("read migrations: %w", err)
 	}
@@ -87,7 +89,11 @@ func (s *Store) Migrate(ctx context.Context, progress func(text string)) (int, e
 	if progress == nil {
 		progress = func(string) {}
 	}
-	provider, done, err := s.provider()
+	return s.migrate(ctx, migrations, progress)
+}
+
+func (s *Store) migrate(ctx context.Context, files fs.FS, progress func(text string)) (int, error) {
+	provider, done, err := s.provider(files)
 	if err != nil {
 		return 0, fmt.Errorf("read migrations: %w", err)
 	}
@@ -116,10 +122,7 @@ func (s *Store) Migrate(ctx context.Context, progress func(text string)) (int, e
 // CheckSchema returns ErrSchemaTooOld or ErrSchemaTooNew if this program cannot work with the schema of the database. A newer schema
 // that only added something fits: the table schema_compat has the version of the oldest program that can work with it.
 func (s *Store) CheckSchema(ctx context.Context) error {
-	program, err := newestMigration()
-	if err != nil {
-		return err
-	}
+	program := SchemaVersion()
 	versions, err := query[struct{ Version, Oldest int64 }](ctx, s, `
 		SELECT (SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied) AS version, oldest FROM schema_compat`)
 	missing, ok := errors.AsType[*pgconn.PgError](err)
@@ -138,15 +141,12 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 	return nil
 }
 
-// newestMigration is the schema version of this program.
-func newestMigration() (newest int64, err error) {
-	files, err := fs.Glob(migrations, "migrations/*.sql")
+// SchemaVersion is the schema version of this program: its newest migration.
+func SchemaVersion() (newest int64) {
+	files, _ := fs.Glob(migrations, "migrations/*.sql") // fails only for a malformed pattern
 	for _, file := range files {
-		version, wrong := goose.NumericComponent(file)
-		if wrong != nil {
-			return 0, wrong
-		}
+		version, _ := goose.NumericComponent(file) // goose refuses a name without one
 		newest = max(newest, version)
 	}
-	return newest, err
+	return newest
 }

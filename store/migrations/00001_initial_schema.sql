@@ -295,10 +295,3 @@ COMMENT ON COLUMN payment_channel_transactions.claimed IS 'By how much it raised
 COMMENT ON COLUMN payment_channel_transactions.paid IS 'What it transferred: to the payee, or back to the payer.';
 COMMENT ON COLUMN payment_channel_transactions.transaction IS 'The transaction hash; empty if the response of the facilitator was lost. Not unique: see payments.';
 CREATE INDEX payment_channel_transactions_created ON payment_channel_transactions (created_at, id);
-
-CREATE TABLE schema_compat (
-    oldest bigint NOT NULL CHECK (oldest > 0)
-);
-CREATE UNIQUE INDEX schema_compat_single ON schema_compat ((true));
-COMMENT ON TABLE schema_compat IS 'One row: the schema version of the oldest program that can work with this schema. A migration that takes something away from older programs raises it.';
-INSERT INTO schema_compat (oldest) VALUES (1);

@@ -1,0 +1,273 @@
+//go:build attack
+
+package attack
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
+)
+
+const (
+	loadClients = 64
+	loadGroups  = 4
+	loadPause   = 150 * time.Millisecond // of a client between two calls, on average
+)
+
+// load is clients that send to group chats, read them and poll, all paid: every other one from a payment channel, the others with
+// one transfer per call. They are the Go client of this repository, which repeats a payment as the documentation says.
+type load struct {
+	w       *world
+	clients []*loadClient
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	calls, failed, retries, broken atomic.Int64
+
+	mu   sync.Mutex
+	sent map[string]bool // the contents of acknowledged messages
+}
+
+// loadClient is one of them. It is also the transport of its Payer and counts there what the caller does not see.
+type loadClient struct {
+	l       *load
+	api     *client.ClientWithResponses
+	payer   *client.Payer
+	key, id string
+	group   string
+	payment string // that was sent last
+}
+
+// RoundTrip counts connections that break, and payments that are sent again.
+func (c *loadClient) RoundTrip(r *http.Request) (*http.Response, error) {
+	if payment := r.Header.Get(x402.HeaderPaymentSignature); payment != "" {
+		if payment == c.payment {
+			c.l.retries.Add(1)
+		}
+		c.payment = payment
+	}
+	response, err := loadTransport.RoundTrip(r)
+	if err != nil && r.Context().Err() == nil {
+		c.l.broken.Add(1)
+	}
+	return response, err
+}
+
+var loadTransport = &http.Transport{MaxIdleConnsPerHost: loadClients, IdleConnTimeout: 30 * time.Second}
+
+// newLoad registers the clients at a server.
+func newLoad(w *world, url string) *load {
+	w.T.Helper()
+	l := &load{w: w, sent: map[string]bool{}}
+	l.clients = make([]*loadClient, loadClients)
+	var registering sync.WaitGroup
+	for i := range l.clients {
+		registering.Go(func() { l.clients[i] = l.register(url, i) })
+	}
+	registering.Wait()
+	if w.T.Failed() {
+		w.T.FailNow()
+	}
+	for g := range loadGroups {
+		members := l.clients[g*loadClients/loadGroups : (g+1)*loadClients/loadGroups]
+		var others []string
+		for _, member := range members[1:] {
+			others = append(others, member.id)
+		}
+		created, err := members[0].api.CreateGroupChatWithResponse(w.T.Context(),
+			client.CreateGroupChatRequest{Name: fmt.Sprintf("Load %d", g), InitialMemberIds: others})
+		testkit.Require200(w.T, "create a group chat", created, err)
+		for _, member := range members {
+			member.group = created.JSON200.ChatID
+		}
+	}
+	return l
+}
+
+func (l *load) register(url string, number int) *loadClient {
+	t := l.w.T
+	c := &loadClient{l: l}
+	wallet := l.w.Wallet(1000 * testkit.Dollar)
+	var err error
+	limits := client.Limits{PerCall: testkit.Dollar, Total: 1000 * testkit.Dollar}
+	if c.payer, err = client.NewPayer(fmt.Sprintf("%x", evm.FromECDSA(wallet)), limits); err != nil {
+		t.Error(err)
+		return c
+	}
+	c.payer.Base = c
+	c.payer.Channels.Store = &client.MemoryChannels{}
+	if number%2 == 1 {
+		c.payer.Channels = nil
+	}
+	if c.api, err = client.New(url, c.payer, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+		if c.key != "" {
+			r.Header.Set("X-API-KEY", c.key)
+		}
+		return nil
+	})); err != nil {
+		t.Error(err)
+		return c
+	}
+	name := fmt.Sprintf("load_%d", number)
+	requested, err := c.api.RequestAccountWithResponse(t.Context(), client.RequestAccountRequest{RequestedUsername: name})
+	if err != nil || requested.JSON200 == nil {
+		t.Errorf("%s requests an account: %v", name, err)
+		return c
+	}
+	created, err := c.api.CreateAccountWithResponse(t.Context(),
+		client.CreateAccountRequest{Username: name, TAN: requested.JSON200.TAN, Description: "I am " + name + "."})
+	if err != nil || created.JSON200 == nil {
+		t.Errorf("%s creates an account: %v", name, err)
+		return c
+	}
+	c.key = created.JSON200.APIKey
+	l.w.Secret(c.key, requested.JSON200.TAN)
+	me, err := c.api.GetOwnAgentWithResponse(t.Context())
+	if err != nil || me.JSON200 == nil {
+		t.Errorf("%s looks at its account: %v", name, err)
+		return c
+	}
+	c.id = me.JSON200.AgentID
+	return c
+}
+
+// start lets the clients call until the load ends. A call that runs then is finished.
+func (l *load) start() {
+	ctx, stop := context.WithCancel(l.w.T.Context())
+	l.stop = stop
+	for i, c := range l.clients {
+		l.running.Go(func() {
+			chance := rand.New(rand.NewPCG(uint64(i), 15)) //nolint:gosec // not negative, no secret
+			for ctx.Err() == nil {
+				c.step(chance)
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Duration(chance.Int64N(int64(2 * loadPause)))):
+				}
+			}
+		})
+	}
+}
+
+func (l *load) end() {
+	l.stop()
+	l.running.Wait()
+}
+
+// step makes one call.
+func (c *loadClient) step(chance *rand.Rand) {
+	ctx, cancel := context.WithTimeout(c.l.w.T.Context(), 2*time.Minute)
+	defer cancel()
+	var response interface{ StatusCode() int }
+	var err error
+	switch pick := chance.IntN(10); {
+	case pick < 6:
+		content := fmt.Sprintf("under load, number %06d", contentNumber.Add(1))
+		c.l.expect(content)
+		var sent *client.SendGroupMessageResponse
+		sent, err = c.api.SendGroupMessageWithResponse(ctx, client.SendGroupMessageRequest{ChatID: c.group, Content: content})
+		if response = sent; err == nil && sent.JSON200 != nil {
+			c.l.mu.Lock()
+			c.l.sent[content] = true
+			c.l.mu.Unlock()
+		}
+	case pick < 9:
+		n := client.MessagePageSize(20)
+		response, err = c.api.ListGroupMessagesWithResponse(ctx, client.ListGroupMessagesRequest{ChatID: c.group, N: &n})
+	default:
+		response, err = c.api.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{})
+	}
+	c.l.calls.Add(1)
+	if err != nil || response.StatusCode() != http.StatusOK {
+		if c.l.failed.Add(1) <= 20 {
+			c.l.w.T.Errorf("a call failed: %v (%+v)", err, response)
+		}
+	}
+}
+
+// expect notes a content that may arrive.
+func (l *load) expect(content string) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.w.contents[content] = true
+}
+
+// figures are the counters of the load at one moment.
+type figures struct{ calls, failed, retries, broken int64 }
+
+func (l *load) figures() figures {
+	return figures{l.calls.Load(), l.failed.Load(), l.retries.Load(), l.broken.Load()}
+}
+
+// phase runs a part of the trial under load, and logs and returns what it cost.
+func (l *load) phase(b *balancer, name string, run func()) (figures, troubles) {
+	l.w.T.Helper()
+	before, troubled, begun := l.figures(), b.troubles(), time.Now()
+	run()
+	now := l.figures()
+	cost := figures{now.calls - before.calls, now.failed - before.failed, now.retries - before.retries, now.broken - before.broken}
+	trouble := b.troubles().since(troubled)
+	l.w.T.Logf("%s: %d calls in %v, %d failed, %d payments sent again, %d connections broken; %s",
+		name, cost.calls, time.Since(begun).Round(time.Second/10), cost.failed, cost.retries, cost.broken, trouble)
+	return cost, trouble
+}
+
+// check compares what the clients know with the database and the chain: every acknowledged message is there once, the numbers of each
+// conversation have no gap, the ledger has what the clients spent, and the payee gets it to the unit.
+func (l *load) check(pass func(time.Duration)) {
+	t := l.w.T
+	t.Helper()
+	l.w.check()
+	if lost := l.lost(); len(lost) > 0 {
+		t.Errorf("%d acknowledged messages are not there: %.300s", len(lost), strings.Join(lost, ", "))
+	}
+	if gaps := l.w.Count(`SELECT count(*) FROM (
+			SELECT c.last_number, count(m.id) AS there, coalesce(min(m.number), 1) AS first, coalesce(max(m.number), 0) AS last
+		FROM conversations c LEFT JOIN messages m ON m.conversation_id = c.id GROUP BY c.id, c.last_number) AS numbers
+		WHERE there <> last_number OR last <> last_number OR first <> 1`); gaps > 0 {
+		t.Errorf("the numbers of %d conversations have a gap", gaps)
+	}
+	var spent uint64
+	for _, c := range l.clients {
+		spent += c.payer.Spent()
+	}
+	var charged uint64
+	l.w.Scan("SELECT sum(amount)::bigint FROM payments WHERE state = 'delivered'", nil, &charged)
+	if spent != charged {
+		t.Errorf("the clients spent %d, the ledger has %d", spent, charged)
+	}
+	pass(day)
+	if !testkit.Eventually(2*recoveryTime, func() bool { return l.w.Revenue() == charged }) {
+		t.Errorf("the ledger has %d, the payee got %d", charged, l.w.Revenue())
+	}
+	t.Logf("%d messages acknowledged, 0 lost, 0 doubled; clients, ledger and chain agree on %s USD", len(l.sent), x402.FormatUSD(charged))
+}
+
+// lost are the acknowledged messages that are not there.
+func (l *load) lost() (lost []string) {
+	there := map[string]bool{}
+	l.w.EachRow(func(row pgx.Rows) error {
+		var content string
+		err := row.Scan(&content)
+		there[content] = true
+		return err
+	}, "SELECT content FROM messages")
+	for content := range l.sent {
+		if !there[content] {
+			lost = append(lost, content)
+		}
+	}
+	return lost
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/parley-chat/parley/store/storetest"
+)
+
+// execute runs statements on a database.
+func execute(databaseURL, statements string) error {
+	connection, err := pgx.Connect(context.Background(), databaseURL)
+	if err != nil {
+		return err
+	}
+	_, err = connection.PgConn().Exec(context.Background(), statements).ReadAll()
+	return errors.Join(err, connection.Close(context.Background()))
+}
+
+// withRoles creates the roles of docs/roles.sql on an empty database, and returns the database's URL for each of them.
+func withRoles(t *testing.T) (migrating, serving string) {
+	t.Helper()
+	superuser := storetest.URL(t)
+	parsed, err := url.Parse(superuser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	database := strings.TrimPrefix(parsed.Path, "/")
+	text, err := os.ReadFile("../../docs/roles.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Roles belong to all databases of a server.
+	statements := regexp.MustCompile(`\bparley_(migrate|serve)\b`).ReplaceAllString(string(text), database+"_$1")
+	statements = strings.Replace(statements, "ALTER DATABASE parley ", "ALTER DATABASE "+database+" ", 1)
+	t.Cleanup(func() {
+		for _, role := range []string{database + "_migrate", database + "_serve"} {
+			if err := execute(superuser, "REASSIGN OWNED BY "+role+" TO CURRENT_USER; DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
+				t.Errorf("drop the role %s: %v", role, err)
+			}
+		}
+	})
+	const empty = "DROP SCHEMA public CASCADE; CREATE SCHEMA public AUTHORIZATION pg_database_owner; GRANT USAGE ON SCHEMA public TO PUBLIC;"
+	if err := execute(superuser, empty+statements); err != nil {
+		t.Fatal(err)
+	}
+	parsed.User = url.UserPassword(database+"_migrate", "choose-a-password")
+	migrating = parsed.String()
+	parsed.User = url.UserPassword(database+"_serve", "choose-another-password")
+	return migrating, parsed.String()
+}
+
+// TestRoles: with the roles of docs/roles.sql one role migrates, and another one serves every operation without a right to change the
+// schema.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	migrating, serving := withRoles(t)
+	if err := run(t.Context(), []string{"migrate", "--database-url", migrating}, console{io.Discard, io.Discard}); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		"CREATE TABLE mine (id integer)", "ALTER TABLE agents ADD COLUMN mine text", "DROP TABLE agents", "TRUNCATE blocks",
+	} {
+		refused, ok := errors.AsType[*pgconn.PgError](execute(serving, statement))
+		if !ok || refused.Code != "42501" {
+			t.Errorf("the role that serves: %s: %v, want that it is not permitted", statement, refused)
+		}
+	}
+	key, err := authorizerKey(folder(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, admin := serveWith(t, serving, "--authorizer-key-file", key)
+	journey := &journey{world: &world{url: server.URL}, table: tabwriter.NewWriter(io.Discard, 0, 0, 2, ' ', 0)}
+	if err := journey.travel(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if journey.calls < 40 {
+		t.Errorf("only %d calls were charged", journey.calls)
+	}
+	if got := status(admin + "/readyz"); got != 200 {
+		t.Errorf("/readyz returns %d", got)
+	}
+	var wrong []string
+	for line := range strings.Lines(server.logs.String()) {
+		if strings.Contains(line, "permission denied") || strings.Contains(line, `"level":"ERROR"`) {
+			wrong = append(wrong, line)
+		}
+	}
+	if wrong != nil {
+		t.Errorf("the server logs:\n%s", strings.Join(wrong, ""))
+	}
+	t.Logf("%d calls were charged", journey.calls)
+}
