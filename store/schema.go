@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -107,16 +108,36 @@ func (s *Store) migrate(ctx context.Context, files fs.FS, progress func(text str
 			ran++
 			progress(fmt.Sprintf("%s: done in %v", path.Base(result.Source.Path), result.Duration.Round(time.Millisecond)))
 		}
-		locked, ok := errors.AsType[*pgconn.PgError](err)
+		obstacle := s.obstacle(err)
 		switch {
 		case err == nil:
 			return ran, nil
-		case !ok || locked.Code != "55P03" || tries == lockTries:
+		case obstacle == "" || tries == lockTries:
 			return ran, fmt.Errorf("migrate: %w", err)
 		}
-		progress(fmt.Sprintf("a table is locked by another transaction; try %d of %d follows", tries+1, lockTries))
+		progress(fmt.Sprintf("%s; try %d of %d follows", obstacle, tries+1, lockTries))
 		pause(ctx, lockPause)
 	}
+}
+
+// obstacle says why a migration did not run, if another try can succeed, and otherwise "".
+func (s *Store) obstacle(err error) string {
+	reason, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case ok && reason.Code == "55P03":
+		return "a table is locked by another transaction"
+	case ok && reason.Code == "3D000" && s.severalHosts():
+		// pgx does not try the other hosts after this error.
+		return "a host does not have the database yet"
+	}
+	return ""
+}
+
+func (s *Store) severalHosts() bool {
+	config := s.pool.Config().ConnConfig
+	return slices.ContainsFunc(config.Fallbacks, func(other *pgconn.FallbackConfig) bool {
+		return other.Host != config.Host || other.Port != config.Port
+	})
 }
 
 // CheckSchema returns ErrSchemaTooOld or ErrSchemaTooNew if this program cannot work with the schema of the database. A newer schema
