@@ -246,7 +246,8 @@ attacked: ## Build bin/parley-attacked, the server with crash points and a clock
 # FAILOVER_TIME=30m, FAILOVER_SEED, FAILOVER_FAULTS and FAILOVER_RUN: failover/README.md.
 failover: attacked $(BIN)/patroni ## Break PostgreSQL, etcd and servers of a failover cluster under paid load, for FAILOVER_TIME (30m), as root
 	@$(call install,command -v etcd && command -v haproxy && command -v ip && ls /usr/lib/postgresql/*/bin/initdb,etcd-server haproxy iproute2 postgresql)
-	go test -tags failover -count=1 -timeout 3h -v -run '$(FAILOVER_RUN)' ./failover
+	root=; [ "$$(id -u)" = 0 ] || root='-exec=sudo -E'; \
+	  go test $${root:+"$$root"} -tags failover -count=1 -timeout 3h -v -run '$(FAILOVER_RUN)' ./failover
 
 $(BIN)/patroni: failover/requirements.txt
 	$(call venv,--require-hashes --only-binary :all: --no-binary python-etcd$(comma)ydiff)
