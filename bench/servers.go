@@ -7,9 +7,25 @@ import (
 	"fmt"
 )
 
+// sharedGroups is the number of group chats that agents of both servers write to, besides the one.
+const sharedGroups = 16
+
 // servers compares one server with two on the same database, which share the clients. Each server has a processor of its
 // own. PostgreSQL and the load generator run on all of them.
 func (d *dataset) servers(ctx context.Context) error {
+	var shared [sharedGroups]string // several, and still so few that the servers meet in each
+	for i := range shared {
+		group, err := d.createGroup(ctx, fmt.Sprintf("shared group %d", i), d.writers, 0)
+		if err != nil {
+			return err
+		}
+		shared[i] = typeID("chat_", group)
+	}
+	// The 17th caller begins again at another group, so that every client writes to all of them.
+	operations := []operation{d.named(sendOne), newOperation(fmt.Sprintf("send to %d conversations", sharedGroups), "/chat/group/send", texts, d.writers,
+		func(i int) map[string]any {
+			return map[string]any{"chat_id": shared[(i+i/sharedGroups+i/perRole)%sharedGroups], "content": d.texts[i%texts]}
+		}), d.named(sendMany)}
 	for _, scheme := range []struct {
 		name     string
 		settings []string
@@ -24,12 +40,11 @@ func (d *dataset) servers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, name := range []string{sendOne, sendMany} {
-			if !d.only.MatchString(name) {
+		for _, o := range operations {
+			if !d.only.MatchString(o.name) {
 				continue
 			}
-			o := d.named(name)
-			title := fmt.Sprintf("%s, %s", name, scheme.name)
+			title := fmt.Sprintf("%s, %s", o.name, scheme.name)
 			seen, err := d.compare("Two servers", title, []int{16, 64}, 2*d.rounds,
 				d.calls(ctx, "one server", o, first), d.calls(ctx, "two servers", o, first, second))
 			if err != nil {
