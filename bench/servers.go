@@ -21,7 +21,7 @@ func (d *dataset) servers(ctx context.Context) error {
 		}
 		shared[i] = typeID("chat_", group)
 	}
-	// The 17th caller begins again at another group, so that every client writes to all of them.
+	// Callers take the groups in turn, each time from another one on, so that every client writes to all of them.
 	operations := []operation{d.named(sendOne), newOperation(fmt.Sprintf("send to %d conversations", sharedGroups), "/chat/group/send", texts, d.writers,
 		func(i int) map[string]any {
 			return map[string]any{"chat_id": shared[(i+i/sharedGroups+i/perRole)%sharedGroups], "content": d.texts[i%texts]}
@@ -31,7 +31,7 @@ func (d *dataset) servers(ctx context.Context) error {
 		settings []string
 	}{{"voucher", []string{d.withChannels()}}, {"exact", nil}} {
 		// Both offer the same resource, so a payment is good for either.
-		settings := append(scheme.settings, "PARLEY_BASE_URL=http://parley.test")
+		settings := append([]string{"PARLEY_BASE_URL=http://parley.test"}, scheme.settings...)
 		first, err := d.serveOn(ctx, 0, settings...)
 		if err != nil {
 			return err
