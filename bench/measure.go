@@ -49,9 +49,9 @@ func (s sample) result() (r result) {
 	return r
 }
 
-// measure adds what each request has used of the server, if there is one, and of PostgreSQL.
-func (d *dataset) measure(ctx context.Context, server *process, run func() (sample, error)) (result, error) {
-	before, err := d.usage(ctx, server)
+// measure adds what each request has used of the servers, if there are any, and of PostgreSQL.
+func (d *dataset) measure(ctx context.Context, servers []*process, run func() (sample, error)) (result, error) {
+	before, err := d.usage(ctx, servers)
 	if err != nil {
 		return before, err
 	}
@@ -59,7 +59,7 @@ func (d *dataset) measure(ctx context.Context, server *process, run func() (samp
 	if err != nil {
 		return before, err
 	}
-	after, err := d.usage(ctx, server)
+	after, err := d.usage(ctx, servers)
 	seen := s.result()
 	for metric := serverCPU; metric < metrics; metric++ {
 		seen[metric] = (after[metric] - before[metric]) / float64(s.all)
@@ -67,10 +67,10 @@ func (d *dataset) measure(ctx context.Context, server *process, run func() (samp
 	return seen, err
 }
 
-// usage is what the server and PostgreSQL have used so far.
-func (d *dataset) usage(ctx context.Context, server *process) (u result, err error) {
-	if server != nil {
-		u[serverCPU] = ms(server.cpu())
+// usage is what the servers and PostgreSQL have used so far.
+func (d *dataset) usage(ctx context.Context, servers []*process) (u result, err error) {
+	for _, server := range servers {
+		u[serverCPU] += ms(server.cpu())
 	}
 	cpu, err := d.databaseCPU()
 	if err != nil {

@@ -25,6 +25,7 @@ func (b *bench) measure(ctx context.Context) error {
 		measure func(*dataset, context.Context) error
 	}{
 		{"operations", (*dataset).limits}, {"floor", (*dataset).floor}, {"payments", (*dataset).payments}, {"search", (*dataset).search}, {"growth", (*dataset).growth},
+		{"servers", (*dataset).servers},
 	}
 	if b.before != "" {
 		parts = parts[:1]
@@ -64,7 +65,7 @@ func (d *dataset) limits(ctx context.Context) error {
 		}
 		seen, err := d.compare("Operations", o.name, d.clients, d.rounds,
 			side{"pgbench", func(clients int) (result, error) { return d.limit(ctx, scripts, clients, d.seconds) }},
-			d.calls(ctx, "Parley", server, o))
+			d.calls(ctx, "Parley", o, server))
 		if err != nil {
 			return err
 		}
@@ -80,9 +81,9 @@ func (d *dataset) limits(ctx context.Context) error {
 	return err
 }
 
-// calls is the side that sends an operation's requests to a server.
-func (d *dataset) calls(ctx context.Context, name string, server *process, o operation) side {
-	return side{name, func(clients int) (result, error) { return d.drive(ctx, server, o, clients) }}
+// calls is the side that sends an operation's requests to the servers, which share the clients.
+func (d *dataset) calls(ctx context.Context, name string, o operation, servers ...*process) side {
+	return side{name, func(clients int) (result, error) { return d.drive(ctx, o, clients, servers...) }}
 }
 
 // builds compares two builds of Parley. Each has a database of its own, with its own schema.
@@ -123,7 +124,7 @@ func (d *dataset) compareWith(ctx context.Context, before *dataset, part, operat
 		if err != nil {
 			return nil, err
 		}
-		sides = append(sides, d.calls(ctx, d.name, server, d.named(operation)))
+		sides = append(sides, d.calls(ctx, d.name, d.named(operation), server))
 	}
 	return d.compare(part, operation, clients, d.rounds+1, sides...)
 }
@@ -144,8 +145,8 @@ func (d *dataset) floor(ctx context.Context) error {
 	}
 	nothing := operation{method: http.MethodPost, status: http.StatusOK, requests: []request{{target: "/"}}}
 	inquiry := operation{method: http.MethodPost, status: http.StatusPaymentRequired, requests: []request{{caller: d.writers[0], target: sendPath}}}
-	seen, err := d.compare("The floor", "price inquiry", d.clients, d.rounds, d.calls(ctx, "empty handler", empty, nothing),
-		d.calls(ctx, "402, one offer", one, inquiry), d.calls(ctx, "402, two offers", two, inquiry))
+	seen, err := d.compare("The floor", "price inquiry", d.clients, d.rounds, d.calls(ctx, "empty handler", nothing, empty),
+		d.calls(ctx, "402, one offer", inquiry, one), d.calls(ctx, "402, two offers", inquiry, two))
 	d.goal("price inquiry, processor time against an empty handler", seen[16][1][serverCPU]/seen[16][0][serverCPU], atMost, 1.5)
 	d.goal("price inquiry with two offers, processor time against one offer", seen[16][2][serverCPU]/seen[16][1][serverCPU], atMost, 1.05)
 	return err
@@ -172,7 +173,7 @@ func (d *dataset) payments(ctx context.Context) error {
 		}
 		o := d.named(name)
 		compared, err := d.compare("What a payment costs", name, []int{16, 64}, d.rounds,
-			d.calls(ctx, "free", free, o), d.calls(ctx, "voucher", channels, o), d.calls(ctx, "exact", exact, o))
+			d.calls(ctx, "free", o, free), d.calls(ctx, "voucher", o, channels), d.calls(ctx, "exact", o, exact))
 		if err != nil {
 			return err
 		}
@@ -221,7 +222,7 @@ func (d *dataset) search(ctx context.Context) error {
 			return err
 		}
 		sides := []side{
-			d.calls(ctx, "Parley", server, o),
+			d.calls(ctx, "Parley", o, server),
 			{"its statements, by pgbench", func(int) (result, error) { return d.limit(ctx, scripts, 1, 1) }},
 			scan(query, `content ~* $1`),
 		}

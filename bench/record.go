@@ -55,7 +55,7 @@ func (d *dataset) scripts(ctx context.Context, o operation) (scripts []string, e
 		return nil, err
 	}
 	defer connection.Release()
-	s := &signer{host: front.Listener.Addr().String(), operation: o}
+	s := &signer{hosts: []string{front.Listener.Addr().String()}, operation: o}
 	for variant := range o.variants {
 		var requests []request
 		for i := variant; i < len(o.requests); i += o.variants {

@@ -183,11 +183,16 @@ func (c comparison) ratio(side, metric int) string {
 	if side == 0 {
 		return ""
 	}
-	var ratios []float64
+	ratios := c.ratios(side, metric)
+	return fmt.Sprintf("%s (%s–%s)", digits(middle(ratios)), digits(slices.Min(ratios)), digits(slices.Max(ratios)))
+}
+
+// ratios are a side's ratios to the first side, by round.
+func (c comparison) ratios(side, metric int) (ratios []float64) {
 	for round, seen := range c.rounds[side] {
 		ratios = append(ratios, seen[metric]/c.rounds[0][round][metric])
 	}
-	return fmt.Sprintf("%s (%s–%s)", digits(middle(ratios)), digits(slices.Min(ratios)), digits(slices.Max(ratios)))
+	return ratios
 }
 
 // digits writes a number with about three digits.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -37,8 +38,18 @@ type process struct {
 // serve starts `parley serve` on the dataset, with settings in environment variables. Builds ignore those that they do
 // not know.
 func (d *dataset) serve(ctx context.Context, settings ...string) (*process, error) {
-	return d.start(ctx, settings, d.program, "serve", "--database-url", d.url(), "--payee", devnet.Payee, "--network", devnet.NetworkID,
-		"--facilitator-url", d.facilitator.URL, "--rpc-url", d.facilitator.URL+"/rpc", "--listen")
+	return d.start(ctx, settings, d.program, d.serving()...)
+}
+
+// serveOn is serve on one processor only.
+func (d *dataset) serveOn(ctx context.Context, processor int, settings ...string) (*process, error) {
+	return d.start(ctx, settings, "taskset", append([]string{"--cpu-list", strconv.Itoa(processor), d.program}, d.serving()...)...)
+}
+
+// serving are the arguments of `parley serve`, except the address, which is the last.
+func (d *dataset) serving() []string {
+	return []string{"serve", "--database-url", d.url(), "--payee", devnet.Payee, "--network", devnet.NetworkID,
+		"--facilitator-url", d.facilitator.URL, "--rpc-url", d.facilitator.URL + "/rpc", "--listen"}
 }
 
 // withChannels lets a server offer payment channels, before single payments.

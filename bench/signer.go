@@ -31,10 +31,13 @@ type paymentChannel struct {
 }
 
 // drive sends an operation's requests and measures. A short run first warms up and shows how many payments to sign.
-func (d *dataset) drive(ctx context.Context, server *process, o operation, clients int) (result, error) {
-	s, err := d.newSigner(ctx, server.url, o)
+func (d *dataset) drive(ctx context.Context, o operation, clients int, servers ...*process) (result, error) {
+	s, err := d.newSigner(ctx, servers[0].url, o)
 	if err != nil {
 		return result{}, err
+	}
+	for _, server := range servers[1:] {
+		s.hosts = append(s.hosts, strings.TrimPrefix(server.url, "http://"))
 	}
 	limit := time.Duration(d.seconds) * time.Second
 	signed, err := s.sign(max(100, 6*clients))
@@ -49,12 +52,12 @@ func (d *dataset) drive(ctx context.Context, server *process, o operation, clien
 		return result{}, err
 	}
 	runtime.GC() // now, not during the measurement
-	return d.measure(ctx, server, func() (sample, error) { return s.send(ctx, signed, clients, limit) })
+	return d.measure(ctx, servers, func() (sample, error) { return s.send(ctx, signed, clients, limit) })
 }
 
 // signer writes an operation's requests, each with the payment that the server requires, and sends them.
 type signer struct {
-	host      string
+	hosts     []string // client i is connected to host i modulo their number
 	operation operation
 	required  *x402.PaymentRequired // nil: the operation is free
 	price     uint64                // of a voucher
@@ -64,7 +67,7 @@ type signer struct {
 // newSigner reads the price of an operation. As official clients do, it pays with the first scheme of the 402. It opens
 // the payment channels that the callers do not have yet.
 func (d *dataset) newSigner(ctx context.Context, url string, o operation) (*signer, error) {
-	s := &signer{host: strings.TrimPrefix(url, "http://"), operation: o}
+	s := &signer{hosts: []string{strings.TrimPrefix(url, "http://")}, operation: o}
 	if o.status == http.StatusPaymentRequired {
 		return s, nil
 	}
@@ -155,7 +158,7 @@ func (s *signer) sign(n int) ([][]byte, error) {
 // write writes a request with its payment, which is a voucher unless that is nil.
 func (s *signer) write(r request, v *voucher) ([]byte, error) {
 	var wire bytes.Buffer
-	fmt.Fprintf(&wire, "%s %s HTTP/1.1\r\nHost: %s\r\nX-API-KEY: %s\r\n", s.operation.method, r.target, s.host, r.caller.key)
+	fmt.Fprintf(&wire, "%s %s HTTP/1.1\r\nHost: %s\r\nX-API-KEY: %s\r\n", s.operation.method, r.target, s.hosts[0], r.caller.key)
 	if s.required != nil {
 		header, err := s.pay(r.caller, v)
 		if err != nil {
@@ -216,7 +219,7 @@ func (s *signer) send(ctx context.Context, requests [][]byte, clients int, limit
 // post sends every step-th request on one connection and returns how long the responses took. A response with another
 // status is an error, because then something else was measured.
 func (s *signer) post(ctx context.Context, requests [][]byte, first, step int, until time.Time) (latencies []time.Duration, err error) {
-	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.host)
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.hosts[first%len(s.hosts)])
 	if err != nil {
 		return nil, err
 	}

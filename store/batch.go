@@ -41,7 +41,9 @@ type batchItem[T any] struct {
 
 // batcher queues items of one kind while a batch of them runs.
 type batcher[T any] struct {
-	run func([]batchItem[T])
+	// begin prepares a batch and returns the function that runs it. The items are taken after begin, so a batch has all those
+	// that came while begin waited.
+	begin func() (run func([]batchItem[T]), err error)
 	// key, if not nil, identifies what a statement can change only once. A batch ends before the second item with the
 	// same key. That item goes into the next batch, which sees the change of the first.
 	key func(T) any
@@ -52,7 +54,7 @@ type batcher[T any] struct {
 }
 
 func newBatcher[T any](run func([]batchItem[T]), key func(T) any) *batcher[T] {
-	return &batcher[T]{run: run, key: key}
+	return &batcher[T]{begin: func() (func([]batchItem[T]), error) { return run, nil }, key: key}
 }
 
 // do puts the value into the next batch and returns its result. It takes no context, because the write of a batch
@@ -71,35 +73,72 @@ func (b *batcher[T]) ask(ctx context.Context, value T) error {
 
 func (b *batcher[T]) add(value T) <-chan error {
 	item := batchItem[T]{value, make(chan error, 1), time.Now()}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.waiting = append(b.waiting, item)
-	if !b.busy {
-		b.busy = true
-		go b.work()
-	}
+	b.push(item)
 	return item.done
 }
 
-func (b *batcher[T]) work() {
-	for batch := b.next(); batch != nil; batch = b.next() {
-		b.run(batch)
+// push puts items after those that wait.
+func (b *batcher[T]) push(items ...batchItem[T]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wait(append(b.waiting, items...))
+}
+
+// retry puts items of a batch before those that wait.
+func (b *batcher[T]) retry(items []batchItem[T]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wait(append(items, b.waiting...))
+}
+
+// wait sets the items that wait, and starts the work.
+func (b *batcher[T]) wait(items []batchItem[T]) {
+	b.waiting = items
+	if !b.busy && len(items) > 0 {
+		b.busy = true
+		go b.work()
 	}
 }
 
-// next returns the next batch, or nil if no item waits.
-func (b *batcher[T]) next() []batchItem[T] {
+func (b *batcher[T]) work() {
+	for b.shed() {
+		if run, err := b.begin(); err == nil {
+			run(b.next())
+		} else {
+			finish(b.all(), func(int, T) error { return err })
+		}
+	}
+}
+
+// shed refuses the items that have waited too long. It returns false, and the work ends, if no other item waits.
+func (b *batcher[T]) shed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.waiting) > 0 && time.Since(b.waiting[0].since) > maxQueued {
+	for len(b.waiting) > 0 && b.waiting[0].late() {
 		b.waiting[0].done <- errNotSent
 		b.waiting = b.waiting[1:]
 	}
+	b.busy = len(b.waiting) > 0
+	return b.busy
+}
+
+// late tells whether the item has waited too long for its batch.
+func (i batchItem[T]) late() bool { return time.Since(i.since) > maxQueued }
+
+// all takes all items that wait.
+func (b *batcher[T]) all() []batchItem[T] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := b.waiting
+	b.waiting = nil
+	return all
+}
+
+// next takes the items of the next batch.
+func (b *batcher[T]) next() []batchItem[T] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	n := min(len(b.waiting), maxBatch)
-	if n == 0 {
-		b.busy = false
-		return nil
-	}
 	if b.key != nil {
 		taken := map[any]bool{}
 		for i, item := range b.waiting[:n] {

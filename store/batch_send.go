@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // messageCheck is a batch item: a message to check. The batch sets right.
@@ -61,19 +60,28 @@ type paidMessage struct {
 	conversation uuid.UUID
 	delivery     Delivery
 	charge       *VoucherCharge
+	locked       int // how many batches have found the conversation locked
+}
+
+// key is the payment, or the payment channel that is charged.
+func (m paidMessage) key() any {
+	if m.charge != nil {
+		return m.charge.Voucher.Channel
+	}
+	return m.delivery.Payment
 }
 
 // SendDelivered appends the message to the conversation and closes its payment in one transaction, as a batch item of
 // the group commit. It returns ErrNotBatched if nothing changed and the message needs a transaction of its own: the
 // message is refused, the payment was closed before, or a statement failed.
 func (s *Store) SendDelivered(message OutgoingMessage, conversation uuid.UUID, delivery Delivery) error {
-	return s.sends.do(paidMessage{message, conversation, delivery, nil})
+	return s.send(paidMessage{OutgoingMessage: message, conversation: conversation, delivery: delivery})
 }
 
 // SendCharged appends the message to the conversation and charges its voucher in one transaction, as SendDelivered. It
 // returns ErrNotBatched also if the voucher cannot be charged.
 func (s *Store) SendCharged(message OutgoingMessage, conversation uuid.UUID, charge *VoucherCharge) error {
-	return s.chargedSends.do(paidMessage{message, conversation, Delivery{}, charge})
+	return s.send(paidMessage{OutgoingMessage: message, conversation: conversation, charge: charge})
 }
 
 // sendMessages appends messages to conversations and closes their payments. It handles any number of messages in one
@@ -195,7 +203,7 @@ func (s *Store) sendBatch(batch []batchItem[paidMessage]) {
 	defer cancel()
 	statement, values := s.sendStatement(batch)
 	placed, err := query[placedMessage](ctx, s, statement, values...)
-	waiting := map[uuid.UUID][]batchItem[paidMessage]{}
+	var locked []batchItem[paidMessage]
 	for i, item := range batch {
 		switch {
 		case err != nil:
@@ -204,40 +212,12 @@ func (s *Store) sendBatch(batch []batchItem[paidMessage]) {
 			item.value.charge.done(placed[i].chargedChannel)
 			item.done <- nil
 		case placed[i].Locked:
-			waiting[item.value.conversation] = append(waiting[item.value.conversation], item)
+			locked = append(locked, item)
 		default: // a transaction of its own returns the reason
 			item.done <- ErrNotBatched
 		}
 	}
-	for conversation, items := range waiting {
-		go s.sendWaiting(conversation, items)
-	}
-}
-
-// sendWaiting sends messages to one conversation that another transaction has locked. It holds no lock while it waits.
-// The two statements of a pgx.Batch are one transaction.
-func (s *Store) sendWaiting(conversation uuid.UUID, items []batchItem[paidMessage]) {
-	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
-	defer cancel()
-	batch := &pgx.Batch{}
-	batch.Queue(`SELECT 1 FROM conversations WHERE id = $1 FOR NO KEY UPDATE`, conversation)
-	var placed []placedMessage
-	statement, values := s.sendStatement(items)
-	batch.Queue(statement, values...).Query(func(rows pgx.Rows) (err error) {
-		placed, err = pgx.CollectRows(rows, scan[placedMessage])
-		return err
-	})
-	err := s.runBatch(ctx, batch)
-	finish(items, func(i int, message paidMessage) error {
-		switch {
-		case err != nil:
-			return unlessRolledBack(err)
-		case !placed[i].Sent:
-			return ErrNotBatched
-		}
-		message.charge.done(placed[i].chargedChannel)
-		return nil
-	})
+	s.sendAgain(locked)
 }
 
 // unlessRolledBack returns ErrNotBatched for a statement that was rolled back. Each item then runs in a transaction of

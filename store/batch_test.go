@@ -170,9 +170,9 @@ func (c *callers) lockBoth(n int) {
 	}
 }
 
-func (c *callers) count(query string) (n int64) {
-	c.t.Helper()
-	c.query(func(connection *pgx.Conn) error { return connection.QueryRow(c.t.Context(), query).Scan(&n) })
+func (g *ground) count(query string) (n int64) {
+	g.t.Helper()
+	g.query(func(connection *pgx.Conn) error { return connection.QueryRow(g.t.Context(), query).Scan(&n) })
 	return n
 }
 

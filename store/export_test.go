@@ -66,7 +66,7 @@ func (s *Store) ClearAgentCache() {
 func (s *Store) SendChargedAtOnce(messages []OutgoingMessage, conversations []uuid.UUID, charges []*VoucherCharge) (results []error) {
 	var batch []batchItem[paidMessage]
 	for i, message := range messages {
-		batch = append(batch, batchItem[paidMessage]{paidMessage{message, conversations[i], Delivery{}, charges[i]}, make(chan error, 1), time.Now()})
+		batch = append(batch, batchItem[paidMessage]{paidMessage{OutgoingMessage: message, conversation: conversations[i], charge: charges[i]}, make(chan error, 1), time.Now()})
 	}
 	s.sendBatch(batch)
 	for _, item := range batch {

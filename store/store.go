@@ -11,6 +11,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+	"golang.org/x/sync/semaphore"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -41,6 +42,9 @@ type Store struct {
 	// The same for payment channels.
 	charges      *batcher[*VoucherCharge]
 	chargedSends *batcher[paidMessage]
+	// contended are the queues of the conversations that other transactions lock too; waiters bounds their transactions.
+	contended *lru.Cache[uuid.UUID, *conversationQueue]
+	waiters   *semaphore.Weighted
 }
 
 // mode is what the caller uses a store for.
@@ -101,12 +105,16 @@ func Open(ctx context.Context, url string, limits Limits) (*Store, error) {
 	if err != nil {
 		return nil, err // the size is positive
 	}
-	s := &Store{pool: pool, records: records, db: db, clock: clock, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats}
+	contended, err := lru.New[uuid.UUID, *conversationQueue](maxContended)
+	if err != nil {
+		return nil, err // the size is positive
+	}
+	s := &Store{pool: pool, records: records, db: db, clock: clock, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
+		contended: contended, waiters: semaphore.NewWeighted(int64(max(1, config.MaxConns/2)))}
 	s.checks, s.begins = newBatcher(s.checkBatch, nil), newBatcher(s.beginBatch, nil)
 	s.deliveries = newBatcher(s.deliverBatch, func(delivery Delivery) any { return delivery.Payment })
-	s.sends = newBatcher(s.sendBatch, func(message paidMessage) any { return message.delivery.Payment })
+	s.sends, s.chargedSends = newBatcher(s.sendBatch, paidMessage.key), newBatcher(s.sendBatch, paidMessage.key)
 	s.charges = newBatcher(s.chargeBatch, func(charge *VoucherCharge) any { return charge.Voucher.Channel })
-	s.chargedSends = newBatcher(s.sendBatch, func(message paidMessage) any { return message.charge.Voucher.Channel })
 	return s, nil
 }
 

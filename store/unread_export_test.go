@@ -32,7 +32,7 @@ func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UU
 		if err := s.BeginSettlement(ctx, payment, time.Minute); err != nil {
 			return err
 		}
-		all = append(all, batchItem[paidMessage]{paidMessage{out, conversation, Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}, nil}, make(chan error, 1), time.Now()})
+		all = append(all, batchItem[paidMessage]{paidMessage{OutgoingMessage: out, conversation: conversation, delivery: Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}}, make(chan error, 1), time.Now()})
 	}
 	s.sendBatch(all)
 	var err error

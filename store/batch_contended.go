@@ -1,0 +1,192 @@
+package store
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A conversation is contended if batches find it locked by another transaction, usually because agents write to it through
+// another server too. Its messages get a queue of their own, of which at most one transaction waits for the lock. The transaction
+// takes its messages when it has the lock, so it sends everything that came while it waited: two servers take turns with
+// batches that are as large as those of one. Batches of several conversations never wait for a lock.
+
+const (
+	// maxLocked is how many batches with other conversations try to send a message that finds its conversation locked.
+	maxLocked = 2
+	// ownBatch is the number of messages from which a transaction for one conversation costs little per message.
+	ownBatch = 4
+	// calmAfter is how many times in a row a conversation with large batches is not locked before it leaves its queue. Servers that
+	// take turns find the lock free by chance.
+	calmAfter = 8
+	// maxContended is the number of queues. A queue that is dropped still sends what is in it.
+	maxContended = 1024
+)
+
+// conversationQueue sends messages to one contended conversation.
+type conversationQueue struct {
+	*batcher[paidMessage]
+	size int // of the largest batch, of which each later batch forgets half
+	free int // how many times in a row the conversation was not locked
+}
+
+// leaves tells, after a batch, whether the messages of the conversation can share batches with others again.
+func (q *conversationQueue) leaves(size int, free bool) bool {
+	q.size = max(size, q.size/2)
+	if !free {
+		q.free = 0
+		return false
+	}
+	q.free++
+	return q.size < ownBatch || q.free >= calmAfter
+}
+
+// send sends the message as a batch item.
+func (s *Store) send(message paidMessage) error {
+	if queue, ok := s.contended.Get(message.conversation); ok {
+		return queue.do(message)
+	}
+	return s.shared(message).do(message)
+}
+
+// shared is the batcher for messages to any conversation.
+func (s *Store) shared(message paidMessage) *batcher[paidMessage] {
+	if message.charge != nil {
+		return s.chargedSends
+	}
+	return s.sends
+}
+
+// sendAgain sends items of a batch that found their conversations locked: with the next batch, or in the queue of the conversation.
+func (s *Store) sendAgain(items []batchItem[paidMessage]) {
+	var next []batchItem[paidMessage]
+	for _, item := range items {
+		queue, ok := s.contended.Get(item.value.conversation)
+		item.value.locked++
+		switch {
+		case item.late():
+			item.done <- errNotSent
+		case ok:
+			queue.push(item)
+		case item.value.locked < maxLocked:
+			next = append(next, item)
+		default:
+			s.queueFor(item.value.conversation).push(item)
+		}
+	}
+	if next != nil {
+		s.shared(next[0].value).retry(next)
+	}
+}
+
+// queueFor returns the queue of a contended conversation, which it creates if there is none.
+func (s *Store) queueFor(conversation uuid.UUID) *conversationQueue {
+	queue := &conversationQueue{batcher: &batcher[paidMessage]{key: paidMessage.key}}
+	queue.begin = func() (func([]batchItem[paidMessage]), error) { return s.beginContended(conversation, queue) }
+	if first, ok, _ := s.contended.PeekOrAdd(conversation, queue); ok {
+		return first
+	}
+	return queue
+}
+
+// conversationFree locks the conversation if it is not locked, and returns a row; lockConversation then waits for the lock.
+const (
+	conversationFree = `SELECT 1 FROM conversations WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED`
+	lockConversation = `SELECT 1 FROM conversations WHERE id = $1 FOR NO KEY UPDATE`
+)
+
+// beginContended begins a transaction that has locked the conversation, and returns the function that sends messages in it. It
+// holds no lock while it waits. Acquire limits the wait for a connection; Statement limits the transaction.
+func (s *Store) beginContended(conversation uuid.UUID, queue *conversationQueue) (func([]batchItem[paidMessage]), error) {
+	connection, err := s.acquireWaiter()
+	if err != nil {
+		return nil, notSent(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(s.limits.Statement, batchTimeout))
+	end := func() {
+		cancel()
+		connection.Release() // the pool closes it if the transaction has failed
+		s.waiters.Release(1)
+	}
+	free := false
+	batch := &pgx.Batch{}
+	batch.Queue(`BEGIN`)
+	batch.Queue(conversationFree, conversation).Query(func(rows pgx.Rows) error {
+		free = rows.Next()
+		rows.Close()
+		return rows.Err()
+	})
+	batch.Queue(lockConversation, conversation)
+	if err := connection.SendBatch(ctx, batch).Close(); err != nil {
+		end()
+		return nil, notSent(err)
+	}
+	return func(items []batchItem[paidMessage]) {
+		s.sendLocked(ctx, connection, items)
+		end()
+		if queue.leaves(len(items), free) {
+			s.contended.Remove(conversation)
+			for _, item := range queue.all() {
+				s.shared(item.value).push(item)
+			}
+		}
+	}, nil
+}
+
+// acquireWaiter returns a connection for a transaction that waits for a lock. At most half of the connections are used for that, so
+// that other calls do not wait for the lock too.
+func (s *Store) acquireWaiter() (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(s.limits.Acquire, batchTimeout))
+	defer cancel()
+	if err := s.waiters.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	connection, err := s.pool.Acquire(ctx)
+	if err != nil {
+		s.waiters.Release(1)
+	}
+	return connection, err
+}
+
+// sendLocked sends messages to one conversation in the transaction that has locked it, and commits. Messages that charge a voucher
+// need another statement than those that do not.
+func (s *Store) sendLocked(ctx context.Context, connection *pgxpool.Conn, items []batchItem[paidMessage]) {
+	var kinds [2]struct {
+		items  []batchItem[paidMessage]
+		placed []placedMessage
+	}
+	for _, item := range items {
+		kind := &kinds[0]
+		if item.value.charge != nil {
+			kind = &kinds[1]
+		}
+		kind.items = append(kind.items, item)
+	}
+	batch := &pgx.Batch{}
+	for i := range kinds {
+		if kind := &kinds[i]; kind.items != nil {
+			statement, values := s.sendStatement(kind.items)
+			batch.Queue(statement, values...).Query(func(rows pgx.Rows) (err error) {
+				kind.placed, err = pgx.CollectRows(rows, scan[placedMessage])
+				return err
+			})
+		}
+	}
+	batch.Queue(`COMMIT`)
+	err := connection.SendBatch(ctx, batch).Close()
+	for _, kind := range kinds {
+		finish(kind.items, func(i int, message paidMessage) error {
+			switch {
+			case err != nil:
+				return unlessRolledBack(err)
+			case !kind.placed[i].Sent:
+				return ErrNotBatched
+			}
+			message.charge.done(kind.placed[i].chargedChannel)
+			return nil
+		})
+	}
+}

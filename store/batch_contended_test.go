@@ -1,0 +1,130 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/store"
+)
+
+// second opens the database again, as another server.
+func (g *ground) second() *store.Store {
+	g.t.Helper()
+	other, err := store.Open(g.t.Context(), g.connection.Config().ConnString(), store.Limits{})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(other.Close)
+	return other
+}
+
+// sender returns a function that sends the next message of one payer to the group through a server, paid with vouchers or with
+// single payments.
+func (g *ground) sender(s *store.Store, i int, vouchers bool) func(to uuid.UUID) error {
+	from, charged := g.agents[i%len(g.agents)], int64(0)
+	channel, payer := g.openChannel(i, 1000)
+	return func(to uuid.UUID) error {
+		message := toGroup(from, to, "contended")
+		if vouchers {
+			charged += voucherPrice
+			return s.SendCharged(message, to, chargeOf(channel, payer, charged, from))
+		}
+		payment := beginning(payer, from)
+		if err := s.BeginSettlement(g.t.Context(), payment, time.Minute); err != nil {
+			return err
+		}
+		return s.SendDelivered(message, to, deliveryOf(payment))
+	}
+}
+
+// TestTwoServersOnOneConversation: agents write to one group chat through two servers, with vouchers and with single payments. Each
+// message arrives once, and both servers send many messages in each transaction.
+func TestTwoServersOnOneConversation(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	servers := []*store.Store{g.Store, g.second()}
+	const senders, each = 32, 30
+	var sending sync.WaitGroup
+	for i := range senders {
+		send := g.sender(servers[i%2], i, i/2%2 == 0)
+		sending.Go(func() {
+			for range each {
+				if err := send(g.group); err != nil {
+					t.Errorf("sender %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	sending.Wait()
+	if n := g.count(`SELECT count(*) FROM messages WHERE content = 'contended'`); n != senders*each {
+		t.Errorf("%d messages are there, %d were sent", n, senders*each)
+	}
+	if n := g.count(`SELECT count(*) FROM payments WHERE state = 'delivered'`); n != senders*each {
+		t.Errorf("%d payments are delivered, %d were made", n, senders*each)
+	}
+	if n := g.count(`SELECT count(*) FROM conversations c WHERE last_number <> (SELECT count(DISTINCT number) FROM messages m WHERE m.conversation_id = c.id)
+		OR last_number <> coalesce((SELECT max(number) FROM messages m WHERE m.conversation_id = c.id), 0)`); n != 0 {
+		t.Errorf("%d conversations have gaps in their numbers", n)
+	}
+	if n := g.count(`SELECT count(DISTINCT CAST(xmin AS text)) FROM messages WHERE content = 'contended'`); n > senders*each/4 {
+		t.Errorf("%d messages were sent in %d transactions, want at most a quarter", senders*each, n)
+	}
+	g.checkCharged()
+	g.checkCounters("all of this")
+}
+
+// TestLockedConversationDelaysNoOther: while a transaction has locked a group chat and many calls wait to send to it, messages to
+// other conversations are sent. The calls that waited are then sent together.
+func TestLockedConversationDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	const senders = 12
+	other := g.agents[1]
+	chat, err := g.PrivateChat(t.Context(), g.agents[0], other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var waiting []func(uuid.UUID) error
+	for i := range senders {
+		waiting = append(waiting, g.sender(g.Store, i, i%2 == 0))
+	}
+	channel, payer := g.openChannel(senders, 1)
+	results := make(chan error, senders)
+	sent := make(chan error, 1)
+	err = g.Transaction(t.Context(), func(tx *store.Store) error {
+		if err := tx.LockConversation(t.Context(), g.group); err != nil {
+			return err
+		}
+		for _, send := range waiting {
+			go func() { results <- send(g.group) }()
+			time.Sleep(10 * time.Millisecond) // a batch of its own for each
+		}
+		go func() {
+			sent <- g.SendCharged(private(g.agents[0], other, "meanwhile"), chat, chargeOf(channel, payer, voucherPrice, g.agents[0]))
+		}()
+		select {
+		case err := <-sent:
+			return err
+		case <-time.After(10 * time.Second):
+			return errors.New("a message to another conversation is not sent")
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	for range senders {
+		if err := <-results; err != nil {
+			t.Errorf("a message that waited: %v", err)
+		}
+	}
+	if n := g.count(`SELECT count(DISTINCT CAST(xmin AS text)) FROM messages WHERE content = 'contended'`); n > senders/3 {
+		t.Errorf("%d messages were sent in %d transactions", senders, n)
+	}
+	g.checkCounters(fmt.Sprintf("%d messages", senders+1))
+}
