@@ -165,8 +165,7 @@ func (c *cluster) startPatroni(node int) {
 // killNode ends everything on a node, as if it lost power.
 func (c *cluster) killNode(node int) error {
 	c.up[node].Store(false)
-	_, err := signalAll(namespaceOf(node), syscall.SIGKILL)
-	return err
+	return signalAll(namespaceOf(node), syscall.SIGKILL)
 }
 
 // startNode starts a node that was killed.

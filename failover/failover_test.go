@@ -163,7 +163,10 @@ func (r *run) inflict(n *nemesis, f fault) error {
 	}
 	mended := time.Now()
 	if !testkit.Eventually(2*time.Minute, func() bool { return r.cluster.whole() == nil && r.load.transport.ackedBy(mended) == len(routes) }) {
-		return fmt.Errorf("the cluster did not recover: %v; %d of %d servers serve", r.cluster.whole(), r.load.transport.ackedBy(mended), len(routes))
+		if err := r.cluster.whole(); err != nil {
+			return fmt.Errorf("it was not whole again: %w", err)
+		}
+		return fmt.Errorf("%d of %d servers serve", r.load.transport.ackedBy(mended), len(routes))
 	}
 	row := r.load.transport.measure(f.name, broken)
 	r.t.Log(row)

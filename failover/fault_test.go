@@ -129,12 +129,11 @@ func stopLeaderNode(n *nemesis, broken func()) error {
 		return errNoLeader
 	}
 	broken()
-	if _, err := signalAll(namespaceOf(leader), syscall.SIGSTOP); err != nil {
+	if err := signalAll(namespaceOf(leader), syscall.SIGSTOP); err != nil {
 		return err
 	}
 	time.Sleep(n.hold())
-	_, err := signalAll(namespaceOf(leader), syscall.SIGCONT)
-	return err
+	return signalAll(namespaceOf(leader), syscall.SIGCONT)
 }
 
 func stopParley(n *nemesis, broken func()) error {

@@ -53,27 +53,27 @@ func makeNetwork(prefix string) error {
 func removeNetwork(prefix string) error {
 	var failed error
 	for _, name := range []string{prefix + "1", prefix + "2", prefix + "3", prefix + "hub"} {
-		_, err := signalAll(name, syscall.SIGKILL)
+		err := signalAll(name, syscall.SIGKILL)
 		failed = errors.Join(failed, err, execute("ip", "netns", "del", name))
 	}
 	return failed
 }
 
-// signalAll sends a signal to every process in a namespace, and returns how many there were.
-func signalAll(namespace string, signal syscall.Signal) (int, error) {
+// signalAll sends a signal to every process in a namespace.
+func signalAll(namespace string, signal syscall.Signal) error {
 	output, err := exec.Command("ip", "netns", "pids", namespace).Output()
 	if err != nil {
-		return 0, fmt.Errorf("list the processes in %s: %w", namespace, err)
+		return fmt.Errorf("list the processes in %s: %w", namespace, err)
 	}
 	all := strings.Fields(string(output))
 	for _, text := range all {
 		pid, err := strconv.Atoi(text)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		_ = syscall.Kill(pid, signal) // it may have ended
 	}
-	return len(all), nil
+	return nil
 }
 
 // cut makes a node unreachable, without a sign to those that are connected with it.
