@@ -258,7 +258,7 @@ func TestMigrate(t *testing.T) {
 	}
 	url := storetest.URL(t)
 	for _, test := range []struct{ option, says string }{
-		{"--status", "00001_initial_schema.sql\npending migrations: 0\n"}, {"--dry-run", "pending migrations: 0\n"}, {"--database-url=" + url, "migrations run: 0\n"},
+		{"--status", "sql\npending migrations: 0\n"}, {"--dry-run", "pending migrations: 0\n"}, {"--database-url=" + url, "migrations run: 0\n"},
 	} {
 		out.Reset()
 		if err := run(t.Context(), []string{"migrate", "--database-url", url, test.option}, console{&out, &errs}); err != nil || !strings.HasSuffix(out.String(), test.says) {
