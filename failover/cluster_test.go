@@ -7,6 +7,7 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -35,6 +36,7 @@ const walVolume = "400m"
 type cluster struct {
 	t           testing.TB
 	synchronous bool
+	root        string // folder of all files
 	programs    string // folder of PostgreSQL's programs
 	haproxy     string // address of the route through HAProxy
 	http        *http.Client
@@ -45,7 +47,10 @@ type cluster struct {
 // newCluster starts all nodes and waits until the leader has two standbys.
 func newCluster(t testing.TB, synchronous bool) *cluster {
 	t.Helper()
-	c := &cluster{t: t, synchronous: synchronous, haproxy: "127.0.0.1:5000", http: &http.Client{Timeout: time.Second}, etcd: map[int]*testkit.Process{}, up: map[int]*atomic.Bool{}}
+	c := &cluster{t: t, synchronous: synchronous, root: filepath.Join(folder, t.Name()), haproxy: "127.0.0.1:5000", http: &http.Client{Timeout: time.Second}, etcd: map[int]*testkit.Process{}, up: map[int]*atomic.Bool{}}
+	if err := os.Mkdir(c.root, 0o755); err != nil { //nolint:gosec // the nodes run as nobody
+		t.Fatal(err)
+	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if len(found) == 0 {
 		t.Fatal("PostgreSQL is not in /usr/lib/postgresql: make failover installs it")
@@ -59,11 +64,10 @@ func newCluster(t testing.TB, synchronous bool) *cluster {
 		c.startPatroni(node)
 	}
 	c.write("haproxy.cfg", "haproxy.cfg.tmpl", map[string]any{"Listen": c.haproxy, "Addresses": addresses})
-	c.launch("haproxy", "", "haproxy", "-db", "-f", filepath.Join(folder, "haproxy.cfg"))
+	proxy := c.launch("haproxy", "", "haproxy", "-db", "-f", filepath.Join(c.root, "haproxy.cfg"))
 	t.Cleanup(func() {
-		for _, up := range c.up {
-			up.Store(false)
-		}
+		proxy.Kill()
+		c.stop()
 	})
 	if !testkit.Eventually(90*time.Second, func() bool { return c.whole() == nil }) {
 		t.Fatalf("the cluster does not start: %v", c.whole())
@@ -71,7 +75,16 @@ func newCluster(t testing.TB, synchronous bool) *cluster {
 	return c
 }
 
-func (c *cluster) folder(node int) string { return filepath.Join(folder, "n"+strconv.Itoa(node)) }
+// stop ends all nodes.
+func (c *cluster) stop() {
+	for node := 1; node <= nodes; node++ {
+		if err := errors.Join(c.killNode(node), syscall.Unmount(filepath.Join(c.folder(node), "volume"), syscall.MNT_DETACH)); err != nil {
+			c.t.Error(err)
+		}
+	}
+}
+
+func (c *cluster) folder(node int) string { return filepath.Join(c.root, "n"+strconv.Itoa(node)) }
 
 // prepare makes the folders of a node: its WAL is on a volume of its own, which can be filled.
 func (c *cluster) prepare(node int) {
@@ -104,7 +117,7 @@ func (c *cluster) write(name, from string, values map[string]any) {
 	if err := filled.Execute(&text, values); err != nil {
 		c.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, name), text.Bytes(), 0o644); err != nil { //nolint:gosec // nobody reads it, the user
+	if err := os.WriteFile(filepath.Join(c.root, name), text.Bytes(), 0o644); err != nil { //nolint:gosec // nobody reads it, the user
 		c.t.Fatal(err)
 	}
 }
@@ -112,7 +125,7 @@ func (c *cluster) write(name, from string, values map[string]any) {
 // launch starts a program in a namespace ("" for the hub's) as nobody, with its output in a file.
 func (c *cluster) launch(name, namespace, program string, arguments ...string) *testkit.Process {
 	c.t.Helper()
-	log, err := os.OpenFile(filepath.Join(folder, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // logs of a test
+	log, err := os.OpenFile(filepath.Join(c.root, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // logs of a test
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -174,29 +187,12 @@ func (c *cluster) startNode(node int) {
 	c.startPatroni(node)
 }
 
-// postgres returns the pids of PostgreSQL on a node, those of the named kind of process, or the postmaster's.
-func (c *cluster) postgres(node int, kind string) []int {
-	first, _, _ := strings.Cut(c.read(node, "data/postmaster.pid"), "\n")
-	postmaster, err := strconv.Atoi(strings.TrimSpace(first))
-	if err != nil {
-		return nil
-	}
-	if kind == "" {
-		return []int{postmaster}
-	}
-	output, _ := exec.Command("pgrep", "-P", strconv.Itoa(postmaster), "-f", kind).Output()
-	var found []int
-	for text := range strings.FieldsSeq(string(output)) {
-		if pid, err := strconv.Atoi(text); err == nil {
-			found = append(found, pid)
-		}
-	}
-	return found
-}
-
-func (c *cluster) read(node int, name string) string {
-	text, _ := os.ReadFile(filepath.Join(c.folder(node), name))
-	return string(text)
+// postmaster returns the pid of PostgreSQL on a node, 0 if it does not run.
+func (c *cluster) postmaster(node int) int {
+	text, _ := os.ReadFile(filepath.Join(c.folder(node), "data", "postmaster.pid"))
+	first, _, _ := strings.Cut(string(text), "\n")
+	pid, _ := strconv.Atoi(strings.TrimSpace(first))
+	return pid
 }
 
 // ask returns the status and the body of a call of a node's Patroni.

@@ -42,7 +42,7 @@ func TestFailover(t *testing.T) {
 // TestAsynchronousReplicationLoses is the negative control: without synchronous replication the same checks must find lost messages.
 func TestAsynchronousReplicationLoses(t *testing.T) {
 	r := newRun(t, false)
-	list, err := chosen("kill leader behind stopped standbys")
+	list, err := chosen(loseLeader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func newRun(t testing.TB, synchronous bool) *run {
 	}
 	for _, s := range r.servers {
 		if !s.process.Serves(30 * time.Second) {
-			t.Fatalf("the server at %s does not start (%s)", s.listen, folder)
+			t.Fatalf("the server at %s does not start (%s)", s.listen, r.cluster.root)
 		}
 	}
 	r.load = newLoad(t, r.world, facilitator.URL, r.servers)

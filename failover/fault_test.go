@@ -21,6 +21,9 @@ type fault struct {
 	run func(n *nemesis, broken func()) error
 }
 
+// loseLeader is the fault of the negative control.
+const loseLeader = "lose leader behind cut-off standbys"
+
 // faults are all faults. A cut-off neither refuses nor resets connections: packets just disappear.
 var faults = []fault{
 	{"kill leader node", killLeaderNode},
@@ -33,7 +36,7 @@ var faults = []fault{
 	{"stop Parley", stopParley},
 	{"full WAL volume", fillVolume},
 	{"clock shift", shiftClock},
-	{"kill leader behind stopped standbys", killBehindStoppedStandbys},
+	{loseLeader, loseLeaderBehindCutOffStandbys},
 }
 
 // nemesis runs faults.
@@ -67,12 +70,12 @@ func killLeaderNode(n *nemesis, broken func()) error {
 }
 
 func killPostgres(n *nemesis, broken func()) error {
-	postmaster := n.cluster.postgres(n.cluster.leader(), "")
-	if len(postmaster) == 0 {
+	postmaster := n.cluster.postmaster(n.cluster.leader())
+	if postmaster == 0 {
 		return errNoLeader
 	}
 	broken()
-	return syscall.Kill(postmaster[0], syscall.SIGKILL)
+	return syscall.Kill(postmaster, syscall.SIGKILL)
 }
 
 func killParley(n *nemesis, broken func()) error {
@@ -178,32 +181,29 @@ func shiftClock(n *nemesis, broken func()) error {
 	return s.start(shift)
 }
 
-// killBehindStoppedStandbys kills the leader's node after its standbys received nothing for some seconds. With synchronous replication
-// nothing is acknowledged in these seconds. With asynchronous replication it is, and then lost.
-func killBehindStoppedStandbys(n *nemesis, broken func()) error {
+// loseLeaderBehindCutOffStandbys takes the leader away after its standbys received nothing for some seconds. With synchronous
+// replication nothing is acknowledged in these seconds. With asynchronous replication it is, and then lost. The leader is cut off too,
+// because its kernel would still send what the standbys lack.
+func loseLeaderBehindCutOffStandbys(n *nemesis, broken func()) error {
 	leader := n.cluster.leader()
 	if leader == 0 {
 		return errNoLeader
 	}
-	var receivers []int
-	for _, standby := range n.cluster.standbys() {
-		receivers = append(receivers, n.cluster.postgres(standby, "walreceiver")...)
-	}
-	if len(receivers) != nodes-1 {
-		return fmt.Errorf("found %d of %d WAL receivers", len(receivers), nodes-1)
-	}
+	standbys := n.cluster.standbys()
 	broken()
-	for _, pid := range receivers {
-		_ = syscall.Kill(pid, syscall.SIGSTOP)
+	var failed error
+	for _, node := range standbys {
+		failed = errors.Join(failed, cut(node))
 	}
 	time.Sleep(3 * time.Second)
-	err := n.cluster.killNode(leader)
-	for _, pid := range receivers {
-		_ = syscall.Kill(pid, syscall.SIGCONT)
+	failed = errors.Join(failed, cut(leader), n.cluster.killNode(leader))
+	for _, node := range standbys {
+		failed = errors.Join(failed, heal(node))
 	}
 	time.Sleep(n.hold())
+	failed = errors.Join(failed, heal(leader))
 	n.cluster.startNode(leader)
-	return err
+	return failed
 }
 
 // chosen returns the faults with the names in a list, in its order.

@@ -37,6 +37,7 @@ type server struct {
 	listen      string
 	facilitator string
 	authorizer  string // file with the key
+	logs        string // folder
 
 	mu      sync.Mutex
 	shift   time.Duration // of its clock
@@ -54,7 +55,7 @@ func (w window) overlaps(other window) bool {
 func newServer(t testing.TB, index int, c *cluster, facilitator, authorizer string) *server {
 	t.Helper()
 	return &server{t: t, route: routes[index], databaseURL: c.url(routes[index]), listen: fmt.Sprintf("127.0.0.1:%d", 4000+index),
-		facilitator: facilitator, authorizer: authorizer}
+		facilitator: facilitator, authorizer: authorizer, logs: c.root}
 }
 
 // writeKey writes a new key for payment channels to a file.
@@ -69,7 +70,7 @@ func writeKey(t testing.TB) string {
 
 // start starts the process with a clock that is off.
 func (s *server) start(shift time.Duration) error {
-	log, err := os.OpenFile(filepath.Join(folder, "parley-"+s.listen+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // logs of a test
+	log, err := os.OpenFile(filepath.Join(s.logs, "parley-"+s.listen+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // logs of a test
 	if err != nil {
 		return err
 	}
