@@ -1,11 +1,15 @@
 package store_test
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
@@ -70,6 +74,46 @@ func TestSilentDatabase(t *testing.T) {
 	for deadline := time.Now().Add(10 * time.Second); all(8*time.Second) > 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("calls fail although the database is back")
+		}
+	}
+}
+
+// TestUnavailableErrors: a standby, and a server that ends or breaks a connection, are an unavailable database. A caller's mistake is not.
+func TestUnavailableErrors(t *testing.T) {
+	t.Parallel()
+	databaseURL := storetest.URL(t)
+	connect := func() *pgx.Conn {
+		connection, err := pgx.Connect(t.Context(), databaseURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = connection.Close(context.WithoutCancel(t.Context())) })
+		return connection
+	}
+	fails := func(connection *pgx.Conn, statements ...string) (err error) {
+		for _, statement := range statements {
+			_, err = connection.Exec(t.Context(), statement)
+		}
+		return err
+	}
+	ended := connect()
+	if err := fails(connect(), fmt.Sprintf("SELECT pg_terminate_backend(%d)", ended.PgConn().PID())); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"a standby":                     {fails(connect(), "SET default_transaction_read_only = on", "DELETE FROM blocks"), true},
+		"a server that shuts down":      {fails(ended, "SELECT 1"), true},
+		"a connection that was lost":    {fails(ended, "SELECT 1"), true},
+		"a connection that breaks off":  {fmt.Errorf("read: %w", io.ErrUnexpectedEOF), true},
+		"a division by zero":            {fails(connect(), "SELECT 1/0"), false},
+		"a constraint that is violated": {fails(connect(), "INSERT INTO blocks (blocker_id, blocked_id) VALUES (gen_random_uuid(), gen_random_uuid())"), false},
+		"no error":                      {nil, false},
+	} {
+		if got := store.Unavailable(test.err); got != test.want || (test.err == nil) != (name == "no error") {
+			t.Errorf("%s: Unavailable is %v, want %v: %v", name, got, test.want, test.err)
 		}
 	}
 }

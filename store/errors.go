@@ -108,8 +108,12 @@ func Unavailable(err error) bool {
 		}
 		return false
 	}
-	return errors.Is(err, errNotSent) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) ||
-		pgconn.Timeout(err) || (err != nil && strings.Contains(err.Error(), "conn closed"))
+	for _, broken := range []error{errNotSent, io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn, context.DeadlineExceeded} {
+		if errors.Is(err, broken) {
+			return true
+		}
+	}
+	return pgconn.SafeToRetry(err) || pgconn.Timeout(err) || (err != nil && strings.Contains(err.Error(), "conn closed"))
 }
 
 // Deadlocked tells whether the database rolled a transaction back because of concurrent ones. It can be run again at once.
