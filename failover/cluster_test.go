@@ -23,6 +23,8 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
@@ -193,6 +195,18 @@ func (c *cluster) postmaster(node int) int {
 	first, _, _ := strings.Cut(string(text), "\n")
 	pid, _ := strconv.Atoi(strings.TrimSpace(first))
 	return pid
+}
+
+// beginWAL makes a node write to a new WAL file, if it leads.
+func (c *cluster) beginWAL(node int) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	database, err := pgx.Connect(ctx, fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", addressOf(node)))
+	if err != nil {
+		return
+	}
+	_, _ = database.Exec(ctx, "SELECT pg_switch_wal()")
+	_ = database.Close(ctx)
 }
 
 // ask returns the status and the body of a call of a node's Patroni.

@@ -146,7 +146,7 @@ func stopParley(n *nemesis, broken func()) error {
 	return nil
 }
 
-// fillVolume leaves no room for WAL on the leader.
+// fillVolume leaves no room for WAL on the leader, which then begins new WAL files until it cannot.
 func fillVolume(n *nemesis, broken func()) error {
 	leader := n.cluster.leader()
 	if leader == 0 {
@@ -165,7 +165,9 @@ func fillVolume(n *nemesis, broken func()) error {
 	if !errors.Is(err, syscall.ENOSPC) {
 		return err
 	}
-	time.Sleep(n.hold())
+	for end := time.Now().Add(n.hold()); time.Now().Before(end); time.Sleep(time.Second) {
+		n.cluster.beginWAL(leader)
+	}
 	return errors.Join(file.Close(), os.Remove(name))
 }
 
