@@ -87,13 +87,15 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 		if !look { // most copies arrive long after the first was delivered
 			continue
 		}
-		if time.Since(joined) > joinTime {
+		left, waited := store.Wait(ctx, joinTime-time.Since(joined))
+		if left <= 0 {
 			return nil, errInProgress
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(50 * time.Millisecond):
+			waited()
 		}
 	}
 }

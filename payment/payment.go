@@ -236,5 +236,5 @@ func (e *Engine) RecentAccount(keyHash []byte) (uuid.UUID, bool) {
 	return e.payers.accounts.get(string(keyHash))
 }
 
-// joinTime is how long a copy of a running payment waits for the response before it gets a 409.
-const joinTime = 5 * time.Second
+// joinTime is how long a copy of a running payment waits for the response before it gets a 409, and a call for other calls.
+const joinTime = 3 * time.Second

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/parley-chat/parley/store"
 )
 
 // queues let the calls on one payment channel wait for each other in memory. The lock on its row would do, but each call
@@ -37,7 +39,9 @@ func (q *queues) join(ctx context.Context, id string) (release func(), err error
 			delete(q.all, id)
 		}
 	}
-	timer := time.NewTimer(joinTime)
+	limit, done := store.Wait(ctx, joinTime)
+	defer done()
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case one.turn <- struct{}{}:

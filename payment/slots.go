@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/parley-chat/parley/store"
 )
 
 // slots bound the concurrent dry runs, weighted by their cost. Wallets without a recent payment share a small part, so that
@@ -35,7 +37,9 @@ func (s *slots) acquire(ctx context.Context, a *Attempt, payer bool) (release fu
 	if payer {
 		pool = s.payers
 	}
-	ctx, cancel := context.WithTimeout(ctx, joinTime)
+	limit, done := store.Wait(ctx, joinTime)
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := pool.Acquire(ctx, weight); err != nil {
 		return nil, unavailable("the server is busy", 2, err)

@@ -75,7 +75,7 @@ func (s *batchedSend) Deliver(ctx context.Context, record func(response []byte) 
 	if err != nil {
 		return nil, err
 	}
-	return response, s.store.SendDelivered(s.message, conversation, delivery)
+	return response, s.store.SendDelivered(ctx, s.message, conversation, delivery)
 }
 
 // Charge sends the message and charges its voucher.
@@ -88,7 +88,7 @@ func (s *batchedSend) Charge(ctx context.Context, record func(response []byte) (
 	if err != nil {
 		return nil, err
 	}
-	return response, s.store.SendCharged(s.message, conversation, charge)
+	return response, s.store.SendCharged(ctx, s.message, conversation, charge)
 }
 
 // prepare returns the conversation of the message, and the response. The response names the conversation, so a new

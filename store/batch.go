@@ -57,12 +57,18 @@ func newBatcher[T any](run func([]batchItem[T]), key func(T) any) *batcher[T] {
 	return &batcher[T]{begin: func() (func([]batchItem[T]), error) { return run, nil }, key: key}
 }
 
-// do puts the value into the next batch and returns its result. It takes no context, because the write of a batch
-// cannot be undone when the caller leaves.
-func (b *batcher[T]) do(value T) error { return <-b.add(value) }
+// do puts the value into the next batch and returns its result. Of ctx only the patience counts: the write of a batch cannot be
+// undone when the caller leaves. After errTooSlow the batch may still use the value.
+func (b *batcher[T]) do(ctx context.Context, value T) error {
+	return await(ctx, func() <-chan error { return b.add(value) })
+}
 
 // ask is do for a batch that changes nothing: it returns early if ctx ends.
 func (b *batcher[T]) ask(ctx context.Context, value T) error {
+	limit, done := Wait(ctx, batchWait)
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	select {
 	case err := <-b.add(value):
 		return err

@@ -45,11 +45,11 @@ func (q *conversationQueue) leaves(size int, free bool) bool {
 }
 
 // send sends the message as a batch item.
-func (s *Store) send(message paidMessage) error {
+func (s *Store) send(ctx context.Context, message paidMessage) error {
 	if queue, ok := s.contended.Get(message.conversation); ok {
-		return queue.do(message)
+		return queue.do(ctx, message)
 	}
-	return s.shared(message).do(message)
+	return s.shared(message).do(ctx, message)
 }
 
 // shared is the batcher for messages to any conversation.

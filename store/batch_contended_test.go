@@ -32,13 +32,13 @@ func (g *ground) sender(s *store.Store, i int, vouchers bool) func(to uuid.UUID)
 		message := toGroup(from, to, "contended")
 		if vouchers {
 			charged += voucherPrice
-			return s.SendCharged(message, to, chargeOf(channel, payer, charged, from))
+			return s.SendCharged(g.t.Context(), message, to, chargeOf(channel, payer, charged, from))
 		}
 		payment := beginning(payer, from)
 		if err := s.BeginSettlement(g.t.Context(), payment, time.Minute); err != nil {
 			return err
 		}
-		return s.SendDelivered(message, to, deliveryOf(payment))
+		return s.SendDelivered(g.t.Context(), message, to, deliveryOf(payment))
 	}
 }
 
@@ -106,7 +106,7 @@ func TestLockedConversationDelaysNoOther(t *testing.T) {
 			time.Sleep(10 * time.Millisecond) // a batch of its own for each
 		}
 		go func() {
-			sent <- g.SendCharged(private(g.agents[0], other, "meanwhile"), chat, chargeOf(channel, payer, voucherPrice, g.agents[0]))
+			sent <- g.SendCharged(t.Context(), private(g.agents[0], other, "meanwhile"), chat, chargeOf(channel, payer, voucherPrice, g.agents[0]))
 		}()
 		select {
 		case err := <-sent:

@@ -32,7 +32,7 @@ func TestQueueIsShed(t *testing.T) {
 	if err := <-second; !errors.Is(err, errNotSent) || !NotCommitted(err) || !Unavailable(err) {
 		t.Errorf("the call that waited gets %v", err)
 	}
-	if err := b.do(3); err != nil {
+	if err := b.do(t.Context(), 3); err != nil {
 		t.Error(err)
 	}
 	if len(ran) != 2 || ran[1] != 3 {

@@ -74,14 +74,19 @@ func (m paidMessage) key() any {
 // SendDelivered appends the message to the conversation and closes its payment in one transaction, as a batch item of
 // the group commit. It returns ErrNotBatched if nothing changed and the message needs a transaction of its own: the
 // message is refused, the payment was closed before, or a statement failed.
-func (s *Store) SendDelivered(message OutgoingMessage, conversation uuid.UUID, delivery Delivery) error {
-	return s.send(paidMessage{OutgoingMessage: message, conversation: conversation, delivery: delivery})
+func (s *Store) SendDelivered(ctx context.Context, message OutgoingMessage, conversation uuid.UUID, delivery Delivery) error {
+	return s.send(ctx, paidMessage{OutgoingMessage: message, conversation: conversation, delivery: delivery})
 }
 
 // SendCharged appends the message to the conversation and charges its voucher in one transaction, as SendDelivered. It
 // returns ErrNotBatched also if the voucher cannot be charged.
-func (s *Store) SendCharged(message OutgoingMessage, conversation uuid.UUID, charge *VoucherCharge) error {
-	return s.send(paidMessage{OutgoingMessage: message, conversation: conversation, charge: charge})
+func (s *Store) SendCharged(ctx context.Context, message OutgoingMessage, conversation uuid.UUID, charge *VoucherCharge) error {
+	item := *charge // the batch may write to it after the call gave up
+	err := s.send(ctx, paidMessage{OutgoingMessage: message, conversation: conversation, charge: &item})
+	if err == nil {
+		charge.Channel = item.Channel
+	}
+	return err
 }
 
 // sendMessages appends messages to conversations and closes their payments. It handles any number of messages in one

@@ -46,7 +46,7 @@ func (g *ground) deliver(ctx context.Context, payment *store.Payment, messages .
 			}
 		}
 		if to != uuid.Nil {
-			err = g.SendDelivered(messages[0], to, deliveryOf(payment))
+			err = g.SendDelivered(g.t.Context(), messages[0], to, deliveryOf(payment))
 		}
 	}
 	if !errors.Is(err, store.ErrNotBatched) {

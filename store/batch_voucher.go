@@ -120,7 +120,12 @@ func (s *Store) ChargeDelivered(ctx context.Context, charge *VoucherCharge) erro
 	if s.pending != nil && s.pending.mark != nil {
 		return s.chargeRead(ctx, charge, s.pending.mark)
 	}
-	return s.charges.do(charge)
+	item := *charge // the batch may write to it after the call gave up
+	err := s.charges.do(ctx, &item)
+	if err == nil {
+		charge.Channel = item.Channel
+	}
+	return err
 }
 
 func (s *Store) chargeBatch(batch []batchItem[*VoucherCharge]) {

@@ -58,7 +58,7 @@ func (g *ground) charge(ctx context.Context, s *store.Store, charge *store.Vouch
 		}
 		err = store.ErrNotBatched
 		if to != uuid.Nil {
-			err = s.SendCharged(*message, to, charge)
+			err = s.SendCharged(g.t.Context(), *message, to, charge)
 		}
 	}
 	for errors.Is(err, store.ErrNotBatched) || store.Deadlocked(err) {

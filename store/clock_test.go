@@ -51,7 +51,7 @@ func writeTimes(t *testing.T, s *store.Store, alice, bob uuid.UUID) {
 	}
 	inBatch := func(message store.OutgoingMessage, to uuid.UUID) {
 		payment := beginning("0xpayer", alice)
-		err = errors.Join(err, s.BeginSettlement(ctx, payment, time.Minute), s.SendDelivered(message, to, deliveryOf(payment)))
+		err = errors.Join(err, s.BeginSettlement(ctx, payment, time.Minute), s.SendDelivered(t.Context(), message, to, deliveryOf(payment)))
 	}
 	// The first message of a conversation has the time of the store, later ones have at least that of the one before.
 	inBatch(toGroup(alice, group, "one"), group)

@@ -86,8 +86,9 @@ var (
 type limitKey struct{}
 
 func limited(ctx context.Context, limit time.Duration) context.Context {
+	limit, done := Wait(ctx, limit)
 	ctx, cancel := context.WithTimeout(ctx, limit)
-	return context.WithValue(ctx, limitKey{}, cancel)
+	return context.WithValue(ctx, limitKey{}, context.CancelFunc(func() { cancel(); done() }))
 }
 
 func release(ctx context.Context) {
@@ -98,7 +99,7 @@ func release(ctx context.Context) {
 
 // ended closes all connections after an error of one, at most once in a second.
 func (g *guard) ended(ctx context.Context, err error) {
-	silent := errors.Is(ctx.Err(), context.DeadlineExceeded)
+	silent := errors.Is(ctx.Err(), context.DeadlineExceeded) && !pgconn.SafeToRetry(err) // a statement that was sent
 	release(ctx)
 	readOnly, ok := errors.AsType[*pgconn.PgError](err)
 	network := errors.As(err, new(net.Error)) || errors.Is(err, io.ErrUnexpectedEOF)

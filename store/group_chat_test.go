@@ -100,7 +100,7 @@ func TestSendWaitsForTheGroupLock(t *testing.T) {
 				_, err := s.SendMessage(ctx, toGroup(bob, group, "hello"))
 				done <- err
 			}()
-			go func() { done <- s.SendDelivered(toGroup(bob, group, "hello"), group, deliveryOf(payment)) }()
+			go func() { done <- s.SendDelivered(t.Context(), toGroup(bob, group, "hello"), group, deliveryOf(payment)) }()
 			waitForLocks(t, watcher, 2)
 			return changed
 		})

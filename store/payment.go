@@ -123,7 +123,11 @@ func (s *Store) onePayment(ctx context.Context, condition string, values ...any)
 func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration) error {
 	payment.State, payment.Attempts, payment.Lease, payment.Owner = PaymentSettling, 1, lease, &s.owner
 	if s.tx == nil {
-		err := s.begins.do(payment)
+		item := *payment // the batch may use it after the call gave up
+		err := s.begins.do(ctx, &item)
+		if err == nil {
+			*payment = item
+		}
 		if errors.Is(err, ErrNotBatched) {
 			return s.Transaction(ctx, func(tx *Store) error { return tx.BeginSettlement(ctx, payment, lease) })
 		}
@@ -261,7 +265,7 @@ func (s *Store) PaymentDelivered(ctx context.Context, delivery Delivery) error {
 	case s.tx == nil && s.pending != nil && s.pending.mark != nil:
 		return s.deliverRead(ctx, delivery, s.pending.mark)
 	case s.tx == nil:
-		return s.deliveries.do(delivery)
+		return s.deliveries.do(ctx, delivery)
 	}
 	changes := closing(PaymentDelivered, map[string]any{
 		"fingerprint": delivery.Fingerprint, "transaction": delivery.Transaction, "response": delivery.Response, "failure_reason": "",
