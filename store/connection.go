@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,10 @@ const (
 	connecting = 500 * time.Millisecond
 )
 
+// idleLimit is the setting of PostgreSQL that ends the transaction, and with it the locks, of a server that was cut off or stands
+// still. A server that works ends its own transactions earlier.
+const idleLimit = "idle_in_transaction_session_timeout"
+
 // keepAlive finds a connection whose peer disappeared while nothing was sent.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 3}
 
@@ -51,6 +56,9 @@ func configure(url string, guard *guard) (*pgxpool.Config, error) {
 		config.ConnConfig.ConnectTimeout = guard.limits.Acquire
 	}
 	config.ConnConfig.Tracer = guard
+	if _, set := config.ConnConfig.RuntimeParams[idleLimit]; !set {
+		config.ConnConfig.RuntimeParams[idleLimit] = strconv.FormatInt(guard.limits.Transaction.Milliseconds(), 10)
+	}
 	config.PingTimeout = guard.limits.Acquire / 2
 	if config.ConnConfig.ValidateConnect == nil {
 		// A proxy may lead to a former leader, which is a standby now.
@@ -64,9 +72,10 @@ func configure(url string, guard *guard) (*pgxpool.Config, error) {
 type guard struct {
 	limits Limits
 
-	mu    sync.Mutex
-	pools []*pgxpool.Pool
-	reset time.Time // when the pools were reset last
+	mu       sync.Mutex
+	pools    []*pgxpool.Pool
+	reset    time.Time // when the pools were reset last
+	answered time.Time // when the database last answered a statement
 }
 
 // watch sets the pools whose connections are closed.
@@ -96,22 +105,26 @@ func release(ctx context.Context) {
 	}
 }
 
-// ended closes all connections after an error of one, at most once in a second.
+// ended closes all connections after an error of one, at most once in a second. A statement that reaches its deadline while the
+// database answers others is slow, or waits for a lock: that is no reason to close connections.
 func (g *guard) ended(ctx context.Context, err error) {
-	silent := errors.Is(ctx.Err(), context.DeadlineExceeded)
+	var network net.Error
+	failed := errors.As(err, &network)
+	silent := errors.Is(ctx.Err(), context.DeadlineExceeded) || failed && network.Timeout()
 	release(ctx)
-	readOnly, ok := errors.AsType[*pgconn.PgError](err)
-	network := errors.As(err, new(net.Error)) || errors.Is(err, io.ErrUnexpectedEOF)
-	standby := ok && readOnly.Code == "25006"
-	if err == nil || !silent && !network && !standby {
-		return
-	}
+	said, refused := errors.AsType[*pgconn.PgError](err)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if time.Since(g.reset) < time.Second {
+	now := time.Now()
+	broken := failed && !network.Timeout() || errors.Is(err, io.ErrUnexpectedEOF) || refused && said.Code == "25006"
+	switch {
+	case err == nil, refused && !broken:
+		g.answered = now
+		return
+	case !broken && (!silent || now.Sub(g.answered) < time.Second), now.Sub(g.reset) < time.Second:
 		return
 	}
-	g.reset = time.Now()
+	g.reset = now
 	for _, pool := range g.pools {
 		pool.Reset()
 	}
