@@ -3,9 +3,9 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -57,7 +57,12 @@ func configure(url string, guard *guard) (*pgxpool.Config, error) {
 	}
 	config.ConnConfig.Tracer = guard
 	if _, set := config.ConnConfig.RuntimeParams[idleLimit]; !set {
-		config.ConnConfig.RuntimeParams[idleLimit] = strconv.FormatInt(guard.limits.Transaction.Milliseconds(), 10)
+		// Not with the other parameters of the connection: poolers refuse those that they do not know.
+		limit := fmt.Sprintf("SET %s = %d", idleLimit, guard.limits.Transaction.Milliseconds())
+		config.AfterConnect = func(ctx context.Context, connection *pgx.Conn) error {
+			_, err := connection.PgConn().Exec(ctx, limit).ReadAll()
+			return err
+		}
 	}
 	config.PingTimeout = guard.limits.Acquire / 2
 	if config.ConnConfig.ValidateConnect == nil {
