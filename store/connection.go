@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,10 +34,6 @@ const (
 	connecting = 500 * time.Millisecond
 )
 
-// idleLimit is the setting of PostgreSQL that ends the transaction, and with it the locks, of a server that was cut off or stands
-// still. A server that works ends its own transactions earlier.
-const idleLimit = "idle_in_transaction_session_timeout"
-
 // keepAlive finds a connection whose peer disappeared while nothing was sent.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 3}
 
@@ -56,13 +53,22 @@ func configure(url string, guard *guard) (*pgxpool.Config, error) {
 		config.ConnConfig.ConnectTimeout = guard.limits.Acquire
 	}
 	config.ConnConfig.Tracer = guard
-	if _, set := config.ConnConfig.RuntimeParams[idleLimit]; !set {
-		// Not with the other parameters of the connection: poolers refuse those that they do not know.
-		limit := fmt.Sprintf("SET %s = %d", idleLimit, guard.limits.Transaction.Milliseconds())
-		config.AfterConnect = func(ctx context.Context, connection *pgx.Conn) error {
-			_, err := connection.PgConn().Exec(ctx, limit).ReadAll()
+	prepare := guard.sessionLimits(config.ConnConfig.RuntimeParams)
+	config.BeforeConnect = func(_ context.Context, connection *pgx.ConnConfig) error {
+		var connected atomic.Bool
+		dial := connection.DialFunc
+		connection.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if connected.Load() {
+				return nil, errNoCancel
+			}
+			return dial(ctx, network, address)
+		}
+		connection.AfterConnect = func(ctx context.Context, session *pgconn.PgConn) error {
+			connected.Store(true)
+			_, err := session.Exec(ctx, prepare).ReadAll()
 			return err
 		}
+		return nil
 	}
 	config.PingTimeout = guard.limits.Acquire / 2
 	if config.ConnConfig.ValidateConnect == nil {
@@ -81,6 +87,27 @@ type guard struct {
 	pools    []*pgxpool.Pool
 	reset    time.Time // when the pools were reset last
 	answered time.Time // when the database last answered a statement
+}
+
+// errNoCancel refuses to connect for a cancel request. pgx sends one when a deadline ends a statement. If the statement waits for a
+// synchronous standby to have its COMMIT, PostgreSQL then stops waiting, and shows others what no standby has: a repeated call would be
+// acknowledged, and lost with the leader. The limit of PostgreSQL itself ends a statement that the caller gave up, but no COMMIT.
+var errNoCancel = errors.New("statements are not cancelled")
+
+// sessionLimits returns the statement that sets PostgreSQL's own limits, unless the database URL sets them. statement_timeout ends
+// what is left of a statement that reached its deadline here. idle_in_transaction_session_timeout ends the transaction, and with it
+// the locks, of a server that was cut off or stands still. They are not among the parameters of the connection, because poolers
+// refuse those that they do not know.
+func (g *guard) sessionLimits(given map[string]string) string {
+	text := ""
+	for name, limit := range map[string]time.Duration{
+		"statement_timeout": g.limits.Statement + 500*time.Millisecond, "idle_in_transaction_session_timeout": g.limits.Transaction,
+	} {
+		if _, set := given[name]; !set {
+			text += fmt.Sprintf("SET %s = %d;", name, limit.Milliseconds())
+		}
+	}
+	return text
 }
 
 // watch sets the pools whose connections are closed.
