@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/parley-chat/parley/store"
 )
 
@@ -54,7 +56,7 @@ func (e *Engine) Recover(ctx context.Context, restore Restore) {
 // claim leases up to free open payments, makes an attempt at each in its own goroutine, and returns how many there were.
 func (e *Engine) claim(ctx context.Context, restore Restore, free int, places chan struct{}, running *sync.WaitGroup) int {
 	rows, err := e.store.ClaimOpenPayments(ctx, store.OpenPayments{
-		Network: e.config.Network.ID, Asset: strings.ToLower(e.config.Network.Asset), Limit: free, MaxAttempts: maxAttempts, Held: e.held.list(),
+		Network: e.config.Network.ID, Asset: strings.ToLower(e.config.Network.Asset), Limit: free, MaxAttempts: maxAttempts, Held: e.working(),
 	}, Lease)
 	if err != nil && ctx.Err() == nil {
 		e.log.WarnContext(ctx, "look for open payments", "error", err)
@@ -73,6 +75,15 @@ func (e *Engine) claim(ctx context.Context, restore Restore, free int, places ch
 		})
 	}
 	return len(rows)
+}
+
+// working lists the open payments that this server works on, or whose last outcome it has yet to record.
+func (e *Engine) working() []uuid.UUID {
+	ids := e.held.list()
+	for key := range e.unrecorded.Range {
+		ids = append(ids, key.(*store.Payment).ID) //nolint:forcetypeassert // there are no others
+	}
+	return ids
 }
 
 // wakeUp makes the worker look now.

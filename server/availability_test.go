@@ -3,6 +3,7 @@ package server_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,33 @@ func TestAdmin(t *testing.T) {
 	}
 	if text := w.admin("/livez"); text != "200 ok\n" {
 		t.Errorf("livez: %s", text)
+	}
+}
+
+// TestReadyWithHangingFacilitator: a facilitator that accepts connections and does not respond does not make the server unready for a
+// load balancer that waits a second.
+func TestReadyWithHangingFacilitator(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("alice")
+	hanging := make(chan struct{})
+	mend := w.breakFacilitator(func(http.ResponseWriter, *http.Request) bool { <-hanging; return true })
+	defer mend()
+	defer close(hanging)
+	admin := httptest.NewServer(w.server.Admin())
+	defer admin.Close()
+	balancer := &http.Client{Timeout: time.Second}
+	for range 3 {
+		time.Sleep(1100 * time.Millisecond) // what it found last counts for a second
+		response, err := balancer.Get(admin.URL + "/readyz")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("/readyz returns %d", response.StatusCode)
+		}
 	}
 }
 

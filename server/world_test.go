@@ -115,11 +115,17 @@ func (w *world) recover() {
 // recoverUntil runs the recovery worker until it has done something, and tells whether it did within twenty seconds.
 func (w *world) recoverUntil(done func() bool) bool {
 	w.T.Helper()
+	return w.recoverFor(20*time.Second, done)
+}
+
+// recoverFor is recoverUntil with another limit.
+func (w *world) recoverFor(limit time.Duration, done func() bool) bool {
+	w.T.Helper()
 	ctx, stop := context.WithCancel(w.T.Context())
 	ended := make(chan struct{})
 	go func() { w.server.Recover(ctx); close(ended) }()
 	defer func() { stop(); <-ended }()
-	return testkit.Eventually(20*time.Second, done)
+	return testkit.Eventually(limit, done)
 }
 
 // sendOnCredit is a message whose payer's money is gone when the payment is to be settled; the payer was good for it before.

@@ -3,10 +3,12 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -51,6 +53,23 @@ func configure(url string, guard *guard) (*pgxpool.Config, error) {
 		config.ConnConfig.ConnectTimeout = guard.limits.Acquire
 	}
 	config.ConnConfig.Tracer = guard
+	prepare := guard.sessionLimits(config.ConnConfig.RuntimeParams)
+	config.BeforeConnect = func(_ context.Context, connection *pgx.ConnConfig) error {
+		var connected atomic.Bool
+		dial := connection.DialFunc
+		connection.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if connected.Load() {
+				return nil, errNoCancel
+			}
+			return dial(ctx, network, address)
+		}
+		connection.AfterConnect = func(ctx context.Context, session *pgconn.PgConn) error {
+			connected.Store(true)
+			_, err := session.Exec(ctx, prepare).ReadAll()
+			return err
+		}
+		return nil
+	}
 	config.PingTimeout = guard.limits.Acquire / 2
 	if config.ConnConfig.ValidateConnect == nil {
 		// A proxy may lead to a former leader, which is a standby now.
@@ -64,9 +83,31 @@ func configure(url string, guard *guard) (*pgxpool.Config, error) {
 type guard struct {
 	limits Limits
 
-	mu    sync.Mutex
-	pools []*pgxpool.Pool
-	reset time.Time // when the pools were reset last
+	mu       sync.Mutex
+	pools    []*pgxpool.Pool
+	reset    time.Time // when the pools were reset last
+	answered time.Time // when the database last answered a statement
+}
+
+// errNoCancel refuses to connect for a cancel request. pgx sends one when a deadline ends a statement. If the statement waits for a
+// synchronous standby to have its COMMIT, PostgreSQL then stops waiting, and shows others what no standby has: a repeated call would be
+// acknowledged, and lost with the leader. The limit of PostgreSQL itself ends a statement that the caller gave up, but no COMMIT.
+var errNoCancel = errors.New("statements are not cancelled")
+
+// sessionLimits returns the statement that sets PostgreSQL's own limits, unless the database URL sets them. statement_timeout ends
+// what is left of a statement that reached its deadline here. idle_in_transaction_session_timeout ends the transaction, and with it
+// the locks, of a server that was cut off or stands still. They are not among the parameters of the connection, because poolers
+// refuse those that they do not know.
+func (g *guard) sessionLimits(given map[string]string) string {
+	text := ""
+	for name, limit := range map[string]time.Duration{
+		"statement_timeout": g.limits.Statement + 500*time.Millisecond, "idle_in_transaction_session_timeout": g.limits.Transaction,
+	} {
+		if _, set := given[name]; !set {
+			text += fmt.Sprintf("SET %s = %d;", name, limit.Milliseconds())
+		}
+	}
+	return text
 }
 
 // watch sets the pools whose connections are closed.
@@ -97,22 +138,26 @@ func release(ctx context.Context) {
 	}
 }
 
-// ended closes all connections after an error of one, at most once in a second.
+// ended closes all connections after an error of one, at most once in a second. A statement that reaches its deadline while the
+// database answers others is slow, or waits for a lock: that is no reason to close connections.
 func (g *guard) ended(ctx context.Context, err error) {
-	silent := errors.Is(ctx.Err(), context.DeadlineExceeded) && !pgconn.SafeToRetry(err) // a statement that was sent
+	var network net.Error
+	failed := errors.As(err, &network)
+	silent := (errors.Is(ctx.Err(), context.DeadlineExceeded) || failed && network.Timeout()) && !pgconn.SafeToRetry(err) // it was sent
 	release(ctx)
-	readOnly, ok := errors.AsType[*pgconn.PgError](err)
-	network := errors.As(err, new(net.Error)) || errors.Is(err, io.ErrUnexpectedEOF)
-	standby := ok && readOnly.Code == "25006"
-	if err == nil || !silent && !network && !standby {
-		return
-	}
+	said, refused := errors.AsType[*pgconn.PgError](err)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if time.Since(g.reset) < time.Second {
+	now := time.Now()
+	broken := failed && !network.Timeout() || errors.Is(err, io.ErrUnexpectedEOF) || refused && said.Code == "25006"
+	switch {
+	case err == nil, refused && !broken:
+		g.answered = now
+		return
+	case !broken && (!silent || now.Sub(g.answered) < time.Second), now.Sub(g.reset) < time.Second:
 		return
 	}
-	g.reset = time.Now()
+	g.reset = now
 	for _, pool := range g.pools {
 		pool.Reset()
 	}

@@ -117,3 +117,91 @@ func TestUnavailableErrors(t *testing.T) {
 		}
 	}
 }
+
+// withLimits opens a database with short limits.
+func withLimits(t *testing.T, databaseURL string) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), databaseURL, store.Limits{Acquire: 2 * time.Second, Statement: 500 * time.Millisecond, Transaction: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// TestSlowStatementClosesNoConnections: a statement that waits for a lock reaches its deadline. The database answers other calls, so
+// their connections stay.
+func TestSlowStatementClosesNoConnections(t *testing.T) {
+	t.Parallel()
+	databaseURL := storetest.URL(t)
+	s := withLimits(t, databaseURL)
+	other, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close(context.Background()) }()
+	if _, err := other.Exec(t.Context(), "BEGIN; LOCK TABLE agents"); err != nil {
+		t.Fatal(err)
+	}
+	slow := make(chan error)
+	go func() {
+		_, err := s.AgentByID(t.Context(), uuid.New())
+		slow <- err
+	}()
+	for waiting := true; waiting; {
+		select {
+		case err := <-slow:
+			waiting = false
+			if !store.Unavailable(err) {
+				t.Errorf("the call that waits for a lock gets %v", err)
+			}
+		case <-time.After(20 * time.Millisecond):
+			if err := s.ReadClock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if s.WasReset() {
+		t.Error("one slow statement closed the connections of all calls")
+	}
+}
+
+// TestPresenceIsTaken: the lock of a server may be held by a connection that it has lost and PostgreSQL has not. It tries again, and
+// leaves the connections of calls alone.
+func TestPresenceIsTaken(t *testing.T) {
+	t.Parallel()
+	s := withLimits(t, storetest.URL(t))
+	for range 2 {
+		ready := make(chan struct{})
+		go s.BePresent(t.Context(), func() { close(ready) })
+		<-ready
+	}
+	if s.WasReset() {
+		t.Error("the wait for the lock closed the connections of all calls")
+	}
+}
+
+// TestLocksOfALostServer: a server is cut off in a transaction. The TCP connection stays open for PostgreSQL, which nevertheless ends
+// the transaction, so that other servers get its locks.
+func TestLocksOfALostServer(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	route, lostURL := storetest.RouteTo(t, g.connection.Config().ConnString())
+	lost := withLimits(t, lostURL)
+	err := lost.Transaction(t.Context(), func(tx *store.Store) error {
+		if err := tx.LockConversation(t.Context(), g.group); err != nil {
+			t.Error(err)
+		}
+		route.Cut(true)
+		return nil
+	})
+	if !store.Unavailable(err) || store.NotCommitted(err) {
+		t.Errorf("the COMMIT of a server that is cut off: %v, want an unknown outcome", err)
+	}
+	if _, err := g.connection.Exec(t.Context(), "SET lock_timeout = '8s'"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.connection.Exec(t.Context(), "SELECT 1 FROM conversations WHERE id = $1 FOR NO KEY UPDATE", g.group); err != nil {
+		t.Errorf("another server waits for the lock of a server that was cut off: %v", err)
+	}
+}

@@ -85,3 +85,11 @@ func (s *Store) SetClock(ahead time.Duration) {
 func (s *Store) MigrateWith(ctx context.Context, files fs.FS, progress func(text string)) (int, error) {
 	return s.migrate(ctx, files, progress)
 }
+
+// WasReset tells whether the connections were closed because one failed.
+func (s *Store) WasReset() bool {
+	limiting := s.pool.Config().ConnConfig.Tracer.(*guard) //nolint:forcetypeassert // of a store with limits
+	limiting.mu.Lock()
+	defer limiting.mu.Unlock()
+	return !limiting.reset.IsZero()
+}

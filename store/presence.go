@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -53,6 +54,8 @@ func (s *Store) watch(ctx context.Context, connection *pgx.Conn) {
 	}
 }
 
+var errPresenceTaken = errors.New("another connection has the lock of this server")
+
 func (s *Store) holdPresence(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -60,8 +63,13 @@ func (s *Store) holdPresence(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	free := false
 	if err = s.clock.read(ctx, connection); err == nil {
-		_, err = connection.Exec(ctx, "SELECT pg_advisory_lock($1, $2)", presenceClass, s.owner)
+		// It does not wait for the lock: PostgreSQL may need minutes to notice that a former connection of this server is lost.
+		err = connection.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", presenceClass, s.owner).Scan(&free)
+	}
+	if err == nil && !free {
+		err = errPresenceTaken
 	}
 	if err != nil {
 		_ = connection.Close(context.WithoutCancel(ctx))

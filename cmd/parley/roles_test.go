@@ -30,7 +30,13 @@ func execute(databaseURL, statements string) error {
 // withRoles creates the roles of docs/roles.sql on an empty database, and returns the database's URL for each of them.
 func withRoles(t *testing.T) (migrating, serving string) {
 	t.Helper()
-	superuser := storetest.URL(t)
+	return withRolesOn(t, storetest.URL(t),
+		"DROP SCHEMA public CASCADE; CREATE SCHEMA public AUTHORIZATION pg_database_owner; GRANT USAGE ON SCHEMA public TO PUBLIC;")
+}
+
+// withRolesOn creates the roles of docs/roles.sql on the database at a URL, after other statements.
+func withRolesOn(t *testing.T, superuser, before string) (migrating, serving string) {
+	t.Helper()
 	parsed, err := url.Parse(superuser)
 	if err != nil {
 		t.Fatal(err)
@@ -50,8 +56,7 @@ func withRoles(t *testing.T) (migrating, serving string) {
 			}
 		}
 	})
-	const empty = "DROP SCHEMA public CASCADE; CREATE SCHEMA public AUTHORIZATION pg_database_owner; GRANT USAGE ON SCHEMA public TO PUBLIC;"
-	if err := execute(superuser, empty+statements); err != nil {
+	if err := execute(superuser, before+statements); err != nil {
 		t.Fatal(err)
 	}
 	parsed.User = url.UserPassword(database+"_migrate", "choose-a-password")
@@ -101,4 +106,17 @@ func TestRoles(t *testing.T) {
 		t.Errorf("the server logs:\n%s", strings.Join(wrong, ""))
 	}
 	t.Logf("%d calls were charged", journey.calls)
+}
+
+// TestRolesOfAnExistingDatabase: docs/roles.sql also fits a database that a superuser has migrated.
+func TestRolesOfAnExistingDatabase(t *testing.T) {
+	t.Parallel()
+	migrating, serving := withRolesOn(t, storetest.URL(t), "")
+	// A migration changes a table, which only its owner can.
+	if err := execute(migrating, "ALTER TABLE agents ADD COLUMN later text; UPDATE schema_compat SET oldest = oldest; CREATE TABLE later (id bigint)"); err != nil {
+		t.Errorf("the role that migrates: %v", err)
+	}
+	if err := execute(serving, "SELECT id FROM agents; DELETE FROM blocks; INSERT INTO later (id) VALUES (1)"); err != nil {
+		t.Errorf("the role that serves: %v", err)
+	}
 }
