@@ -277,30 +277,6 @@ func TestPaymentWithoutAnOwner(t *testing.T) {
 	}
 }
 
-// TestUnrecordedOutcomeKeepsItsOwner: an outcome could not be recorded. The worker makes no other attempt before it is: the record
-// says what the attempt found out.
-func TestUnrecordedOutcomeKeepsItsOwner(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	w.Exec(`CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$`)
-	w.Exec(`CREATE TRIGGER forbid BEFORE UPDATE ON payments FOR EACH ROW WHEN (new.state = 'unknown') EXECUTE FUNCTION forbid()`)
-	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-	w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"recorded late"}`, "X-API-KEY", alice.Key).
-		Want(t, "the settlement's reply is lost", 503)
-	mend()
-	w.Exec(`UPDATE payments SET updated_at = now() - interval '1 minute' WHERE state = 'settling'`)
-	again := func() bool { return w.Count(`SELECT count(*) FROM payments WHERE attempts > 1`) > 0 }
-	if w.recoverFor(3*time.Second, again) {
-		t.Error("the worker made another attempt before the outcome of the first one was recorded")
-	}
-	w.Exec(`DROP TRIGGER forbid ON payments`)
-	w.recover()
-	if w.Count(`SELECT count(*) FROM messages WHERE content = 'recorded late'`) != 1 {
-		t.Error("the message is not there once")
-	}
-}
-
 // TestLongResponsesAreErased: a page of messages is replied again for an hour after its delivery, and not for ever; a short
 // reply is.
 func TestLongResponsesAreErased(t *testing.T) {
