@@ -96,18 +96,30 @@ var errNoCancel = errors.New("statements are not cancelled")
 
 // sessionLimits returns the statement that sets PostgreSQL's own limits, unless the database URL sets them. statement_timeout ends
 // what is left of a statement that reached its deadline here. idle_in_transaction_session_timeout ends the transaction, and with it
-// the locks, of a server that was cut off or stands still. They are not among the parameters of the connection, because poolers
+// the locks, of a server that was cut off or stands still. The keepalives end its idle sessions, and with them the lock that shows
+// that it is alive, after twenty seconds; without them PostgreSQL waits for two hours. They are not among the parameters of the connection, because poolers
 // refuse those that they do not know.
 func (g *guard) sessionLimits(given map[string]string) string {
 	text := ""
-	for name, limit := range map[string]time.Duration{
-		"statement_timeout": g.limits.Statement + 500*time.Millisecond, "idle_in_transaction_session_timeout": g.limits.Transaction,
+	for name, limit := range map[string]int64{
+		"statement_timeout": (g.limits.Statement + 500*time.Millisecond).Milliseconds(), "idle_in_transaction_session_timeout": g.limits.Transaction.Milliseconds(),
+		"tcp_keepalives_idle": 8, "tcp_keepalives_interval": 4, "tcp_keepalives_count": 3,
 	} {
 		if _, set := given[name]; !set {
-			text += fmt.Sprintf("SET %s = %d;", name, limit.Milliseconds())
+			text += fmt.Sprintf("SET %s = %d;", name, limit)
 		}
 	}
 	return text
+}
+
+// alive tells whether the database answered a statement within the last second.
+func (g *guard) alive() bool {
+	if g == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Since(g.answered) < time.Second
 }
 
 // watch sets the pools whose connections are closed.

@@ -205,3 +205,23 @@ func TestLocksOfALostServer(t *testing.T) {
 		t.Errorf("another server waits for the lock of a server that was cut off: %v", err)
 	}
 }
+
+// TestPingOfABusyStore: a server whose connections are all in use is ready as long as the database answers its calls.
+func TestPingOfABusyStore(t *testing.T) {
+	t.Parallel()
+	s, err := store.Open(t.Context(), storetest.URL(t), store.Serving)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	release := s.UseAllConnections(t)
+	defer release()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.Ping(ctx); err != nil {
+		t.Errorf("the ping of a store whose connections are in use: %v", err)
+	}
+}

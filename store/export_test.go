@@ -4,10 +4,12 @@ import (
 	"context"
 	"io/fs"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // SearchWithin is SearchMessages with bounds of the test's own.
@@ -92,4 +94,25 @@ func (s *Store) WasReset() bool {
 	limiting.mu.Lock()
 	defer limiting.mu.Unlock()
 	return !limiting.reset.IsZero()
+}
+
+// UseAllConnections runs a statement on every connection for batches, and keeps the connections until release.
+func (s *Store) UseAllConnections(t testing.TB) (release func()) {
+	t.Helper()
+	var used []*pgxpool.Conn
+	for range s.pool.Config().MaxConns {
+		connection, err := s.pool.Acquire(t.Context())
+		if err == nil {
+			_, err = connection.Exec(t.Context(), "SELECT 1")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		used = append(used, connection)
+	}
+	return func() {
+		for _, connection := range used {
+			connection.Release()
+		}
+	}
 }

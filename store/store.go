@@ -26,6 +26,7 @@ type Store struct {
 	records *pgxpool.Pool // for GORM
 	db      *gorm.DB
 	clock   *clock
+	guard   *guard // nil without limits
 	limits  Limits
 	owner   int32 // identifies this process in the payments that it works on
 	agents  *agentCache
@@ -109,7 +110,7 @@ func Open(ctx context.Context, url string, limits Limits) (*Store, error) {
 	if err != nil {
 		return nil, err // the size is positive
 	}
-	s := &Store{pool: pool, records: records, db: db, clock: clock, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
+	s := &Store{pool: pool, records: records, db: db, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
 		contended: contended, waiters: semaphore.NewWeighted(int64(max(1, config.MaxConns/2)))}
 	s.checks, s.begins = newBatcher(s.checkBatch, nil), newBatcher(s.beginBatch, nil)
 	s.deliveries = newBatcher(s.deliverBatch, func(delivery Delivery) any { return delivery.Payment })
@@ -127,5 +128,10 @@ func (s *Store) Close() {
 	s.pool.Close()
 }
 
-// Ping returns nil if the database responds.
-func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
+// Ping returns nil if the database responds, or did to a call of the last second. So it responds also if all connections are in use.
+func (s *Store) Ping(ctx context.Context) error {
+	if s.guard.alive() {
+		return nil
+	}
+	return s.pool.Ping(ctx)
+}
