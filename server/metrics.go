@@ -80,7 +80,7 @@ func (s *Server) Admin() http.Handler {
 		probed := make(chan bool, 1)
 		go func() { probed <- s.payments.Ready() && s.payments.Probe(ctx) == nil }()
 		w.Header().Set("Content-Type", "application/json")
-		if s.waiting.Load() || s.store.Ping(ctx) != nil {
+		if s.waiting.Load() || !s.store.Ready(ctx) {
 			state.Ready, state.Database = false, "unavailable"
 		}
 		if state.Draining {

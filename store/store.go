@@ -128,10 +128,8 @@ func (s *Store) Close() {
 	s.pool.Close()
 }
 
-// Ping returns nil if the database responds, or did to a call of the last second. So it responds also if all connections are in use.
-func (s *Store) Ping(ctx context.Context) error {
-	if s.guard.alive() {
-		return nil
-	}
-	return s.pool.Ping(ctx)
-}
+// Ping returns nil if the database responds.
+func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
+
+// Ready tells whether the database responds, or did to a call of the last second: all connections may be in use.
+func (s *Store) Ready(ctx context.Context) bool { return s.guard.alive() || s.Ping(ctx) == nil }
