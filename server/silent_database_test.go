@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"sync"
@@ -60,12 +61,18 @@ func TestCutOffDatabase(t *testing.T) {
 			}
 		})
 	}
+	ctx, stop := context.WithCancel(t.Context())
+	recovered := make(chan struct{})
+	go func() { w.server.Recover(ctx); close(recovered) }() // as in every server
+	defer func() { stop(); <-recovered }()
 	time.Sleep(500 * time.Millisecond)
 	route.Cut(true)
 	time.Sleep(8 * time.Second)
 	route.Cut(false)
 	group.Wait()
-	w.recover()
+	if !testkit.Eventually(2*time.Minute, func() bool { return w.Count("SELECT count(*) FROM payments WHERE state IN ('settling', 'unknown')") == 0 }) {
+		t.Error("payments are still open two minutes after the database is back")
+	}
 	t.Logf("longest response %v; %v", longest.Round(time.Millisecond), answers)
 	if longest > 8*time.Second { // 5 seconds, and the machine may be busy
 		t.Errorf("a response took %v, want at most 5 seconds", longest)

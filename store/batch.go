@@ -28,8 +28,6 @@ const (
 	batchTimeout = 30 * time.Second
 	// maxBatch is the maximum number of calls in one statement.
 	maxBatch = 64
-	// maxQueued is how long a call waits for its batch. Then the database is too slow for the calls that come.
-	maxQueued = 700 * time.Millisecond
 )
 
 // batchItem is the part of one call in a batch. The channel done is buffered, so the batch does not wait for receivers.
@@ -47,14 +45,16 @@ type batcher[T any] struct {
 	// key, if not nil, identifies what a statement can change only once. A batch ends before the second item with the
 	// same key. That item goes into the next batch, which sees the change of the first.
 	key func(T) any
+	// limit is how long an item waits for its batch. Zero means no limit.
+	limit time.Duration
 
 	mu      sync.Mutex
 	waiting []batchItem[T]
 	busy    bool
 }
 
-func newBatcher[T any](run func([]batchItem[T]), key func(T) any) *batcher[T] {
-	return &batcher[T]{begin: func() (func([]batchItem[T]), error) { return run, nil }, key: key}
+func newBatcher[T any](limit time.Duration, run func([]batchItem[T]), key func(T) any) *batcher[T] {
+	return &batcher[T]{begin: func() (func([]batchItem[T]), error) { return run, nil }, key: key, limit: limit}
 }
 
 // do puts the value into the next batch and returns its result. Of ctx only the patience counts: the write of a batch cannot be
@@ -120,7 +120,7 @@ func (b *batcher[T]) work() {
 func (b *batcher[T]) shed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.waiting) > 0 && b.waiting[0].late() {
+	for len(b.waiting) > 0 && b.waiting[0].late(b.limit) {
 		b.waiting[0].done <- errNotSent
 		b.waiting = b.waiting[1:]
 	}
@@ -129,7 +129,7 @@ func (b *batcher[T]) shed() bool {
 }
 
 // late tells whether the item has waited too long for its batch.
-func (i batchItem[T]) late() bool { return time.Since(i.since) > maxQueued }
+func (i batchItem[T]) late(limit time.Duration) bool { return limit > 0 && time.Since(i.since) > limit }
 
 // all takes all items that wait.
 func (b *batcher[T]) all() []batchItem[T] {

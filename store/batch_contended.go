@@ -67,7 +67,7 @@ func (s *Store) sendAgain(items []batchItem[paidMessage]) {
 		queue, ok := s.contended.Get(item.value.conversation)
 		item.value.locked++
 		switch {
-		case item.late():
+		case item.late(s.limits.Queue):
 			item.done <- errNotSent
 		case ok:
 			queue.push(item)
@@ -84,7 +84,7 @@ func (s *Store) sendAgain(items []batchItem[paidMessage]) {
 
 // queueFor returns the queue of a contended conversation, which it creates if there is none.
 func (s *Store) queueFor(conversation uuid.UUID) *conversationQueue {
-	queue := &conversationQueue{batcher: &batcher[paidMessage]{key: paidMessage.key}}
+	queue := &conversationQueue{batcher: &batcher[paidMessage]{key: paidMessage.key, limit: s.limits.Queue}}
 	queue.begin = func() (func([]batchItem[paidMessage]), error) { return s.beginContended(conversation, queue) }
 	if first, ok, _ := s.contended.PeekOrAdd(conversation, queue); ok {
 		return first

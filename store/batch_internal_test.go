@@ -11,14 +11,15 @@ import (
 // TestQueueIsShed: a call that waits too long for its batch is refused, and nothing of it is sent. Later calls are served.
 func TestQueueIsShed(t *testing.T) {
 	t.Parallel()
+	const limit = 200 * time.Millisecond
 	var ran []int
 	begun := make(chan struct{})
-	b := newBatcher(func(batch []batchItem[int]) {
+	b := newBatcher(limit, func(batch []batchItem[int]) {
 		for _, item := range batch {
 			ran = append(ran, item.value)
 			if item.value == 1 {
 				close(begun)
-				time.Sleep(maxQueued + 200*time.Millisecond)
+				time.Sleep(2 * limit)
 			}
 			item.done <- nil
 		}
@@ -74,7 +75,7 @@ func TestRetriedItemsComeFirst(t *testing.T) {
 	begun, proceed := make(chan struct{}), make(chan struct{})
 	var ran []int
 	var b *batcher[int]
-	b = newBatcher(func(batch []batchItem[int]) {
+	b = newBatcher(0, func(batch []batchItem[int]) {
 		begun <- struct{}{}
 		<-proceed
 		first := ran == nil

@@ -18,14 +18,14 @@ import (
 
 // Limits bound how long a call waits for the database. Zero means no limit.
 type Limits struct {
+	Queue       time.Duration // for the batch that a call is put into; then the database is too slow for the calls that come
 	Acquire     time.Duration // for a connection, including connecting and the check of an idle one
 	Statement   time.Duration // for one statement, and for one batch of statements
 	Transaction time.Duration
 }
 
-// Serving are the limits of a server. A caller waits at most five seconds for a database that does not answer: the sum of maxQueued,
-// Acquire and Statement, and of another Acquire to record that the outcome is unknown. Commands of the operator may take longer.
-var Serving = Limits{Acquire: 700 * time.Millisecond, Statement: 2500 * time.Millisecond, Transaction: 3500 * time.Millisecond}
+// Serving are the limits of a server. Patience limits their sum for one call. Commands of the operator may take longer.
+var Serving = Limits{Queue: 700 * time.Millisecond, Acquire: 700 * time.Millisecond, Statement: 2500 * time.Millisecond, Transaction: 3500 * time.Millisecond}
 
 const (
 	// silence is how long the peer may leave sent data unacknowledged before the connection is given up.

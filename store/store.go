@@ -112,10 +112,10 @@ func Open(ctx context.Context, url string, limits Limits) (*Store, error) {
 	}
 	s := &Store{pool: pool, records: records, db: db, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
 		contended: contended, waiters: semaphore.NewWeighted(int64(max(1, config.MaxConns/2)))}
-	s.checks, s.begins = newBatcher(s.checkBatch, nil), newBatcher(s.beginBatch, nil)
-	s.deliveries = newBatcher(s.deliverBatch, func(delivery Delivery) any { return delivery.Payment })
-	s.sends, s.chargedSends = newBatcher(s.sendBatch, paidMessage.key), newBatcher(s.sendBatch, paidMessage.key)
-	s.charges = newBatcher(s.chargeBatch, func(charge *VoucherCharge) any { return charge.Voucher.Channel })
+	s.checks, s.begins = newBatcher(limits.Queue, s.checkBatch, nil), newBatcher(limits.Queue, s.beginBatch, nil)
+	s.deliveries = newBatcher(limits.Queue, s.deliverBatch, func(delivery Delivery) any { return delivery.Payment })
+	s.sends, s.chargedSends = newBatcher(limits.Queue, s.sendBatch, paidMessage.key), newBatcher(limits.Queue, s.sendBatch, paidMessage.key)
+	s.charges = newBatcher(limits.Queue, s.chargeBatch, func(charge *VoucherCharge) any { return charge.Voucher.Channel })
 	return s, nil
 }
 
