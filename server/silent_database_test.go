@@ -70,7 +70,9 @@ func TestCutOffDatabase(t *testing.T) {
 	time.Sleep(8 * time.Second)
 	route.Cut(false)
 	group.Wait()
-	if !testkit.Eventually(2*time.Minute, func() bool { return w.Count("SELECT count(*) FROM payments WHERE state IN ('settling', 'unknown')") == 0 }) {
+	if !testkit.Eventually(2*time.Minute, func() bool {
+		return w.Count("SELECT count(*) FROM payments WHERE state IN ('settling', 'unknown')") == 0
+	}) {
 		t.Error("payments are still open two minutes after the database is back")
 	}
 	t.Logf("longest response %v; %v", longest.Round(time.Millisecond), answers)
