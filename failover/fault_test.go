@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // fault is something that goes wrong and is mended again.
@@ -53,10 +55,16 @@ func (n *nemesis) hold() time.Duration {
 
 func (n *nemesis) server() *server { return n.servers[n.chance.IntN(len(n.servers))] }
 
+// leader returns the node that leads. On a busy machine it may respond late.
+func (n *nemesis) leader() (node int) {
+	testkit.Eventually(10*time.Second, func() bool { node = n.cluster.leader(); return node != 0 })
+	return node
+}
+
 var errNoLeader = errors.New("no node leads")
 
 func killLeaderNode(n *nemesis, broken func()) error {
-	leader := n.cluster.leader()
+	leader := n.leader()
 	if leader == 0 {
 		return errNoLeader
 	}
@@ -70,7 +78,7 @@ func killLeaderNode(n *nemesis, broken func()) error {
 }
 
 func killPostgres(n *nemesis, broken func()) error {
-	postmaster := n.cluster.postmaster(n.cluster.leader())
+	postmaster := n.cluster.postmaster(n.leader())
 	if postmaster == 0 {
 		return errNoLeader
 	}
@@ -87,7 +95,7 @@ func killParley(n *nemesis, broken func()) error {
 }
 
 func cutOffLeader(n *nemesis, broken func()) error {
-	leader := n.cluster.leader()
+	leader := n.leader()
 	if leader == 0 {
 		return errNoLeader
 	}
@@ -114,7 +122,7 @@ func cutOffEtcd(n *nemesis, broken func()) error {
 }
 
 func switchover(n *nemesis, broken func()) error {
-	leader := n.cluster.leader()
+	leader := n.leader()
 	if leader == 0 {
 		return errNoLeader
 	}
@@ -127,7 +135,7 @@ func switchover(n *nemesis, broken func()) error {
 }
 
 func stopLeaderNode(n *nemesis, broken func()) error {
-	leader := n.cluster.leader()
+	leader := n.leader()
 	if leader == 0 {
 		return errNoLeader
 	}
@@ -148,7 +156,7 @@ func stopParley(n *nemesis, broken func()) error {
 
 // fillVolume leaves no room for WAL on the leader, which then begins new WAL files until it cannot.
 func fillVolume(n *nemesis, broken func()) error {
-	leader := n.cluster.leader()
+	leader := n.leader()
 	if leader == 0 {
 		return errNoLeader
 	}
@@ -187,7 +195,7 @@ func shiftClock(n *nemesis, broken func()) error {
 // replication nothing is acknowledged in these seconds. With asynchronous replication it is, and then lost. The leader is cut off too,
 // because its kernel would still send what the standbys lack.
 func loseLeaderBehindCutOffStandbys(n *nemesis, broken func()) error {
-	leader := n.cluster.leader()
+	leader := n.leader()
 	if leader == 0 {
 		return errNoLeader
 	}
