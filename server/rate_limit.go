@@ -269,7 +269,7 @@ func (s *Server) countPayment(record *record, err error) error {
 			s.rates.accounts.give(payer.account)
 		}
 		return err
-	case p != nil && p.status == http.StatusTooManyRequests:
+	case p != nil && (p.status == http.StatusTooManyRequests || p.unread): // an unavailable database is not the caller's fault
 		return err
 	case !payer.checked:
 		if wait, ok := s.rates.addresses.take(payer.address); !ok {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
@@ -140,4 +141,24 @@ func TestUnrecordedOutcomeKeepsItsOwner(t *testing.T) {
 	if w.Count(`SELECT count(*) FROM messages WHERE content = 'recorded late'`) != 1 {
 		t.Error("the message is not there once")
 	}
+}
+
+// TestUnavailableDatabaseTakesNoTokens: callers who repeat a payment while the database is unavailable are not limited.
+func TestUnavailableDatabaseTakesNoTokens(t *testing.T) {
+	t.Parallel()
+	databaseURL := storetest.URL(t)
+	route, serversURL := storetest.RouteTo(t, databaseURL)
+	w := newWorldOver(t, databaseURL, serversURL, withLimits(server.Limits{Address: few(20), Account: few(2), Wallet: few(2)}))
+	alice, bob := w.agent("alice"), w.agent("bob")
+	alice.send(bob, "the first message creates the chat")
+	body := fmt.Sprintf(`{"recipient_agent_id":%q,"content":"hello"}`, bob.ID)
+	payment := w.sign(alice.Wallet, sendPath)
+	route.Cut(true)
+	for range 6 {
+		a := w.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+		if a.Status != http.StatusServiceUnavailable {
+			t.Errorf("without a database: %v, want 503", a)
+		}
+	}
+	route.Cut(false)
 }
