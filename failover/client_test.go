@@ -132,13 +132,13 @@ func (l *load) send(a *agent, chance *rand.Rand) {
 		var sent *client.SendChannelMessageResponse
 		sent, err = a.SendChannelMessageWithResponse(ctx, client.SendChannelMessageRequest{ChannelID: l.channel, Content: c.content})
 		if err == nil && sent.JSON200 != nil {
-			c.acked, c.message = true, sent.JSON200.MessageID
+			c.acked = true
 		}
 	case kind == 1:
 		var sent *client.SendGroupMessageResponse
 		sent, err = a.SendGroupMessageWithResponse(ctx, client.SendGroupMessageRequest{ChatID: l.group, Content: c.content})
 		if err == nil && sent.JSON200 != nil {
-			c.acked, c.message = true, sent.JSON200.MessageID
+			c.acked = true
 		}
 	default:
 		to := l.agents[chance.IntN(len(l.agents))]
@@ -151,7 +151,7 @@ func (l *load) send(a *agent, chance *rand.Rand) {
 		var sent *client.SendPrivateMessageResponse
 		sent, err = a.SendPrivateMessageWithResponse(ctx, client.SendPrivateMessageRequest{RecipientAgentID: to.id, Content: c.content})
 		if err == nil && sent.JSON200 != nil {
-			c.acked, c.message = true, sent.JSON200.MessageID
+			c.acked = true
 		}
 	}
 	c.finish(err)

@@ -35,9 +35,8 @@ func (a *attempt) uncharged() bool {
 type call struct {
 	content  string // of the message; "" if it sends none
 	attempts []*attempt
-	acked    bool   // the last response was 200
-	message  string // id of the message, if it was acknowledged
-	unknown  bool   // the client gave up without an outcome
+	acked    bool // the last response was 200
+	unknown  bool // the client gave up without an outcome
 }
 
 // refused tells whether the client was told that nothing was done.

@@ -13,15 +13,14 @@ import (
 
 // outcome is what callers saw of a fault.
 type outcome struct {
-	fault    string
-	outages  []time.Duration // longest time without an acknowledged call, by route
-	acked    int             // paid calls
-	refused  int             // 503
-	lost     int             // connections
-	longest  time.Duration   // that a call took
-	late     int             // refusals that began five seconds after the fault or later
-	late99   time.Duration   // their 99th percentile
-	duration time.Duration
+	fault   string
+	outages []time.Duration // longest time without an acknowledged call, by route
+	acked   int             // paid calls
+	refused int             // 503
+	lost    int             // connections
+	longest time.Duration   // that a call took
+	late    int             // refusals that began five seconds after the fault or later
+	late99  time.Duration   // their 99th percentile
 }
 
 func (o *outcome) String() string {
@@ -31,7 +30,7 @@ func (o *outcome) String() string {
 
 // measure describes the time since a fault began.
 func (t *transport) measure(name string, broken time.Time) *outcome {
-	o := &outcome{fault: name, outages: make([]time.Duration, len(t.servers)), duration: time.Since(broken)}
+	o := &outcome{fault: name, outages: make([]time.Duration, len(t.servers))}
 	last := make([]time.Time, len(t.servers))
 	for i := range last {
 		last[i] = broken

@@ -40,7 +40,6 @@ type server struct {
 	logs        string // folder
 
 	mu      sync.Mutex
-	shift   time.Duration // of its clock
 	process *testkit.Process
 	stopped []window // when it could not respond: stopped by a signal
 }
@@ -85,7 +84,6 @@ func (s *server) start(shift time.Duration) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shift = shift
 	s.process, err = testkit.Launch(cmd)
 	return err
 }

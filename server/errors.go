@@ -134,11 +134,6 @@ func (b *errorBody) require(p *problem, nameV1 string) {
 	b.Accepts = accepts
 }
 
-// carriesPayment tells whether a request has a payment, valid or not.
-func carriesPayment(r *http.Request) bool {
-	return r.Header.Get(x402.HeaderPaymentSignature) != "" || r.Header.Get(x402.HeaderPaymentV1) != ""
-}
-
 // writeError writes the response for an error. No other function does.
 func (s *Server) writeError(err error, c echo.Context) {
 	if c.Response().Committed {
@@ -155,7 +150,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 		p.limit.writeHeader(header, p.retryAfter)
 	}
 	body := p.body(record.requestID)
-	if (p.unread || p.status == http.StatusInternalServerError) && carriesPayment(c.Request()) { // 500: the fault may have come after the charge
+	if (p.unread || p.status == http.StatusInternalServerError) && hasPayment(c) { // 500: the fault may have come after the charge
 		body.Charged = nil
 	}
 	if p.required != nil {

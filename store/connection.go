@@ -97,8 +97,8 @@ var errNoCancel = errors.New("statements are not cancelled")
 // sessionLimits returns the statement that sets PostgreSQL's own limits, unless the database URL sets them. statement_timeout ends
 // what is left of a statement that reached its deadline here. idle_in_transaction_session_timeout ends the transaction, and with it
 // the locks, of a server that was cut off or stands still. The keepalives end its idle sessions, and with them the lock that shows
-// that it is alive, after twenty seconds; without them PostgreSQL waits for two hours. They are not among the parameters of the connection, because poolers
-// refuse those that they do not know.
+// that it is alive, after twenty seconds; without them PostgreSQL waits for two hours. They are not among the
+// parameters of the connection, because poolers refuse those that they do not know.
 func (g *guard) sessionLimits(given map[string]string) string {
 	text := ""
 	for name, limit := range map[string]int64{
