@@ -17,7 +17,6 @@ import (
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 const (
@@ -42,10 +41,8 @@ type load struct {
 
 // loadClient is one of them. It is also the transport of its Payer and counts there what the caller does not see.
 type loadClient struct {
+	*testkit.Agent
 	l       *load
-	api     *client.ClientWithResponses
-	payer   *client.Payer
-	key, id string
 	group   string
 	payment string // that was sent last
 }
@@ -71,22 +68,16 @@ var loadTransport = &http.Transport{MaxIdleConnsPerHost: loadClients, IdleConnTi
 func newLoad(w *world, url string) *load {
 	w.T.Helper()
 	l := &load{w: w, sent: map[string]bool{}}
-	l.clients = make([]*loadClient, loadClients)
-	var registering sync.WaitGroup
-	for i := range l.clients {
-		registering.Go(func() { l.clients[i] = l.register(url, i) })
-	}
-	registering.Wait()
-	if w.T.Failed() {
-		w.T.FailNow()
+	for i := range loadClients {
+		l.clients = append(l.clients, l.register(url, i))
 	}
 	for g := range loadGroups {
 		members := l.clients[g*loadClients/loadGroups : (g+1)*loadClients/loadGroups]
 		var others []string
 		for _, member := range members[1:] {
-			others = append(others, member.id)
+			others = append(others, member.ID)
 		}
-		created, err := members[0].api.CreateGroupChatWithResponse(w.T.Context(),
+		created, err := members[0].CreateGroupChatWithResponse(w.T.Context(),
 			client.CreateGroupChatRequest{Name: fmt.Sprintf("Load %d", g), InitialMemberIds: others})
 		testkit.Require200(w.T, "create a group chat", created, err)
 		for _, member := range members {
@@ -97,49 +88,15 @@ func newLoad(w *world, url string) *load {
 }
 
 func (l *load) register(url string, number int) *loadClient {
-	t := l.w.T
+	var channels client.PaymentChannelStore
+	if number%2 == 0 {
+		channels = &client.MemoryChannels{}
+	}
 	c := &loadClient{l: l}
-	wallet := l.w.Wallet(1000 * testkit.Dollar)
-	var err error
-	limits := client.Limits{PerCall: testkit.Dollar, Total: 1000 * testkit.Dollar}
-	if c.payer, err = client.NewPayer(fmt.Sprintf("%x", evm.FromECDSA(wallet)), limits); err != nil {
-		t.Error(err)
-		return c
-	}
-	c.payer.Base = c
-	c.payer.Channels.Store = &client.MemoryChannels{}
-	if number%2 == 1 {
-		c.payer.Channels = nil
-	}
-	if c.api, err = client.New(url, c.payer, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
-		if c.key != "" {
-			r.Header.Set("X-API-KEY", c.key)
-		}
-		return nil
-	})); err != nil {
-		t.Error(err)
-		return c
-	}
-	name := fmt.Sprintf("load_%d", number)
-	requested, err := c.api.RequestAccountWithResponse(t.Context(), client.RequestAccountRequest{RequestedUsername: name})
-	if err != nil || requested.JSON200 == nil {
-		t.Errorf("%s requests an account: %v", name, err)
-		return c
-	}
-	created, err := c.api.CreateAccountWithResponse(t.Context(),
-		client.CreateAccountRequest{Username: name, TAN: requested.JSON200.TAN, Description: "I am " + name + "."})
-	if err != nil || created.JSON200 == nil {
-		t.Errorf("%s creates an account: %v", name, err)
-		return c
-	}
-	c.key = created.JSON200.APIKey
-	l.w.Secret(c.key, requested.JSON200.TAN)
-	me, err := c.api.GetOwnAgentWithResponse(t.Context())
-	if err != nil || me.JSON200 == nil {
-		t.Errorf("%s looks at its account: %v", name, err)
-		return c
-	}
-	c.id = me.JSON200.AgentID
+	c.Agent = testkit.NewAgent(l.w.T, url, l.w.Wallet(1000*testkit.Dollar), c, channels)
+	tan := c.Register(l.w.T, fmt.Sprintf("load_%d", number))
+	l.w.Secret(tan, c.Key)
+	c.SetID(l.w.T)
 	return c
 }
 
@@ -177,7 +134,7 @@ func (c *loadClient) step(chance *rand.Rand) {
 		content := fmt.Sprintf("under load, number %06d", contentNumber.Add(1))
 		c.l.expect(content)
 		var sent *client.SendGroupMessageResponse
-		sent, err = c.api.SendGroupMessageWithResponse(ctx, client.SendGroupMessageRequest{ChatID: c.group, Content: content})
+		sent, err = c.SendGroupMessageWithResponse(ctx, client.SendGroupMessageRequest{ChatID: c.group, Content: content})
 		if response = sent; err == nil && sent.JSON200 != nil {
 			c.l.mu.Lock()
 			c.l.sent[content] = true
@@ -185,9 +142,9 @@ func (c *loadClient) step(chance *rand.Rand) {
 		}
 	case pick < 9:
 		n := client.MessagePageSize(20)
-		response, err = c.api.ListGroupMessagesWithResponse(ctx, client.ListGroupMessagesRequest{ChatID: c.group, N: &n})
+		response, err = c.ListGroupMessagesWithResponse(ctx, client.ListGroupMessagesRequest{ChatID: c.group, N: &n})
 	default:
-		response, err = c.api.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{})
+		response, err = c.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{})
 	}
 	c.l.calls.Add(1)
 	if err != nil || response.StatusCode() != http.StatusOK {
@@ -233,15 +190,12 @@ func (l *load) check(pass func(time.Duration)) {
 	if lost := l.lost(); len(lost) > 0 {
 		t.Errorf("%d acknowledged messages are not there: %.300s", len(lost), strings.Join(lost, ", "))
 	}
-	if gaps := l.w.Count(`SELECT count(*) FROM (
-			SELECT c.last_number, count(m.id) AS there, coalesce(min(m.number), 1) AS first, coalesce(max(m.number), 0) AS last
-		FROM conversations c LEFT JOIN messages m ON m.conversation_id = c.id GROUP BY c.id, c.last_number) AS numbers
-		WHERE there <> last_number OR last <> last_number OR first <> 1`); gaps > 0 {
+	if gaps := l.w.Count(testkit.NumberGaps); gaps > 0 {
 		t.Errorf("the numbers of %d conversations have a gap", gaps)
 	}
 	var spent uint64
 	for _, c := range l.clients {
-		spent += c.payer.Spent()
+		spent += c.Payer.Spent()
 	}
 	var charged uint64
 	l.w.Scan("SELECT sum(amount)::bigint FROM payments WHERE state = 'delivered'", nil, &charged)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 const (
@@ -27,10 +26,9 @@ const (
 
 // agent is a client with an account.
 type agent struct {
-	*client.ClientWithResponses
-	name, id, key string
-	calls         []*call        // one after another
-	seen          map[string]int // how often unread returned a content
+	*testkit.Agent
+	calls []*call        // one after another
+	seen  map[string]int // how often unread returned a content
 }
 
 // load is the clients and what they did.
@@ -54,7 +52,7 @@ func newLoad(t testing.TB, world *testkit.World, facilitator string, servers []*
 	for i := range agents {
 		l.agents = append(l.agents, l.register(i))
 		if i > 0 {
-			others = append(others, l.agents[i].id)
+			others = append(others, l.agents[i].ID)
 		}
 	}
 	first := l.agents[0]
@@ -73,35 +71,14 @@ func newLoad(t testing.TB, world *testkit.World, facilitator string, servers []*
 // register makes an agent with a wallet and an account.
 func (l *load) register(i int) *agent {
 	l.t.Helper()
-	wallet := l.world.Wallet(10_000 * testkit.Dollar)
-	payer, err := client.NewPayer(fmt.Sprintf("%x", evm.FromECDSA(wallet)), client.Limits{PerCall: 10 * testkit.Dollar, Total: 10_000 * testkit.Dollar})
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	payer.Base, payer.Patience = l.transport, patience
+	var channels client.PaymentChannelStore
 	if i%2 == 0 {
-		payer.Channels.Store = &client.MemoryChannels{}
-	} else {
-		payer.Channels = nil
+		channels = &client.MemoryChannels{}
 	}
-	a := &agent{name: fmt.Sprintf("agent%d", i), seen: map[string]int{}}
-	a.ClientWithResponses, err = client.New("http://parley", payer, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
-		if a.key != "" {
-			r.Header.Set("X-API-KEY", a.key)
-		}
-		return nil
-	}))
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	requested, err := a.RequestAccountWithResponse(l.t.Context(), client.RequestAccountRequest{RequestedUsername: a.name})
-	testkit.Require200(l.t, "request an account", requested, err)
-	created, err := a.CreateAccountWithResponse(l.t.Context(), client.CreateAccountRequest{Username: a.name, TAN: requested.JSON200.TAN, Description: "I test."})
-	testkit.Require200(l.t, "create an account", created, err)
-	a.key = created.JSON200.APIKey
-	own, err := a.GetOwnAgentWithResponse(l.t.Context())
-	testkit.Require200(l.t, "get the own profile", own, err)
-	a.id = own.JSON200.AgentID
+	a := &agent{testkit.NewAgent(l.t, "http://parley", l.world.Wallet(10_000*testkit.Dollar), l.transport, channels), nil, map[string]int{}}
+	a.Payer.Patience = patience
+	a.Register(l.t, fmt.Sprintf("agent%d", i))
+	a.SetID(l.t)
 	return a
 }
 
@@ -124,7 +101,7 @@ func (l *load) start(ctx context.Context, seed uint64) {
 
 // send sends one message: in the group chat, in the channel, or to another agent.
 func (l *load) send(a *agent, chance *rand.Rand) {
-	c := &call{content: fmt.Sprintf("message %d of %s", len(a.calls), a.name)}
+	c := &call{content: fmt.Sprintf("message %d of %s", len(a.calls), a.Name)}
 	ctx := withCall(context.Background(), c)
 	var err error
 	switch kind := chance.IntN(3); {
@@ -149,7 +126,7 @@ func (l *load) send(a *agent, chance *rand.Rand) {
 			return
 		}
 		var sent *client.SendPrivateMessageResponse
-		sent, err = a.SendPrivateMessageWithResponse(ctx, client.SendPrivateMessageRequest{RecipientAgentID: to.id, Content: c.content})
+		sent, err = a.SendPrivateMessageWithResponse(ctx, client.SendPrivateMessageRequest{RecipientAgentID: to.ID, Content: c.content})
 		if err == nil && sent.JSON200 != nil {
 			c.acked = true
 		}

@@ -28,17 +28,17 @@ const loseLeader = "lose leader behind cut-off standbys"
 
 // faults are all faults. A cut-off neither refuses nor resets connections: packets just disappear.
 var faults = []fault{
-	{"kill leader node", killLeaderNode},
-	{"kill PostgreSQL", killPostgres},
+	{"kill leader node", ofLeader(killLeaderNode)},
+	{"kill PostgreSQL", ofLeader(killPostgres)},
 	{"kill Parley", killParley},
-	{"cut off leader", cutOffLeader},
+	{"cut off leader", ofLeader(cutOffLeader)},
 	{"cut off etcd", cutOffEtcd},
-	{"switchover", switchover},
-	{"stop leader node", stopLeaderNode},
+	{"switchover", ofLeader(switchover)},
+	{"stop leader node", ofLeader(stopLeaderNode)},
 	{"stop Parley", stopParley},
-	{"full WAL volume", fillVolume},
+	{"full WAL volume", ofLeader(fillVolume)},
 	{"clock shift", shiftClock},
-	{loseLeader, loseLeaderBehindCutOffStandbys},
+	{loseLeader, ofLeader(loseLeaderBehindCutOffStandbys)},
 }
 
 // nemesis runs faults.
@@ -61,13 +61,18 @@ func (n *nemesis) leader() (node int) {
 	return node
 }
 
-var errNoLeader = errors.New("no node leads")
-
-func killLeaderNode(n *nemesis, broken func()) error {
-	leader := n.leader()
-	if leader == 0 {
-		return errNoLeader
+// ofLeader makes a fault of one that needs the node that leads.
+func ofLeader(run func(n *nemesis, leader int, broken func()) error) func(*nemesis, func()) error {
+	return func(n *nemesis, broken func()) error {
+		leader := n.leader()
+		if leader == 0 {
+			return errors.New("no node leads")
+		}
+		return run(n, leader, broken)
 	}
+}
+
+func killLeaderNode(n *nemesis, leader int, broken func()) error {
 	broken()
 	if err := n.cluster.killNode(leader); err != nil {
 		return err
@@ -77,10 +82,10 @@ func killLeaderNode(n *nemesis, broken func()) error {
 	return nil
 }
 
-func killPostgres(n *nemesis, broken func()) error {
-	postmaster := n.cluster.postmaster(n.leader())
+func killPostgres(n *nemesis, leader int, broken func()) error {
+	postmaster := n.cluster.postmaster(leader)
 	if postmaster == 0 {
-		return errNoLeader
+		return fmt.Errorf("PostgreSQL of node %d does not run", leader)
 	}
 	broken()
 	return syscall.Kill(postmaster, syscall.SIGKILL)
@@ -94,11 +99,7 @@ func killParley(n *nemesis, broken func()) error {
 	return s.start(0)
 }
 
-func cutOffLeader(n *nemesis, broken func()) error {
-	leader := n.leader()
-	if leader == 0 {
-		return errNoLeader
-	}
+func cutOffLeader(n *nemesis, leader int, broken func()) error {
 	broken()
 	if err := cut(leader); err != nil {
 		return err
@@ -121,11 +122,7 @@ func cutOffEtcd(n *nemesis, broken func()) error {
 	return nil
 }
 
-func switchover(n *nemesis, broken func()) error {
-	leader := n.leader()
-	if leader == 0 {
-		return errNoLeader
-	}
+func switchover(n *nemesis, leader int, broken func()) error {
 	broken()
 	status, text := n.cluster.ask(http.MethodPost, leader, "/switchover", fmt.Sprintf(`{"leader": "n%d"}`, leader))
 	if status != http.StatusOK {
@@ -134,11 +131,7 @@ func switchover(n *nemesis, broken func()) error {
 	return nil
 }
 
-func stopLeaderNode(n *nemesis, broken func()) error {
-	leader := n.leader()
-	if leader == 0 {
-		return errNoLeader
-	}
+func stopLeaderNode(n *nemesis, leader int, broken func()) error {
 	broken()
 	if err := signalAll(namespaceOf(leader), syscall.SIGSTOP); err != nil {
 		return err
@@ -155,11 +148,7 @@ func stopParley(n *nemesis, broken func()) error {
 }
 
 // fillVolume leaves no room for WAL on the leader, which then begins new WAL files until it cannot.
-func fillVolume(n *nemesis, broken func()) error {
-	leader := n.leader()
-	if leader == 0 {
-		return errNoLeader
-	}
+func fillVolume(n *nemesis, leader int, broken func()) error {
 	name := filepath.Join(n.cluster.folder(leader), "volume", "full")
 	file, err := os.Create(name)
 	if err != nil {
@@ -194,11 +183,7 @@ func shiftClock(n *nemesis, broken func()) error {
 // loseLeaderBehindCutOffStandbys takes the leader away after its standbys received nothing for some seconds. With synchronous
 // replication nothing is acknowledged in these seconds. With asynchronous replication it is, and then lost. The leader is cut off too,
 // because its kernel would still send what the standbys lack.
-func loseLeaderBehindCutOffStandbys(n *nemesis, broken func()) error {
-	leader := n.leader()
-	if leader == 0 {
-		return errNoLeader
-	}
+func loseLeaderBehindCutOffStandbys(n *nemesis, leader int, broken func()) error {
 	standbys := n.cluster.standbys()
 	broken()
 	var failed error

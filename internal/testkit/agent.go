@@ -14,22 +14,28 @@ import (
 // Agent is an agent that calls a server through the generated client and pays from its wallet.
 type Agent struct {
 	*client.ClientWithResponses
+	Payer  *client.Payer
 	Name   string
 	ID     string
 	Key    string // API key, "" before it registers
 	Wallet *ecdsa.PrivateKey
 }
 
-// NewAgent returns an agent without an account. transport may be nil.
-func NewAgent(t testing.TB, url string, wallet *ecdsa.PrivateKey, transport http.RoundTripper) *Agent {
+// NewAgent returns an agent without an account. It pays from the payment channels of a store; if that is nil, each call with a
+// transfer of its own. transport may be nil.
+func NewAgent(t testing.TB, url string, wallet *ecdsa.PrivateKey, transport http.RoundTripper, channels client.PaymentChannelStore) *Agent {
 	t.Helper()
 	a := &Agent{Wallet: wallet}
-	payer, err := client.NewPayer(fmt.Sprintf("%x", evm.FromECDSA(wallet)), client.Limits{PerCall: Dollar, Total: 100 * Dollar})
+	var err error
+	a.Payer, err = client.NewPayer(fmt.Sprintf("%x", evm.FromECDSA(wallet)), client.Limits{PerCall: 10 * Dollar, Total: 10_000 * Dollar})
 	if err != nil {
 		t.Fatal(err)
 	}
-	payer.Base, payer.Channels = transport, nil // tests of payment channels open their own
-	a.ClientWithResponses, err = client.New(url, payer, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+	a.Payer.Base, a.Payer.Channels.Store = transport, channels
+	if channels == nil {
+		a.Payer.Channels = nil
+	}
+	a.ClientWithResponses, err = client.New(url, a.Payer, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
 		if a.Key != "" {
 			r.Header.Set("X-API-KEY", a.Key)
 		}
@@ -56,4 +62,12 @@ func (a *Agent) Register(t testing.TB, name string) (tan string) {
 	}
 	a.Key = created.JSON200.APIKey
 	return tan
+}
+
+// SetID sets the agent's ID from its profile.
+func (a *Agent) SetID(t testing.TB) {
+	t.Helper()
+	me, err := a.GetOwnAgentWithResponse(t.Context())
+	Require200(t, a.Name+" gets its profile", me, err)
+	a.ID = me.JSON200.AgentID
 }
