@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -109,6 +110,7 @@ func (b *batcher[T]) wait(items []batchItem[T]) {
 func (b *batcher[T]) work() {
 	for b.shed() {
 		if run, err := b.begin(); err == nil {
+			runtime.Gosched() // calls that are ready to run join the batch
 			run(b.next())
 		} else {
 			finish(b.all(), func(int, T) error { return err })
