@@ -349,7 +349,7 @@ func forged(wallet *ecdsa.PrivateKey, key, path, body string, changes ...func(*x
 	bare, _, _ := strings.Cut(path, "?")
 	o := order{operation: operations[bare], body: body}
 	o.path = path
-	payload, err := x402.Sign(wallet, testkit.PlayMoney.Requirements(o.price, devnet.Payee, 60), nil, nil, time.Now().Add(5*time.Minute))
+	payload, err := x402.Sign(context.Background(), x402.NewKeySigner(wallet), testkit.PlayMoney.Requirements(o.price, devnet.Payee, 60), nil, nil, time.Now().Add(5*time.Minute))
 	if err != nil {
 		panic(err)
 	}

@@ -40,7 +40,7 @@ func resigned(t testing.TB, key *ecdsa.PrivateKey, domain x402.BatchDomain, chan
 		if _, err := fmt.Sscan(p.Payload.Voucher.MaxClaimableAmount, &amount); err != nil {
 			t.Fatal(err)
 		}
-		if p.Payload.Voucher, err = domain.SignVoucher(key, id, amount); err != nil {
+		if p.Payload.Voucher, err = domain.SignVoucher(t.Context(), x402.NewKeySigner(key), id, amount); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestForeignVouchers(t *testing.T) {
 	bobs.open(w.s, testkit.Dollar, 2)
 	stranger := testkit.NewKey()
 	theirs := func(of *channelPayer) x402.Voucher {
-		payment, err := of.signer.Sign(charged+sendPrice, 0, time.Now())
+		payment, err := of.signer.Sign(t.Context(), charged+sendPrice, 0, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestForeignVouchers(t *testing.T) {
 		{"of somebody else's channel", x402.ReasonBatchChannelID, func(p *x402.BatchPayment) { p.Payload.Voucher = theirs(bobs) }},
 		{"signed for the payer's other channel", x402.ReasonBatchVoucherSignature, func(p *x402.BatchPayment) { p.Payload.Voucher.Signature = theirs(second).Signature }},
 		{"signed by somebody else", x402.ReasonBatchVoucherSignature, func(p *x402.BatchPayment) {
-			p.Payload.Voucher, _ = channelDomain.SignVoucher(w.bob.wallet, p.Payload.Voucher.ChannelID, charged+sendPrice)
+			p.Payload.Voucher, _ = channelDomain.SignVoucher(t.Context(), x402.NewKeySigner(w.bob.wallet), p.Payload.Voucher.ChannelID, charged+sendPrice)
 		}},
 		{"signed for another amount", x402.ReasonBatchVoucherSignature, func(p *x402.BatchPayment) { p.Payload.Voucher.MaxClaimableAmount = fmt.Sprint(charged + sendPrice + 1) }},
 		{"of another receiver", x402.ReasonBatchReceiver, again(func(c *x402.ChannelConfig) { c.Receiver = testkit.Address(stranger) })},
@@ -81,7 +81,7 @@ func TestForeignVouchers(t *testing.T) {
 		{"without a key", x402.ReasonBatchVoucherSignature, again(func(c *x402.ChannelConfig) { c.PayerAuthorizer = "0x" + strings.Repeat("0", 40) })},
 		{"with the channel id of another chain", x402.ReasonBatchChannelID, resigned(t, w.alice.wallet, x402.NewBatchDomain(8453), func(*x402.ChannelConfig) {})},
 		{"signed for another chain", x402.ReasonBatchVoucherSignature, func(p *x402.BatchPayment) {
-			p.Payload.Voucher, _ = x402.NewBatchDomain(8453).SignVoucher(w.alice.wallet, p.Payload.Voucher.ChannelID, charged+sendPrice)
+			p.Payload.Voucher, _ = x402.NewBatchDomain(8453).SignVoucher(t.Context(), x402.NewKeySigner(w.alice.wallet), p.Payload.Voucher.ChannelID, charged+sendPrice)
 		}},
 		{"of a channel that names the payer, by another key", x402.ReasonBatchChannelNotFound,
 			resigned(t, stranger, channelDomain, func(c *x402.ChannelConfig) { c.PayerAuthorizer = testkit.Address(stranger) })},
@@ -179,7 +179,7 @@ func TestForgedDeposits(t *testing.T) {
 	p, other := w.payer(w.alice), w.payer(w.alice)
 	known := w.payer(w.alice)
 	charged := known.open(w.s, testkit.Dollar, 1)
-	foreign, err := other.signer.Sign(sendPrice, testkit.Dollar, time.Now())
+	foreign, err := other.signer.Sign(t.Context(), sendPrice, testkit.Dollar, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

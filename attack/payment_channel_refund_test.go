@@ -106,12 +106,12 @@ func TestForgedRefunds(t *testing.T) {
 		w.s.pay(o).WantRefused(t, "a refund "+name, 402)
 	}
 	forged := p.refund(charged, 0)
-	payment, err := p.signer.SignRefund(charged, 0)
+	payment, err := p.signer.SignRefund(t.Context(), charged, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	forged = p.with(forged, payment, func(b *x402.BatchPayment) {
-		b.Payload.Voucher, _ = channelDomain.SignVoucher(stranger.agent.wallet, b.Payload.Voucher.ChannelID, charged)
+		b.Payload.Voucher, _ = channelDomain.SignVoucher(t.Context(), x402.NewKeySigner(stranger.agent.wallet), b.Payload.Voucher.ChannelID, charged)
 	})
 	w.s.pay(forged).WantRefused(t, "a refund signed by somebody else", 402)
 	elsewhere := w.alice.says(w.bob, "with a refund")

@@ -97,7 +97,7 @@ func (w *channelWorld) payer(of *agent) *channelPayer {
 
 func (w *channelWorld) payerWith(of *agent, salt string) *channelPayer {
 	w.T.Helper()
-	signer, err := x402.NewChannelSigner(of.wallet, salt, channelOffer(sendPath, w.delay))
+	signer, err := x402.NewChannelSigner(x402.NewKeySigner(of.wallet), salt, channelOffer(sendPath, w.delay))
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func (w *channelWorld) payerWith(of *agent, salt string) *channelPayer {
 // pays replaces the payment of an order by a voucher for a cumulative amount, with a deposit if that is not 0.
 func (p *channelPayer) pays(o order, cumulative, deposit uint64, changes ...func(*x402.BatchPayment)) order {
 	p.w.T.Helper()
-	payment, err := p.signer.Sign(cumulative, deposit, p.w.Ledger.Now())
+	payment, err := p.signer.Sign(p.w.T.Context(), cumulative, deposit, p.w.Ledger.Now())
 	if err != nil {
 		p.w.T.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func (p *channelPayer) open(s *server, deposit uint64, messages int) (charged ui
 // refund is the request for a refund, as official clients make it: without an API key. Amount 0 asks for everything.
 func (p *channelPayer) refund(charged, amount uint64) order {
 	p.w.T.Helper()
-	payment, err := p.signer.SignRefund(charged, amount)
+	payment, err := p.signer.SignRefund(p.w.T.Context(), charged, amount)
 	if err != nil {
 		p.w.T.Fatal(err)
 	}

@@ -3,6 +3,7 @@
 package attack
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -36,7 +37,7 @@ func (w *world) randomChannelFlags() []string {
 // openChannel replaces the actor's payment channel by a new one. The old one stays as it is.
 func (a *actor) openChannel() {
 	salt := fmt.Sprintf("0x%064x", len(a.channels.channels))
-	signer, err := x402.NewChannelSigner(a.channels.key, salt, channelOffer(sendPath, randomDelay))
+	signer, err := x402.NewChannelSigner(x402.NewKeySigner(a.channels.key), salt, channelOffer(sendPath, randomDelay))
 	if err != nil {
 		a.r.offence("open a payment channel: %v", err)
 		return
@@ -57,7 +58,7 @@ func (a *actor) voucher(q *request) (p *payment, deposit uint64) {
 			deposit = amount - c.balance
 		}
 	}
-	signed, err := c.signer.Sign(amount, deposit, time.Now())
+	signed, err := c.signer.Sign(context.Background(), amount, deposit, time.Now())
 	if err != nil {
 		a.r.offence("sign a voucher: %v", err)
 		return nil, 0
@@ -210,7 +211,7 @@ func (a *actor) refundsOrWithdraws(by *account, operationID string) {
 		_ = a.r.Ledger.DepositIntoChannel(c.signer.Config, 1+uint64(a.chance.IntN(10_000)))
 		return
 	}
-	signed, err := c.signer.SignRefund(c.charged, uint64(a.chance.IntN(2)*a.chance.IntN(20_000)))
+	signed, err := c.signer.SignRefund(context.Background(), c.charged, uint64(a.chance.IntN(2)*a.chance.IntN(20_000)))
 	if err != nil {
 		a.r.offence("sign a refund: %v", err)
 		return

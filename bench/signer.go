@@ -106,7 +106,7 @@ func (s *signer) openChannels(ctx context.Context, d *dataset) (err error) {
 		channel := d.channels[request.caller.id]
 		if channel == nil {
 			channel = &paymentChannel{charged: s.price}
-			if channel.signer, err = x402.NewChannelSigner(request.caller.wallet, "0x"+strings.Repeat("0", 64), offer); err != nil {
+			if channel.signer, err = x402.NewChannelSigner(x402.NewKeySigner(request.caller.wallet), "0x"+strings.Repeat("0", 64), offer); err != nil {
 				return err
 			}
 			d.channels[request.caller.id] = channel
@@ -176,13 +176,13 @@ func (s *signer) write(r request, v *voucher) ([]byte, error) {
 // pay returns the value of PAYMENT-SIGNATURE.
 func (s *signer) pay(caller agent, v *voucher) (string, error) {
 	if v == nil {
-		payload, err := x402.Sign(caller.wallet, s.required.Accepts[0], &s.required.Resource, s.required.Extensions, time.Now())
+		payload, err := x402.Sign(context.Background(), x402.NewKeySigner(caller.wallet), s.required.Accepts[0], &s.required.Resource, s.required.Extensions, time.Now())
 		if err != nil {
 			return "", err
 		}
 		return x402.EncodePaymentPayload(payload)
 	}
-	payment, err := v.channel.signer.Sign(v.due, v.deposit, time.Now())
+	payment, err := v.channel.signer.Sign(context.Background(), v.due, v.deposit, time.Now())
 	if err != nil {
 		return "", err
 	}

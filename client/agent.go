@@ -12,9 +12,11 @@ import (
 	"net/http"
 )
 
-// New returns a client of the server at the URL server. Its calls are paid with payer.
+// New returns a client of the server at the URL server. Its calls are paid with payer. It follows no redirects: a server must not
+// send a payer elsewhere.
 func New(server string, payer *Payer, options ...ClientOption) (*ClientWithResponses, error) {
-	return NewClientWithResponses(server, append([]ClientOption{WithHTTPClient(&http.Client{Transport: payer})}, options...)...)
+	paying := &http.Client{Transport: payer, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return NewClientWithResponses(server, append([]ClientOption{WithHTTPClient(paying)}, options...)...)
 }
 
 // WithAPIKey sends the API key of an account in the header X-API-KEY of every call.

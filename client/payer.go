@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -12,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,15 +23,8 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// Limits are the maximum amounts that a Payer spends, in atomic units of USDC (six decimals: 1_000_000 is one dollar).
-// Zero allows no payment.
-type Limits struct {
-	PerCall uint64
-	Total   uint64
-}
-
-// Payer is an http.RoundTripper that pays 402 responses (x402 version 2) with a private key. It pays only with the tokens of
-// Networks and never more than its limits. It is safe for concurrent use.
+// Payer is an http.RoundTripper that pays 402 responses (x402 version 2). It pays only with the tokens of Networks, only what
+// Terms accept, and never more than Budget allows. It is safe for concurrent use.
 //
 // If a server offers payment channels (scheme batch-settlement), the Payer deposits into one and then pays each call with a
 // signed voucher. Otherwise, if a deposit would not pay for ten calls, and if the server refuses the voucher or the deposit, it
@@ -43,10 +36,18 @@ type Limits struct {
 // identifier is also required to get a stored response that contains a TAN or an API key. Without it the server returns 409
 // proof_required; a Payer does not get this response, because it sends the identifier.
 //
-// A Payer stores its payment channels, but it keeps a payment only until RoundTrip returns. If a program crashes during
-// CreateAccount or RotateKey, it gets the response by making the same call again with the same wallet within ten minutes. The
-// new payment proves possession of the wallet and is not charged, although the Payer may count it as spent.
+// Without a Journal, a payment is kept only until RoundTrip returns. If a program crashes during CreateAccount or RotateKey, it
+// gets the response by making the same call again with the same wallet within ten minutes. The new payment proves possession of
+// the wallet and is not charged, although the Payer may count it as spent.
 type Payer struct {
+	// Signer signs the payments. It is required.
+	Signer x402.Signer
+	// Budget limits what is signed. It is required.
+	Budget Budget
+	// Journal, if not nil, keeps payments whose outcome is not known over a crash.
+	Journal Journal
+	// Terms, if not nil, are the only terms that are paid.
+	Terms Terms
 	// Base sends the requests. If nil, http.DefaultTransport is used.
 	Base http.RoundTripper
 	// Networks are the chains and tokens that the Payer pays with. If nil, it pays with USDC on Base and on Base
@@ -59,26 +60,24 @@ type Payer struct {
 	// it is the folder parley/payment-channels in [os.UserConfigDir], which all programs of a user share.
 	Channels *PaymentChannels
 
-	key    *ecdsa.PrivateKey
-	limits Limits
-
 	mu              sync.Mutex
 	spent           uint64
 	depositsRefused time.Time // when a server refused a payment from a payment channel last
 }
 
-// NewPayer returns a Payer for a private key of 64 hex digits, with or without 0x. It returns an error for any other
-// format.
+// NewPayer returns a Payer for a private key of 64 hex digits, with or without 0x, whose budget ends with the process. It returns
+// an error for any other format.
 func NewPayer(privateKey string, limits Limits) (*Payer, error) {
 	key, err := evm.HexToECDSA(strings.TrimPrefix(privateKey, "0x"))
 	if err != nil {
 		return nil, errors.New("the private key is not 64 hex digits") // the library's message may quote the key
 	}
-	return &Payer{key: key, limits: limits, Channels: &PaymentChannels{MaxDeposit: limits.PerCall, key: key}}, nil
+	signer := x402.NewKeySigner(key)
+	return &Payer{Signer: signer, Budget: NewMemoryBudget(limits), Channels: &PaymentChannels{MaxDeposit: limits.PerCall, signer: signer}}, nil
 }
 
 // Address returns the address of the wallet that pays.
-func (p *Payer) Address() string { return evm.PubkeyToAddress(p.key.PublicKey).Hex() }
+func (p *Payer) Address() string { return p.Signer.Address() }
 
 // Spent returns the amount that this Payer has spent, in atomic units. It includes payments whose outcome is unknown.
 func (p *Payer) Spent() uint64 {
@@ -87,48 +86,120 @@ func (p *Payer) Spent() uint64 {
 	return p.spent
 }
 
-// OverLimitError means that a price exceeds the Payer's limits. Nothing was signed.
-type OverLimitError struct {
-	Price, Left uint64 // atomic units
-	Which       string // "per call" or "in total"
+func (p *Payer) count(amount uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spent += amount
 }
 
 var errNoOffer = errors.New(
 	"the server's payment requirements contain none that this wallet supports (scheme exact or batch-settlement, USDC on a known network)")
 
-func (e *OverLimitError) Error() string {
-	return fmt.Sprintf("the call costs %s USD, the limit %s leaves %s USD", x402.FormatUSD(e.Price), e.Which, x402.FormatUSD(e.Left))
+type identifierKey struct{}
+
+// WithIdentifier returns a context whose calls have this payment identifier (64 hex digits) in place of a random one. A call
+// that is made again with its identifier, by any process, is charged once.
+func WithIdentifier(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, identifierKey{}, id)
+}
+
+// NewIdentifier returns a payment identifier of 256 random bits.
+func NewIdentifier() string {
+	var random [32]byte
+	_, _ = rand.Read(random[:]) // never returns an error: the program ends if there is no randomness
+	return hex.EncodeToString(random[:])
+}
+
+// purchase is one call that is paid.
+type purchase struct {
+	*Payer
+	request *http.Request
+	body    []byte
+	id      string
+	offer   x402.PaymentRequirements // the one that was paid last
+	charged uint64                   // as far as the server says; the price if the outcome is not known
+	closed  bool                     // the outcome of the last payment is known
 }
 
 // RoundTrip sends the request. If the response is 402, it pays and returns the response to the paid request. It returns
 // a 402 if the server rejected the payment and charged nothing, or if the 402 does not contain a PAYMENT-REQUIRED
 // header of x402 version 2. The error is an [*OverLimitError] if the price exceeds the limits.
 func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
-	var body []byte
+	call := &purchase{Payer: p, request: request}
 	if request.Body != nil {
 		var err error
-		body, err = io.ReadAll(request.Body)
+		call.body, err = io.ReadAll(request.Body)
 		_ = request.Body.Close()
 		if err != nil {
 			return nil, err
 		}
 	}
-	response, err := p.send(request, body, "")
+	if call.id, _ = request.Context().Value(identifierKey{}).(string); call.id == "" {
+		call.id = NewIdentifier()
+	}
+	response, err := call.pay()
+	p.count(call.charged)
+	if p.Journal != nil && call.closed && response != nil {
+		body, readErr := buffer(response)
+		if readErr != nil {
+			return nil, readErr // the journal keeps the call open
+		}
+		p.Journal.Closed(request.Context(), call.id, Outcome{response.StatusCode, response.Header.Clone(), body, call.charged})
+	}
+	return response, err
+}
+
+// pay pays at once if it knows the terms, and otherwise asks for them.
+func (c *purchase) pay() (*http.Response, error) {
+	if c.Terms != nil {
+		if known := c.Terms.Required(c.request); known != nil {
+			response, err := c.payFor(known)
+			if response == nil || response.StatusCode != http.StatusPaymentRequired || c.charged > 0 || offers(response, c.offer) {
+				return response, err
+			}
+			return c.payTerms(response) // they have changed
+		}
+	}
+	response, err := c.send(c.request, c.body, "")
 	if err != nil || response.StatusCode != http.StatusPaymentRequired {
+		c.closed = err == nil && !comeAgain(response.StatusCode, peek(response))
 		return response, err
 	}
+	return c.payTerms(response)
+}
+
+// offers tells whether a 402 response contains the offer, so that another payment of it would be refused too.
+func offers(response *http.Response, offer x402.PaymentRequirements) bool {
+	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
+	return err != nil || slices.ContainsFunc(required.Accepts, func(o x402.PaymentRequirements) bool {
+		return o.Scheme == offer.Scheme && o.Network == offer.Network && o.Amount == offer.Amount && o.MaxTimeoutSeconds == offer.MaxTimeoutSeconds &&
+			strings.EqualFold(o.Asset, offer.Asset) && strings.EqualFold(o.PayTo, offer.PayTo)
+	})
+}
+
+// payTerms pays what a 402 response asks for, if the Terms accept it.
+func (c *purchase) payTerms(response *http.Response) (*http.Response, error) {
 	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
 	if err != nil {
 		return response, nil //nolint:nilerr // not x402 version 2: the response is the caller's to look at
 	}
+	if required, err = c.agreed(c.request, required); err != nil {
+		discard(response)
+		return nil, err
+	}
 	discard(response)
+	return c.payFor(required)
+}
+
+// payFor pays from a payment channel, or with a transfer.
+func (c *purchase) payFor(required *x402.PaymentRequired) (*http.Response, error) {
 	// All payments of a call have one identifier: should one have been charged, the next one returns its response.
-	extensions := withIdentifier(required.Extensions)
-	response, open, err := p.payFromChannel(request, body, required, extensions)
+	extensions := withIdentifier(required.Extensions, c.id)
+	response, open, err := c.payFromChannel(required, extensions)
 	if !open {
 		return response, err
 	}
-	offer, network, ok := p.exactOffer(required)
+	offer, network, ok := c.exactOffer(required)
 	if !ok {
 		if errors.Is(err, ErrNoPaymentChannel) {
 			err = errNoOffer
@@ -141,37 +212,77 @@ func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 	// Use the name and version of the token that we know, so that a server cannot make us sign for another token through
 	// extra.
 	offer.Extra = network.Requirements(0, offer.PayTo, offer.MaxTimeoutSeconds).Extra
-	return p.payExact(request, body, offer, &required.Resource, extensions)
+	return c.payExact(offer, &required.Resource, extensions)
 }
 
 // payExact pays with a transfer for this call.
-func (p *Payer) payExact(
-	request *http.Request, body []byte, offer x402.PaymentRequirements, resource *x402.ResourceInfo, extensions map[string]jsontext.Value,
+func (c *purchase) payExact(
+	offer x402.PaymentRequirements, resource *x402.ResourceInfo, extensions map[string]jsontext.Value,
 ) (*http.Response, error) {
+	ctx := c.request.Context()
 	price, err := strconv.ParseUint(offer.Amount, 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("the price in the payment requirements: %w", err)
 	}
-	if err := p.book(price); err != nil {
+	reserved := Reservation{ID: c.id, Price: price, Amount: price, Offer: offer}
+	c.offer = offer
+	if err := c.Budget.Reserve(ctx, reserved); err != nil {
 		return nil, err
 	}
-	payload, err := x402.Sign(p.key, offer, resource, extensions, time.Now())
+	payment, err := c.signExact(ctx, offer, resource, extensions)
+	if err == nil {
+		err = c.note(ctx, reserved, payment)
+	}
 	if err != nil {
-		p.release(price)
+		c.Budget.Release(ctx, reserved, false)
 		return nil, err
 	}
-	payment, err := x402.EncodePaymentPayload(payload)
+	c.charged = price
+	response, err := c.insist(c.request, c.body, payment)
 	if err != nil {
-		p.release(price)
-		return nil, err
+		return response, err
 	}
-	response, err := p.insist(request, body, payment)
-	if err == nil && response.StatusCode != http.StatusOK {
-		if problem := peek(response); !comeAgain(response.StatusCode, problem) && problem.Charged != nil && !*problem.Charged {
-			p.release(price)
-		}
+	problem := peek(response)
+	c.closed = !comeAgain(response.StatusCode, problem)
+	if c.closed && response.StatusCode != http.StatusOK && problem.Charged != nil && !*problem.Charged {
+		c.charged = 0
+		c.Budget.Release(ctx, reserved, true)
 	}
 	return response, err
+}
+
+func (p *Payer) signExact(
+	ctx context.Context, offer x402.PaymentRequirements, resource *x402.ResourceInfo, extensions map[string]jsontext.Value,
+) (string, error) {
+	payload, err := x402.Sign(ctx, p.Signer, offer, resource, extensions, time.Now())
+	if err != nil {
+		return "", err
+	}
+	return x402.EncodePaymentPayload(payload)
+}
+
+// note stores a payment in the journal before it is sent.
+func (c *purchase) note(ctx context.Context, reserved Reservation, payment string) error {
+	c.closed = false
+	if c.Journal == nil {
+		return nil
+	}
+	return c.Journal.Signed(ctx, SignedPayment{
+		Reservation: reserved, Method: c.request.Method, URL: c.request.URL.String(), Header: c.request.Header.Clone(), Body: c.body, Payment: payment,
+	})
+}
+
+// Resume sends a payment of the journal again until its outcome is known, or Patience ends. It pays nothing new. After a 402
+// response nothing was charged; the call can be made again, with the same payment identifier ([WithIdentifier]).
+func (p *Payer) Resume(ctx context.Context, signed SignedPayment) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, signed.Method, signed.URL, nil)
+	if err != nil {
+		return nil, err
+	}
+	if signed.Header != nil {
+		request.Header = signed.Header.Clone()
+	}
+	return p.insist(request, signed.Body, signed.Payment)
 }
 
 // insist sends the paid request until its outcome is known, or Patience ends.
@@ -214,37 +325,16 @@ func (p *Payer) exactOffer(required *x402.PaymentRequired) (offer x402.PaymentRe
 	return offer, network, false
 }
 
-// withIdentifier returns the extensions that a server offers, with a payment identifier of 256 random bits. A server
-// that does not offer this extension ignores it.
-func withIdentifier(offered map[string]jsontext.Value) map[string]jsontext.Value {
-	var random [32]byte
-	_, _ = rand.Read(random[:]) // never returns an error: the program ends if there is no randomness
+// withIdentifier returns the extensions that a server offers, with a payment identifier. A server that does not offer this
+// extension ignores it.
+func withIdentifier(offered map[string]jsontext.Value, id string) map[string]jsontext.Value {
 	extensions := maps.Clone(offered)
 	if extensions == nil {
 		extensions = map[string]jsontext.Value{}
 	}
 	// Hex digits need no escaping in JSON.
-	extensions["payment-identifier"] = jsontext.Value(`{"info":{"required":false,"id":"` + hex.EncodeToString(random[:]) + `"}}`)
+	extensions["payment-identifier"] = jsontext.Value(`{"info":{"required":false,"id":"` + id + `"}}`)
 	return extensions
-}
-
-func (p *Payer) book(price uint64) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if price > p.limits.PerCall {
-		return &OverLimitError{price, p.limits.PerCall, "per call"}
-	}
-	if left := p.limits.Total - min(p.spent, p.limits.Total); price > left {
-		return &OverLimitError{price, left, "in total"}
-	}
-	p.spent += price
-	return nil
-}
-
-func (p *Payer) release(price uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.spent -= price
 }
 
 func (p *Payer) send(request *http.Request, body []byte, payment string) (*http.Response, error) {
@@ -281,14 +371,26 @@ func peek(response *http.Response) (problem ParleyError) {
 	if response.StatusCode == http.StatusOK {
 		return problem
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	_ = response.Body.Close()
-	response.Body = io.NopCloser(bytes.NewReader(body))
-	if err == nil {
+	if body, err := buffer(response); err == nil {
 		_ = json.Unmarshal(body, &problem)
 	}
 	return problem
 }
+
+// buffer reads the body and leaves it readable. An error's body is cut at 1 MiB.
+func buffer(response *http.Response) ([]byte, error) {
+	limit := int64(maxBody)
+	if response.StatusCode != http.StatusOK {
+		limit = 1 << 20
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, limit))
+	_ = response.Body.Close()
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return body, err
+}
+
+// maxBody limits what is read of a response for the journal. Parley's longest response is below 4 MiB.
+const maxBody = 64 << 20
 
 // discard reads the rest of the body, up to 1 MiB, so that the connection can be reused.
 func discard(response *http.Response) {

@@ -50,10 +50,10 @@ func (p *Payer) paymentChannels() *PaymentChannels {
 
 // payFromChannel pays from a payment channel. If open is true, nothing was charged and the call may be paid with another
 // scheme; there is then either the server's 402 or an error.
-func (p *Payer) payFromChannel(
-	request *http.Request, body []byte, required *x402.PaymentRequired, extensions map[string]jsontext.Value,
+func (c *purchase) payFromChannel(
+	required *x402.PaymentRequired, extensions map[string]jsontext.Value,
 ) (response *http.Response, open bool, err error) {
-	channels := p.paymentChannels()
+	channels := c.paymentChannels()
 	if channels == nil {
 		return nil, true, ErrNoPaymentChannel
 	}
@@ -61,24 +61,41 @@ func (p *Payer) payFromChannel(
 	if err != nil {
 		return nil, errors.Is(err, ErrNoPaymentChannel), err
 	}
-	if err := p.book(price); err != nil {
+	ctx := c.request.Context()
+	left, err := c.Budget.Left(ctx)
+	if err != nil {
 		return nil, false, err
 	}
-	send := func(_ context.Context, payment string) (*http.Response, error) {
-		return p.insist(request, body, payment)
+	channels.reserve = func(ctx context.Context, offer x402.PaymentRequirements, growth uint64) error {
+		c.offer = offer
+		if growth == 0 {
+			return nil
+		}
+		return c.Budget.Reserve(ctx, Reservation{ID: c.id, Price: price, Amount: growth, Offer: offer})
 	}
-	response, charged, err := channels.pay(request.Context(), required, extensions, p.depositRoom(price), send)
-	p.release(price - charged)
+	var signed bool
+	send := func(ctx context.Context, payment string) (*http.Response, error) {
+		if err := c.note(ctx, Reservation{ID: c.id, Price: price, Offer: c.offer}, payment); err != nil {
+			return nil, err
+		}
+		signed = true
+		return c.insist(c.request, c.body, payment)
+	}
+	response, c.charged, err = channels.pay(ctx, required, extensions, c.depositRoom(left, price), send)
+	if !signed {
+		c.charged = 0
+	}
 	if response != nil {
+		c.closed = !comeAgain(response.StatusCode, peek(response))
 		// If the channel could not be stored, the server proves its state at the next call.
-		refused := response.StatusCode == http.StatusPaymentRequired && charged == 0
+		refused := response.StatusCode == http.StatusPaymentRequired && c.charged == 0
 		if refused {
-			p.pauseDeposits()
+			c.pauseDeposits()
 		}
 		return response, refused, nil
 	}
 	_, limited := errors.AsType[*DepositLimitError](err)
-	return nil, charged == 0 && (limited || errors.Is(err, errUnusable)), err
+	return nil, c.charged == 0 && (limited || errors.Is(err, errUnusable)), err
 }
 
 func (p *Payer) pauseDeposits() {
@@ -87,12 +104,12 @@ func (p *Payer) pauseDeposits() {
 	p.depositsRefused = time.Now()
 }
 
-// depositRoom returns the most that a deposit may be for a call whose price is booked: what the total limit leaves, or 0
-// if that does not pay for ten such calls, or after a refusal. A deposit for fewer calls costs the server more than transfers.
-func (p *Payer) depositRoom(price uint64) uint64 {
+// depositRoom returns the most that a deposit may be for a call: what the budget leaves, or 0 if that does not pay for ten such
+// calls, or after a refusal. A deposit for fewer calls costs the server more than transfers.
+func (p *Payer) depositRoom(left, price uint64) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	room := min(p.limits.Total-(p.spent-price), p.Channels.MaxDeposit)
+	room := min(left, p.Channels.MaxDeposit)
 	if room/defaultDepositCalls < price || time.Since(p.depositsRefused) < depositPause {
 		return 0
 	}

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"net/http"
@@ -86,7 +85,9 @@ type PaymentChannels struct {
 	// Now is the clock. If nil, it is time.Now.
 	Now func() time.Time
 
-	key *ecdsa.PrivateKey
+	signer x402.Signer
+	// reserve, if not nil, is called before a voucher is signed. With it the payee can take growth more than before.
+	reserve func(ctx context.Context, offer x402.PaymentRequirements, growth uint64) error
 }
 
 // NewPaymentChannels returns PaymentChannels for a private key of 64 hex digits, with or without 0x.
@@ -95,7 +96,7 @@ func NewPaymentChannels(privateKey string, store PaymentChannelStore, maxDeposit
 	if err != nil {
 		return nil, errors.New("the private key is not 64 hex digits") // the library's message may quote the key
 	}
-	return &PaymentChannels{Store: store, MaxDeposit: maxDeposit, key: key}, nil
+	return &PaymentChannels{Store: store, MaxDeposit: maxDeposit, signer: x402.NewKeySigner(key)}, nil
 }
 
 // Send sends the request with a PAYMENT-SIGNATURE header. It repeats the same header while the outcome is not known, as a
@@ -116,7 +117,7 @@ func (c *PaymentChannels) Price(required *x402.PaymentRequired) (uint64, error) 
 // known. Before it signs anything it returns [ErrNoPaymentChannel] or a [*DepositLimitError]; then the call can be paid
 // with another scheme. Other errors come from send or Store.
 func (c *PaymentChannels) Pay(ctx context.Context, required *x402.PaymentRequired, left uint64, send Send) (response *http.Response, charged uint64, err error) {
-	return c.pay(ctx, required, withIdentifier(required.Extensions), left, send)
+	return c.pay(ctx, required, withIdentifier(required.Extensions, NewIdentifier()), left, send)
 }
 
 // pay is Pay with the extensions of the payment.
@@ -157,7 +158,7 @@ func (c *PaymentChannels) Refund(ctx context.Context, required *x402.PaymentRequ
 	}
 	defer unlock()
 	for try := 1; ; try++ {
-		payment, err := call.signer.SignRefund(call.channel.Charged, amount)
+		payment, err := call.signer.SignRefund(ctx, call.channel.Charged, amount)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -187,7 +188,7 @@ func (c *PaymentChannels) begin(ctx context.Context, required *x402.PaymentRequi
 	if salt == "" {
 		salt = zeroSalt
 	}
-	signer, err := x402.NewChannelSigner(c.key, salt, offer)
+	signer, err := x402.NewChannelSigner(c.signer, salt, offer)
 	if err != nil {
 		return nil, nil, err
 	}

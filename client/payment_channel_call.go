@@ -25,7 +25,12 @@ func (c *channelCall) sign(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	payment, err := c.signer.Sign(due, 0, c.channels.now())
+	if c.channels.reserve != nil {
+		if err := c.channels.reserve(ctx, c.offer, due-min(due, c.channel.Signed)); err != nil {
+			return "", err
+		}
+	}
+	payment, err := c.signer.Sign(ctx, due, 0, c.channels.now())
 	if err != nil {
 		return "", err
 	}
@@ -75,11 +80,10 @@ func (c *channelCall) coverWithDeposit(ctx context.Context, due uint64) error {
 	if err != nil {
 		return err
 	}
-	payment, err := c.signer.Sign(due, amount, now)
+	deposit, err := c.signer.SignDeposit(ctx, amount, now)
 	if err != nil {
 		return err
 	}
-	deposit := *payment.Payload.Deposit
 	before, err := strconv.ParseInt(deposit.Authorization.ERC3009.ValidBefore, 10, 64)
 	if err != nil {
 		return err

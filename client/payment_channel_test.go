@@ -90,7 +90,7 @@ func TestPaymentChannelRestarts(t *testing.T) {
 // TestPaymentChannelDoubts: a server gets no voucher for what it cannot prove to be signed.
 func TestPaymentChannelDoubts(t *testing.T) {
 	t.Parallel()
-	foreign, err := x402.NewChannelSigner(accountKey(t, 1), "0x"+strings.Repeat("0", 64), openChannelShop(t).offers[1])
+	foreign, err := x402.NewChannelSigner(x402.NewKeySigner(accountKey(t, 1)), "0x"+strings.Repeat("0", 64), openChannelShop(t).offers[1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestPaymentChannelDoubts(t *testing.T) {
 			s.ChargedCumulativeAmount, v.SignedMaxClaimable = "9000", "9000"
 		},
 		"another's voucher": func(s *x402.ChannelState, v *x402.VoucherState) {
-			payment, err := foreign.Sign(9000, 0, time.Now())
+			payment, err := foreign.Sign(t.Context(), 9000, 0, time.Now())
 			if err != nil {
 				t.Error(err)
 			}

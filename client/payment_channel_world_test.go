@@ -37,7 +37,7 @@ func accountKey(t *testing.T, account int) *ecdsa.PrivateKey {
 // configOf returns the channel of account 0.
 func (s *channelShop) configOf() x402.ChannelConfig {
 	s.t.Helper()
-	signer, err := x402.NewChannelSigner(accountKey(s.t, 0), "0x"+strings.Repeat("0", 64), s.offers[1])
+	signer, err := x402.NewChannelSigner(x402.NewKeySigner(accountKey(s.t, 0)), "0x"+strings.Repeat("0", 64), s.offers[1])
 	if err != nil {
 		s.t.Fatal(err)
 	}

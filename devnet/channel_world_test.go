@@ -32,7 +32,7 @@ func openWorld(t *testing.T, dir string) *world {
 // payer returns the signer for channel n of an account.
 func (w *world) payer(account Account, n int) *x402.ChannelSigner {
 	w.Helper()
-	signer, err := x402.NewChannelSigner(keyOf(w.T, account), nonce(n), w.offer)
+	signer, err := x402.NewChannelSigner(x402.NewKeySigner(keyOf(w.T, account)), nonce(n), w.offer)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func (w *world) payer(account Account, n int) *x402.ChannelSigner {
 // sign returns a payment as the server receives it.
 func (w *world) sign(signer *x402.ChannelSigner, maxClaimable, deposit uint64) *x402.BatchPayment {
 	w.Helper()
-	payment, err := signer.Sign(maxClaimable, deposit, w.ledger.Now())
+	payment, err := signer.Sign(w.T.Context(), maxClaimable, deposit, w.ledger.Now())
 	if err != nil {
 		w.Fatal(err)
 	}

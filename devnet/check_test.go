@@ -31,7 +31,7 @@ func pay(t testing.TB, payer Account, change func(a *x402.Authorization)) (*x402
 func payFor(t testing.TB, payer Account, requirements x402.PaymentRequirements, change func(a *x402.Authorization)) *x402.PaymentPayload {
 	t.Helper()
 	key := keyOf(t, payer)
-	payload, err := x402.Sign(key, requirements, nil, nil, time.Now())
+	payload, err := x402.Sign(t.Context(), x402.NewKeySigner(key), requirements, nil, nil, time.Now())
 	if err != nil {
 		t.Fatalf("sign a payment: %v", err)
 	}

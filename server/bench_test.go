@@ -69,7 +69,7 @@ func BenchmarkViolation(b *testing.B) {
 func benchPaid(b *testing.B, w *world, caller *agent, path, body string) {
 	required := w.price(path)
 	sign := func() string {
-		payload, err := x402.Sign(caller.Wallet, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
+		payload, err := x402.Sign(b.Context(), x402.NewKeySigner(caller.Wallet), required.Accepts[0], &required.Resource, required.Extensions, time.Now())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -101,14 +101,14 @@ func benchVoucher(b *testing.B, w *world, caller *agent, method, path, body stri
 	if err != nil {
 		b.Fatal(err)
 	}
-	payer, err := x402.NewChannelSigner(caller.Wallet, zeroSalt, offer)
+	payer, err := x402.NewChannelSigner(x402.NewKeySigner(caller.Wallet), zeroSalt, offer)
 	if err != nil {
 		b.Fatal(err)
 	}
 	charged := uint64(0)
 	pay := func(deposit uint64) string {
 		charged += price
-		payment, err := payer.Sign(charged, deposit, time.Now())
+		payment, err := payer.Sign(b.Context(), charged, deposit, time.Now())
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -117,7 +117,7 @@ func TestVersionOne(t *testing.T) {
 	required := w.price(send)
 	sign := func() (v1, v2 string) {
 		t.Helper()
-		payload, err := x402.Sign(alice.Wallet, required.Accepts[0], &required.Resource, nil, time.Now())
+		payload, err := x402.Sign(t.Context(), x402.NewKeySigner(alice.Wallet), required.Accepts[0], &required.Resource, nil, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestVersionOne(t *testing.T) {
 		}
 	}
 	required.Accepts[0].Network, required.Accepts[0].Asset = "eip155:8453", testkit.PlayMoney.Asset
-	payload, err := x402.Sign(alice.Wallet, required.Accepts[0], nil, nil, time.Now())
+	payload, err := x402.Sign(t.Context(), x402.NewKeySigner(alice.Wallet), required.Accepts[0], nil, nil, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

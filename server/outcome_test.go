@@ -281,7 +281,7 @@ func TestSmartWallet(t *testing.T) {
 	const path = "/register/request_account"
 	body := `{"requested_username":"wallet"}`
 	required := w.price(path)
-	payload, err := x402.Sign(owner, required.Accepts[0], &required.Resource, nil, time.Now())
+	payload, err := x402.Sign(t.Context(), x402.NewKeySigner(owner), required.Accepts[0], &required.Resource, nil, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

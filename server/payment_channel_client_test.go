@@ -129,7 +129,7 @@ func TestVoucherForASecret(t *testing.T) {
 		t.Errorf("the same voucher: %v, want 409 proof_required", a)
 	}
 	thief := w.channelPayer(w.Wallet(testkit.Dollar))
-	forged, err := thief.signer(path).Sign(30_000, 0, time.Now())
+	forged, err := thief.signer(path).Sign(t.Context(), 30_000, 0, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestVoucherForASecret(t *testing.T) {
 	if settled, extra := settledOf(t, fresh); extra.ChargedAmount != "0" || extra.ChannelState.ChargedCumulativeAmount != "20000" || settled.Transaction != "" {
 		t.Errorf("the next voucher was charged: %+v %+v", settled, extra)
 	}
-	signed, err := payer.signer(path).Sign(30_000, 0, time.Now())
+	signed, err := payer.signer(path).Sign(t.Context(), 30_000, 0, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

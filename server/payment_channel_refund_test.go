@@ -12,7 +12,7 @@ import (
 // refund asks for a refund, as official clients do: without an API key.
 func (p *channelPayer) refund(path string, charged, amount uint64) testkit.Reply {
 	p.w.T.Helper()
-	signed, err := p.signer(sendPath).SignRefund(charged, amount)
+	signed, err := p.signer(sendPath).SignRefund(p.w.T.Context(), charged, amount)
 	if err != nil {
 		p.w.T.Fatal(err)
 	}

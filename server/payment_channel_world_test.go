@@ -51,7 +51,7 @@ func offerOf(t testing.TB, required *x402.PaymentRequired) x402.PaymentRequireme
 func (p *channelPayer) signer(path string) *x402.ChannelSigner {
 	p.w.T.Helper()
 	offer := offerOf(p.w.T, p.w.price(path))
-	signer, err := x402.NewChannelSigner(p.key, p.salt, offer)
+	signer, err := x402.NewChannelSigner(x402.NewKeySigner(p.key), p.salt, offer)
 	if err != nil {
 		p.w.T.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func (p *channelPayer) signer(path string) *x402.ChannelSigner {
 // sign makes a payment for posting to a path: a voucher for a cumulative amount, with a deposit if that is not 0.
 func (p *channelPayer) sign(path string, cumulative, deposit uint64, changes ...func(*x402.BatchPayment)) string {
 	p.w.T.Helper()
-	signed, err := p.signer(path).Sign(cumulative, deposit, time.Now())
+	signed, err := p.signer(path).Sign(p.w.T.Context(), cumulative, deposit, time.Now())
 	if err != nil {
 		p.w.T.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func (w *world) checkChannels() {
 // signGet makes a voucher for getting a path.
 func (p *channelPayer) signGet(path string, cumulative uint64) string {
 	p.w.T.Helper()
-	signed, err := p.signer(sendPath).Sign(cumulative, 0, time.Now())
+	signed, err := p.signer(sendPath).Sign(p.w.T.Context(), cumulative, 0, time.Now())
 	if err != nil {
 		p.w.T.Fatal(err)
 	}

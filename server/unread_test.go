@@ -167,7 +167,7 @@ func TestUnreadResponsesAreNotLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		payload, err := x402.Sign(bob.Wallet, required.Accepts[0], &required.Resource, required.Extensions, time.Now())
+		payload, err := x402.Sign(t.Context(), x402.NewKeySigner(bob.Wallet), required.Accepts[0], &required.Resource, required.Extensions, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

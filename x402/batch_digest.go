@@ -126,18 +126,27 @@ func DepositNonce(channelID, salt string) (string, error) {
 // DepositDigest returns the EIP-712 digest that a payer signs to deposit into a channel, in the domain of the token. It
 // returns an error for a malformed address, number, id or salt.
 func (d Domain) DepositDigest(payer, channelID string, deposit ChannelDeposit) ([32]byte, error) {
-	signed := deposit.Authorization.ERC3009
-	nonce, err := DepositNonce(channelID, signed.Salt)
+	message, err := depositMessage(payer, channelID, deposit)
 	if err != nil {
 		return [32]byte{}, err
 	}
-	if _, ok := uint128(deposit.Amount); !ok {
-		return [32]byte{}, errors.New("malformed deposit: want an amount below 2^128")
+	return d.authorizationDigest(receiveTypeHash, message)
+}
+
+// depositMessage returns the message of EIP-3009 that is signed for a deposit.
+func depositMessage(payer, channelID string, deposit ChannelDeposit) (Authorization, error) {
+	signed := deposit.Authorization.ERC3009
+	nonce, err := DepositNonce(channelID, signed.Salt)
+	if err != nil {
+		return Authorization{}, err
 	}
-	return d.authorizationDigest(receiveTypeHash, Authorization{
+	if _, ok := uint128(deposit.Amount); !ok {
+		return Authorization{}, errors.New("malformed deposit: want an amount below 2^128")
+	}
+	return Authorization{
 		From: payer, To: DepositCollectorContract, Value: deposit.Amount,
 		ValidAfter: signed.ValidAfter, ValidBefore: signed.ValidBefore, Nonce: nonce,
-	})
+	}, nil
 }
 
 // uint128 converts a canonical decimal to a 32-byte big-endian word. It returns false if the string is not canonical or

@@ -151,20 +151,20 @@ func TestBatchPaymentResponse(t *testing.T) {
 func TestChannelSigner(t *testing.T) {
 	t.Parallel()
 	offer, now := batchOffer(t), time.Unix(1_900_000_000, 0)
-	signer, err := NewChannelSigner(keyOf(t, batchPayerKey), batchSalt, offer)
+	signer, err := NewChannelSigner(NewKeySigner(keyOf(t, batchPayerKey)), batchSalt, offer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	voucher, err := signer.Sign(1000, 0, now)
+	voucher, err := signer.Sign(t.Context(), 1000, 0, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantHex(t, "the voucher's signature", voucher.Payload.Voucher.Signature, batchSignature)
-	deposit, err := signer.Sign(1000, 100_000, now)
+	deposit, err := signer.Sign(t.Context(), 1000, 100_000, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	refund, err := signer.SignRefund(1000, 0)
+	refund, err := signer.SignRefund(t.Context(), 1000, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestChannelSigner(t *testing.T) {
 	} {
 		odd := batchOffer(t)
 		change(&odd)
-		if _, err := NewChannelSigner(keyOf(t, batchPayerKey), batchSalt, odd); err == nil {
+		if _, err := NewChannelSigner(NewKeySigner(keyOf(t, batchPayerKey)), batchSalt, odd); err == nil {
 			t.Errorf("an offer with %s has a signer, want an error", name)
 		}
 	}

@@ -1,14 +1,13 @@
 package x402
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 // VoucherClaim is one row of a batch of claims: a payer's voucher, and how much of it is claimed.
@@ -58,14 +57,15 @@ func ChannelIDOf(config ChannelConfig, network string) (string, error) {
 	return NewBatchDomain(chainID).ChannelID(config)
 }
 
-// SignVoucher signs a voucher for a cumulative amount in atomic units. key belongs to the channel's payerAuthorizer.
-func (d BatchDomain) SignVoucher(key *ecdsa.PrivateKey, channelID string, maxClaimable uint64) (Voucher, error) {
+// SignVoucher signs a voucher for a cumulative amount in atomic units. signer is the channel's payerAuthorizer.
+func (d BatchDomain) SignVoucher(ctx context.Context, signer Signer, channelID string, maxClaimable uint64) (Voucher, error) {
 	voucher := Voucher{ChannelID: channelID, MaxClaimableAmount: strconv.FormatUint(maxClaimable, 10)}
 	digest, err := d.VoucherDigest(voucher.ChannelID, voucher.MaxClaimableAmount)
 	if err != nil {
 		return Voucher{}, err
 	}
-	voucher.Signature, err = sign(key, digest)
+	voucher.Signature, err = signTypedData(ctx, signer,
+		d.domain.typedData("Voucher", voucherFields, digest, voucher.ChannelID, voucher.MaxClaimableAmount))
 	return voucher, err
 }
 
@@ -90,7 +90,9 @@ func (d BatchDomain) SignRefund(key *ecdsa.PrivateKey, channelID string, nonce, 
 
 // SignDeposit signs a deposit of amount atomic units of the token of domain. It is valid from now until validity later.
 // Its salt is random.
-func SignDeposit(key *ecdsa.PrivateKey, domain Domain, channelID string, amount uint64, now time.Time, validity time.Duration) (ChannelDeposit, error) {
+func SignDeposit(
+	ctx context.Context, signer Signer, domain Domain, channelID string, amount uint64, now time.Time, validity time.Duration,
+) (ChannelDeposit, error) {
 	var salt [32]byte
 	_, _ = rand.Read(salt[:]) // never returns an error: the program ends if there is no randomness
 	deposit := ChannelDeposit{
@@ -101,11 +103,16 @@ func SignDeposit(key *ecdsa.PrivateKey, domain Domain, channelID string, amount 
 			Salt:        "0x" + hex.EncodeToString(salt[:]),
 		}},
 	}
-	digest, err := domain.DepositDigest(evm.PubkeyToAddress(key.PublicKey).Hex(), channelID, deposit)
+	message, err := depositMessage(signer.Address(), channelID, deposit)
 	if err != nil {
 		return ChannelDeposit{}, err
 	}
-	deposit.Authorization.ERC3009.Signature, err = sign(key, digest)
+	digest, err := domain.authorizationDigest(receiveTypeHash, message)
+	if err != nil {
+		return ChannelDeposit{}, err
+	}
+	deposit.Authorization.ERC3009.Signature, err = signTypedData(ctx, signer, domain.typedData("ReceiveWithAuthorization", authorizationFields, digest,
+		message.From, message.To, message.Value, message.ValidAfter, message.ValidBefore, message.Nonce))
 	return deposit, err
 }
 
@@ -115,7 +122,7 @@ type ChannelSigner struct {
 	Config ChannelConfig
 	ID     string
 
-	key    *ecdsa.PrivateKey
+	signer Signer
 	offer  PaymentRequirements
 	domain BatchDomain
 	token  Domain
@@ -123,8 +130,8 @@ type ChannelSigner struct {
 
 // NewChannelSigner returns a signer for the channel that an offer asks for. salt is 0x and 64 hex digits. It returns an
 // error if the offer is not of scheme batch-settlement by EIP-3009 on an EVM chain, or lacks the token's name or version.
-func NewChannelSigner(key *ecdsa.PrivateKey, salt string, offer PaymentRequirements) (*ChannelSigner, error) {
-	config, err := NewChannelConfig(evm.PubkeyToAddress(key.PublicKey).Hex(), salt, offer)
+func NewChannelSigner(signer Signer, salt string, offer PaymentRequirements) (*ChannelSigner, error) {
+	config, err := NewChannelConfig(signer.Address(), salt, offer)
 	if err != nil {
 		return nil, fmt.Errorf("pay by channel: %w", err)
 	}
@@ -137,32 +144,40 @@ func NewChannelSigner(key *ecdsa.PrivateKey, salt string, offer PaymentRequireme
 	if err != nil {
 		return nil, fmt.Errorf("pay by channel: %w", err)
 	}
-	return &ChannelSigner{config, id, key, offer, domain, token}, nil
+	return &ChannelSigner{config, id, signer, offer, domain, token}, nil
 }
 
 // Sign returns a payment of type [BatchDeposit] if deposit is not 0, else of type [BatchVoucher]. maxClaimable is the
 // cumulative amount, including the request. Resource and extensions are left to the caller.
-func (s *ChannelSigner) Sign(maxClaimable, deposit uint64, now time.Time) (*BatchPayment, error) {
-	voucher, err := s.domain.SignVoucher(s.key, s.ID, maxClaimable)
+func (s *ChannelSigner) Sign(ctx context.Context, maxClaimable, deposit uint64, now time.Time) (*BatchPayment, error) {
+	voucher, err := s.domain.SignVoucher(ctx, s.signer, s.ID, maxClaimable)
 	if err != nil {
 		return nil, fmt.Errorf("pay by channel: %w", err)
 	}
 	payload := BatchPayload{Type: BatchVoucher, ChannelConfig: s.Config, Voucher: voucher}
 	if deposit > 0 {
-		validity := time.Duration(s.offer.MaxTimeoutSeconds) * time.Second
-		signed, err := SignDeposit(s.key, s.token, s.ID, deposit, now, validity)
+		signed, err := s.SignDeposit(ctx, deposit, now)
 		if err != nil {
-			return nil, fmt.Errorf("deposit into channel: %w", err)
+			return nil, err
 		}
 		payload.Type, payload.Deposit = BatchDeposit, &signed
 	}
 	return &BatchPayment{X402Version: Version, Accepted: s.offer, Payload: payload}, nil
 }
 
+// SignDeposit returns a deposit of amount atomic units into the channel.
+func (s *ChannelSigner) SignDeposit(ctx context.Context, amount uint64, now time.Time) (ChannelDeposit, error) {
+	deposit, err := SignDeposit(ctx, s.signer, s.token, s.ID, amount, now, time.Duration(s.offer.MaxTimeoutSeconds)*time.Second)
+	if err != nil {
+		return ChannelDeposit{}, fmt.Errorf("deposit into channel: %w", err)
+	}
+	return deposit, nil
+}
+
 // SignRefund returns a payment of type [BatchRefund]. charged is what the channel was charged; amount is what to refund,
 // or 0 for everything that is not charged.
-func (s *ChannelSigner) SignRefund(charged, amount uint64) (*BatchPayment, error) {
-	payment, err := s.Sign(charged, 0, time.Time{})
+func (s *ChannelSigner) SignRefund(ctx context.Context, charged, amount uint64) (*BatchPayment, error) {
+	payment, err := s.Sign(ctx, charged, 0, time.Time{})
 	if err != nil {
 		return nil, err
 	}

@@ -132,7 +132,7 @@ func TestBatchVectors(t *testing.T) {
 			}
 			wantHex(t, "the voucher's digest", hexString(digest[:]), vector.Digest)
 			amount, _ := channelAmount(vector.MaxClaimableAmount)
-			voucher, err := domain.SignVoucher(payer, channel, amount)
+			voucher, err := domain.SignVoucher(t.Context(), NewKeySigner(payer), channel, amount)
 			if err != nil {
 				t.Fatalf("sign a voucher: %v", err)
 			}

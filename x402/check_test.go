@@ -25,7 +25,7 @@ func newChecker(t testing.TB) Checker {
 // signed returns a payment of the offer, changed before it is signed.
 func signed(t testing.TB, offer PaymentRequirements, now time.Time, change func(a *Authorization)) *PaymentPayload {
 	t.Helper()
-	payload, err := Sign(vectorKey(t), offer, nil, nil, now)
+	payload, err := Sign(t.Context(), NewKeySigner(vectorKey(t)), offer, nil, nil, now)
 	if err != nil {
 		t.Fatalf("sign a payment: %v", err)
 	}

@@ -111,7 +111,7 @@ func TestSettleResponseRoundTrip(t *testing.T) {
 func TestPaymentPayloadRoundTrip(t *testing.T) {
 	t.Parallel()
 	offer := knownNetwork(t, NetworkBaseSepolia).Requirements(5000, vectorPayee, 60)
-	want, err := Sign(vectorKey(t), offer, &ResourceInfo{URL: "https://host.example/x"},
+	want, err := Sign(t.Context(), NewKeySigner(vectorKey(t)), offer, &ResourceInfo{URL: "https://host.example/x"},
 		map[string]jsontext.Value{"payment-identifier": jsontext.Value(`{"info":{"id":"0123456789abcdef"}}`)}, time.Now())
 	if err != nil {
 		t.Fatalf("sign: %v", err)

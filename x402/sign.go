@@ -1,7 +1,7 @@
 package x402
 
 import (
-	"crypto/ecdsa"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 // Sign creates a signed payment for one of the payment requirements of a 402 response. The payment authorizes the
@@ -18,7 +16,7 @@ import (
 // echoes resource and extensions. Sign returns an error if the payment requirements are not of scheme exact by EIP-3009
 // on an EVM chain, or if they lack the token's name or version. Sign does not limit the amount: the caller decides
 // whether the price is acceptable.
-func Sign(key *ecdsa.PrivateKey, offer PaymentRequirements, resource *ResourceInfo, extensions map[string]jsontext.Value,
+func Sign(ctx context.Context, signer Signer, offer PaymentRequirements, resource *ResourceInfo, extensions map[string]jsontext.Value,
 	now time.Time,
 ) (*PaymentPayload, error) {
 	if offer.Scheme != SchemeExact {
@@ -34,7 +32,7 @@ func Sign(key *ecdsa.PrivateKey, offer PaymentRequirements, resource *ResourceIn
 	var nonce [32]byte
 	_, _ = rand.Read(nonce[:]) // never returns an error: the program ends if there is no randomness
 	authorization := Authorization{
-		From:  evm.PubkeyToAddress(key.PublicKey).Hex(),
+		From:  signer.Address(),
 		To:    offer.PayTo,
 		Value: offer.Amount,
 		// ValidAfter is 0 and not now, because the authorization would not be valid yet on a chain or server whose
@@ -43,7 +41,13 @@ func Sign(key *ecdsa.PrivateKey, offer PaymentRequirements, resource *ResourceIn
 		ValidBefore: strconv.FormatInt(now.Unix()+int64(offer.MaxTimeoutSeconds), 10),
 		Nonce:       "0x" + hex.EncodeToString(nonce[:]),
 	}
-	signature, err := SignAuthorization(key, domain, authorization)
+	digest, err := domain.TransferDigest(authorization)
+	if err != nil {
+		return nil, fmt.Errorf("pay: %w", err)
+	}
+	a := authorization
+	signature, err := signTypedData(ctx, signer,
+		domain.typedData("TransferWithAuthorization", authorizationFields, digest, a.From, a.To, a.Value, a.ValidAfter, a.ValidBefore, a.Nonce))
 	if err != nil {
 		return nil, fmt.Errorf("pay: %w", err)
 	}

@@ -15,7 +15,7 @@ func TestSign(t *testing.T) {
 	offer := knownNetwork(t, NetworkBaseSepolia).Requirements(5000, vectorPayee, 60)
 	resource := &ResourceInfo{URL: "https://host.example/chat/private/send"}
 	extensions := map[string]jsontext.Value{"bazaar": jsontext.Value(`{"info":{}}`)}
-	payload, err := Sign(vectorKey(t), offer, resource, extensions, now)
+	payload, err := Sign(t.Context(), NewKeySigner(vectorKey(t)), offer, resource, extensions, now)
 	if err != nil {
 		t.Fatalf("sign: %v", err)
 	}
@@ -35,7 +35,7 @@ func TestSign(t *testing.T) {
 	if err := checkExactPayload(payload.Payload); err != nil {
 		t.Errorf("our own payment is malformed: %v", err)
 	}
-	again, err := Sign(vectorKey(t), offer, resource, extensions, now)
+	again, err := Sign(t.Context(), NewKeySigner(vectorKey(t)), offer, resource, extensions, now)
 	if err != nil {
 		t.Fatalf("sign again: %v", err)
 	}
@@ -55,7 +55,7 @@ func TestSignRefusals(t *testing.T) {
 	} {
 		offer := knownNetwork(t, NetworkBase).Requirements(5000, vectorPayee, 60)
 		change(&offer)
-		if _, err := Sign(vectorKey(t), offer, nil, nil, time.Unix(0, 0)); err == nil {
+		if _, err := Sign(t.Context(), NewKeySigner(vectorKey(t)), offer, nil, nil, time.Unix(0, 0)); err == nil {
 			t.Errorf("an offer with %s is signed, want an error", name)
 		}
 	}

@@ -29,14 +29,14 @@ func (b *books) channel(account int, calls uint64) *x402.ChannelSigner {
 	}
 	terms := x402.ChannelTerms{ReceiverAuthorizer: devnet.Accounts()[channelAuthorizer].Address, WithdrawDelay: 86_400}
 	offer := network.BatchRequirements(5000, devnet.Payee, 60, terms)
-	signer, err := x402.NewChannelSigner(key, "0x"+strings.Repeat("0", 64), offer)
+	signer, err := x402.NewChannelSigner(x402.NewKeySigner(key), "0x"+strings.Repeat("0", 64), offer)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	if err := b.chain.DepositIntoChannel(signer.Config, 100_000); err != nil {
 		b.t.Fatal(err)
 	}
-	newest, err := signer.Sign(5000*calls, 0, time.Now())
+	newest, err := signer.Sign(b.t.Context(), 5000*calls, 0, time.Now())
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func Payment(t testing.TB, key *ecdsa.PrivateKey, required *x402.PaymentRequired
 	if required.Resource.URL != "" {
 		resource = &required.Resource
 	}
-	payload, err := x402.Sign(key, offer, resource, required.Extensions, time.Now())
+	payload, err := x402.Sign(t.Context(), x402.NewKeySigner(key), offer, resource, required.Extensions, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

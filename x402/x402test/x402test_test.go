@@ -56,7 +56,7 @@ func TestEncodePaymentPayloadV1(t *testing.T) {
 		t.Fatal(err)
 	}
 	offer := baseSepolia(t).Requirements(5000, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", 60)
-	signed, err := x402.Sign(key, offer, &x402.ResourceInfo{URL: "https://host.example/x"}, nil, time.Now())
+	signed, err := x402.Sign(t.Context(), x402.NewKeySigner(key), offer, &x402.ResourceInfo{URL: "https://host.example/x"}, nil, time.Now())
 	if err != nil {
 		t.Fatalf("sign: %v", err)
 	}

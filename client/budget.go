@@ -1,0 +1,89 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// Budget limits what a [Payer] signs. All methods may be called concurrently.
+type Budget interface {
+	// Reserve counts a payment before it is signed. If it returns an error, such as an [*OverLimitError], nothing is signed.
+	Reserve(ctx context.Context, r Reservation) error
+	// Release ends a reservation of which the server said that it charged nothing, or whose payment was not sent. A server that
+	// lies can still use a payment that was sent, until its validity ends.
+	Release(ctx context.Context, r Reservation, sent bool)
+	// Left returns what may still be reserved, in atomic units.
+	Left(ctx context.Context) (uint64, error)
+}
+
+// Reservation is a payment that is about to be signed.
+type Reservation struct {
+	// ID is the payment identifier of the call. All payments of one call have the same.
+	ID string
+	// Price is what the call costs, in atomic units.
+	Price uint64
+	// Amount is what the payee can take with this signature and not without it, in atomic units. It is below Price if an
+	// earlier voucher of the payment channel was not charged.
+	Amount uint64
+	// Offer is what is paid.
+	Offer x402.PaymentRequirements
+}
+
+// Limits bound what a Payer may spend, in atomic units of the token (1,000,000 are 1 USDC).
+type Limits struct {
+	PerCall uint64
+	Total   uint64
+}
+
+// MemoryBudget is a Budget that ends with the process. It believes a server that says that it charged nothing.
+type MemoryBudget struct {
+	limits Limits
+	mu     sync.Mutex
+	used   uint64
+}
+
+// NewMemoryBudget returns a budget of which nothing is used.
+func NewMemoryBudget(limits Limits) *MemoryBudget { return &MemoryBudget{limits: limits} }
+
+// Reserve implements [Budget].
+func (b *MemoryBudget) Reserve(_ context.Context, r Reservation) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r.Price > b.limits.PerCall {
+		return &OverLimitError{r.Price, b.limits.PerCall, "per call"}
+	}
+	if left := b.left(); r.Amount > left {
+		return &OverLimitError{r.Amount, left, "in total"}
+	}
+	b.used += r.Amount
+	return nil
+}
+
+// Release implements [Budget].
+func (b *MemoryBudget) Release(_ context.Context, r Reservation, _ bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= r.Amount
+}
+
+// Left implements [Budget].
+func (b *MemoryBudget) Left(context.Context) (uint64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.left(), nil
+}
+
+func (b *MemoryBudget) left() uint64 { return b.limits.Total - min(b.used, b.limits.Total) }
+
+// OverLimitError means that a price exceeds a limit. Nothing was signed.
+type OverLimitError struct {
+	Price, Left uint64 // atomic units
+	Which       string // such as "per call" or "in total"
+}
+
+func (e *OverLimitError) Error() string {
+	return fmt.Sprintf("the call costs %s USD, the limit %s leaves %s USD", x402.FormatUSD(e.Price), e.Which, x402.FormatUSD(e.Left))
+}
