@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/x402"
+)
+
+// open is a call whose outcome is not known: its file is in the folder open from before the payment is sent until the response
+// is stored. The payment in it can be sent by everybody who reads it, and a message's content is in its body.
+type open struct {
+	Intent intent               `json:"intent"`
+	Signed client.SignedPayment `json:"signed"`
+	Since  time.Time            `json:"since"`
+}
+
+// keyHeader is not stored: the API key has a place of its own.
+const keyHeader = "X-Api-Key"
+
+var paymentID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func (l *Ledger) openPath(id string) string { return filepath.Join(l.folder, "open", id+".json") }
+
+// Signed implements [client.Journal].
+func (l *Ledger) Signed(ctx context.Context, payment client.SignedPayment) error {
+	if !paymentID.MatchString(payment.ID) {
+		return errors.New("the payment identifier is not 64 hex digits")
+	}
+	payment.Header = payment.Header.Clone()
+	payment.Header.Del(keyHeader)
+	content, err := json.Marshal(open{intentOf(ctx), payment, l.now().UTC()})
+	if err != nil {
+		return err
+	}
+	e := entry{Step: stepSigned, ID: payment.ID, Amount: payment.Amount, Scheme: payment.Offer.Scheme, Asset: payment.Offer.Asset}
+	if payment.Offer.Scheme == x402.SchemeExact {
+		payload, err := x402.DecodePaymentPayload(payment.Payment)
+		if err != nil {
+			return err
+		}
+		e.Nonce = payload.Payload.Authorization.Nonce
+		if e.ValidBefore, err = strconv.ParseInt(payload.Payload.Authorization.ValidBefore, 10, 64); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(l.folder, "open"), 0o700); err != nil {
+		return err
+	}
+	if err := writeFile(l.openPath(payment.ID), content); err != nil {
+		return fmt.Errorf("store the payment: %w", err)
+	}
+	return l.locked(ctx, func(add func(entry) error) error { return add(e) })
+}
+
+// Closed implements [client.Journal]. It stores the response before it forgets the payment.
+func (l *Ledger) Closed(ctx context.Context, id string, outcome client.Outcome) {
+	of := intentOf(ctx)
+	if l.close(context.WithoutCancel(ctx), of, id, outcome) == nil {
+		_ = os.Remove(l.openPath(id)) // if it stays, sending the payment again returns the same response
+	}
+}
+
+func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client.Outcome) error {
+	if outcome.Charged > 0 || outcome.Status == http.StatusOK {
+		if err := l.spool.store(ctx, of, outcome); err != nil {
+			return err
+		}
+	}
+	e := entry{Step: stepAnswered, ID: id, Operation: of.Operation, Peer: of.Peer, Status: outcome.Status, Charged: outcome.Charged}
+	if settled, err := x402.DecodeSettleResponse(outcome.Header.Get(x402.HeaderPaymentResponse)); err == nil {
+		e.Transaction = settled.Transaction
+	}
+	if outcome.Charged == 0 {
+		e.Step = stepRefused
+	}
+	return l.locked(ctx, func(add func(entry) error) error { return add(e) })
+}
+
+// Open returns the calls whose outcome is not known, the oldest first.
+func (l *Ledger) Open() (calls []open, err error) {
+	folder, err := os.ReadDir(filepath.Join(l.folder, "open"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range folder {
+		if !strings.HasSuffix(file.Name(), ".json") {
+			continue // what a crash left of a file that was being written
+		}
+		content, err := os.ReadFile(filepath.Join(l.folder, "open", file.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // another process has closed it
+		}
+		var call open
+		if err == nil {
+			err = json.Unmarshal(content, &call)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the open payment %s: %w", file.Name(), err)
+		}
+		calls = append(calls, call)
+	}
+	slices.SortFunc(calls, func(a, b open) int { return a.Since.Compare(b.Since) })
+	return calls, nil
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// Limits bound what a wallet may spend. Amounts are in atomic units of the token (1,000,000 are 1 USDC).
+type Limits struct {
+	// PerCall is the highest price that is paid without an approval.
+	PerCall uint64 `json:"per_call"`
+	// PerDay is the most that can be taken for payments of 24 hours.
+	PerDay uint64 `json:"per_day"`
+	// Polls is the part of PerDay that fetching unread messages may use.
+	Polls uint64 `json:"polls"`
+}
+
+// DefaultLimits are those of a new wallet. Everything but creating a group chat, a channel or an account is below PerCall.
+var DefaultLimits = Limits{PerCall: 30_000, PerDay: 1_000_000, Polls: 100_000}
+
+// raises tells whether a limit is above that of the present limits.
+func (l Limits) raises(present Limits) bool {
+	return l.PerCall > present.PerCall || l.PerDay > present.PerDay || l.Polls > present.Polls
+}
+
+// ErrFrozen means that the wallet pays nothing until a person ends that.
+var ErrFrozen = errors.New("the wallet is frozen; a person can end that with: parley wallet unfreeze")
+
+// LimitError means that a payment exceeds a limit. Nothing was signed.
+type LimitError struct {
+	// Limit is "per call", "per day" or "polls per day".
+	Limit string
+	// Price is what the call costs, Left what the limit leaves, in atomic units.
+	Price, Left uint64
+	// Approval is the id with which a person can allow this call once, if it has one.
+	Approval string
+}
+
+func (e *LimitError) Error() string {
+	text := fmt.Sprintf("the call costs %s USD, the limit %s leaves %s USD", x402.FormatUSD(e.Price), e.Limit, x402.FormatUSD(e.Left))
+	if e.Approval != "" {
+		text += "; a person can allow it once with: parley wallet approve " + e.Approval
+	}
+	return text
+}
+
+const (
+	limitsFile = "limits.json"
+	frozenFile = "frozen"
+)
+
+// limits reads the limits. The caller has locked the ledger.
+func (l *Ledger) limits() (limits Limits, err error) {
+	content, err := os.ReadFile(filepath.Join(l.folder, limitsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return DefaultLimits, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &limits)
+	}
+	if err != nil {
+		return Limits{}, fmt.Errorf("read the limits: %w", err)
+	}
+	return limits, nil
+}
+
+// frozen tells whether the wallet is frozen. It is if that is not known.
+func (l *Ledger) frozen() bool {
+	_, err := os.Stat(filepath.Join(l.folder, frozenFile))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Limits returns the limits, what is left of the day, and whether the wallet is frozen.
+func (l *Ledger) Limits(ctx context.Context) (limits Limits, left Limits, frozen bool, err error) {
+	err = l.locked(ctx, func(func(entry) error) error {
+		limits, err = l.limits()
+		all, polls := l.counted()
+		left = Limits{PerCall: limits.PerCall, PerDay: limits.PerDay - min(all, limits.PerDay), Polls: limits.Polls - min(polls, limits.Polls)}
+		frozen = l.frozen()
+		return err
+	})
+	return limits, left, frozen, err
+}
+
+// ErrRaise means that only a person may raise limits.
+var ErrRaise = errors.New("only a person at a terminal can raise limits")
+
+// SetLimits replaces the limits. Only a person may raise them; anyone may lower them.
+func (l *Ledger) SetLimits(ctx context.Context, limits Limits, person bool) error {
+	return l.locked(ctx, func(func(entry) error) error {
+		present, err := l.limits()
+		if err != nil {
+			return err
+		}
+		if limits.raises(present) && !person {
+			return ErrRaise
+		}
+		content, err := json.Marshal(limits)
+		if err != nil {
+			return err
+		}
+		return writeFile(filepath.Join(l.folder, limitsFile), content)
+	})
+}
+
+// Freeze lets the wallet pay nothing more, from the next payment on.
+func (l *Ledger) Freeze(ctx context.Context) error {
+	return l.locked(ctx, func(func(entry) error) error {
+		return writeFile(filepath.Join(l.folder, frozenFile), nil)
+	})
+}
+
+// Unfreeze ends Freeze. Only a person may call it.
+func (l *Ledger) Unfreeze(ctx context.Context) error {
+	return l.locked(ctx, func(func(entry) error) error {
+		err := os.Remove(filepath.Join(l.folder, frozenFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return errors.Join(err, syncFolder(l.folder))
+	})
+}

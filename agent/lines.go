@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// lockPause is the pause between two attempts to lock a file that another process has locked.
+const lockPause = 5 * time.Millisecond
+
+// maxLine is longer than any line of a ledger.
+const maxLine = 16 << 10
+
+// lines is an append-only file with a JSON object in each line, which several processes read and write. A line that was appended
+// survives a crash. A crash or a full disk leaves no part of a line.
+type lines struct {
+	path string
+	read int64 // how much of the file this process has read
+}
+
+// locked runs a function while no other process reads or writes the file.
+func (l *lines) locked(ctx context.Context, run func(*os.File) error) error {
+	lock := flock.New(l.path+".lock", flock.SetPermissions(0o600))
+	if _, err := lock.TryLockContext(ctx, lockPause); err != nil {
+		return fmt.Errorf("lock %s: %w", filepath.Base(l.path), err)
+	}
+	defer lock.Close() //nolint:errcheck // the system releases the lock
+	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(run(file), file.Close())
+}
+
+// next passes each line that this process has not read to a function. The caller has locked the file.
+func (l *lines) next(file *os.File, each func(line []byte) error) error {
+	if _, err := file.Seek(l.read, io.SeekStart); err != nil {
+		return err
+	}
+	rest, err := io.ReadAll(file)
+	if err != nil {
+		return err
+	}
+	for {
+		line, after, whole := bytes.Cut(rest, []byte{'\n'})
+		if !whole {
+			return nil // the part of a line that a crash left, or nothing
+		}
+		if err := each(line); err != nil {
+			return fmt.Errorf("%s at byte %d: %w", filepath.Base(l.path), l.read, err)
+		}
+		l.read += int64(len(line)) + 1
+		rest = after
+	}
+}
+
+// tailBytes is how much of the end of a file is read first to find the lines since a time.
+const tailBytes = 256 << 10
+
+// skip sets where reading begins: at a line before which every line is old, or at the first. The caller has locked the file.
+func (l *lines) skip(file *os.File, old func(line []byte) bool) error {
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	for length := int64(tailBytes); length < size; length *= 4 {
+		start := make([]byte, min(length, 2*maxLine))
+		n, err := file.ReadAt(start, size-length)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		part, rest, found := bytes.Cut(start[:n], []byte{'\n'})
+		line, _, whole := bytes.Cut(rest, []byte{'\n'})
+		if found && whole && old(line) {
+			l.read = size - length + int64(len(part)) + 1
+			return nil
+		}
+	}
+	l.read = 0
+	return nil
+}
+
+// toEnd sets where reading begins to the end of the last whole line. The caller has locked the file.
+func (l *lines) toEnd(file *os.File) error {
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	part := make([]byte, 64<<10)
+	for end := size; end > l.read; {
+		start := max(l.read, end-int64(len(part)))
+		if _, err := file.ReadAt(part[:end-start], start); err != nil {
+			return err
+		}
+		if at := bytes.LastIndexByte(part[:end-start], '\n'); at >= 0 {
+			l.read = start + int64(at) + 1
+			return nil
+		}
+		end = start
+	}
+	return nil
+}
+
+// add appends a line after those that this process has read, which must be all. It removes what a crash left of another one.
+func (l *lines) add(file *os.File, line any) error {
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	if err := file.Truncate(l.read); err != nil {
+		return err
+	}
+	if _, err = file.WriteAt(append(text, '\n'), l.read); err == nil {
+		err = file.Sync()
+	}
+	if err != nil {
+		return errors.Join(err, file.Truncate(l.read)) // the disk may be full
+	}
+	l.read += int64(len(text)) + 1
+	return nil
+}
+
+// writeFile replaces a file atomically and durably.
+func writeFile(path string, content []byte) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // readable by its owner only
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(file.Name())
+		}
+	}()
+	_, err = file.Write(content)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(file.Name(), path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+// syncFolder makes a new, renamed or removed file survive a power failure.
+func syncFolder(path string) error {
+	folder, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
