@@ -29,16 +29,23 @@ type lines struct {
 
 // locked runs a function while no other process reads or writes the file.
 func (l *lines) locked(ctx context.Context, run func(*os.File) error) error {
-	lock := flock.New(l.path+".lock", flock.SetPermissions(0o600))
+	return locked(ctx, l.path, func() error {
+		file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		return errors.Join(run(file), file.Close())
+	})
+}
+
+// locked runs a function while no other process has locked the path. The lock is a file of its own, because files are replaced.
+func locked(ctx context.Context, path string, run func() error) error {
+	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
 	if _, err := lock.TryLockContext(ctx, lockPause); err != nil {
-		return fmt.Errorf("lock %s: %w", filepath.Base(l.path), err)
+		return fmt.Errorf("lock %s: %w", filepath.Base(path), err)
 	}
 	defer lock.Close() //nolint:errcheck // the system releases the lock
-	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	return errors.Join(run(file), file.Close())
+	return run()
 }
 
 // next passes each line that this process has not read to a function. The caller has locked the file.

@@ -139,14 +139,10 @@ func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response, err := call.pay()
 	p.count(call.charged)
-	if p.Journal != nil && call.closed && response != nil {
-		body, readErr := buffer(response)
-		if readErr != nil {
-			return nil, readErr // the journal keeps the call open
-		}
-		p.Journal.Closed(request.Context(), call.id, Outcome{response.StatusCode, response.Header.Clone(), body, call.charged})
+	if err != nil {
+		return response, err
 	}
-	return response, err
+	return call.finish(response)
 }
 
 // pay pays at once if it knows the terms, and otherwise asks for them.
@@ -244,7 +240,7 @@ func (c *purchase) payExact(
 	}
 	problem := peek(response)
 	c.closed = !comeAgain(response.StatusCode, problem)
-	if c.closed && response.StatusCode != http.StatusOK && problem.Charged != nil && !*problem.Charged {
+	if c.closed && uncharged(response, problem) {
 		c.charged = 0
 		c.Budget.Release(ctx, reserved, true)
 	}
@@ -272,8 +268,8 @@ func (c *purchase) note(ctx context.Context, reserved Reservation, payment strin
 	})
 }
 
-// Resume sends a payment of the journal again until its outcome is known, or Patience ends. It pays nothing new. After a 402
-// response nothing was charged; the call can be made again, with the same payment identifier ([WithIdentifier]).
+// Resume sends a payment of the journal again until its outcome is known, or Patience ends. It pays nothing new. If the response is
+// 402, nothing was charged; the call can be made again with the same payment identifier ([WithIdentifier]).
 func (p *Payer) Resume(ctx context.Context, signed SignedPayment) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, signed.Method, signed.URL, nil)
 	if err != nil {
@@ -282,7 +278,35 @@ func (p *Payer) Resume(ctx context.Context, signed SignedPayment) (*http.Respons
 	if signed.Header != nil {
 		request.Header = signed.Header.Clone()
 	}
-	return p.insist(request, signed.Body, signed.Payment)
+	call := &purchase{Payer: p, request: request, body: signed.Body, id: signed.ID, charged: signed.Price}
+	response, err := p.insist(request, signed.Body, signed.Payment)
+	if err != nil {
+		return response, err
+	}
+	problem := peek(response)
+	call.closed = !comeAgain(response.StatusCode, problem)
+	if uncharged(response, problem) {
+		call.charged = 0
+	}
+	return call.finish(response)
+}
+
+// uncharged tells whether the server says that it charged nothing.
+func uncharged(response *http.Response, problem ParleyError) bool {
+	return response.StatusCode != http.StatusOK && problem.Charged != nil && !*problem.Charged
+}
+
+// finish stores the outcome in the journal, if it is known.
+func (c *purchase) finish(response *http.Response) (*http.Response, error) {
+	if c.Journal == nil || !c.closed || response == nil {
+		return response, nil
+	}
+	body, err := buffer(response)
+	if err != nil {
+		return nil, err // the journal keeps the call open
+	}
+	c.Journal.Closed(c.request.Context(), c.id, Outcome{response.StatusCode, response.Header.Clone(), body, c.charged})
+	return response, nil
 }
 
 // insist sends the paid request until its outcome is known, or Patience ends.

@@ -1,0 +1,190 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"filippo.io/age"
+	"github.com/zalando/go-keyring"
+)
+
+// The places for secrets: the private key of a wallet and the API key of an account.
+const (
+	PlaceKeyring   = "keyring"   // the operating system's
+	PlaceEncrypted = "encrypted" // a file that a passphrase encrypts (age)
+	PlaceFile      = "file"      // a file that its owner can read; never chosen without being named
+)
+
+// Secrets is a place for secrets. A secret that is not there is ErrNoSecret.
+type Secrets interface {
+	Load(name string) (string, error)
+	Save(name, value string) error
+	// Place is one of the places above.
+	Place() string
+}
+
+// ErrNoSecret means that a place does not have a secret.
+var ErrNoSecret = errors.New("the secret is not there")
+
+// ErrNoKeyring means that the operating system has no keyring that this process can use.
+var ErrNoKeyring = errors.New("this system has no keyring; use an encrypted file or an external signer")
+
+// OpenSecrets returns a place for secrets of a folder. passphrase asks for that of an encrypted file.
+func OpenSecrets(place, folder string, passphrase func() (string, error)) (Secrets, error) {
+	switch place {
+	case PlaceKeyring:
+		return systemKeyring{folder}, nil
+	case PlaceEncrypted:
+		return &secretFile{path: filepath.Join(folder, "secrets.age"), passphrase: sync.OnceValues(passphrase)}, nil
+	case PlaceFile:
+		return &secretFile{path: filepath.Join(folder, "secrets.json")}, nil
+	}
+	return nil, fmt.Errorf("there is no place for secrets named %q; the places are %s, %s and %s", place, PlaceKeyring, PlaceEncrypted, PlaceFile)
+}
+
+// HasKeyring tries whether a secret can be kept in the operating system's keyring.
+func HasKeyring() bool {
+	const service, user = "parley-probe", "probe"
+	if keyring.Set(service, user, "probe") != nil {
+		return false
+	}
+	value, err := keyring.Get(service, user)
+	return keyring.Delete(service, user) == nil && err == nil && value == "probe"
+}
+
+// systemKeyring is the operating system's keyring: Keychain, Credential Manager, or Secret Service.
+type systemKeyring struct{ folder string }
+
+func (systemKeyring) Place() string { return PlaceKeyring }
+
+func (k systemKeyring) service() string { return "parley " + k.folder }
+
+func (k systemKeyring) Load(name string) (string, error) {
+	value, err := keyring.Get(k.service(), name)
+	switch {
+	case errors.Is(err, keyring.ErrNotFound):
+		return "", ErrNoSecret
+	case err != nil:
+		return "", fmt.Errorf("%w: %w", ErrNoKeyring, err)
+	}
+	return value, nil
+}
+
+func (k systemKeyring) Save(name, value string) error {
+	if err := keyring.Set(k.service(), name, value); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoKeyring, err)
+	}
+	return nil
+}
+
+// secretFile is a JSON object in a file, encrypted if there is a passphrase.
+type secretFile struct {
+	path       string
+	passphrase func() (string, error)
+}
+
+func (f *secretFile) Place() string {
+	if f.passphrase == nil {
+		return PlaceFile
+	}
+	return PlaceEncrypted
+}
+
+func (f *secretFile) Load(name string) (string, error) {
+	all, err := f.read()
+	if err != nil {
+		return "", err
+	}
+	value, ok := all[name]
+	if !ok {
+		return "", ErrNoSecret
+	}
+	return value, nil
+}
+
+func (f *secretFile) Save(name, value string) error {
+	return locked(context.Background(), f.path, func() error {
+		all, err := f.read()
+		if err != nil {
+			return err
+		}
+		all[name] = value
+		text, err := json.Marshal(all)
+		if err == nil && f.passphrase != nil {
+			text, err = f.encrypt(text)
+		}
+		if err != nil {
+			return err
+		}
+		return writeFile(f.path, text)
+	})
+}
+
+func (f *secretFile) read() (map[string]string, error) {
+	text, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]string{}, nil
+	}
+	if err == nil && f.passphrase != nil {
+		text, err = f.decrypt(text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all map[string]string
+	if json.Unmarshal(text, &all) != nil {
+		return nil, fmt.Errorf("%s is damaged", filepath.Base(f.path)) // the library's message may quote a secret
+	}
+	return all, nil
+}
+
+// workFactor is the cost of one guess of the passphrase, as a power of two: a tenth of a second.
+const workFactor = 15
+
+func (f *secretFile) encrypt(text []byte) ([]byte, error) {
+	passphrase, err := f.passphrase()
+	if err != nil {
+		return nil, err
+	}
+	recipient, err := age.NewScryptRecipient(passphrase)
+	if err != nil {
+		return nil, err
+	}
+	recipient.SetWorkFactor(workFactor)
+	var encrypted bytes.Buffer
+	writer, err := age.Encrypt(&encrypted, recipient)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := writer.Write(text); err != nil {
+		return nil, err
+	}
+	if err := writer.Close(); err != nil {
+		return nil, err
+	}
+	return encrypted.Bytes(), nil
+}
+
+func (f *secretFile) decrypt(encrypted []byte) ([]byte, error) {
+	passphrase, err := f.passphrase()
+	if err != nil {
+		return nil, err
+	}
+	identity, err := age.NewScryptIdentity(passphrase)
+	if err != nil {
+		return nil, err
+	}
+	reader, err := age.Decrypt(bytes.NewReader(encrypted), identity)
+	if err != nil {
+		return nil, fmt.Errorf("decrypt %s: wrong passphrase, or the file is damaged", filepath.Base(f.path))
+	}
+	return io.ReadAll(reader)
+}

@@ -1,0 +1,13 @@
+//go:build unix
+
+package agent
+
+import (
+	"context"
+	"os/exec"
+)
+
+// shell returns a command of the user's own configuration.
+func shell(ctx context.Context, command string) *exec.Cmd {
+	return exec.CommandContext(ctx, "/bin/sh", "-c", command)
+}

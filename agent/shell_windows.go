@@ -1,0 +1,11 @@
+package agent
+
+import (
+	"context"
+	"os/exec"
+)
+
+// shell returns a command of the user's own configuration.
+func shell(ctx context.Context, command string) *exec.Cmd {
+	return exec.CommandContext(ctx, "cmd", "/C", command)
+}

@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
+)
+
+// signTime is how long an external signer may take. It may wait for a person who presses a button.
+const signTime = time.Minute
+
+// maxSignature is longer than what a signer prints.
+const maxSignature = 1 << 10
+
+// KeySigner returns a signer for a private key of 64 hex digits, with or without 0x.
+func KeySigner(digits string) (x402.Signer, error) {
+	key, err := evm.HexToECDSA(strings.TrimPrefix(strings.TrimSpace(digits), "0x"))
+	if err != nil {
+		return nil, errors.New("the private key is not 64 hex digits") // the library's message may quote the key
+	}
+	return x402.NewKeySigner(key), nil
+}
+
+// CommandSigner asks a program for signatures, so that this process never has the key. The program gets the typed data of EIP-712
+// as JSON on its standard input, as eth_signTypedData_v4 takes it, and prints the signature: 0x and 130 hex digits.
+type CommandSigner struct {
+	// Command is run by the shell.
+	Command string
+	// Wallet is the address of its key.
+	Wallet string
+}
+
+// Address implements [x402.Signer].
+func (s CommandSigner) Address() string { return s.Wallet }
+
+// SignTypedData implements [x402.Signer].
+func (s CommandSigner) SignTypedData(ctx context.Context, data x402.TypedData) (string, error) {
+	input, err := json.Marshal(data)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, signTime)
+	defer cancel()
+	cmd := shell(ctx, s.Command)
+	cmd.Stdin, cmd.WaitDelay = bytes.NewReader(input), time.Second
+	output, err := cmd.Output()
+	switch failed, ok := errors.AsType[*exec.ExitError](err); {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("the signer did not respond within %s", signTime)
+	case ok: // its messages are not shown: they may quote a key
+		return "", fmt.Errorf("the signer failed: %s", failed.ProcessState)
+	case err != nil:
+		return "", fmt.Errorf("run the signer: %w", err)
+	case len(output) > maxSignature:
+		return "", errors.New("the signer printed more than a signature")
+	}
+	return strings.TrimSpace(string(output)), nil
+}
