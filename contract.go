@@ -3,9 +3,13 @@ package parley
 
 import (
 	_ "embed"
+	"encoding/json"
 	"fmt"
+	"regexp"
 
 	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/parley-chat/parley/x402"
 )
 
 // Contract is openapi.yaml (OpenAPI 3.0.3, YAML).
@@ -44,4 +48,31 @@ func Document() (*openapi3.T, error) {
 		}
 	}
 	return document, nil
+}
+
+var sixDigits = regexp.MustCompile(`^\d+\.\d{6}$`)
+
+// Price returns the price of an operation of the contract in atomic units, or 0 if it is free. x-payment-info is the only place with
+// the price.
+func Price(operation *openapi3.Operation) (uint64, error) {
+	extension, priced := operation.Extensions["x-payment-info"]
+	if !priced {
+		return 0, nil
+	}
+	raw, err := json.Marshal(extension)
+	if err != nil {
+		return 0, err
+	}
+	var info struct {
+		Price struct {
+			Mode, Currency, Amount string
+		}
+	}
+	if err := json.Unmarshal(raw, &info); err != nil {
+		return 0, fmt.Errorf("x-payment-info: %w", err)
+	}
+	if info.Price.Mode != "fixed" || info.Price.Currency != "USD" || !sixDigits.MatchString(info.Price.Amount) {
+		return 0, fmt.Errorf("x-payment-info: want a fixed price in USD with six digits, have %+v", info.Price)
+	}
+	return x402.AtomicAmount(info.Price.Amount)
 }

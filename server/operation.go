@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"regexp"
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -16,7 +15,6 @@ import (
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
-	"github.com/parley-chat/parley/x402"
 )
 
 // operation is an operation of the contract. The middleware finds it once, by method and route.
@@ -26,15 +24,6 @@ type operation struct {
 	bounds     bodyBounds
 	handler    handler
 	challenges map[*payment.Error]*problem // the 402s for a request without payment, prepared
-}
-
-var sixDigits = regexp.MustCompile(`^\d+\.\d{6}$`)
-
-// paymentInfo is x-payment-info, the only place with the price.
-type paymentInfo struct {
-	Price struct {
-		Mode, Currency, Amount string
-	}
 }
 
 // readContract loads openapi.yaml and its operations, keyed by "METHOD /path".
@@ -54,7 +43,7 @@ func readContract() (*openapi3.T, map[string]*operation, error) {
 				route:     &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
 				handler:   handlers[described.OperationID],
 			}
-			if operation.Price, err = priceOf(described); err != nil {
+			if operation.Price, err = parley.Price(described); err != nil {
 				return nil, nil, fmt.Errorf("%s %s: %w", method, path, err)
 			}
 			security := document.Security
@@ -79,25 +68,6 @@ func returnsMessages(described *openapi3.Operation) bool {
 	}
 	_, ok := success.Value.Content.Get("application/json").Schema.Value.Properties["messages"]
 	return ok
-}
-
-func priceOf(described *openapi3.Operation) (uint64, error) {
-	extension, priced := described.Extensions["x-payment-info"]
-	if !priced {
-		return 0, nil
-	}
-	raw, err := json.Marshal(extension)
-	if err != nil {
-		return 0, err
-	}
-	var info paymentInfo
-	if err := json.Unmarshal(raw, &info); err != nil {
-		return 0, fmt.Errorf("x-payment-info: %w", err)
-	}
-	if info.Price.Mode != "fixed" || info.Price.Currency != "USD" || !sixDigits.MatchString(info.Price.Amount) {
-		return 0, fmt.Errorf("x-payment-info: want a fixed price in USD with six digits, have %+v", info.Price)
-	}
-	return x402.AtomicAmount(info.Price.Amount)
 }
 
 var _ gen.StrictServerInterface = (*call)(nil)

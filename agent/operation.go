@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	parley "github.com/parley-chat/parley"
+)
+
+// Operation is an operation of the contract.
+type Operation struct {
+	// ID is the operationId, such as sendPrivateMessage.
+	ID, Method, Path, Summary string
+	// Price is in atomic units. 0 is free.
+	Price uint64
+	// Account is true if the operation needs an API key.
+	Account bool
+	// ReadOnly is true if the operation changes nothing.
+	ReadOnly bool
+	// Arguments is the JSON schema of its arguments: the properties of the body, and the parameters.
+	Arguments *openapi3.Schema
+
+	inQuery map[string]bool
+}
+
+// Contract is the operations of the contract that is compiled in, by operationId.
+type Contract map[string]*Operation
+
+// LoadContract reads the contract that is compiled in.
+func LoadContract() (Contract, error) {
+	document, err := parley.Document()
+	if err != nil {
+		return nil, err
+	}
+	contract := Contract{}
+	for path, item := range document.Paths.Map() {
+		for method, described := range item.Operations() {
+			o := &Operation{
+				ID: described.OperationID, Method: method, Path: path, Summary: described.Summary,
+				Arguments: openapi3.NewObjectSchema(), inQuery: map[string]bool{},
+			}
+			if o.Price, err = parley.Price(described); err != nil {
+				return nil, fmt.Errorf("%s %s: %w", method, path, err)
+			}
+			security := document.Security
+			if described.Security != nil {
+				security = *described.Security
+			}
+			o.Account = len(security) > 0
+			o.ReadOnly, _ = described.Extensions["x-read-only"].(bool)
+			o.takeArguments(described)
+			contract[o.ID] = o
+		}
+	}
+	return contract, nil
+}
+
+// takeArguments makes one schema of the body and the parameters. The contract has no name in both.
+func (o *Operation) takeArguments(described *openapi3.Operation) {
+	if described.RequestBody != nil {
+		*o.Arguments = *described.RequestBody.Value.Content.Get("application/json").Schema.Value
+	}
+	for _, parameter := range described.Parameters {
+		if parameter.Value.In != openapi3.ParameterInQuery {
+			continue
+		}
+		o.inQuery[parameter.Value.Name] = true
+		o.Arguments.WithPropertyRef(parameter.Value.Name, parameter.Value.Schema)
+		if parameter.Value.Required {
+			o.Arguments.Required = append(o.Arguments.Required, parameter.Value.Name)
+		}
+	}
+	closed := false
+	o.Arguments.AdditionalProperties = openapi3.AdditionalProperties{Has: &closed}
+}
+
+// Operation returns an operation. The error names those that are similar.
+func (c Contract) Operation(id string) (*Operation, error) {
+	if o := c[id]; o != nil {
+		return o, nil
+	}
+	var similar []string
+	for known := range c {
+		if strings.Contains(strings.ToLower(known), strings.ToLower(id)) || strings.HasPrefix(strings.ToLower(id), strings.ToLower(known)) {
+			similar = append(similar, known)
+		}
+	}
+	slices.Sort(similar)
+	if similar == nil {
+		return nil, fmt.Errorf("there is no operation %q; parley prices lists all", id)
+	}
+	return nil, fmt.Errorf("there is no operation %q; similar ones are %s", id, strings.Join(similar, ", "))
+}
+
+// At returns the operation of a request, or nil.
+func (c Contract) At(method, path string) *Operation {
+	for _, o := range c {
+		if o.Method == method && o.Path == path {
+			return o
+		}
+	}
+	return nil
+}
+
+// Check returns what is wrong with arguments, as the contract says.
+func (o *Operation) Check(arguments map[string]any) error {
+	if err := o.Arguments.VisitJSON(map[string]any(arguments), openapi3.MultiErrors()); err != nil {
+		return fmt.Errorf("%s: %w", o.ID, shortened(err))
+	}
+	return nil
+}
+
+// shortened returns an error about arguments without the schema and the value, which are long.
+func shortened(err error) error {
+	var texts []string
+	var add func(error)
+	add = func(err error) {
+		switch e := err.(type) { //nolint:errorlint // the library returns these types unwrapped
+		case openapi3.MultiError:
+			for _, one := range e {
+				add(one)
+			}
+		case *openapi3.SchemaError:
+			name := strings.Join(e.JSONPointer(), ".")
+			if name != "" {
+				name += ": "
+			}
+			texts = append(texts, name+e.Reason)
+		default:
+			texts = append(texts, err.Error())
+		}
+	}
+	add(err)
+	return fmt.Errorf("%s", strings.Join(texts, "; "))
+}
+
+// request makes the HTTP request of a call.
+func (o *Operation) request(ctx context.Context, base string, arguments map[string]any) (*http.Request, error) {
+	query, body := url.Values{}, map[string]any{}
+	for name, value := range arguments {
+		if o.inQuery[name] {
+			query.Set(name, fmt.Sprint(value))
+		} else {
+			body[name] = value
+		}
+	}
+	address := strings.TrimSuffix(base, "/") + o.Path
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	if o.Method == http.MethodGet {
+		return http.NewRequestWithContext(ctx, o.Method, address, nil)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, o.Method, address, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	return request, nil
+}
+
+// hash names a call by what it does, so that the same call made again can be recognized.
+func (o *Operation) hash(arguments map[string]any, key string) string {
+	text, _ := json.Marshal([]any{o.ID, arguments, key}) // JSON values; the keys of maps are sorted
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
