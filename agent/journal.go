@@ -75,6 +75,9 @@ func (l *Ledger) Closed(ctx context.Context, id string, outcome client.Outcome) 
 
 func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client.Outcome) error {
 	if outcome.Charged > 0 || outcome.Status == http.StatusOK {
+		if err := l.keep(outcome.Body); err != nil {
+			return err
+		}
 		if err := l.spool.store(ctx, of, outcome); err != nil {
 			return err
 		}

@@ -64,6 +64,8 @@ type Ledger struct {
 	entries []entry // of the last day
 
 	spool *spool
+	// keep stores the secrets of a response elsewhere, before the response is stored without them.
+	keep func(body []byte) error
 }
 
 // OpenLedger returns the ledger in a folder, which it creates if it does not exist.
@@ -73,6 +75,7 @@ func OpenLedger(folder string) (*Ledger, error) {
 	}
 	return &Ledger{
 		folder: folder, now: time.Now, lines: lines{path: filepath.Join(folder, "ledger.jsonl")}, spool: newSpool(folder),
+		keep: func([]byte) error { return nil },
 	}, nil
 }
 

@@ -17,9 +17,6 @@ import (
 // lockPause is the pause between two attempts to lock a file that another process has locked.
 const lockPause = 5 * time.Millisecond
 
-// maxLine is longer than any line of a ledger.
-const maxLine = 16 << 10
-
 // lines is an append-only file with a JSON object in each line, which several processes read and write. A line that was appended
 // survives a crash. A crash or a full disk leaves no part of a line.
 type lines struct {
@@ -80,7 +77,7 @@ func (l *lines) skip(file *os.File, old func(line []byte) bool) error {
 		return err
 	}
 	for length := int64(tailBytes); length < size; length *= 4 {
-		start := make([]byte, min(length, 2*maxLine))
+		start := make([]byte, length)
 		n, err := file.ReadAt(start, size-length)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
@@ -93,27 +90,6 @@ func (l *lines) skip(file *os.File, old func(line []byte) bool) error {
 		}
 	}
 	l.read = 0
-	return nil
-}
-
-// toEnd sets where reading begins to the end of the last whole line. The caller has locked the file.
-func (l *lines) toEnd(file *os.File) error {
-	size, err := file.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	part := make([]byte, 64<<10)
-	for end := size; end > l.read; {
-		start := max(l.read, end-int64(len(part)))
-		if _, err := file.ReadAt(part[:end-start], start); err != nil {
-			return err
-		}
-		if at := bytes.LastIndexByte(part[:end-start], '\n'); at >= 0 {
-			l.read = start + int64(at) + 1
-			return nil
-		}
-		end = start
-	}
 	return nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 // signTime is how long an external signer may take. It may wait for a person who presses a button.
@@ -19,15 +18,6 @@ const signTime = time.Minute
 
 // maxSignature is longer than what a signer prints.
 const maxSignature = 1 << 10
-
-// KeySigner returns a signer for a private key of 64 hex digits, with or without 0x.
-func KeySigner(digits string) (x402.Signer, error) {
-	key, err := evm.HexToECDSA(strings.TrimPrefix(strings.TrimSpace(digits), "0x"))
-	if err != nil {
-		return nil, errors.New("the private key is not 64 hex digits") // the library's message may quote the key
-	}
-	return x402.NewKeySigner(key), nil
-}
 
 // CommandSigner asks a program for signatures, so that this process never has the key. The program gets the typed data of EIP-712
 // as JSON on its standard input, as eth_signTypedData_v4 takes it, and prints the signature: 0x and 130 hex digits.

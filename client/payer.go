@@ -20,7 +20,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 // Payer is an http.RoundTripper that pays 402 responses (x402 version 2). It pays only with the tokens of Networks, only what
@@ -68,12 +67,11 @@ type Payer struct {
 // NewPayer returns a Payer for a private key of 64 hex digits, with or without 0x, whose budget ends with the process. It returns
 // an error for any other format.
 func NewPayer(privateKey string, limits Limits) (*Payer, error) {
-	key, err := evm.HexToECDSA(strings.TrimPrefix(privateKey, "0x"))
+	signer, err := x402.ParseKeySigner(privateKey)
 	if err != nil {
-		return nil, errors.New("the private key is not 64 hex digits") // the library's message may quote the key
+		return nil, err
 	}
-	signer := x402.NewKeySigner(key)
-	return &Payer{Signer: signer, Budget: NewMemoryBudget(limits), Channels: &PaymentChannels{MaxDeposit: limits.PerCall, signer: signer}}, nil
+	return &Payer{Signer: signer, Budget: NewMemoryBudget(limits), Channels: NewPaymentChannels(signer, nil, limits.PerCall)}, nil
 }
 
 // Address returns the address of the wallet that pays.
@@ -180,6 +178,9 @@ func (c *purchase) payTerms(response *http.Response) (*http.Response, error) {
 		return response, nil //nolint:nilerr // not x402 version 2: the response is the caller's to look at
 	}
 	if required, err = c.agreed(c.request, required); err != nil {
+		if c.offer.Scheme != "" { // a payment on the terms that were known is refused
+			response, _ = c.finish(response)
+		}
 		discard(response)
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 const (
@@ -90,13 +89,9 @@ type PaymentChannels struct {
 	reserve func(ctx context.Context, offer x402.PaymentRequirements, growth uint64) error
 }
 
-// NewPaymentChannels returns PaymentChannels for a private key of 64 hex digits, with or without 0x.
-func NewPaymentChannels(privateKey string, store PaymentChannelStore, maxDeposit uint64) (*PaymentChannels, error) {
-	key, err := evm.HexToECDSA(strings.TrimPrefix(privateKey, "0x"))
-	if err != nil {
-		return nil, errors.New("the private key is not 64 hex digits") // the library's message may quote the key
-	}
-	return &PaymentChannels{Store: store, MaxDeposit: maxDeposit, signer: x402.NewKeySigner(key)}, nil
+// NewPaymentChannels returns PaymentChannels whose payments a wallet signs.
+func NewPaymentChannels(signer x402.Signer, store PaymentChannelStore, maxDeposit uint64) *PaymentChannels {
+	return &PaymentChannels{Store: store, MaxDeposit: maxDeposit, signer: signer}
 }
 
 // Send sends the request with a PAYMENT-SIGNATURE header. It repeats the same header while the outcome is not known, as a

@@ -18,11 +18,7 @@ import (
 // channelPayer returns PaymentChannels of account 0.
 func channelPayer(t *testing.T, store client.PaymentChannelStore) *client.PaymentChannels {
 	t.Helper()
-	channels, err := client.NewPaymentChannels(devnet.Accounts()[0].PrivateKey, store, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return channels
+	return client.NewPaymentChannels(x402.NewKeySigner(accountKey(t, 0)), store, 1_000_000)
 }
 
 func accountKey(t *testing.T, account int) *ecdsa.PrivateKey {

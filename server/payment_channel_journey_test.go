@@ -10,7 +10,6 @@ import (
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 // TestClientPaysFromAChannel: the Go client's own payment channels against the server, with restarts, a top-up and a refund.
@@ -26,10 +25,7 @@ func TestClientPaysFromAChannel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		channels, err := client.NewPaymentChannels(fmt.Sprintf("%x", evm.FromECDSA(alice.Wallet)), stored, testkit.Dollar)
-		if err != nil {
-			t.Fatal(err)
-		}
+		channels := client.NewPaymentChannels(x402.NewKeySigner(alice.Wallet), stored, testkit.Dollar)
 		channels.Deposit = 50_000
 		return channels
 	}

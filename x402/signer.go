@@ -88,6 +88,15 @@ type KeySigner struct{ key *ecdsa.PrivateKey }
 // NewKeySigner returns a Signer for a private key.
 func NewKeySigner(key *ecdsa.PrivateKey) KeySigner { return KeySigner{key} }
 
+// ParseKeySigner returns a Signer for a private key of 64 hex digits, with or without 0x. It returns an error for any other format.
+func ParseKeySigner(digits string) (KeySigner, error) {
+	key, err := evm.HexToECDSA(strings.TrimPrefix(digits, "0x"))
+	if err != nil {
+		return KeySigner{}, errors.New("the private key is not 64 hex digits") // the library's message may quote the key
+	}
+	return KeySigner{key}, nil
+}
+
 // Address implements [Signer].
 func (s KeySigner) Address() string { return evm.PubkeyToAddress(s.key.PublicKey).Hex() }
 

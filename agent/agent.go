@@ -1,0 +1,170 @@
+// Package agent is the agent's side of Parley: an account and a wallet whose spending is limited over restarts and processes, and
+// calls that are paid once, whatever crashes. The command line and the MCP server stand on it.
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/parley-chat/parley/client"
+)
+
+// Agent makes calls of one account. It is safe for concurrent use, also by several processes.
+type Agent struct {
+	contract Contract
+	ledger   *Ledger
+	terms    *terms
+	payer    *client.Payer
+	http     *http.Client // pays
+	unpaid   *http.Client
+	secrets  Secrets
+	address  string // of the wallet
+}
+
+// Result is the response to a call.
+type Result struct {
+	Operation string
+	Status    int
+	// Body is the response without API keys and TANs, which are stored.
+	Body json.RawMessage
+	// Charged is what the call cost, in atomic units.
+	Charged uint64
+	// Earlier is true if this is the response to a call that was made before and whose response had not been seen.
+	Earlier bool
+
+	id string
+}
+
+// RefusedError is a response of the server that is not 200.
+type RefusedError struct {
+	Operation string
+	Status    int
+	client.ParleyError
+}
+
+func (e *RefusedError) Error() string {
+	if e.Message == "" {
+		return fmt.Sprintf("%s: the server responded with status %d", e.Operation, e.Status)
+	}
+	return fmt.Sprintf("%s: %s (%s)", e.Operation, e.Message, e.Code)
+}
+
+// OpenError means that a payment was sent and its outcome is not known. Making the same call again finishes it and pays nothing
+// more.
+type OpenError struct {
+	ID    string
+	cause error
+}
+
+func (e *OpenError) Error() string {
+	text := "the payment was sent, and its outcome is not known yet; make the same call again to finish it, it is not charged twice"
+	if e.cause != nil {
+		text += ": " + e.cause.Error()
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (e *OpenError) Unwrap() error { return e.cause }
+
+// CallOptions are the options of one call.
+type CallOptions struct {
+	// Peer is the agent or conversation that the call is about, for reports.
+	Peer string
+	// Key makes calls with the same arguments different ones: a second message with the same text. Calls with the same key and
+	// arguments are one call until its response was seen.
+	Key string
+	// MaxPrice, if not nil, is what the call may cost, in atomic units.
+	MaxPrice *uint64
+	// Patience limits how long the call waits for an outcome. Zero means 45 seconds.
+	Patience time.Duration
+}
+
+// defaultPatience is below the time after which MCP clients give up.
+const defaultPatience = 45 * time.Second
+
+// Call makes a call. It first finishes the same call if an earlier process was interrupted in it. The errors are, besides others,
+// [*LimitError], [ErrFrozen] and [*TermsError] (nothing was paid), [*RefusedError] and [*OpenError].
+func (a *Agent) Call(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
+	o, err := a.contract.Operation(operation)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Check(arguments); err != nil {
+		return nil, err
+	}
+	price := a.terms.cost(o)
+	if options.MaxPrice != nil && price > *options.MaxPrice {
+		return nil, &LimitError{Limit: "of this call", Price: price, Left: *options.MaxPrice}
+	}
+	of := intent{Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key)}
+	patience := options.Patience
+	if patience == 0 {
+		patience = defaultPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var result *Result
+	// Processes that make the same call at the same time take turns. So the second one finds the response of a first one that died.
+	err = a.ledger.alone(ctx, of.Request, func() error {
+		if result, err = a.earlier(ctx, of); result != nil || err != nil {
+			return err
+		}
+		of.ID = client.NewIdentifier()
+		result, err = a.pay(ctx, o, arguments, of, price)
+		return err
+	})
+	return result, err
+}
+
+// pay makes a call with the payment identifier of its intent.
+func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any, of intent, price uint64) (*Result, error) {
+	if approval, err := a.ledger.given(ctx, of); err != nil {
+		return nil, err
+	} else if approval != nil {
+		of.Approval = approval.ID
+	}
+	ctx = withIntent(ctx, of)
+	request, err := o.request(ctx, a.terms.server(), arguments)
+	if err != nil {
+		return nil, err
+	}
+	response, err := a.http.Do(request)
+	if limit, ok := errors.AsType[*LimitError](err); ok {
+		if asked, err := a.ledger.Ask(ctx, o.ID, of.Peer, of.Request, price); err == nil {
+			limit.Approval = asked.ID
+		}
+		return nil, limit
+	}
+	return a.read(of, response, err)
+}
+
+// read makes the result of a response.
+func (a *Agent) read(of intent, response *http.Response, err error) (*Result, error) {
+	if err != nil {
+		if a.ledger.isOpen(of.ID) {
+			return nil, &OpenError{of.ID, err}
+		}
+		return nil, fmt.Errorf("%s: %w", of.Operation, withoutURL(err))
+	}
+	defer response.Body.Close() //nolint:errcheck // read to its end
+	body, err := io.ReadAll(response.Body)
+	if err != nil || a.ledger.isOpen(of.ID) {
+		return nil, &OpenError{of.ID, err}
+	}
+	if response.StatusCode != http.StatusOK {
+		refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode}
+		_ = json.Unmarshal(body, &refused.ParleyError) // a proxy's response is not JSON
+		return nil, refused
+	}
+	text, err := withoutSecrets(body)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{Operation: of.Operation, Status: response.StatusCode, Body: text, Charged: a.ledger.charged(of.ID), id: of.ID}, nil
+}

@@ -1,0 +1,198 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
+)
+
+// call makes a call that must succeed.
+func call(t *testing.T, a *agent.Agent, operation string, arguments map[string]any) *agent.Result {
+	t.Helper()
+	result, err := a.Call(t.Context(), operation, arguments, agent.CallOptions{})
+	if err != nil {
+		t.Fatalf("%s: %v", operation, err)
+	}
+	if err := a.Seen(t.Context(), result); err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// field returns a field of a response.
+func field(t *testing.T, result *agent.Result, name string) string {
+	t.Helper()
+	var body map[string]any
+	if err := json.Unmarshal(result.Body, &body); err != nil {
+		t.Fatal(err)
+	}
+	value, _ := body[name].(string)
+	return value
+}
+
+// TestJourney: two agents register and exchange a message; what they paid is what the payee got.
+func TestJourney(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	bob, _ := w.register("bob")
+	me := call(t, bob, "getOwnAgent", nil)
+	sent := call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": field(t, me, "agent_id"), "content": "hello"})
+	if sent.Charged != 5000 {
+		t.Errorf("the message cost %d, want 5000", sent.Charged)
+	}
+	unread := call(t, bob, "listUnreadMessages", nil)
+	if !strings.Contains(string(unread.Body), `"hello"`) {
+		t.Errorf("bob's messages are %s", unread.Body)
+	}
+	if w.Revenue() == 0 {
+		t.Error("nothing was paid")
+	}
+}
+
+// TestRefusedBeforePaying: what the contract does not allow costs nothing.
+func TestRefusedBeforePaying(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	before := w.Revenue()
+	for name, arguments := range map[string]map[string]any{
+		"no arguments":   {},
+		"another type":   {"recipient_agent_id": 5, "content": "hello"},
+		"unknown fields": {"recipient_agent_id": "agent_01m82ym9rbe85tm7c4cv5br6k2", "content": "hello", "to": "bob"},
+	} {
+		if _, err := alice.Call(t.Context(), "sendPrivateMessage", arguments, agent.CallOptions{}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := alice.Call(t.Context(), "sendMessage", nil, agent.CallOptions{}); err == nil || !strings.Contains(err.Error(), "there is no operation") {
+		t.Errorf("an unknown operation: %v", err)
+	}
+	most := uint64(4999)
+	valid := map[string]any{"recipient_agent_id": "agent_01m82ym9rbe85tm7c4cv5br6k2", "content": "hello"}
+	if _, err := alice.Call(t.Context(), "sendPrivateMessage", valid, agent.CallOptions{MaxPrice: &most}); err == nil {
+		t.Error("a call that is dearer than allowed was made")
+	}
+	if w.Revenue() != before {
+		t.Errorf("%d was paid", w.Revenue()-before)
+	}
+}
+
+// TestApprovalByAPerson: a call above the limit names its approval, and works once after it is given.
+func TestApprovalByAPerson(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, of := w.register("alice")
+	if err := alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: testkit.Dollar, Polls: 1000}, false); err != nil {
+		t.Fatal(err)
+	}
+	create := map[string]any{"name": "team"}
+	_, err := alice.Call(t.Context(), "createGroupChat", create, agent.CallOptions{})
+	limit, ok := errors.AsType[*agent.LimitError](err)
+	if !ok || limit.Approval == "" {
+		t.Fatalf("the error is %v, want one with an approval", err)
+	}
+	if _, err := w.open(of).Ledger().Approve(t.Context(), limit.Approval); err != nil {
+		t.Fatal(err)
+	}
+	call(t, alice, "createGroupChat", create)
+	if _, err := alice.Call(t.Context(), "createGroupChat", create, agent.CallOptions{}); err == nil {
+		t.Error("the approval was good twice")
+	}
+}
+
+// TestLostResponse: a call whose response was lost is finished by making it again, in another process, and charged once.
+func TestLostResponse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, of := w.register("alice")
+	before := w.Revenue()
+	w.front.Store(&loseResponses)
+	create := map[string]any{"name": "team"}
+	_, err := alice.Call(t.Context(), "createGroupChat", create, agent.CallOptions{Patience: 2e9})
+	if _, open := errors.AsType[*agent.OpenError](err); !open {
+		t.Fatalf("the error is %v, want an OpenError", err)
+	}
+	w.front.Store(nil)
+	again := w.open(of)
+	first := call(t, again, "createGroupChat", create)
+	if paid := w.Revenue() - before; paid != 150_000 || first.Charged != 150_000 {
+		t.Errorf("%d was paid, %d is in the result, want 150000 once", paid, first.Charged)
+	}
+	second := call(t, again, "createGroupChat", create)
+	if field(t, first, "chat_id") == field(t, second, "chat_id") {
+		t.Error("a call that was made again after its response was seen is not a new call")
+	}
+}
+
+// loseResponses executes paid requests and closes the connection.
+var loseResponses = func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	if r.Header.Get(x402.HeaderPaymentSignature) == "" {
+		next.ServeHTTP(rw, r)
+		return
+	}
+	next.ServeHTTP(discarding{http.Header{}}, r)
+	testkit.HangUp(rw)
+}
+
+type discarding struct{ header http.Header }
+
+func (d discarding) Header() http.Header          { return d.header }
+func (discarding) Write(text []byte) (int, error) { return len(text), nil }
+func (discarding) WriteHeader(int)                {}
+
+// TestUnseenResponse: a response that was stored and not seen is returned once more, without a payment.
+func TestUnseenResponse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, of := w.register("alice")
+	if _, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before := w.Revenue()
+	again := w.open(of)
+	if result := call(t, again, "getOwnAgent", nil); !result.Earlier || w.Revenue() != before {
+		t.Errorf("the result is new (%v), or paid again (%d)", result.Earlier, w.Revenue()-before)
+	}
+	if result := call(t, again, "getOwnAgent", nil); result.Earlier {
+		t.Error("a response that was seen is returned again")
+	}
+}
+
+// TestSecretsHaveOnePlace: the API key and the TAN are in the place for secrets, and in no other file.
+func TestSecretsHaveOnePlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, of := w.register("alice")
+	secrets, err := os.ReadFile(filepath.Join(of.folder, "secrets.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept map[string]string
+	if err := json.Unmarshal(secrets, &kept); err != nil || len(kept) != 2 {
+		t.Fatalf("%d secrets are kept (%v), want the API key and the TAN", len(kept), err)
+	}
+	err = filepath.WalkDir(of.folder, func(path string, found os.DirEntry, err error) error {
+		if err != nil || found.IsDir() || found.Name() == "secrets.json" {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		for _, secret := range kept {
+			if strings.Contains(string(content), secret) {
+				t.Errorf("%s contains a secret", path)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

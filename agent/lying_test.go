@@ -1,0 +1,135 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
+)
+
+// TestServerWithOtherTerms: a server that asks for another price, payee, token or network, or sends the agent elsewhere, gets
+// no further signature.
+func TestServerWithOtherTerms(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	before := w.Revenue()
+	for name, change := range map[string]func(*x402.PaymentRequirements){
+		"price":   func(o *x402.PaymentRequirements) { o.Amount = "1001" },
+		"payee":   func(o *x402.PaymentRequirements) { o.PayTo = testkit.Address(testkit.NewKey()) },
+		"token":   func(o *x402.PaymentRequirements) { o.Asset = testkit.Address(testkit.NewKey()) },
+		"network": func(o *x402.PaymentRequirements) { o.Network = x402.NetworkBase },
+	} {
+		payments := 0
+		lie := func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
+			if r.Header.Get(x402.HeaderPaymentSignature) != "" {
+				payments++
+			}
+			offer := testkit.PlayMoney.Requirements(1000, testkit.Address(testkit.NewKey()), 60)
+			change(&offer)
+			header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{
+				X402Version: 2, Resource: x402.ResourceInfo{URL: w.url + r.URL.Path}, Accepts: []x402.PaymentRequirements{offer},
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			rw.Header().Set(x402.HeaderPaymentRequired, header)
+			rw.WriteHeader(http.StatusPaymentRequired)
+			_, _ = io.WriteString(rw, `{"success":false,"code":"payment_required","charged":false}`)
+		}
+		w.front.Store(&lie)
+		_, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{})
+		if _, ok := errors.AsType[*agent.TermsError](err); !ok || payments > 1 {
+			t.Errorf("another %s: %v after %d payments, want a TermsError after the one on the agreed terms", name, err, payments)
+		}
+	}
+	elsewhere := func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
+		http.Redirect(rw, r, "http://127.0.0.1:1/agent/me", http.StatusTemporaryRedirect)
+	}
+	w.front.Store(&elsewhere)
+	refused, ok := errors.AsType[*agent.RefusedError](call1(t, alice))
+	if !ok || refused.Status != http.StatusTemporaryRedirect {
+		t.Errorf("a redirect: %v, want it as a refusal", refused)
+	}
+	if w.Revenue() != before {
+		t.Error("something was paid")
+	}
+}
+
+func call1(t *testing.T, a *agent.Agent) error {
+	t.Helper()
+	_, err := a.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{})
+	return err
+}
+
+// TestServerThatDeniesPayments: a server that takes the money and says that it charged nothing gets no more than the daily limit.
+// The payments that it really did not take are not counted for long.
+func TestServerThatDeniesPayments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, of := w.register("alice")
+	if err := alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: 1_500_000, Polls: 30_000}, false); err != nil {
+		t.Fatal(err)
+	}
+	_, left, _, err := alice.Ledger().Limits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := w.Revenue()
+	deny := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		next.ServeHTTP(discarding{http.Header{}}, r)
+		rw.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(rw, `{"success":false,"code":"agent_not_found","message":"no","charged":false}`)
+	}
+	w.front.Store(&deny)
+	var stopped error
+	for i := 0; i < 200 && stopped == nil; i++ {
+		if i%10 == 0 {
+			alice = w.open(of)
+		}
+		_, err := alice.Call(t.Context(), "searchAgents", map[string]any{"query": fmt.Sprintf("word%d", i)}, agent.CallOptions{})
+		if _, over := errors.AsType[*agent.LimitError](err); over {
+			stopped = err
+		}
+	}
+	taken := w.Revenue() - before
+	if stopped == nil || taken > left.PerDay || taken < left.PerDay/2 {
+		t.Errorf("the server took %d, %d were left (%v); want most of it and not more", taken, left.PerDay, stopped)
+	}
+	if err := alice.Ledger().Settle(t.Context(), w.chain, alice.Address()); err != nil {
+		t.Fatal(err)
+	}
+	if _, now, _, err := alice.Ledger().Limits(t.Context()); err != nil || now.PerDay > left.PerDay-taken {
+		t.Errorf("%d are left after %d of %d were taken (%v)", now.PerDay, taken, left.PerDay, err)
+	}
+}
+
+// TestServerThatNeverKnows: 402 or 503 for ever ends in time, with one payment.
+func TestServerThatNeverKnows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	for _, status := range []int{http.StatusPaymentRequired, http.StatusServiceUnavailable} {
+		payments := map[string]bool{}
+		never := func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
+			if payment := r.Header.Get(x402.HeaderPaymentSignature); payment != "" {
+				payments[payment] = true
+			}
+			rw.Header().Set("Retry-After", "0")
+			rw.WriteHeader(status)
+			_, _ = io.WriteString(rw, `{"success":false,"code":"unavailable"}`)
+		}
+		w.front.Store(&never)
+		began := time.Now()
+		_, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Patience: time.Second})
+		if err == nil || time.Since(began) > 5*time.Second || len(payments) != 1 {
+			t.Errorf("%d for ever: %v after %v and %d payments", status, err, time.Since(began), len(payments))
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// The operations that create an account and show it.
+const (
+	operationRequestAccount = "requestAccount"
+	operationCreateAccount  = "createAccount"
+	operationGetOwnAgent    = "getOwnAgent"
+)
+
+// Agreement is what a server asks for, before an agent agrees to it.
+type Agreement struct {
+	Server, Network, Asset, Payee string
+
+	pins pins
+}
+
+// Terms asks a server for its terms. It pays nothing. network, if not "", is the one that must be among them.
+func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, error) {
+	o, err := a.contract.Operation(operationGetOwnAgent)
+	if err != nil {
+		return nil, err
+	}
+	base, err := url.Parse(server)
+	if err != nil || base.Host == "" || base.Scheme != "https" && !isLoopback(base) {
+		return nil, fmt.Errorf("the server %q is not a URL with https://", server)
+	}
+	request, err := o.request(ctx, server, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := a.unpaid.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for its terms: %w", server, withoutURL(err))
+	}
+	defer response.Body.Close() //nolint:errcheck // it is not read
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<20))
+	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
+	if err != nil {
+		return nil, fmt.Errorf("%s did not ask for a payment (status %d); is it a Parley server?", server, response.StatusCode)
+	}
+	found := &Agreement{}
+	for _, offer := range required.Accepts {
+		known, ok := a.knows(offer)
+		if !ok || network != "" && network != offer.Network || found.Network != "" && (offer.Network != found.Network || !strings.EqualFold(offer.PayTo, found.Payee)) {
+			continue
+		}
+		found.Server, found.Network, found.Asset, found.Payee = strings.TrimSuffix(server, "/"), offer.Network, known.Asset, offer.PayTo
+		found.pins.Accepts = append(found.pins.Accepts, offer)
+	}
+	if found.Network == "" {
+		return nil, errors.New("the server takes no payment on a network that this wallet pays on")
+	}
+	found.pins.Server, found.pins.Network, found.pins.Asset, found.pins.Payee = found.Server, found.Network, found.Asset, found.Payee
+	return found, nil
+}
+
+// knows returns the network of an offer, if the wallet pays on it.
+func (a *Agent) knows(offer x402.PaymentRequirements) (x402.Network, bool) {
+	networks := a.payer.Networks
+	if networks == nil {
+		network, _ := x402.LookupNetwork(offer.Network)
+		networks = []x402.Network{network}
+	}
+	for _, network := range networks {
+		if network.ID == offer.Network && strings.EqualFold(network.Asset, offer.Asset) {
+			return network, true
+		}
+	}
+	return x402.Network{}, false
+}
+
+// Agree lets the agent pay these terms, and no other. If other terms were agreed before, only a person may change them.
+func (a *Agent) Agree(agreement *Agreement, person bool) error {
+	agreed := agreement.pins
+	present := a.terms.agreed()
+	same := agreed.Server == present.Server && agreed.Network == present.Network && strings.EqualFold(agreed.Asset, present.Asset) && strings.EqualFold(agreed.Payee, present.Payee)
+	if present.Server != "" && !same && !person {
+		return fmt.Errorf("this wallet has agreed to the terms of %s; only a person at a terminal can change that", present.Server)
+	}
+	agreed.Prices = present.Prices
+	return a.terms.agree(agreed)
+}
+
+// Register creates the account of the wallet, in two paid calls. A wallet that has an account returns it. An interrupted
+// registration goes on where it was.
+func (a *Agent) Register(ctx context.Context, username, description string) (json.RawMessage, error) {
+	if _, err := a.apiKey(); errors.Is(err, ErrNoAccount) {
+		if err := a.register(ctx, username, description); err != nil {
+			return nil, err
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	own, err := a.Call(ctx, operationGetOwnAgent, nil, CallOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return own.Body, a.Seen(ctx, own)
+}
+
+func (a *Agent) register(ctx context.Context, username, description string) error {
+	requested, err := a.Call(ctx, operationRequestAccount, map[string]any{"requested_username": username}, CallOptions{})
+	if err != nil {
+		return err
+	}
+	tan, err := a.secrets.Load(a.secretName(tanField))
+	if err != nil {
+		return err
+	}
+	created, err := a.Call(ctx, operationCreateAccount, map[string]any{"username": username, "tan": tan, "description": description}, CallOptions{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.Seen(ctx, requested), a.Seen(ctx, created))
+}
+
+func isLoopback(address *url.URL) bool {
+	host := address.Hostname()
+	return host == "localhost" || host == "127.0.0.1" || host == "::1"
+}
+
+// noRedirect lets a client return redirects.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

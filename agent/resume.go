@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// resumePatience limits how long a call waits for the outcomes of others that were interrupted.
+const resumePatience = 5 * time.Second
+
+// earlier finishes the same call of a process that was interrupted. It returns nil if there is none.
+func (a *Agent) earlier(ctx context.Context, of intent) (*Result, error) {
+	calls, err := a.ledger.Open()
+	if err != nil {
+		return nil, err
+	}
+	for _, call := range calls {
+		if call.Intent.Request == of.Request {
+			return a.finish(ctx, call)
+		}
+	}
+	return a.ledger.spool.unseen(ctx, of.Request)
+}
+
+// finish ends a call whose outcome is not known: it sends the payment again. If that was not charged and cannot be any more, it makes
+// the call again with the same payment identifier, so the server cannot charge both.
+func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
+	of := call.Intent
+	ctx = withIntent(ctx, of)
+	response, err := a.payer.Resume(ctx, call.Signed)
+	if err == nil && response.StatusCode == http.StatusPaymentRequired {
+		_ = response.Body.Close()
+		request, err := http.NewRequestWithContext(ctx, call.Signed.Method, call.Signed.URL, bytes.NewReader(call.Signed.Body))
+		if err != nil {
+			return nil, err
+		}
+		request.Header = call.Signed.Header.Clone()
+		response, err = a.http.Do(request)
+		return a.read(of, response, err)
+	}
+	return a.read(of, response, err)
+}
+
+// Resume finishes calls that were interrupted, and returns how many are still open. Their responses are in the spool.
+func (a *Agent) Resume(ctx context.Context) (open int, err error) {
+	calls, err := a.ledger.Open()
+	if err != nil {
+		return 0, err
+	}
+	for _, call := range calls {
+		err := a.ledger.alone(ctx, call.Intent.Request, func() error {
+			if !a.ledger.isOpen(call.Intent.ID) {
+				return nil // another process has finished it
+			}
+			ctx, cancel := context.WithTimeout(ctx, resumePatience)
+			defer cancel()
+			_, err := a.finish(ctx, call)
+			return err
+		})
+		if _, unknown := errors.AsType[*OpenError](err); unknown || a.ledger.isOpen(call.Intent.ID) {
+			open++
+		}
+	}
+	return open, nil
+}
+
+// isOpen tells whether the outcome of a call is not known.
+func (l *Ledger) isOpen(id string) bool {
+	_, err := os.Stat(l.openPath(id))
+	return err == nil
+}
+
+// alone runs a function while no other process makes the same call.
+func (l *Ledger) alone(ctx context.Context, request string, run func() error) error {
+	folder := filepath.Join(l.folder, "calls")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return err
+	}
+	return locked(ctx, filepath.Join(folder, request[:2]), run)
+}
+
+// charged returns what a call was charged, as far as the server says, in atomic units.
+func (l *Ledger) charged(id string) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.entries {
+		if e.ID == id && e.Step == stepAnswered {
+			return e.Charged
+		}
+	}
+	return 0
+}
+
+// withoutURL removes the URL from an error of net/http: it has the query of the call.
+func withoutURL(err error) error {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return failed.Err
+	}
+	return err
+}
+
+// given returns the approval of a call that a person has given, or nil.
+func (l *Ledger) given(ctx context.Context, of intent) (found *Approval, err error) {
+	err = l.locked(ctx, func(func(entry) error) error {
+		if found, err = l.findApproval(of.Request); found != nil && found.GivenAt.IsZero() {
+			found = nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for an approval: %w", err)
+	}
+	return found, nil
+}

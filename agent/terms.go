@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// pins are what an agent agreed to with a server at its first contact. A server that asks for something else gets no signature.
+type pins struct {
+	// Server is the base URL.
+	Server  string `json:"server"`
+	Network string `json:"network"`
+	Asset   string `json:"asset"`
+	Payee   string `json:"payee"`
+	// Prices are those that a person accepted in place of the contract's, by operationId, in atomic units.
+	Prices map[string]uint64 `json:"prices,omitempty"`
+	// Accepts are the offers of the server for any operation. Only their amount differs between operations.
+	Accepts []x402.PaymentRequirements `json:"accepts"`
+}
+
+// TermsError means that a server asked for something else than what was agreed. Nothing was signed.
+type TermsError struct{ What, Agreed, Asked string }
+
+func (e *TermsError) Error() string {
+	return fmt.Sprintf("the server asks for another %s: %s was agreed, it asks for %s; nothing was paid. If the change is right, a person can accept it with: parley prices --accept",
+		e.What, e.Agreed, e.Asked)
+}
+
+// terms are the agreed terms of a server. They implement [client.Terms].
+type terms struct {
+	contract Contract
+	path     string
+
+	mu   sync.Mutex
+	pins pins
+}
+
+const pinsFile = "pins.json"
+
+// loadTerms reads the agreed terms from a folder. They are empty if nothing was agreed.
+func loadTerms(folder string, contract Contract) (*terms, error) {
+	t := &terms{contract: contract, path: filepath.Join(folder, pinsFile)}
+	content, err := os.ReadFile(t.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &t.pins)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the agreed terms: %w", err)
+	}
+	return t, nil
+}
+
+// agree stores terms.
+func (t *terms) agree(agreed pins) error {
+	content, err := json.MarshalIndent(agreed, "", "  ")
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := writeFile(t.path, content); err != nil {
+		return err
+	}
+	t.pins = agreed
+	return nil
+}
+
+// agreed returns the terms.
+func (t *terms) agreed() pins {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pins
+}
+
+// server returns the base URL of the server.
+func (t *terms) server() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pins.Server
+}
+
+// cost is price for callers that have not locked the terms.
+func (t *terms) cost(o *Operation) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.price(o)
+}
+
+// price returns what an operation may cost.
+func (t *terms) price(o *Operation) uint64 {
+	if accepted, ok := t.pins.Prices[o.ID]; ok {
+		return accepted
+	}
+	return o.Price
+}
+
+// Required implements [client.Terms].
+func (t *terms) Required(request *http.Request) *x402.PaymentRequired {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := t.contract.At(request.Method, request.URL.Path)
+	if o == nil || !t.ours(request.URL) || t.price(o) == 0 || t.pins.Accepts == nil {
+		return nil
+	}
+	address := *request.URL
+	address.RawQuery = ""
+	required := &x402.PaymentRequired{X402Version: x402.Version, Resource: x402.ResourceInfo{URL: address.String()}}
+	for _, offer := range t.pins.Accepts {
+		offer.Amount = strconv.FormatUint(t.price(o), 10)
+		required.Accepts = append(required.Accepts, offer)
+	}
+	return required
+}
+
+// isServer tells whether a URL is of the agreed server.
+func (t *terms) isServer(address *url.URL) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ours(address)
+}
+
+// ours is isServer for callers that have locked the terms.
+func (t *terms) ours(address *url.URL) bool {
+	server, err := url.Parse(t.pins.Server)
+	return err == nil && address.Scheme == server.Scheme && address.Host == server.Host
+}
+
+// Accept implements [client.Terms]. The error is a [*TermsError].
+func (t *terms) Accept(request *http.Request, offer x402.PaymentRequirements) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case !t.ours(request.URL):
+		return &TermsError{"server", t.pins.Server, request.URL.Scheme + "://" + request.URL.Host}
+	case offer.Network != t.pins.Network:
+		return &TermsError{"network", t.pins.Network, offer.Network}
+	case !strings.EqualFold(offer.Asset, t.pins.Asset):
+		return &TermsError{"token", t.pins.Asset, offer.Asset}
+	case !strings.EqualFold(offer.PayTo, t.pins.Payee):
+		return &TermsError{"payee", t.pins.Payee, offer.PayTo}
+	}
+	o := t.contract.At(request.Method, request.URL.Path)
+	if o == nil {
+		return &TermsError{"operation", "the contract", request.Method + " " + request.URL.Path}
+	}
+	amount, err := strconv.ParseUint(offer.Amount, 10, 64)
+	if agreed := t.price(o); err != nil || amount > agreed {
+		return &TermsError{"price", x402.FormatUSD(agreed) + " USD", offer.Amount + " atomic units"}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strings"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/x402"
+)
+
+// Settings are what an agent needs to make calls.
+type Settings struct {
+	// Folder keeps everything that survives a restart. Wallets have folders of their own in it.
+	Folder string
+	// Signer signs the payments.
+	Signer x402.Signer
+	// Secrets keeps the API key.
+	Secrets Secrets
+	// Networks are the chains and tokens that are paid with. If nil, they are USDC on Base and on Base Sepolia.
+	Networks []x402.Network
+	// Transport sends the requests. If nil, http.DefaultTransport is used.
+	Transport http.RoundTripper
+}
+
+// walletFolder is the folder of a wallet: its limits hold for all processes that pay from it.
+func walletFolder(folder, address string) string {
+	return filepath.Join(folder, "wallets", strings.ToLower(address))
+}
+
+// Open returns the agent of a wallet. It makes no call.
+func Open(settings Settings) (*Agent, error) {
+	contract, err := LoadContract()
+	if err != nil {
+		return nil, err
+	}
+	folder := walletFolder(settings.Folder, settings.Signer.Address())
+	ledger, err := OpenLedger(folder)
+	if err != nil {
+		return nil, err
+	}
+	agreed, err := loadTerms(folder, contract)
+	if err != nil {
+		return nil, err
+	}
+	channels, err := client.NewFileChannels(filepath.Join(folder, "payment-channels"))
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, address: settings.Signer.Address()}
+	ledger.keep = a.keepSecrets
+	a.payer = &client.Payer{
+		Signer: settings.Signer, Budget: ledger, Journal: ledger, Terms: agreed, Networks: settings.Networks,
+		Base: keyed{a, settings.Transport}, Channels: client.NewPaymentChannels(settings.Signer, channels, maxDeposit),
+	}
+	a.http = &http.Client{Transport: a.payer, CheckRedirect: noRedirect}
+	a.unpaid = &http.Client{Transport: settings.Transport, CheckRedirect: noRedirect}
+	return a, nil
+}
+
+// maxDeposit is the most that one deposit into a payment channel locks, in atomic units.
+const maxDeposit = 1_000_000
+
+// keyed adds the API key to requests that need one, after they were stored. So it is stored in one place only.
+type keyed struct {
+	agent *Agent
+	base  http.RoundTripper
+}
+
+func (k keyed) RoundTrip(request *http.Request) (*http.Response, error) {
+	base := k.base
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	o := k.agent.contract.At(request.Method, request.URL.Path)
+	if o == nil || !o.Account || !k.agent.terms.isServer(request.URL) {
+		return base.RoundTrip(request)
+	}
+	key, err := k.agent.apiKey()
+	if err != nil {
+		return nil, err
+	}
+	request = request.Clone(request.Context())
+	request.Header.Set(keyHeader, key)
+	return base.RoundTrip(request)
+}
+
+// ErrNoAccount means that the wallet has no account yet.
+var ErrNoAccount = errors.New("this wallet has no account; create one with: parley init")
+
+// secretName names a field of secretFields of this wallet's account.
+func (a *Agent) secretName(field string) string { return field + " " + strings.ToLower(a.address) }
+
+func (a *Agent) apiKey() (string, error) {
+	key, err := a.secrets.Load(a.secretName(apiKeyField))
+	if errors.Is(err, ErrNoSecret) {
+		return "", ErrNoAccount
+	}
+	return key, err
+}
+
+// keepSecrets stores the API key and the TAN of a response before the response is.
+func (a *Agent) keepSecrets(body []byte) error {
+	var response map[string]any
+	_ = json.Unmarshal(body, &response) // anything but an object has no secrets
+	for _, field := range secretFields {
+		if value, ok := response[field].(string); ok {
+			if err := a.secrets.Save(a.secretName(field), value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Close closes idle connections.
+func (a *Agent) Close() { a.http.CloseIdleConnections() }
+
+// Ledger returns the ledger of the wallet.
+func (a *Agent) Ledger() *Ledger { return a.ledger }
+
+// Address returns the address of the wallet.
+func (a *Agent) Address() string { return a.address }
+
+// Seen notes that a result reached the caller. The same call made again is a new one.
+func (a *Agent) Seen(ctx context.Context, result *Result) error {
+	return a.ledger.spool.seen(ctx, result.id)
+}

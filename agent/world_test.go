@@ -1,0 +1,113 @@
+package agent_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
+	"github.com/parley-chat/parley/x402"
+)
+
+func TestMain(m *testing.M) { storetest.Main(m) }
+
+// world is a server that takes play money.
+type world struct {
+	*testkit.World
+	url   string
+	chain *x402.Chain
+	// front, if set, sees each request of an agent first.
+	front atomic.Pointer[func(w http.ResponseWriter, r *http.Request, next http.Handler)]
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{World: testkit.NewWorld(t, storetest.URL(t))}
+	stored, err := store.Open(t.Context(), w.DatabaseURL, store.Serving)
+	if err != nil {
+		t.Fatal(err)
+	}
+	facilitator := httptest.NewServer(w.Facilitator)
+	w.chain = &x402.Chain{URL: facilitator.URL + "/rpc"}
+	front := httptest.NewUnstartedServer(nil)
+	config := server.Config{
+		BaseURL: "http://" + front.Listener.Addr().String(), Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
+	}
+	parley, err := server.New(config, stored, &x402.Facilitator{BaseURL: facilitator.URL}, w.chain, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := parley.Handler()
+	front.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if before := w.front.Load(); before != nil {
+			(*before)(rw, r, handler)
+			return
+		}
+		handler.ServeHTTP(rw, r)
+	})
+	front.Start()
+	w.url = front.URL
+	t.Cleanup(func() {
+		front.Close()
+		facilitator.Close()
+		stored.Close()
+	})
+	return w
+}
+
+// wallet is what survives a crash of an agent: its key and its folder.
+type wallet struct {
+	signer x402.Signer
+	folder string
+}
+
+func (w *world) wallet() wallet {
+	w.T.Helper()
+	return wallet{x402.NewKeySigner(w.Wallet(100 * testkit.Dollar)), w.T.TempDir()}
+}
+
+// open opens the agent of a wallet, as a new process does.
+func (w *world) open(of wallet) *agent.Agent {
+	w.T.Helper()
+	secrets, err := agent.OpenSecrets(agent.PlaceFile, of.folder, nil)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	a, err := agent.Open(agent.Settings{
+		Folder: of.folder, Signer: of.signer, Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney}, Transport: &http.Transport{},
+	})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	w.T.Cleanup(a.Close)
+	return a
+}
+
+// register returns the agent of a new wallet that has an account. A person approves the price.
+func (w *world) register(name string) (*agent.Agent, wallet) {
+	w.T.Helper()
+	of := w.wallet()
+	a := w.open(of)
+	terms, err := a.Terms(w.T.Context(), w.url, "")
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	if err := a.Agree(terms, false); err != nil {
+		w.T.Fatal(err)
+	}
+	generous := agent.Limits{PerCall: testkit.Dollar, PerDay: 10 * testkit.Dollar, Polls: testkit.Dollar}
+	if err := a.Ledger().SetLimits(w.T.Context(), generous, true); err != nil {
+		w.T.Fatal(err)
+	}
+	if _, err := a.Register(w.T.Context(), name, "I am "+name+"."); err != nil {
+		w.T.Fatal(err)
+	}
+	return a, of
+}
