@@ -16,8 +16,6 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-func TestMain(m *testing.M) { storetest.Main(m) }
-
 // world is a server that takes play money.
 type world struct {
 	*testkit.World
@@ -94,6 +92,11 @@ func (w *world) open(of wallet) *agent.Agent {
 func (w *world) register(name string) (*agent.Agent, wallet) {
 	w.T.Helper()
 	of := w.wallet()
+	return w.registerAs(of, name), of
+}
+
+func (w *world) registerAs(of wallet, name string) *agent.Agent {
+	w.T.Helper()
 	a := w.open(of)
 	terms, err := a.Terms(w.T.Context(), w.url, "")
 	if err != nil {
@@ -109,5 +112,5 @@ func (w *world) register(name string) (*agent.Agent, wallet) {
 	if _, err := a.Register(w.T.Context(), name, "I am "+name+"."); err != nil {
 		w.T.Fatal(err)
 	}
-	return a, of
+	return a
 }

@@ -1,0 +1,140 @@
+package agent_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/store/storetest"
+	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
+)
+
+func TestMain(m *testing.M) {
+	if folder := os.Getenv(childFolder); folder != "" {
+		if err := runChild(folder, os.Getenv(childKey)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	storetest.Main(m)
+}
+
+// newAttack returns an attack on an agent with a daily limit, in atomic units, beside what its registration cost.
+func newAttack(t *testing.T, limit uint64) *attack {
+	t.Helper()
+	w := newWorld(t)
+	key := w.Wallet(10_000 * testkit.Dollar)
+	x := &attack{world: w, t: t, key: fmt.Sprintf("%x", evm.FromECDSA(key))}
+	of := wallet{x402.NewKeySigner(key), t.TempDir()}
+	x.folder = of.folder
+	a := w.registerAs(of, "alice")
+	created := call(t, a, "createGroupChat", map[string]any{"name": "all"})
+	x.group = field(t, created, "chat_id")
+	_, left, _, err := a.Ledger().Limits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := 10*testkit.Dollar - left.PerDay
+	if err := a.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: used + limit}, true); err != nil {
+		t.Fatal(err)
+	}
+	serve := x.serve
+	w.front.Store(&serve)
+	return x
+}
+
+// check compares what the calls' replies said with the database, the chain and the spool.
+func (x *attack) check(done map[string]bool, before uint64) {
+	t := x.t
+	t.Helper()
+	a := x.open(wallet{mustSigner(t, x.key), x.folder})
+	limits, _, _, err := a.Ledger().Limits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.Revenue() > limits.PerDay {
+		t.Errorf("%d was paid, the limit is %d", x.Revenue(), limits.PerDay)
+	}
+	if open, err := a.Resume(t.Context()); err != nil || open != 0 {
+		t.Errorf("%d calls are open, %v", open, err)
+	}
+	there := map[string]int{}
+	x.Connect(func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, "SELECT content FROM messages")
+		if err != nil {
+			return err
+		}
+		contents, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		for _, content := range contents {
+			there[content]++
+		}
+		return err
+	})
+	paid := (x.Revenue() - before) / attackPrice
+	if messages := uint64(len(there)); paid != messages { //nolint:gosec // not negative
+		t.Errorf("%d messages were paid, %d are there", paid, messages)
+	}
+	for content, times := range there {
+		if times != 1 {
+			t.Errorf("%s is there %d times", content, times)
+		}
+	}
+	spooled := x.spooled()
+	for content := range done {
+		if there[content] != 1 {
+			t.Errorf("%s was done and is there %d times", content, there[content])
+		}
+	}
+	if spooled < len(done) {
+		t.Errorf("%d responses to messages are in the spool, %d calls were done", spooled, len(done))
+	}
+}
+
+// spooled counts the responses to messages in the spool.
+func (x *attack) spooled() (count int) {
+	x.t.Helper()
+	files, err := filepath.Glob(filepath.Join(x.folder, "wallets", "*", "spool.jsonl"))
+	if err != nil || len(files) != 1 {
+		x.t.Fatal(files, err)
+	}
+	file, err := os.Open(files[0])
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer file.Close() //nolint:errcheck // it was read
+	seen := map[string]bool{}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		var line struct {
+			ID, Operation string
+			Body          json.RawMessage
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			x.t.Fatalf("a line of the spool is damaged: %v", err)
+		}
+		if line.Operation == "sendGroupMessage" && strings.Contains(string(line.Body), "msg_") && !seen[line.ID] {
+			seen[line.ID] = true
+			count++
+		}
+	}
+	return count
+}
+
+func mustSigner(t *testing.T, key string) x402.Signer {
+	t.Helper()
+	signer, err := x402.ParseKeySigner(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer
+}
