@@ -136,6 +136,9 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 	}
 	response, err := a.http.Do(request)
 	if limit, ok := errors.AsType[*LimitError](err); ok {
+		if isPoll(o.ID) {
+			return nil, limit // nobody is asked to approve each fetch
+		}
 		if asked, err := a.ledger.Ask(ctx, o.ID, of.Peer, of.Request, price); err == nil {
 			limit.Approval = asked.ID
 		}

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
@@ -194,5 +196,39 @@ func TestSecretsHaveOnePlace(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFollow: messages arrive while an agent follows, and a service where nothing happens costs one fetch.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	bob, _ := w.register("bob")
+	me := field(t, call(t, bob, "getOwnAgent", nil), "agent_id")
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	var got []string
+	quick := agent.Polling{First: 50 * time.Millisecond, Longest: 200 * time.Millisecond, PerDay: 1 << 30}
+	before := w.Revenue()
+	followed := make(chan error, 1)
+	go func() {
+		followed <- bob.Follow(ctx, quick, nil, func(inbox *agent.Inbox) error {
+			for _, message := range inbox.Messages {
+				got = append(got, message.Content)
+			}
+			if len(got) == 1 {
+				stop()
+			}
+			return nil
+		})
+	}()
+	time.Sleep(2 * time.Second)
+	if paid := w.Revenue() - before; paid > 2000 {
+		t.Errorf("%d was paid for fetches while nothing happened", paid)
+	}
+	call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": me, "content": "wake up"})
+	if err := <-followed; !errors.Is(err, context.Canceled) || len(got) != 1 || got[0] != "wake up" {
+		t.Errorf("got %v, %v; want the message", got, err)
 	}
 }
