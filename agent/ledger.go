@@ -122,8 +122,10 @@ func older(line []byte, than time.Time) bool {
 	return json.Unmarshal(line, &e) == nil && e.Time.Before(than)
 }
 
-// counted returns what counts against the limits of the last day: all payments, and of those the polls.
+// counted returns what counts against the limits of the last day: all payments, and of those the polls. What a person approved is
+// paid in addition to the limits, once: a second payment with the same approval counts.
 func (l *Ledger) counted() (all, polls uint64) {
+	approved := map[string]uint64{}
 	released := map[string]uint64{}
 	for _, e := range l.entries {
 		if e.Step == stepReleased {
@@ -136,9 +138,18 @@ func (l *Ledger) counted() (all, polls uint64) {
 		}
 		free := min(e.Amount, released[e.ID])
 		released[e.ID] -= free
-		all += e.Amount - free
+		amount := e.Amount - free
+		if e.Approval != "" {
+			if _, known := approved[e.Approval]; !known {
+				approved[e.Approval] = e.Price
+			}
+			covered := min(amount, approved[e.Approval])
+			approved[e.Approval] -= covered
+			amount -= covered
+		}
+		all += amount
 		if isPoll(e.Operation) {
-			polls += e.Amount - free
+			polls += amount
 		}
 	}
 	return all, polls

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -82,13 +83,16 @@ func (a *Agent) knows(offer x402.PaymentRequirements) (x402.Network, bool) {
 	return x402.Network{}, false
 }
 
+// ErrOtherTerms means that a wallet has agreed to other terms before.
+var ErrOtherTerms = errors.New("only a person at a terminal can change the terms of this wallet")
+
 // Agree lets the agent pay these terms, and no other. If other terms were agreed before, only a person may change them.
 func (a *Agent) Agree(agreement *Agreement, person bool) error {
 	agreed := agreement.pins
 	present := a.terms.agreed()
 	same := agreed.Server == present.Server && agreed.Network == present.Network && strings.EqualFold(agreed.Asset, present.Asset) && strings.EqualFold(agreed.Payee, present.Payee)
 	if present.Server != "" && !same && !person {
-		return fmt.Errorf("this wallet has agreed to the terms of %s; only a person at a terminal can change that", present.Server)
+		return fmt.Errorf("%w: it has agreed to those of %s", ErrOtherTerms, present.Server)
 	}
 	agreed.Prices = present.Prices
 	return a.terms.agree(agreed)
@@ -97,8 +101,36 @@ func (a *Agent) Agree(agreement *Agreement, person bool) error {
 // Register creates the account of the wallet, in two paid calls. A wallet that has an account returns it. An interrupted
 // registration goes on where it was.
 func (a *Agent) Register(ctx context.Context, username, description string) (json.RawMessage, error) {
+	return a.registerAs(ctx, username, description, a.Call)
+}
+
+// RegisterApproved is Register for a person who has agreed to its price: the two calls are approved, so they may cost more than the
+// limits allow, each once.
+func (a *Agent) RegisterApproved(ctx context.Context, username, description string) (json.RawMessage, error) {
+	return a.registerAs(ctx, username, description, a.callApproved)
+}
+
+// caller is the form of [Agent.Call].
+type caller func(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error)
+
+func (a *Agent) callApproved(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
+	o, err := a.contract.Operation(operation)
+	if err != nil {
+		return nil, err
+	}
+	asked, err := a.ledger.Ask(ctx, o.ID, options.Peer, o.hash(arguments, options.Key), a.terms.cost(o))
+	if err == nil {
+		_, err = a.ledger.Approve(ctx, asked.ID)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("approve %s: %w", operation, err)
+	}
+	return a.Call(ctx, operation, arguments, options)
+}
+
+func (a *Agent) registerAs(ctx context.Context, username, description string, call caller) (json.RawMessage, error) {
 	if _, err := a.apiKey(); errors.Is(err, ErrNoAccount) {
-		if err := a.register(ctx, username, description); err != nil {
+		if err := a.register(ctx, username, description, call); err != nil {
 			return nil, err
 		}
 	} else if err != nil {
@@ -111,8 +143,8 @@ func (a *Agent) Register(ctx context.Context, username, description string) (jso
 	return own.Body, a.Seen(ctx, own)
 }
 
-func (a *Agent) register(ctx context.Context, username, description string) error {
-	requested, err := a.Call(ctx, operationRequestAccount, map[string]any{"requested_username": username}, CallOptions{})
+func (a *Agent) register(ctx context.Context, username, description string, call caller) error {
+	requested, err := call(ctx, operationRequestAccount, map[string]any{"requested_username": username}, CallOptions{})
 	if err != nil {
 		return err
 	}
@@ -120,7 +152,11 @@ func (a *Agent) register(ctx context.Context, username, description string) erro
 	if err != nil {
 		return err
 	}
-	created, err := a.Call(ctx, operationCreateAccount, map[string]any{"username": username, "tan": tan, "description": description}, CallOptions{})
+	created, err := call(ctx, operationCreateAccount, map[string]any{"username": username, "tan": tan, "description": description}, CallOptions{})
+	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Code == client.ErrorCodeInvalidTAN {
+		// The TAN has expired. The next attempt asks for another one.
+		return errors.Join(err, a.Seen(ctx, requested))
+	}
 	if err != nil {
 		return err
 	}

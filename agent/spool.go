@@ -123,6 +123,24 @@ func (s *spool) unseen(ctx context.Context, request string) (found *Result, err 
 	return found, err
 }
 
+// stored returns the latest responses to an operation, the oldest first.
+func (s *spool) stored(ctx context.Context, operation string, limit int) (bodies []json.RawMessage, err error) {
+	all := lines{path: s.lines.path}
+	err = all.locked(ctx, func(file *os.File) error {
+		return all.next(file, func(line []byte) error {
+			var response paidResponse
+			if err := json.Unmarshal(line, &response); err != nil {
+				return err
+			}
+			if response.Operation == operation && response.Status == http.StatusOK {
+				bodies = append(bodies, response.Body)
+			}
+			return nil
+		})
+	})
+	return bodies[max(0, len(bodies)-limit):], err
+}
+
 // The fields of responses that the spool does not keep.
 const (
 	apiKeyField = "api_key"

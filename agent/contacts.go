@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The kinds of contacts.
+const (
+	KindAgent   = "agent"
+	KindGroup   = "group"
+	KindChannel = "channel"
+)
+
+// Contact is an agent, a group chat or a channel that the wallet's owner has dealt with.
+type Contact struct {
+	// Name is a username, or the name of a group chat or channel. Names of these are not unique, and others choose them.
+	Name string `json:"name"`
+	ID   string `json:"id"`
+	Kind string `json:"kind"`
+	// Chat is the id of the private chat with an agent, if it is known.
+	Chat string `json:"chat,omitempty"`
+	// Trusted contacts may be written to, and their text is shown to models.
+	Trusted bool `json:"trusted,omitempty"`
+	// Held is true if the owner wants the text of a contact held back also in trusted conversations.
+	Held bool `json:"held,omitempty"`
+	// Wrote is true if something came from the contact. Then it may be answered.
+	Wrote bool      `json:"wrote,omitempty"`
+	Since time.Time `json:"since"`
+}
+
+// Known tells whether the contact may be written to: it is trusted, or it wrote first.
+func (c Contact) Known() bool { return c.Trusted || c.Wrote }
+
+// String returns the name as it is written to address the contact, or its id.
+func (c Contact) String() string {
+	switch {
+	case c.Name == "":
+		return c.ID
+	case c.Kind == KindChannel:
+		return "#" + VisibleName(c.Name)
+	}
+	return VisibleName(c.Name)
+}
+
+// Contacts are all contacts of a wallet.
+type Contacts []Contact
+
+// AmbiguousError means that a name is that of several contacts or channels.
+type AmbiguousError struct {
+	Name string
+	IDs  []string
+}
+
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("%s is the name of several; use an id: %s", VisibleName(e.Name), strings.Join(e.IDs, ", "))
+}
+
+// ByID returns the contact with an id, which may also be that of a private chat, or nil.
+func (c Contacts) ByID(id string) *Contact {
+	for i := range c {
+		if id != "" && (c[i].ID == id || c[i].Chat == id) {
+			return &c[i]
+		}
+	}
+	return nil
+}
+
+// Find returns the contact with a name or an id, or nil. #name is a channel. A group chat that is not trusted has no name here:
+// strangers choose the names of their group chats. The error is an [*AmbiguousError].
+func (c Contacts) Find(to string) (*Contact, error) {
+	if isID(to) {
+		return c.ByID(to), nil
+	}
+	name, channel := strings.CutPrefix(to, "#")
+	kinds := []string{KindAgent, KindGroup}
+	if channel {
+		kinds = []string{KindChannel}
+	}
+	for _, kind := range kinds {
+		var found []*Contact
+		var ids []string
+		for i := range c {
+			if c[i].Kind == kind && c[i].Name == name && (kind == KindAgent || c[i].Trusted) {
+				found, ids = append(found, &c[i]), append(ids, c[i].ID)
+			}
+		}
+		switch {
+		case len(found) == 1:
+			return found[0], nil
+		case len(found) > 1:
+			return nil, &AmbiguousError{to, ids}
+		}
+	}
+	return nil, nil //nolint:nilnil // none
+}
+
+// Shows tells whether the text of a sender may be shown to a model: the owner trusts the sender, or the conversation.
+func (c Contacts) Shows(sender, conversation string) bool {
+	from, in := c.ByID(sender), c.ByID(conversation)
+	if from != nil && (from.Held || from.Trusted) {
+		return !from.Held
+	}
+	return in != nil && in.Kind != KindAgent && in.Trusted && !in.Held
+}
+
+// now is the time of a new contact.
+func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
+
+func (a *Agent) contactsPath() string { return filepath.Join(a.ledger.folder, "contacts.json") }
+
+// Contacts returns the contacts, by name.
+func (a *Agent) Contacts() (Contacts, error) {
+	content, err := os.ReadFile(a.contactsPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var contacts Contacts
+	if err == nil {
+		err = json.Unmarshal(content, &contacts)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the contacts: %w", err)
+	}
+	return contacts, nil
+}
+
+// ChangeContact changes the contact with an id, or adds it.
+func (a *Agent) ChangeContact(ctx context.Context, id string, change func(*Contact)) error {
+	return a.changeContacts(ctx, func(contacts Contacts) Contacts {
+		found := contacts.ByID(id)
+		if found == nil {
+			contacts = append(contacts, Contact{ID: id, Since: now()})
+			found = &contacts[len(contacts)-1]
+		}
+		change(found)
+		return contacts
+	})
+}
+
+// ForgetContact removes a contact.
+func (a *Agent) ForgetContact(ctx context.Context, id string) error {
+	return a.changeContacts(ctx, func(contacts Contacts) Contacts {
+		return slices.DeleteFunc(contacts, func(c Contact) bool { return c.ID == id })
+	})
+}
+
+func (a *Agent) changeContacts(ctx context.Context, change func(Contacts) Contacts) error {
+	return locked(ctx, a.contactsPath(), func() error {
+		contacts, err := a.Contacts()
+		if err != nil {
+			return err
+		}
+		before, _ := json.Marshal(contacts) // strings and times
+		contacts = change(contacts)
+		slices.SortFunc(contacts, func(a, b Contact) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+		after, err := json.MarshalIndent(contacts, "", "  ")
+		if err != nil {
+			return err
+		}
+		if same, _ := json.Marshal(contacts); string(same) == string(before) {
+			return nil
+		}
+		return writeFile(a.contactsPath(), after)
+	})
+}

@@ -1,0 +1,103 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// TestResolve: a name is looked up once; whoever wrote may be answered, and is not trusted by that.
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	bob, _ := w.register("bob")
+	found, err := alice.Resolve(t.Context(), "bob")
+	if err != nil || found.Kind != agent.KindAgent || found.Known() {
+		t.Fatalf("bob is %+v, %v; want an agent that is not known", found, err)
+	}
+	before := w.Revenue()
+	if again, err := alice.Resolve(t.Context(), found.ID); err != nil || again.Name != "bob" || w.Revenue() != before {
+		t.Errorf("the second time bob is %+v, %v, and %d was paid", again, err, w.Revenue()-before)
+	}
+	if _, err := alice.Resolve(t.Context(), "Not a name"); err == nil || w.Revenue() != before {
+		t.Errorf("what cannot be a name: %v, and %d was paid", err, w.Revenue()-before)
+	}
+	call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": found.ID, "content": "hello"})
+	unread := call(t, bob, "listUnreadMessages", nil)
+	var page client.UnreadPage
+	if err := json.Unmarshal(unread.Body, &page); err != nil {
+		t.Fatal(err)
+	}
+	if err := bob.Learn(t.Context(), page); err != nil {
+		t.Fatal(err)
+	}
+	contacts, err := bob.Contacts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sender, err := contacts.Find("alice")
+	if err != nil || sender == nil || !sender.Wrote || sender.Trusted || sender.Chat != page.Messages[0].SourceID {
+		t.Errorf("alice is %+v, %v; want one who wrote", sender, err)
+	}
+	if contacts.Shows(sender.ID, sender.Chat) {
+		t.Error("the text of a stranger is shown")
+	}
+	// The chat is found without the contacts too.
+	if chat, err := alice.Chat(t.Context(), found); err != nil || chat != sender.Chat {
+		t.Errorf("alice's chat with bob is %q, %v; want %q", chat, err, sender.Chat)
+	}
+}
+
+// TestNamesThatStrangersChoose: the name of a group chat is nobody's until the owner trusts it, and never hides an agent.
+func TestNamesThatStrangersChoose(t *testing.T) {
+	t.Parallel()
+	contacts := agent.Contacts{
+		{Name: "bob", ID: "chat_01k70t94aqeembse7n65ptksh0", Kind: agent.KindGroup},
+		{Name: "team", ID: "chat_01k70t94aqeembse7n65ptksh1", Kind: agent.KindGroup, Trusted: true},
+		{Name: "team", ID: "chat_01k70t94aqeembse7n65ptksh2", Kind: agent.KindGroup, Trusted: true},
+	}
+	if found, err := contacts.Find("bob"); found != nil || err != nil {
+		t.Errorf("a group chat of a stranger is found as %+v, %v", found, err)
+	}
+	_, err := contacts.Find("team")
+	if ambiguous, ok := errors.AsType[*agent.AmbiguousError](err); !ok || len(ambiguous.IDs) != 2 {
+		t.Errorf("two group chats with one name: %v", err)
+	}
+	contacts = append(contacts, agent.Contact{Name: "team", ID: "agent_01k70t94aqeembse7n65ptksh0", Kind: agent.KindAgent})
+	if found, err := contacts.Find("team"); err != nil || found.Kind != agent.KindAgent {
+		t.Errorf("team is %+v, %v; want the agent", found, err)
+	}
+}
+
+// TestRegisterApproved: registering costs more than the limits allow, once, and leaves the day's limit as it is.
+func TestRegisterApproved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.open(w.wallet())
+	terms, err := a.Terms(t.Context(), w.url, "")
+	if err == nil {
+		err = a.Agree(terms, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Register(t.Context(), "alice", ""); err == nil {
+		t.Error("an account above the limit was created without an approval")
+	}
+	if _, err := a.RegisterApproved(t.Context(), "alice", ""); err != nil {
+		t.Fatal(err)
+	}
+	limits, left, _, err := a.Ledger().Limits(t.Context())
+	// Asking for the TAN was within the limits at the first attempt; it is not asked for twice.
+	if want := limits.PerDay - 10_000 - 1_000; err != nil || limits != agent.DefaultLimits || left.PerDay != want {
+		t.Errorf("the limits are %+v, %d is left of the day (%v); want %d of the default", limits, left.PerDay, err, want)
+	}
+	if w.Revenue() != testkit.Dollar+1_000 {
+		t.Errorf("%d was paid", w.Revenue())
+	}
+}

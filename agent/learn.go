@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/parley-chat/parley/client"
+)
+
+// kinds are the kinds of contacts of the conversations that messages come from.
+var kinds = map[client.SourceType]string{
+	client.SourceTypePrivateChat: KindAgent, client.SourceTypeGroupChat: KindGroup, client.SourceTypeChannel: KindChannel,
+}
+
+// Learn keeps who wrote, and from where, of a page of unread messages. What somebody else began is not trusted by this.
+func (a *Agent) Learn(ctx context.Context, page client.UnreadPage) error {
+	return a.changeContacts(ctx, func(contacts Contacts) Contacts {
+		for _, m := range page.Messages {
+			contacts = contacts.met(Contact{Name: m.SenderUsername, ID: m.SenderID, Kind: KindAgent})
+			if m.SourceType == client.SourceTypePrivateChat {
+				sender := contacts.ByID(m.SenderID)
+				sender.Chat, sender.Wrote = m.SourceID, true
+			} else {
+				contacts = contacts.met(Contact{Name: m.SourceName, ID: m.SourceID, Kind: kinds[m.SourceType]})
+				contacts.ByID(m.SourceID).Wrote = true
+			}
+		}
+		for _, n := range page.Notices {
+			if n.Type == client.NoticeTypeAdded {
+				contacts = contacts.met(Contact{Name: n.SourceName, ID: n.SourceID, Kind: kinds[n.SourceType]})
+			}
+		}
+		return contacts
+	})
+}
+
+// met adds a contact, or takes over its name.
+func (c Contacts) met(contact Contact) Contacts {
+	if known := c.ByID(contact.ID); known != nil {
+		known.Name = contact.Name
+		return c
+	}
+	contact.Since = now()
+	return append(c, contact)
+}
+
+// Stored returns the latest responses to an operation that are in the spool, at most limit, the oldest first. They cost nothing.
+func (a *Agent) Stored(ctx context.Context, operation string, limit int) ([]json.RawMessage, error) {
+	return a.ledger.spool.stored(ctx, operation, limit)
+}

@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	parley "github.com/parley-chat/parley"
+)
+
+// Published is what a server says about itself in its contract.
+type Published struct {
+	// Prices are in atomic units, by operationId. Free operations are not in it.
+	Prices map[string]uint64
+	// Facilitator is the URL of the service that settles the payments.
+	Facilitator string
+}
+
+// maxContract is longer than the contract of a server.
+const maxContract = 16 << 20
+
+// Published reads the contract that a server publishes. It is free.
+func (a *Agent) Published(ctx context.Context, server string) (*Published, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(server, "/")+"/openapi.json", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := a.unpaid.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("read the contract of %s: %w", server, withoutURL(err))
+	}
+	defer response.Body.Close() //nolint:errcheck // read as far as it is needed
+	var document struct {
+		Paths map[string]map[string]struct {
+			ID      string          `json:"operationId"`
+			Payment json.RawMessage `json:"x-payment-info"`
+		} `json:"paths"`
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxContract)).Decode(&document); err != nil || document.Paths == nil {
+		return nil, fmt.Errorf("%s publishes no contract at /openapi.json (status %d); is it a Parley server?", server, response.StatusCode)
+	}
+	published := &Published{Prices: map[string]uint64{}}
+	for _, methods := range document.Paths {
+		for _, operation := range methods {
+			if operation.Payment == nil {
+				continue
+			}
+			price, err := parley.Price(&openapi3.Operation{Extensions: map[string]any{"x-payment-info": operation.Payment}})
+			if err != nil {
+				return nil, fmt.Errorf("the contract of %s: %w", server, err)
+			}
+			published.Prices[operation.ID] = price
+			published.takeFacilitator(operation.Payment)
+		}
+	}
+	return published, nil
+}
+
+func (p *Published) takeFacilitator(payment json.RawMessage) {
+	var info struct {
+		Protocols []struct{ X402 struct{ Facilitator string } }
+	}
+	if json.Unmarshal(payment, &info) == nil && len(info.Protocols) > 0 {
+		p.Facilitator = cmp.Or(p.Facilitator, info.Protocols[0].X402.Facilitator)
+	}
+}
+
+// PlayMoney tells whether a server takes play money: it and its facilitator are on this machine, as those of parley dev.
+func (p *Published) PlayMoney(server string) bool {
+	for _, address := range []string{server, p.Facilitator} {
+		parsed, err := url.Parse(address)
+		if err != nil || !isLoopback(parsed) {
+			return false
+		}
+	}
+	return true
+}
+
+// Priced is an operation with the price that was agreed.
+type Priced struct {
+	*Operation
+	Agreed uint64 // atomic units
+}
+
+// Prices returns all operations, by path.
+func (a *Agent) Prices() []Priced {
+	var all []Priced
+	for _, o := range a.contract {
+		all = append(all, Priced{o, a.terms.cost(o)})
+	}
+	slices.SortFunc(all, func(a, b Priced) int { return cmp.Compare(a.Path, b.Path) })
+	return all
+}
+
+// AcceptPrices agrees to prices in place of those that were agreed, by operationId. Only a person may call it.
+func (a *Agent) AcceptPrices(prices map[string]uint64) error {
+	agreed := a.terms.agreed()
+	if agreed.Server == "" {
+		return errors.New("no terms are agreed yet; agree to those of a server with: parley init")
+	}
+	accepted := map[string]uint64{}
+	for _, o := range a.contract {
+		price, changed := prices[o.ID]
+		if before, ok := agreed.Prices[o.ID]; ok && !changed {
+			price, changed = before, true
+		}
+		if changed && price != o.Price {
+			accepted[o.ID] = price
+		}
+	}
+	agreed.Prices = accepted
+	return a.terms.agree(agreed)
+}
+
+// Server returns the base URL of the server whose terms were agreed, or "".
+func (a *Agent) Server() string { return a.terms.server() }
+
+// Operation returns an operation of the contract.
+func (a *Agent) Operation(id string) (Priced, error) {
+	o, err := a.contract.Operation(id)
+	if err != nil {
+		return Priced{}, err
+	}
+	return Priced{o, a.terms.cost(o)}, nil
+}
+
+// HasAccount tells whether the wallet has the API key of an account.
+func (a *Agent) HasAccount() (bool, error) {
+	_, err := a.apiKey()
+	if errors.Is(err, ErrNoAccount) {
+		return false, nil
+	}
+	return err == nil, err
+}

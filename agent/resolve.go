@@ -1,0 +1,170 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/parley-chat/parley/client"
+)
+
+var (
+	idForm       = regexp.MustCompile(`^(agent|chat|channel)_[0-7][0-9a-hjkmnp-tv-z]{25}$`)
+	usernameForm = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
+)
+
+func isID(text string) bool { return idForm.MatchString(text) }
+
+// Resolve returns the contact for a name or an id: bob, #weather, the name of a trusted group chat, or an id. It looks up what is not in
+// the contacts, which is paid for once, and keeps it, neither trusted nor held.
+func (a *Agent) Resolve(ctx context.Context, to string) (Contact, error) {
+	contacts, err := a.Contacts()
+	if err != nil {
+		return Contact{}, err
+	}
+	found, err := contacts.Find(to)
+	switch name, channel := strings.CutPrefix(to, "#"); {
+	case err != nil:
+		return Contact{}, err
+	case found != nil:
+		return *found, nil
+	case isID(to) && strings.HasPrefix(to, "agent_"):
+		return Contact{ID: to, Kind: KindAgent}, nil
+	case isID(to) && strings.HasPrefix(to, "channel_"):
+		return Contact{ID: to, Kind: KindChannel}, nil
+	case isID(to):
+		return a.resolveChat(ctx, to)
+	case channel && name != "":
+		return a.resolveChannel(ctx, name)
+	case usernameForm.MatchString(to):
+		return a.resolveUsername(ctx, to)
+	}
+	return Contact{}, fmt.Errorf("%s is no username, no #channel, no id, and no group chat in the contacts", VisibleName(to))
+}
+
+// lookup makes a call and reads its response.
+func (a *Agent) lookup(ctx context.Context, operation string, arguments map[string]any, into any) error {
+	result, err := a.Call(ctx, operation, arguments, CallOptions{})
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(result.Body, into); err != nil {
+		return fmt.Errorf("%s: the response is not as the contract says: %w", operation, err)
+	}
+	return a.Seen(ctx, result)
+}
+
+func (a *Agent) resolveUsername(ctx context.Context, name string) (Contact, error) {
+	var profile client.AgentProfile
+	if err := a.lookup(ctx, "getAgentProfile", map[string]any{"username": name}, &profile); err != nil {
+		return Contact{}, err
+	}
+	if profile.Username != name || !isID(profile.AgentID) {
+		return Contact{}, fmt.Errorf("the server returned another agent than %s", VisibleName(name))
+	}
+	return a.found(ctx, Contact{Name: name, ID: profile.AgentID, Kind: KindAgent})
+}
+
+func (a *Agent) resolveChannel(ctx context.Context, name string) (Contact, error) {
+	var page client.ChannelSearchPage
+	if err := a.lookup(ctx, "searchChannels", map[string]any{"query": name, "page_size": 100}, &page); err != nil {
+		return Contact{}, err
+	}
+	var ids []string
+	for _, channel := range page.Channels {
+		if channel.Name == name && isID(channel.ChannelID) {
+			ids = append(ids, channel.ChannelID)
+		}
+	}
+	switch len(ids) {
+	case 0:
+		return Contact{}, fmt.Errorf("no channel that can be found has exactly the name %s; parley find --channels lists similar ones", VisibleName(name))
+	case 1:
+		return a.found(ctx, Contact{Name: name, ID: ids[0], Kind: KindChannel})
+	}
+	return Contact{}, &AmbiguousError{"#" + name, ids}
+}
+
+// resolveChat finds out whether a chat is a group chat or a private chat.
+func (a *Agent) resolveChat(ctx context.Context, id string) (Contact, error) {
+	var group client.GroupChat
+	err := a.lookup(ctx, "getGroupChat", map[string]any{"chat_id": id}, &group)
+	if err == nil {
+		return a.found(ctx, Contact{Name: group.Name, ID: id, Kind: KindGroup})
+	}
+	if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Code != client.ErrorCodeChatNotFound {
+		return Contact{}, err
+	}
+	other, err := a.otherMember(ctx, id)
+	if err != nil {
+		return Contact{}, err
+	}
+	return a.found(ctx, other)
+}
+
+// otherMember returns the agent with whom a private chat is.
+func (a *Agent) otherMember(ctx context.Context, chat string) (Contact, error) {
+	var private client.PrivateChat
+	if err := a.lookup(ctx, "getPrivateChat", map[string]any{"chat_id": chat}, &private); err != nil {
+		return Contact{}, err
+	}
+	var own client.OwnAgent
+	if err := a.lookup(ctx, operationGetOwnAgent, nil, &own); err != nil {
+		return Contact{}, err
+	}
+	for _, member := range private.Members {
+		if member.AgentID != own.AgentID {
+			return Contact{Name: member.Username, ID: member.AgentID, Kind: KindAgent, Chat: chat}, nil
+		}
+	}
+	return Contact{}, fmt.Errorf("the private chat %s has no other member", chat)
+}
+
+// found keeps a contact that was looked up.
+func (a *Agent) found(ctx context.Context, c Contact) (Contact, error) {
+	var kept Contact
+	err := a.ChangeContact(ctx, c.ID, func(known *Contact) {
+		known.Name, known.ID, known.Kind = c.Name, c.ID, c.Kind
+		if c.Chat != "" {
+			known.Chat = c.Chat
+		}
+		kept = *known
+	})
+	return kept, err
+}
+
+// Chat returns the id of the private chat with an agent. If it is not in the contacts, it looks at the caller's chats, newest first,
+// at most maxLookups of those that are not known.
+func (a *Agent) Chat(ctx context.Context, with Contact) (string, error) {
+	if with.Chat != "" {
+		return with.Chat, nil
+	}
+	var own client.OwnAgent
+	if err := a.lookup(ctx, operationGetOwnAgent, nil, &own); err != nil {
+		return "", err
+	}
+	contacts, err := a.Contacts()
+	if err != nil {
+		return "", err
+	}
+	left := maxLookups
+	for i := len(own.ChatIds) - 1; i >= 0 && left > 0; i-- {
+		if contacts.ByID(own.ChatIds[i]) != nil {
+			continue
+		}
+		left--
+		other, err := a.resolveChat(ctx, own.ChatIds[i])
+		if err != nil {
+			return "", err
+		}
+		if other.ID == with.ID {
+			return own.ChatIds[i], nil
+		}
+	}
+	return "", fmt.Errorf("no private chat with %s is known; it begins with a message: parley send %s TEXT", with, with)
+}
+
+const maxLookups = 10
