@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -115,7 +116,10 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 		if result, err = a.earlier(ctx, of); result != nil || err != nil {
 			return err
 		}
-		of.ID = client.NewIdentifier()
+		if of.ID, err = a.ledger.refusedCall(ctx, of.Request); err != nil {
+			return err
+		}
+		of.ID = cmp.Or(of.ID, client.NewIdentifier())
 		result, err = a.pay(ctx, o, arguments, of, price)
 		return err
 	})

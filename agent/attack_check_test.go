@@ -1,3 +1,5 @@
+//go:build unix
+
 package agent_test
 
 import (
@@ -21,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if folder := os.Getenv(childFolder); folder != "" {
-		if err := runChild(folder, os.Getenv(childKey)); err != nil {
+		if err := runChild(folder, os.Getenv(childKey), os.Getenv(childGroup)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
