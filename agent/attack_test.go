@@ -22,11 +22,12 @@ import (
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 
 // attackCalls is the number of calls of TestAttack. AGENT_ATTACK_CALLS sets another one.
-const attackCalls = 400
+const attackCalls = 200
 
 // attackPrice is the price of a call of the attack, in atomic units.
 const attackPrice = 5000
@@ -220,12 +221,22 @@ func (x *attack) deliver(process **child, content string) (done bool) {
 // message once and its response in the spool, and none has it twice.
 func TestAttack(t *testing.T) {
 	t.Parallel()
+	for name, settings := range map[string][]func(*server.Config){"single payments": nil, "payment channel": {withChannels}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runAttack(t, settings...)
+		})
+	}
+}
+
+func runAttack(t *testing.T, settings ...func(*server.Config)) {
+	t.Helper()
 	calls := attackCalls
 	if set, err := strconv.Atoi(os.Getenv("AGENT_ATTACK_CALLS")); err == nil {
 		calls = set
 	}
-	x := newAttack(t, uint64(calls)*attackPrice*3/2) //nolint:gosec // not negative
-	before := x.Revenue()
+	x := newAttack(t, uint64(calls)*attackPrice*3/2, settings...) //nolint:gosec // not negative
+	before := x.charged()
 	var mu sync.Mutex
 	done := map[string]bool{}
 	var running sync.WaitGroup
@@ -246,7 +257,7 @@ func TestAttack(t *testing.T) {
 		})
 	}
 	running.Wait()
-	x.world.front.Store(nil)
+	x.front.Store(nil)
 	x.check(done, before)
 	for i := range faults {
 		t.Logf("%s: %d times", faults[i].name, x.lies[i].Load())

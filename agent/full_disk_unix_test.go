@@ -36,7 +36,7 @@ func TestFullDisk(t *testing.T) {
 	if err != nil || len(ledger) != 1 {
 		t.Fatal(ledger, err)
 	}
-	before := x.Revenue()
+	before := x.charged()
 	done := map[string]bool{}
 	for extra := int64(0); extra < 1800; extra += 60 {
 		stat, err := os.Stat(ledger[0])
