@@ -30,6 +30,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if key := os.Getenv(signerKey); key != "" {
+		if err := runSigner(key); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
 	storetest.Main(m)
 }
 

@@ -9,3 +9,6 @@ import (
 func shell(ctx context.Context, command string) *exec.Cmd {
 	return exec.CommandContext(ctx, "cmd", "/C", command)
 }
+
+// syncFolder does nothing: Windows cannot sync a folder.
+func syncFolder(string) error { return nil }
