@@ -101,9 +101,21 @@ type Priced struct {
 
 // Prices returns all operations, by path.
 func (a *Agent) Prices() []Priced {
-	var all []Priced
-	for _, o := range a.contract {
-		all = append(all, Priced{o, a.terms.cost(o)})
+	return a.contract.priced(a.terms.cost)
+}
+
+// ContractPrices returns all operations with the prices of the contract, by path.
+func ContractPrices() ([]Priced, error) {
+	contract, err := LoadContract()
+	if err != nil {
+		return nil, err
+	}
+	return contract.priced(func(o *Operation) uint64 { return o.Price }), nil
+}
+
+func (c Contract) priced(cost func(*Operation) uint64) (all []Priced) {
+	for _, o := range c {
+		all = append(all, Priced{o, cost(o)})
 	}
 	slices.SortFunc(all, func(a, b Priced) int { return cmp.Compare(a.Path, b.Path) })
 	return all

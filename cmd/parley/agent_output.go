@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"strconv"
 	"strings"
 
 	"github.com/parley-chat/parley/agent"
@@ -178,4 +179,19 @@ func parseUSD(text string) (uint64, error) {
 		return 0, fmt.Errorf("%q is no amount in USD, such as 0.05", text)
 	}
 	return amount, nil
+}
+
+// inline returns a value of a response on one line: texts are quoted unless they are plain words.
+func inline(value any) string {
+	if found, ok := value.(string); ok {
+		if plain := agent.VisibleName(found); plain == found {
+			return plain
+		}
+		return strconv.Quote(found)
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return "?"
+	}
+	return string(raw)
 }
