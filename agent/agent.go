@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/parley-chat/parley/client"
@@ -25,7 +26,11 @@ type Agent struct {
 	unpaid   *http.Client
 	secrets  Secrets
 	address  string // of the wallet
+	spent    atomic.Uint64
 }
+
+// Spent returns what this process was charged, in atomic units, as far as the server says.
+func (a *Agent) Spent() uint64 { return a.spent.Load() }
 
 // Result is the response to a call.
 type Result struct {
@@ -173,5 +178,7 @@ func (a *Agent) read(of intent, response *http.Response, err error) (*Result, er
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Operation: of.Operation, Status: response.StatusCode, Body: text, Charged: a.ledger.charged(of.ID), id: of.ID}, nil
+	charged := a.ledger.charged(of.ID)
+	a.spent.Add(charged)
+	return &Result{Operation: of.Operation, Status: response.StatusCode, Body: text, Charged: charged, id: of.ID}, nil
 }
