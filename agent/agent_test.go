@@ -232,3 +232,24 @@ func TestFollow(t *testing.T) {
 		t.Errorf("got %v, %v; want the message", got, err)
 	}
 }
+
+// TestNoAccount: without an account, calls that need one are refused at once and cost nothing.
+func TestNoAccount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.open(w.wallet())
+	terms, err := a.Terms(t.Context(), w.url, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Agree(terms, false); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := a.Call(t.Context(), "listUnreadMessages", nil, agent.CallOptions{}); !errors.Is(err, agent.ErrNoAccount) {
+		t.Errorf("the error is %v, want ErrNoAccount", err)
+	}
+	if took := time.Since(began); took > 5*time.Second || w.Revenue() != 0 {
+		t.Errorf("it took %v and cost %d", took, w.Revenue())
+	}
+}
