@@ -54,7 +54,7 @@ func (c *readCommand) Run(ctx context.Context, s *session) error {
 	}
 	conversation := to.ID
 	if to.Kind == agent.KindAgent {
-		if conversation, err = c.chat(ctx, s, to); err != nil {
+		if conversation, err = s.chat(ctx, to); err != nil {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ func (c *readCommand) Run(ctx context.Context, s *session) error {
 }
 
 // chat returns the id of the private chat. A dry run does not look it up.
-func (c *readCommand) chat(ctx context.Context, s *session, with agent.Contact) (string, error) {
+func (s *session) chat(ctx context.Context, with agent.Contact) (string, error) {
 	if s.pay.DryRun && with.Chat == "" {
 		return placeholders[agent.KindGroup], nil
 	}
