@@ -26,6 +26,7 @@ func TestExplain(t *testing.T) {
 	refused := func(status int, code client.ErrorCode, reason string) error {
 		return &agent.RefusedError{Status: status, ParleyError: client.ParleyError{Code: code, Error: &reason}}
 	}
+	poor := refused(http.StatusPaymentRequired, client.ErrorCodePaymentRefused, "invalid_exact_evm_insufficient_balance")
 	for name, test := range map[string]struct {
 		err  error
 		exit int
@@ -35,7 +36,7 @@ func TestExplain(t *testing.T) {
 		"terms":        {&agent.TermsError{What: "payee"}, exitLimit, `"code":"terms_changed"`},
 		"other terms":  {fmt.Errorf("%w: x", agent.ErrOtherTerms), exitLimit, `"next":"parley prices --accept"`},
 		"wrong key":    {refused(http.StatusUnauthorized, client.ErrorCodeInvalidAPIKey, ""), exitNoKey, `"code":"invalid_api_key"`},
-		"no money":     {refused(http.StatusPaymentRequired, client.ErrorCodePaymentRefused, "invalid_exact_evm_insufficient_balance"), exitNoMoney, `"retryable":true`},
+		"no money":     {poor, exitNoMoney, `"retryable":true`},
 		"bad payment":  {refused(http.StatusPaymentRequired, client.ErrorCodePaymentRefused, "expired"), exitRefused, `"retryable":false`},
 		"too many":     {refused(http.StatusTooManyRequests, client.ErrorCodeRateLimited, ""), exitError, `"retryable":true`},
 		"not allowed":  {refused(http.StatusForbidden, client.ErrorCodeNotAdmin, ""), exitRefused, `"charged":false,"code":"not_admin"`},
@@ -44,7 +45,8 @@ func TestExplain(t *testing.T) {
 		"old approval": {agent.ErrNoApproval, exitLimit, `"code":"limit"`},
 	} {
 		var out bytes.Buffer
-		if code := report(&out, explain(t.Context(), test.err, true)); code != test.exit || !strings.Contains(out.String(), test.want) || !json.Valid(out.Bytes()) {
+		code := report(&out, explain(t.Context(), test.err, true))
+		if code != test.exit || !strings.Contains(out.String(), test.want) || !json.Valid(out.Bytes()) {
 			t.Errorf("%s: exit code %d, want %d; %s, want %s", name, code, test.exit, out.String(), test.want)
 		}
 	}
@@ -82,7 +84,9 @@ func TestInterrupted(t *testing.T) {
 // TestHumanAmounts: amounts have at least two digits and no zeros at the end.
 func TestHumanAmounts(t *testing.T) {
 	t.Parallel()
-	for amount, want := range map[uint64]string{0: "0.00", 1: "0.000001", 5_000: "0.005", 150_000: "0.15", 500_000: "0.50", 1_000_000: "1.00", 12_345_670: "12.34567"} {
+	for amount, want := range map[uint64]string{
+		0: "0.00", 1: "0.000001", 5_000: "0.005", 150_000: "0.15", 500_000: "0.50", 1_000_000: "1.00", 12_345_670: "12.34567",
+	} {
 		if got := dollars(amount); got != want {
 			t.Errorf("%d is %s, want %s", amount, got, want)
 		}

@@ -105,7 +105,8 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 		return err
 	}
 	if place == agent.PlaceFile && s.config.PlayMoney && !playMoney && s.flags.Secrets == "" {
-		return &usageError{fmt.Errorf("the keys in %s are in a plaintext file because they were made for play money; name another folder with PARLEY_HOME", s.home)}
+		return &usageError{fmt.Errorf(
+			"the keys in %s are in a plaintext file because they were made for play money; name another folder with PARLEY_HOME", s.home)}
 	}
 	if err := s.openSecrets(place); err != nil {
 		return &usageError{err}
@@ -148,9 +149,11 @@ func (c *initCommand) agree(s *session, terms *agent.Agreement, account bool) er
 		c.Username = name
 	}
 	limits := agent.DefaultLimits
-	fmt.Fprintf(s.err, "server   %s\nnetwork  %s, token %s\npayee    %s\nwallet   %s\n", terms.Server, terms.Network, terms.Asset, terms.Payee, s.agent.Address())
+	fmt.Fprintf(s.err, "server   %s\nnetwork  %s, token %s\npayee    %s\nwallet   %s\n",
+		terms.Server, terms.Network, terms.Asset, terms.Payee, s.agent.Address())
 	fmt.Fprintf(s.err, "prices   message 0.005, channel message 0.025, reading 0.001 USD; all of them: parley prices\n")
-	fmt.Fprintf(s.err, "limits   %s USD per call, %s per day, %s of it for polls; above that a person is asked\n", dollars(limits.PerCall), dollars(limits.PerDay), dollars(limits.Polls))
+	fmt.Fprintf(s.err, "limits   %s USD per call, %s per day, %s of it for polls; above that a person is asked\n",
+		dollars(limits.PerCall), dollars(limits.PerDay), dollars(limits.Polls))
 	if account {
 		return s.agreeAgain(terms)
 	}
@@ -207,7 +210,8 @@ func (c *initCommand) waitForMoney(ctx context.Context, s *session, terms *agent
 			return &poorError{fmt.Sprintf("the wallet %s has %s USDC and needs %s; send USDC on %s to it and run the same command again",
 				s.agent.Address(), dollars(balance), dollars(accountPrice), terms.Network)}
 		case !told:
-			fmt.Fprintf(s.err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n", dollars(accountPrice-balance), terms.Network, s.agent.Address())
+			fmt.Fprintf(s.err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n",
+				dollars(accountPrice-balance), terms.Network, s.agent.Address())
 		}
 		select {
 		case <-ctx.Done():

@@ -166,7 +166,9 @@ func TestAgentAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, without := range []string{"gorm.io/", "labstack/echo", "jackc/pgx", "parley/server", "parley/store", "parley/payment", "parley/devnet", "parley/internal/embedded"} {
+	for _, without := range []string{
+		"gorm.io/", "labstack/echo", "jackc/pgx", "parley/server", "parley/store", "parley/payment", "parley/devnet", "parley/internal/embedded",
+	} {
 		if strings.Contains(string(listed), without) {
 			t.Errorf("the program without the server has a package of %s", without)
 		}

@@ -56,6 +56,7 @@ func run(ctx context.Context, args []string, to console) error {
 	if err != nil {
 		return err
 	}
+	addExamples(parser.Model)
 	kongcompletion.Register(parser) // ends the process if a shell asks for completions
 	command, err := parser.Parse(args)
 	if exited { // --help was printed
