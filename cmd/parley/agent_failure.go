@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 
@@ -83,7 +84,10 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 
 // simple explains errors without fields.
 func (f *failure) simple(err error) {
+	_, network := errors.AsType[net.Error](err)
 	switch {
+	case network:
+		f.code, f.retryable = "unreachable", true
 	case errors.Is(err, agent.ErrFrozen):
 		f.exit, f.code, f.next = exitLimit, "frozen", "parley wallet unfreeze"
 	case errors.Is(err, agent.ErrRaise), errors.Is(err, agent.ErrNoApproval):
@@ -124,7 +128,7 @@ func report(to io.Writer, err error) int {
 		}
 		return exitError
 	}
-	text := agent.Visible(f.error.Error()) // a server may have written it
+	text := agent.Visible(f.Error()) // a server may have written it
 	if !f.asJSON {
 		fmt.Fprintln(to, "parley:", text)
 		if f.next != "" && !strings.Contains(text, f.next) {

@@ -104,6 +104,10 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 	if err != nil {
 		return err
 	}
+	if place == agent.PlaceFile && s.config.PlayMoney && !playMoney && s.flags.Secrets == "" {
+		return &usageError{fmt.Errorf(
+			"the keys in %s are in a plaintext file because they were made for play money; name another folder with PARLEY_HOME", s.home)}
+	}
 	if err := s.openSecrets(place); err != nil {
 		return &usageError{err}
 	}
@@ -145,15 +149,17 @@ func (c *initCommand) agree(s *session, terms *agent.Agreement, account bool) er
 		c.Username = name
 	}
 	limits := agent.DefaultLimits
-	fmt.Fprintf(s.err, "server   %s\nnetwork  %s, token %s\npayee    %s\nwallet   %s\n", terms.Server, terms.Network, terms.Asset, terms.Payee, s.agent.Address())
+	fmt.Fprintf(s.err, "server   %s\nnetwork  %s, token %s\npayee    %s\nwallet   %s\n",
+		terms.Server, terms.Network, terms.Asset, terms.Payee, s.agent.Address())
 	fmt.Fprintf(s.err, "prices   message 0.005, channel message 0.025, reading 0.001 USD; all of them: parley prices\n")
-	fmt.Fprintf(s.err, "limits   %s USD per call, %s per day, %s of it for polls; above that a person is asked\n", dollars(limits.PerCall), dollars(limits.PerDay), dollars(limits.Polls))
+	fmt.Fprintf(s.err, "limits   %s USD per call, %s per day, %s of it for polls; above that a person is asked\n",
+		dollars(limits.PerCall), dollars(limits.PerDay), dollars(limits.Polls))
 	if account {
-		return s.agent.Agree(terms, s.person())
+		return s.agreeAgain(terms)
 	}
 	fmt.Fprintf(s.err, "account  %s costs 1.00 USD, once\n", agent.VisibleName(c.Username))
 	if c.Yes {
-		return s.agent.Agree(terms, s.person())
+		return s.agreeAgain(terms)
 	}
 	if !s.person() {
 		return &usageError{errors.New("agree to these terms with --yes; without a terminal nobody can be asked")}
@@ -164,6 +170,19 @@ func (c *initCommand) agree(s *session, terms *agent.Agreement, account bool) er
 	}
 	if !yes {
 		return errors.New("not agreed; nothing was paid")
+	}
+	return s.agent.Agree(terms, true)
+}
+
+// agreeAgain agrees to terms. If they are not those that were agreed before, it asks a person.
+func (s *session) agreeAgain(terms *agent.Agreement) error {
+	err := s.agent.Agree(terms, false)
+	if !errors.Is(err, agent.ErrOtherTerms) || !s.person() {
+		return err
+	}
+	fmt.Fprintln(s.err, err)
+	if yes, askErr := s.confirm("Agree to these terms in place of them?"); askErr != nil || !yes {
+		return errors.Join(err, askErr)
 	}
 	return s.agent.Agree(terms, true)
 }
@@ -191,7 +210,8 @@ func (c *initCommand) waitForMoney(ctx context.Context, s *session, terms *agent
 			return &poorError{fmt.Sprintf("the wallet %s has %s USDC and needs %s; send USDC on %s to it and run the same command again",
 				s.agent.Address(), dollars(balance), dollars(accountPrice), terms.Network)}
 		case !told:
-			fmt.Fprintf(s.err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n", dollars(accountPrice-balance), terms.Network, s.agent.Address())
+			fmt.Fprintf(s.err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n",
+				dollars(accountPrice-balance), terms.Network, s.agent.Address())
 		}
 		select {
 		case <-ctx.Done():

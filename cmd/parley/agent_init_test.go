@@ -75,6 +75,24 @@ func TestRealMoneyNeedsASafePlace(t *testing.T) {
 	}
 }
 
+// TestPlayKeysStayPlayKeys: keys that are in plaintext because they were made for play money do not get real money.
+func TestPlayKeysStayPlayKeys(t *testing.T) {
+	t.Parallel()
+	play := playServer(t)
+	alice := newUser(t, play.URL)
+	alice.run("init", "--username", "alice", "--yes")
+	other := realServer(t, play)
+	if got := alice.fails(exitUsage, "init", "--server", other); !strings.Contains(got["error"].(string), "PARLEY_HOME") {
+		t.Errorf("another server: %v", got)
+	}
+	if got := alice.fails(exitLimit, "init", "--server", other, "--secrets", "file"); got["code"] != "terms_changed" {
+		t.Errorf("other terms without a person: %v", got)
+	}
+	if got := alice.fails(exitUsage, "send", "alice", "hi", "--server", other); !strings.Contains(got["error"].(string), "has agreed to the terms of") {
+		t.Errorf("a command for another server: %v", got)
+	}
+}
+
 // TestGivenKey: a key from a file comes before those that are stored, and is stored nowhere.
 func TestGivenKey(t *testing.T) {
 	t.Parallel()
@@ -148,7 +166,9 @@ func TestAgentAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, without := range []string{"gorm.io/", "labstack/echo", "jackc/pgx", "parley/server", "parley/store", "parley/payment", "parley/devnet", "parley/internal/embedded"} {
+	for _, without := range []string{
+		"gorm.io/", "labstack/echo", "jackc/pgx", "parley/server", "parley/store", "parley/payment", "parley/devnet", "parley/internal/embedded",
+	} {
 		if strings.Contains(string(listed), without) {
 			t.Errorf("the program without the server has a package of %s", without)
 		}

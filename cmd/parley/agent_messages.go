@@ -39,7 +39,9 @@ type view struct {
 }
 
 func (v view) unread(m client.UnreadMessage) shownMessage {
-	shown := v.message(client.Message{MessageID: m.MessageID, SenderID: m.SenderID, SenderUsername: m.SenderUsername, Content: m.Content, CreatedAt: m.CreatedAt}, m.SourceID)
+	shown := v.message(client.Message{
+		MessageID: m.MessageID, SenderID: m.SenderID, SenderUsername: m.SenderUsername, Content: m.Content, CreatedAt: m.CreatedAt,
+	}, m.SourceID)
 	shown.Kind, shown.Conversation = string(m.SourceType), agent.VisibleName(m.SourceID)
 	if m.SourceType != client.SourceTypePrivateChat {
 		shown.In = agent.VisibleName(m.SourceName)
@@ -49,7 +51,8 @@ func (v view) unread(m client.UnreadMessage) shownMessage {
 
 func (v view) message(m client.Message, conversation string) shownMessage {
 	shown := shownMessage{
-		ID: agent.VisibleName(m.MessageID), From: agent.VisibleName(m.SenderUsername), At: clock(m.CreatedAt), Characters: utf8.RuneCountInString(m.Content),
+		ID: agent.VisibleName(m.MessageID), From: agent.VisibleName(m.SenderUsername), At: clock(m.CreatedAt),
+		Characters: utf8.RuneCountInString(m.Content),
 	}
 	if v.all || m.SenderUsername == v.self || v.contacts.Shows(m.SenderID, conversation) {
 		shown.Text = agent.Visible(m.Content)

@@ -82,7 +82,7 @@ func (c *pricesCommand) accept(ctx context.Context, s *session, prices []agent.P
 	if err != nil {
 		return err
 	}
-	terms, err := s.agent.Terms(ctx, s.agent.Server(), "")
+	terms, err := s.agent.Terms(ctx, s.agent.Server(), s.config.Network)
 	if err != nil {
 		return err
 	}

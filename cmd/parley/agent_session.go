@@ -110,7 +110,8 @@ func (s *session) open() error {
 	}
 	agreed := s.agent.Server()
 	if named := strings.TrimSuffix(s.flags.ServerURL, "/"); named != "" && agreed != "" && named != agreed {
-		return &usageError{fmt.Errorf("this wallet has agreed to the terms of %s, not of %s; agree to others with: parley init --server %s", agreed, named, named)}
+		return &usageError{fmt.Errorf(
+			"this wallet has agreed to the terms of %s, not of %s; agree to others with: parley init --server %[2]s", agreed, named)}
 	}
 	return nil
 }

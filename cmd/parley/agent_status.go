@@ -44,7 +44,8 @@ func (c *statusCommand) Run(ctx context.Context, s *session) error {
 	value := object{
 		"username": s.config.Username, "account": account, "server": s.agent.Server(), "network": s.config.Network, "address": s.agent.Address(),
 		"wallet_key": s.keyPlace, "secrets": s.secrets.Place(), "play_money": s.config.PlayMoney, "frozen": frozen, "pending": len(open),
-		"per_call_usd": dollars(limits.PerCall), "per_day_usd": dollars(limits.PerDay), "today_left_usd": dollars(left.PerDay), "polls_left_usd": dollars(left.Polls),
+		"per_call_usd": dollars(limits.PerCall), "per_day_usd": dollars(limits.PerDay),
+		"today_left_usd": dollars(left.PerDay), "polls_left_usd": dollars(left.Polls),
 		"server_status": s.health(ctx),
 	}
 	if balance, err := s.balance(ctx); err == nil {

@@ -39,7 +39,7 @@ func (to console) plain() bool { return !isTerminal(to.out) || inAgentRuntime() 
 
 // ask asks a person for a line of text. The caller has checked that there is one.
 func (to console) ask(question string) (string, error) {
-	fmt.Fprint(to.err, question)
+	fmt.Fprintf(to.err, "%s", question)
 	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", err
@@ -55,7 +55,7 @@ func (to console) confirm(question string) (bool, error) {
 
 // askSecret asks a person for a text that is not shown.
 func (to console) askSecret(question string) (string, error) {
-	fmt.Fprint(to.err, question)
+	fmt.Fprintf(to.err, "%s", question)
 	secret, err := term.ReadPassword(int(os.Stdin.Fd()))
 	fmt.Fprintln(to.err)
 	return string(secret), err

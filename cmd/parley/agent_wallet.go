@@ -176,7 +176,9 @@ func (walletPending) Run(ctx context.Context, s *session) error {
 	}
 	calls := []object{}
 	for _, call := range open {
-		calls = append(calls, object{"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": dollars(call.Signed.Price), "since": call.Since})
+		calls = append(calls, object{
+			"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": dollars(call.Signed.Price), "since": call.Since,
+		})
 	}
 	return s.print(ctx, object{"pending": calls}, func(w io.Writer) {
 		for _, call := range calls {

@@ -36,7 +36,7 @@ func (c *whoCommand) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	if c.Chat {
-		chat, err := s.agent.Chat(ctx, of)
+		chat, err := s.chat(ctx, of)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
 )
 
 // commands is the command line. Each command has its own file. Settings come from flags or from the environment
@@ -21,6 +22,8 @@ type commands struct {
 	Agent   agentCommands  `embed:""`
 	Server  serverCommands `embed:""`
 	Version version        `cmd:"" help:"Print the version."`
+
+	Completion kongcompletion.Completion `cmd:"" help:"Print how to turn on completion in bash, zsh or fish."`
 }
 
 // console is the standard output and standard error of a command.
@@ -53,6 +56,8 @@ func run(ctx context.Context, args []string, to console) error {
 	if err != nil {
 		return err
 	}
+	addExamples(parser.Model)
+	kongcompletion.Register(parser) // ends the process if a shell asks for completions
 	command, err := parser.Parse(args)
 	if exited { // --help was printed
 		return nil
