@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
@@ -213,7 +214,7 @@ func TestFollow(t *testing.T) {
 	before := w.Revenue()
 	followed := make(chan error, 1)
 	go func() {
-		followed <- bob.Follow(ctx, quick, nil, func(inbox *agent.Inbox) error {
+		followed <- bob.Follow(ctx, quick, nil, func(inbox *client.UnreadPage) error {
 			for _, message := range inbox.Messages {
 				got = append(got, message.Content)
 			}

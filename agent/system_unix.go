@@ -9,8 +9,8 @@ import (
 	"os/exec"
 )
 
-// shell returns a command of the user's own configuration.
-func shell(ctx context.Context, command string) *exec.Cmd {
+// Shell returns a command of the user's own configuration.
+func Shell(ctx context.Context, command string) *exec.Cmd {
 	return exec.CommandContext(ctx, "/bin/sh", "-c", command)
 }
 
