@@ -76,3 +76,25 @@ func TestFollowWakes(t *testing.T) {
 		t.Errorf("messages leave the machine without TLS: exit code %d", code)
 	}
 }
+
+// TestWalletReport: the report has what the payments cost.
+func TestWalletReport(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
+	alice.run("init", "--username", "alice", "--yes")
+	bob.run("init", "--username", "bob", "--yes")
+	alice.run("send", "bob", "one")
+	alice.run("send", "bob", "two")
+	report := alice.run("wallet", "report", "--by", "operation,peer")
+	if report["charged_usd"] != "1.012" { // the account 1.00, the own profile and bob's 0.001 each, two messages 0.005 each
+		t.Errorf("the report is %v", report)
+	}
+	csv, _, code := alice.try("wallet", "report", "--by", "peer", "--csv")
+	if code != 0 || !strings.Contains(csv, ",,bob,2,0.010000,0.000000,") {
+		t.Errorf("the table is %s", csv)
+	}
+	if _, _, code := alice.try("wallet", "report", "--since", "yesterday"); code != exitUsage {
+		t.Errorf("a wrong date: exit code %d", code)
+	}
+}
