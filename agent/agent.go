@@ -25,7 +25,8 @@ type Agent struct {
 	http     *http.Client // pays
 	unpaid   *http.Client
 	secrets  Secrets
-	address  string // of the wallet
+	chain    Authorizations // may be nil
+	address  string         // of the wallet
 	spent    atomic.Uint64
 }
 
@@ -130,14 +131,51 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 			return err
 		}
 		of.ID = cmp.Or(of.ID, client.NewIdentifier())
-		result, err = a.pay(ctx, o, arguments, of, price)
-		return err
+		result, err = a.pay(ctx, o, arguments, of)
+		limit, over := errors.AsType[*LimitError](err)
+		if over && limit.Limit != limitPerCall && a.settle(ctx) {
+			result, err = a.pay(ctx, o, arguments, of)
+			limit, over = errors.AsType[*LimitError](err)
+		}
+		if !over {
+			return err
+		}
+		return a.askFor(ctx, of, price, limit)
 	})
 	return result, err
 }
 
+// askFor asks for an approval of a call above the limits. Nobody is asked to approve each fetch.
+func (a *Agent) askFor(ctx context.Context, of intent, price uint64, limit *LimitError) error {
+	if isPoll(of.Operation) {
+		return limit
+	}
+	if asked, err := a.ledger.Ask(ctx, of.Operation, of.Peer, of.Request, price); err == nil {
+		limit.Approval = asked.ID
+	}
+	return limit
+}
+
+// settleTime limits how long a call waits for the blockchain when it is above the limits of the day.
+const settleTime = 5 * time.Second
+
+// settle stops to count refused payments that can never be taken, and tells whether that left more of the day.
+func (a *Agent) settle(ctx context.Context) bool {
+	if a.chain == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	before, err := a.ledger.Left(ctx)
+	if err != nil || a.ledger.Settle(ctx, a.chain, a.address) != nil {
+		return false
+	}
+	after, err := a.ledger.Left(ctx)
+	return err == nil && after > before
+}
+
 // pay makes a call with the payment identifier of its intent.
-func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any, of intent, price uint64) (*Result, error) {
+func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any, of intent) (*Result, error) {
 	if approval, err := a.ledger.given(ctx, of); err != nil {
 		return nil, err
 	} else if approval != nil {
@@ -150,12 +188,6 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 	}
 	response, err := a.http.Do(request)
 	if limit, ok := errors.AsType[*LimitError](err); ok {
-		if isPoll(o.ID) {
-			return nil, limit // nobody is asked to approve each fetch
-		}
-		if asked, err := a.ledger.Ask(ctx, o.ID, of.Peer, of.Request, price); err == nil {
-			limit.Approval = asked.ID
-		}
 		return nil, limit
 	}
 	return a.read(of, response, err)

@@ -70,7 +70,7 @@ func (l *Ledger) within(limits Limits, operation string, r client.Reservation) e
 	all, polls := l.counted()
 	switch left := limits.PerDay - min(all, limits.PerDay); {
 	case r.Price > limits.PerCall:
-		return &LimitError{Limit: "per call", Price: r.Price, Left: limits.PerCall}
+		return &LimitError{Limit: limitPerCall, Price: r.Price, Left: limits.PerCall}
 	case r.Amount > left:
 		return &LimitError{Limit: "per day", Price: r.Price, Left: left}
 	}
@@ -134,7 +134,7 @@ func (l *Ledger) Settle(ctx context.Context, chain Authorizations, wallet string
 	return nil
 }
 
-// refused returns the exact payments that the server refused, that have expired, and that are still counted.
+// refused returns the exact payments that the server refused and that are still counted.
 func (l *Ledger) refused() (found []entry) {
 	steps := map[string]map[string]bool{} // by nonce for released, else by call
 	note := func(id, step string) {
@@ -150,7 +150,7 @@ func (l *Ledger) refused() (found []entry) {
 		}
 	}
 	for _, e := range l.entries {
-		if e.Step == stepSigned && e.Nonce != "" && steps[e.ID][stepRefused] && !steps[e.Nonce][stepReleased] && l.now().After(time.Unix(e.ValidBefore, 0)) {
+		if e.Step == stepSigned && e.Nonce != "" && steps[e.ID][stepRefused] && !steps[e.Nonce][stepReleased] {
 			found = append(found, e)
 		}
 	}

@@ -35,13 +35,16 @@ var ErrFrozen = errors.New("the wallet is frozen; a person can end that with: pa
 
 // LimitError means that a payment exceeds a limit. Nothing was signed.
 type LimitError struct {
-	// Limit is "per call", "per day" or "polls per day".
+	// Limit is "per call", "per day", "polls per day", or "of this call".
 	Limit string
 	// Price is what the call costs, Left what the limit leaves, in atomic units.
 	Price, Left uint64
 	// Approval is the id with which a person can allow this call once, if it has one.
 	Approval string
 }
+
+// limitPerCall is a limit that no time and no refusal of the server changes.
+const limitPerCall = "per call"
 
 func (e *LimitError) Error() string {
 	text := fmt.Sprintf("the call costs %s USD, the limit %s leaves %s USD", x402.FormatUSD(e.Price), e.Limit, x402.FormatUSD(e.Left))

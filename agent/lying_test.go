@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -132,4 +133,47 @@ func TestServerThatNeverKnows(t *testing.T) {
 			t.Errorf("%d for ever: %v after %v and %d payments", status, err, time.Since(began), len(payments))
 		}
 	}
+}
+
+// TestRefusalsDoNotEndTheDay: payments that the server refused and that expired are given back when the limit is reached.
+func TestRefusalsDoNotEndTheDay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, of := w.register("alice")
+	_, left, _, err := alice.Ledger().Limits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := 10*testkit.Dollar - left.PerDay
+	if err := alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: used + 15_000, Polls: 1000}, false); err != nil {
+		t.Fatal(err)
+	}
+	refuse := func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		rw.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(rw, `{"success":false,"code":"agent_not_found","message":"no","charged":false}`)
+	}
+	w.front.Store(&refuse)
+	search := func(i int) error {
+		_, err := alice.Call(t.Context(), "searchAgents", map[string]any{"query": fmt.Sprintf("word%d", i)}, agent.CallOptions{})
+		return err
+	}
+	for i := range 3 {
+		if _, refused := errors.AsType[*agent.RefusedError](search(i)); !refused {
+			t.Fatal("the call was not refused")
+		}
+	}
+	w.front.Store(nil)
+	for _, after := range []time.Duration{0, time.Hour} {
+		alice = w.openWith(of, unused(after))
+		if _, over := errors.AsType[*agent.LimitError](search(3)); over != (after == 0) {
+			t.Errorf("%s after the refusals: over the limit is %v", after, over)
+		}
+	}
+}
+
+// unused is a blockchain on which no payment was taken, at a time from now.
+type unused time.Duration
+
+func (u unused) Authorization(context.Context, string, string, string, time.Time) (x402.AuthorizationState, error) {
+	return x402.AuthorizationState{ChainTime: time.Now().Add(time.Duration(u))}, nil
 }

@@ -22,6 +22,8 @@ type Settings struct {
 	Secrets Secrets
 	// Networks are the chains and tokens that are paid with. If nil, they are USDC on Base and on Base Sepolia.
 	Networks []x402.Network
+	// Chain, if not nil, is asked whether payments that the server refused can still be taken. Without it they count for a day.
+	Chain Authorizations
 	// Transport sends the requests. If nil, http.DefaultTransport is used.
 	Transport http.RoundTripper
 }
@@ -50,7 +52,7 @@ func Open(settings Settings) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, address: settings.Signer.Address()}
+	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain, address: settings.Signer.Address()}
 	ledger.keep = a.keepSecrets
 	a.payer = &client.Payer{
 		Signer: settings.Signer, Budget: ledger, Journal: ledger, Terms: agreed, Networks: settings.Networks,

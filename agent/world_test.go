@@ -95,12 +95,18 @@ func (w *world) wallet() wallet {
 // open opens the agent of a wallet, as a new process does.
 func (w *world) open(of wallet) *agent.Agent {
 	w.T.Helper()
+	return w.openWith(of, nil)
+}
+
+// openWith is open with a blockchain that the agent asks.
+func (w *world) openWith(of wallet, chain agent.Authorizations) *agent.Agent {
+	w.T.Helper()
 	secrets, err := agent.OpenSecrets(agent.PlaceFile, of.folder, nil)
 	if err != nil {
 		w.T.Fatal(err)
 	}
 	a, err := agent.Open(agent.Settings{
-		Folder: of.folder, Signer: of.signer, Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney}, Transport: &http.Transport{},
+		Folder: of.folder, Signer: of.signer, Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney}, Transport: &http.Transport{}, Chain: chain,
 	})
 	if err != nil {
 		w.T.Fatal(err)

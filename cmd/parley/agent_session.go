@@ -135,7 +135,11 @@ func (s *session) openSecrets(place string) (err error) {
 }
 
 func (s *session) openAgent(signer x402.Signer) (err error) {
-	s.agent, err = agent.Open(agent.Settings{Folder: s.home, Signer: signer, Secrets: s.secrets})
+	settings := agent.Settings{Folder: s.home, Signer: signer, Secrets: s.secrets}
+	if chain := s.chain(); chain != nil {
+		settings.Chain = chain
+	}
+	s.agent, err = agent.Open(settings)
 	return err
 }
 
