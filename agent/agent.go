@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -103,6 +104,11 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if err := o.Check(arguments); err != nil {
 		return nil, err
 	}
+	if o.Account {
+		if _, err := a.apiKey(); err != nil {
+			return nil, err
+		}
+	}
 	price := a.terms.cost(o)
 	if options.MaxPrice != nil && price > *options.MaxPrice {
 		return nil, &LimitError{Limit: "of this call", Price: price, Left: *options.MaxPrice}
@@ -120,7 +126,10 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 		if result, err = a.earlier(ctx, of); result != nil || err != nil {
 			return err
 		}
-		of.ID = client.NewIdentifier()
+		if of.ID, err = a.ledger.refusedCall(ctx, of.Request); err != nil {
+			return err
+		}
+		of.ID = cmp.Or(of.ID, client.NewIdentifier())
 		result, err = a.pay(ctx, o, arguments, of, price)
 		return err
 	})
@@ -141,6 +150,9 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 	}
 	response, err := a.http.Do(request)
 	if limit, ok := errors.AsType[*LimitError](err); ok {
+		if isPoll(o.ID) {
+			return nil, limit // nobody is asked to approve each fetch
+		}
 		if asked, err := a.ledger.Ask(ctx, o.ID, of.Peer, of.Request, price); err == nil {
 			limit.Approval = asked.ID
 		}

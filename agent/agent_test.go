@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -8,8 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
@@ -194,5 +197,60 @@ func TestSecretsHaveOnePlace(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFollow: messages arrive while an agent follows, and a service where nothing happens costs one fetch.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	bob, _ := w.register("bob")
+	me := field(t, call(t, bob, "getOwnAgent", nil), "agent_id")
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	var got []string
+	quick := agent.Polling{First: 50 * time.Millisecond, Longest: 200 * time.Millisecond, PerDay: 1 << 30}
+	before := w.Revenue()
+	followed := make(chan error, 1)
+	go func() {
+		followed <- bob.Follow(ctx, quick, nil, func(inbox *client.UnreadPage) error {
+			for _, message := range inbox.Messages {
+				got = append(got, message.Content)
+			}
+			if len(got) == 1 {
+				stop()
+			}
+			return nil
+		})
+	}()
+	time.Sleep(2 * time.Second)
+	if paid := w.Revenue() - before; paid > 2000 {
+		t.Errorf("%d was paid for fetches while nothing happened", paid)
+	}
+	call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": me, "content": "wake up"})
+	if err := <-followed; !errors.Is(err, context.Canceled) || len(got) != 1 || got[0] != "wake up" {
+		t.Errorf("got %v, %v; want the message", got, err)
+	}
+}
+
+// TestNoAccount: without an account, calls that need one are refused at once and cost nothing.
+func TestNoAccount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.open(w.wallet())
+	terms, err := a.Terms(t.Context(), w.url, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Agree(terms, false); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := a.Call(t.Context(), "listUnreadMessages", nil, agent.CallOptions{}); !errors.Is(err, agent.ErrNoAccount) {
+		t.Errorf("the error is %v, want ErrNoAccount", err)
+	}
+	if took := time.Since(began); took > 5*time.Second || w.Revenue() != 0 {
+		t.Errorf("it took %v and cost %d", took, w.Revenue())
 	}
 }

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Polling is when to fetch unread messages. Each fetch costs money, so pauses are short while a conversation is going on and grow
+// when nothing happens.
+type Polling struct {
+	// First is the pause after a message, in or out. Each further pause without a message is twice as long.
+	First time.Duration
+	// Longest is the longest pause. It is exceeded only if the budget of the day would not last.
+	Longest time.Duration
+	// PerDay is the number of fetches in 24 hours.
+	PerDay int
+}
+
+// DefaultPolling costs at most 0.10 USD a day.
+var DefaultPolling = Polling{First: 5 * time.Second, Longest: 15 * time.Minute, PerDay: 100}
+
+// spread is by how much pauses differ at random, so that agents that began together do not fetch together.
+const spread = 0.1
+
+// Poller decides when to fetch next. It is not safe for concurrent use.
+type Poller struct {
+	Polling
+	Now    func() time.Time
+	Random func() float64 // in [0, 1)
+
+	pause   time.Duration
+	fetched []time.Time // the fetches of the last 24 hours, the oldest first
+}
+
+// NewPoller returns a poller whose first pause is the first of a policy.
+func NewPoller(policy Polling) *Poller {
+	return &Poller{Polling: policy, Now: time.Now, Random: rand.Float64, pause: policy.First}
+}
+
+// Active notes a message, received or sent: an answer may follow soon.
+func (p *Poller) Active() { p.pause = p.First }
+
+// Fetched notes a fetch.
+func (p *Poller) Fetched() { p.fetched = append(p.fetched, p.Now()) }
+
+// Pause returns how long to wait before the next fetch, and makes the one after it longer.
+func (p *Poller) Pause() time.Duration {
+	pause := p.pause
+	p.pause = min(2*p.pause, p.Longest)
+	pause += time.Duration((2*p.Random() - 1) * spread * float64(pause))
+	return max(pause, p.lasting())
+}
+
+// lasting returns the pause with which the budget lasts until the oldest fetches do not count any more, or 0 if it lasts anyway.
+func (p *Poller) lasting() time.Duration {
+	now := p.Now()
+	for len(p.fetched) > 0 && now.Sub(p.fetched[0]) >= day {
+		p.fetched = p.fetched[1:]
+	}
+	if len(p.fetched) == 0 {
+		return 0
+	}
+	until := day - now.Sub(p.fetched[0])
+	left := p.PerDay - len(p.fetched)
+	if left <= 0 {
+		return until
+	}
+	if needed := int(until / p.Longest); left > needed {
+		return 0
+	}
+	return until / time.Duration(left)
+}
