@@ -118,7 +118,10 @@ func (l *Ledger) findApproval(request string) (*Approval, error) {
 	}
 	var found *Approval
 	for _, file := range folder {
-		id := file.Name()[:max(0, len(file.Name())-len(".json"))]
+		id, whole := strings.CutSuffix(file.Name(), ".json")
+		if !whole {
+			continue // what a crash left of a file that was being written
+		}
 		approval, err := l.loadApproval(id)
 		if err != nil {
 			return nil, err

@@ -3,6 +3,8 @@ package agent_test
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/parley-chat/parley/agent"
@@ -99,5 +101,28 @@ func TestRegisterApproved(t *testing.T) {
 	}
 	if w.Revenue() != testkit.Dollar+1_000 {
 		t.Errorf("%d was paid", w.Revenue())
+	}
+}
+
+// TestApprovalAfterACrash: what a crash leaves of an approval that was being written does not stop later calls.
+func TestApprovalAfterACrash(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	ledger, err := agent.OpenLedger(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(folder, "approvals"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "approvals", ".new-123456"), []byte(`{"id":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := ledger.Ask(t.Context(), "createGroupChat", "", "00", 150_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ledger.Approve(t.Context(), asked.ID); err != nil {
+		t.Error(err)
 	}
 }

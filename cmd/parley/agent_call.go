@@ -42,13 +42,6 @@ func (c *callCommand) Run(ctx context.Context, s *session) error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	o, err := s.agent.Operation(c.Operation)
-	if err == nil {
-		err = o.Check(arguments)
-	}
-	if err != nil {
-		return &usageError{err}
-	}
 	peer, err := c.peer(s, arguments)
 	if err != nil {
 		return err

@@ -57,3 +57,36 @@ func TestKillBetweenPaymentAndOutput(t *testing.T) {
 		t.Errorf("after its output was seen the same command is a new one: %v", third)
 	}
 }
+
+// TestKilledInit: init that is killed at any step goes on at the next run, with the same wallet.
+func TestKilledInit(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice := newUser(t, server.URL)
+	for delay := 20 * time.Millisecond; delay < 400*time.Millisecond; delay += 30 * time.Millisecond {
+		killed := alice.command("init", "--username", "alice", "--yes")
+		if err := killed.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(delay)
+		_ = killed.Process.Kill()
+		_ = killed.Wait()
+	}
+	alice.run("init", "--username", "alice", "--yes")
+	if own := alice.run("profile"); own["username"] != "alice" {
+		t.Errorf("the account is %v", own)
+	}
+	if wallets, err := filepath.Glob(filepath.Join(alice.home, "wallets", "*")); err != nil || len(wallets) != 1 {
+		t.Errorf("there are the wallets %v, %v", wallets, err)
+	}
+	costs, _ := alice.run("wallet", "report")["costs"].([]any)
+	paid := map[string]any{}
+	for _, cost := range costs {
+		row, _ := cost.(object)
+		operation, _ := row["operation"].(string)
+		paid[operation] = row["charged_usd"]
+	}
+	if paid["createAccount"] != "0.99" || paid["requestAccount"] != "0.01" {
+		t.Errorf("the account cost %v", paid)
+	}
+}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofrs/flock"
+
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
 )
@@ -42,11 +44,27 @@ The wallet's key goes to the operating system's keyring, or to an encrypted file
 PARLEY_WALLET_KEY name a key that exists. With a server of "parley dev" a new wallet gets play money.`
 }
 
-// Run makes what is missing.
+// Run makes what is missing. Two of them at the same time would make two keys, and keep one, so they take turns.
 func (c *initCommand) Run(ctx context.Context, s *session) error {
+	home, err := agentHome(s.flags.Home)
+	if err == nil {
+		err = os.MkdirAll(home, 0o700)
+	}
+	if err != nil {
+		return err
+	}
+	lock := flock.New(filepath.Join(home, ".init.lock"), flock.SetPermissions(0o600))
+	if _, err := lock.TryLockContext(ctx, 100*time.Millisecond); err != nil {
+		return fmt.Errorf("wait for another parley init: %w", err)
+	}
+	defer lock.Close() //nolint:errcheck // the system releases the lock
 	if err := s.load(); err != nil {
 		return err
 	}
+	return c.run(ctx, s)
+}
+
+func (c *initCommand) run(ctx context.Context, s *session) error {
 	server := strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, defaultServer), "/")
 	published, err := agent.ReadPublished(ctx, server)
 	if err != nil {
@@ -97,9 +115,6 @@ func (c *initCommand) Run(ctx context.Context, s *session) error {
 
 // openWallet opens the wallet, whose key it makes if there is none.
 func (c *initCommand) openWallet(s *session, playMoney bool) error {
-	if err := os.MkdirAll(s.home, 0o700); err != nil {
-		return err
-	}
 	place, err := s.choosePlace(playMoney)
 	if err != nil {
 		return err

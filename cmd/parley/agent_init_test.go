@@ -54,7 +54,7 @@ func TestRealMoneyNeedsASafePlace(t *testing.T) {
 			t.Errorf("the error does not name %s: %v", way, refused)
 		}
 	}
-	if found, err := filepath.Glob(filepath.Join(alice.home, "*")); err != nil || len(found) > 0 {
+	if found, err := filepath.Glob(filepath.Join(alice.home, "[a-z]*")); err != nil || len(found) > 0 {
 		t.Errorf("init left %v, %v", found, err)
 	}
 	poor := alice.fails(exitNoMoney, "init", "--username", "alice", "--yes", "--secrets", "file", "--rpc-url", play.facilitator(t)+"/rpc")
@@ -116,6 +116,9 @@ func TestGivenKey(t *testing.T) {
 	}
 	alice.env = append(alice.env, "PARLEY_WALLET_KEY_FILE=", "PARLEY_WALLET_KEY=")
 	alice.fails(exitNoKey, "status")
+	if got := alice.fails(exitError, "init", "--username", "alice", "--yes"); !strings.Contains(got["error"].(string), account.Address) {
+		t.Errorf("init without the wallet's key made another: %v", got)
+	}
 	// A signer that is not there.
 	alice.env = append(alice.env, "PARLEY_SIGNER=false", "PARLEY_SIGNER_ADDRESS="+account.Address)
 	if status := alice.run("status"); status["wallet_key"] != "signer command" {
@@ -172,5 +175,31 @@ func TestAgentAlone(t *testing.T) {
 		if strings.Contains(string(listed), without) {
 			t.Errorf("the program without the server has a package of %s", without)
 		}
+	}
+}
+
+// TestInitAtTheSameTime: several runs make one wallet, and pay for one account.
+func TestInitAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice := newUser(t, server.URL)
+	var runs []*exec.Cmd
+	for range 4 {
+		cmd := alice.command("init", "--username", "alice", "--yes")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, cmd)
+	}
+	for _, cmd := range runs {
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if wallets, err := filepath.Glob(filepath.Join(alice.home, "wallets", "*")); err != nil || len(wallets) != 1 {
+		t.Errorf("there are the wallets %v, %v", wallets, err)
+	}
+	if status := alice.run("status"); status["today_left_usd"] != "0.999" || status["account"] != true {
+		t.Errorf("the status is %v", status)
 	}
 }

@@ -84,6 +84,11 @@ func (s *session) makeSigner() (signer x402.Signer, made bool, err error) {
 	if signer, err = s.loadSigner(); !errors.Is(err, errNoWallet) {
 		return signer, false, err
 	}
+	if s.config.Address != "" {
+		return nil, false, fmt.Errorf(
+			"the key of the wallet %s is not in the place %q; its folder %s was made with the place %q or with a key from the environment",
+			s.config.Address, s.secrets.Place(), s.home, s.config.Secrets)
+	}
 	key, err := evm.GenerateKey()
 	if err != nil {
 		return nil, false, err

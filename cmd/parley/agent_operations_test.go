@@ -3,6 +3,8 @@
 package main
 
 import (
+	"io"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -50,5 +52,39 @@ func TestOperationsHaveCommands(t *testing.T) {
 		if contract[id] == nil || !paths[command] {
 			t.Errorf("operationCommands has %s: parley %s; the operation or the command does not exist", id, command)
 		}
+	}
+}
+
+var word = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
+
+// TestExamplesParse: the examples in the help are command lines that the program understands.
+func TestExamplesParse(t *testing.T) {
+	t.Parallel()
+	fresh := func() *kong.Kong {
+		return kong.Must(&commands{}, kong.Name("parley"), kong.Bind(console{io.Discard, io.Discard}, &invocation{}))
+	}
+	model, parsed := fresh().Model, 0
+	addExamples(model)
+	for _, leaf := range model.Leaves(false) {
+		for line := range strings.Lines(leaf.Detail) {
+			if !strings.HasPrefix(line, "  ") || !strings.Contains(line, "parley ") {
+				continue
+			}
+			var args []string
+			command, _, _ := strings.Cut(line[strings.LastIndex(line, "parley ")+len("parley "):], " >")
+			for _, arg := range word.FindAllString(command, -1) {
+				args = append(args, strings.Trim(arg, `'"`))
+			}
+			found, err := fresh().Parse(args)
+			if err != nil {
+				t.Errorf("%q: %v", line, err)
+			} else if got := found.Selected().FullPath(); got != leaf.FullPath() {
+				t.Errorf("%q is an example of %s, in the help of %s", line, got, leaf.FullPath())
+			}
+			parsed++
+		}
+	}
+	if parsed < 60 {
+		t.Errorf("only %d examples were found", parsed)
 	}
 }

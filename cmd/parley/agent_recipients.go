@@ -13,7 +13,9 @@ import (
 type strangerError struct{ to string }
 
 func (e *strangerError) Error() string {
-	return fmt.Sprintf("%[1]s is not in the contacts and has not written; add it with: parley contacts add %[1]s, or write to anyone with --anyone", e.to)
+	return fmt.Sprintf(
+		"%[1]s is not in the contacts and has not written; add it with: parley contacts add %[1]s, or write to anyone with --anyone", e.to,
+	)
 }
 
 // contact returns the contact for a name or an id of one of these kinds. A dry run looks nothing up that costs money.

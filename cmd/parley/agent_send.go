@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
@@ -66,6 +67,9 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 	text, err := s.input(c.Text, "the message")
 	if err != nil {
 		return err
+	}
+	if strings.TrimSpace(text) == "" {
+		return &usageError{errors.New("the message is empty")}
 	}
 	if err := s.open(); err != nil {
 		return err

@@ -150,10 +150,10 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 	if err != nil {
 		return nil, &usageError{err}
 	}
+	if err := o.Check(arguments); err != nil {
+		return nil, &usageError{err}
+	}
 	if s.pay.DryRun {
-		if err := o.Check(arguments); err != nil {
-			return nil, &usageError{err}
-		}
 		s.planned = append(s.planned, plan{o.ID, o.Summary, dollars(o.Agreed)})
 		return nil, errDryRun
 	}

@@ -71,6 +71,9 @@ const healthPatience = 5 * time.Second
 // health returns what the server says about itself.
 func (s *session) health(ctx context.Context) string {
 	result, err := s.agent.Call(ctx, "getHealth", nil, agent.CallOptions{Patience: healthPatience})
+	if err == nil {
+		err = s.agent.Seen(ctx, result) // the next status asks again
+	}
 	if err != nil {
 		return "does not respond"
 	}

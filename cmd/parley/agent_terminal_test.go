@@ -146,3 +146,21 @@ func TestScreenIsNotDriven(t *testing.T) {
 		}
 	}
 }
+
+// TestInitAtTerminal: a person is asked for a name and for their agreement, and a no costs nothing.
+func TestInitAtTerminal(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice := newUser(t, server.URL)
+	if screen, err := alice.atTerminal("alice\nn\n", nil, "init"); err == nil || !strings.Contains(screen, "not agreed; nothing was paid") {
+		t.Errorf("no means no: %v\n%s", err, screen)
+	}
+	if status := alice.run("status"); status["account"] != false {
+		t.Errorf("after a no there is an account: %v", status)
+	}
+	screen, err := alice.atTerminal("alice\ny\n", nil, "init")
+	if err != nil || !strings.Contains(screen, "costs 1.00 USD, once") || !strings.Contains(screen, "alice is ready") {
+		t.Errorf("a person cannot make an account: %v\n%s", err, screen)
+	}
+	alice.secretsAreHidden()
+}

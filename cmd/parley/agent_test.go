@@ -111,7 +111,8 @@ func TestExitCodes(t *testing.T) {
 	alice.fails(exitUsage, "init", "--username", "alice")
 	alice.run("init", "--username", "alice", "--yes")
 	for _, args := range [][]string{
-		{"send"}, {"send", "bob", "hi", "--nonsense"}, {"call", "sendMessage"}, {"call", "getOwnAgent", "nonsense"}, {"status", "--jq", "{"},
+		{"send"}, {"send", "bob", " "}, {"send", "bob", "hi", "--nonsense"}, {"call", "sendMessage"},
+		{"call", "getOwnAgent", "nonsense"}, {"status", "--jq", "{"},
 		{"react", "msg_1"},
 		{"group", "edit", "chat_01k70t94aqeembse7n65ptksh0"}, {"send", "bob", "hi", "--max-usd", "much"}, {"call", "sendPrivateMessage", `{"content": 5}`},
 	} {
