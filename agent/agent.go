@@ -144,11 +144,11 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 		}
 		return nil, limit
 	}
-	return a.read(of, response, err)
+	return a.read(ctx, of, response, err)
 }
 
 // read makes the result of a response.
-func (a *Agent) read(of intent, response *http.Response, err error) (*Result, error) {
+func (a *Agent) read(ctx context.Context, of intent, response *http.Response, err error) (*Result, error) {
 	if err != nil {
 		if a.ledger.isOpen(of.ID) {
 			return nil, &OpenError{of.ID, err}
@@ -160,6 +160,7 @@ func (a *Agent) read(of intent, response *http.Response, err error) (*Result, er
 	if err != nil || a.ledger.isOpen(of.ID) {
 		return nil, &OpenError{of.ID, err}
 	}
+	countCharge(ctx, a.ledger.charged(of.ID))
 	if response.StatusCode != http.StatusOK {
 		refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode}
 		_ = json.Unmarshal(body, &refused.ParleyError) // a proxy's response is not JSON

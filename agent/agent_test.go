@@ -60,6 +60,27 @@ func TestJourney(t *testing.T) {
 	}
 }
 
+// TestCharges: what the calls of a context cost is counted once, also those that look up a name.
+func TestCharges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	w.register("bob")
+	ctx, charges := agent.CountCharges(t.Context())
+	before := w.Revenue()
+	for range 2 {
+		if _, err := alice.Resolve(ctx, "bob"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := alice.Call(ctx, "getOwnAgent", nil, agent.CallOptions{}); err != nil { // not seen: the second one is the same
+			t.Fatal(err)
+		}
+	}
+	if paid := w.Revenue() - before; charges.Sum() != 2000 || paid != 2000 {
+		t.Errorf("%d is counted, %d was paid, want 2000", charges.Sum(), paid)
+	}
+}
+
 // TestRefusedBeforePaying: what the contract does not allow costs nothing.
 func TestRefusedBeforePaying(t *testing.T) {
 	t.Parallel()
