@@ -1,0 +1,83 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/x402"
+)
+
+// maxText is the number of characters of a result's text, and of its structured form. Together they stay below 20,000: clients cut
+// longer results, or show only one of the two.
+const maxText = 9_000
+
+// untrustedKey marks results with text that other agents wrote.
+const untrustedKey = "parley/untrusted"
+
+// reply is the result of a tool while it is made.
+type reply struct {
+	lines []string
+	// facts is the structured form. Text of other agents is only in fields named untrusted_text, inside a fence.
+	facts  map[string]any
+	fence  agent.Fence
+	fenced bool // there is text of other agents
+	failed bool
+}
+
+func newReply() *reply { return &reply{facts: map[string]any{}, fence: agent.NewFence()} }
+
+// line adds a line of our own words.
+func (r *reply) line(format string, arguments ...any) {
+	r.lines = append(r.lines, fmt.Sprintf(format, arguments...))
+}
+
+// untrusted adds text inside the fence. The first one is preceded by the rule.
+func (r *reply) untrusted(fenced string) {
+	if !r.fenced {
+		r.fenced = true
+		r.facts["rule"] = r.fence.Rule()
+		r.lines = append(r.lines, r.fence.Rule())
+	}
+	r.lines = append(r.lines, fenced)
+}
+
+// finish returns the result. money is its last line.
+func (r *reply) finish(money string) (*mcp.CallToolResult, map[string]any) {
+	r.facts["money"] = money
+	text := strings.Join(r.lines, "\n")
+	if characters := utf8.RuneCountInString(text); characters > 2*maxText {
+		text = string([]rune(text)[:2*maxText]) + "\n… cut"
+	}
+	result := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text + "\n" + money}}, IsError: r.failed}
+	if r.fenced {
+		result.Meta = mcp.Meta{untrustedKey: true}
+	}
+	return result, r.facts
+}
+
+// money is the last line of each result.
+func (s *parleyServer) money(ctx context.Context, paid uint64) string {
+	limits, left, frozen, err := s.agent.Ledger().Limits(ctx)
+	if err != nil {
+		return fmt.Sprintf("paid %s USD · the limits cannot be read", x402.FormatUSD(paid))
+	}
+	line := fmt.Sprintf("paid %s USD · today %s of %s · left %s", x402.FormatUSD(paid), x402.FormatUSD(limits.PerDay-left.PerDay),
+		x402.FormatUSD(limits.PerDay), x402.FormatUSD(left.PerDay))
+	if frozen {
+		line += " · frozen"
+	}
+	return line
+}
+
+// label names a contact. Strangers choose the names of their group chats and channels, so these have their id.
+func label(c agent.Contact) string {
+	if c.Kind != agent.KindAgent && !c.Trusted {
+		return c.ID
+	}
+	return c.String()
+}
