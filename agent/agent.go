@@ -98,6 +98,11 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if err := o.Check(arguments); err != nil {
 		return nil, err
 	}
+	if o.Account {
+		if _, err := a.apiKey(); err != nil {
+			return nil, err // before a payment is signed that could not be sent
+		}
+	}
 	price := a.terms.cost(o)
 	if options.MaxPrice != nil && price > *options.MaxPrice {
 		return nil, &LimitError{Limit: "of this call", Price: price, Left: *options.MaxPrice}

@@ -109,6 +109,27 @@ func TestRefusedBeforePaying(t *testing.T) {
 	}
 }
 
+// TestNoAccount: a call that needs an account signs nothing without one, and says so at once.
+func TestNoAccount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.open(w.wallet())
+	terms, err := a.Terms(t.Context(), w.url, "")
+	if err == nil {
+		err = a.Agree(terms, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := time.Now()
+	if _, err := a.Call(t.Context(), "listUnreadMessages", nil, agent.CallOptions{}); !errors.Is(err, agent.ErrNoAccount) || time.Since(started) > 5*time.Second {
+		t.Errorf("the error after %s is %v, want ErrNoAccount at once", time.Since(started), err)
+	}
+	if open, err := a.Ledger().Open(); err != nil || len(open) != 0 {
+		t.Errorf("%d payments are open, %v", len(open), err)
+	}
+}
+
 // TestApprovalByAPerson: a call above the limit names its approval, and works once after it is given.
 func TestApprovalByAPerson(t *testing.T) {
 	t.Parallel()
