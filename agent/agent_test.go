@@ -209,6 +209,9 @@ func TestUnseenResponse(t *testing.T) {
 	if result := call(t, again, "getOwnAgent", nil); result.Earlier {
 		t.Error("a response that was seen is returned again")
 	}
+	if kept, err := again.Responses(t.Context(), "getOwnAgent"); err != nil || len(kept) != 3 || !strings.Contains(string(kept[0].Body), "alice") {
+		t.Errorf("the spool has %d responses, %v; want 3", len(kept), err)
+	}
 }
 
 // TestSecretsHaveOnePlace: the API key and the TAN are in the place for secrets, and in no other file.
