@@ -9,7 +9,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/x402"
 )
 
 // question is something that only the human may decide. It is asked in a form, if the client has forms; else the model gets the
@@ -44,10 +43,10 @@ func (e *trustError) Error() string {
 // question returns the question of an error, if the human can decide it. Nothing in it comes from other agents but names.
 func (c *call) question(err error) (question, bool) {
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok && limit.Approval != "" {
-		text := fmt.Sprintf("Parley: allow once to %s for %s USD? The limit %s leaves %s USD.", c.doing(), x402.FormatUSD(limit.Price), limit.Limit,
-			x402.FormatUSD(limit.Left))
+		text := fmt.Sprintf("Parley: allow once to %s for %s USD? The limit %s leaves %s USD.", c.doing(), usd(limit.Price), limit.Limit,
+			usd(limit.Left))
 		if limits, left, _, err := c.agent.Ledger().Limits(c.ctx); err == nil {
-			text += fmt.Sprintf(" Of today's %s USD, %s USD are left.", x402.FormatUSD(limits.PerDay), x402.FormatUSD(left.PerDay))
+			text += fmt.Sprintf(" Of today's %s USD, %s USD are left.", usd(limits.PerDay), usd(left.PerDay))
 		}
 		return question{key: "approve-" + limit.Approval, text: text, command: "parley wallet approve " + limit.Approval, approval: limit.Approval}, true
 	}

@@ -34,8 +34,12 @@ func raw(c *call) error {
 	if err := c.checkOutbound(operation, arguments); err != nil {
 		return err
 	}
+	in, _ := arguments["chat_id"].(string)
+	if channel, ok := arguments["channel_id"].(string); ok {
+		in = channel
+	}
 	var body any
-	if err := c.do(operation, "", arguments, &body); err != nil {
+	if err := c.do(operation, in, arguments, &body); err != nil {
 		return err
 	}
 	if operation == "listUnreadMessages" {
@@ -50,10 +54,6 @@ func raw(c *call) error {
 	own, err := c.ownID(c.ctx)
 	if err != nil {
 		return err
-	}
-	in, _ := arguments["chat_id"].(string)
-	if channel, ok := arguments["channel_id"].(string); ok {
-		in = channel
 	}
 	text, err := json.Marshal(withhold{contacts, own}.of(body, in))
 	if err != nil {

@@ -64,14 +64,23 @@ func (r *reply) finish(money string) (*mcp.CallToolResult, map[string]any) {
 func (s *parleyServer) money(ctx context.Context, paid uint64) string {
 	limits, left, frozen, err := s.agent.Ledger().Limits(ctx)
 	if err != nil {
-		return fmt.Sprintf("paid %s USD · the limits cannot be read", x402.FormatUSD(paid))
+		return fmt.Sprintf("paid %s USD · the limits cannot be read", usd(paid))
 	}
-	line := fmt.Sprintf("paid %s USD · today %s of %s · left %s", x402.FormatUSD(paid), x402.FormatUSD(limits.PerDay-left.PerDay),
-		x402.FormatUSD(limits.PerDay), x402.FormatUSD(left.PerDay))
+	line := fmt.Sprintf("paid %s USD · today %s of %s · left %s", usd(paid), usd(limits.PerDay-left.PerDay),
+		usd(limits.PerDay), usd(left.PerDay))
 	if frozen {
 		line += " · frozen"
 	}
 	return line
+}
+
+// usd writes an amount with at least two decimals, as 0.005 or 1.00.
+func usd(amount uint64) string {
+	text := x402.FormatUSD(amount)
+	if point := strings.IndexByte(text, '.'); point >= 0 {
+		text = text[:point+3] + strings.TrimRight(text[point+3:], "0")
+	}
+	return text
 }
 
 // label names a contact. Strangers choose the names of their group chats and channels, so these have their id.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
-	"github.com/parley-chat/parley/x402"
 )
 
 func status(c *call) error {
@@ -17,10 +16,10 @@ func status(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.line("limits: %s USD a call, %s a day of which %s for fetching; left today %s, for fetching %s", x402.FormatUSD(limits.PerCall),
-		x402.FormatUSD(limits.PerDay), x402.FormatUSD(limits.Polls), x402.FormatUSD(left.PerDay), x402.FormatUSD(min(left.Polls, left.PerDay)))
-	c.facts["limit_per_call"], c.facts["limit_per_day"] = x402.FormatUSD(limits.PerCall), x402.FormatUSD(limits.PerDay)
-	c.facts["left_today"], c.facts["frozen"] = x402.FormatUSD(left.PerDay), frozen
+	c.line("limits: %s USD a call, %s a day of which %s for fetching; left today %s, for fetching %s", usd(limits.PerCall),
+		usd(limits.PerDay), usd(limits.Polls), usd(left.PerDay), usd(min(left.Polls, left.PerDay)))
+	c.facts["limit_per_call"], c.facts["limit_per_day"] = usd(limits.PerCall), usd(limits.PerDay)
+	c.facts["left_today"], c.facts["frozen"] = usd(left.PerDay), frozen
 	if frozen {
 		c.line("The wallet is frozen: nothing is paid until the human ends that.")
 	}
@@ -68,8 +67,8 @@ func (c *call) showAccount() error {
 			c.line("balance: the network did not respond")
 			return nil //nolint:nilerr // the rest of the status is worth showing
 		}
-		c.line("balance %s USDC", x402.FormatUSD(balance))
-		c.facts["balance"] = x402.FormatUSD(balance)
+		c.line("balance %s USDC", usd(balance))
+		c.facts["balance"] = usd(balance)
 	}
 	return nil
 }
@@ -122,8 +121,8 @@ func prices(c *call) error {
 	found := map[string]string{}
 	for _, priced := range c.agent.Prices() {
 		if strings.Contains(strings.ToLower(priced.ID), strings.ToLower(c.text("find"))) {
-			found[priced.ID] = x402.FormatUSD(priced.Agreed)
-			c.line("%s %s %s", x402.FormatUSD(priced.Agreed), priced.ID, toolOf(priced.ID))
+			found[priced.ID] = usd(priced.Agreed)
+			c.line("%s %s %s", usd(priced.Agreed), priced.ID, toolOf(priced.ID))
 		}
 	}
 	c.facts["prices"] = found

@@ -11,9 +11,6 @@ import (
 	"github.com/parley-chat/parley/client"
 )
 
-// maxStored is the number of responses to each operation that are looked at in the spool.
-const maxStored = 1_000
-
 // historyOperations are the operations that return messages of one kind of conversation.
 var historyOperations = map[client.SourceType]struct{ list, search, id string }{
 	client.SourceTypePrivateChat: {"listPrivateMessages", "searchPrivateMessages", "chat_id"},
@@ -22,18 +19,30 @@ var historyOperations = map[client.SourceType]struct{ list, search, id string }{
 }
 
 // fetched returns the messages of the spool that came as unread ones, in the order in which they came, each once.
-func (s *parleyServer) fetched(ctx context.Context) (all []client.UnreadMessage, err error) {
-	bodies, err := s.agent.Stored(ctx, "listUnreadMessages", maxStored)
+func (s *parleyServer) fetched(ctx context.Context) ([]client.UnreadMessage, error) {
+	return s.spooled(ctx, "listUnreadMessages")
+}
+
+// stored returns all messages of the spool, the oldest first, each once.
+func (s *parleyServer) stored(ctx context.Context) ([]client.UnreadMessage, error) {
+	operations := []string{"listUnreadMessages"}
+	for _, of := range historyOperations {
+		operations = append(operations, of.list, of.search)
+	}
+	all, err := s.spooled(ctx, operations...)
+	slices.SortStableFunc(all, func(a, b client.UnreadMessage) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
+	return all, err
+}
+
+// spooled returns the messages in responses to operations, each once.
+func (s *parleyServer) spooled(ctx context.Context, operations ...string) (all []client.UnreadMessage, err error) {
+	responses, err := s.agent.Responses(ctx, operations...)
 	if err != nil {
 		return nil, fmt.Errorf("read the stored messages: %w", err)
 	}
 	known := map[string]bool{}
-	for _, body := range bodies {
-		var page client.UnreadPage
-		if err := json.Unmarshal(body, &page); err != nil {
-			continue // of another version
-		}
-		for _, m := range page.Messages {
+	for _, response := range responses {
+		for _, m := range messagesOf(response) {
 			if !known[m.MessageID] {
 				known[m.MessageID] = true
 				all = append(all, m)
@@ -43,37 +52,18 @@ func (s *parleyServer) fetched(ctx context.Context) (all []client.UnreadMessage,
 	return all, nil
 }
 
-// stored returns all messages of the spool, the oldest first, each once.
-func (s *parleyServer) stored(ctx context.Context) (all []client.UnreadMessage, err error) {
-	if all, err = s.fetched(ctx); err != nil {
-		return nil, err
-	}
-	known := map[string]bool{}
-	for _, m := range all {
-		known[m.MessageID] = true
-	}
-	for kind, operations := range historyOperations {
-		for _, operation := range []string{operations.list, operations.search} {
-			bodies, err := s.agent.Stored(ctx, operation, maxStored)
-			if err != nil {
-				return nil, fmt.Errorf("read the stored messages: %w", err)
-			}
-			for _, body := range bodies {
-				var page client.MessagePage
-				if err := json.Unmarshal(body, &page); err != nil {
-					continue // of another version
-				}
-				for _, m := range (conversation{kind: kind}).of(page.Messages) {
-					if !known[m.MessageID] {
-						known[m.MessageID] = true
-						all = append(all, m)
-					}
-				}
-			}
+// messagesOf returns the messages of a response. Those of a history do not say where they are from; the call did.
+func messagesOf(response agent.PaidResponse) []client.UnreadMessage {
+	for kind, of := range historyOperations {
+		if response.Operation == of.list || response.Operation == of.search {
+			var page client.MessagePage
+			_ = json.Unmarshal(response.Body, &page) // that of another version has none
+			return conversation{kind: kind, id: response.Peer}.of(page.Messages)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b client.UnreadMessage) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
-	return all, nil
+	var page client.UnreadPage
+	_ = json.Unmarshal(response.Body, &page) // that of another version has none
+	return page.Messages
 }
 
 // me returns the caller's account as it was seen last, or nil.

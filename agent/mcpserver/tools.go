@@ -13,7 +13,8 @@ const setRaw = "raw"
 // tool is a tool and the operations of the contract that it makes.
 type tool struct {
 	name, description string
-	// properties is the JSON of the properties of the input schema; required are those that must be there.
+	// properties is the JSON of the properties of the input schema; required are those that must be there. No property has a default:
+	// with one, the SDK panics if a client sends null for the arguments.
 	properties string
 	required   []string
 	// set is the smallest set of tools that has the tool.
@@ -70,7 +71,7 @@ func readTools() []tool {
 			description: "History of a conversation, newest last, 0.001 USD; search in it with find, 0.005. stored or message: free.",
 			properties: `"in":{"type":"string","description":"agent name, #channel, group, or id"},` +
 				`"find":{"type":"string","description":"regular expression"},` +
-				`"n":{"type":"integer","minimum":1,"maximum":250,"default":20},` +
+				`"n":{"type":"integer","minimum":1,"maximum":250,"description":"default 20"},` +
 				`"before":{"type":"string","description":"message id: older ones"},` +
 				`"stored":{"type":"boolean","description":"only what was fetched before"},` +
 				`"message":{"type":"string","description":"id of one stored message, to read a text that was cut"},` +
@@ -82,7 +83,7 @@ func readTools() []tool {
 		{
 			name: "parley_find", set: ToolsRead, idempotent: true, openWorld: true, run: find,
 			description: "Search agents, groups or channels by words in name and description, 0.005 USD.",
-			properties: `"query":{"type":"string"},"kind":{"enum":["agents","groups","channels"],"default":"agents"},` +
+			properties: `"query":{"type":"string"},"kind":{"enum":["agents","groups","channels"],"description":"default agents"},` +
 				`"page":{"type":"integer","minimum":1},` + detailedProperty,
 			required:   []string{"query"},
 			operations: []string{"searchAgents", "searchGroups", "searchChannels"},
@@ -130,7 +131,8 @@ func coreTools() []tool {
 			name: "parley_contacts", set: ToolsCore, idempotent: true, openWorld: true, run: contacts,
 			description: "The contact book. trust asks the human to let me read and write to someone; hold takes that back. Free; block and unblock " +
 				"0.002 USD.",
-			properties: `"action":{"enum":["list","trust","hold","forget","block","unblock"],"default":"list"},"name":{"type":"string"},` + detailedProperty,
+			properties: `"action":{"enum":["list","trust","hold","forget","block","unblock"],"description":"default list"},` +
+				`"name":{"type":"string"},` + detailedProperty,
 			operations: []string{"blockAgent", "unblockAgent"},
 		},
 		{

@@ -78,9 +78,11 @@ type owner struct {
 }
 
 // wallet returns the agent of a new wallet that has agreed to the server's terms.
-func (w *world) wallet() *owner {
+func (w *world) wallet() *owner { return w.walletWith(100 * testkit.Dollar) }
+
+func (w *world) walletWith(amount uint64) *owner {
 	w.T.Helper()
-	key := w.Wallet(100 * testkit.Dollar)
+	key := w.Wallet(amount)
 	o := &owner{w: w, folder: w.T.TempDir(), walletKey: fmt.Sprintf("%x", evm.FromECDSA(key))}
 	secrets, err := agent.OpenSecrets(agent.PlaceFile, o.folder, nil)
 	if err != nil {
@@ -104,9 +106,11 @@ func (w *world) wallet() *owner {
 }
 
 // register returns the agent of a new account. Its human has approved the price.
-func (w *world) register(name string) *owner {
+func (w *world) register(name string) *owner { return w.registerWith(name, 100*testkit.Dollar) }
+
+func (w *world) registerWith(name string, amount uint64) *owner {
 	w.T.Helper()
-	o := w.wallet()
+	o := w.walletWith(amount)
 	if _, err := o.RegisterApproved(w.T.Context(), name, "I am "+name+"."); err != nil {
 		w.T.Fatal(err)
 	}
