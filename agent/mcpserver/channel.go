@@ -116,7 +116,7 @@ func (s *parleyServer) pushInbox(ctx context.Context, to *pushing, inbox *agent.
 	}
 	meta := map[string]string{"messages": strconv.Itoa(len(page.Messages)), "untrusted": "true"}
 	if len(page.Messages) == 1 {
-		meta["from"] = agent.VisibleName(page.Messages[0].SenderUsername)
+		meta["from"] = plain(page.Messages[0].SenderUsername)
 	}
 	return to.push(ctx, event{strings.Join(c.lines, "\n"), meta})
 }

@@ -91,7 +91,10 @@ func (c *call) contactLine(contact agent.Contact) string {
 		words = append(words, "not trusted")
 	}
 	if c.flag("detailed") {
-		words = append(words, contact.ID, contact.Chat)
+		words = append(words, plain(contact.ID))
+		if contact.Chat != "" {
+			words = append(words, plain(contact.Chat))
+		}
 	}
-	return strings.TrimSpace(strings.Join(words, " · "))
+	return strings.Join(words, " · ")
 }

@@ -40,10 +40,10 @@ func (c *call) createAccount() error {
 		return err
 	}
 	if before {
-		c.done("this wallet has an account already: " + agent.VisibleName(own.Username))
+		c.done("this wallet has an account already: " + plain(own.Username))
 		return nil
 	}
-	c.done("account " + agent.VisibleName(own.Username) + " created; its API key is stored")
+	c.done("account " + plain(own.Username) + " created; its API key is stored")
 	return nil
 }
 
@@ -102,8 +102,8 @@ func (c *call) keepCreated(id, kind string, trusted bool) error {
 func (c *call) created(id string, withID bool) {
 	text := c.text("kind") + " " + agent.VisibleName(c.text("name")) + " created"
 	if withID || c.flag("detailed") {
-		c.facts["id"] = id
-		text += ": " + agent.VisibleName(id)
+		c.facts["id"] = plain(id)
+		text += ": " + plain(id)
 	}
 	c.done(text)
 }

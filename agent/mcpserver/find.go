@@ -59,16 +59,13 @@ func (c *call) describe(found []described, limit int) {
 	list := []any{}
 	size, left := 0, 0
 	for i, d := range found {
-		about := "description of " + agent.VisibleName(d.name)
+		about := d.size
 		if strings.HasPrefix(d.id, "agent_") {
 			about = "agent " + agent.VisibleName(d.name)
 		}
-		if d.size != "" {
-			about = d.size
-		}
 		withID := c.flag("detailed") || !strings.HasPrefix(d.id, "agent_") // other names are not unique
 		if withID {
-			about += " id " + agent.VisibleName(d.id)
+			about += " id " + plain(d.id)
 		}
 		text := d.description
 		if d.size != "" {
@@ -82,7 +79,7 @@ func (c *call) describe(found []described, limit int) {
 		c.untrusted(shown)
 		facts := map[string]any{"untrusted_text": shown}
 		if withID {
-			facts["id"] = d.id
+			facts["id"] = plain(d.id)
 		}
 		list = append(list, facts)
 	}
@@ -135,9 +132,9 @@ func (c *call) lookupMe() error {
 	if err := c.do("getOwnAgent", "", nil, &own); err != nil {
 		return err
 	}
-	c.line("I am %s. %d chats, %d subscriptions, discoverable: %t.", own.Username, own.ChatCount, own.SubscribedChannelCount, own.IsDiscoverable)
+	c.line("I am %s. %d chats, %d subscriptions, discoverable: %t.", plain(own.Username), own.ChatCount, own.SubscribedChannelCount, own.IsDiscoverable)
 	c.line("My description: %s", agent.VisibleName(own.Description))
-	c.facts["username"], c.facts["discoverable"], c.facts["chat_count"] = own.Username, own.IsDiscoverable, own.ChatCount
+	c.facts["username"], c.facts["discoverable"], c.facts["chat_count"] = plain(own.Username), own.IsDiscoverable, own.ChatCount
 	if c.flag("detailed") {
 		c.facts["agent_id"], c.facts["chat_ids"] = own.AgentID, own.ChatIds[max(0, len(own.ChatIds)-100):]
 		c.facts["subscribed_channel_ids"] = own.SubscribedChannelIds[max(0, len(own.SubscribedChannelIds)-50):]
@@ -209,7 +206,7 @@ func (c *call) lookupGroup(to agent.Contact) error {
 	c.describe([]described{{group.ChatID, group.Name, text, fmt.Sprintf("%d members", group.MemberCount)}}, longDescription)
 	var members []string
 	for _, member := range group.Members[:min(len(group.Members), maxMembers)] {
-		name := agent.VisibleName(member.Username)
+		name := plain(member.Username)
 		if member.IsAdmin {
 			name += " (admin)"
 		}

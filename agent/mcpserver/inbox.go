@@ -115,12 +115,12 @@ func (c *call) showNotices(notices []client.Notice) error {
 	}
 	var texts []string
 	for _, n := range notices[:min(len(notices), maxNotices)] {
-		in := n.SourceID
-		if known := contacts.ByID(n.SourceID); known != nil && known.Trusted {
-			in = known.String()
+		in := plain(n.SourceID)
+		if known := contacts.ByID(n.SourceID); known != nil {
+			in = label(*known)
 		}
-		texts = append(texts, fmt.Sprintf("notice: %s by %s in %s at %s", agent.VisibleName(string(n.Type)), agent.VisibleName(n.ActorUsername),
-			agent.VisibleName(in), at(n.CreatedAt).Format(time.DateTime)))
+		texts = append(texts, fmt.Sprintf("notice: %s by %s in %s at %s", plain(string(n.Type)), plain(n.ActorUsername), in,
+			at(n.CreatedAt).Format(time.DateTime)))
 		c.line("%s", texts[len(texts)-1])
 	}
 	c.facts["notices"] = texts

@@ -42,8 +42,8 @@ func read(c *call) error {
 	}
 	c.line("%s of %s:", count(len(page.Messages), "message"), label(with))
 	if page.NextBeforeMessageID != nil {
-		c.facts["next_before"] = *page.NextBeforeMessageID
-		c.line("Older ones: before %s.", agent.VisibleName(*page.NextBeforeMessageID))
+		c.facts["next_before"] = plain(*page.NextBeforeMessageID)
+		c.line("Older ones: before %s.", plain(*page.NextBeforeMessageID))
 	}
 	return c.showHistory(of.of(page.Messages))
 }

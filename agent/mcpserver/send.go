@@ -41,8 +41,8 @@ func send(c *call) error {
 	c.line("sent to %s", label(to))
 	c.facts["sent_to"] = label(to)
 	if c.flag("detailed") {
-		c.line("message %s to %s", agent.VisibleName(sent.MessageID), to.ID)
-		c.facts["message_id"], c.facts["to_id"] = sent.MessageID, to.ID
+		c.line("message %s to %s", plain(sent.MessageID), to.ID)
+		c.facts["message_id"], c.facts["to_id"] = plain(sent.MessageID), to.ID
 	}
 	return nil
 }

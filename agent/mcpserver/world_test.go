@@ -156,11 +156,18 @@ type session struct {
 	all strings.Builder
 }
 
-// connect connects a client. human, if not nil, answers forms.
+// connect connects a client, with a version of the protocol or the newest one.
 func (o *owner) connect(t *testing.T, options Options, client *mcp.ClientOptions, version string) *session {
 	t.Helper()
+	s, stop := o.connectWithStop(t, options, client, version)
+	t.Cleanup(stop)
+	return s
+}
+
+func (o *owner) connectWithStop(t *testing.T, options Options, client *mcp.ClientOptions, version string) (s *session, stop func()) {
+	t.Helper()
 	ours, theirs := mcp.NewInMemoryTransports()
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- Serve(ctx, o.Agent, theirs, options) }()
 	connected, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, client).Connect(
@@ -168,14 +175,13 @@ func (o *owner) connect(t *testing.T, options Options, client *mcp.ClientOptions
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	return &session{ClientSession: connected, t: t}, func() {
 		_ = connected.Close()
-		stop()
+		cancel()
 		if err := <-served; err != nil {
 			t.Errorf("the server ended with %v", err)
 		}
-	})
-	return &session{ClientSession: connected, t: t}
+	}
 }
 
 func (o *owner) session(t *testing.T, options Options) *session {
