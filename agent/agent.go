@@ -3,12 +3,14 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/parley-chat/parley/client"
@@ -24,7 +26,11 @@ type Agent struct {
 	unpaid   *http.Client
 	secrets  Secrets
 	address  string // of the wallet
+	spent    atomic.Uint64
 }
+
+// Spent returns what this process was charged, in atomic units, as far as the server says.
+func (a *Agent) Spent() uint64 { return a.spent.Load() }
 
 // Result is the response to a call.
 type Result struct {
@@ -120,7 +126,10 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 		if result, err = a.earlier(ctx, of); result != nil || err != nil {
 			return err
 		}
-		of.ID = client.NewIdentifier()
+		if of.ID, err = a.ledger.refusedCall(ctx, of.Request); err != nil {
+			return err
+		}
+		of.ID = cmp.Or(of.ID, client.NewIdentifier())
 		result, err = a.pay(ctx, o, arguments, of, price)
 		return err
 	})
@@ -175,5 +184,7 @@ func (a *Agent) read(ctx context.Context, of intent, response *http.Response, er
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Operation: of.Operation, Status: response.StatusCode, Body: text, Charged: a.ledger.charged(of.ID), id: of.ID}, nil
+	charged := a.ledger.charged(of.ID)
+	a.spent.Add(charged)
+	return &Result{Operation: of.Operation, Status: response.StatusCode, Body: text, Charged: charged, id: of.ID}, nil
 }

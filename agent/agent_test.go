@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
@@ -106,27 +107,6 @@ func TestRefusedBeforePaying(t *testing.T) {
 	}
 	if w.Revenue() != before {
 		t.Errorf("%d was paid", w.Revenue()-before)
-	}
-}
-
-// TestNoAccount: a call that needs an account signs nothing without one, and says so at once.
-func TestNoAccount(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	a := w.open(w.wallet())
-	terms, err := a.Terms(t.Context(), w.url, "")
-	if err == nil {
-		err = a.Agree(terms, false)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	started := time.Now()
-	if _, err := a.Call(t.Context(), "listUnreadMessages", nil, agent.CallOptions{}); !errors.Is(err, agent.ErrNoAccount) || time.Since(started) > 5*time.Second {
-		t.Errorf("the error after %s is %v, want ErrNoAccount at once", time.Since(started), err)
-	}
-	if open, err := a.Ledger().Open(); err != nil || len(open) != 0 {
-		t.Errorf("%d payments are open, %v", len(open), err)
 	}
 }
 
@@ -258,7 +238,7 @@ func TestFollow(t *testing.T) {
 	before := w.Revenue()
 	followed := make(chan error, 1)
 	go func() {
-		followed <- bob.Follow(ctx, quick, nil, func(inbox *agent.Inbox) error {
+		followed <- bob.Follow(ctx, quick, nil, func(inbox *client.UnreadPage) error {
 			for _, message := range inbox.Messages {
 				got = append(got, message.Content)
 			}
@@ -275,5 +255,26 @@ func TestFollow(t *testing.T) {
 	call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": me, "content": "wake up"})
 	if err := <-followed; !errors.Is(err, context.Canceled) || len(got) != 1 || got[0] != "wake up" {
 		t.Errorf("got %v, %v; want the message", got, err)
+	}
+}
+
+// TestNoAccount: without an account, calls that need one are refused at once and cost nothing.
+func TestNoAccount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.open(w.wallet())
+	terms, err := a.Terms(t.Context(), w.url, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Agree(terms, false); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := a.Call(t.Context(), "listUnreadMessages", nil, agent.CallOptions{}); !errors.Is(err, agent.ErrNoAccount) {
+		t.Errorf("the error is %v, want ErrNoAccount", err)
+	}
+	if took := time.Since(began); took > 5*time.Second || w.Revenue() != 0 {
+		t.Errorf("it took %v and cost %d", took, w.Revenue())
 	}
 }

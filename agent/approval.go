@@ -54,6 +54,15 @@ func (l *Ledger) Ask(ctx context.Context, operation, peer, request string, price
 	return asked, err
 }
 
+// Approval returns what waits for an approval.
+func (l *Ledger) Approval(ctx context.Context, id string) (asked *Approval, err error) {
+	err = l.locked(ctx, func(func(entry) error) error {
+		asked, err = l.loadApproval(id)
+		return err
+	})
+	return asked, err
+}
+
 // Approve gives an approval. Only a person may call it.
 func (l *Ledger) Approve(ctx context.Context, id string) (*Approval, error) {
 	var given *Approval

@@ -1,3 +1,5 @@
+//go:build unix
+
 package agent_test
 
 import (
@@ -14,6 +16,7 @@ import (
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
@@ -21,8 +24,14 @@ import (
 
 func TestMain(m *testing.M) {
 	if folder := os.Getenv(childFolder); folder != "" {
-		if err := runChild(folder, os.Getenv(childKey)); err != nil {
+		if err := runChild(folder, os.Getenv(childKey), os.Getenv(childGroup)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if key := os.Getenv(signerKey); key != "" {
+		if err := runSigner(key); err != nil {
 			os.Exit(1)
 		}
 		return
@@ -31,9 +40,9 @@ func TestMain(m *testing.M) {
 }
 
 // newAttack returns an attack on an agent with a daily limit, in atomic units, beside what its registration cost.
-func newAttack(t *testing.T, limit uint64) *attack {
+func newAttack(t *testing.T, limit uint64, settings ...func(*server.Config)) *attack {
 	t.Helper()
-	w := newWorld(t)
+	w := newWorld(t, settings...)
 	key := w.Wallet(10_000 * testkit.Dollar)
 	x := &attack{world: w, t: t, key: fmt.Sprintf("%x", evm.FromECDSA(key))}
 	of := wallet{x402.NewKeySigner(key), t.TempDir()}
@@ -63,8 +72,8 @@ func (x *attack) check(done map[string]bool, before uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x.Revenue() > limits.PerDay {
-		t.Errorf("%d was paid, the limit is %d", x.Revenue(), limits.PerDay)
+	if x.charged() > limits.PerDay {
+		t.Errorf("%d was paid, the limit is %d", x.charged(), limits.PerDay)
 	}
 	if open, err := a.Resume(t.Context()); err != nil || open != 0 {
 		t.Errorf("%d calls are open, %v", open, err)
@@ -81,7 +90,7 @@ func (x *attack) check(done map[string]bool, before uint64) {
 		}
 		return err
 	})
-	paid := (x.Revenue() - before) / attackPrice
+	paid := (x.charged() - before) / attackPrice
 	if messages := uint64(len(there)); paid != messages { //nolint:gosec // not negative
 		t.Errorf("%d messages were paid, %d are there", paid, messages)
 	}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package agent_test
 
 import (
@@ -20,31 +22,30 @@ import (
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 
 // attackCalls is the number of calls of TestAttack. AGENT_ATTACK_CALLS sets another one.
-const attackCalls = 400
+const attackCalls = 200
 
 // attackPrice is the price of a call of the attack, in atomic units.
 const attackPrice = 5000
 
-// childVariables tell this test's program to be a process of an agent: its folder, its key and the server's network.
-const childFolder, childKey = "AGENT_ATTACK_FOLDER", "AGENT_ATTACK_KEY"
+// childVariables tell this test's program to be a process of an agent: its folder, its key and its group chat.
+const childFolder, childKey, childGroup = "AGENT_ATTACK_FOLDER", "AGENT_ATTACK_KEY", "AGENT_ATTACK_GROUP"
 
-// order is a call that a child makes; reply is what became of it.
-type order struct {
-	Operation string
-	Arguments map[string]any
-}
-
+// reply is what became of a message that a child sent.
 type reply struct {
 	Done, Refused bool
 	Error         string
 }
 
-// runChild makes the calls that it reads, one after another, and writes their replies, until it is killed.
-func runChild(folder, key string) error {
+// runChild sends the messages whose contents it reads, one after another, and writes their replies, until it is killed.
+func runChild(folder, key, group string) error {
+	if err := limitFiles(); err != nil {
+		return err
+	}
 	signer, err := x402.ParseKeySigner(key)
 	if err != nil {
 		return err
@@ -60,11 +61,11 @@ func runChild(folder, key string) error {
 	ctx := context.Background()
 	orders, replies := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
-		var next order
-		if err := orders.Decode(&next); err != nil {
+		var content string
+		if err := orders.Decode(&content); err != nil {
 			return nil //nolint:nilerr // the test has ended
 		}
-		result, err := a.Call(ctx, next.Operation, next.Arguments, agent.CallOptions{Patience: 2 * time.Second})
+		result, err := a.Call(ctx, "sendGroupMessage", map[string]any{"chat_id": group, "content": content}, agent.CallOptions{Patience: 2 * time.Second})
 		made := reply{Done: err == nil}
 		if err != nil {
 			_, made.Refused = errors.AsType[*agent.RefusedError](err)
@@ -90,9 +91,9 @@ type child struct {
 	replies *bufio.Reader
 }
 
-func (x *attack) start() *child {
+func (x *attack) start(environment ...string) *child {
 	cmd := exec.CommandContext(x.t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), childFolder+"="+x.folder, childKey+"="+x.key)
+	cmd.Env = append(append(os.Environ(), childFolder+"="+x.folder, childKey+"="+x.key, childGroup+"="+x.group), environment...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err == nil {
@@ -105,6 +106,18 @@ func (x *attack) start() *child {
 	}
 	x.t.Error(err)
 	return nil
+}
+
+// ask lets the child send a message. It returns false if the child died.
+func (c *child) ask(content string) (made reply, ok bool) {
+	err := c.orders.Encode(content)
+	line, readErr := c.replies.ReadBytes('\n')
+	return made, err == nil && readErr == nil && json.Unmarshal(line, &made) == nil
+}
+
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill()
+	_ = c.cmd.Wait()
 }
 
 // attack is a server that lies and loses responses, and processes of one agent that are killed.
@@ -189,12 +202,9 @@ func (x *attack) deliver(process **child, content string) (done bool) {
 			x.kills.Add(1)
 			time.AfterFunc(time.Duration(rand.IntN(30_000))*time.Microsecond, func() { _ = p.cmd.Process.Kill() })
 		}
-		var made reply
-		err := p.orders.Encode(order{"sendGroupMessage", map[string]any{"chat_id": x.group, "content": content}})
-		line, readErr := p.replies.ReadBytes('\n')
-		if err != nil || readErr != nil || json.Unmarshal(line, &made) != nil {
-			_ = p.cmd.Process.Kill()
-			_ = p.cmd.Wait()
+		made, ok := p.ask(content)
+		if !ok {
+			p.kill()
 			*process = nil
 			continue
 		}
@@ -211,12 +221,22 @@ func (x *attack) deliver(process **child, content string) (done bool) {
 // message once and its response in the spool, and none has it twice.
 func TestAttack(t *testing.T) {
 	t.Parallel()
+	for name, settings := range map[string][]func(*server.Config){"single payments": nil, "payment channel": {withChannels}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runAttack(t, settings...)
+		})
+	}
+}
+
+func runAttack(t *testing.T, settings ...func(*server.Config)) {
+	t.Helper()
 	calls := attackCalls
 	if set, err := strconv.Atoi(os.Getenv("AGENT_ATTACK_CALLS")); err == nil {
 		calls = set
 	}
-	x := newAttack(t, uint64(calls)*attackPrice*3/2) //nolint:gosec // not negative
-	before := x.Revenue()
+	x := newAttack(t, uint64(calls)*attackPrice*3/2, settings...) //nolint:gosec // not negative
+	before := x.charged()
 	var mu sync.Mutex
 	done := map[string]bool{}
 	var running sync.WaitGroup
@@ -232,13 +252,12 @@ func TestAttack(t *testing.T) {
 				}
 			}
 			if p != nil {
-				_ = p.cmd.Process.Kill()
-				_ = p.cmd.Wait()
+				p.kill()
 			}
 		})
 	}
 	running.Wait()
-	x.world.front.Store(nil)
+	x.front.Store(nil)
 	x.check(done, before)
 	for i := range faults {
 		t.Logf("%s: %d times", faults[i].name, x.lies[i].Load())

@@ -7,31 +7,17 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/parley-chat/parley/client"
 )
 
 // maxSkips is how many fetches in a row are skipped because no message was sent to anybody. Notices are not counted by the service,
 // so one fetch must happen now and then.
 const maxSkips = 40
 
-// Inbox is what a fetch of unread messages brought.
-type Inbox struct {
-	Messages []struct {
-		MessageID      string  `json:"message_id"`
-		SenderID       string  `json:"sender_id"`
-		SenderUsername string  `json:"sender_username"`
-		Content        string  `json:"content"`
-		CreatedAt      float64 `json:"created_at"`
-		SourceType     string  `json:"source_type"`
-		SourceID       string  `json:"source_id"`
-		SourceName     string  `json:"source_name"`
-	} `json:"messages"`
-	Notices     []json.RawMessage `json:"notices"`
-	TotalUnread int               `json:"total_unread"`
-}
-
 // Follow fetches unread messages until ctx ends, and passes those that came to a function. If the function returns an error, the
 // messages are passed again by the next Follow, at no cost. sent tells of messages that this agent sends, if it is not nil.
-func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}, came func(*Inbox) error) error {
+func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}, came func(*client.UnreadPage) error) error {
 	poller := NewPoller(policy)
 	sentBefore, skipped := "", maxSkips
 	for {
@@ -67,12 +53,12 @@ func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}
 }
 
 // fetch fetches unread messages once.
-func (a *Agent) fetch(ctx context.Context, came func(*Inbox) error) (*Inbox, error) {
+func (a *Agent) fetch(ctx context.Context, came func(*client.UnreadPage) error) (*client.UnreadPage, error) {
 	result, err := a.Call(ctx, pollOperation, nil, CallOptions{})
 	if err != nil {
 		return nil, err
 	}
-	inbox := &Inbox{}
+	inbox := &client.UnreadPage{}
 	if err := json.Unmarshal(result.Body, inbox); err != nil {
 		return nil, err
 	}

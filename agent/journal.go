@@ -62,7 +62,11 @@ func (l *Ledger) Signed(ctx context.Context, payment client.SignedPayment) error
 	if err := writeFile(l.openPath(payment.ID), content); err != nil {
 		return fmt.Errorf("store the payment: %w", err)
 	}
-	return l.locked(ctx, func(add func(entry) error) error { return add(e) })
+	err = l.locked(ctx, func(add func(entry) error) error { return add(e) })
+	if err != nil {
+		_ = os.Remove(l.openPath(payment.ID)) // it is not sent
+	}
+	return err
 }
 
 // Closed implements [client.Journal]. It stores the response before it forgets the payment.
@@ -87,7 +91,7 @@ func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client
 		e.Transaction = settled.Transaction
 	}
 	if outcome.Charged == 0 {
-		e.Step = stepRefused
+		e.Step, e.Request = stepRefused, of.Request
 	}
 	return l.locked(ctx, func(add func(entry) error) error { return add(e) })
 }

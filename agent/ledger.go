@@ -30,7 +30,9 @@ type entry struct {
 	// ID is the payment identifier of the call.
 	ID        string `json:"id"`
 	Operation string `json:"operation,omitempty"`
-	Peer      string `json:"peer,omitempty"`
+	// Request is the hash of a request that was refused.
+	Request string `json:"request,omitempty"`
+	Peer    string `json:"peer,omitempty"`
 	// Price is what the call costs; Amount is by how much the payment raises what the payee can take. Both are in atomic units.
 	Price  uint64 `json:"price,omitempty"`
 	Amount uint64 `json:"amount,omitempty"`

@@ -135,12 +135,3 @@ func writeFile(path string, content []byte) (err error) {
 	}
 	return syncFolder(filepath.Dir(path))
 }
-
-// syncFolder makes a new, renamed or removed file survive a power failure.
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
-}

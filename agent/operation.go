@@ -114,7 +114,7 @@ func (c Contract) At(method, path string) *Operation {
 
 // Check returns what is wrong with arguments, as the contract says.
 func (o *Operation) Check(arguments map[string]any) error {
-	if err := o.Arguments.VisitJSON(map[string]any(arguments), openapi3.MultiErrors()); err != nil {
+	if err := o.Arguments.VisitJSON(arguments, openapi3.MultiErrors()); err != nil {
 		return fmt.Errorf("%s: %w", o.ID, shortened(err))
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
@@ -28,13 +29,20 @@ type Published struct {
 // maxContract is longer than the contract of a server.
 const maxContract = 16 << 20
 
-// Published reads the contract that a server publishes. It is free.
-func (a *Agent) Published(ctx context.Context, server string) (*Published, error) {
+// publishedPatience limits how long reading it takes.
+const publishedPatience = 20 * time.Second
+
+// ReadPublished reads the contract that a server publishes. It is free.
+func ReadPublished(ctx context.Context, server string) (*Published, error) {
+	if base, err := url.Parse(server); err != nil || base.Host == "" || base.Scheme != "https" && !isLoopback(base) {
+		return nil, fmt.Errorf("the server %q is not a URL with https://", server)
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(server, "/")+"/openapi.json", nil)
 	if err != nil {
 		return nil, err
 	}
-	response, err := a.unpaid.Do(request)
+	reader := &http.Client{CheckRedirect: noRedirect, Timeout: publishedPatience}
+	response, err := reader.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("read the contract of %s: %w", server, withoutURL(err))
 	}
@@ -93,9 +101,21 @@ type Priced struct {
 
 // Prices returns all operations, by path.
 func (a *Agent) Prices() []Priced {
-	var all []Priced
-	for _, o := range a.contract {
-		all = append(all, Priced{o, a.terms.cost(o)})
+	return a.contract.priced(a.terms.cost)
+}
+
+// ContractPrices returns all operations with the prices of the contract, by path.
+func ContractPrices() ([]Priced, error) {
+	contract, err := LoadContract()
+	if err != nil {
+		return nil, err
+	}
+	return contract.priced(func(o *Operation) uint64 { return o.Price }), nil
+}
+
+func (c Contract) priced(cost func(*Operation) uint64) (all []Priced) {
+	for _, o := range c {
+		all = append(all, Priced{o, cost(o)})
 	}
 	slices.SortFunc(all, func(a, b Priced) int { return cmp.Compare(a.Path, b.Path) })
 	return all

@@ -98,6 +98,23 @@ func (l *Ledger) charged(id string) uint64 {
 	return 0
 }
 
+// refusedCall returns the payment identifier of the same call that was refused last, or "". Should the server have charged it after all,
+// the identifier keeps it from charging the call again.
+func (l *Ledger) refusedCall(ctx context.Context, request string) (id string, err error) {
+	err = l.locked(ctx, func(func(entry) error) error {
+		for _, e := range l.entries {
+			switch {
+			case e.Step == stepRefused && e.Request == request:
+				id = e.ID
+			case e.Step == stepAnswered && e.ID == id:
+				id = ""
+			}
+		}
+		return nil
+	})
+	return id, err
+}
+
 // withoutURL removes the URL from an error of net/http: it has the query of the call.
 func withoutURL(err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {

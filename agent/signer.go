@@ -39,7 +39,7 @@ func (s CommandSigner) SignTypedData(ctx context.Context, data x402.TypedData) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, signTime)
 	defer cancel()
-	cmd := shell(ctx, s.Command)
+	cmd := Shell(ctx, s.Command)
 	cmd.Stdin, cmd.WaitDelay = bytes.NewReader(input), time.Second
 	output, err := cmd.Output()
 	switch failed, ok := errors.AsType[*exec.ExitError](err); {

@@ -58,10 +58,10 @@ func ofEmoji(before, r, next rune) bool {
 
 // isHidden tells whether a reader cannot see a character, or would see others in another order because of it.
 func isHidden(r rune) bool {
-	switch {
-	case r == '\n' || r == '\t' || r == ' ' || r == '\u00A0':
+	switch r {
+	case '\n', '\t', ' ', '\u00A0':
 		return false
-	case r == '\u2800': // a Braille pattern without dots
+	case '\u2800': // a Braille pattern without dots
 		return true
 	}
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Z, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)

@@ -6,10 +6,12 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
@@ -25,7 +27,16 @@ type world struct {
 	front atomic.Pointer[func(w http.ResponseWriter, r *http.Request, next http.Handler)]
 }
 
-func newWorld(t *testing.T) *world {
+// withChannels offers payment channels.
+func withChannels(config *server.Config) {
+	config.Channels = payment.Channels{
+		Authorizer: authorizer, WithdrawDelay: 24 * time.Hour, MinDeposit: testkit.Dollar, ClaimAge: 6 * time.Hour, ClaimSum: testkit.Dollar,
+	}
+}
+
+var authorizer = testkit.NewKey()
+
+func newWorld(t *testing.T, settings ...func(*server.Config)) *world {
 	t.Helper()
 	w := &world{World: testkit.NewWorld(t, storetest.URL(t))}
 	stored, err := store.Open(t.Context(), w.DatabaseURL, store.Serving)
@@ -37,6 +48,9 @@ func newWorld(t *testing.T) *world {
 	front := httptest.NewUnstartedServer(nil)
 	config := server.Config{
 		BaseURL: "http://" + front.Listener.Addr().String(), Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
+	}
+	for _, set := range settings {
+		set(&config)
 	}
 	parley, err := server.New(config, stored, &x402.Facilitator{BaseURL: facilitator.URL}, w.chain, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -58,6 +72,13 @@ func newWorld(t *testing.T) *world {
 		stored.Close()
 	})
 	return w
+}
+
+// charged is what all delivered payments cost, in atomic units.
+func (w *world) charged() (sum uint64) {
+	w.T.Helper()
+	w.Scan("SELECT coalesce(sum(amount), 0)::bigint FROM payments WHERE state = 'delivered'", nil, &sum)
+	return sum
 }
 
 // wallet is what survives a crash of an agent: its key and its folder.

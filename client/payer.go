@@ -135,23 +135,23 @@ func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 	if call.id, _ = request.Context().Value(identifierKey{}).(string); call.id == "" {
 		call.id = NewIdentifier()
 	}
-	response, err := call.pay()
+	response, err := call.pay(request.Context())
 	p.count(call.charged)
 	if err != nil {
 		return response, err
 	}
-	return call.finish(response)
+	return call.finish(request.Context(), response)
 }
 
 // pay pays at once if it knows the terms, and otherwise asks for them.
-func (c *purchase) pay() (*http.Response, error) {
+func (c *purchase) pay(ctx context.Context) (*http.Response, error) {
 	if c.Terms != nil {
 		if known := c.Terms.Required(c.request); known != nil {
-			response, err := c.payFor(known)
+			response, err := c.payFor(ctx, known)
 			if response == nil || response.StatusCode != http.StatusPaymentRequired || c.charged > 0 || offers(response, c.offer) {
 				return response, err
 			}
-			return c.payTerms(response) // they have changed
+			return c.payTerms(ctx, response) // they have changed
 		}
 	}
 	response, err := c.send(c.request, c.body, "")
@@ -159,7 +159,7 @@ func (c *purchase) pay() (*http.Response, error) {
 		c.closed = err == nil && !comeAgain(response.StatusCode, peek(response))
 		return response, err
 	}
-	return c.payTerms(response)
+	return c.payTerms(ctx, response)
 }
 
 // offers tells whether a 402 response contains the offer, so that another payment of it would be refused too.
@@ -172,27 +172,27 @@ func offers(response *http.Response, offer x402.PaymentRequirements) bool {
 }
 
 // payTerms pays what a 402 response asks for, if the Terms accept it.
-func (c *purchase) payTerms(response *http.Response) (*http.Response, error) {
+func (c *purchase) payTerms(ctx context.Context, response *http.Response) (*http.Response, error) {
 	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
 	if err != nil {
 		return response, nil //nolint:nilerr // not x402 version 2: the response is the caller's to look at
 	}
 	if required, err = c.agreed(c.request, required); err != nil {
 		if c.offer.Scheme != "" { // a payment on the terms that were known is refused
-			response, _ = c.finish(response)
+			response, _ = c.finish(ctx, response)
 		}
 		discard(response)
 		return nil, err
 	}
 	discard(response)
-	return c.payFor(required)
+	return c.payFor(ctx, required)
 }
 
 // payFor pays from a payment channel, or with a transfer.
-func (c *purchase) payFor(required *x402.PaymentRequired) (*http.Response, error) {
+func (c *purchase) payFor(ctx context.Context, required *x402.PaymentRequired) (*http.Response, error) {
 	// All payments of a call have one identifier: should one have been charged, the next one returns its response.
 	extensions := withIdentifier(required.Extensions, c.id)
-	response, open, err := c.payFromChannel(required, extensions)
+	response, open, err := c.payFromChannel(ctx, required, extensions)
 	if !open {
 		return response, err
 	}
@@ -209,14 +209,13 @@ func (c *purchase) payFor(required *x402.PaymentRequired) (*http.Response, error
 	// Use the name and version of the token that we know, so that a server cannot make us sign for another token through
 	// extra.
 	offer.Extra = network.Requirements(0, offer.PayTo, offer.MaxTimeoutSeconds).Extra
-	return c.payExact(offer, &required.Resource, extensions)
+	return c.payExact(ctx, offer, &required.Resource, extensions)
 }
 
 // payExact pays with a transfer for this call.
 func (c *purchase) payExact(
-	offer x402.PaymentRequirements, resource *x402.ResourceInfo, extensions map[string]jsontext.Value,
+	ctx context.Context, offer x402.PaymentRequirements, resource *x402.ResourceInfo, extensions map[string]jsontext.Value,
 ) (*http.Response, error) {
-	ctx := c.request.Context()
 	price, err := strconv.ParseUint(offer.Amount, 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("the price in the payment requirements: %w", err)
@@ -289,7 +288,7 @@ func (p *Payer) Resume(ctx context.Context, signed SignedPayment) (*http.Respons
 	if uncharged(response, problem) {
 		call.charged = 0
 	}
-	return call.finish(response)
+	return call.finish(ctx, response)
 }
 
 // uncharged tells whether the server says that it charged nothing.
@@ -298,7 +297,7 @@ func uncharged(response *http.Response, problem ParleyError) bool {
 }
 
 // finish stores the outcome in the journal, if it is known.
-func (c *purchase) finish(response *http.Response) (*http.Response, error) {
+func (c *purchase) finish(ctx context.Context, response *http.Response) (*http.Response, error) {
 	if c.Journal == nil || !c.closed || response == nil {
 		return response, nil
 	}
@@ -306,7 +305,7 @@ func (c *purchase) finish(response *http.Response) (*http.Response, error) {
 	if err != nil {
 		return nil, err // the journal keeps the call open
 	}
-	c.Journal.Closed(c.request.Context(), c.id, Outcome{response.StatusCode, response.Header.Clone(), body, c.charged})
+	c.Journal.Closed(ctx, c.id, Outcome{response.StatusCode, response.Header.Clone(), body, c.charged})
 	return response, nil
 }
 

@@ -51,7 +51,7 @@ func (p *Payer) paymentChannels() *PaymentChannels {
 // payFromChannel pays from a payment channel. If open is true, nothing was charged and the call may be paid with another
 // scheme; there is then either the server's 402 or an error.
 func (c *purchase) payFromChannel(
-	required *x402.PaymentRequired, extensions map[string]jsontext.Value,
+	ctx context.Context, required *x402.PaymentRequired, extensions map[string]jsontext.Value,
 ) (response *http.Response, open bool, err error) {
 	channels := c.paymentChannels()
 	if channels == nil {
@@ -61,7 +61,6 @@ func (c *purchase) payFromChannel(
 	if err != nil {
 		return nil, errors.Is(err, ErrNoPaymentChannel), err
 	}
-	ctx := c.request.Context()
 	left, err := c.Budget.Left(ctx)
 	if err != nil {
 		return nil, false, err

@@ -29,6 +29,7 @@ const (
 //
 //	GET  /accounts            [{"address", "private_key", "balance"}, ...], the ten funded accounts
 //	GET  /balances/{address}  {"address", "balance", "unsettled"}; unsettled is claimed from payment channels, and not paid out
+//	POST /fund                {"address"} -> {"address", "balance"}; adds 10 USDC of play money to the address
 //	POST /cancel              {"authorizer", "nonce", "signature"} -> {"success": true, "transaction"}
 //
 // Balances are decimal strings in atomic units. /verify and /settle respond to a well-formed payment with status 200
@@ -59,6 +60,7 @@ func NewFacilitator(ledger *Ledger) *Facilitator {
 	f.mux.HandleFunc("GET /supported", f.serveSupported)
 	f.mux.HandleFunc("GET /accounts", f.serveAccounts)
 	f.mux.HandleFunc("GET /balances/{address}", f.serveBalance)
+	f.mux.HandleFunc("POST /fund", f.serveFund)
 	f.mux.HandleFunc("POST /cancel", f.serveCancel)
 	f.mux.Handle("POST /rpc", serveChain(ledger))
 	return f

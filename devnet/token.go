@@ -52,6 +52,28 @@ func (f *Facilitator) balance(address string) string {
 	return strconv.FormatUint(f.ledger.Balance(address), 10)
 }
 
+// fundAmount is what POST /fund adds, in atomic units: 10 USDC.
+const fundAmount = 10_000_000
+
+// serveFund gives play money to a new wallet, as a faucet does.
+func (f *Facilitator) serveFund(w http.ResponseWriter, r *http.Request) {
+	var request struct {
+		Address string `json:"address"`
+	}
+	if err := json.UnmarshalRead(r.Body, &request); err != nil || !addressForm.MatchString(strings.ToLower(request.Address)) {
+		reject(w, http.StatusBadRequest, `the body is not {"address": "0x…"} with 40 hex digits`)
+		return
+	}
+	if err := f.ledger.Mint(request.Address, fundAmount); err != nil {
+		reject(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	respond(w, http.StatusOK, struct {
+		Address string `json:"address"`
+		Balance string `json:"balance"`
+	}{request.Address, f.balance(request.Address)})
+}
+
 // serveCancel does the same as cancelAuthorization of the token contract.
 func (f *Facilitator) serveCancel(w http.ResponseWriter, r *http.Request) {
 	var request struct {

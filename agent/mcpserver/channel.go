@@ -11,7 +11,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
 )
 
@@ -83,7 +82,7 @@ func (s *parleyServer) push(ctx context.Context, to *pushing) {
 	case <-to.ready:
 	}
 	for {
-		err := s.agent.Follow(ctx, s.polling, s.sent, func(inbox *agent.Inbox) error { return s.pushInbox(ctx, to, inbox) })
+		err := s.agent.Follow(ctx, s.polling, s.sent, func(page *client.UnreadPage) error { return s.pushInbox(ctx, to, *page) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -97,11 +96,7 @@ func (s *parleyServer) push(ctx context.Context, to *pushing) {
 }
 
 // pushInbox pushes the messages of one fetch as one event. Texts of strangers are not in it.
-func (s *parleyServer) pushInbox(ctx context.Context, to *pushing, inbox *agent.Inbox) error {
-	page, err := pageOf(inbox)
-	if err != nil {
-		return err
-	}
+func (s *parleyServer) pushInbox(ctx context.Context, to *pushing, page client.UnreadPage) error {
 	if err := s.agent.Learn(ctx, page); err != nil {
 		return err
 	}
@@ -119,13 +114,4 @@ func (s *parleyServer) pushInbox(ctx context.Context, to *pushing, inbox *agent.
 		meta["from"] = plain(page.Messages[0].SenderUsername)
 	}
 	return to.push(ctx, event{strings.Join(c.lines, "\n"), meta})
-}
-
-// pageOf returns what a fetch brought as a page of the contract.
-func pageOf(inbox *agent.Inbox) (page client.UnreadPage, err error) {
-	text, err := json.Marshal(inbox)
-	if err == nil {
-		err = json.Unmarshal(text, &page)
-	}
-	return page, err
 }

@@ -1,3 +1,5 @@
+//go:build !noserver
+
 package main
 
 import (
@@ -59,7 +61,7 @@ func (c channels) config(payee string) (payment.Channels, error) {
 		{&config.MaxUnclaimedTotal, c.MaxUnclaimedTotal, func() uint64 { return config.MaxUnclaimed },
 			"--channel-max-unclaimed-total (PARLEY_CHANNEL_MAX_UNCLAIMED_TOTAL) in USD, at least --channel-max-unclaimed"},
 	} {
-		*sum.into, err = atomicUSD(sum.text)
+		*sum.into, err = parseUSD(sum.text)
 		need(err == nil && *sum.into >= sum.least() && *sum.into <= x402.MaxChannelAmount, sum.name)
 	}
 	if wrong != nil {
@@ -87,10 +89,4 @@ func authorizerKeys(file, payee string) (current *ecdsa.PrivateKey, former []*ec
 		keys = append(keys, key)
 	}
 	return keys[0], keys[1:], nil
-}
-
-// atomicUSD converts dollars with at most six decimals to atomic units.
-func atomicUSD(text string) (uint64, error) {
-	whole, fraction, _ := strings.Cut(text, ".")
-	return x402.AtomicAmount(whole + "." + fraction + strings.Repeat("0", max(0, 6-len(fraction))))
 }

@@ -1,9 +1,10 @@
-// Command parley runs Parley: in production (serve, migrate), for development (dev, devnet), and as a demonstration
-// (demo).
+// Command parley is Parley for agents (init, send, inbox and others), for operators of servers (serve, migrate, payments), and for
+// developers (dev, devnet, demo). The build tag noserver leaves out what is not for agents.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,19 +13,17 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
 )
 
 // commands is the command line. Each command has its own file. Settings come from flags or from the environment
 // variables that --help lists.
 type commands struct {
-	Serve    serve    `cmd:"" help:"Run the server in production."`
-	Migrate  migrate  `cmd:"" help:"Migrate the database's schema to this version."`
-	Seed     seed     `cmd:"" help:"Fill an empty database with agents, conversations and messages for measurements."`
-	Dev      dev      `cmd:"" help:"Run server, PostgreSQL and a play-money payment network in one process, for developers."`
-	Devnet   network  `cmd:"" help:"Run only the play-money payment network. Not for production."`
-	Demo     demo     `cmd:"" help:"Run three agents through the whole API, every call paid on a play-money network."`
-	Payments payments `cmd:"" help:"List, export, resolve and reconcile payments."`
-	Version  version  `cmd:"" help:"Print the version."`
+	Agent   agentCommands  `embed:""`
+	Server  serverCommands `embed:""`
+	Version version        `cmd:"" help:"Print the version."`
+
+	Completion kongcompletion.Completion `cmd:"" help:"Print how to turn on completion in bash, zsh or fish."`
 }
 
 // console is the standard output and standard error of a command.
@@ -38,29 +37,66 @@ func main() {
 	err := run(ctx, os.Args[1:], console{os.Stdout, os.Stderr})
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "parley:", err)
-		os.Exit(1)
+		os.Exit(report(os.Stderr, err))
 	}
 }
 
 func run(ctx context.Context, args []string, to console) error {
-	exited := false
+	exited, running := false, &invocation{}
 	parser, err := kong.New(&commands{},
 		kong.Name("parley"),
 		kong.Description("Messaging for AI agents, paid per call with x402."),
 		kong.Writers(to.out, to.err),
 		kong.Exit(func(int) { exited = true }),
+		kong.ExplicitGroups([]kong.Group{{Key: agentGroup, Title: "Commands for agents:"}, {Key: "server", Title: "Commands for servers:"}}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(to),
+		kong.Bind(to, running),
 	)
 	if err != nil {
 		return err
 	}
+	addExamples(parser.Model)
+	kongcompletion.Register(parser) // ends the process if a shell asks for completions
 	command, err := parser.Parse(args)
-	if exited || err != nil { // exited: --help was printed
+	if exited { // --help was printed
+		return nil
+	}
+	if err != nil {
+		return usage(ctx, err, to)
+	}
+	if err = command.Run(); err == nil || running.session == nil {
 		return err
 	}
-	return command.Run()
+	if errors.Is(err, errDryRun) {
+		err = running.session.printPlan(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	return explain(ctx, err, running.session.wantsJSON())
+}
+
+// agentGroup is the group of the commands of an agent.
+const agentGroup = "agent"
+
+// usage returns the error for a command line that cannot be parsed.
+func usage(ctx context.Context, err error, to console) error {
+	wrong := &usageError{err}
+	parsed, ok := errors.AsType[*kong.ParseError](err)
+	if !ok {
+		return wrong
+	}
+	command := parsed.Context.Selected()
+	if command == nil {
+		return wrong
+	}
+	if group := command.ClosestGroup(); group == nil || group.Key != agentGroup {
+		return wrong
+	}
+	f := explain(ctx, wrong, to.plain())
+	f.next = command.FullPath() + " --help"
+	return f
 }
 
 type version struct{}

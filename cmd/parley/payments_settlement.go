@@ -1,3 +1,5 @@
+//go:build !noserver
+
 package main
 
 import (
@@ -39,7 +41,7 @@ func (p *paymentsSummary) settlement(ctx context.Context, database *store.Store)
 	if len(f.State) > 0 || f.Operation != "" || f.Payer != "" || f.Agent != nil {
 		return nil, nil //nolint:nilnil // it is not known by operation, payer or agent
 	}
-	cost, err := atomicUSD(p.Cost)
+	cost, err := parseUSD(p.Cost)
 	if err != nil || cost > x402.MaxChannelAmount {
 		return nil, errors.New("--transaction-cost must be in USD, such as 0.0024")
 	}

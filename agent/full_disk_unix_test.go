@@ -1,0 +1,72 @@
+//go:build unix
+
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// childFileSize is the largest file that a child may write, in bytes.
+const childFileSize = "AGENT_ATTACK_FILE_SIZE"
+
+// limitFiles lets writes of this process fail where a disk would be full.
+func limitFiles() error {
+	size, err := strconv.ParseUint(os.Getenv(childFileSize), 10, 64)
+	if err != nil {
+		return nil //nolint:nilerr // no limit
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size, Max: size})
+}
+
+// TestFullDisk: where the ledger cannot be written nothing is paid, what was paid before is finished, and it goes on when there is
+// room again.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	x := newAttack(t, 1_000_000)
+	x.front.Store(nil)
+	ledger, err := filepath.Glob(filepath.Join(x.folder, "wallets", "*", "ledger.jsonl"))
+	if err != nil || len(ledger) != 1 {
+		t.Fatal(ledger, err)
+	}
+	before := x.charged()
+	done := map[string]bool{}
+	for extra := int64(0); extra < 1800; extra += 60 {
+		stat, err := os.Stat(ledger[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := x.start(childFileSize + "=" + strconv.FormatInt(stat.Size()+extra, 10))
+		content := fmt.Sprintf("message %d", extra)
+		made, ok := p.ask(content)
+		if ok && made.Done {
+			done[content] = true
+		} else if ok && !strings.Contains(made.Error, "file too large") && !strings.Contains(made.Error, "not known yet") {
+			t.Errorf("with %d bytes: %+v, want an error that says why", extra, made)
+		}
+		p.kill()
+	}
+	if len(done) == 0 {
+		t.Error("no call was done with the most room")
+	}
+	p := x.start()
+	for extra := int64(0); extra < 1800; extra += 60 {
+		content := fmt.Sprintf("message %d", extra)
+		if done[content] {
+			continue
+		}
+		if made, ok := p.ask(content); !ok || !made.Done {
+			t.Errorf("with room again: %+v", made)
+		}
+		done[content] = true
+	}
+	p.kill()
+	x.check(done, before)
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/parley-chat/parley/agent"
+)
+
+// callCommand calls any operation of the contract.
+type callCommand struct {
+	Flags     agentFlags `embed:""`
+	Pay       payFlags   `embed:""`
+	Anyone    bool       `help:"Write also to agents that are not in the contacts and have not written."`
+	Operation string     `arg:"" help:"An operation of the contract, such as sendPrivateMessage; parley prices lists all."`
+	JSON      string     `arg:"" optional:"" name:"json" help:"The arguments as one JSON object: fields of the body and parameters. - reads it from standard input."`
+}
+
+// Help is shown below the flags.
+func (*callCommand) Help() string {
+	return `Examples:
+  parley call getOwnAgent
+  parley call searchAgents '{"query": "weather", "page_size": 5}'
+  echo '{"chat_id": "chat_01k70t94aqeembse7n65ptksh0"}' | parley call getGroupChat -`
+}
+
+// Run makes the call.
+func (c *callCommand) Run(ctx context.Context, s *session) error {
+	arguments := object{}
+	if c.JSON != "" {
+		raw, err := s.input(c.JSON, "the JSON object")
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(raw), &arguments); err != nil {
+			return &usageError{errors.New("the arguments are not one JSON object")}
+		}
+	}
+	if err := s.open(); err != nil {
+		return err
+	}
+	peer, err := c.peer(s, arguments)
+	if err != nil {
+		return err
+	}
+	result, err := s.call(ctx, c.Operation, peer, arguments)
+	if err != nil {
+		return err
+	}
+	value, err := visibleBody(result.Body)
+	if err != nil {
+		return err
+	}
+	if !s.wantsJSON() {
+		return s.print(ctx, value, func(w io.Writer) {
+			text, _ := json.MarshalIndent(value, "", "  ") // values of JSON
+			fmt.Fprintln(w, string(text))
+		})
+	}
+	return s.print(ctx, value, nil)
+}
+
+// peer returns whom the call is about. A recipient must be one that this agent may write to.
+func (c *callCommand) peer(s *session, arguments object) (string, error) {
+	if recipient := textOf(arguments["recipient_agent_id"]); recipient != "" {
+		contacts, err := s.agent.Contacts()
+		if err != nil {
+			return "", err
+		}
+		to := contacts.ByID(recipient)
+		if to == nil {
+			to = &agent.Contact{ID: recipient, Kind: agent.KindAgent}
+		}
+		return recipient, s.mayWrite(*to, c.Anyone)
+	}
+	for _, field := range []string{"chat_id", "channel_id", "agent_id"} {
+		if id := textOf(arguments[field]); id != "" {
+			return id, nil
+		}
+	}
+	return "", nil
+}

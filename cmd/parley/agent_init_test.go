@@ -1,0 +1,205 @@
+//go:build !noserver
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/x402/evm"
+)
+
+// realServer is a server of which nothing says that it takes play money.
+func realServer(t *testing.T, play *process) string {
+	t.Helper()
+	target, err := url.Parse(play.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	facilitator := play.facilitator(t)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/openapi.json" {
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		var document json.RawMessage
+		get(t, play.URL+"/openapi.json", &document)
+		_, _ = w.Write(bytes.ReplaceAll(document, []byte(facilitator), []byte("https://facilitator.example")))
+	}))
+	t.Cleanup(front.Close)
+	return front.URL
+}
+
+// TestRealMoneyNeedsASafePlace: with a real network init stores no key in plaintext unless that is named, and takes no account without
+// money.
+func TestRealMoneyNeedsASafePlace(t *testing.T) {
+	t.Parallel()
+	play := playServer(t)
+	server := realServer(t, play)
+	alice := newUser(t, server)
+	refused := alice.fails(exitNoKey, "init", "--username", "alice", "--yes")
+	for _, way := range []string{"--secrets encrypted", "PARLEY_PASSPHRASE_FILE", "PARLEY_SIGNER", "--secrets file"} {
+		if !strings.Contains(refused["error"].(string), way) {
+			t.Errorf("the error does not name %s: %v", way, refused)
+		}
+	}
+	if found, err := filepath.Glob(filepath.Join(alice.home, "[a-z]*")); err != nil || len(found) > 0 {
+		t.Errorf("init left %v, %v", found, err)
+	}
+	poor := alice.fails(exitNoMoney, "init", "--username", "alice", "--yes", "--secrets", "file", "--rpc-url", play.facilitator(t)+"/rpc")
+	if poor["code"] != "no_money" || !strings.Contains(poor["error"].(string), "send USDC") {
+		t.Errorf("an empty wallet: %v", poor)
+	}
+	// Without an endpoint of the blockchain it is the server that refuses the payment.
+	bob := newUser(t, server, "PARLEY_PASSPHRASE=correct horse")
+	if got := bob.fails(exitNoMoney, "init", "--username", "bob", "--yes"); got["charged"] != false {
+		t.Errorf("an empty wallet without an endpoint: %v", got)
+	}
+	if _, err := os.Stat(filepath.Join(bob.home, "secrets.age")); err != nil {
+		t.Errorf("the keys are not in an encrypted file: %v", err)
+	}
+	bob.env = append(bob.env, "PARLEY_PASSPHRASE=wrong")
+	if got := bob.fails(exitError, "status"); !strings.Contains(got["error"].(string), "wrong passphrase") {
+		t.Errorf("with a wrong passphrase: %v", got)
+	}
+}
+
+// TestPlayKeysStayPlayKeys: keys that are in plaintext because they were made for play money do not get real money.
+func TestPlayKeysStayPlayKeys(t *testing.T) {
+	t.Parallel()
+	play := playServer(t)
+	alice := newUser(t, play.URL)
+	alice.run("init", "--username", "alice", "--yes")
+	other := realServer(t, play)
+	if got := alice.fails(exitUsage, "init", "--server", other); !strings.Contains(got["error"].(string), "PARLEY_HOME") {
+		t.Errorf("another server: %v", got)
+	}
+	if got := alice.fails(exitLimit, "init", "--server", other, "--secrets", "file"); got["code"] != "terms_changed" {
+		t.Errorf("other terms without a person: %v", got)
+	}
+	if got := alice.fails(exitUsage, "send", "alice", "hi", "--server", other); !strings.Contains(got["error"].(string), "has agreed to the terms of") {
+		t.Errorf("a command for another server: %v", got)
+	}
+}
+
+// TestGivenKey: a key from a file comes before those that are stored, and is stored nowhere.
+func TestGivenKey(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	account := devnet.Accounts()[5]
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(account.PrivateKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	alice := newUser(t, server.URL, "PARLEY_WALLET_KEY_FILE="+key, "PARLEY_WALLET_KEY=nonsense")
+	made := alice.run("init", "--username", "alice", "--yes")
+	if made["address"] != account.Address || made["wallet_key"] != "PARLEY_WALLET_KEY_FILE" {
+		t.Errorf("the wallet is %v", made)
+	}
+	secrets, err := os.ReadFile(filepath.Join(alice.home, "secrets.json"))
+	if err != nil || strings.Contains(string(secrets), strings.TrimPrefix(account.PrivateKey, "0x")) {
+		t.Errorf("the key was stored, or nothing: %v", err)
+	}
+	if strings.Contains(alice.all.String(), strings.TrimPrefix(account.PrivateKey, "0x")) {
+		t.Error("the key was printed")
+	}
+	alice.env = append(alice.env, "PARLEY_WALLET_KEY_FILE=", "PARLEY_WALLET_KEY=")
+	alice.fails(exitNoKey, "status")
+	if got := alice.fails(exitError, "init", "--username", "alice", "--yes"); !strings.Contains(got["error"].(string), account.Address) {
+		t.Errorf("init without the wallet's key made another: %v", got)
+	}
+	// A signer that is not there.
+	alice.env = append(alice.env, "PARLEY_SIGNER=false", "PARLEY_SIGNER_ADDRESS="+account.Address)
+	if status := alice.run("status"); status["wallet_key"] != "signer command" {
+		t.Errorf("the status is %v", status)
+	}
+}
+
+// TestStrangers: with real money a program writes to contacts and to whoever wrote first.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	play := playServer(t)
+	server := realServer(t, play)
+	rich := func(name string) *user {
+		key, err := evm.GenerateKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fund(t.Context(), play.facilitator(t), evm.PubkeyToAddress(key.PublicKey).Hex()); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "key")
+		if err := os.WriteFile(file, []byte(hexKey(key)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		u := newUser(t, server, "PARLEY_WALLET_KEY_FILE="+file, "PARLEY_SECRETS=file")
+		u.run("init", "--username", name, "--yes")
+		return u
+	}
+	alice, bob := rich("alice"), rich("bob")
+	if got := alice.fails(exitLimit, "send", "bob", "hi"); got["code"] != "stranger" || got["next"] != "parley contacts add bob" {
+		t.Errorf("to a stranger: %v", got)
+	}
+	me := bob.run("profile")
+	alice.fails(exitLimit, "call", "sendPrivateMessage", mustJSON(t, object{"recipient_agent_id": me["agent_id"], "content": "hi"}))
+	alice.run("contacts", "add", "bob")
+	alice.run("send", "bob", "hi")
+	bob.run("inbox")
+	bob.run("send", "alice", "who wrote first may be answered")
+	if got := texts(bob.run("inbox", "--cached")); len(got) != 1 || got[0] != "" {
+		t.Errorf("the text of a stranger who was answered is shown: %q", got)
+	}
+}
+
+// TestAgentAlone: the program without the server has none of the server's packages.
+func TestAgentAlone(t *testing.T) {
+	t.Parallel()
+	listed, err := exec.CommandContext(t.Context(), "go", "list", "-tags", "noserver", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, without := range []string{
+		"gorm.io/", "labstack/echo", "jackc/pgx", "parley/server", "parley/store", "parley/payment", "parley/devnet", "parley/internal/embedded",
+	} {
+		if strings.Contains(string(listed), without) {
+			t.Errorf("the program without the server has a package of %s", without)
+		}
+	}
+}
+
+// TestInitAtTheSameTime: several runs make one wallet, and pay for one account.
+func TestInitAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice := newUser(t, server.URL)
+	var runs []*exec.Cmd
+	for range 4 {
+		cmd := alice.command("init", "--username", "alice", "--yes")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, cmd)
+	}
+	for _, cmd := range runs {
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if wallets, err := filepath.Glob(filepath.Join(alice.home, "wallets", "*")); err != nil || len(wallets) != 1 {
+		t.Errorf("there are the wallets %v, %v", wallets, err)
+	}
+	if status := alice.run("status"); status["today_left_usd"] != "0.999" || status["account"] != true {
+		t.Errorf("the status is %v", status)
+	}
+}

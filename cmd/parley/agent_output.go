@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/x402"
+)
+
+// object is the output of a command as JSON.
+type object = map[string]any
+
+// wantsJSON tells whether the output is JSON.
+func (s *session) wantsJSON() bool { return s.flags.JSON || s.query != nil || s.plain() }
+
+// print writes the output of a command, as JSON or with a function for people, and then notes that it was seen: from then on the same
+// command is a new one. Paid commands end with what was paid.
+func (s *session) print(ctx context.Context, value object, human func(w io.Writer)) error {
+	var text bytes.Buffer
+	if s.wantsJSON() {
+		maps.Copy(value, s.money(ctx))
+		if err := s.encode(&text, value); err != nil {
+			return err
+		}
+	} else {
+		human(&text)
+		if line := s.moneyLine(ctx); line != "" {
+			fmt.Fprintln(&text, line)
+		}
+	}
+	if _, err := s.out.Write(text.Bytes()); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	for _, result := range s.seen {
+		if err := s.agent.Seen(context.WithoutCancel(ctx), result); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encode writes JSON on one line, or what the jq expression makes of it: strings as they are, everything else as JSON.
+func (s *session) encode(w io.Writer, value object) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	if s.query == nil {
+		return encoder.Encode(value)
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	var plain any // gojq takes only the types of encoding/json
+	if err := json.Unmarshal(raw, &plain); err != nil {
+		return err
+	}
+	found := s.query.Run(plain)
+	for {
+		next, more := found.Next()
+		if !more {
+			return nil
+		}
+		if err, failed := next.(error); failed {
+			return &usageError{fmt.Errorf("--jq: %w", err)}
+		}
+		if text, ok := next.(string); ok {
+			fmt.Fprintln(w, text)
+		} else if err := encoder.Encode(next); err != nil {
+			return err
+		}
+	}
+}
+
+// money is what a paid command adds to its output.
+func (s *session) money(ctx context.Context) object {
+	if s.agent == nil || len(s.seen) == 0 && s.agent.Spent() == 0 {
+		return nil
+	}
+	add := object{"paid_usd": dollars(s.agent.Spent())}
+	for _, result := range s.seen {
+		if result.Earlier {
+			add["earlier"] = true // a response of a command that was interrupted; nothing was paid for it now
+		}
+	}
+	if limits, left, _, err := s.agent.Ledger().Limits(ctx); err == nil {
+		add["today_usd"], add["limit_usd"] = dollars(limits.PerDay-left.PerDay), dollars(limits.PerDay)
+	}
+	return add
+}
+
+func (s *session) moneyLine(ctx context.Context) string {
+	m := s.money(ctx)
+	if m == nil {
+		return ""
+	}
+	line := fmt.Sprintf("paid %s USD · today %s of %s", m["paid_usd"], m["today_usd"], m["limit_usd"])
+	if m["earlier"] != nil {
+		line += " · the response of an interrupted command, paid before"
+	}
+	return line
+}
+
+// printPlan prints what a dry run would have done.
+func (s *session) printPlan(ctx context.Context) error {
+	value := object{"dry_run": true, "calls": s.planned}
+	return s.print(ctx, value, func(w io.Writer) {
+		for _, p := range s.planned {
+			fmt.Fprintf(w, "dry run: %s (%s) would cost %s USD; nothing was done\n", p.Summary, p.Operation, p.Price)
+		}
+	})
+}
+
+// done prints the outcome of a command whose output is one line. It is the end of most commands.
+func (s *session) done(ctx context.Context, result *agent.Result, err error, line string) error {
+	if err != nil {
+		return err
+	}
+	value, err := visibleBody(result.Body)
+	if err != nil {
+		return err
+	}
+	return s.print(ctx, value, func(w io.Writer) { fmt.Fprintln(w, line) })
+}
+
+// visibleBody returns a response as JSON in whose texts every character is seen.
+func visibleBody(body json.RawMessage) (object, error) {
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return nil, errors.New("the response is not JSON")
+	}
+	if found, ok := visibleValue(value).(object); ok {
+		return found, nil
+	}
+	return object{"response": visibleValue(value)}, nil
+}
+
+func visibleValue(value any) any {
+	switch v := value.(type) {
+	case string:
+		return agent.Visible(v)
+	case []any:
+		for i := range v {
+			v[i] = visibleValue(v[i])
+		}
+	case object:
+		shown := object{}
+		for name, each := range v {
+			shown[agent.Visible(name)] = visibleValue(each)
+		}
+		return shown
+	}
+	return value
+}
+
+// dollars formats an amount with at least two digits.
+func dollars(amount uint64) string {
+	text := strings.TrimRight(x402.FormatUSD(amount), "0")
+	if point := strings.IndexByte(text, '.'); len(text)-point <= 2 {
+		text += "00"[:3-(len(text)-point)]
+	}
+	return text
+}
+
+// parseUSD converts dollars with at most six decimals to atomic units.
+func parseUSD(text string) (uint64, error) {
+	whole, fraction, _ := strings.Cut(text, ".")
+	amount, err := x402.AtomicAmount(whole + "." + fraction + strings.Repeat("0", max(0, 6-len(fraction))))
+	if err != nil {
+		return 0, fmt.Errorf("%q is no amount in USD, such as 0.05", text)
+	}
+	return amount, nil
+}
+
+// inline returns a value of a response on one line: texts are quoted unless they are plain words.
+func inline(value any) string {
+	if found, ok := value.(string); ok {
+		if plain := agent.VisibleName(found); plain == found {
+			return plain
+		}
+		return strconv.Quote(found)
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return "?"
+	}
+	return string(raw)
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"github.com/itchyny/gojq"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/x402"
+)
+
+// agentFlags are the flags of all commands of an agent.
+type agentFlags struct {
+	JSON      bool   `name:"json" help:"Print one JSON object. This is the default if the output is no terminal."`
+	JQ        string `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression."`
+	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER" help:"Folder of the wallet's ledger, contacts and settings; by default parley in the user's folder for settings."`
+	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL" help:"URL of the server; by default the one that parley init agreed with."`
+	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE" help:"Place of the keys: keyring, encrypted (a file with a passphrase) or file (plaintext, never chosen without being named)."`
+}
+
+// payFlags are the flags of commands that pay.
+type payFlags struct {
+	MaxUSD string `name:"max-usd" placeholder:"USD" help:"Do not make a call that costs more."`
+	DryRun bool   `help:"Show what would be done and what it costs. Spend nothing."`
+	Key    string `placeholder:"TEXT" help:"Makes the same call a different one. After a crash the same call with the same key is finished, not made again."`
+}
+
+// invocation is the run of a command. Its session is nil for commands of a server.
+type invocation struct{ session *session }
+
+// AfterApply makes the session of the command.
+func (f *agentFlags) AfterApply(command *kong.Context, to console, running *invocation) error {
+	s := &session{flags: f, console: to}
+	running.session = s
+	command.Bind(s)
+	if f.JQ == "" {
+		return nil
+	}
+	query, err := gojq.Parse(f.JQ)
+	if err != nil {
+		return fmt.Errorf("--jq: %w", err)
+	}
+	s.query = query
+	return nil
+}
+
+// AfterApply adds the flags to the session. They come after the common flags in each command.
+func (f *payFlags) AfterApply(running *invocation) error {
+	running.session.pay = *f
+	if f.MaxUSD == "" {
+		return nil
+	}
+	most, err := parseUSD(f.MaxUSD)
+	if err != nil {
+		return fmt.Errorf("--max-usd: %w", err)
+	}
+	running.session.maxPrice = &most
+	return nil
+}
+
+// session is a command of an agent: its settings, and its wallet once it is open.
+type session struct {
+	console
+	flags    *agentFlags
+	pay      payFlags
+	maxPrice *uint64
+	query    *gojq.Query
+
+	home       string
+	config     agentConfig
+	secrets    agent.Secrets
+	newSecrets bool
+	keyPlace   string // where the wallet's key is
+	agent      *agent.Agent
+	seen       []*agent.Result // that the output will contain
+	planned    []plan          // of a dry run
+}
+
+// open opens the wallet that parley init made, or the one that the environment names.
+func (s *session) open() error {
+	if err := s.load(); err != nil {
+		return err
+	}
+	signer, _, err := s.externalSigner()
+	if err != nil {
+		return err
+	}
+	if signer == nil && s.config.Address == "" {
+		return errNoWallet
+	}
+	place, err := s.choosePlace(false)
+	if err != nil {
+		return err
+	}
+	if err := s.openSecrets(place); err != nil {
+		return err
+	}
+	if signer, err = s.loadSigner(); err != nil {
+		return err
+	}
+	if err := s.openAgent(signer); err != nil {
+		return err
+	}
+	agreed := s.agent.Server()
+	if named := strings.TrimSuffix(s.flags.ServerURL, "/"); named != "" && agreed != "" && named != agreed {
+		return &usageError{fmt.Errorf(
+			"this wallet has agreed to the terms of %s, not of %s; agree to others with: parley init --server %[2]s", agreed, named)}
+	}
+	return nil
+}
+
+// load reads the settings.
+func (s *session) load() (err error) {
+	if s.home, err = agentHome(s.flags.Home); err != nil {
+		return err
+	}
+	s.config, err = loadConfig(s.home)
+	return err
+}
+
+func (s *session) openSecrets(place string) (err error) {
+	if place == agent.PlaceEncrypted {
+		_, err := os.Stat(filepath.Join(s.home, "secrets.age"))
+		s.newSecrets = errors.Is(err, fs.ErrNotExist)
+	}
+	s.secrets, err = agent.OpenSecrets(place, s.home, s.passphrase)
+	return err
+}
+
+func (s *session) openAgent(signer x402.Signer) (err error) {
+	s.agent, err = agent.Open(agent.Settings{Folder: s.home, Signer: signer, Secrets: s.secrets})
+	return err
+}
+
+// call makes a call of the contract. Its result counts as seen when the output is written. If a person runs the command, they can allow
+// a call above the limits.
+func (s *session) call(ctx context.Context, operation, peer string, arguments map[string]any) (*agent.Result, error) {
+	o, err := s.agent.Operation(operation)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	if err := o.Check(arguments); err != nil {
+		return nil, &usageError{err}
+	}
+	if s.pay.DryRun {
+		s.planned = append(s.planned, plan{o.ID, o.Summary, dollars(o.Agreed)})
+		return nil, errDryRun
+	}
+	options := agent.CallOptions{Peer: peer, Key: s.pay.Key, MaxPrice: s.maxPrice}
+	result, err := s.agent.Call(ctx, operation, arguments, options)
+	if limit, ok := errors.AsType[*agent.LimitError](err); ok && limit.Approval != "" && s.person() {
+		fmt.Fprintln(s.err, limit)
+		if yes, askErr := s.confirm("Allow it once?"); askErr != nil || !yes {
+			return nil, errors.Join(err, askErr)
+		}
+		if _, err := s.agent.Ledger().Approve(ctx, limit.Approval); err != nil {
+			return nil, err
+		}
+		result, err = s.agent.Call(ctx, operation, arguments, options)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.seen = append(s.seen, result)
+	return result, nil
+}
+
+// plan is a call that a dry run does not make.
+type plan struct {
+	Operation string `json:"operation"`
+	Summary   string `json:"summary"`
+	Price     string `json:"price_usd"`
+}
+
+// errDryRun ends a command before its first call that would be paid.
+var errDryRun = errors.New("dry run")
+
+// chain returns the blockchain that the wallet pays on, or nil if no endpoint is known.
+func (s *session) chain() *x402.Chain {
+	if s.config.RPCURL == "" {
+		return nil
+	}
+	return &x402.Chain{URL: s.config.RPCURL}
+}

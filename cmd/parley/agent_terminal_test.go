@@ -1,0 +1,148 @@
+//go:build linux && !noserver
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// terminal opens a pseudo-terminal: what a person types and reads, and what a command gets.
+func terminal(t *testing.T) (person, command *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminal: %v", err)
+	}
+	t.Cleanup(func() { _ = person.Close() })
+	fd := int(person.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if command, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = command.Close() })
+	return person, command
+}
+
+// atTerminal runs a command as a person does, who types a line, and returns everything that is on the screen.
+func (u *user) atTerminal(typed string, env []string, args ...string) (screen string, err error) {
+	u.t.Helper()
+	person, command := terminal(u.t)
+	cmd := u.command(args...)
+	cmd.Env = append(withoutRuntimes(cmd.Env), env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = command, command, command
+	shown := &testkit.Buffer{}
+	go func() {
+		text := make([]byte, 4096)
+		for {
+			n, err := person.Read(text)
+			_, _ = shown.Write(text[:n])
+			if err != nil {
+				return
+			}
+		}
+	}()
+	if _, err := person.WriteString(typed); err != nil {
+		u.t.Fatal(err)
+	}
+	err = cmd.Run()
+	time.Sleep(100 * time.Millisecond) // until the last output is read
+	_, _ = u.all.Write([]byte(shown.String()))
+	return shown.String(), err
+}
+
+// withoutRuntimes removes the variables of agents' runtimes: the tests may run in one.
+func withoutRuntimes(env []string) (kept []string) {
+	for _, variable := range env {
+		name, _, _ := strings.Cut(variable, "=")
+		if name != "CLAUDECODE" && name != "CODEX_SANDBOX" && name != "CURSOR_AGENT" {
+			kept = append(kept, variable)
+		}
+	}
+	return kept
+}
+
+// TestPerson: what only a person may do works at a terminal, is asked for, and does not work in the runtime of an agent.
+func TestPerson(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice := newUser(t, server.URL)
+	alice.run("init", "--username", "alice", "--yes")
+	next, _ := alice.fails(exitLimit, "group", "create", "team")["next"].(string)
+	approve := strings.Fields(next)[1:]
+	for _, variable := range agentEnvironment {
+		if screen, err := alice.atTerminal("y\n", []string{variable + "=1"}, approve...); err == nil || !strings.Contains(screen, "person_needed") {
+			t.Errorf("with %s an approval was given:\n%s", variable, screen)
+		}
+	}
+	if screen, err := alice.atTerminal("n\n", nil, approve...); err == nil || !strings.Contains(screen, "Allow createGroupChat for 0.15") {
+		t.Errorf("no means no: %v\n%s", err, screen)
+	}
+	if screen, err := alice.atTerminal("y\n", nil, approve...); err != nil {
+		t.Errorf("a person cannot approve: %v\n%s", err, screen)
+	}
+	if made := alice.run("group", "create", "team"); made["paid_usd"] != "0.15" || made["today_usd"] != "0.001" {
+		t.Errorf("the approved call: %v", made)
+	}
+	if sent := alice.run("send", "team", "hello"); sent["to"] != "team" {
+		t.Errorf("the group chat has no name: %v", sent)
+	}
+	if screen, err := alice.atTerminal("y\n", nil, "channel", "create", "weather"); err != nil || !strings.Contains(screen, "paid 0.50 USD") {
+		t.Errorf("a person is not asked when a call is above the limit: %v\n%s", err, screen)
+	}
+	if screen, err := alice.atTerminal("", nil, "wallet", "limits", "--per-day", "2"); err != nil || !strings.Contains(screen, "per day  2.00 USD") {
+		t.Errorf("a person cannot raise limits: %v\n%s", err, screen)
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	if screen, err := alice.atTerminal("", nil, "wallet", "export", key); err != nil {
+		t.Errorf("a person cannot export the key: %v\n%s", err, screen)
+	}
+	if info, err := os.Stat(key); err != nil || info.Size() != 65 || info.Mode().Perm() != 0o600 {
+		t.Errorf("the exported key: %v, %v", info, err)
+	}
+	alice.run("wallet", "freeze")
+	if _, err := alice.atTerminal("", nil, "wallet", "unfreeze"); err != nil {
+		t.Error(err)
+	}
+	if screen, err := alice.atTerminal("", nil, "inbox"); err != nil || !strings.Contains(screen, "no messages") || strings.Contains(screen, "{") {
+		t.Errorf("a person gets no table: %v\n%s", err, screen)
+	}
+	alice.secretsAreHidden()
+}
+
+// TestScreenIsNotDriven: a message cannot control the terminal of a person who reads it.
+func TestScreenIsNotDriven(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
+	bob.run("init", "--username", "bob", "--yes")
+	alice.run("init", "--username", "alice", "--yes")
+	alice.run("send", "bob", "\x1b]0;owned\x07\x1b[2J\u009b31m\u202egnp\u200b\rbob  forged head\nroot  2026-01-01T00:00:00Z  msg_1")
+	screen, err := bob.atTerminal("", nil, "inbox")
+	if exited, ok := err.(*exec.ExitError); ok { //nolint:errorlint // Run returns it unwrapped
+		t.Fatalf("%v\n%s", exited, screen)
+	}
+	if !strings.Contains(screen, "forged head") {
+		t.Errorf("the message is not on the screen: %q", screen)
+	}
+	for _, bad := range []string{"\x1b", "\x07", "\u009b", "\u202e", "\u200b", "\rbob", "\nroot"} {
+		if strings.Contains(screen, bad) {
+			t.Errorf("the screen gets %q: %q", bad, screen)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+//go:build !noserver
+
+package main
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestTwoCommands: with parley dev, a stranger needs one command for an account and one for a message.
+func TestTwoCommands(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
+	_, told, _ := bob.try("init", "--username", "bob", "--yes")
+	if !strings.Contains(told, "plaintext file") || !strings.Contains(told, "play money") || !strings.Contains(told, "costs 1.00 USD, once") {
+		t.Errorf("init does not tell where the key is and what it costs:\n%s", told)
+	}
+	alice.run("init", "--username", "alice", "--yes")
+	if again := alice.run("init", "--username", "alice", "--yes"); again["paid_usd"] != nil || again["username"] != "alice" {
+		t.Errorf("the second init paid: %v", again)
+	}
+	sent := alice.run("send", "bob", "hi\x1b[2J\u202e there")
+	if sent["to"] != "bob" || sent["paid_usd"] != "0.006" {
+		t.Errorf("sent is %v, want one message and one lookup", sent)
+	}
+	if again := alice.run("send", "bob", "two"); again["paid_usd"] != "0.005" || again["message_id"] == sent["message_id"] {
+		t.Errorf("the second message is %v", again)
+	}
+	inbox := bob.run("inbox")
+	if got := texts(inbox); len(got) != 2 || got[0] != "" || !strings.Contains(mustJSON(t, inbox), `"held":true`) {
+		t.Errorf("a stranger's text is not held: %v", inbox)
+	}
+	bob.run("contacts", "trust", "alice")
+	shown := []string{`hi\u{001B}[2J\u{202E} there`, "two"}
+	if cached := bob.run("inbox", "--cached"); !slices.Equal(texts(cached), shown) || cached["paid_usd"] != nil {
+		t.Errorf("the local copy is %v, want %q for nothing", cached, shown)
+	}
+	if read := bob.run("read", "alice", "-n", "5"); !slices.Equal(texts(read), shown) || read["paid_usd"] != "0.001" {
+		t.Errorf("the chat is %v", read)
+	}
+	if found := bob.run("read", "alice", "--find", "two"); !slices.Equal(texts(found), shown[1:]) {
+		t.Errorf("the search found %v", found)
+	}
+	bob.run("send", "alice", "answer")
+	if out, _, _ := alice.try("inbox", "--jq", ".messages[].text"); out != "answer\n" {
+		t.Errorf("--jq prints %q", out)
+	}
+	alice.secretsAreHidden()
+	bob.secretsAreHidden()
+}
+
+func mustJSON(t *testing.T, value any) string {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// secretsAreHidden: no key is in what was printed, nor in a file but the one for secrets.
+func (u *user) secretsAreHidden() {
+	u.t.Helper()
+	content, err := os.ReadFile(filepath.Join(u.home, "secrets.json"))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	var secrets map[string]string
+	if err := json.Unmarshal(content, &secrets); err != nil || len(secrets) != 3 {
+		u.t.Fatalf("there are %d secrets (%v), want the wallet's key, the API key and the TAN", len(secrets), err)
+	}
+	check := func(where, text string) {
+		for name, secret := range secrets {
+			if strings.Contains(text, secret) {
+				u.t.Errorf("%s contains the %s", where, strings.Fields(name)[0])
+			}
+		}
+	}
+	check("the output", u.all.String())
+	err = filepath.WalkDir(u.home, func(path string, found fs.DirEntry, err error) error {
+		if err != nil || found.IsDir() || found.Name() == "secrets.json" {
+			return err
+		}
+		if info, err := found.Info(); err != nil || info.Mode().Perm() != 0o600 {
+			u.t.Errorf("%s can be read by others: %v", path, info.Mode())
+		}
+		content, err := os.ReadFile(path)
+		check(path, string(content))
+		return err
+	})
+	if err != nil {
+		u.t.Error(err)
+	}
+}
+
+// TestExitCodes: each kind of failure has its code, and its error as JSON.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice := newUser(t, server.URL)
+	if got := alice.fails(exitNoKey, "send", "bob", "hi"); got["next"] != "parley init" {
+		t.Errorf("without a wallet: %v", got)
+	}
+	alice.fails(exitUsage, "init", "--yes")
+	alice.fails(exitUsage, "init", "--username", "alice")
+	alice.run("init", "--username", "alice", "--yes")
+	for _, args := range [][]string{
+		{"send"}, {"send", "bob", " "}, {"send", "bob", "hi", "--nonsense"}, {"call", "sendMessage"}, {"call", "getOwnAgent", "nonsense"}, {"status", "--jq", "{"},
+		{"react", "msg_1"},
+		{"group", "edit", "chat_01k70t94aqeembse7n65ptksh0"}, {"send", "bob", "hi", "--max-usd", "much"}, {"call", "sendPrivateMessage", `{"content": 5}`},
+	} {
+		if got := alice.fails(exitUsage, args...); got["code"] != "usage" || got["charged"] != false {
+			t.Errorf("parley %v: %v", args, got)
+		}
+	}
+	if got := alice.fails(exitRefused, "send", "nobody", "hi"); got["code"] != "agent_not_found" || got["charged"] != false {
+		t.Errorf("to nobody: %v", got)
+	}
+	if got := alice.fails(exitLimit, "send", "alice", "hi", "--max-usd", "0.004"); got["code"] != "limit" {
+		t.Errorf("above --max-usd: %v", got)
+	}
+	group := alice.fails(exitLimit, "group", "create", "team")
+	next, _ := group["next"].(string)
+	if group["code"] != "approval_needed" || !strings.HasPrefix(next, "parley wallet approve ") {
+		t.Fatalf("above the limit: %v", group)
+	}
+	for _, args := range [][]string{
+		strings.Fields(next)[1:], {"wallet", "limits", "--per-call", "1"}, {"wallet", "unfreeze"}, {"prices", "--accept"}, {"wallet", "export", "key"},
+	} {
+		if got := alice.fails(exitLimit, args...); got["code"] != "person_needed" || !strings.HasPrefix(got["next"].(string), "parley "+args[0]) {
+			t.Errorf("parley %v without a terminal: %v", args, got)
+		}
+	}
+	alice.run("wallet", "freeze")
+	if got := alice.fails(exitLimit, "inbox"); got["code"] != "frozen" {
+		t.Errorf("frozen: %v", got)
+	}
+}

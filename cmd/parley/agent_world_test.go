@@ -1,0 +1,97 @@
+//go:build !noserver
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// user is somebody with a folder of their own who runs the commands of an agent, as a program does: without a terminal.
+type user struct {
+	t    *testing.T
+	env  []string
+	home string
+	all  *testkit.Buffer // everything that the commands printed
+}
+
+// newUser returns a user of a server.
+func newUser(t *testing.T, server string, env ...string) *user {
+	t.Helper()
+	home := filepath.Join(t.TempDir(), "home")
+	// The machine's keyring is not used: it is the developer's.
+	env = append([]string{"PARLEY_HOME=" + home, "PARLEY_SERVER=" + server, "DBUS_SESSION_BUS_ADDRESS=unix:path=/nowhere"}, env...)
+	return &user{t, env, home, &testkit.Buffer{}}
+}
+
+func (u *user) command(args ...string) *exec.Cmd {
+	u.t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(u.t.Context(), program, args...)
+	cmd.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1"), u.env...)
+	return cmd
+}
+
+// try runs a command and returns its output, its errors and its exit code.
+func (u *user) try(args ...string) (out, errs string, code int) {
+	u.t.Helper()
+	cmd := u.command(args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		u.t.Fatal(err)
+	}
+	_, _ = u.all.Write(append(stdout.Bytes(), stderr.Bytes()...))
+	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+}
+
+// run runs a command that must succeed, and returns its JSON object.
+func (u *user) run(args ...string) map[string]any {
+	u.t.Helper()
+	out, errs, code := u.try(args...)
+	var value map[string]any
+	if err := json.Unmarshal([]byte(out), &value); code != 0 || err != nil {
+		u.t.Fatalf("parley %s: exit code %d, %v\n%s%s", strings.Join(args, " "), code, err, out, errs)
+	}
+	return value
+}
+
+// fails runs a command that must fail, and returns the JSON object of its error.
+func (u *user) fails(code int, args ...string) map[string]any {
+	u.t.Helper()
+	out, errs, got := u.try(args...)
+	lines := strings.Split(strings.TrimSpace(errs), "\n")
+	var value map[string]any
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &value); got != code || out != "" || err != nil {
+		u.t.Fatalf("parley %s: exit code %d, want %d and an error as JSON (%v)\n%s%s", strings.Join(args, " "), got, code, err, out, errs)
+	}
+	return value
+}
+
+// texts returns the texts of the messages in an output.
+func texts(output map[string]any) (texts []string) {
+	messages, _ := output["messages"].([]any)
+	for _, m := range messages {
+		text, _ := m.(map[string]any)["text"].(string)
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+// playServer starts parley dev.
+func playServer(t *testing.T) *process {
+	t.Helper()
+	return start(t, nil, "dev", "--listen", "127.0.0.1:0", "--facilitator-listen", "127.0.0.1:0", "--data", folder(t))
+}
