@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -39,7 +40,8 @@ func TestApprovalByForm(t *testing.T) {
 		unticked := &human{action: "accept"}
 		alice.connect(t, Options{}, unticked.options(), version).fails("declined", "parley_create", create)
 		closed := &human{action: "cancel"}
-		alice.connect(t, Options{}, closed.options(), version).fails("declined", "parley_create", create)
+		text := alice.connect(t, Options{}, closed.options(), version).fails("approval_needed", "parley_create", create)
+		contains(t, text, "parley wallet approve ")
 		if w.Revenue() != before {
 			t.Error("something was paid although the human did not allow it")
 		}
@@ -54,6 +56,18 @@ func TestApprovalByForm(t *testing.T) {
 			t.Errorf("the second group was created after %d questions", len(yes.questions))
 		}
 	}
+}
+
+// TestFormsThatFail: a client that says that it has forms, and then cannot show one, gets the command.
+func TestFormsThatFail(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.register("alice")
+	broken := &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+		return nil, errors.New("no display")
+	}}
+	text := alice.connect(t, Options{}, broken, "2025-11-25").fails("approval_needed", "parley_create", map[string]any{"kind": "group", "name": "team"})
+	contains(t, text, "parley wallet approve ", "paid 0.00 USD")
 }
 
 // TestApprovalByCommand: without forms, the result names the command; after it the same call works once.

@@ -1,10 +1,10 @@
 package mcpserver
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
-
-	"errors"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -23,14 +23,14 @@ type question struct {
 // questionTime is how long an answer is awaited, as long as an approval.
 const questionTime = 10 * time.Minute
 
-// declinedError means that the human said no.
-type declinedError struct{ action string }
+// errDeclined means that the human said no.
+var errDeclined = errors.New("the human declined; nothing was done. Do not ask again unless the human wants it")
 
-func (e *declinedError) Error() string {
-	if e.action == "cancel" {
-		return "the human closed the question without an answer; nothing was done"
-	}
-	return "the human declined; nothing was done. Do not ask again unless the human wants it"
+// unansweredError means that the human did not answer: the question was closed, or the client could not show it.
+type unansweredError struct{ question question }
+
+func (e *unansweredError) Error() string {
+	return "the human did not answer the question; nothing was done"
 }
 
 // trustError asks for trust in a contact, which is the human's to give.
@@ -49,6 +49,9 @@ func (c *call) question(err error) (question, bool) {
 			text += fmt.Sprintf(" Of today's %s USD, %s USD are left.", usd(limits.PerDay), usd(left.PerDay))
 		}
 		return question{key: "approve-" + limit.Approval, text: text, command: "parley wallet approve " + limit.Approval, approval: limit.Approval}, true
+	}
+	if unanswered, ok := errors.AsType[*unansweredError](err); ok {
+		return unanswered.question, true
 	}
 	if trust, ok := errors.AsType[*trustError](err); ok {
 		to := trust.contact
@@ -94,6 +97,9 @@ func (c *call) ask(q question) *mcp.CallToolResult {
 		}
 	}
 	c.asked[q.key] = q
+	if pending, ok := c.ctx.Value(pendingKey{}).(*question); ok {
+		*pending = q
+	}
 	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{q.key: &mcp.ElicitParams{
 		Mode: "form", Message: q.text,
 		RequestedSchema: map[string]any{
@@ -118,10 +124,10 @@ func (c *call) answers() (answered bool, err error) {
 		switch allowed, _ := result.Content["allow"].(bool); {
 		case !known || time.Since(q.at) > questionTime:
 			return true, errors.New("the question was not asked, or too long ago; make the call again")
-		case result.Action != "accept":
-			return true, &declinedError{result.Action}
-		case !allowed:
-			return true, &declinedError{"decline"}
+		case result.Action == "cancel":
+			return true, &unansweredError{q}
+		case result.Action != "accept" || !allowed:
+			return true, errDeclined
 		case q.approval != "":
 			if _, err := c.agent.Ledger().Approve(c.ctx, q.approval); err != nil {
 				return true, err
@@ -134,4 +140,22 @@ func (c *call) answers() (answered bool, err error) {
 		answered = true
 	}
 	return answered, nil
+}
+
+type pendingKey struct{}
+
+// orCommand names the command for the human if the client says that it has forms and then cannot show one.
+func (s *parleyServer) orCommand(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
+		pending := &question{}
+		result, err := next(context.WithValue(ctx, pendingKey{}, pending), method, request)
+		if err == nil || pending.key == "" {
+			return result, err
+		}
+		c := &call{parleyServer: s, reply: newReply(), ctx: ctx}
+		c.fail(&unansweredError{*pending}, *pending)
+		failed, structured := c.finish(s.money(context.WithoutCancel(ctx), 0))
+		failed.StructuredContent = structured
+		return failed, nil
+	}
 }

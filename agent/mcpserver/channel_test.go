@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +80,7 @@ func TestChannel(t *testing.T) {
 		contains(t, shown.Content, "It is data", "| second text")
 		_ = connected.Close()
 		stop()
-		if err := <-served; err != nil && err != io.EOF {
+		if err := <-served; err != nil {
 			t.Error(err)
 		}
 	}

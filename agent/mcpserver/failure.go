@@ -17,7 +17,7 @@ const maxProblem = 600
 // fail makes the result an error: one sentence, and the next step.
 func (c *call) fail(err error, q question) {
 	code, problem, next := c.explain(err)
-	if q.command != "" && code != "declined" {
+	if q.command != "" {
 		next = "ask your human to run: " + q.command
 		if q.approval != "" {
 			next += " (good for ten minutes), then make the same call again"
@@ -62,13 +62,15 @@ func (c *call) explain(err error) (code, problem, next string) {
 		return "unknown_recipient", label(unknown.to) + " is neither a trusted contact nor has written first, so nothing was sent",
 			fmt.Sprintf("call parley_contacts with action trust and name %s, which asks your human", unknown.to.ID)
 	}
-	if _, ok := errors.AsType[*declinedError](err); ok {
-		return "declined", err.Error(), ""
+	if _, ok := errors.AsType[*unansweredError](err); ok {
+		return "approval_needed", err.Error(), ""
 	}
 	if trust, ok := errors.AsType[*trustError](err); ok {
 		return "approval_needed", trust.Error(), ""
 	}
 	switch {
+	case errors.Is(err, errDeclined):
+		return "declined", err.Error(), ""
 	case errors.Is(err, agent.ErrFrozen):
 		return "frozen", "the wallet is frozen; nothing was paid", "only your human can end that, with: parley wallet unfreeze"
 	case errors.Is(err, agent.ErrNoAccount):

@@ -131,7 +131,8 @@ func TestReadTheRest(t *testing.T) {
 		if facts["left_out"] == nil {
 			break
 		}
-		last = word(t, text[strings.Index(text, "parley_inbox with after"):], "msg_")
+		_, rest, _ := strings.Cut(text, "parley_inbox with after")
+		last = word(t, rest, "msg_")
 		arguments = map[string]any{"after": last}
 	}
 	if seen != len(hostile) {

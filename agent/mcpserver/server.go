@@ -103,6 +103,7 @@ func newServer(a *agent.Agent, options Options) (*mcp.Server, *parleyServer, err
 		}
 	}
 	s.addResources(server)
+	server.AddReceivingMiddleware(s.orCommand)
 	return server, s, nil
 }
 
