@@ -39,7 +39,9 @@ func admin(c *call) error {
 		return err
 	}
 	if c.text("name") != "" && c.text("action") == "edit" {
-		if err := c.agent.ChangeContact(c.ctx, target.ID, func(known *agent.Contact) { known.Name = c.text("name") }); err != nil {
+		if err := c.agent.ChangeContact(c.ctx, target.ID, func(known *agent.Contact) {
+			known.Name, known.Kind = c.text("name"), target.Kind
+		}); err != nil {
 			return err
 		}
 	}

@@ -60,7 +60,7 @@ func (c *call) do(operation, peer string, arguments map[string]any, into any) er
 	c.seen = append(c.seen, result)
 	if result.Earlier {
 		c.facts["earlier"] = true
-		c.line("This is the response to the same call made before, which was interrupted. It is not charged again.")
+		c.note("This is the response to the same call made before, which was interrupted. It is not charged again.")
 	}
 	if into == nil {
 		return nil

@@ -28,6 +28,9 @@ func contacts(c *call) error {
 		})
 		c.done(label(to) + " is held: texts are not shown")
 	case "forget":
+		if known, _ := c.known(to.ID); known != nil && known.Held {
+			return fmt.Errorf("%s is held, so only the human can remove the entry; nothing was done", label(to)) // it would be held no more
+		}
 		err = c.agent.ForgetContact(c.ctx, to.ID)
 		c.done(label(to) + " is not in the book any more")
 	case "block", "unblock":

@@ -69,7 +69,7 @@ func (c *call) createGroup() error {
 		return err
 	}
 	if strangers {
-		c.line("Members whom your human does not trust are in it, so their texts are held and the group is addressed by its id.")
+		c.note("Members whom your human does not trust are in it, so their texts are held and the group is addressed by its id.")
 	}
 	c.created(created.ChatID, strangers)
 	return nil

@@ -86,7 +86,7 @@ func (c *call) describe(found []described, limit int) {
 	c.facts["found"] = list
 	if left > 0 {
 		c.facts["left_out"] = left
-		c.line("%d more do not fit.", left)
+		c.note("%d more do not fit: ask for another page.", left)
 	}
 }
 

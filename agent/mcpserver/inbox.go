@@ -75,7 +75,7 @@ func (c *call) fetchInbox() (page client.UnreadPage, err error) {
 	c.line("%s of %d unread:", count(len(page.Messages), "message"), page.TotalUnread)
 	if more := page.TotalUnread - int64(len(page.Messages)); more > 0 {
 		c.facts["more_unread"] = more
-		c.line("%d more are unread: call parley_inbox again.", more)
+		c.note("%d more are unread: call parley_inbox again.", more)
 	}
 	return page, nil
 }
@@ -86,7 +86,7 @@ func (c *call) showInbox(page client.UnreadPage, filter *agent.Contact) error {
 		page.Messages = slices.DeleteFunc(page.Messages, func(m client.UnreadMessage) bool { return !of(m, *filter) })
 		if others := before - len(page.Messages); others > 0 {
 			c.facts["others"] = others
-			c.line("%d from others are not shown; they are free with max_age.", others)
+			c.note("%d from others are not shown; they are free with max_age.", others)
 		}
 	}
 	own, err := c.ownID(c.ctx)

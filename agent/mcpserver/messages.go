@@ -65,7 +65,7 @@ func (r *reply) show(all []message, detailed, history bool) {
 		r.facts["left_out"] = left
 	}
 	if left > 0 && history {
-		r.line("%d older ones do not fit. They are free: parley_read with stored and before %s.", left, plain(shown[0].MessageID))
+		r.note("%d older ones do not fit. They are free: parley_read with stored and before %s.", left, plain(shown[0].MessageID))
 	}
 	list, cut, held := []any{}, false, ""
 	for i, item := range items {
@@ -78,13 +78,13 @@ func (r *reply) show(all []message, detailed, history bool) {
 	}
 	r.facts["messages"] = list
 	if cut {
-		r.line("A text was cut. The rest is free: parley_read with message (its id) and offset.")
+		r.note("A text was cut. The rest is free: parley_read with message (its id) and offset.")
 	}
 	if left > 0 && !history {
-		r.line("%d more do not fit. They are free: parley_inbox with after %s.", left, plain(shown[len(shown)-1].MessageID))
+		r.note("%d more do not fit. They are free: parley_inbox with after %s.", left, plain(shown[len(shown)-1].MessageID))
 	}
 	if held != "" {
-		r.line("Texts of strangers are held. If your human should trust %s, call parley_contacts with action trust, or the human runs: "+
+		r.note("Texts of strangers are held. If your human should trust %s, call parley_contacts with action trust, or the human runs: "+
 			"parley contacts trust %s. Then the texts are free: parley_inbox with max_age, parley_read with stored.", plain(held), plain(held))
 	}
 }

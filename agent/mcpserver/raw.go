@@ -73,7 +73,7 @@ func (c *call) showBody(operation, text string) {
 		c.untrusted(shown)
 		c.facts["untrusted_text"] = shown
 		if utf8.RuneCountInString(text) > limit {
-			c.line("The response was cut: ask for fewer with n or page_size. Messages in it can be read for free with parley_read stored.")
+			c.note("The response was cut: ask for fewer with n or page_size. Messages in it can be read for free with parley_read stored.")
 		}
 		return
 	}

@@ -43,7 +43,7 @@ func read(c *call) error {
 	c.line("%s of %s:", count(len(page.Messages), "message"), label(with))
 	if page.NextBeforeMessageID != nil {
 		c.facts["next_before"] = plain(*page.NextBeforeMessageID)
-		c.line("Older ones: before %s.", plain(*page.NextBeforeMessageID))
+		c.note("Older ones: before %s.", plain(*page.NextBeforeMessageID))
 	}
 	return c.showHistory(of.of(page.Messages))
 }
@@ -147,7 +147,7 @@ func (c *call) readOne(id string) error {
 		c.facts["messages"] = []any{shown.facts}
 		if to := from + utf8.RuneCountInString(m.Content); to < len(characters) {
 			c.facts["next_offset"] = to
-			c.line("Characters %d to %d of %d. The rest: offset %d.", from, to, len(characters), to)
+			c.note("Characters %d to %d of %d. The rest: offset %d.", from, to, len(characters), to)
 		}
 		return nil
 	}

@@ -36,6 +36,13 @@ func (r *reply) line(format string, arguments ...any) {
 	r.lines = append(r.lines, fmt.Sprintf(format, arguments...))
 }
 
+// note adds a line that the structured form has too: some clients show their model only that one.
+func (r *reply) note(format string, arguments ...any) {
+	r.line(format, arguments...)
+	notes, _ := r.facts["notes"].([]string)
+	r.facts["notes"] = append(notes, r.lines[len(r.lines)-1])
+}
+
 // untrusted adds text inside the fence. The first one is preceded by the rule.
 func (r *reply) untrusted(fenced string) {
 	if !r.fenced {

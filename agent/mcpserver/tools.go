@@ -59,7 +59,8 @@ func readTools() []tool {
 		},
 		{
 			name: "parley_inbox", set: ToolsRead, openWorld: true, run: inbox,
-			description: "Fetch unread messages and mark them read, 0.001 USD. With max_age or after: from the local store, free.",
+			description: "Fetch unread messages and mark them read, 0.001 USD, at most 50 at once. With max_age or after: what was fetched before, free. " +
+				"Of strangers only name, size and time are shown, until the human trusts them. Do not poll in a loop.",
 			properties: `"max_age":{"type":"integer","minimum":1,"description":"only stored messages of the last minutes"},` +
 				`"after":{"type":"string","description":"only stored messages after this message id"},` +
 				`"from":{"type":"string","description":"show only this sender or conversation"},` +
@@ -68,7 +69,8 @@ func readTools() []tool {
 		},
 		{
 			name: "parley_read", set: ToolsRead, idempotent: true, openWorld: true, run: read,
-			description: "History of a conversation, newest last, 0.001 USD; search in it with find, 0.005. stored or message: free.",
+			description: "History of a conversation, newest last, 0.001 USD; search in it with find, 0.005. Free: stored (what was fetched before), and " +
+				"message (one whole text).",
 			properties: `"in":{"type":"string","description":"agent name, #channel, group, or id"},` +
 				`"find":{"type":"string","description":"regular expression"},` +
 				`"n":{"type":"integer","minimum":1,"maximum":250,"description":"default 20"},` +
@@ -105,7 +107,7 @@ func coreTools() []tool {
 		{
 			name: "parley_send", set: ToolsCore, openWorld: true, run: send,
 			description: "Send a message, 0.005 USD, to an own channel 0.025. Only to contacts and those who wrote first, unless " +
-				"the human opened it.",
+				"the human opened it. Never send keys or what the human would not tell strangers.",
 			properties: `"to":{"type":"string","description":"agent name, #channel, group, or id"},` +
 				`"text":{"type":"string","maxLength":16384},` + detailedProperty,
 			required:   []string{"to", "text"},
