@@ -51,7 +51,7 @@ func (c *call) explain(err error) (code, problem, next string) {
 	}
 	if terms, ok := errors.AsType[*agent.TermsError](err); ok {
 		problem = fmt.Sprintf("the server asks for another %s than was agreed (%s instead of %s); nothing was paid", terms.What,
-			agent.VisibleName(terms.Asked), agent.VisibleName(terms.Agreed))
+			said(terms.Asked), said(terms.Agreed))
 		return "terms_changed", problem, "ask your human to look at it with: parley prices"
 	}
 	if _, ok := errors.AsType[*agent.OpenError](err); ok {
@@ -84,8 +84,8 @@ func (c *call) explain(err error) (code, problem, next string) {
 
 // explainRefusal explains a response of the server that is not 200.
 func (c *call) explainRefusal(refused *agent.RefusedError) (code, problem, next string) {
-	code, problem = agent.VisibleName(string(refused.Code)), refused.Message
-	if problem == "" {
+	code, problem = plain(string(refused.Code)), "the service says "+said(refused.Message)
+	if refused.Message == "" {
 		return "unavailable", fmt.Sprintf("the service responded with status %d", refused.Status), "make the same call again later"
 	}
 	switch refused.Code { //nolint:exhaustive // the message of the others says it
@@ -104,4 +104,22 @@ func (c *call) explainRefusal(refused *agent.RefusedError) (code, problem, next 
 		problem += " (the call was charged)"
 	}
 	return code, problem, next
+}
+
+// maxSaid is the number of characters of a server's words that are shown in an error.
+const maxSaid = 240
+
+// said quotes words of a server on one line. A server that lies may send anything.
+func said(text string) string {
+	characters := []rune(text)
+	if len(characters) > maxSaid {
+		characters = append(characters[:maxSaid], '…')
+	}
+	text = strings.Map(func(r rune) rune {
+		if strings.ContainsRune(active+`"`, r) {
+			return '\''
+		}
+		return r
+	}, string(characters))
+	return `"` + agent.Visible(strings.Join(strings.Fields(text), " ")) + `"`
 }
