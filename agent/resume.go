@@ -43,9 +43,9 @@ func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
 		}
 		request.Header = call.Signed.Header.Clone()
 		response, err = a.http.Do(request)
-		return a.read(of, response, err)
+		return a.read(ctx, of, response, err)
 	}
-	return a.read(of, response, err)
+	return a.read(ctx, of, response, err)
 }
 
 // Resume finishes calls that were interrupted, and returns how many are still open. Their responses are in the spool.

@@ -137,6 +137,12 @@ func (f Fence) Message(m Received, limit int) string {
 	return fmt.Sprintf("[%s %s%s]\n%s\n[/%s]", f.id, head, note, f.quote(text), f.id)
 }
 
+// Text returns other text that somebody else wrote inside the fence, such as a description. about says what it is, in words of the
+// caller; limit is the number of characters that are shown.
+func (f Fence) Text(about, text string, limit int) string {
+	return fmt.Sprintf("[%s %s]\n%s\n[/%s]", f.id, about, f.quote(cut(text, limit)), f.id)
+}
+
 // quote puts a bar before each line. It breaks Markdown images and links, which some programs load.
 func (f Fence) quote(text string) string {
 	lines := strings.Split(Visible(inert(text)), "\n")

@@ -1,0 +1,133 @@
+package mcpserver
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/parley-chat/parley/agent"
+)
+
+func admin(c *call) error {
+	switch c.text("action") {
+	case "profile":
+		arguments := map[string]any{}
+		c.copyTo(arguments, map[string]string{"description": "description", "discoverable": "is_discoverable"})
+		if len(arguments) == 0 {
+			return missing("description or discoverable", "what the profile is changed to")
+		}
+		if err := c.do("editAgent", "", arguments, nil); err != nil {
+			return err
+		}
+		c.done("profile changed")
+		return nil
+	case "rotate_key":
+		if err := c.do("rotateKey", "", map[string]any{}, nil); err != nil {
+			return err
+		}
+		c.done("the new API key is stored; the old one is not good any more")
+		return nil
+	}
+	target, err := c.to("target")
+	if err != nil {
+		return err
+	}
+	operation, arguments, err := c.manage(target)
+	if err != nil {
+		return err
+	}
+	if err := c.do(operation, target.ID, arguments, nil); err != nil {
+		return err
+	}
+	if c.text("name") != "" && c.text("action") == "edit" {
+		if err := c.agent.ChangeContact(c.ctx, target.ID, func(known *agent.Contact) {
+			known.Name, known.Kind = c.text("name"), target.Kind
+		}); err != nil {
+			return err
+		}
+	}
+	c.done(c.text("action") + " done in " + label(target))
+	return nil
+}
+
+// manage returns the operation of an action in a group chat or channel, and its arguments.
+func (c *call) manage(target agent.Contact) (operation string, arguments map[string]any, err error) {
+	noun, arguments := "GroupChat", map[string]any{"chat_id": target.ID}
+	switch target.Kind {
+	case agent.KindAgent:
+		return "", nil, errors.New("that is an agent; name an own group or #channel")
+	case agent.KindChannel:
+		noun, arguments = "Channel", map[string]any{"channel_id": target.ID}
+	}
+	operation = "edit" + noun
+	switch action := c.text("action"); action {
+	case "edit":
+		c.copyTo(arguments, map[string]string{"name": "name", "description": "description", "discoverable": "is_discoverable"})
+	case "delete":
+		operation = "delete" + noun
+	case "transfer":
+		operation = "transfer" + noun
+		err = c.setAgents(arguments, target, "new_admin_agent_id")
+	case "pin", "unpin":
+		err = c.setPin(arguments, target)
+		if action == "pin" {
+			operation = "pinGroupMessage"
+		}
+	default:
+		fields := map[string]string{
+			"add": "add_member_ids", "remove": "remove_member_ids", "ban": "ban_agent_ids", "unban": "unban_agent_ids",
+		}
+		if target.Kind == agent.KindChannel {
+			fields["add"], fields["remove"] = "", "remove_subscriber_ids"
+		}
+		if fields[action] == "" {
+			return "", nil, errors.New("nobody can be added to a channel; agents subscribe themselves")
+		}
+		err = c.setAgents(arguments, target, fields[action])
+	}
+	return operation, arguments, err
+}
+
+func (c *call) setPin(arguments map[string]any, target agent.Contact) error {
+	switch {
+	case target.Kind != agent.KindGroup:
+		return errors.New("messages can be pinned only in groups")
+	case c.text("message") == "":
+		return missing("message", "the id of the message")
+	case c.text("action") == "pin":
+		arguments["message_id"] = c.text("message")
+	default:
+		arguments["unpin_message_ids"] = []any{c.text("message")}
+	}
+	return nil
+}
+
+// setAgents resolves the agents of an action.
+func (c *call) setAgents(arguments map[string]any, target agent.Contact, field string) error {
+	may := func(agent.Contact) error { return nil }
+	if c.text("action") == "add" {
+		may = func(member agent.Contact) error {
+			if err := c.mayWrite(member); err != nil {
+				return err
+			}
+			// What members write in a trusted group is shown.
+			if target.Trusted && (!member.Trusted || member.Held) {
+				return &trustError{member}
+			}
+			return nil
+		}
+	}
+	ids, found, err := c.agentIDs(c.list("agents"), may)
+	switch {
+	case err != nil:
+		return err
+	case ids == nil:
+		return missing("agents", "the names of agents")
+	case field != "new_admin_agent_id":
+		arguments[field] = ids
+	case len(ids) > 1:
+		return fmt.Errorf("%s and %s cannot both be the admin; name one agent", found[0], found[1])
+	default:
+		arguments[field] = ids[0]
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/parley-chat/parley/agent"
+)
+
+// question is something that only the human may decide. It is asked in a form, if the client has forms; else the model gets the
+// command with which the human can decide it.
+type question struct {
+	key, text, command string
+	approval           string // the approval to give, or
+	trust              string // the id of the contact to trust
+	at                 time.Time
+}
+
+// questionTime is how long an answer is awaited, as long as an approval.
+const questionTime = 10 * time.Minute
+
+// errDeclined means that the human said no.
+var errDeclined = errors.New("the human declined; nothing was done. Do not ask again unless the human wants it")
+
+// unansweredError means that the human did not answer: the question was closed, or the client could not show it.
+type unansweredError struct{ question question }
+
+func (e *unansweredError) Error() string {
+	return "the human did not answer the question; nothing was done"
+}
+
+// trustError asks for trust in a contact, which is the human's to give.
+type trustError struct{ contact agent.Contact }
+
+func (e *trustError) Error() string {
+	return "only the human can trust " + label(e.contact)
+}
+
+// question returns the question of an error, if the human can decide it. Nothing in it comes from other agents but names.
+func (c *call) question(err error) (question, bool) {
+	if limit, ok := errors.AsType[*agent.LimitError](err); ok && limit.Approval != "" {
+		text := fmt.Sprintf("Parley: allow once to %s for %s USD? The limit %s leaves %s USD.", c.doing(), usd(limit.Price), limit.Limit,
+			usd(limit.Left))
+		if limits, left, _, err := c.agent.Ledger().Limits(c.ctx); err == nil {
+			text += fmt.Sprintf(" Of today's %s USD, %s USD are left.", usd(limits.PerDay), usd(left.PerDay))
+		}
+		return question{key: "approve-" + limit.Approval, text: text, command: "parley wallet approve " + limit.Approval, approval: limit.Approval}, true
+	}
+	if unanswered, ok := errors.AsType[*unansweredError](err); ok {
+		return unanswered.question, true
+	}
+	if trust, ok := errors.AsType[*trustError](err); ok {
+		to := trust.contact
+		text := fmt.Sprintf("Parley: trust %s (%s)? Your model will read what comes from there, and may write there.", to, to.ID)
+		return question{key: "trust-" + to.ID, text: text, command: "parley contacts trust " + to.ID, trust: to.ID}, true
+	}
+	return question{}, false
+}
+
+// doing says what a call does, for the human.
+func (c *call) doing() string {
+	name := func(argument string) string { return agent.VisibleName(c.text(argument)) }
+	switch c.request.Params.Name {
+	case "parley_send":
+		return fmt.Sprintf("send a message of %d characters to %s", len([]rune(c.text("text"))), name("to"))
+	case "parley_create":
+		return fmt.Sprintf("create the %s %s", name("kind"), name("name"))
+	case "parley_call":
+		return "call " + name("operation")
+	case "parley_admin":
+		return fmt.Sprintf("%s %s", name("action"), name("target"))
+	}
+	return "call " + c.request.Params.Name
+}
+
+// hasForms tells whether the client can ask the human in a form.
+func (c *call) hasForms() bool {
+	capabilities := c.request.ClientCapabilities()
+	if capabilities == nil || capabilities.Elicitation == nil {
+		return false
+	}
+	return capabilities.Elicitation.Form != nil || capabilities.Elicitation.URL == nil // neither means forms
+}
+
+// ask returns the result that lets the client ask the human. The client then makes the same call with the answer.
+func (c *call) ask(q question) *mcp.CallToolResult {
+	q.at = time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, old := range c.asked {
+		if time.Since(old.at) > questionTime {
+			delete(c.asked, key)
+		}
+	}
+	c.asked[q.key] = q
+	if pending, ok := c.ctx.Value(pendingKey{}).(*question); ok {
+		*pending = q
+	}
+	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{q.key: &mcp.ElicitParams{
+		Mode: "form", Message: q.text,
+		RequestedSchema: map[string]any{
+			"type": "object", "required": []string{"allow"},
+			"properties": map[string]any{"allow": map[string]any{"type": "boolean", "title": "Allow"}},
+		},
+	}}}
+}
+
+// answers takes the human's answer to the question that this call asked before. answered is true if there is one, so the call asks
+// no more.
+func (c *call) answers() (answered bool, err error) {
+	for key, response := range c.request.Params.InputResponses {
+		result, ok := response.(*mcp.ElicitResult)
+		if !ok {
+			continue
+		}
+		c.mu.Lock()
+		q, known := c.asked[key]
+		delete(c.asked, key)
+		c.mu.Unlock()
+		switch allowed, _ := result.Content["allow"].(bool); {
+		case !known || time.Since(q.at) > questionTime:
+			return true, errors.New("the question was not asked, or too long ago; make the call again")
+		case result.Action == "cancel":
+			return true, &unansweredError{q}
+		case result.Action != "accept" || !allowed:
+			return true, errDeclined
+		case q.approval != "":
+			if _, err := c.agent.Ledger().Approve(c.ctx, q.approval); err != nil {
+				return true, err
+			}
+		default:
+			if err := c.agent.ChangeContact(c.ctx, q.trust, func(contact *agent.Contact) { contact.Trusted, contact.Held = true, false }); err != nil {
+				return true, err
+			}
+		}
+		answered = true
+	}
+	return answered, nil
+}
+
+type pendingKey struct{}
+
+// orCommand names the command for the human if the client says that it has forms and then cannot show one.
+func (s *parleyServer) orCommand(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
+		pending := &question{}
+		result, err := next(context.WithValue(ctx, pendingKey{}, pending), method, request)
+		if err == nil || pending.key == "" {
+			return result, err
+		}
+		c := &call{parleyServer: s, reply: newReply(), ctx: ctx}
+		c.fail(&unansweredError{*pending}, *pending)
+		failed, structured := c.finish(s.money(context.WithoutCancel(ctx), 0))
+		failed.StructuredContent = structured
+		return failed, nil
+	}
+}

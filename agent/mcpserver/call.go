@@ -1,0 +1,164 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/parley-chat/parley/agent"
+)
+
+// call is one call of a tool.
+type call struct {
+	*parleyServer
+	*reply
+	ctx     context.Context
+	request *mcp.CallToolRequest
+	in      map[string]any
+	seen    []*agent.Result // they reach the client with the reply
+}
+
+// handler returns what runs a tool. Whatever goes wrong is a result that the model can act on, never an error of the protocol.
+func (s *parleyServer) handler(t tool) mcp.ToolHandlerFor[map[string]any, any] {
+	return func(ctx context.Context, request *mcp.CallToolRequest, in map[string]any) (*mcp.CallToolResult, any, error) {
+		counted, charges := agent.CountCharges(ctx)
+		counted, cancel := context.WithTimeout(counted, s.patience)
+		defer cancel()
+		c := &call{parleyServer: s, reply: newReply(), ctx: counted, request: request, in: in}
+		answered, err := c.answers()
+		if err == nil {
+			err = t.run(c)
+		}
+		if err != nil {
+			if open, ok := errors.AsType[*agent.OpenError](err); ok && open != nil {
+				s.resume(context.WithoutCancel(ctx))
+			}
+			q, ok := c.question(err)
+			if ok && !answered && c.hasForms() {
+				return c.ask(q), nil, nil
+			}
+			c.fail(err, q)
+		} else if ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
+			c.noteSeen(context.WithoutCancel(ctx))
+		}
+		result, structured := c.finish(s.money(context.WithoutCancel(ctx), charges.Sum()))
+		return result, structured, nil
+	}
+}
+
+// do makes a call and reads its response.
+func (c *call) do(operation, peer string, arguments map[string]any, into any) error {
+	result, err := c.agent.Call(c.ctx, operation, arguments, agent.CallOptions{Peer: peer, Patience: c.patience})
+	if err != nil {
+		return err
+	}
+	c.seen = append(c.seen, result)
+	if result.Earlier {
+		c.facts["earlier"] = true
+		c.note("This is the response to the same call made before, which was interrupted. It is not charged again.")
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(result.Body, into); err != nil {
+		return fmt.Errorf("%s: the response is not as the contract says: %w", operation, err)
+	}
+	return nil
+}
+
+// noteSeen notes that the responses of the call reach the client.
+func (c *call) noteSeen(ctx context.Context) {
+	for _, result := range c.seen {
+		if err := c.agent.Seen(ctx, result); err != nil {
+			c.Log.Error("note that a response was seen", "error", err)
+		}
+	}
+}
+
+// text returns an argument without white space around it, or "".
+func (c *call) text(name string) string {
+	value, _ := c.in[name].(string)
+	return strings.TrimSpace(value)
+}
+
+func (c *call) flag(name string) bool {
+	value, _ := c.in[name].(bool)
+	return value
+}
+
+// number returns an argument, or 0.
+func (c *call) number(name string) int {
+	value, _ := c.in[name].(float64)
+	return int(value)
+}
+
+func (c *call) list(name string) (texts []string) {
+	values, _ := c.in[name].([]any)
+	for _, value := range values {
+		if text, ok := value.(string); ok {
+			texts = append(texts, strings.TrimSpace(text))
+		}
+	}
+	return texts
+}
+
+// copyTo copies arguments that are there.
+func (c *call) copyTo(arguments map[string]any, names map[string]string) {
+	for from, to := range names {
+		if value, ok := c.in[from]; ok {
+			arguments[to] = value
+		}
+	}
+}
+
+// missing returns the error of an argument that a tool needs and its schema does not require.
+func missing(name, why string) error { return fmt.Errorf("%s is missing: %s", name, why) }
+
+// to resolves the argument that names somebody. It may look the name up, which is paid for once.
+func (c *call) to(name string) (agent.Contact, error) {
+	if c.text(name) == "" {
+		return agent.Contact{}, missing(name, "an agent's name, #channel, the name of a trusted group, or an id")
+	}
+	return c.agent.Resolve(c.ctx, c.text(name))
+}
+
+// unknownError means that somebody may not be written to.
+type unknownError struct{ to agent.Contact }
+
+func (e *unknownError) Error() string {
+	return fmt.Sprintf("%s is neither a trusted contact nor has written first, so nothing was sent", e.to)
+}
+
+// mayWrite returns an [unknownError] if nothing may be sent to a contact.
+func (c *call) mayWrite(to agent.Contact) error {
+	if c.Anyone || to.Known() {
+		return nil
+	}
+	return &unknownError{to}
+}
+
+// agentIDs resolves names of agents. Each must satisfy a condition.
+func (c *call) agentIDs(names []string, may func(agent.Contact) error) (ids []any, found []agent.Contact, err error) {
+	for _, name := range names {
+		one, err := c.agent.Resolve(c.ctx, name)
+		if err == nil && one.Kind != agent.KindAgent {
+			err = fmt.Errorf("%s is no agent", one)
+		}
+		if err == nil {
+			err = may(one)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		ids, found = append(ids, one.ID), append(found, one)
+	}
+	return ids, found, nil
+}
+
+// at returns the time of a timestamp of the contract.
+func at(timestamp float64) time.Time { return time.UnixMilli(int64(timestamp * 1000)).UTC() }

@@ -1,0 +1,103 @@
+package mcpserver
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/parley-chat/parley/agent"
+)
+
+// maxContacts is the number of contacts that are listed.
+const maxContacts = 100
+
+func contacts(c *call) error {
+	action := c.text("action")
+	if action == "" || action == "list" {
+		return c.listContacts()
+	}
+	to, err := c.to("name")
+	if err != nil {
+		return err
+	}
+	switch action {
+	case "trust":
+		return c.trust(to)
+	case "hold":
+		err = c.agent.ChangeContact(c.ctx, to.ID, func(known *agent.Contact) {
+			known.Kind, known.Trusted, known.Held = to.Kind, false, true
+		})
+		c.done(label(to) + " is held: texts are not shown")
+	case "forget":
+		if known, _ := c.known(to.ID); known != nil && known.Held {
+			return fmt.Errorf("%s is held, so only the human can remove the entry; nothing was done", label(to)) // it would be held no more
+		}
+		err = c.agent.ForgetContact(c.ctx, to.ID)
+		c.done(label(to) + " is not in the book any more")
+	case "block", "unblock":
+		if to.Kind != agent.KindAgent {
+			return fmt.Errorf("%s is no agent; only agents can be blocked", label(to))
+		}
+		err = c.do(action+"Agent", to.ID, map[string]any{"agent_id": to.ID}, nil)
+		c.done(action + "ed " + label(to))
+	}
+	return err
+}
+
+// trust asks the human to trust somebody.
+func (c *call) trust(to agent.Contact) error {
+	known, err := c.known(to.ID)
+	if err != nil {
+		return err
+	}
+	if known == nil { // the human then sees more than an id
+		if err := c.agent.ChangeContact(c.ctx, to.ID, func(added *agent.Contact) { added.Name, added.Kind = to.Name, to.Kind }); err != nil {
+			return err
+		}
+		known = &to
+	}
+	if !known.Trusted || known.Held {
+		return &trustError{*known}
+	}
+	c.done(label(*known) + " is trusted. Texts that were held are free: parley_inbox with max_age, parley_read with stored")
+	return nil
+}
+
+func (c *call) listContacts() error {
+	all, err := c.agent.Contacts()
+	if err != nil {
+		return err
+	}
+	c.line("%s:", count(len(all), "contact"))
+	var list []string
+	for _, contact := range all[:min(len(all), maxContacts)] {
+		list = append(list, c.contactLine(contact))
+		c.line("%s", list[len(list)-1])
+	}
+	c.facts["contacts"] = list
+	if left := len(all) - maxContacts; left > 0 {
+		c.line("%d more are not shown; parley_lookup finds them by name.", left)
+	}
+	return nil
+}
+
+// contactLine says what is known about a contact.
+func (c *call) contactLine(contact agent.Contact) string {
+	words := []string{label(contact), contact.Kind}
+	switch {
+	case contact.Held:
+		words = append(words, "held")
+	case contact.Trusted:
+		words = append(words, "trusted")
+	case contact.Wrote:
+		words = append(words, "wrote first, texts held")
+	default:
+		words = append(words, "not trusted")
+	}
+	if c.flag("detailed") {
+		words = append(words, plain(contact.ID))
+		if contact.Chat != "" {
+			words = append(words, plain(contact.Chat))
+		}
+	}
+	return strings.Join(words, " · ")
+}

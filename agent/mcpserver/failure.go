@@ -1,0 +1,125 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+)
+
+// maxProblem is the number of characters of an error that are shown.
+const maxProblem = 600
+
+// fail makes the result an error: one sentence, and the next step.
+func (c *call) fail(err error, q question) {
+	code, problem, next := c.explain(err)
+	if q.command != "" {
+		next = "ask your human to run: " + q.command
+		if q.approval != "" {
+			next += " (good for ten minutes), then make the same call again"
+		}
+	}
+	problem = agent.Visible(strings.ReplaceAll(problem, "\n", " "))
+	if characters := []rune(problem); len(characters) > maxProblem {
+		problem = string(characters[:maxProblem]) + "…"
+	}
+	c.failed = true
+	c.facts["error"], c.facts["problem"] = code, problem
+	c.line("error %s: %s.", code, strings.TrimSuffix(problem, "."))
+	if next != "" {
+		c.facts["next"] = next
+		c.line("next: %s.", next)
+	}
+}
+
+// explain returns a stable code, what went wrong, and what to do.
+func (c *call) explain(err error) (code, problem, next string) {
+	if refused, ok := errors.AsType[*agent.RefusedError](err); ok {
+		return c.explainRefusal(refused)
+	}
+	if limit, ok := errors.AsType[*agent.LimitError](err); ok {
+		problem = fmt.Sprintf("the call costs %s USD, and the limit %s leaves %s USD; nothing was paid", usd(limit.Price), limit.Limit,
+			usd(limit.Left))
+		if limit.Limit == "polls per day" {
+			return "limit", problem, "use parley_inbox with max_age, which is free, or fetch again later; only the human can raise limits"
+		}
+		return "approval_needed", problem, "ask your human; only the human can raise limits"
+	}
+	if terms, ok := errors.AsType[*agent.TermsError](err); ok {
+		problem = fmt.Sprintf("the server asks for another %s than was agreed (%s instead of %s); nothing was paid", terms.What,
+			said(terms.Asked), said(terms.Agreed))
+		return "terms_changed", problem, "ask your human to look at it with: parley prices"
+	}
+	if _, ok := errors.AsType[*agent.OpenError](err); ok {
+		return "open", "the payment was sent and its outcome is not known yet; it is finishing in the background",
+			"make exactly the same call again in a minute; it returns the response and is not charged twice"
+	}
+	if unknown, ok := errors.AsType[*unknownError](err); ok {
+		return "unknown_recipient", label(unknown.to) + " is neither a trusted contact nor has written first, so nothing was sent",
+			fmt.Sprintf("call parley_contacts with action trust and name %s, which asks your human", unknown.to.ID)
+	}
+	if _, ok := errors.AsType[*unansweredError](err); ok {
+		return "approval_needed", err.Error(), ""
+	}
+	if trust, ok := errors.AsType[*trustError](err); ok {
+		return "approval_needed", trust.Error(), ""
+	}
+	switch {
+	case errors.Is(err, errDeclined):
+		return "declined", err.Error(), ""
+	case errors.Is(err, agent.ErrFrozen):
+		return "frozen", "the wallet is frozen; nothing was paid", "only your human can end that, with: parley wallet unfreeze"
+	case errors.Is(err, agent.ErrNoAccount):
+		return "no_account", "this wallet has no account",
+			"call parley_create with kind account and a username (1.00 USD, once), or ask your human to run: parley init"
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
+		return "timeout", "the service did not respond in time", "make the same call again; a payment is never made twice for it"
+	}
+	return "error", err.Error(), ""
+}
+
+// explainRefusal explains a response of the server that is not 200.
+func (c *call) explainRefusal(refused *agent.RefusedError) (code, problem, next string) {
+	code, problem = plain(string(refused.Code)), "the service says "+said(refused.Message)
+	if refused.Message == "" {
+		return "unavailable", fmt.Sprintf("the service responded with status %d", refused.Status), "make the same call again later"
+	}
+	switch refused.Code { //nolint:exhaustive // the message of the others says it
+	case client.ErrorCodePaymentRefused:
+		problem = "the payment was not accepted, most likely because the wallet has not enough USDC; nothing was charged (" + problem + ")"
+		return code, problem, "ask your human to send USDC to " + c.agent.Address()
+	case client.ErrorCodeInvalidAPIKey:
+		next = "ask your human to check the account with: parley status"
+	case client.ErrorCodeInvalidTAN:
+		next = "call parley_create again; it gets another TAN"
+	}
+	if next == "" && (refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests) {
+		next = "make the same call again later"
+	}
+	if refused.Charged != nil && *refused.Charged {
+		problem += " (the call was charged)"
+	}
+	return code, problem, next
+}
+
+// maxSaid is the number of characters of a server's words that are shown in an error.
+const maxSaid = 240
+
+// said quotes words of a server on one line. A server that lies may send anything.
+func said(text string) string {
+	characters := []rune(text)
+	if len(characters) > maxSaid {
+		characters = append(characters[:maxSaid], '…')
+	}
+	text = strings.Map(func(r rune) rune {
+		if strings.ContainsRune(active+`"`, r) {
+			return '\''
+		}
+		return r
+	}, string(characters))
+	return `"` + agent.Visible(strings.Join(strings.Fields(text), " ")) + `"`
+}

@@ -1,0 +1,139 @@
+package mcpserver
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+)
+
+// pageSize is the number of messages of one fetch.
+const pageSize = 50
+
+func inbox(c *call) error {
+	var filter *agent.Contact
+	if name := c.text("from"); name != "" {
+		contacts, err := c.agent.Contacts()
+		if err == nil {
+			filter, err = contacts.Find(name)
+		}
+		if err != nil {
+			return err
+		}
+		if filter == nil {
+			return fmt.Errorf("%s is not in the contact book: nothing has come from there. Nothing was fetched", agent.VisibleName(name))
+		}
+	}
+	page := client.UnreadPage{}
+	var err error
+	if c.number("max_age") > 0 || c.text("after") != "" {
+		page.Messages, err = c.storedInbox()
+	} else {
+		page, err = c.fetchInbox()
+	}
+	if err != nil {
+		return err
+	}
+	return c.showInbox(page, filter)
+}
+
+// storedInbox returns fetched messages of the spool.
+func (c *call) storedInbox() ([]client.UnreadMessage, error) {
+	all, err := c.fetched(c.ctx)
+	if err != nil {
+		return nil, err
+	}
+	if after := c.text("after"); after != "" {
+		i := slices.IndexFunc(all, func(m client.UnreadMessage) bool { return m.MessageID == after })
+		if i < 0 {
+			return nil, fmt.Errorf("no stored message has the id %s", agent.VisibleName(after))
+		}
+		all = all[i+1:]
+	}
+	if minutes := c.number("max_age"); minutes > 0 {
+		since := time.Now().Add(-time.Duration(minutes) * time.Minute)
+		all = slices.DeleteFunc(all, func(m client.UnreadMessage) bool { return at(m.CreatedAt).Before(since) })
+	}
+	c.line("%s from the local store:", count(len(all), "message"))
+	return all, nil
+}
+
+// fetchInbox fetches unread messages, and keeps who wrote.
+func (c *call) fetchInbox() (page client.UnreadPage, err error) {
+	arguments := map[string]any{"page_size": pageSize}
+	if c.flag("keep") {
+		arguments["mark_read"] = false
+	}
+	if err := c.do("listUnreadMessages", "", arguments, &page); err != nil {
+		return page, err
+	}
+	if err := c.agent.Learn(c.ctx, page); err != nil {
+		return page, err
+	}
+	c.line("%s of %d unread:", count(len(page.Messages), "message"), page.TotalUnread)
+	if more := page.TotalUnread - int64(len(page.Messages)); more > 0 {
+		c.facts["more_unread"] = more
+		c.note("%d more are unread: call parley_inbox again.", more)
+	}
+	return page, nil
+}
+
+func (c *call) showInbox(page client.UnreadPage, filter *agent.Contact) error {
+	if filter != nil {
+		before := len(page.Messages)
+		page.Messages = slices.DeleteFunc(page.Messages, func(m client.UnreadMessage) bool { return !of(m, *filter) })
+		if others := before - len(page.Messages); others > 0 {
+			c.facts["others"] = others
+			c.note("%d from others are not shown; they are free with max_age.", others)
+		}
+	}
+	own, err := c.ownID(c.ctx)
+	if err != nil {
+		return err
+	}
+	judged, err := c.judged(page.Messages, own)
+	if err != nil {
+		return err
+	}
+	c.show(judged, c.flag("detailed"), false)
+	return c.showNotices(page.Notices)
+}
+
+// maxNotices is the number of notices that are shown.
+const maxNotices = 20
+
+// showNotices shows what other agents did to the caller. Names of conversations of strangers are left out.
+func (c *call) showNotices(notices []client.Notice) error {
+	if len(notices) == 0 {
+		return nil
+	}
+	contacts, err := c.agent.Contacts()
+	if err != nil {
+		return err
+	}
+	var texts []string
+	for _, n := range notices[:min(len(notices), maxNotices)] {
+		in := plain(n.SourceID)
+		if known := contacts.ByID(n.SourceID); known != nil {
+			in = label(*known)
+		}
+		texts = append(texts, fmt.Sprintf("notice: %s by %s in %s at %s", plain(string(n.Type)), plain(n.ActorUsername), in,
+			at(n.CreatedAt).Format(time.DateTime)))
+		c.line("%s", texts[len(texts)-1])
+	}
+	c.facts["notices"] = texts
+	if left := len(notices) - maxNotices; left > 0 {
+		c.line("%d more notices are not shown.", left)
+	}
+	return nil
+}
+
+// count returns a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

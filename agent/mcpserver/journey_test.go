@@ -1,0 +1,162 @@
+package mcpserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// TestJourney: an agent registers, sends, receives, reads, finds, creates, reacts, joins and manages, through tools alone. No result and
+// no log has a key.
+func TestJourney(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var log bytes.Buffer
+	options := Options{Tools: ToolsAll, Raw: true, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	alice, bob := w.wallet(), w.register("bob")
+	a, b := alice.session(t, options), bob.session(t, options)
+	a.fails("no_account", "parley_inbox", nil)
+	raise(t, alice)
+	raise(t, bob)
+	contains(t, a.does("parley_create", map[string]any{"kind": "account", "name": "alice"}), "account alice created", "stored")
+	contains(t, a.does("parley_status", map[string]any{"service": true}), "account alice", "service: OK")
+	contains(t, a.does("parley_prices", map[string]any{"find": "private"}), "0.005 sendPrivateMessage parley_send")
+
+	a.fails("unknown_recipient", "parley_send", map[string]any{"to": "bob", "text": "hello"})
+	alice.trust("bob")
+	contains(t, a.does("parley_send", map[string]any{"to": "bob", "text": "hello bob"}), "sent to bob", "\npaid 0.005 USD · today ")
+	held := b.does("parley_inbox", nil)
+	contains(t, held, "held from alice", "9 characters", "parley contacts trust alice", "paid 0.001 USD")
+	if strings.Contains(held, "hello bob") {
+		t.Errorf("a stranger's text is shown: %s", held)
+	}
+	bob.trust("alice")
+	contains(t, b.does("parley_inbox", map[string]any{"max_age": 5}), "| hello bob", "paid 0.00 USD")
+	contains(t, b.does("parley_send", map[string]any{"to": "alice", "text": "hello alice", "detailed": true}), "msg_")
+	contains(t, a.does("parley_inbox", nil), "| hello alice")
+	history := a.does("parley_read", map[string]any{"in": "bob", "detailed": true})
+	contains(t, history, "| hello bob", "| hello alice")
+	contains(t, a.does("parley_read", map[string]any{"in": "bob", "find": "ali.e"}), "1 message of bob", "| hello alice", "paid 0.005 USD")
+	contains(t, a.does("parley_read", map[string]any{"in": "bob", "stored": true}), "| hello bob", "paid 0.00 USD")
+
+	message := word(t, history, "msg_")
+	contains(t, b.does("parley_react", map[string]any{"message": message, "emoji": "👍"}), "reaction set")
+	contains(t, b.does("parley_react", map[string]any{"message": message, "remove": true}), "reaction removed")
+	contains(t, a.does("parley_find", map[string]any{"query": "bob"}), "agent bob", "| I am bob.")
+	contains(t, a.does("parley_lookup", map[string]any{"name": "me", "detailed": true}), "I am alice", "chat_")
+	contains(t, a.does("parley_lookup", map[string]any{"name": "bob"}), "bob · agent · trusted", "paid 0.00 USD")
+	contains(t, a.does("parley_lookup", map[string]any{"name": "bob", "fresh": true}), "| I am bob.")
+	groupJourney(t, a, b)
+	for _, one := range []*owner{alice, bob} {
+		for _, secret := range one.secrets() {
+			for from, text := range map[string]string{"alice's results": a.all.String(), "bob's results": b.all.String(), "the log": log.String()} {
+				if strings.Contains(strings.ToLower(text), strings.ToLower(secret)) {
+					t.Errorf("%s contain a secret", from)
+				}
+			}
+		}
+	}
+}
+
+// groupJourney is the part of the journey with groups, channels and management.
+func groupJourney(t *testing.T, a, b *session) {
+	t.Helper()
+	created := a.does("parley_create", map[string]any{"kind": "group", "name": "team", "members": []string{"bob"}, "detailed": true})
+	group := word(t, created, "chat_")
+	contains(t, a.does("parley_send", map[string]any{"to": "team", "text": "first"}), "sent to team")
+	contains(t, b.does("parley_inbox", nil), "notice: added by alice in "+group, "first")
+	pinned := a.does("parley_read", map[string]any{"in": "team", "detailed": true})
+	contains(t, a.does("parley_admin", map[string]any{"action": "pin", "target": "team", "message": word(t, pinned, "msg_")}), "pin done in team")
+	contains(t, a.does("parley_lookup", map[string]any{"name": "team", "fresh": true}), "alice (admin), bob", "pinned:", "| first")
+	contains(t, b.does("parley_join", map[string]any{"name": group, "leave": true}), "left")
+	contains(t, a.does("parley_admin", map[string]any{"action": "add", "target": "team", "agents": []string{"bob"}}), "add done in team")
+	contains(t, a.does("parley_admin", map[string]any{"action": "delete", "target": "team"}), "delete done in team")
+	created = a.does("parley_create", map[string]any{"kind": "channel", "name": "weather", "detailed": true})
+	contains(t, b.does("parley_join", map[string]any{"name": "#weather"}), "subscribed")
+	contains(t, a.does("parley_send", map[string]any{"to": "#weather", "text": "sunny"}), "sent to #weather", "paid 0.025 USD")
+	contains(t, b.does("parley_inbox", map[string]any{"from": "alice"}), "| sunny")
+	contains(t, b.does("parley_read", map[string]any{"in": word(t, created, "channel_")}), "| sunny")
+	contains(t, b.does("parley_join", map[string]any{"name": "#weather", "leave": true}), "left")
+	contains(t, a.does("parley_admin", map[string]any{"action": "profile", "description": "new"}), "profile changed")
+	contains(t, a.does("parley_admin", map[string]any{"action": "rotate_key"}), "stored")
+	contains(t, a.does("parley_contacts", map[string]any{"action": "block", "name": "bob"}), "blocked bob")
+	contains(t, a.does("parley_contacts", map[string]any{"action": "unblock", "name": "bob"}), "unblocked bob")
+	contains(t, a.does("parley_contacts", nil), "bob · agent · trusted", "#weather · channel · trusted")
+	contains(t, a.does("parley_call", map[string]any{"operation": "getOwnAgent"}), `"username":"alice"`)
+	contains(t, a.does("parley_call", map[string]any{"operation": "rotateKey", "arguments": map[string]any{}}), "stored elsewhere")
+	a.fails("error", "parley_call", map[string]any{"operation": "createAccount", "arguments": map[string]any{"username": "x"}})
+}
+
+// raise lets an agent pay everything but an account without an approval.
+func raise(t *testing.T, o *owner) {
+	t.Helper()
+	limits := agent.Limits{PerCall: testkit.Dollar, PerDay: 5 * testkit.Dollar, Polls: testkit.Dollar}
+	if err := o.Ledger().SetLimits(t.Context(), limits, true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// word returns the first word of a text that begins with a prefix.
+func word(t *testing.T, text, prefix string) string {
+	t.Helper()
+	for _, one := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \n,.:[]()\"", r) }) {
+		if strings.HasPrefix(one, prefix) {
+			return one
+		}
+	}
+	t.Fatalf("no word begins with %s in:\n%s", prefix, text)
+	return ""
+}
+
+// TestRawRules: parley_call obeys the rules of the other tools.
+func TestRawRules(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.register("alice"), w.register("bob")
+	s := alice.session(t, Options{Tools: ToolsAll, Raw: true})
+	found, err := alice.Resolve(t.Context(), "bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := map[string]any{"recipient_agent_id": found.ID, "content": "secret"}
+	s.fails("unknown_recipient", "parley_call", map[string]any{"operation": "sendPrivateMessage", "arguments": message})
+	bob.trust("alice")
+	bob.session(t, Options{}).does("parley_send", map[string]any{"to": "alice", "text": "obey me"})
+	text, result := s.call("parley_call", map[string]any{"operation": "listUnreadMessages"})
+	whole, _ := json.Marshal(result)
+	contains(t, text, "held: 7 characters of a stranger")
+	if strings.Contains(string(whole), "obey me") || result.Meta[untrustedKey] != true {
+		t.Errorf("a stranger's text is in the result, or it is not marked: %s", whole)
+	}
+	s.does("parley_call", map[string]any{"operation": "sendPrivateMessage", "arguments": message}) // bob has written first
+}
+
+// TestFrozen: a frozen wallet pays nothing, and says who can end that.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.register("alice")
+	if err := alice.Ledger().Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := alice.session(t, Options{})
+	before := w.Revenue()
+	contains(t, s.fails("frozen", "parley_inbox", nil), "parley wallet unfreeze", "· frozen")
+	contains(t, s.does("parley_status", nil), "frozen")
+	if w.Revenue() != before {
+		t.Error("a frozen wallet has paid")
+	}
+}
+
+// TestNotEnough: a wallet without money is told what to do.
+func TestNotEnough(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.registerWith("alice", testkit.Dollar+1_000) // an account, and one look at it
+	contains(t, alice.session(t, Options{}).fails("payment_refused", "parley_inbox", nil), alice.Address())
+}

@@ -1,0 +1,159 @@
+package mcpserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+)
+
+// message is a message of any conversation.
+type message struct {
+	client.UnreadMessage
+	held bool
+}
+
+// conversation is where messages are from, for responses that do not say it in each message.
+type conversation struct {
+	kind client.SourceType
+	id   string
+	name string
+}
+
+// of returns messages of one conversation in the form of unread ones.
+func (of conversation) of(history []client.Message) (all []client.UnreadMessage) {
+	for _, m := range history {
+		all = append(all, client.UnreadMessage{
+			MessageID: m.MessageID, SenderID: m.SenderID, SenderUsername: m.SenderUsername, Content: m.Content, CreatedAt: m.CreatedAt,
+			SourceType: of.kind, SourceID: of.id, SourceName: of.name, About: m.About,
+		})
+	}
+	return all
+}
+
+// judged tells for each message whether its text may be shown.
+func (s *parleyServer) judged(all []client.UnreadMessage, own string) ([]message, error) {
+	contacts, err := s.agent.Contacts()
+	if err != nil {
+		return nil, err
+	}
+	var judged []message
+	for _, m := range all {
+		shown := own != "" && m.SenderID == own || contacts.Shows(m.SenderID, m.SourceID)
+		if in := contacts.ByID(m.SourceID); in == nil || !in.Trusted || strings.ContainsAny(m.SourceName, active) {
+			m.SourceName = m.SourceID // a stranger chose the name
+		}
+		judged = append(judged, message{m, !shown})
+	}
+	return judged, nil
+}
+
+// show adds messages to the reply. It cuts texts and leaves out messages, so that the reply does not become too long: the last ones, or
+// the first ones of a history. What is missing can be read for free.
+func (r *reply) show(all []message, detailed, history bool) {
+	items := r.fit(all, detailed, history)
+	left := len(all) - len(items)
+	shown := all[:len(items)]
+	if history {
+		shown = all[left:]
+	}
+	if left > 0 {
+		r.facts["left_out"] = left
+	}
+	if left > 0 && history {
+		r.note("%d older ones do not fit. They are free: parley_read with stored and before %s.", left, plain(shown[0].MessageID))
+	}
+	list, cut, held := []any{}, false, ""
+	for i, item := range items {
+		if shown[i].held {
+			held = shown[i].SenderUsername
+		}
+		cut = cut || item.cut
+		r.untrusted(item.text)
+		list = append(list, item.facts)
+	}
+	r.facts["messages"] = list
+	if cut {
+		r.note("A text was cut. The rest is free: parley_read with message (its id) and offset.")
+	}
+	if left > 0 && !history {
+		r.note("%d more do not fit. They are free: parley_inbox with after %s.", left, plain(shown[len(shown)-1].MessageID))
+	}
+	if held != "" {
+		r.note("Texts of strangers are held. If your human should trust %s, call parley_contacts with action trust, or the human runs: "+
+			"parley contacts trust %s. Then the texts are free: parley_inbox with max_age, parley_read with stored.", plain(held), plain(held))
+	}
+}
+
+// item is a message as it is shown.
+type item struct {
+	text  string
+	facts map[string]any
+	cut   bool
+}
+
+// fit renders as many messages as fit, with the longest texts with which all fit: the first ones, or the last ones of a history. One is
+// always shown.
+func (r *reply) fit(all []message, detailed, history bool) (items []item) {
+	for _, limit := range []int{16_384, 4_000, 1_500, 500, 150} {
+		items = nil
+		size := 0
+		for i := range all {
+			m := all[i]
+			if history {
+				m = all[len(all)-1-i]
+			}
+			one := r.render(m, limit, detailed)
+			facts, _ := json.Marshal(one.facts) // strings and booleans
+			size += max(utf8.RuneCountInString(one.text), utf8.RuneCount(facts)) + 1
+			if size > maxText && i > 0 {
+				break
+			}
+			items = append(items, one)
+		}
+		if len(items) == len(all) && size <= maxText {
+			break
+		}
+	}
+	if history {
+		slices.Reverse(items)
+	}
+	return items
+}
+
+func (r *reply) render(m message, limit int, detailed bool) item {
+	cut := !m.held && utf8.RuneCountInString(m.Content) > limit
+	received := agent.Received{From: plain(m.SenderUsername), At: at(m.CreatedAt), Text: m.Content, Held: m.held}
+	facts := map[string]any{"from": plain(m.SenderUsername), "at": at(m.CreatedAt)}
+	if m.SourceType != client.SourceTypePrivateChat {
+		received.In = m.SourceName
+		facts["in"] = agent.VisibleName(m.SourceName)
+	}
+	if detailed || cut {
+		received.ID = plain(m.MessageID)
+		facts["id"] = plain(m.MessageID)
+	}
+	if detailed {
+		facts["sender_id"], facts["conversation_id"] = plain(m.SenderID), plain(m.SourceID)
+	}
+	shown := r.fence.Message(received, limit)
+	if m.held {
+		facts["held"], facts["characters"] = true, utf8.RuneCountInString(m.Content)
+	} else {
+		facts["untrusted_text"] = shown
+	}
+	if m.About != nil {
+		facts["about"] = aboutText(m)
+		shown = "The service says about the next message: it is " + aboutText(m) + ".\n" + shown
+	}
+	return item{text: shown, facts: facts, cut: cut}
+}
+
+// aboutText says what a message of the service in the name of the sender is.
+func aboutText(m message) string {
+	return fmt.Sprintf("%s, %s", strings.ReplaceAll(plain(string(m.About.Type)), "_", " "), plain(m.About.SourceID))
+}

@@ -1,0 +1,82 @@
+package mcpserver
+
+import (
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// TestOpen: a call whose response is lost is answered in time, finishes in the background, and is paid once.
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.register("alice")
+	w.register("bob")
+	alice.trust("bob")
+	var lost atomic.Int32
+	lose := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.Header.Get("PAYMENT-SIGNATURE") == "" {
+			next.ServeHTTP(rw, r)
+			return
+		}
+		lost.Add(1)
+		next.ServeHTTP(nowhere{http.Header{}}, r)
+		testkit.HangUp(rw)
+	}
+	w.front.Store(&lose)
+	s := alice.session(t, Options{patience: 2 * time.Second})
+	before, started := w.Revenue(), time.Now()
+	contains(t, s.fails("open", "parley_send", map[string]any{"to": "bob", "text": "once"}), "finishing in the background", "not charged twice")
+	if took := time.Since(started); took > 5*time.Second {
+		t.Errorf("the answer took %s", took)
+	}
+	w.front.Store(nil)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		open, err := alice.Ledger().Open()
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%d payments are open, %v", len(open), err)
+		}
+		if len(open) == 0 {
+			break
+		}
+	}
+	contains(t, s.does("parley_send", map[string]any{"to": "bob", "text": "once"}), "sent to bob", "not charged again", "paid 0.00 USD")
+	if paid := w.Revenue() - before; paid != 5000 || lost.Load() == 0 {
+		t.Errorf("%d was paid, %d responses were lost", paid, lost.Load())
+	}
+}
+
+type nowhere struct{ header http.Header }
+
+func (n nowhere) Header() http.Header          { return n.header }
+func (nowhere) Write(text []byte) (int, error) { return len(text), nil }
+func (nowhere) WriteHeader(int)                {}
+
+// TestFinishedAtStart: a new process finishes what an earlier one left open, without being asked.
+func TestFinishedAtStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.register("alice")
+	lose := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		next.ServeHTTP(nowhere{http.Header{}}, r)
+		testkit.HangUp(rw)
+	}
+	w.front.Store(&lose)
+	first, stop := alice.connectWithStop(t, Options{patience: time.Second}, nil, "")
+	first.fails("open", "parley_inbox", nil)
+	stop()
+	w.front.Store(nil)
+	alice.session(t, Options{})
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		open, err := alice.Ledger().Open()
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%d payments are open, %v", len(open), err)
+		}
+		if len(open) == 0 {
+			return
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package mcpserver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+)
+
+// outbound are the arguments with the agents and conversations that an operation sends something to. If text is set, it does so
+// only with that argument.
+var outbound = map[string]struct{ to, text string }{
+	"sendPrivateMessage": {to: "recipient_agent_id"},
+	"sendGroupMessage":   {to: "chat_id"},
+	"sendChannelMessage": {to: "channel_id"},
+	"requestGroupAccess": {to: "chat_id", text: "message"},
+	"transferGroupChat":  {to: "new_admin_agent_id", text: "message"},
+	"transferChannel":    {to: "new_admin_agent_id", text: "message"},
+	"leaveGroupChat":     {to: "successor_agent_id", text: "transfer_message"},
+	"createGroupChat":    {to: "initial_member_ids"},
+	"editGroupChat":      {to: "add_member_ids"},
+}
+
+// raw makes any call of the contract. The rules for recipients and for the text of strangers are those of the other tools.
+func raw(c *call) error {
+	operation := c.text("operation")
+	if operation == "requestAccount" || operation == "createAccount" {
+		return errors.New("accounts are created with parley_create, which stores the TAN and the API key")
+	}
+	arguments, _ := c.in["arguments"].(map[string]any)
+	if err := c.checkOutbound(operation, arguments); err != nil {
+		return err
+	}
+	in, _ := arguments["chat_id"].(string)
+	if channel, ok := arguments["channel_id"].(string); ok {
+		in = channel
+	}
+	var body any
+	if err := c.do(operation, in, arguments, &body); err != nil {
+		return err
+	}
+	if operation == "listUnreadMessages" {
+		if err := c.learn(body); err != nil {
+			return err
+		}
+	}
+	contacts, err := c.agent.Contacts()
+	if err != nil {
+		return err
+	}
+	own, err := c.ownID(c.ctx)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(withhold{contacts, own}.of(body, in))
+	if err != nil {
+		return err
+	}
+	c.showBody(operation, string(text))
+	return nil
+}
+
+// showBody shows a response inside the fence.
+func (c *call) showBody(operation, text string) {
+	for limit := maxText; ; limit /= 2 {
+		shown := c.fence.Text("response to "+agent.VisibleName(operation), text, limit)
+		if utf8.RuneCountInString(shown) > maxText && limit > 1 {
+			continue
+		}
+		c.untrusted(shown)
+		c.facts["untrusted_text"] = shown
+		if utf8.RuneCountInString(text) > limit {
+			c.note("The response was cut: ask for fewer with n or page_size. Messages in it can be read for free with parley_read stored.")
+		}
+		return
+	}
+}
+
+// checkOutbound returns an error if a call sends something to somebody who is not known.
+func (c *call) checkOutbound(operation string, arguments map[string]any) error {
+	rule, there := outbound[operation]
+	if text, _ := arguments[rule.text].(string); !there || rule.text != "" && text == "" {
+		return nil
+	}
+	contacts, err := c.agent.Contacts()
+	if err != nil {
+		return err
+	}
+	ids, many := arguments[rule.to].([]any)
+	if !many {
+		ids = []any{arguments[rule.to]}
+	}
+	in, _ := arguments["chat_id"].(string)
+	group := contacts.ByID(in)
+	for _, value := range ids {
+		id, ok := value.(string)
+		if !ok {
+			continue // absent, or the contract's to refuse
+		}
+		to := agent.Contact{ID: id, Kind: agent.KindAgent}
+		if known := contacts.ByID(id); known != nil {
+			to = *known
+		}
+		if err := c.mayWrite(to); err != nil {
+			return err
+		}
+		if operation == "editGroupChat" && group != nil && group.Trusted && (!to.Trusted || to.Held) {
+			return &trustError{to}
+		}
+	}
+	return nil
+}
+
+// learn keeps who wrote.
+func (c *call) learn(body any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	var page client.UnreadPage
+	if err := json.Unmarshal(text, &page); err != nil {
+		return err
+	}
+	return c.agent.Learn(c.ctx, page)
+}
+
+// withhold removes the text of strangers from a response.
+type withhold struct {
+	contacts agent.Contacts
+	own      string
+}
+
+// of returns a part of a response without the text of strangers. in is the conversation that it is from, if the messages do not say it.
+func (w withhold) of(value any, in string) any {
+	switch v := value.(type) {
+	case []any:
+		for i := range v {
+			v[i] = w.of(v[i], in)
+		}
+	case map[string]any:
+		if source, ok := v["source_id"].(string); ok {
+			in = source
+			if known := w.contacts.ByID(source); known == nil || known.Kind != agent.KindAgent && !known.Trusted {
+				delete(v, "source_name") // a stranger chose it
+			}
+		}
+		sender, message := v["sender_id"].(string)
+		content, written := v["content"].(string)
+		if message && written && sender != w.own && !w.contacts.Shows(sender, in) {
+			v["content"] = fmt.Sprintf("held: %d characters of a stranger", utf8.RuneCountInString(content))
+		}
+		for name, inner := range v {
+			v[name] = w.of(inner, in)
+		}
+	}
+	return value
+}

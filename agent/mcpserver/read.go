@@ -1,0 +1,154 @@
+package mcpserver
+
+import (
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+)
+
+// historySize is the number of messages of parley_read if the caller names none.
+const historySize = 20
+
+func read(c *call) error {
+	if id := c.text("message"); id != "" {
+		return c.readOne(id)
+	}
+	with, err := c.to("in")
+	if err != nil {
+		return err
+	}
+	if c.flag("stored") {
+		return c.readStored(with)
+	}
+	of, err := c.conversation(with)
+	if err != nil {
+		return err
+	}
+	operations := historyOperations[of.kind]
+	arguments := map[string]any{operations.id: of.id}
+	c.copyTo(arguments, map[string]string{"before": "before_message_id"})
+	operation := operations.list
+	if query := c.text("find"); query != "" {
+		operation, arguments["query"] = operations.search, query
+	} else {
+		arguments["n"] = c.size()
+	}
+	var page client.MessagePage
+	if err := c.do(operation, with.ID, arguments, &page); err != nil {
+		return err
+	}
+	c.line("%s of %s:", count(len(page.Messages), "message"), label(with))
+	if page.NextBeforeMessageID != nil {
+		c.facts["next_before"] = plain(*page.NextBeforeMessageID)
+		c.note("Older ones: before %s.", plain(*page.NextBeforeMessageID))
+	}
+	return c.showHistory(of.of(page.Messages))
+}
+
+func (c *call) size() int {
+	if n := c.number("n"); n > 0 {
+		return n
+	}
+	return historySize
+}
+
+// conversation returns the conversation with a contact. That with an agent is their private chat.
+func (c *call) conversation(with agent.Contact) (conversation, error) {
+	switch with.Kind {
+	case agent.KindGroup:
+		return conversation{client.SourceTypeGroupChat, with.ID, with.Name}, nil
+	case agent.KindChannel:
+		return conversation{client.SourceTypeChannel, with.ID, with.Name}, nil
+	}
+	chat, err := c.agent.Chat(c.ctx, with)
+	return conversation{client.SourceTypePrivateChat, chat, ""}, err
+}
+
+// showHistory shows messages of one conversation, the oldest first.
+func (c *call) showHistory(all []client.UnreadMessage) error {
+	slices.SortStableFunc(all, func(a, b client.UnreadMessage) int { return at(a.CreatedAt).Compare(at(b.CreatedAt)) })
+	own, err := c.ownID(c.ctx)
+	if err != nil {
+		return err
+	}
+	if own == "" && slices.ContainsFunc(all, func(m client.UnreadMessage) bool { return m.SourceType == client.SourceTypePrivateChat }) {
+		var me client.OwnAgent // without it, the caller's own messages would be held
+		if err := c.do("getOwnAgent", "", nil, &me); err != nil {
+			return err
+		}
+		own = me.AgentID
+	}
+	judged, err := c.judged(all, own)
+	if err != nil {
+		return err
+	}
+	c.show(judged, c.flag("detailed"), true)
+	return nil
+}
+
+// readStored shows the latest stored messages of a conversation.
+func (c *call) readStored(with agent.Contact) error {
+	all, err := c.stored(c.ctx)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(m client.UnreadMessage) bool { return !of(m, with) })
+	if before := c.text("before"); before != "" {
+		i := slices.IndexFunc(all, func(m client.UnreadMessage) bool { return m.MessageID == before })
+		if i < 0 {
+			return fmt.Errorf("no stored message of %s has the id %s", label(with), agent.VisibleName(before))
+		}
+		all = all[:i]
+	}
+	all = all[max(0, len(all)-c.size()):]
+	c.line("%s of %s from the local store:", count(len(all), "message"), label(with))
+	return c.showHistory(all)
+}
+
+// part is the number of characters of one long text that are shown at once, before hidden ones are made visible.
+const part = 6_000
+
+// readOne shows the text of one stored message from an offset.
+func (c *call) readOne(id string) error {
+	all, err := c.stored(c.ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(m client.UnreadMessage) bool { return m.MessageID == id })
+	if i < 0 {
+		return fmt.Errorf("no stored message has the id %s; parley_read in its conversation fetches it", agent.VisibleName(id))
+	}
+	own, err := c.ownID(c.ctx)
+	if err != nil {
+		return err
+	}
+	judged, err := c.judged(all[i:i+1], own)
+	if err != nil {
+		return err
+	}
+	m := judged[0]
+	characters := []rune(m.Content)
+	from := min(c.number("offset"), len(characters))
+	rest := characters[from:]
+	if m.held || from == 0 && len(rest) == 0 {
+		c.show(judged, true, true)
+		return nil
+	}
+	for size := part; ; size /= 2 {
+		m.Content = string(rest[:min(size, len(rest))])
+		shown := c.render(m, size, true)
+		if utf8.RuneCountInString(shown.text) > maxText && size > 1 {
+			continue
+		}
+		c.untrusted(shown.text)
+		c.facts["messages"] = []any{shown.facts}
+		if to := from + utf8.RuneCountInString(m.Content); to < len(characters) {
+			c.facts["next_offset"] = to
+			c.note("Characters %d to %d of %d. The rest: offset %d.", from, to, len(characters), to)
+		}
+		return nil
+	}
+}

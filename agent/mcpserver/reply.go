@@ -1,0 +1,111 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/x402"
+)
+
+// maxText is the number of characters of a result's text, and of its structured form. Together they stay below 20,000: clients cut
+// longer results, or show only one of the two.
+const maxText = 9_000
+
+// untrustedKey marks results with text that other agents wrote.
+const untrustedKey = "parley/untrusted"
+
+// reply is the result of a tool while it is made.
+type reply struct {
+	lines []string
+	// facts is the structured form. Text of other agents is only in fields named untrusted_text, inside a fence.
+	facts  map[string]any
+	fence  agent.Fence
+	fenced bool // there is text of other agents
+	failed bool
+}
+
+func newReply() *reply { return &reply{facts: map[string]any{}, fence: agent.NewFence()} }
+
+// line adds a line of our own words.
+func (r *reply) line(format string, arguments ...any) {
+	r.lines = append(r.lines, fmt.Sprintf(format, arguments...))
+}
+
+// note adds a line that the structured form has too: some clients show their model only that one.
+func (r *reply) note(format string, arguments ...any) {
+	r.line(format, arguments...)
+	notes, _ := r.facts["notes"].([]string)
+	r.facts["notes"] = append(notes, r.lines[len(r.lines)-1])
+}
+
+// untrusted adds text inside the fence. The first one is preceded by the rule.
+func (r *reply) untrusted(fenced string) {
+	if !r.fenced {
+		r.fenced = true
+		r.facts["rule"] = r.fence.Rule()
+		r.lines = append(r.lines, r.fence.Rule())
+	}
+	r.lines = append(r.lines, fenced)
+}
+
+// finish returns the result. money is its last line.
+func (r *reply) finish(money string) (*mcp.CallToolResult, map[string]any) {
+	r.facts["money"] = money
+	text := strings.Join(r.lines, "\n")
+	if characters := utf8.RuneCountInString(text); characters > 2*maxText {
+		text = string([]rune(text)[:2*maxText]) + "\n… cut"
+	}
+	result := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text + "\n" + money}}, IsError: r.failed}
+	if r.fenced {
+		result.Meta = mcp.Meta{untrustedKey: true}
+	}
+	return result, r.facts
+}
+
+// money is the last line of each result.
+func (s *parleyServer) money(ctx context.Context, paid uint64) string {
+	limits, left, frozen, err := s.agent.Ledger().Limits(ctx)
+	if err != nil {
+		return fmt.Sprintf("paid %s USD · the limits cannot be read", usd(paid))
+	}
+	line := fmt.Sprintf("paid %s USD · today %s of %s · left %s", usd(paid), usd(limits.PerDay-left.PerDay),
+		usd(limits.PerDay), usd(left.PerDay))
+	if frozen {
+		line += " · frozen"
+	}
+	return line
+}
+
+// usd writes an amount with at least two decimals, as 0.005 or 1.00.
+func usd(amount uint64) string {
+	text := x402.FormatUSD(amount)
+	if point := strings.IndexByte(text, '.'); point >= 0 {
+		text = text[:point+3] + strings.TrimRight(text[point+3:], "0")
+	}
+	return text
+}
+
+// label names a contact. Strangers choose the names of their group chats and channels, so these have their id.
+func label(c agent.Contact) string {
+	if c.Name == "" || c.Kind != agent.KindAgent && !c.Trusted || strings.ContainsAny(c.Name, active) {
+		return plain(c.ID)
+	}
+	return c.String()
+}
+
+// active are the characters with which a name could be more than a name where it is shown.
+const active = "<>[]()!`|"
+
+// plain returns a word that the contract limits to letters, digits and the like, such as a username or an id. A server that lies may
+// send anything.
+func plain(word string) string {
+	if shown := agent.VisibleName(word); shown == word {
+		return shown
+	}
+	return "(not shown)"
+}

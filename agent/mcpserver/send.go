@@ -1,0 +1,131 @@
+package mcpserver
+
+import (
+	"errors"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+)
+
+func send(c *call) error {
+	to, err := c.to("to")
+	if err != nil {
+		return err
+	}
+	if err := c.mayWrite(to); err != nil {
+		return err
+	}
+	content, _ := c.in["text"].(string)
+	operation, arguments := "sendPrivateMessage", map[string]any{"content": content}
+	switch to.Kind {
+	case agent.KindGroup:
+		operation, arguments["chat_id"] = "sendGroupMessage", to.ID
+	case agent.KindChannel:
+		operation, arguments["channel_id"] = "sendChannelMessage", to.ID
+	default:
+		arguments["recipient_agent_id"] = to.ID
+	}
+	var sent client.SentPrivateMessage
+	if err := c.do(operation, to.ID, arguments, &sent); err != nil {
+		return err
+	}
+	select {
+	case c.sent <- struct{}{}:
+	default: // it is known that something was sent
+	}
+	if to.Kind == agent.KindAgent && to.Chat == "" && to.Name != "" {
+		if err := c.agent.ChangeContact(c.ctx, to.ID, func(known *agent.Contact) { known.Chat = sent.ChatID }); err != nil {
+			return err
+		}
+	}
+	c.line("sent to %s", label(to))
+	c.facts["sent_to"] = label(to)
+	if c.flag("detailed") {
+		c.line("message %s to %s", plain(sent.MessageID), to.ID)
+		c.facts["message_id"], c.facts["to_id"] = plain(sent.MessageID), to.ID
+	}
+	return nil
+}
+
+func react(c *call) error {
+	arguments := map[string]any{"message_id": c.text("message")}
+	emoji := c.text("emoji")
+	switch {
+	case c.flag("remove") == (emoji != ""):
+		return errors.New("name an emoji to set, or remove: true to remove mine; nothing was done")
+	case emoji != "":
+		arguments["emoji"] = emoji
+		if err := c.do("reactToMessage", "", arguments, nil); err != nil {
+			return err
+		}
+		c.done("reaction set")
+	default:
+		if err := c.do("removeReaction", "", arguments, nil); err != nil {
+			return err
+		}
+		c.done("reaction removed")
+	}
+	return nil
+}
+
+func join(c *call) error {
+	to, err := c.to("name")
+	if err != nil {
+		return err
+	}
+	switch {
+	case to.Kind == agent.KindAgent:
+		return errors.New("that is an agent; only channels and groups can be joined. Send a message with parley_send")
+	case to.Kind == agent.KindChannel && c.flag("leave"):
+		err = c.do("unsubscribeChannel", to.ID, map[string]any{"channel_id": to.ID}, nil)
+	case to.Kind == agent.KindChannel:
+		err = c.do("subscribeChannel", to.ID, map[string]any{"channel_id": to.ID}, nil)
+	case c.flag("leave"):
+		err = c.leaveGroup(to)
+	default:
+		err = c.requestAccess(to)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.flag("leave"):
+		c.done("left " + label(to))
+	case to.Kind == agent.KindChannel:
+		c.done("subscribed to " + label(to))
+	default:
+		c.done("asked the admin of " + label(to) + " for access; the admin can add you")
+	}
+	return nil
+}
+
+// leaveGroup leaves a group chat. Its admin names a successor.
+func (c *call) leaveGroup(group agent.Contact) error {
+	arguments := map[string]any{"chat_id": group.ID}
+	if name := c.text("successor"); name != "" {
+		ids, _, err := c.agentIDs([]string{name}, func(agent.Contact) error { return nil })
+		if err != nil {
+			return err
+		}
+		arguments["successor_agent_id"] = ids[0]
+	}
+	return c.do("leaveGroupChat", group.ID, arguments, nil)
+}
+
+// requestAccess asks for access to a group chat. A message to its admin is subject to the same rule as any message.
+func (c *call) requestAccess(group agent.Contact) error {
+	arguments := map[string]any{"chat_id": group.ID}
+	if message := c.text("message"); message != "" {
+		if err := c.mayWrite(group); err != nil {
+			return err
+		}
+		arguments["message"] = message
+	}
+	return c.do("requestGroupAccess", group.ID, arguments, nil)
+}
+
+// done says what was done.
+func (c *call) done(text string) {
+	c.line("%s", text)
+	c.facts["done"] = text
+}

@@ -1,0 +1,152 @@
+package mcpserver
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/tiktoken-go/tokenizer"
+
+	"github.com/parley-chat/parley/agent"
+)
+
+// maxTokens is what the list of the default tools may cost a model (o200k).
+const maxTokens = 2_500
+
+// TestToolList: the default set of tools is small, and each tool states what it does.
+func TestToolList(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.wallet().session(t, Options{})
+	list, err := s.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Tools) != 11 {
+		t.Errorf("%d tools, want 11", len(list.Tools))
+	}
+	text, err := json.Marshal(list.Tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codec, err := tokenizer.Get(tokenizer.O200kBase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := codec.Count(string(text))
+	if err != nil || tokens > maxTokens {
+		t.Errorf("the list of tools has %d tokens (%v), more than %d", tokens, err, maxTokens)
+	}
+	t.Logf("%d tokens", tokens)
+	for _, hint := range []string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"} {
+		if stated := strings.Count(string(text), hint); stated != len(list.Tools) {
+			t.Errorf("%d of %d tools state %s", stated, len(list.Tools), hint)
+		}
+	}
+	if strings.Contains(string(text), "outputSchema") {
+		t.Error("a tool has an output schema")
+	}
+}
+
+// TestAnnotations: tools that cost money or send something are not read-only.
+func TestAnnotations(t *testing.T) {
+	t.Parallel()
+	contract, err := agent.LoadContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range allTools() {
+		for _, id := range one.operations {
+			if contract[id].Price > 0 && one.readOnly {
+				t.Errorf("%s is read-only, and %s costs money", one.name, id)
+			}
+			if strings.HasPrefix(id, "delete") && !one.destructive {
+				t.Errorf("%s is not destructive, and makes %s", one.name, id)
+			}
+		}
+	}
+}
+
+// TestEveryOperation: each operation of the contract is of exactly one tool.
+func TestEveryOperation(t *testing.T) {
+	t.Parallel()
+	contract, err := agent.LoadContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string][]string{}
+	for _, one := range allTools() {
+		for _, id := range one.operations {
+			by[id] = append(by[id], one.name)
+			if contract[id] == nil {
+				t.Errorf("%s makes %s, which is not in the contract", one.name, id)
+			}
+		}
+	}
+	for id := range contract {
+		if len(by[id]) != 1 {
+			t.Errorf("%s is of the tools %v, want one: add it to tools.go", id, by[id])
+		}
+	}
+	if len(contract) != 41 {
+		t.Logf("the contract has %d operations", len(contract))
+	}
+}
+
+// TestSets: each set has its tools.
+func TestSets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.wallet()
+	for _, set := range []struct {
+		options Options
+		count   int
+		has     string
+		hasNot  string
+	}{
+		{Options{Tools: ToolsRead}, 6, "parley_inbox", "parley_send"},
+		{Options{}, 11, "parley_send", "parley_admin"},
+		{Options{Tools: ToolsAll}, 12, "parley_admin", "parley_call"},
+		{Options{Tools: ToolsAll, Raw: true}, 13, "parley_call", "parley_nothing"},
+	} {
+		list, err := o.session(t, set.options).ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := func(name string) bool {
+			return slices.ContainsFunc(list.Tools, func(one *mcp.Tool) bool { return one.Name == name })
+		}
+		if len(list.Tools) != set.count || !has(set.has) || has(set.hasNot) {
+			t.Errorf("the set %q has %d tools, %s: %t, %s: %t", set.options.Tools, len(list.Tools), set.has, has(set.has), set.hasNot, has(set.hasNot))
+		}
+	}
+	for _, wrong := range []Options{{Tools: "some"}, {Tools: ToolsRead, Raw: true}} {
+		if _, err := New(o.Agent, wrong); err == nil {
+			t.Errorf("the options %+v are accepted", wrong)
+		}
+	}
+}
+
+// TestInstructions: the instructions are short.
+func TestInstructions(t *testing.T) {
+	t.Parallel()
+	if words := len(strings.Fields(Instructions)); words >= 100 {
+		t.Errorf("the instructions have %d words, want less than 100", words)
+	}
+}
+
+// TestResources: the operations and the skill can be read.
+func TestResources(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.wallet().session(t, Options{})
+	for uri, part := range map[string]string{operationsResource: "**sendPrivateMessage** (0.005", skillResource: w.url} {
+		resource, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+		if err != nil {
+			t.Fatal(err)
+		}
+		contains(t, resource.Contents[0].Text, part)
+	}
+}

@@ -1,0 +1,143 @@
+package mcpserver
+
+import (
+	"strings"
+	"time"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+)
+
+func status(c *call) error {
+	if err := c.showAccount(); err != nil {
+		return err
+	}
+	limits, left, frozen, err := c.agent.Ledger().Limits(c.ctx)
+	if err != nil {
+		return err
+	}
+	c.line("limits: %s USD a call, %s a day of which %s for fetching; left today %s, for fetching %s", usd(limits.PerCall),
+		usd(limits.PerDay), usd(limits.Polls), usd(left.PerDay), usd(min(left.Polls, left.PerDay)))
+	c.facts["limit_per_call"], c.facts["limit_per_day"] = usd(limits.PerCall), usd(limits.PerDay)
+	c.facts["left_today"], c.facts["frozen"] = usd(left.PerDay), frozen
+	if frozen {
+		c.line("The wallet is frozen: nothing is paid until the human ends that.")
+	}
+	open, err := c.agent.Ledger().Open()
+	if err != nil {
+		return err
+	}
+	c.facts["open_payments"] = len(open)
+	for _, one := range open {
+		c.line("open since %s: %s; make the same call again to finish it", one.Since.UTC().Format(time.DateTime), one.Intent.Operation)
+	}
+	if err := c.countStored(); err != nil {
+		return err
+	}
+	if c.flag("service") {
+		return c.showService()
+	}
+	return nil
+}
+
+// showAccount says who the agent is, as far as that is known for free.
+func (c *call) showAccount() error {
+	has, err := c.agent.HasAccount()
+	if err != nil {
+		return err
+	}
+	own, err := c.me(c.ctx)
+	if err != nil {
+		return err
+	}
+	c.facts["wallet"], c.facts["service"], c.facts["account"] = c.agent.Address(), c.agent.Server(), has
+	switch {
+	case !has:
+		c.line("no account yet: parley_create with kind account")
+	case own != nil:
+		c.line("account %s", plain(own.Username))
+		c.facts["username"] = plain(own.Username)
+	default:
+		c.line("account: its name is not stored; parley_lookup me")
+	}
+	c.line("wallet %s, service %s", c.agent.Address(), agent.VisibleName(c.agent.Server()))
+	if c.Balance != nil {
+		balance, err := c.Balance(c.ctx)
+		if err != nil {
+			c.line("balance: the network did not respond")
+			return nil //nolint:nilerr // the rest of the status is worth showing
+		}
+		c.line("balance %s USDC", usd(balance))
+		c.facts["balance"] = usd(balance)
+	}
+	return nil
+}
+
+// countStored says what the inbox brought in the last 24 hours.
+func (c *call) countStored() error {
+	all, err := c.fetched(c.ctx)
+	if err != nil {
+		return err
+	}
+	judged, err := c.judged(all, "")
+	if err != nil {
+		return err
+	}
+	recent, held := 0, 0
+	for _, m := range judged {
+		if time.Since(at(m.CreatedAt)) < 24*time.Hour {
+			recent++
+			if m.held {
+				held++
+			}
+		}
+	}
+	c.line("stored from the last 24 hours: %s, %d of strangers and held", count(recent, "message"), held)
+	c.facts["stored_messages"], c.facts["held_messages"] = recent, held
+	return nil
+}
+
+// showService asks the service for its health and skill.
+func (c *call) showService() error {
+	var health client.Health
+	if err := c.do("getHealth", "", nil, &health); err != nil {
+		return err
+	}
+	var skill struct {
+		Skill struct {
+			HubURL string `json:"hub_url"`
+		} `json:"skill"`
+	}
+	if err := c.do("getSkill", "", nil, &skill); err != nil {
+		return err
+	}
+	c.line("service: %s, %s agents, %s messages ever; skill: %s", plain(string(health.Status)),
+		plain(health.Activity.AgentsCount), plain(health.Activity.MessagesSent), agent.VisibleName(skill.Skill.HubURL))
+	c.facts["health"] = plain(string(health.Status))
+	return nil
+}
+
+func prices(c *call) error {
+	found := map[string]string{}
+	for _, priced := range c.agent.Prices() {
+		if strings.Contains(strings.ToLower(priced.ID), strings.ToLower(c.text("find"))) {
+			found[priced.ID] = usd(priced.Agreed)
+			c.line("%s %s %s", usd(priced.Agreed), priced.ID, toolOf(priced.ID))
+		}
+	}
+	c.facts["prices"] = found
+	c.line("in USD; a channel, a group and an account need the human's approval by default")
+	return nil
+}
+
+// toolOf returns the tool that makes a call, or "".
+func toolOf(operation string) string {
+	for _, t := range allTools() {
+		for _, known := range t.operations {
+			if known == operation {
+				return t.name
+			}
+		}
+	}
+	return ""
+}

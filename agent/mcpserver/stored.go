@@ -1,0 +1,94 @@
+package mcpserver
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+)
+
+// historyOperations are the operations that return messages of one kind of conversation.
+var historyOperations = map[client.SourceType]struct{ list, search, id string }{
+	client.SourceTypePrivateChat: {"listPrivateMessages", "searchPrivateMessages", "chat_id"},
+	client.SourceTypeGroupChat:   {"listGroupMessages", "searchGroupMessages", "chat_id"},
+	client.SourceTypeChannel:     {"listChannelMessages", "searchChannelMessages", "channel_id"},
+}
+
+// fetched returns the messages of the spool that came as unread ones, in the order in which they came, each once.
+func (s *parleyServer) fetched(ctx context.Context) ([]client.UnreadMessage, error) {
+	return s.spooled(ctx, "listUnreadMessages")
+}
+
+// stored returns all messages of the spool, the oldest first, each once.
+func (s *parleyServer) stored(ctx context.Context) ([]client.UnreadMessage, error) {
+	operations := []string{"listUnreadMessages"}
+	for _, of := range historyOperations {
+		operations = append(operations, of.list, of.search)
+	}
+	all, err := s.spooled(ctx, operations...)
+	slices.SortStableFunc(all, func(a, b client.UnreadMessage) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
+	return all, err
+}
+
+// spooled returns the messages in responses to operations, each once.
+func (s *parleyServer) spooled(ctx context.Context, operations ...string) (all []client.UnreadMessage, err error) {
+	responses, err := s.agent.Responses(ctx, operations...)
+	if err != nil {
+		return nil, fmt.Errorf("read the stored messages: %w", err)
+	}
+	known := map[string]bool{}
+	for _, response := range responses {
+		for _, m := range messagesOf(response) {
+			if !known[m.MessageID] {
+				known[m.MessageID] = true
+				all = append(all, m)
+			}
+		}
+	}
+	return all, nil
+}
+
+// messagesOf returns the messages of a response. Those of a history do not say where they are from; the call did.
+func messagesOf(response agent.PaidResponse) []client.UnreadMessage {
+	for kind, of := range historyOperations {
+		if response.Operation == of.list || response.Operation == of.search {
+			var page client.MessagePage
+			_ = json.Unmarshal(response.Body, &page) // that of another version has none
+			return conversation{kind: kind, id: response.Peer}.of(page.Messages)
+		}
+	}
+	var page client.UnreadPage
+	_ = json.Unmarshal(response.Body, &page) // that of another version has none
+	return page.Messages
+}
+
+// me returns the caller's account as it was seen last, or nil.
+func (s *parleyServer) me(ctx context.Context) (*client.OwnAgent, error) {
+	bodies, err := s.agent.Stored(ctx, "getOwnAgent", 1)
+	if err != nil || len(bodies) == 0 {
+		return nil, err
+	}
+	var own client.OwnAgent
+	if json.Unmarshal(bodies[0], &own) != nil {
+		return nil, nil //nolint:nilnil,nilerr // of another version: not known
+	}
+	return &own, nil
+}
+
+// ownID returns the id of the caller's account, or "" if it is not known.
+func (s *parleyServer) ownID(ctx context.Context) (string, error) {
+	own, err := s.me(ctx)
+	if err != nil || own == nil {
+		return "", err
+	}
+	return own.AgentID, nil
+}
+
+// of tells whether a message is from a contact, or of the conversation that a contact is.
+func of(m client.UnreadMessage, c agent.Contact) bool {
+	return m.SenderID == c.ID || m.SourceID == c.ID || c.Chat != "" && m.SourceID == c.Chat
+}

@@ -1,0 +1,104 @@
+// `parley mcp` meets the official inspector, the official conformance package and the official TypeScript client.
+// The argument is the program; PARLEY_URL is a `parley dev`.
+import { execFile, execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { promisify } from "node:util";
+import assert from "node:assert/strict";
+
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
+import { ElicitRequestSchema } from "@modelcontextprotocol/sdk/types.js";
+
+import { serve } from "./bridge.mjs";
+
+const run = promisify(execFile);
+const parley = resolve(process.argv[2]);
+const bin = new URL("node_modules/.bin/", import.meta.url).pathname;
+const home = mkdtempSync(join(tmpdir(), "parley-mcp-"));
+const environment = (name) => ({ ...process.env, PARLEY_HOME: join(home, name), PARLEY_SECRETS: "file" });
+const account = (name) =>
+  execFileSync(parley, ["init", "--server", process.env.PARLEY_URL, "--username", name, "--yes"], { env: environment(name), stdio: ["ignore", "pipe", "inherit"] });
+const command = (name, ...args) => execFileSync(parley, args, { env: environment(name), stdio: ["ignore", "pipe", "inherit"] }).toString();
+
+// The scenarios of the conformance package that need no tools, resources and prompts of their own.
+const scenarios = ["server-initialize", "ping", "tools-list", "resources-list"];
+
+async function inspect(...args) {
+  const { PARLEY_HOME, PARLEY_SECRETS } = environment("alice");
+  const settings = ["-e", `PARLEY_HOME=${PARLEY_HOME}`, "-e", `PARLEY_SECRETS=${PARLEY_SECRETS}`];
+  const { stdout } = await run(process.execPath, [join(bin, "mcp-inspector"), "--cli", ...settings, ...args, "--", parley, "mcp"], { cwd: home });
+  return JSON.parse(stdout);
+}
+
+async function inspector() {
+  const { tools } = await inspect("--method", "tools/list");
+  assert.equal(tools.length, 11);
+  const { resources } = await inspect("--method", "resources/list");
+  assert.equal(resources.length, 2);
+  const read = await inspect("--method", "resources/read", "--uri", "parley://operations");
+  assert.match(read.contents[0].text, /sendPrivateMessage/);
+  const status = await inspect("--method", "tools/call", "--tool-name", "parley_status");
+  assert.match(status.content[0].text, /account alice/);
+  const sent = await inspect("--method", "tools/call", "--tool-name", "parley_inbox", "--tool-arg", "detailed=true");
+  assert.match(sent.content[0].text, /paid 0\.001 USD/);
+  console.log("ok inspector: lists, reads and calls");
+}
+
+async function conformance() {
+  const server = await serve(parley, environment("alice"));
+  for (const scenario of scenarios) {
+    const { stdout } = await run(process.execPath, [join(bin, "conformance"), "server", "--url", server.url, "--scenario", scenario], { cwd: home });
+    assert.match(stdout, /Passed: ([1-9]\d*)\/\1, 0 failed, 0 warnings/);
+    console.log(`ok conformance: ${scenario}`);
+  }
+  await server.close();
+}
+
+async function connect(name, human) {
+  const client = new Client({ name: "journey", version: "1" }, { capabilities: human ? { elicitation: {} } : {} });
+  if (human) client.setRequestHandler(ElicitRequestSchema, human);
+  await client.connect(new StdioClientTransport({ command: parley, args: ["mcp", "--tools", "all"], env: environment(name), stderr: "inherit" }));
+  const call = async (tool, args, failed = false) => {
+    const result = await client.callTool({ name: tool, arguments: args });
+    assert.equal(Boolean(result.isError), failed, `${tool}: ${result.content[0].text}`);
+    return result.content[0].text;
+  };
+  return { call, close: () => client.close() };
+}
+
+async function journey() {
+  command("alice", "contacts", "trust", "bob");
+  const alice = await connect("alice");
+  const bob = await connect("bob");
+  assert.match(await alice.call("parley_send", { to: "bob", text: "hello from the official client" }), /sent to bob/);
+  assert.doesNotMatch(await bob.call("parley_inbox", {}), /hello from/);
+  command("bob", "contacts", "trust", "alice");
+  assert.match(await bob.call("parley_inbox", { max_age: 10 }), /\| hello from the official client/);
+  assert.match(await alice.call("parley_read", { in: "bob" }), /\| hello from/);
+  assert.match(await alice.call("parley_find", { query: "bob" }), /agent bob/);
+  const refused = await alice.call("parley_create", { kind: "group", name: "team" }, true);
+  command("alice", "wallet", "freeze");
+  assert.match(await alice.call("parley_inbox", {}, true), /frozen/);
+  await alice.close();
+  assert.match(refused, /parley wallet approve [a-z0-9]+/);
+  let asked = 0;
+  const human = async () => ({ action: "accept", content: { allow: ++asked > 0 } });
+  const withForms = await connect("bob", human);
+  assert.match(await withForms.call("parley_create", { kind: "group", name: "team" }), /group team created/);
+  assert.equal(asked, 1);
+  await withForms.close();
+  await bob.close();
+  console.log("ok journey of the official TypeScript client");
+}
+
+try {
+  account("alice");
+  account("bob");
+  await inspector();
+  await conformance();
+  await journey();
+} finally {
+  rmSync(home, { recursive: true });
+}
