@@ -71,6 +71,9 @@ func (l *Ledger) Signed(ctx context.Context, payment client.SignedPayment) error
 
 // Closed implements [client.Journal]. It stores the response before it forgets the payment.
 func (l *Ledger) Closed(ctx context.Context, id string, outcome client.Outcome) {
+	if !l.isOpen(id) {
+		return // nothing was signed: the operation is free, or the server refused before it asked for a payment
+	}
 	of := intentOf(ctx)
 	if l.close(context.WithoutCancel(ctx), of, id, outcome) == nil {
 		_ = os.Remove(l.openPath(id)) // if it stays, sending the payment again returns the same response
