@@ -226,7 +226,7 @@ in-step: generate ## Fail if the generated code does not match openapi.yaml
 
 product: ## Run all third-party checks of the contract except chain, and print a table of results
 	@conformance/product.sh schemathesis skill -- \
-	  in-step contract breaking snippets npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go generators discovery
+	  in-step contract breaking snippets npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go generators discovery mcp
 
 ##@ Test faults, attacks and speed
 
