@@ -73,7 +73,7 @@ func (w *world) withDelay(seconds uint64) *x402.BatchPayment {
 	if err != nil {
 		w.Fatal(err)
 	}
-	voucher, err := channelDomain.SignVoucher(w.T.Context(), x402.NewKeySigner(keyOf(w.T, Accounts()[0])), id, 2000)
+	voucher, err := channelDomain.SignVoucher(w.Context(), x402.NewKeySigner(keyOf(w.T, Accounts()[0])), id, 2000)
 	if err != nil {
 		w.Fatal(err)
 	}

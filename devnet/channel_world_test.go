@@ -42,7 +42,7 @@ func (w *world) payer(account Account, n int) *x402.ChannelSigner {
 // sign returns a payment as the server receives it.
 func (w *world) sign(signer *x402.ChannelSigner, maxClaimable, deposit uint64) *x402.BatchPayment {
 	w.Helper()
-	payment, err := signer.Sign(w.T.Context(), maxClaimable, deposit, w.ledger.Now())
+	payment, err := signer.Sign(w.Context(), maxClaimable, deposit, w.ledger.Now())
 	if err != nil {
 		w.Fatal(err)
 	}
