@@ -181,7 +181,7 @@ func (c *cluster) startPatroni(node int) {
 // killNode ends everything on a node, as if it lost power.
 func (c *cluster) killNode(node int) error {
 	c.up[node].Store(false)
-	return signalAll(namespaceOf(node), syscall.SIGKILL)
+	return killAll(namespaceOf(node))
 }
 
 // startNode starts a node that was killed.
