@@ -62,43 +62,32 @@ func removeNetwork(prefix string) error {
 	return failed
 }
 
-// processes returns the processes in a namespace.
-func processes(namespace string) (pids []int, err error) {
+// signalAll sends a signal to every process in a namespace, and returns how many there are.
+func signalAll(namespace string, signal syscall.Signal) (int, error) {
 	output, err := exec.Command("ip", "netns", "pids", namespace).Output()
 	if err != nil {
-		return nil, fmt.Errorf("list the processes in %s: %w", namespace, err)
+		return 0, fmt.Errorf("list the processes in %s: %w", namespace, err)
 	}
-	for text := range strings.FieldsSeq(string(output)) {
+	all := strings.Fields(string(output))
+	for _, text := range all {
 		pid, err := strconv.Atoi(text)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
-		pids = append(pids, pid)
-	}
-	return pids, nil
-}
-
-// signalAll sends a signal to every process in a namespace.
-func signalAll(namespace string, signal syscall.Signal) error {
-	pids, err := processes(namespace)
-	for _, pid := range pids {
 		_ = syscall.Kill(pid, signal) // it may have ended
 	}
-	return err
+	return len(all), nil
 }
 
 // killAll kills every process in a namespace and waits until there is none: a process that is dying still has its ports.
-func killAll(namespace string) error {
-	var pids []int
-	var err error
-	if !testkit.Eventually(10*time.Second, func() bool {
-		err = signalAll(namespace, syscall.SIGKILL)
-		if err == nil {
-			pids, err = processes(namespace)
-		}
-		return err != nil || len(pids) == 0
-	}) {
-		return fmt.Errorf("%d processes in %s do not end", len(pids), namespace)
+func killAll(namespace string) (err error) {
+	left := 0
+	testkit.Eventually(10*time.Second, func() bool {
+		left, err = signalAll(namespace, syscall.SIGKILL)
+		return err != nil || left == 0
+	})
+	if left > 0 {
+		return fmt.Errorf("%d processes in %s do not end", left, namespace)
 	}
 	return err
 }
