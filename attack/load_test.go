@@ -93,7 +93,8 @@ func (l *load) register(url string, number int) *loadClient {
 		channels = &client.MemoryChannels{}
 	}
 	c := &loadClient{l: l}
-	c.Agent = testkit.NewAgent(l.w.T, url, l.w.Wallet(1000*testkit.Dollar), c, channels)
+	limits := client.Limits{PerCall: testkit.Dollar, Total: 1000 * testkit.Dollar}
+	c.Agent = testkit.NewAgent(l.w.T, url, l.w.Wallet(limits.Total), limits, c, channels)
 	tan := c.Register(l.w.T, fmt.Sprintf("load_%d", number))
 	l.w.Secret(tan, c.Key)
 	c.SetID(l.w.T)

@@ -75,7 +75,8 @@ func (l *load) register(i int) *agent {
 	if i%2 == 0 {
 		channels = &client.MemoryChannels{}
 	}
-	a := &agent{testkit.NewAgent(l.t, "http://parley", l.world.Wallet(10_000*testkit.Dollar), l.transport, channels), nil, map[string]int{}}
+	limits := client.Limits{PerCall: 10 * testkit.Dollar, Total: 10_000 * testkit.Dollar}
+	a := &agent{testkit.NewAgent(l.t, "http://parley", l.world.Wallet(limits.Total), limits, l.transport, channels), nil, map[string]int{}}
 	a.Payer.Patience = patience
 	a.Register(l.t, fmt.Sprintf("agent%d", i))
 	a.SetID(l.t)

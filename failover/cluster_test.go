@@ -31,8 +31,9 @@ import (
 //go:embed patroni.yml.tmpl haproxy.cfg.tmpl
 var templates embed.FS
 
-// walVolume is the size of the volume for WAL of a node.
-const walVolume = "400m"
+// walVolume is the size of the volume for WAL of a node. Replication slots, checkpoints and recycled files need up to 350 MB of it, and
+// pg_rewind more for a moment: a standby without room for WAL never follows again.
+const walVolume = "640m"
 
 // cluster is three nodes with etcd, Patroni and PostgreSQL, and HAProxy in front of them.
 type cluster struct {
@@ -180,7 +181,7 @@ func (c *cluster) startPatroni(node int) {
 // killNode ends everything on a node, as if it lost power.
 func (c *cluster) killNode(node int) error {
 	c.up[node].Store(false)
-	return signalAll(namespaceOf(node), syscall.SIGKILL)
+	return killAll(namespaceOf(node))
 }
 
 // startNode starts a node that was killed.
@@ -272,9 +273,21 @@ func (c *cluster) whole() error {
 		}
 	}
 	if leaders != 1 || streaming != nodes-1 || c.synchronous && synchronous == 0 {
-		return fmt.Errorf("the cluster is not whole: %+v", state.Members)
+		return fmt.Errorf("the cluster is not whole: %+v, free on the volumes for WAL: %v", state.Members, c.freeForWAL())
 	}
 	return nil
+}
+
+// freeForWAL returns the free space of the volumes for WAL, in MB by node.
+func (c *cluster) freeForWAL() map[int]uint64 {
+	free := map[int]uint64{}
+	for node := 1; node <= nodes; node++ {
+		var volume syscall.Statfs_t
+		if syscall.Statfs(filepath.Join(c.folder(node), "volume"), &volume) == nil {
+			free[node] = volume.Bavail * uint64(volume.Bsize) >> 20 //nolint:gosec // not negative
+		}
+	}
+	return free
 }
 
 // url is the database URL of a route: through HAProxy, or with all hosts.

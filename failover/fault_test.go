@@ -133,11 +133,12 @@ func switchover(n *nemesis, leader int, broken func()) error {
 
 func stopLeaderNode(n *nemesis, leader int, broken func()) error {
 	broken()
-	if err := signalAll(namespaceOf(leader), syscall.SIGSTOP); err != nil {
+	if _, err := signalAll(namespaceOf(leader), syscall.SIGSTOP); err != nil {
 		return err
 	}
 	time.Sleep(n.hold())
-	return signalAll(namespaceOf(leader), syscall.SIGCONT)
+	_, err := signalAll(namespaceOf(leader), syscall.SIGCONT)
+	return err
 }
 
 func stopParley(n *nemesis, broken func()) error {

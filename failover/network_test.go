@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // Each node has a network namespace. The hub namespace has the bridge that joins them, the Parley servers, the clients and the payment
@@ -53,27 +56,40 @@ func makeNetwork(prefix string) error {
 func removeNetwork(prefix string) error {
 	var failed error
 	for _, name := range []string{prefix + "1", prefix + "2", prefix + "3", prefix + "hub"} {
-		err := signalAll(name, syscall.SIGKILL)
+		err := killAll(name)
 		failed = errors.Join(failed, err, execute("ip", "netns", "del", name))
 	}
 	return failed
 }
 
-// signalAll sends a signal to every process in a namespace.
-func signalAll(namespace string, signal syscall.Signal) error {
+// signalAll sends a signal to every process in a namespace, and returns how many there are.
+func signalAll(namespace string, signal syscall.Signal) (int, error) {
 	output, err := exec.Command("ip", "netns", "pids", namespace).Output()
 	if err != nil {
-		return fmt.Errorf("list the processes in %s: %w", namespace, err)
+		return 0, fmt.Errorf("list the processes in %s: %w", namespace, err)
 	}
 	all := strings.Fields(string(output))
 	for _, text := range all {
 		pid, err := strconv.Atoi(text)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		_ = syscall.Kill(pid, signal) // it may have ended
 	}
-	return nil
+	return len(all), nil
+}
+
+// killAll kills every process in a namespace and waits until there is none: a process that is dying still has its ports.
+func killAll(namespace string) (err error) {
+	left := 0
+	testkit.Eventually(10*time.Second, func() bool {
+		left, err = signalAll(namespace, syscall.SIGKILL)
+		return err != nil || left == 0
+	})
+	if left > 0 {
+		return fmt.Errorf("%d processes in %s do not end", left, namespace)
+	}
+	return err
 }
 
 // cut makes a node unreachable, without a sign to those that are connected with it.

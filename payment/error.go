@@ -27,7 +27,8 @@ type Error struct {
 	Message    string // for the caller: the problem and the remedy
 	Field      string // the header that is malformed
 	RetryAfter int    // seconds; 0: none
-	// Charged is true if the payer's money moved. Earlier is true if an earlier call moved it.
+	// Charged is true if the payer's money moved, also while the call is not delivered (CodeUnknown). Earlier is true if an earlier
+	// call moved it.
 	Charged, Earlier bool
 	Correction       bool                  // Required has the state of the payment channel, for the next voucher
 	Required         *x402.PaymentRequired // how to pay

@@ -78,7 +78,9 @@ func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) e
 		}
 	}
 	e.metrics.payment(row, outcomeUnclear)
-	return outcomeUnknown(cause)
+	unknown := outcomeUnknown(cause)
+	unknown.Charged = unclear.Transaction != ""
+	return unknown
 }
 
 // deliver makes the effect and closes the payment in one transaction. Response is the dry run's, if the operation is

@@ -263,13 +263,13 @@ func (s *Server) countPayment(record *record, err error) error {
 		p = problemOf(err)
 	}
 	switch {
+	case p != nil && (p.status == http.StatusTooManyRequests || p.unread || (p.unknown && p.charged)):
+		return err // an unavailable database is not the caller's fault, nor that a settled payment cannot be delivered yet
 	case record.paid || (p != nil && p.charged && !p.redeeming):
 		s.rates.addresses.give(payer.address)
 		if payer.byAccount {
 			s.rates.accounts.give(payer.account)
 		}
-		return err
-	case p != nil && (p.status == http.StatusTooManyRequests || p.unread): // an unavailable database is not the caller's fault
 		return err
 	case !payer.checked:
 		if wait, ok := s.rates.addresses.take(payer.address); !ok {

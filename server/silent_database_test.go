@@ -167,3 +167,24 @@ func TestUnavailableDatabaseTakesNoTokens(t *testing.T) {
 		t.Errorf("the same payment with a database: %v, want 200", last)
 	}
 }
+
+// TestUndeliveredPaymentTakesNoTokens: a payment settled, and the database cannot store the effect for a while. The caller repeats
+// the call as told, and is not limited.
+func TestUndeliveredPaymentTakesNoTokens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withLimits(server.Limits{Address: few(20), Account: few(1), Wallet: few(1)}))
+	alice, bob := w.agent("alice"), w.agent("bob")
+	body, payment := fmt.Sprintf(`{"recipient_agent_id":%q,"content":"late"}`, bob.ID), w.sign(alice.Wallet, sendPath)
+	send := func() testkit.Reply {
+		return w.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+	}
+	w.Exec(`CREATE FUNCTION too_busy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'too busy' USING ERRCODE = '53000'; END $$`)
+	w.Exec(`CREATE TRIGGER too_busy BEFORE INSERT ON messages FOR EACH ROW EXECUTE FUNCTION too_busy()`)
+	for range 5 {
+		if a := send(); a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
+			t.Errorf("a settled payment that cannot be delivered: %v, want 503 payment_unknown", a)
+		}
+	}
+	w.Exec(`DROP TRIGGER too_busy ON messages`)
+	send().Require(t, "the same payment afterwards", http.StatusOK)
+}

@@ -207,7 +207,7 @@ type agent struct {
 // agent registers an agent, with real payments.
 func (w *world) agent(name string) *agent {
 	w.T.Helper()
-	a := &agent{testkit.NewAgent(w.T, w.url, w.Wallet(1000*testkit.Dollar), w.http.Transport, nil), w}
+	a := &agent{testkit.NewAgent(w.T, w.url, w.Wallet(1000*testkit.Dollar), testkit.Sparing, w.http.Transport, nil), w}
 	tan := a.Register(w.T, name)
 	w.Secret(tan, a.Key)
 	a.SetID(w.T)

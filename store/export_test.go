@@ -88,12 +88,11 @@ func (s *Store) MigrateWith(ctx context.Context, files fs.FS, progress func(text
 	return s.migrate(ctx, files, progress)
 }
 
-// WasReset tells whether the connections were closed because one failed.
+// WasReset tells whether the connections were closed because one failed. The store has limits.
 func (s *Store) WasReset() bool {
-	limiting := s.pool.Config().ConnConfig.Tracer.(*guard) //nolint:forcetypeassert // of a store with limits
-	limiting.mu.Lock()
-	defer limiting.mu.Unlock()
-	return !limiting.reset.IsZero()
+	s.guard.mu.Lock()
+	defer s.guard.mu.Unlock()
+	return !s.guard.reset.IsZero()
 }
 
 // UseAllConnections runs a statement on every connection for batches, and keeps the connections until release.

@@ -136,7 +136,7 @@ func (p *process) agent(t *testing.T, account int) *testkit.Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return testkit.NewAgent(t, p.URL, wallet, &testkit.Contractual{T: t}, nil)
+	return testkit.NewAgent(t, p.URL, wallet, testkit.Sparing, &testkit.Contractual{T: t}, nil)
 }
 
 // register creates the account of an agent.

@@ -21,13 +21,18 @@ type Agent struct {
 	Wallet *ecdsa.PrivateKey
 }
 
-// NewAgent returns an agent without an account. It pays from the payment channels of a store; if that is nil, each call with a
-// transfer of its own. transport may be nil.
-func NewAgent(t testing.TB, url string, wallet *ecdsa.PrivateKey, transport http.RoundTripper, channels client.PaymentChannelStore) *Agent {
+// Sparing are the limits of an agent that makes few calls.
+var Sparing = client.Limits{PerCall: Dollar, Total: 100 * Dollar}
+
+// NewAgent returns an agent without an account. It pays within limits from the payment channels of a store; if that is nil, each call
+// with a transfer of its own. transport may be nil.
+func NewAgent(
+	t testing.TB, url string, wallet *ecdsa.PrivateKey, limits client.Limits, transport http.RoundTripper, channels client.PaymentChannelStore,
+) *Agent {
 	t.Helper()
 	a := &Agent{Wallet: wallet}
 	var err error
-	a.Payer, err = client.NewPayer(fmt.Sprintf("%x", evm.FromECDSA(wallet)), client.Limits{PerCall: 10 * Dollar, Total: 10_000 * Dollar})
+	a.Payer, err = client.NewPayer(fmt.Sprintf("%x", evm.FromECDSA(wallet)), limits)
 	if err != nil {
 		t.Fatal(err)
 	}
