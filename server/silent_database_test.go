@@ -68,7 +68,7 @@ func TestCutOffDatabase(t *testing.T) {
 	defer func() { stop(); <-recovered }()
 	time.Sleep(500 * time.Millisecond)
 	route.Cut(true)
-	time.Sleep(8 * time.Second)
+	time.Sleep(14 * time.Second) // longer than a response may take
 	route.Cut(false)
 	group.Wait()
 	if !testkit.Eventually(2*time.Minute, func() bool {
