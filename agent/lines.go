@@ -45,6 +45,16 @@ func locked(ctx context.Context, path string, run func() error) error {
 	return run()
 }
 
+// lockedNow is locked, but does nothing if another process has locked the path.
+func lockedNow(path string, run func() error) error {
+	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
+	if free, err := lock.TryLock(); err != nil || !free {
+		return err
+	}
+	defer lock.Close() //nolint:errcheck // the system releases the lock
+	return run()
+}
+
 // next passes each line that this process has not read to a function. The caller has locked the file.
 func (l *lines) next(file *os.File, each func(line []byte) error) error {
 	if _, err := file.Seek(l.read, io.SeekStart); err != nil {
