@@ -133,7 +133,7 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 		of.ID = cmp.Or(of.ID, client.NewIdentifier())
 		result, err = a.pay(ctx, o, arguments, of)
 		limit, over := errors.AsType[*LimitError](err)
-		if over && limit.Limit != limitPerCall && a.settle(ctx) {
+		if over && a.settle(ctx) {
 			result, err = a.pay(ctx, o, arguments, of)
 			limit, over = errors.AsType[*LimitError](err)
 		}
@@ -156,22 +156,18 @@ func (a *Agent) askFor(ctx context.Context, of intent, price uint64, limit *Limi
 	return limit
 }
 
-// settleTime limits how long a call waits for the blockchain when it is above the limits of the day.
+// settleTime limits how long a call above the limits waits for the blockchain.
 const settleTime = 5 * time.Second
 
-// settle stops to count refused payments that can never be taken, and tells whether that left more of the day.
+// settle stops to count refused payments that can never be taken, and tells whether there were any.
 func (a *Agent) settle(ctx context.Context) bool {
 	if a.chain == nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
-	before, err := a.ledger.Left(ctx)
-	if err != nil || a.ledger.Settle(ctx, a.chain, a.address) != nil {
-		return false
-	}
-	after, err := a.ledger.Left(ctx)
-	return err == nil && after > before
+	settled, _ := a.ledger.Settle(ctx, a.chain, a.address) // without the chain they stay counted
+	return settled > 0
 }
 
 // pay makes a call with the payment identifier of its intent.

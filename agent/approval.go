@@ -71,7 +71,7 @@ func (l *Ledger) Approve(ctx context.Context, id string) (*Approval, error) {
 		if err != nil {
 			return err
 		}
-		if l.now().After(found.AskedAt.Add(approvalTime)) || l.usedApproval(id, "") {
+		if _, used := l.approvedAmount(id); used || l.now().After(found.AskedAt.Add(approvalTime)) {
 			return ErrNoApproval
 		}
 		found.GivenAt = l.now().UTC()
@@ -81,8 +81,9 @@ func (l *Ledger) Approve(ctx context.Context, id string) (*Approval, error) {
 	return given, err
 }
 
-// approved tells whether a call has an approval that covers its price. The caller has locked the ledger.
-func (l *Ledger) approved(of intent, price uint64) (bool, error) {
+// approved tells whether a call has an approval that covers what can be taken with its next payment too. The caller has locked the
+// ledger.
+func (l *Ledger) approved(of intent, price, amount uint64) (bool, error) {
 	if of.Approval == "" {
 		return false, nil
 	}
@@ -94,17 +95,8 @@ func (l *Ledger) approved(of intent, price uint64) (bool, error) {
 		return false, err
 	}
 	good := !approval.GivenAt.IsZero() && l.now().Before(approval.GivenAt.Add(approvalTime))
-	return good && approval.Operation == of.Operation && approval.Request == of.Request && price <= approval.Price && !l.usedApproval(approval.ID, of.ID), nil
-}
-
-// usedApproval tells whether a call other than the one with this payment identifier has used the approval.
-func (l *Ledger) usedApproval(id, except string) bool {
-	for _, e := range l.entries {
-		if e.Step == stepReserved && e.Approval == id && e.ID != except {
-			return true
-		}
-	}
-	return false
+	taken, _ := l.approvedAmount(approval.ID)
+	return good && approval.Operation == of.Operation && approval.Request == of.Request && price <= approval.Price && taken+amount <= approval.Price, nil
 }
 
 // findApproval returns the approval of a request that is asked for or given and not used, or nil. It removes old ones.
@@ -131,8 +123,10 @@ func (l *Ledger) findApproval(request string) (*Approval, error) {
 			if err := os.Remove(l.approvalPath(id)); err != nil {
 				return nil, err
 			}
-		case approval.Request == request && !l.usedApproval(id, ""):
-			found = approval
+		case approval.Request == request:
+			if _, used := l.approvedAmount(id); !used {
+				found = approval
+			}
 		}
 	}
 	return found, nil

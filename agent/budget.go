@@ -48,7 +48,7 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 		if err != nil {
 			return err
 		}
-		approved, err := l.approved(of, r.Price)
+		approved, err := l.approved(of, r.Price, r.Amount)
 		if err != nil {
 			return err
 		}
@@ -58,8 +58,11 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 			}
 			of.Approval = ""
 		}
+		if left := limits.PerDay - min(l.counted().deposits, limits.PerDay); r.Deposit > left {
+			return &LimitError{Limit: "of deposits per day", Price: r.Deposit, Left: left}
+		}
 		return add(entry{
-			Step: stepReserved, ID: r.ID, Operation: of.Operation, Peer: of.Peer, Price: r.Price, Amount: r.Amount,
+			Step: stepReserved, ID: r.ID, Operation: of.Operation, Peer: of.Peer, Price: r.Price, Amount: r.Amount, Deposit: r.Deposit,
 			Scheme: r.Offer.Scheme, Network: r.Offer.Network, Asset: r.Offer.Asset, Payee: r.Offer.PayTo, Approval: of.Approval,
 		})
 	})
@@ -67,14 +70,14 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 
 // within returns a [*LimitError] if a payment is above the limits.
 func (l *Ledger) within(limits Limits, operation string, r client.Reservation) error {
-	all, polls := l.counted()
-	switch left := limits.PerDay - min(all, limits.PerDay); {
+	counted := l.counted()
+	switch left := limits.PerDay - min(counted.all, limits.PerDay); {
 	case r.Price > limits.PerCall:
-		return &LimitError{Limit: limitPerCall, Price: r.Price, Left: limits.PerCall}
+		return &LimitError{Limit: "per call", Price: r.Price, Left: limits.PerCall}
 	case r.Amount > left:
 		return &LimitError{Limit: "per day", Price: r.Price, Left: left}
 	}
-	if left := limits.Polls - min(polls, limits.Polls); isPoll(operation) && r.Amount > left {
+	if left := limits.Polls - min(counted.polls, limits.Polls); isPoll(operation) && r.Amount > left {
 		return &LimitError{Limit: "polls per day", Price: r.Price, Left: left}
 	}
 	return nil
@@ -84,8 +87,8 @@ func (l *Ledger) within(limits Limits, operation string, r client.Reservation) e
 func (l *Ledger) Left(ctx context.Context) (left uint64, err error) {
 	err = l.locked(ctx, func(func(entry) error) error {
 		limits, err := l.limits()
-		all, _ := l.counted()
-		left = limits.PerDay - min(all, limits.PerDay)
+		counted := l.counted()
+		left = limits.PerDay - min(max(counted.all, counted.deposits), limits.PerDay)
 		return err
 	})
 	return left, err
@@ -107,51 +110,48 @@ type Authorizations interface {
 	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)
 }
 
-// Settle looks up the payments of the last day that the server refused, and stops to count those that can never be taken.
-func (l *Ledger) Settle(ctx context.Context, chain Authorizations, wallet string) error {
-	var refused []entry
-	err := l.locked(ctx, func(func(entry) error) error {
+// Settle looks up the payments that the server refused and that still count, and stops to count those that can never be taken. It
+// returns how many these are.
+func (l *Ledger) Settle(ctx context.Context, chain Authorizations, wallet string) (settled int, err error) {
+	var refused []*exposure
+	err = l.locked(ctx, func(func(entry) error) error {
 		refused = l.refused()
 		return nil
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	for _, e := range refused {
-		state, err := chain.Authorization(ctx, e.Asset, wallet, e.Nonce, e.Time)
+	for _, x := range refused {
+		state, err := chain.Authorization(ctx, x.Asset, wallet, x.nonce, x.Time)
 		if err != nil {
-			return err
+			return settled, err
 		}
-		if state.Used || !state.Cancelled && state.ChainTime.Before(time.Unix(e.ValidBefore, 0)) {
+		expires := time.Unix(x.ValidBefore, 0)
+		if state.Used || !state.Cancelled && (state.ChainTime.Before(expires) || l.now().Before(expires)) {
 			continue
 		}
 		if err := l.locked(ctx, func(add func(entry) error) error {
-			return add(entry{Step: stepReleased, ID: e.ID, Amount: e.Amount, Nonce: e.Nonce})
+			return add(entry{Step: stepReleased, ID: x.ID, Amount: x.Amount, Nonce: x.nonce})
 		}); err != nil {
-			return err
+			return settled, err
 		}
+		settled++
 	}
-	return nil
+	return settled, nil
 }
 
-// refused returns the exact payments that the server refused and that are still counted.
-func (l *Ledger) refused() (found []entry) {
-	steps := map[string]map[string]bool{} // by nonce for released, else by call
-	note := func(id, step string) {
-		if steps[id] == nil {
-			steps[id] = map[string]bool{}
-		}
-		steps[id][step] = true
-	}
+// refused returns the exact payments that the server refused and that still count, also those after which the call was paid again.
+func (l *Ledger) refused() (found []*exposure) {
+	since := l.now().Add(-day)
+	refused := map[string]bool{}
 	for _, e := range l.entries {
-		note(e.ID, e.Step)
-		if e.Step == stepReleased && e.Nonce != "" {
-			note(e.Nonce, e.Step)
+		if e.Step == stepRefused || e.Step == stepAnswered {
+			refused[e.ID] = e.Step == stepRefused
 		}
 	}
-	for _, e := range l.entries {
-		if e.Step == stepSigned && e.Nonce != "" && steps[e.ID][stepRefused] && !steps[e.Nonce][stepReleased] {
-			found = append(found, e)
+	for _, x := range l.exposures() {
+		if x.nonce != "" && !x.released && !x.Time.Before(since) && (x.later || refused[x.ID]) {
+			found = append(found, x)
 		}
 	}
 	return found

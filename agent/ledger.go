@@ -36,6 +36,8 @@ type entry struct {
 	// Price is what the call costs; Amount is by how much the payment raises what the payee can take. Both are in atomic units.
 	Price  uint64 `json:"price,omitempty"`
 	Amount uint64 `json:"amount,omitempty"`
+	// Deposit is what the payment locks in a payment channel.
+	Deposit uint64 `json:"deposit,omitempty"`
 	// Charged is what the server says that it charged.
 	Charged     uint64 `json:"charged,omitempty"`
 	Scheme      string `json:"scheme,omitempty"`
@@ -63,7 +65,7 @@ type Ledger struct {
 	mu      sync.Mutex // of this process; the lock of the file is that of all
 	lines   lines
 	opened  bool
-	entries []entry // of the last day
+	entries []entry // of the last day and of clockMargin before it
 
 	spool *spool
 	// keep stores the secrets of a response elsewhere, before the response is stored without them.
@@ -81,14 +83,14 @@ func OpenLedger(folder string) (*Ledger, error) {
 	}, nil
 }
 
-// locked runs a function while no other process changes the ledger or its limits. The entries of the last day are up to date.
+// locked runs a function while no other process changes the ledger or its limits. The entries are up to date.
 func (l *Ledger) locked(ctx context.Context, run func(add func(entry) error) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lines.locked(ctx, func(file *os.File) error {
-		since := l.now().Add(-day)
+		since := l.now().Add(-day - clockMargin)
 		if !l.opened {
-			if err := l.lines.skip(file, func(line []byte) bool { return older(line, since.Add(-clockMargin)) }); err != nil {
+			if err := l.lines.skip(file, func(line []byte) bool { return older(line, since) }); err != nil {
 				return err
 			}
 		}
@@ -105,7 +107,7 @@ func (l *Ledger) locked(ctx context.Context, run func(add func(entry) error) err
 		l.opened = true
 		l.entries = slices.DeleteFunc(l.entries, func(e entry) bool { return e.Time.Before(since) })
 		return run(func(e entry) error {
-			e.Time = l.now().UTC()
+			e.Time = l.time()
 			if err := l.lines.add(file, e); err != nil {
 				return fmt.Errorf("write the ledger: %w", err)
 			}
@@ -115,8 +117,20 @@ func (l *Ledger) locked(ctx context.Context, run func(add func(entry) error) err
 	})
 }
 
-// clockMargin is how far the clock may go back between two entries.
-const clockMargin = time.Hour
+// clockMargin is how far the clock may be wrong for a while without payments being forgotten.
+const clockMargin = 7 * day
+
+// time returns the time of a new entry. It is not before that of the last one: a clock that went back counts payments longer.
+func (l *Ledger) time() time.Time {
+	now := l.now().UTC()
+	if len(l.entries) == 0 {
+		return now
+	}
+	if last := l.entries[len(l.entries)-1].Time; last.After(now) && last.Before(now.Add(clockMargin)) {
+		return last
+	}
+	return now
+}
 
 // older tells whether a line of the ledger is from before a time. A line that is not readable is not.
 func older(line []byte, than time.Time) bool {
@@ -124,35 +138,68 @@ func older(line []byte, than time.Time) bool {
 	return json.Unmarshal(line, &e) == nil && e.Time.Before(than)
 }
 
-// counted returns what counts against the limits of the last day: all payments, and of those the polls. What a person approved is
-// paid in addition to the limits, once: a second payment with the same approval counts.
-func (l *Ledger) counted() (all, polls uint64) {
-	approved := map[string]uint64{}
-	released := map[string]uint64{}
+// exposure is a reservation and what became of it.
+type exposure struct {
+	entry
+
+	nonce    string // of a signed exact payment
+	released bool   // nothing can be taken any more
+	later    bool   // another payment of the same call came after it
+}
+
+// exposures returns the reservations of the entries, in their order. The caller has locked the ledger.
+func (l *Ledger) exposures() (all []*exposure) {
+	last, signed := map[string]*exposure{}, map[string]*exposure{} // by call, by nonce
 	for _, e := range l.entries {
-		if e.Step == stepReleased {
-			released[e.ID] += e.Amount
+		x := last[e.ID]
+		switch {
+		case e.Step == stepReserved:
+			if x != nil {
+				x.later = true
+			}
+			x = &exposure{entry: e}
+			last[e.ID], all = x, append(all, x)
+		case e.Step == stepSigned && e.Nonce != "" && x != nil:
+			x.nonce, x.ValidBefore, signed[e.Nonce] = e.Nonce, e.ValidBefore, x
+		case e.Step == stepReleased && e.Nonce != "":
+			if x := signed[e.Nonce]; x != nil { // else it is not counted any more
+				x.released = true
+			}
+		case e.Step == stepReleased && x != nil && x.nonce == "": // it was not signed
+			x.released = true
 		}
 	}
-	for _, e := range l.entries {
-		if e.Step != stepReserved {
+	return all
+}
+
+// usage is what counts against the limits of the last day.
+type usage struct{ all, polls, deposits uint64 }
+
+// counted returns what counts against the limits. What a person approved is paid in addition to the limits.
+func (l *Ledger) counted() (u usage) {
+	since := l.now().Add(-day)
+	for _, x := range l.exposures() {
+		if x.released || x.Time.Before(since) {
 			continue
 		}
-		free := min(e.Amount, released[e.ID])
-		released[e.ID] -= free
-		amount := e.Amount - free
-		if e.Approval != "" {
-			if _, known := approved[e.Approval]; !known {
-				approved[e.Approval] = e.Price
-			}
-			covered := min(amount, approved[e.Approval])
-			approved[e.Approval] -= covered
-			amount -= covered
+		u.deposits += x.Deposit
+		if x.Approval != "" {
+			continue
 		}
-		all += amount
-		if isPoll(e.Operation) {
-			polls += amount
+		u.all += x.Amount
+		if isPoll(x.Operation) {
+			u.polls += x.Amount
 		}
 	}
-	return all, polls
+	return u
+}
+
+// approvedAmount returns what can be taken with an approval, and whether a payment has used it.
+func (l *Ledger) approvedAmount(id string) (amount uint64, used bool) {
+	for _, x := range l.exposures() {
+		if x.Approval == id && !x.released {
+			amount, used = amount+x.Amount, true
+		}
+	}
+	return amount, used
 }

@@ -245,11 +245,70 @@ func TestRefusedPaymentsCount(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := l.Settle(t.Context(), known, "0x"); err != nil {
+		if _, err := l.Settle(t.Context(), known, "0x"); err != nil {
 			t.Fatal(err)
 		}
 		if left, err := l.Left(t.Context()); err != nil || left != 980_000 {
 			t.Errorf("%d left, %v, want 980000: two of four payments were not taken", left, err)
 		}
+	}
+}
+
+// TestReleaseIsOfItsOwnPayment: a call that was refused, looked up and made again is counted with its second payment for a whole day.
+func TestReleaseIsOfItsOwnPayment(t *testing.T) {
+	t.Parallel()
+	l := openLedger(t, t.TempDir())
+	at := time.Now()
+	l.now = func() time.Time { return at }
+	of := intent{ID: client.NewIdentifier(), Operation: "x", Request: client.NewIdentifier()}
+	pay := func(nonce string, last entry) {
+		t.Helper()
+		if err := l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: of.ID, Price: 30_000, Amount: 30_000}); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.locked(t.Context(), func(add func(entry) error) error {
+			return errors.Join(add(entry{Step: stepSigned, ID: of.ID, Amount: 30_000, Nonce: nonce, ValidBefore: at.Unix() + 60}), add(last))
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pay("0x01", entry{Step: stepRefused, ID: of.ID, Request: of.Request})
+	at = at.Add(day / 2)
+	if settled, err := l.Settle(t.Context(), chain{"0x01": {ChainTime: at}}, "0x"); err != nil || settled != 1 {
+		t.Fatalf("%d payments are known not to be taken, %v; want one", settled, err)
+	}
+	pay("0x02", entry{Step: stepAnswered, ID: of.ID, Charged: 30_000})
+	at = at.Add(day/2 + time.Second)
+	if left, err := l.Left(t.Context()); err != nil || left != DefaultLimits.PerDay-30_000 {
+		t.Errorf("%d left, %v; the second payment is half a day old", left, err)
+	}
+}
+
+// TestClockGoesBack: payments stay counted when the clock goes back, and after it was wrong for a moment.
+func TestClockGoesBack(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	l := openLedger(t, folder)
+	spend := func() (n int) {
+		for reserve(t, l, 30_000, intent{}) == nil {
+			n++
+		}
+		return n
+	}
+	shift := func(by time.Duration) { l.now = func() time.Time { return time.Now().Add(by) } }
+	if n := spend(); n != 33 {
+		t.Fatalf("%d payments, want 33", n)
+	}
+	shift(2 * day)
+	if _, err := l.Left(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	shift(-3 * day)
+	if n := spend(); n != 0 {
+		t.Errorf("%d payments with a clock that went back", n)
+	}
+	shift(0)
+	if n := spend(); n != 0 {
+		t.Errorf("%d payments after the clock was forward for a moment", n)
 	}
 }

@@ -35,16 +35,13 @@ var ErrFrozen = errors.New("the wallet is frozen; a person can end that with: pa
 
 // LimitError means that a payment exceeds a limit. Nothing was signed.
 type LimitError struct {
-	// Limit is "per call", "per day", "polls per day", or "of this call".
+	// Limit is "per call", "per day", "polls per day", "of deposits per day", or "of this call".
 	Limit string
 	// Price is what the call costs, Left what the limit leaves, in atomic units.
 	Price, Left uint64
 	// Approval is the id with which a person can allow this call once, if it has one.
 	Approval string
 }
-
-// limitPerCall is a limit that no time and no refusal of the server changes.
-const limitPerCall = "per call"
 
 func (e *LimitError) Error() string {
 	text := fmt.Sprintf("the call costs %s USD, the limit %s leaves %s USD", x402.FormatUSD(e.Price), e.Limit, x402.FormatUSD(e.Left))
@@ -84,8 +81,10 @@ func (l *Ledger) frozen() bool {
 func (l *Ledger) Limits(ctx context.Context) (limits Limits, left Limits, frozen bool, err error) {
 	err = l.locked(ctx, func(func(entry) error) error {
 		limits, err = l.limits()
-		all, polls := l.counted()
-		left = Limits{PerCall: limits.PerCall, PerDay: limits.PerDay - min(all, limits.PerDay), Polls: limits.Polls - min(polls, limits.Polls)}
+		counted := l.counted()
+		left = Limits{
+			PerCall: limits.PerCall, PerDay: limits.PerDay - min(counted.all, limits.PerDay), Polls: limits.Polls - min(counted.polls, limits.Polls),
+		}
 		frozen = l.frozen()
 		return err
 	})

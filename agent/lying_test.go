@@ -103,7 +103,7 @@ func TestServerThatDeniesPayments(t *testing.T) {
 	if stopped == nil || taken > left.PerDay || taken < left.PerDay/2 {
 		t.Errorf("the server took %d, %d were left (%v); want most of it and not more", taken, left.PerDay, stopped)
 	}
-	if err := alice.Ledger().Settle(t.Context(), w.chain, alice.Address()); err != nil {
+	if _, err := alice.Ledger().Settle(t.Context(), w.chain, alice.Address()); err != nil {
 		t.Fatal(err)
 	}
 	if _, now, _, err := alice.Ledger().Limits(t.Context()); err != nil || now.PerDay > left.PerDay-taken {

@@ -55,6 +55,9 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 	found := &Agreement{}
 	for _, offer := range required.Accepts {
 		known, ok := a.knows(offer)
+		if ok && offer.MaxTimeoutSeconds > maxValidity {
+			return nil, fmt.Errorf("the server wants payments that are valid for %d seconds, this wallet signs for %d at most", offer.MaxTimeoutSeconds, maxValidity)
+		}
 		if !ok || network != "" && network != offer.Network || found.Network != "" && (offer.Network != found.Network || !strings.EqualFold(offer.PayTo, found.Payee)) {
 			continue
 		}

@@ -139,6 +139,10 @@ func (t *terms) ours(address *url.URL) bool {
 	return err == nil && address.Scheme == server.Scheme && address.Host == server.Host
 }
 
+// maxValidity is for how many seconds an offer may want a payment to be valid. A payment counts against the limits for a day, so it must
+// not be valid for longer.
+const maxValidity = 15 * 60
+
 // Accept implements [client.Terms]. The error is a [*TermsError].
 func (t *terms) Accept(request *http.Request, offer x402.PaymentRequirements) error {
 	t.mu.Lock()
@@ -152,6 +156,9 @@ func (t *terms) Accept(request *http.Request, offer x402.PaymentRequirements) er
 		return &TermsError{"token", t.pins.Asset, offer.Asset}
 	case !strings.EqualFold(offer.PayTo, t.pins.Payee):
 		return &TermsError{"payee", t.pins.Payee, offer.PayTo}
+	}
+	if offer.MaxTimeoutSeconds > maxValidity {
+		return &TermsError{"time to settle", fmt.Sprint(maxValidity, " seconds at most"), fmt.Sprint(offer.MaxTimeoutSeconds, " seconds")}
 	}
 	o := t.contract.At(request.Method, request.URL.Path)
 	if o == nil {

@@ -15,7 +15,7 @@ type Budget interface {
 	// Release ends a reservation of which the server said that it charged nothing, or whose payment was not sent. A server that
 	// lies can still use a payment that was sent, until its validity ends.
 	Release(ctx context.Context, r Reservation, sent bool)
-	// Left returns what may still be reserved, in atomic units.
+	// Left returns the most that a deposit into a payment channel may lock now, in atomic units.
 	Left(ctx context.Context) (uint64, error)
 }
 
@@ -26,8 +26,10 @@ type Reservation struct {
 	// Price is what the call costs, in atomic units.
 	Price uint64
 	// Amount is what the payee can take with this signature and not without it, in atomic units. It is below Price if an
-	// earlier voucher of the payment channel was not charged.
+	// earlier voucher of the payment channel was not charged, and 0 if that one covers the call.
 	Amount uint64
+	// Deposit is what the payment locks in a payment channel, in atomic units. The payee can take it only with vouchers.
+	Deposit uint64
 	// Offer is what is paid.
 	Offer x402.PaymentRequirements
 }
@@ -43,6 +45,7 @@ type MemoryBudget struct {
 	limits Limits
 	mu     sync.Mutex
 	used   uint64
+	locked uint64 // deposits
 }
 
 // NewMemoryBudget returns a budget of which nothing is used.
@@ -55,10 +58,13 @@ func (b *MemoryBudget) Reserve(_ context.Context, r Reservation) error {
 	if r.Price > b.limits.PerCall {
 		return &OverLimitError{r.Price, b.limits.PerCall, "per call"}
 	}
-	if left := b.left(); r.Amount > left {
+	if left := b.limits.Total - min(b.used, b.limits.Total); r.Amount > left {
 		return &OverLimitError{r.Amount, left, "in total"}
 	}
-	b.used += r.Amount
+	if left := b.left(); r.Deposit > left {
+		return &OverLimitError{r.Deposit, left, "of deposits"}
+	}
+	b.used, b.locked = b.used+r.Amount, b.locked+r.Deposit
 	return nil
 }
 
@@ -76,7 +82,8 @@ func (b *MemoryBudget) Left(context.Context) (uint64, error) {
 	return b.left(), nil
 }
 
-func (b *MemoryBudget) left() uint64 { return b.limits.Total - min(b.used, b.limits.Total) }
+// left is what may be locked: a deposit may be for what is already counted, but not all deposits together for more than Total.
+func (b *MemoryBudget) left() uint64 { return b.limits.Total - min(max(b.used, b.locked), b.limits.Total) }
 
 // OverLimitError means that a price exceeds a limit. Nothing was signed.
 type OverLimitError struct {

@@ -65,12 +65,9 @@ func (c *purchase) payFromChannel(
 	if err != nil {
 		return nil, false, err
 	}
-	channels.reserve = func(ctx context.Context, offer x402.PaymentRequirements, growth uint64) error {
+	channels.reserve = func(ctx context.Context, offer x402.PaymentRequirements, growth, deposit uint64) error {
 		c.offer = offer
-		if growth == 0 {
-			return nil
-		}
-		return c.Budget.Reserve(ctx, Reservation{ID: c.id, Price: price, Amount: growth, Offer: offer})
+		return c.Budget.Reserve(ctx, Reservation{ID: c.id, Price: price, Amount: growth, Deposit: deposit, Offer: offer})
 	}
 	var signed bool
 	send := func(ctx context.Context, payment string) (*http.Response, error) {

@@ -85,8 +85,9 @@ type PaymentChannels struct {
 	Now func() time.Time
 
 	signer x402.Signer
-	// reserve, if not nil, is called before a voucher is signed. With it the payee can take growth more than before.
-	reserve func(ctx context.Context, offer x402.PaymentRequirements, growth uint64) error
+	// reserve, if not nil, is called before a voucher is signed. With it the payee can take growth more than before. deposit is the
+	// amount of a new deposit, which is signed too, or 0.
+	reserve func(ctx context.Context, offer x402.PaymentRequirements, growth, deposit uint64) error
 }
 
 // NewPaymentChannels returns PaymentChannels whose payments a wallet signs.

@@ -20,13 +20,20 @@ func (c *channelCall) sign(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w: it is used up; choose another salt", errUnusable)
 	}
 	c.deposits, c.assumed = false, false
+	var deposit uint64
 	if due > c.channel.Balance {
-		if err := c.coverWithDeposit(ctx, due); err != nil {
+		var err error
+		if deposit, err = c.coverWithDeposit(ctx, due); err != nil {
 			return "", err
 		}
 	}
 	if c.channels.reserve != nil {
-		if err := c.channels.reserve(ctx, c.offer, due-min(due, c.channel.Signed)); err != nil {
+		if err := c.channels.reserve(ctx, c.offer, due-min(due, c.channel.Signed), deposit); err != nil {
+			return "", err
+		}
+	}
+	if deposit > 0 {
+		if err := c.signDeposit(ctx, deposit); err != nil {
 			return "", err
 		}
 	}
@@ -48,8 +55,8 @@ func (c *channelCall) sign(ctx context.Context) (string, error) {
 }
 
 // coverWithDeposit decides how a voucher above the balance is covered: by a pending deposit that may have arrived, by
-// sending it again, or by a new one.
-func (c *channelCall) coverWithDeposit(ctx context.Context, due uint64) error {
+// sending it again, or by a new one, whose amount it returns.
+func (c *channelCall) coverWithDeposit(ctx context.Context, due uint64) (amount uint64, err error) {
 	now := c.channels.now()
 	if pending := c.channel.Pending; pending != nil {
 		valid := time.Unix(pending.ValidBefore, 0).After(now.Add(depositRoom))
@@ -57,29 +64,31 @@ func (c *channelCall) coverWithDeposit(ctx context.Context, due uint64) error {
 		switch {
 		case pending.Lost && !c.refused && covers:
 			c.assumed = true
-			return nil
+			return 0, nil
 		case valid && covers && !pending.Lost && pending.Amount > c.maxDeposit: // refused before, and not allowed now
-			return &DepositLimitError{pending.Amount, c.maxDeposit}
+			return 0, &DepositLimitError{pending.Amount, c.maxDeposit}
 		case valid && covers:
 			c.deposits = true
-			return nil
+			return 0, nil
 		case valid: // two deposits could be under way; the smaller one counts once it is seen to have arrived
 		case pending.Lost:
 			c.channel.LostDeposits++
 		}
 		if !valid && c.readChain(ctx) && due <= c.channel.Balance {
-			return nil // it did arrive
+			return 0, nil // it did arrive
 		}
 		c.channel.Pending = nil
 	}
 	if c.channel.LostDeposits >= maxLostDeposits {
-		return fmt.Errorf("%w: the server claims not to have received %d deposits into payment channel %s; read its balance from the chain (field Chain)",
+		return 0, fmt.Errorf("%w: the server claims not to have received %d deposits into payment channel %s; read its balance from the chain (field Chain)",
 			errUnusable, c.channel.LostDeposits, c.signer.ID)
 	}
-	amount, err := c.depositAmount(due - c.channel.Balance)
-	if err != nil {
-		return err
-	}
+	return c.depositAmount(due - c.channel.Balance)
+}
+
+// signDeposit signs a new deposit.
+func (c *channelCall) signDeposit(ctx context.Context, amount uint64) error {
+	now := c.channels.now()
 	deposit, err := c.signer.SignDeposit(ctx, amount, now)
 	if err != nil {
 		return err

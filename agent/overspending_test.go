@@ -1,0 +1,231 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/x402"
+)
+
+// thief keeps the payments that an agent sends to a server, and takes them all in the end.
+type thief struct {
+	w      *world
+	mu     sync.Mutex
+	stolen map[string]string // payments with a transfer, by nonce
+}
+
+// see returns whether the payment of a request was seen before. A request without such a payment was.
+func (s *thief) see(r *http.Request) (again bool) {
+	exact, _, err := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature))
+	if err != nil || exact == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	nonce := exact.Payload.Authorization.Nonce
+	_, again = s.stolen[nonce]
+	s.stolen[nonce] = r.Header.Get(x402.HeaderPaymentSignature)
+	return again
+}
+
+// take settles all payments, and returns what the wallet lost.
+func (s *thief) take(address string) uint64 {
+	s.w.T.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.w.balance(address)
+	facilitator := &x402.Facilitator{BaseURL: strings.TrimSuffix(s.w.chain.URL, "/rpc")}
+	for _, payment := range s.stolen {
+		exact, _, err := x402.DecodePayment(payment)
+		if err != nil {
+			s.w.T.Fatal(err)
+		}
+		if _, err := facilitator.Settle(s.w.T.Context(), exact, exact.Accepted); err != nil {
+			s.w.T.Fatal(err)
+		}
+	}
+	return before - s.w.balance(address)
+}
+
+func (w *world) balance(address string) uint64 {
+	w.T.Helper()
+	balance, err := w.chain.Balance(w.T.Context(), testkit.PlayMoney.Asset, address)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return balance
+}
+
+// askAgain answers 402 with offers.
+func (w *world) askAgain(rw http.ResponseWriter, r *http.Request, reason string, offers ...x402.PaymentRequirements) {
+	header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{
+		X402Version: x402.Version, Error: reason, Resource: x402.ResourceInfo{URL: w.url + r.URL.Path}, Accepts: offers,
+	})
+	if err != nil {
+		w.T.Error(err)
+	}
+	rw.Header().Set(x402.HeaderPaymentRequired, header)
+	rw.WriteHeader(http.StatusPaymentRequired)
+	_, _ = io.WriteString(rw, `{"success":false,"code":"payment_required","charged":false}`)
+}
+
+// TestApprovalIsForOnePayment: for one approval a server that denies every payment gets one, also when the call is made again.
+func TestApprovalIsForOnePayment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	if err := alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: 1_200_000, Polls: 1000}, false); err != nil {
+		t.Fatal(err)
+	}
+	arguments, options := map[string]any{"name": "news"}, agent.CallOptions{Patience: time.Second}
+	_, err := alice.Call(t.Context(), "createChannel", arguments, options)
+	limit, ok := errors.AsType[*agent.LimitError](err)
+	if !ok {
+		t.Fatal(err)
+	}
+	if _, err := alice.Ledger().Approve(t.Context(), limit.Approval); err != nil {
+		t.Fatal(err)
+	}
+	stolen := &thief{w: w, stolen: map[string]string{}}
+	deny := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		if stolen.see(r) {
+			r.Header.Del(x402.HeaderPaymentSignature)
+			next.ServeHTTP(rw, r) // the server's own 402
+			return
+		}
+		rw.Header().Set("Retry-After", "30")
+		rw.WriteHeader(http.StatusServiceUnavailable)
+	}
+	w.front.Store(&deny)
+	for range 4 {
+		if _, err := alice.Call(t.Context(), "createChannel", arguments, options); err == nil {
+			t.Error("a call that was denied has a result")
+		}
+	}
+	if taken := stolen.take(alice.Address()); taken != 500_000 {
+		t.Errorf("the server took %d for one approval of 500000", taken)
+	}
+}
+
+// TestAccountIsPaidOnce: a server that denies the payment for an account with other terms gets no second one.
+func TestAccountIsPaidOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.open(w.wallet())
+	terms, err := a.Terms(t.Context(), w.url, "")
+	if err == nil {
+		err = a.Agree(terms, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stolen := &thief{w: w, stolen: map[string]string{}}
+	denyFirst := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		first := !stolen.see(r) && strings.Contains(r.URL.Path, "create")
+		if exact, _, err := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature)); first && err == nil && exact != nil {
+			offer := exact.Accepted
+			offer.MaxTimeoutSeconds++
+			w.askAgain(rw, r, "", offer)
+			return
+		}
+		next.ServeHTTP(rw, r)
+	}
+	w.front.Store(&denyFirst)
+	_, err = a.RegisterApproved(t.Context(), "alice", "")
+	if _, over := errors.AsType[*agent.LimitError](err); !over {
+		t.Errorf("the second payment: %v, want a limit", err)
+	}
+	if taken := stolen.take(a.Address()); taken > testkit.Dollar {
+		t.Errorf("the server took %d for an account", taken)
+	}
+}
+
+// TestDepositsAreLimited: a server that denies its deposits gets no more of them than the limit of a day, and the payments of a frozen
+// wallet end also if vouchers that were refused would cover them.
+func TestDepositsAreLimited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, _ := w.register("alice")
+	if err := alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: 3 * testkit.Dollar, Polls: 10_000}, false); err != nil {
+		t.Fatal(err)
+	}
+	before := w.balance(alice.Address())
+	deny := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		_, batch, err := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature))
+		if err != nil || batch == nil || batch.Payload.Deposit != nil {
+			next.ServeHTTP(rw, r)
+			return
+		}
+		w.askAgain(rw, r, x402.ReasonBatchExceedsBalance, batch.Accepted)
+	}
+	w.front.Store(&deny)
+	for i := range 8 {
+		_, _ = alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Key: fmt.Sprint(i)})
+	}
+	if moved := before - w.balance(alice.Address()); moved > 3*testkit.Dollar {
+		t.Errorf("%d left the wallet, the limit is 3000000", moved)
+	}
+}
+
+// TestFrozenWalletPaysNothing: neither with a voucher that was signed for a call that was refused, nor for a call that did not arrive.
+func TestFrozenWalletPaysNothing(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string][]func(*server.Config){"single payments": nil, "payment channel": {withChannels}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, settings...)
+			alice, of := w.register("alice")
+			nobody := map[string]any{"recipient_agent_id": "agent_01k70t94aqeembse7n65ptksh0", "content": "x"}
+			if _, err := alice.Call(t.Context(), "sendPrivateMessage", nobody, agent.CallOptions{}); err == nil {
+				t.Fatal("a message to nobody was sent")
+			}
+			drop := func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) { testkit.HangUp(rw) }
+			w.front.Store(&drop)
+			_, err := alice.Call(t.Context(), "searchAgents", map[string]any{"query": "confidential"}, agent.CallOptions{Patience: time.Second})
+			if _, open := errors.AsType[*agent.OpenError](err); !open || strings.Contains(err.Error(), "confidential") {
+				t.Errorf("a call that did not arrive: %v", err)
+			}
+			w.front.Store(nil)
+			if err := alice.Ledger().Freeze(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			before := w.charged()
+			if _, err := w.open(of).Resume(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := call1(t, alice); !errors.Is(err, agent.ErrFrozen) {
+				t.Errorf("a call: %v, want frozen", err)
+			}
+			if more := w.charged() - before; more != 0 {
+				t.Errorf("a frozen wallet paid %d", more)
+			}
+		})
+	}
+}
+
+// TestLongValidity: an offer whose payments would be valid for longer than they count against the limits is no offer.
+func TestLongValidity(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	ask := func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
+		offer := testkit.PlayMoney.Requirements(1000, "0x00000000000000000000000000000000000000aa", 10*365*24*3600)
+		w.askAgain(rw, r, "", offer)
+	}
+	w.front.Store(&ask)
+	if _, err := w.open(w.wallet()).Terms(t.Context(), w.url, ""); err == nil || !strings.Contains(err.Error(), "valid for") {
+		t.Errorf("the terms: %v", err)
+	}
+	if err := call1(t, alice); err == nil {
+		t.Error("a call was paid")
+	}
+}
