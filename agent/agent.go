@@ -127,6 +127,9 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 		if result, err = a.earlier(ctx, of); result != nil || err != nil {
 			return err
 		}
+		if result, err = a.redeem(ctx, o, arguments, of); result != nil || err != nil {
+			return err
+		}
 		if of.ID, err = a.ledger.refusedCall(ctx, of.Request); err != nil {
 			return err
 		}

@@ -5,14 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/parley-chat/parley/client"
@@ -75,7 +72,11 @@ func (l *Ledger) Closed(ctx context.Context, id string, outcome client.Outcome) 
 		return // nothing was signed: the operation is free, or the server refused before it asked for a payment
 	}
 	of := intentOf(ctx)
-	if l.close(context.WithoutCancel(ctx), of, id, outcome) == nil {
+	err := l.close(context.WithoutCancel(ctx), of, id, outcome)
+	if err == nil && outcome.Charged > 0 && outcome.Status != http.StatusOK {
+		err = l.keepCredit(id)
+	}
+	if err == nil {
 		_ = os.Remove(l.openPath(id)) // if it stays, sending the payment again returns the same response
 	}
 }
@@ -93,38 +94,14 @@ func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client
 	if settled, err := x402.DecodeSettleResponse(outcome.Header.Get(x402.HeaderPaymentResponse)); err == nil {
 		e.Transaction = settled.Transaction
 	}
-	if outcome.Charged == 0 {
-		e.Step, e.Request = stepRefused, of.Request
+	if outcome.Charged == 0 && outcome.Status != http.StatusOK {
+		e.Step = stepRefused
+		if !l.wasCharged(id) { // else the call had a credit, whose payment identifier no other payment may have
+			e.Request = of.Request
+		}
 	}
 	return l.locked(ctx, func(add func(entry) error) error { return add(e) })
 }
 
 // Open returns the calls whose outcome is not known, the oldest first.
-func (l *Ledger) Open() (calls []open, err error) {
-	folder, err := os.ReadDir(filepath.Join(l.folder, "open"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range folder {
-		if !strings.HasSuffix(file.Name(), ".json") {
-			continue // what a crash left of a file that was being written
-		}
-		content, err := os.ReadFile(filepath.Join(l.folder, "open", file.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // another process has closed it
-		}
-		var call open
-		if err == nil {
-			err = json.Unmarshal(content, &call)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the open payment %s: %w", file.Name(), err)
-		}
-		calls = append(calls, call)
-	}
-	slices.SortFunc(calls, func(a, b open) int { return a.Since.Compare(b.Since) })
-	return calls, nil
-}
+func (l *Ledger) Open() ([]open, error) { return readCalls(filepath.Join(l.folder, "open")) }

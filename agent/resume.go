@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -100,16 +101,23 @@ func (l *Ledger) callPath(request string) (string, error) {
 	return filepath.Join(folder, request[:2]), os.MkdirAll(folder, 0o700)
 }
 
-// charged returns what a call was charged, as far as the server says, in atomic units.
-func (l *Ledger) charged(id string) uint64 {
+// charged returns what a call was charged at its last outcome, as far as the server says, in atomic units.
+func (l *Ledger) charged(id string) (amount uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.entries {
-		if e.ID == id && e.Step == stepAnswered {
-			return e.Charged
+		if e.ID == id && (e.Step == stepAnswered || e.Step == stepRefused) {
+			amount = e.Charged
 		}
 	}
-	return 0
+	return amount
+}
+
+// wasCharged tells whether the server ever charged a call.
+func (l *Ledger) wasCharged(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.entries, func(e entry) bool { return e.ID == id && e.Charged > 0 })
 }
 
 // refusedCall returns the payment identifier of the same call that was refused last, or "". Should the server have charged it after all,

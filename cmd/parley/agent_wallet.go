@@ -182,12 +182,23 @@ func (walletPending) Run(ctx context.Context, s *session) error {
 			"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": dollars(call.Signed.Price), "since": call.Since,
 		})
 	}
-	return s.print(ctx, object{"pending": calls}, func(w io.Writer) {
+	credits, err := s.agent.Ledger().Credits()
+	if err != nil {
+		return err
+	}
+	paid := []object{}
+	for _, credit := range credits {
+		paid = append(paid, object{"operation": credit.Intent.Operation, "price_usd": dollars(credit.Signed.Price), "since": credit.Since})
+	}
+	return s.print(ctx, object{"pending": calls, "credits": paid}, func(w io.Writer) {
 		for _, call := range calls {
 			fmt.Fprintf(w, "%s  %s  %s USD  %s\n", call["since"], call["operation"], call["price_usd"], call["to"])
 		}
 		if len(calls) == 0 {
 			fmt.Fprintln(w, "nothing is open")
+		}
+		for _, credit := range paid {
+			fmt.Fprintf(w, "%s  a %s was charged (%s USD) and rejected; the next one is paid with it\n", credit["since"], credit["operation"], credit["price_usd"])
 		}
 	})
 }
