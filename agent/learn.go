@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -12,10 +13,14 @@ var kinds = map[client.SourceType]string{
 	client.SourceTypePrivateChat: KindAgent, client.SourceTypeGroupChat: KindGroup, client.SourceTypeChannel: KindChannel,
 }
 
-// Learn keeps who wrote, and from where, of a page of unread messages. What somebody else began is not trusted by this.
+// Learn keeps who wrote, and from where, of a page of unread messages. What somebody else began is not trusted by this. Names and ids
+// that the contract does not allow are left out: they come from a server that lies.
 func (a *Agent) Learn(ctx context.Context, page client.UnreadPage) error {
 	return a.changeContacts(ctx, func(contacts Contacts) Contacts {
 		for _, m := range page.Messages {
+			if kinds[m.SourceType] == "" || !isID(m.SenderID) || !isID(m.SourceID) {
+				continue
+			}
 			contacts = contacts.met(Contact{Name: m.SenderUsername, ID: m.SenderID, Kind: KindAgent})
 			if m.SourceType == client.SourceTypePrivateChat {
 				sender := contacts.ByID(m.SenderID)
@@ -26,7 +31,7 @@ func (a *Agent) Learn(ctx context.Context, page client.UnreadPage) error {
 			}
 		}
 		for _, n := range page.Notices {
-			if n.Type == client.NoticeTypeAdded {
+			if n.Type == client.NoticeTypeAdded && kinds[n.SourceType] != "" && isID(n.SourceID) {
 				contacts = contacts.met(Contact{Name: n.SourceName, ID: n.SourceID, Kind: kinds[n.SourceType]})
 			}
 		}
@@ -36,8 +41,11 @@ func (a *Agent) Learn(ctx context.Context, page client.UnreadPage) error {
 
 // met adds a contact, or takes over its name.
 func (c Contacts) met(contact Contact) Contacts {
+	if contact.Kind == KindAgent && !usernameForm.MatchString(contact.Name) {
+		contact.Name = ""
+	}
 	if known := c.ByID(contact.ID); known != nil {
-		known.Name = contact.Name
+		known.Name = cmp.Or(contact.Name, known.Name)
 		return c
 	}
 	contact.Since = now()

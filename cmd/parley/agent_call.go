@@ -50,7 +50,7 @@ func (c *callCommand) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	value, err := visibleBody(result.Body)
+	value, err := s.body(result, peer)
 	if err != nil {
 		return err
 	}

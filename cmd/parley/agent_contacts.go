@@ -54,8 +54,12 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 		case contact.Wrote:
 			state = "wrote first"
 		}
+		name := contact.String()
+		if contact.Name != "" && !s.wantsJSON() {
+			name = agent.VisibleName(contact.Name) // a person sees what a stranger chose
+		}
 		shown = append(shown, object{
-			"name": contact.String(), "id": contact.ID, "kind": contact.Kind, "state": state, "chat_id": contact.Chat, "since": contact.Since,
+			"name": name, "id": contact.ID, "kind": contact.Kind, "state": state, "chat_id": contact.Chat, "since": contact.Since,
 		})
 	}
 	return s.print(ctx, object{"contacts": shown, "note": dataNote}, func(w io.Writer) {

@@ -113,7 +113,7 @@ func (s *session) create(ctx context.Context, operation, key, kind, name string,
 	if err != nil {
 		return err
 	}
-	value, err := visibleBody(result.Body)
+	value, err := s.body(result, "")
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func (s *session) show(ctx context.Context, operation, peer string, arguments ob
 	if err != nil {
 		return err
 	}
-	value, err := visibleBody(result.Body)
+	value, err := s.body(result, peer)
 	if err != nil {
 		return err
 	}
