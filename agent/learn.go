@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 
@@ -39,13 +38,16 @@ func (a *Agent) Learn(ctx context.Context, page client.UnreadPage) error {
 	})
 }
 
-// met adds a contact, or takes over its name.
+// met adds a contact, or takes over its name. A trusted group chat or channel keeps the name under which the owner trusted it: others can
+// change it.
 func (c Contacts) met(contact Contact) Contacts {
 	if contact.Kind == KindAgent && !usernameForm.MatchString(contact.Name) {
 		contact.Name = ""
 	}
 	if known := c.ByID(contact.ID); known != nil {
-		known.Name = cmp.Or(contact.Name, known.Name)
+		if known.Name == "" || contact.Name != "" && (known.Kind == KindAgent || !known.Trusted) {
+			known.Name = contact.Name
+		}
 		return c
 	}
 	contact.Since = now()

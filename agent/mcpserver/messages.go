@@ -44,7 +44,9 @@ func (s *parleyServer) judged(all []client.UnreadMessage, own string) ([]message
 	var judged []message
 	for _, m := range all {
 		shown := own != "" && m.SenderID == own || contacts.Shows(m.SenderID, m.SourceID)
-		if in := contacts.ByID(m.SourceID); in == nil || !in.Trusted || !agent.Tame(m.SourceName) {
+		if in := contacts.ByID(m.SourceID); in != nil && in.Trusted && in.Kind != agent.KindAgent && agent.Tame(in.Name) {
+			m.SourceName = in.Name
+		} else {
 			m.SourceName = agent.PlainWord(m.SourceID) // a stranger chose the name
 		}
 		judged = append(judged, message{m, !shown})
