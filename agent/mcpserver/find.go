@@ -72,7 +72,7 @@ func (c *call) describe(found []described, limit int) {
 			text = "name: " + d.name + "\n" + d.description
 		}
 		shown := c.fence.Text(about, text, limit)
-		if size += utf8.RuneCountInString(shown) + len(d.id) + len(d.name); size > maxText {
+		if size += utf8.RuneCountInString(shown); size > maxText {
 			left = len(found) - i
 			break
 		}
