@@ -15,13 +15,13 @@ def parley_adapter(home: str) -> MCPServerAdapter:
 
 @asynccontextmanager
 async def connect(home: str) -> AsyncIterator[tuple[set[str], Call]]:
-    with parley_adapter(home) as adapter:
-        tools = {tool.name: tool for tool in adapter}
+    with parley_adapter(home) as tools:
+        by_name = {tool.name: tool for tool in tools}
 
         async def call(name: str, arguments: dict) -> str:
-            return tools[name].run(**arguments)
+            return by_name[name].run(**arguments)
 
-        yield set(tools), call
+        yield set(by_name), call
 
 
 asyncio.run(journey(connect, __file__, "crewai-tools", "crewai_tools"))

@@ -17,13 +17,14 @@ def parley_client(home: str) -> MultiServerMCPClient:
 @asynccontextmanager
 async def connect(home: str) -> AsyncIterator[tuple[set[str], Call]]:
     async with parley_client(home).session("parley") as session:
-        tools = {tool.name: tool for tool in await load_mcp_tools(session)}
+        tools = await load_mcp_tools(session)
+        by_name = {tool.name: tool for tool in tools}
 
         async def call(name: str, arguments: dict) -> str:
-            message = await tools[name].ainvoke({"type": "tool_call", "id": "1", "name": name, "args": arguments})
+            message = await by_name[name].ainvoke({"type": "tool_call", "id": "1", "name": name, "args": arguments})
             return message.text
 
-        yield set(tools), call
+        yield set(by_name), call
 
 
 asyncio.run(journey(connect, __file__, "langchain-mcp-adapters", "langchain_mcp_adapters"))

@@ -5,8 +5,9 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from agents import Agent, RunContextWrapper
+from agents import Agent
 from agents.mcp import MCPServerStdio
+from agents.run_context import RunContextWrapper
 from agents.tool_context import ToolContext
 from journey import Call, journey
 
@@ -19,7 +20,7 @@ def parley_server(home: str) -> MCPServerStdio:
 @asynccontextmanager
 async def connect(home: str) -> AsyncIterator[tuple[set[str], Call]]:
     async with parley_server(home) as server:
-        agent = Agent(name="assistant", mcp_servers=[server])
+        agent = Agent(name="assistant", instructions="Answer messages.", mcp_servers=[server])
         tools = {tool.name: tool for tool in await agent.get_mcp_tools(RunContextWrapper(None))}
 
         async def call(name: str, arguments: dict) -> str:
