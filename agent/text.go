@@ -93,6 +93,17 @@ func PlainWord(word string) string {
 	return "(not shown)"
 }
 
+// PlainEmoji returns a reaction, which the contract limits to one emoji. Anything else is not shown.
+func PlainEmoji(emoji string) string {
+	if utf8.RuneCountInString(emoji) > maxEmoji || strings.ContainsFunc(emoji, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsSpace(r) }) {
+		return "(not shown)"
+	}
+	return Visible(emoji)
+}
+
+// maxEmoji is the length of an emoji in the contract.
+const maxEmoji = 32
+
 // Tame tells whether a name has no characters with which it could be more than a name: in Markdown or HTML, in a fence, or in a shell.
 func Tame(name string) bool {
 	return !strings.ContainsAny(name, "<>[]()!`|$&;'\"\\\n\t") && Visible(name) == name

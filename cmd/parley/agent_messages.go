@@ -42,7 +42,7 @@ func (v view) unread(m client.UnreadMessage) shownMessage {
 	shown := v.message(client.Message{
 		MessageID: m.MessageID, SenderID: m.SenderID, SenderUsername: m.SenderUsername, Content: m.Content, CreatedAt: m.CreatedAt,
 	}, m.SourceID)
-	shown.Kind, shown.Conversation = agent.PlainWord(string(m.SourceType)), agent.VisibleName(m.SourceID)
+	shown.Kind, shown.Conversation = agent.PlainWord(string(m.SourceType)), agent.PlainWord(m.SourceID)
 	if m.SourceType != client.SourceTypePrivateChat {
 		shown.In = v.nameOf(m.SourceID, m.SourceName)
 	}
@@ -51,27 +51,31 @@ func (v view) unread(m client.UnreadMessage) shownMessage {
 
 // nameOf returns the name of a conversation, or its id if a stranger chose the name and a program reads the output.
 func (v view) nameOf(id, name string) string {
-	if in := v.contacts.ByID(id); v.all || in != nil && in.Trusted {
+	switch in := v.contacts.ByID(id); {
+	case v.all:
 		return agent.VisibleName(name)
+	case in != nil && in.Trusted:
+		return agent.VisibleName(in.Name)
 	}
 	return agent.PlainWord(id)
 }
 
 func (v view) message(m client.Message, conversation string) shownMessage {
 	shown := shownMessage{
-		ID: agent.VisibleName(m.MessageID), From: agent.VisibleName(m.SenderUsername), At: clock(m.CreatedAt),
+		ID: agent.PlainWord(m.MessageID), From: agent.PlainWord(m.SenderUsername), At: clock(m.CreatedAt),
 		Characters: utf8.RuneCountInString(m.Content),
 	}
 	if v.all || v.own("", m.SenderUsername) || v.contacts.Shows(m.SenderID, conversation) {
 		shown.Text = agent.Visible(m.Content)
 	} else {
 		shown.Held = true
+		return shown
 	}
 	for emoji, count := range m.ReactionCounts {
 		if shown.Reactions == nil {
 			shown.Reactions = map[string]any{}
 		}
-		shown.Reactions[agent.Visible(emoji)] = count
+		shown.Reactions[agent.PlainEmoji(emoji)] = count
 	}
 	return shown
 }
@@ -82,8 +86,8 @@ func (v view) own(_, username string) bool { return v.self != "" && username == 
 func (v view) notice(n client.Notice) object {
 	return object{
 		"type": agent.PlainWord(string(n.Type)), "kind": agent.PlainWord(string(n.SourceType)),
-		"in": v.nameOf(n.SourceID, n.SourceName), "conversation_id": agent.VisibleName(n.SourceID),
-		"by": agent.VisibleName(n.ActorUsername), "at": clock(n.CreatedAt),
+		"in": v.nameOf(n.SourceID, n.SourceName), "conversation_id": agent.PlainWord(n.SourceID),
+		"by": agent.PlainWord(n.ActorUsername), "at": clock(n.CreatedAt),
 	}
 }
 
