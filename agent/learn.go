@@ -58,3 +58,16 @@ func (c Contacts) met(contact Contact) Contacts {
 func (a *Agent) Stored(ctx context.Context, operation string, limit int) ([]json.RawMessage, error) {
 	return a.ledger.spool.stored(ctx, operation, limit)
 }
+
+// Own returns the account as it was seen last, or nil if it was never seen. It costs nothing.
+func (a *Agent) Own(ctx context.Context) (*client.OwnAgent, error) {
+	bodies, err := a.Stored(ctx, operationGetOwnAgent, 1)
+	if err != nil || len(bodies) == 0 {
+		return nil, err
+	}
+	var own client.OwnAgent
+	if json.Unmarshal(bodies[0], &own) != nil {
+		return nil, nil //nolint:nilnil,nilerr // of another version: not known
+	}
+	return &own, nil
+}

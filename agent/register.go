@@ -58,7 +58,10 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 	found := &Agreement{}
 	for _, offer := range required.Accepts {
 		known, ok := a.knows(offer)
-		if !ok || !addressForm.MatchString(offer.PayTo) || network != "" && network != offer.Network || found.Network != "" && (offer.Network != found.Network || !strings.EqualFold(offer.PayTo, found.Payee)) {
+		if !ok || !addressForm.MatchString(offer.PayTo) || network != "" && network != offer.Network {
+			continue
+		}
+		if found.Network != "" && (offer.Network != found.Network || !strings.EqualFold(offer.PayTo, found.Payee)) {
 			continue
 		}
 		found.Server, found.Network, found.Asset, found.Payee = strings.TrimSuffix(server, "/"), offer.Network, known.Asset, offer.PayTo

@@ -7,8 +7,8 @@ import (
 )
 
 // Withhold returns a response, as encoding/json decodes it, without the text of strangers and without the names that they chose for their
-// conversations. Ids and usernames that the contract does not allow are not shown. in is the conversation of the call, for responses that do not say where their messages are from. own tells whether a
-// sender is the caller. It changes the response.
+// conversations. Ids and usernames that the contract does not allow are not shown. in is the conversation of the call, for responses that
+// do not say where their messages are from. own tells whether a sender is the caller. It changes the response.
 func (c Contacts) Withhold(response any, in string, own func(id, username string) bool) any {
 	switch v := response.(type) {
 	case []any:

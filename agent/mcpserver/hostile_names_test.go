@@ -68,8 +68,10 @@ func TestHostileContacts(t *testing.T) {
 				}
 			}
 			for tool, arguments := range map[string]map[string]any{
-				"parley_contacts": {"detailed": true}, "parley_lookup": {"name": testkit.HostileRoom}, "parley_create": {"kind": "group", "name": "x", "members": []string{testkit.HostileRoom}},
-				"parley_send": {"to": testkit.HostileRoom, "text": ""}, "parley_admin": {"action": "pin", "target": testkit.HostileChannel, "message": "x"},
+				"parley_contacts": {"detailed": true}, "parley_lookup": {"name": testkit.HostileRoom},
+				"parley_create": {"kind": "group", "name": "x", "members": []string{testkit.HostileRoom}},
+				"parley_send":   {"to": testkit.HostileRoom, "text": ""},
+				"parley_admin":  {"action": "pin", "target": testkit.HostileChannel, "message": "x"},
 			} {
 				text, result := s.call(tool, arguments)
 				checkInert(t, text)

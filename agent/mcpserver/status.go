@@ -46,7 +46,7 @@ func (c *call) showAccount() error {
 	if err != nil {
 		return err
 	}
-	own, err := c.me(c.ctx)
+	own, err := c.agent.Own(c.ctx)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,8 @@ func (c *findCommand) Run(ctx context.Context, s *session) error {
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		for _, one := range found {
 			fields, _ := one.(object)
-			fmt.Fprintf(table, "%s\t%s\t%.100q\n", agent.VisibleName(textOf(fields[name])), agent.VisibleName(textOf(fields[id])), textOf(fields["description"]))
+			fmt.Fprintf(table, "%s\t%s\t%.100q\n", agent.VisibleName(textOf(fields[name])), agent.PlainWord(textOf(fields[id])),
+				textOf(fields["description"]))
 		}
 		_ = table.Flush() // into memory
 		if len(found) == 0 {

@@ -108,6 +108,11 @@ func (s *session) open() error {
 	if err := s.openAgent(signer); err != nil {
 		return err
 	}
+	if s.config.Username == "" { // parley init did not create the account, but perhaps the MCP server
+		if own, err := s.agent.Own(context.Background()); err == nil && own != nil {
+			s.config.Username = own.Username
+		}
+	}
 	agreed := s.agent.Server()
 	if named := strings.TrimSuffix(s.flags.ServerURL, "/"); named != "" && agreed != "" && named != agreed {
 		return &usageError{fmt.Errorf(

@@ -88,6 +88,7 @@ async function register() {
   assert.match(await carol.call("parley_status", {}), /account carol/);
   assert.match(forms.join(), /create the account carol for 0\.99 USD/);
   await carol.close();
+  assert.equal(JSON.parse(command("carol", "status")).username, "carol");
   console.log("ok registration through a tool");
 }
 
