@@ -165,3 +165,29 @@ func TestHostilePushed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestHostileQuestions: a name in a question to the human is quoted, and loads nothing in the form.
+func TestHostileQuestions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.register("alice")
+	no := &human{action: "decline"}
+	s := alice.connect(t, Options{}, no.options(), "")
+	for _, hostile := range testkit.Hostile {
+		name := func(c *agent.Contact) { c.Kind, c.Name = agent.KindGroup, hostile }
+		if err := alice.ChangeContact(t.Context(), testkit.HostileRoom, name); err != nil {
+			t.Fatal(err)
+		}
+		checkInert(t, s.fails("declined", "parley_contacts", map[string]any{"action": "trust", "name": testkit.HostileRoom}))
+	}
+	if len(no.questions) != len(testkit.Hostile) {
+		t.Errorf("the human was asked %d times, want %d", len(no.questions), len(testkit.Hostile))
+	}
+	for _, question := range no.questions {
+		checkInert(t, question)
+		contains(t, question, testkit.HostileRoom)
+		if strings.Contains(question, "\n") || utf8.RuneCountInString(question) > 1_000 {
+			t.Errorf("the question is %.300q", question)
+		}
+	}
+}
