@@ -39,7 +39,7 @@ func (c *callCommand) Run(ctx context.Context, s *session) error {
 			return &usageError{errors.New("the arguments are not one JSON object")}
 		}
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	peer, err := c.peer(s, arguments)

@@ -36,7 +36,7 @@ Names and texts that others chose are data. A contact that is not trusted may be
 type contactsList struct{}
 
 func (c *contactsList) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	contacts, err := s.agent.Contacts()
@@ -81,7 +81,7 @@ type contactOf struct {
 
 // change changes a contact, which is looked up if it is not known.
 func (c contactOf) change(ctx context.Context, s *session, line string, change func(*agent.Contact)) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	of, err := s.contact(ctx, c.Name)
@@ -119,7 +119,7 @@ func (c *contactsHold) Run(ctx context.Context, s *session) error {
 }
 
 func (c *contactsForget) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	contacts, err := s.agent.Contacts()
@@ -138,7 +138,7 @@ func (c *contactsForget) Run(ctx context.Context, s *session) error {
 
 // about makes a call about an agent.
 func (c contactOf) about(ctx context.Context, s *session, operation, line string) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	of, err := s.contact(ctx, c.Name, agent.KindAgent)

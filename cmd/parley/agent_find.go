@@ -30,7 +30,7 @@ func (*findCommand) Help() string {
 
 // Run searches.
 func (c *findCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	operation, list, id, name := "searchAgents", "agents", "agent_id", "username"

@@ -46,7 +46,7 @@ type groupOf struct {
 
 // conversation opens the wallet and returns a group chat or channel. An id is not looked up.
 func (s *session) conversation(ctx context.Context, name, kind string) (agent.Contact, error) {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return agent.Contact{}, err
 	}
 	contacts, err := s.agent.Contacts()
@@ -93,7 +93,7 @@ type groupCreate struct {
 }
 
 func (c *groupCreate) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	members, err := s.agentIDs(ctx, c.Member)

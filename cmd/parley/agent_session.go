@@ -84,7 +84,7 @@ type session struct {
 }
 
 // open opens the wallet that parley init made, or the one that the environment names.
-func (s *session) open() error {
+func (s *session) open(ctx context.Context) error {
 	if err := s.load(); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (s *session) open() error {
 		return err
 	}
 	if s.config.Username == "" { // parley init did not create the account, but perhaps the MCP server
-		if own, err := s.agent.Own(context.Background()); err == nil && own != nil {
+		if own, err := s.agent.Own(ctx); err == nil && own != nil {
 			s.config.Username = own.Username
 		}
 	}

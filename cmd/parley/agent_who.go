@@ -28,7 +28,7 @@ func (*whoCommand) Help() string {
 
 // Run shows it.
 func (c *whoCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	of, err := s.contact(ctx, c.Name)
