@@ -126,8 +126,7 @@ func (l *Ledger) Settle(ctx context.Context, chain Authorizations, wallet string
 		if err != nil {
 			return settled, err
 		}
-		expires := time.Unix(x.ValidBefore, 0)
-		if state.Used || !state.Cancelled && (state.ChainTime.Before(expires) || l.now().Before(expires)) {
+		if state.Used || !state.Cancelled && state.ChainTime.Before(time.Unix(x.ValidBefore, 0)) {
 			continue
 		}
 		if err := l.locked(ctx, func(add func(entry) error) error {
