@@ -18,8 +18,8 @@ const schema = JSON.parse(readFileSync(process.argv[3]));
 const platform = `${process.platform}-${process.arch}`;
 const suffix = process.platform === "win32" ? ".exe" : "";
 const work = mkdtempSync(join(tmpdir(), "parley-packages-"));
-const mcpb = (...args) =>
-  execFileSync(process.execPath, [new URL("node_modules/@anthropic-ai/mcpb/dist/cli/cli.js", import.meta.url).pathname, ...args], { encoding: "utf8", cwd: work });
+const cli = new URL("node_modules/@anthropic-ai/mcpb/dist/cli/cli.js", import.meta.url).pathname;
+const mcpb = (...args) => execFileSync(process.execPath, [cli, ...args], { encoding: "utf8", cwd: work });
 const json = (...path) => JSON.parse(readFileSync(join(...path)));
 const hash = (file) => createHash("sha256").update(readFileSync(file)).digest("hex");
 

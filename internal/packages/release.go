@@ -38,7 +38,7 @@ type bundle struct{ File, SHA256 string }
 
 // write writes a file of the release and returns its hash.
 func (r *release) write(name string, content []byte) (string, error) {
-	if err := os.WriteFile(filepath.Join(r.folder, name), content, 0o644); err != nil { //nolint:gosec // to be published
+	if err := os.WriteFile(filepath.Join(r.folder, name), content, 0o644); err != nil {
 		return "", err
 	}
 	return r.sum(name, content), nil
@@ -144,5 +144,5 @@ func (r *release) finish() error {
 		}
 	}
 	slices.SortFunc(r.sums, func(a, b string) int { return strings.Compare(a[2*sha256.Size:], b[2*sha256.Size:]) })
-	return os.WriteFile(filepath.Join(r.folder, "SHA256SUMS"), []byte(strings.Join(r.sums, "")), 0o644) //nolint:gosec // to be published
+	return os.WriteFile(filepath.Join(r.folder, "SHA256SUMS"), []byte(strings.Join(r.sums, "")), 0o644)
 }
