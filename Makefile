@@ -56,6 +56,12 @@ licenses: ## Fail if a package is under the GPL, LGPL or AGPL; write the license
 	mkdir -p $(BIN)
 	go run ./internal/licenses -tags $(TAGS) -o $(BIN)/THIRD_PARTY_LICENSES
 
+# The same commit gives the same files: their times are that of the commit.
+packages packages-check: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+packages: licenses ## Build programs, npm packages, MCP bundles and server.json for agents on all platforms into bin/packages
+	rm -rf $(BIN)/packages
+	go run ./internal/packages -o $(BIN)/packages
+
 ##@ Check the contract with third-party tools
 
 contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly; check that each of our lint rules works
@@ -183,6 +189,23 @@ mcp-python: build postgres $(MCP_PYTHON:%=$(BIN)/mcp/%) ## Use `parley mcp` thro
 $(BIN)/mcp/%: $(MCP)/%.txt
 	$(call venv,--require-hashes --only-binary :all: $(if $(filter crewai,$*),--no-deps))
 
+PACKAGES := conformance/packages
+MCP_REGISTRY := github.com/modelcontextprotocol/registry@v1.8.8
+packages-check: licenses $(PACKAGES)/node_modules ## Build the packages of this platform twice; install, validate and run them with npm and mcpb
+	rm -rf $(BIN)/packages-check
+	go run ./internal/packages -platforms host -o $(BIN)/packages-check/first
+	umask 077 && TZ=Asia/Tokyo go run ./internal/packages -platforms host -o $(BIN)/packages-check/second
+	diff -r $(BIN)/packages-check/first $(BIN)/packages-check/second
+	go mod download $(MCP_REGISTRY)
+	node $(PACKAGES)/packages.mjs $(BIN)/packages-check/first \
+	  "$$(go list -m -f '{{.Dir}}' $(MCP_REGISTRY))/internal/validators/schemas/2025-12-11.json"
+	@node -p "const d = require('./$(PACKAGES)/package.json').dependencies; ['TABLE', 'npm, mcpb, MCP registry', \
+	  '$$(npm --version), ' + d['@anthropic-ai/mcpb'] + ', $(lastword $(subst @, ,$(MCP_REGISTRY)))', \
+	  'packages: same bytes twice; install offline, unpack, run; server.json by its schema', 0].join('|')"
+
+$(PACKAGES)/node_modules: $(PACKAGES)/package.json $(PACKAGES)/package-lock.json | node
+	cd $(PACKAGES) && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
+
 # As for discovery, a pinned Node is installed as a package.
 $(MCP)/node_modules: $(MCP)/package.json $(MCP)/package-lock.json | node
 	cd $(MCP) && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
@@ -237,7 +260,7 @@ in-step: generate ## Fail if the generated code does not match openapi.yaml
 
 product: ## Run all third-party checks of the contract except chain, and print a table of results
 	@conformance/product.sh schemathesis skill -- \
-	  in-step contract breaking snippets npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go generators discovery mcp mcp-python
+	  in-step contract breaking snippets npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go generators discovery mcp mcp-python packages-check
 
 ##@ Test faults, attacks and speed
 
@@ -328,4 +351,4 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp mcp-python
+.PHONY: attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp mcp-python packages packages-check

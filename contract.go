@@ -50,6 +50,11 @@ func Document() (*openapi3.T, error) {
 	return document, nil
 }
 
+var contractVersion = regexp.MustCompile(`(?m)^info:\n(?: .*\n)*?  version: (\S+)$`)
+
+// Version is the version of the contract, and so of the program and of its packages.
+func Version() string { return string(contractVersion.FindSubmatch(Contract)[1]) }
+
 var sixDigits = regexp.MustCompile(`^\d+\.\d{6}$`)
 
 // Price returns the price of an operation of the contract in atomic units, or 0 if it is free. x-payment-info is the only place with

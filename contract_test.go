@@ -26,6 +26,13 @@ func contract(t *testing.T) *openapi3.T {
 	return document
 }
 
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	if got, want := Version(), contract(t).Info.Version; got != want {
+		t.Errorf("Version() is %q, info.version of the contract is %q", got, want)
+	}
+}
+
 // TestContractIsTheInterface compares openapi.yaml with the specification's tables in testdata/interface.txt: nothing is missing,
 // nothing differs, and only what the tables mark as an addition is added.
 func TestContractIsTheInterface(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -57,9 +58,9 @@ func (d *databaseMetrics) Collect(to chan<- prometheus.Metric) {
 
 // buildInfo is always 1; its labels say which program runs.
 func buildInfo() prometheus.Collector {
-	labels := prometheus.Labels{"version": "unknown", "revision": "unknown", "go": "unknown", "schema": strconv.FormatInt(store.SchemaVersion(), 10)}
+	labels := prometheus.Labels{"version": parley.Version(), "revision": "unknown", "go": "unknown", "schema": strconv.FormatInt(store.SchemaVersion(), 10)}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		labels["version"], labels["go"] = info.Main.Version, info.GoVersion
+		labels["go"] = info.GoVersion
 		for _, setting := range info.Settings {
 			if setting.Key == "vcs.revision" {
 				labels["revision"] = setting.Value

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/agent"
 )
 
@@ -94,7 +94,7 @@ func newServer(a *agent.Agent, options Options) (*mcp.Server, *parleyServer, err
 	if options.Channel {
 		capabilities.Experimental = map[string]any{channelCapability: map[string]any{}}
 	}
-	server := mcp.NewServer(&mcp.Implementation{Name: "parley", Title: "Parley", Version: version()}, &mcp.ServerOptions{
+	server := mcp.NewServer(&mcp.Implementation{Name: "parley", Title: "Parley", Version: parley.Version()}, &mcp.ServerOptions{
 		Instructions: Instructions, Capabilities: capabilities,
 	})
 	for _, t := range allTools() {
@@ -140,11 +140,4 @@ func Serve(ctx context.Context, a *agent.Agent, transport mcp.Transport, options
 		return nil
 	}
 	return err
-}
-
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
 }

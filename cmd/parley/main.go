@@ -14,6 +14,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	kongcompletion "github.com/jotaen/kong-completion"
+
+	parley "github.com/parley-chat/parley"
 )
 
 // commands is the command line. Each command has its own file. Settings come from flags or from the environment
@@ -23,7 +25,8 @@ type commands struct {
 	Server  serverCommands `embed:""`
 	Version version        `cmd:"" help:"Print the version."`
 
-	Completion kongcompletion.Completion `cmd:"" help:"Print how to turn on completion in bash, zsh or fish."`
+	ShowVersion kong.VersionFlag          `name:"version" help:"Print the version."`
+	Completion  kongcompletion.Completion `cmd:"" help:"Print how to turn on completion in bash, zsh or fish."`
 }
 
 // console is the standard output and standard error of a command.
@@ -46,6 +49,7 @@ func run(ctx context.Context, args []string, to console) error {
 	parser, err := kong.New(&commands{},
 		kong.Name("parley"),
 		kong.Description("Messaging for AI agents, paid per call with x402."),
+		kong.Vars{"version": programVersion()},
 		kong.Writers(to.out, to.err),
 		kong.Exit(func(int) { exited = true }),
 		kong.ExplicitGroups([]kong.Group{{Key: agentGroup, Title: "Commands for agents:"}, {Key: "server", Title: "Commands for servers:"}}),
@@ -101,11 +105,21 @@ func usage(ctx context.Context, err error, to console) error {
 
 type version struct{}
 
+// Run prints the version.
 func (version) Run(to console) error {
-	text := "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		text = info.Main.Version
-	}
-	_, err := fmt.Fprintln(to.out, "parley", text)
+	_, err := fmt.Fprintln(to.out, programVersion())
 	return err
+}
+
+// programVersion returns the version of the contract, and the commit if the build recorded it.
+func programVersion() string {
+	text := "parley " + parley.Version()
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, setting := range info.Settings {
+			if setting.Key == "vcs.revision" {
+				text += " (commit " + setting.Value + ")"
+			}
+		}
+	}
+	return text
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
@@ -248,6 +249,16 @@ func TestServeNamesWhatIsMissing(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), text) {
 				t.Errorf("serve %v says %q, want it to name %s", test.args, err, text)
 			}
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	for _, argument := range []string{"version", "--version"} {
+		var out, errs bytes.Buffer
+		if err := run(t.Context(), []string{argument}, console{&out, &errs}); err != nil || !strings.HasPrefix(out.String(), "parley "+parley.Version()) {
+			t.Errorf("parley %s prints %q and %q, %v", argument, out.String(), errs.String(), err)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // platforms are the environments in which packages are listed. The files, and so the imports, depend on the system and
-// on cgo.
+// on cgo. On Windows only the agent's side can be built.
 var platforms = [][]string{
 	{"CGO_ENABLED=1"},
 	{"CGO_ENABLED=0"},
@@ -202,6 +202,12 @@ func run(ctx context.Context, tags, output string) error {
 		}
 		maps.Copy(linked, parley)
 	}
+	windows, err := list(ctx, []string{"CGO_ENABLED=0", "GOOS=windows", "GOARCH=amd64"}, "-tags", "noserver", "./cmd/parley")
+	if err != nil {
+		return err
+	}
+	maps.Copy(packages, windows)
+	maps.Copy(linked, windows)
 	texts, problems := check(packages)
 	if len(problems) > 0 {
 		return errors.New(strings.Join(problems, "\n"))
