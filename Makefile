@@ -241,6 +241,9 @@ plans: ## Load a million messages, list the plan of every statement (bin/plans.t
 attack: postgres attacked ## Test real servers with crashes and a faulty facilitator; compare ledger and chain (ATTACK_ROUNDS=20)
 	go test -tags attack -count=1 -timeout 30m -v -skip '^Test(Hostile|Upgrade|RollingRestart)' ./attack
 
+attack-agent: postgres ## Attack the agent's side with AGENT_ATTACK_CALLS (10000) calls: kills, two processes, a lying server
+	AGENT_ATTACK_CALLS=$${AGENT_ATTACK_CALLS:-10000} go test -count=1 -timeout 2h -v -run '^TestAttack$$' ./agent
+
 hostile: postgres attacked ## Attack servers with default settings; measure memory and honest callers' latency (bin/hostile.md)
 	@rm -f $(BIN)/hostile.md
 	go test -tags attack -count=1 -timeout 30m -v -run '^TestHostile' ./attack; status=$$?; \
@@ -314,4 +317,4 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp
+.PHONY: attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp

@@ -3,9 +3,11 @@ package agent_test
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
@@ -124,5 +126,29 @@ func TestApprovalAfterACrash(t *testing.T) {
 	}
 	if _, err := ledger.Approve(t.Context(), asked.ID); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnfinishedFiles: files that a crash left long ago go when the wallet is opened; a file that is being written stays.
+func TestUnfinishedFiles(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	of := w.wallet()
+	w.open(of)
+	left, fresh := filepath.Join(of.folder, ".new-1"), filepath.Join(of.folder, ".new-2")
+	for _, path := range []string{left, fresh} {
+		if err := os.WriteFile(path, []byte("a part"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chtimes(left, time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	w.open(of)
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the old file: %v", err)
+	}
+	if _, err := os.Stat(fresh); err != nil {
+		t.Errorf("the fresh file: %v", err)
 	}
 }

@@ -45,6 +45,16 @@ func locked(ctx context.Context, path string, run func() error) error {
 	return run()
 }
 
+// lockedNow is locked, but does nothing if another process has locked the path.
+func lockedNow(path string, run func() error) error {
+	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
+	if free, err := lock.TryLock(); err != nil || !free {
+		return err
+	}
+	defer lock.Close() //nolint:errcheck // the system releases the lock
+	return run()
+}
+
 // next passes each line that this process has not read to a function. The caller has locked the file.
 func (l *lines) next(file *os.File, each func(line []byte) error) error {
 	if _, err := file.Seek(l.read, io.SeekStart); err != nil {
@@ -112,9 +122,24 @@ func (l *lines) add(file *os.File, line any) error {
 	return nil
 }
 
+// unfinished is the pattern of files that are being written. Afterwards they are renamed.
+const unfinished = ".new-*"
+
+// removeUnfinished removes files that a crash left behind an hour ago or earlier.
+func removeUnfinished(folders ...string) {
+	for _, folder := range folders {
+		found, _ := filepath.Glob(filepath.Join(folder, unfinished)) // the pattern is valid
+		for _, path := range found {
+			if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > time.Hour {
+				_ = os.Remove(path) // it does no harm but for its size
+			}
+		}
+	}
+}
+
 // writeFile replaces a file atomically and durably.
 func writeFile(path string, content []byte) (err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // readable by its owner only
+	file, err := os.CreateTemp(filepath.Dir(path), unfinished) // readable by its owner only
 	if err != nil {
 		return err
 	}

@@ -48,14 +48,19 @@ func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
 	return a.read(ctx, of, response, err)
 }
 
-// Resume finishes calls that were interrupted, and returns how many are still open. Their responses are in the spool.
+// Resume finishes calls that were interrupted, and returns how many are still open. Their responses are in the spool. Calls that
+// another process is making are open.
 func (a *Agent) Resume(ctx context.Context) (open int, err error) {
 	calls, err := a.ledger.Open()
 	if err != nil {
 		return 0, err
 	}
 	for _, call := range calls {
-		err := a.ledger.alone(ctx, call.Intent.Request, func() error {
+		path, err := a.ledger.callPath(call.Intent.Request)
+		if err != nil {
+			return open, err
+		}
+		err = lockedNow(path, func() error {
 			if !a.ledger.isOpen(call.Intent.ID) {
 				return nil // another process has finished it
 			}
@@ -79,11 +84,17 @@ func (l *Ledger) isOpen(id string) bool {
 
 // alone runs a function while no other process makes the same call.
 func (l *Ledger) alone(ctx context.Context, request string, run func() error) error {
-	folder := filepath.Join(l.folder, "calls")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	path, err := l.callPath(request)
+	if err != nil {
 		return err
 	}
-	return locked(ctx, filepath.Join(folder, request[:2]), run)
+	return locked(ctx, path, run)
+}
+
+// callPath returns the path that a process locks while it makes a call. Some other calls share it.
+func (l *Ledger) callPath(request string) (string, error) {
+	folder := filepath.Join(l.folder, "calls")
+	return filepath.Join(folder, request[:2]), os.MkdirAll(folder, 0o700)
 }
 
 // charged returns what a call was charged, as far as the server says, in atomic units.

@@ -44,6 +44,7 @@ func Open(settings Settings) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	removeUnfinished(settings.Folder, folder, filepath.Join(folder, "open"), filepath.Join(folder, "approvals"))
 	agreed, err := loadTerms(folder, contract)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )
@@ -48,7 +49,8 @@ func pollInOrder(t *testing.T, s *store.Store, poller uuid.UUID, all int) (seen 
 // sent, and nothing waits for ever.
 func TestEveryPollerSeesEveryMessage(t *testing.T) {
 	t.Parallel()
-	const senders, pollers, conversations, each = 32, 8, 10, 640
+	const senders, pollers, conversations = 32, 8, 10
+	each := testkit.Times(640)
 	s := storetest.New(t)
 	ctx := t.Context()
 	var members []uuid.UUID
@@ -101,7 +103,7 @@ func TestEveryPollerSeesEveryMessage(t *testing.T) {
 			t.Errorf("the first poller has read up to %d of %d", view.ReadNumber, view.LastNumber)
 		}
 	}
-	if total != senders*each {
+	if total != int64(senders*each) {
 		t.Errorf("the counters say %d messages, %d were sent", total, senders*each)
 	}
 	for i, count := range seen {
@@ -115,7 +117,7 @@ func TestEveryPollerSeesEveryMessage(t *testing.T) {
 		}
 	}
 	// A sender has never read: everything but its own is unread to it.
-	if unread, err := s.Unread(ctx, members[0], 1, 1); err != nil || unread.Total != senders*each-each {
+	if unread, err := s.Unread(ctx, members[0], 1, 1); err != nil || unread.Total != int64(senders*each-each) {
 		t.Errorf("the first sender has %d unread (%v), want %d", unread.Total, err, senders*each-each)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )
@@ -359,7 +360,7 @@ func neverMisses(t *testing.T, r *rig) {
 	r.exec(`VACUUM ANALYZE messages`)
 	narrowed, matched := 0, 0
 	queries := slices.Sorted(maps.Values(corners))
-	const searches = 500
+	searches := testkit.Times(500)
 	for len(queries) < searches {
 		queries = append(queries, e.expression(3))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )
@@ -302,7 +303,7 @@ func TestPollingWhileOthersWrite(t *testing.T) {
 	}
 	var writers, pollers sync.WaitGroup
 	for i := range 8 {
-		writers.Go(func() { g.write(g.agents[i%4], 300) })
+		writers.Go(func() { g.write(g.agents[i%4], testkit.Times(300)) })
 	}
 	written := make(chan struct{})
 	pollers.Go(func() { until(written, g.markBoth) })

@@ -10,20 +10,6 @@ import (
 	"github.com/parley-chat/parley/client"
 )
 
-// outbound are the arguments with the agents and conversations that an operation sends something to. If text is set, it does so
-// only with that argument.
-var outbound = map[string]struct{ to, text string }{
-	"sendPrivateMessage": {to: "recipient_agent_id"},
-	"sendGroupMessage":   {to: "chat_id"},
-	"sendChannelMessage": {to: "channel_id"},
-	"requestGroupAccess": {to: "chat_id", text: "message"},
-	"transferGroupChat":  {to: "new_admin_agent_id", text: "message"},
-	"transferChannel":    {to: "new_admin_agent_id", text: "message"},
-	"leaveGroupChat":     {to: "successor_agent_id", text: "transfer_message"},
-	"createGroupChat":    {to: "initial_member_ids"},
-	"editGroupChat":      {to: "add_member_ids"},
-}
-
 // raw makes any call of the contract. The rules for recipients and for the text of strangers are those of the other tools.
 func raw(c *call) error {
 	operation := c.text("operation")
@@ -81,29 +67,13 @@ func (c *call) showBody(operation, text string) {
 
 // checkOutbound returns an error if a call sends something to somebody who is not known.
 func (c *call) checkOutbound(operation string, arguments map[string]any) error {
-	rule, there := outbound[operation]
-	if text, _ := arguments[rule.text].(string); !there || rule.text != "" && text == "" {
-		return nil
-	}
 	contacts, err := c.agent.Contacts()
 	if err != nil {
 		return err
 	}
-	ids, many := arguments[rule.to].([]any)
-	if !many {
-		ids = []any{arguments[rule.to]}
-	}
 	in, _ := arguments["chat_id"].(string)
 	group := contacts.ByID(in)
-	for _, value := range ids {
-		id, ok := value.(string)
-		if !ok {
-			continue // absent, or the contract's to refuse
-		}
-		to := agent.Contact{ID: id, Kind: agent.KindAgent}
-		if known := contacts.ByID(id); known != nil {
-			to = *known
-		}
+	for _, to := range contacts.Recipients(operation, arguments) {
 		if err := c.mayWrite(to); err != nil {
 			return err
 		}

@@ -6,17 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/parley-chat/parley/agent"
 )
 
 // callCommand calls any operation of the contract.
 type callCommand struct {
-	Flags     agentFlags `embed:""`
-	Pay       payFlags   `embed:""`
-	Anyone    bool       `help:"Write also to agents that are not in the contacts and have not written."`
-	Operation string     `arg:"" help:"An operation of the contract, such as sendPrivateMessage; parley prices lists all."`
-	JSON      string     `arg:"" optional:"" name:"json" help:"The arguments as one JSON object: fields of the body and parameters. - reads it from standard input."`
+	Flags     agentFlags     `embed:""`
+	Pay       payFlags       `embed:""`
+	Whom      recipientFlags `embed:""`
+	Operation string         `arg:"" help:"An operation of the contract, such as sendPrivateMessage; parley prices lists all."`
+	JSON      string         `arg:"" optional:"" name:"json" help:"The arguments as one JSON object: fields of the body and parameters. - reads it from standard input."`
 }
 
 // Help is shown below the flags.
@@ -42,11 +40,7 @@ func (c *callCommand) Run(ctx context.Context, s *session) error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	peer, err := c.peer(s, arguments)
-	if err != nil {
-		return err
-	}
-	result, err := s.call(ctx, c.Operation, peer, arguments)
+	result, err := s.call(ctx, c.Operation, peer(arguments), arguments)
 	if err != nil {
 		return err
 	}
@@ -63,23 +57,12 @@ func (c *callCommand) Run(ctx context.Context, s *session) error {
 	return s.print(ctx, value, nil)
 }
 
-// peer returns whom the call is about. A recipient must be one that this agent may write to.
-func (c *callCommand) peer(s *session, arguments object) (string, error) {
-	if recipient := textOf(arguments["recipient_agent_id"]); recipient != "" {
-		contacts, err := s.agent.Contacts()
-		if err != nil {
-			return "", err
-		}
-		to := contacts.ByID(recipient)
-		if to == nil {
-			to = &agent.Contact{ID: recipient, Kind: agent.KindAgent}
-		}
-		return recipient, s.mayWrite(*to, c.Anyone)
-	}
-	for _, field := range []string{"chat_id", "channel_id", "agent_id"} {
+// peer returns whom a call is about.
+func peer(arguments object) string {
+	for _, field := range []string{"recipient_agent_id", "chat_id", "channel_id", "agent_id"} {
 		if id := textOf(arguments[field]); id != "" {
-			return id, nil
+			return id
 		}
 	}
-	return "", nil
+	return ""
 }

@@ -11,6 +11,7 @@ import (
 type channelCommand struct {
 	Flags       agentFlags         `embed:""`
 	Pay         payFlags           `embed:""`
+	Whom        recipientFlags     `embed:""`
 	Create      channelCreate      `cmd:"" help:"Create a channel (0.50 USD)."`
 	Edit        channelEdit        `cmd:"" help:"Change name, description or visibility."`
 	Remove      channelRemove      `cmd:"" help:"Remove subscribers."`
@@ -120,10 +121,7 @@ func (c *channelSubscribe) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	result, err := s.call(ctx, "subscribeChannel", channel.ID, object{"channel_id": channel.ID})
-	if err == nil {
-		err = s.trust(ctx, channel.ID, agent.KindChannel, channel.Name)
-	}
-	return s.done(ctx, result, err, "subscribed")
+	return s.done(ctx, result, err, "subscribed; its texts are held until: parley contacts trust "+channel.ID)
 }
 
 type channelUnsubscribe struct{ channelOf }

@@ -59,7 +59,7 @@ func saveConfig(home string, config agentConfig) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(home, ".config-*")
+	file, err := os.CreateTemp(home, ".new-*")
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -55,6 +56,41 @@ func TestKillBetweenPaymentAndOutput(t *testing.T) {
 	}
 	if third := alice.run("send", "bob", "once"); third["earlier"] != nil || third["message_id"] == again["message_id"] {
 		t.Errorf("after its output was seen the same command is a new one: %v", third)
+	}
+}
+
+// TestNextCommandFinishes: the next command that pays finishes the payment of one that was killed while the server was silent.
+func TestNextCommandFinishes(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
+	bob.run("init", "--username", "bob", "--yes")
+	alice.run("init", "--username", "alice", "--yes")
+	alice.run("contacts", "add", "bob")
+	open := func() int {
+		found, _ := filepath.Glob(filepath.Join(alice.home, "wallets", "*", "open", "*.json"))
+		return len(found)
+	}
+	server.Signal(syscall.SIGSTOP)
+	send := alice.command("send", "bob", "sent by another command")
+	if err := send.Start(); err != nil {
+		t.Fatal(err)
+	}
+	signed := testkit.Eventually(10*time.Second, func() bool { return open() == 1 })
+	_ = send.Process.Kill()
+	_ = send.Wait()
+	server.Signal(syscall.SIGCONT)
+	if !signed {
+		t.Fatal("no payment was stored")
+	}
+	if profile := alice.run("profile"); profile["username"] != "alice" || open() != 0 {
+		t.Errorf("after another command %d payments are open; it returned %v", open(), profile)
+	}
+	if got := texts(bob.run("inbox", "--strangers")); len(got) != 1 {
+		t.Errorf("bob has %q, want one message", got)
+	}
+	if again := alice.run("send", "bob", "sent by another command"); again["earlier"] != true {
+		t.Errorf("the same command makes another call: %v", again)
 	}
 }
 

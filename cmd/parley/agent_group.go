@@ -10,21 +10,22 @@ import (
 
 // groupCommand is about group chats.
 type groupCommand struct {
-	Flags    agentFlags    `embed:""`
-	Pay      payFlags      `embed:""`
-	Create   groupCreate   `cmd:"" help:"Create a group chat (0.15 USD)."`
-	Edit     groupEdit     `cmd:"" help:"Change name, description or visibility."`
-	Add      groupAdd      `cmd:"" help:"Add members."`
-	Remove   groupRemove   `cmd:"" help:"Remove members."`
-	Ban      groupBan      `cmd:"" help:"Ban agents."`
-	Unban    groupUnban    `cmd:"" help:"End bans."`
-	Pin      groupPin      `cmd:"" help:"Pin a message."`
-	Unpin    groupUnpin    `cmd:"" help:"Unpin messages."`
-	Join     groupJoin     `cmd:"" help:"Request access."`
-	Leave    groupLeave    `cmd:"" help:"Leave. The admin names a successor."`
-	Transfer groupTransfer `cmd:"" help:"Make another member the admin."`
-	Delete   groupDelete   `cmd:"" help:"Delete the group chat."`
-	Info     groupInfo     `cmd:"" help:"Show the group chat with its members."`
+	Flags    agentFlags     `embed:""`
+	Pay      payFlags       `embed:""`
+	Whom     recipientFlags `embed:""`
+	Create   groupCreate    `cmd:"" help:"Create a group chat (0.15 USD)."`
+	Edit     groupEdit      `cmd:"" help:"Change name, description or visibility."`
+	Add      groupAdd       `cmd:"" help:"Add members."`
+	Remove   groupRemove    `cmd:"" help:"Remove members."`
+	Ban      groupBan       `cmd:"" help:"Ban agents."`
+	Unban    groupUnban     `cmd:"" help:"End bans."`
+	Pin      groupPin       `cmd:"" help:"Pin a message."`
+	Unpin    groupUnpin     `cmd:"" help:"Unpin messages."`
+	Join     groupJoin      `cmd:"" help:"Request access."`
+	Leave    groupLeave     `cmd:"" help:"Leave. The admin names a successor."`
+	Transfer groupTransfer  `cmd:"" help:"Make another member the admin."`
+	Delete   groupDelete    `cmd:"" help:"Delete the group chat."`
+	Info     groupInfo      `cmd:"" help:"Show the group chat with its members."`
 }
 
 // Help is shown below the flags.
@@ -36,7 +37,7 @@ func (*groupCommand) Help() string {
   parley group join chat_01k70t94aqeembse7n65ptksh0 --message "may I?"
   parley group leave team --successor bob
 
-A group chat is named by its id, or by its name if it is trusted: created or joined by this agent, or "parley contacts trust ID".`
+A group chat is named by its id, or by its name if it is trusted: created by this agent, or "parley contacts trust ID".`
 }
 
 // groupOf is the argument that names a group chat.
@@ -60,13 +61,10 @@ func (s *session) conversation(ctx context.Context, name, kind string) (agent.Co
 	return s.contact(ctx, name, kind)
 }
 
-// trust keeps a conversation that this agent began or joined.
-func (s *session) trust(ctx context.Context, id, kind, name string) error {
+// keepCreated keeps a conversation that this agent began. It is trusted, unless strangers may be in it.
+func (s *session) keepCreated(ctx context.Context, id, kind, name string) error {
 	return s.agent.ChangeContact(ctx, id, func(known *agent.Contact) {
-		known.Kind, known.Trusted = kind, true
-		if name != "" {
-			known.Name = name
-		}
+		known.Kind, known.Name, known.Trusted, known.Wrote = kind, name, !s.anyone || kind == agent.KindChannel, true
 	})
 }
 
@@ -118,7 +116,7 @@ func (s *session) create(ctx context.Context, operation, key, kind, name string,
 		return err
 	}
 	id := textOf(value[key])
-	if err := s.trust(ctx, id, kind, name); err != nil {
+	if err := s.keepCreated(ctx, id, kind, name); err != nil {
 		return err
 	}
 	return s.done(ctx, result, nil, "created "+id)

@@ -53,10 +53,7 @@ func (c *groupJoin) Run(ctx context.Context, s *session) error {
 		arguments["message"] = c.Message
 	}
 	result, err := s.call(ctx, "requestGroupAccess", group.ID, arguments)
-	if err == nil {
-		err = s.trust(ctx, group.ID, agent.KindGroup, group.Name)
-	}
-	return s.done(ctx, result, err, "requested access")
+	return s.done(ctx, result, err, "requested access; texts of strangers in it are held until: parley contacts trust "+group.ID)
 }
 
 type groupLeave struct {

@@ -153,12 +153,28 @@ func TestStrangers(t *testing.T) {
 	}
 	me := bob.run("profile")
 	alice.fails(exitLimit, "call", "sendPrivateMessage", mustJSON(t, object{"recipient_agent_id": me["agent_id"], "content": "hi"}))
+	for _, args := range [][]string{{"group", "create", "team", "--member", "bob"}, {"group", "join", "chat_" + noID, "--message", "hi"}} {
+		if got := alice.fails(exitLimit, args...); got["code"] != "stranger" {
+			t.Errorf("parley %s: %v", args, got)
+		}
+	}
 	alice.run("contacts", "add", "bob")
 	alice.run("send", "bob", "hi")
 	bob.run("inbox")
 	bob.run("send", "alice", "who wrote first may be answered")
-	if got := texts(bob.run("inbox", "--cached")); len(got) != 1 || got[0] != "" {
-		t.Errorf("the text of a stranger who was answered is shown: %q", got)
+	// In a group chat that an agent began the texts of members are shown. So bob does not add alice, whom he does not trust.
+	if got := bob.fails(exitLimit, "group", "create", "team", "--member", "alice"); got["code"] != "stranger" {
+		t.Errorf("a group chat with a stranger: %v", got)
+	}
+	create := []string{"group", "create", "team", "--member", "alice", "--anyone"}
+	if screen, err := bob.atTerminal("y\n", nil, strings.Fields(textOf(bob.fails(exitLimit, create...)["next"]))[1:]...); err != nil {
+		t.Fatal(err, screen)
+	}
+	team := bob.run(create...)
+	alice.run("send", textOf(team["chat_id"]), "from a stranger in a group", "--anyone")
+	bob.run("inbox")
+	if got := texts(bob.run("inbox", "--cached")); len(got) != 2 || got[0]+got[1] != "" {
+		t.Errorf("the texts of a stranger who was answered are shown: %q", got)
 	}
 }
 

@@ -93,11 +93,22 @@ func (s *session) agentIDs(ctx context.Context, names []string) ([]any, error) {
 	return ids, nil
 }
 
-// mayWrite returns a [*strangerError] if a recipient is not one that this agent writes to. A person may write to anyone, and with play
-// money there is nobody to protect.
-func (s *session) mayWrite(to agent.Contact, anyone bool) error {
-	if anyone || to.Known() || s.config.PlayMoney || s.person() {
+// mayReach returns a [*strangerError] if a call sends something to somebody whom this agent does not write to. A person may write to
+// anyone, and with play money there is nobody to protect.
+func (s *session) mayReach(operation string, arguments object) error {
+	if s.anyone || s.config.PlayMoney || s.pay.DryRun || s.person() {
 		return nil
 	}
-	return &strangerError{to.String()}
+	contacts, err := s.agent.Contacts()
+	if err != nil {
+		return err
+	}
+	// What members write in a group chat that this agent began is shown.
+	members := operation == "createGroupChat" || operation == "editGroupChat"
+	for _, to := range contacts.Recipients(operation, arguments) {
+		if !to.Known() || members && (!to.Trusted || to.Held) {
+			return &strangerError{to.String()}
+		}
+	}
+	return nil
 }

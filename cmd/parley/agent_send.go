@@ -15,11 +15,11 @@ import (
 
 // sendCommand sends a message.
 type sendCommand struct {
-	Flags  agentFlags `embed:""`
-	Pay    payFlags   `embed:""`
-	Anyone bool       `help:"Write also to agents that are not in the contacts and have not written."`
-	To     string     `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
-	Text   string     `arg:"" optional:"" help:"The message. - or nothing reads it from standard input."`
+	Flags agentFlags     `embed:""`
+	Pay   payFlags       `embed:""`
+	Whom  recipientFlags `embed:""`
+	To    string         `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
+	Text  string         `arg:"" optional:"" help:"The message. - or nothing reads it from standard input."`
 }
 
 // Help is shown below the flags.
@@ -78,11 +78,6 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	if !s.pay.DryRun {
-		if err := s.mayWrite(to, c.Anyone); err != nil {
-			return err
-		}
-	}
 	operation := sendOperations[to.Kind]
 	result, err := s.call(ctx, operation[0], to.ID, object{operation[1]: to.ID, "content": text})
 	if err != nil {
@@ -92,7 +87,7 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 	if err := json.Unmarshal(result.Body, &sent); err != nil {
 		return fmt.Errorf("the server's response is not as the contract says: %w", err)
 	}
-	if err := s.wrote(ctx, to, sent.ChatID, c.Anyone); err != nil {
+	if err := s.wrote(ctx, to, sent.ChatID); err != nil {
 		return err
 	}
 	value := object{"to": to.String(), "id": to.ID, "message_id": agent.Visible(sent.MessageID), "chat_id": agent.Visible(sent.ChatID)}
@@ -104,13 +99,13 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 
 // wrote keeps that this agent writes to a contact, and that it wants to read what comes back. Who is only written to because of
 // --anyone stays a stranger.
-func (s *session) wrote(ctx context.Context, to agent.Contact, chat string, anyone bool) error {
+func (s *session) wrote(ctx context.Context, to agent.Contact, chat string) error {
 	return s.agent.ChangeContact(ctx, to.ID, func(known *agent.Contact) {
 		known.Name, known.Kind = to.Name, to.Kind
 		if to.Kind == agent.KindAgent && chat != "" {
 			known.Chat = chat
 		}
-		if !anyone && !known.Wrote {
+		if !s.anyone && !known.Wrote {
 			known.Trusted = true
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/itchyny/gojq"
@@ -30,6 +31,17 @@ type payFlags struct {
 	MaxUSD string `name:"max-usd" placeholder:"USD" help:"Do not make a call that costs more."`
 	DryRun bool   `help:"Show what would be done and what it costs. Spend nothing."`
 	Key    string `placeholder:"TEXT" help:"Makes the same call a different one. After a crash the same call with the same key is finished, not made again."`
+}
+
+// recipientFlags are the flags of commands that send something to others.
+type recipientFlags struct {
+	Anyone bool `help:"Write also to agents and conversations that are not in the contacts and have not written."`
+}
+
+// AfterApply adds the flags to the session.
+func (f *recipientFlags) AfterApply(running *invocation) error {
+	running.session.anyone = f.Anyone
+	return nil
 }
 
 // invocation is the run of a command. Its session is nil for commands of a server.
@@ -71,6 +83,7 @@ type session struct {
 	flags    *agentFlags
 	pay      payFlags
 	maxPrice *uint64
+	anyone   bool // recipients may be strangers
 	query    *gojq.Query
 
 	home       string
@@ -79,6 +92,7 @@ type session struct {
 	newSecrets bool
 	keyPlace   string // where the wallet's key is
 	agent      *agent.Agent
+	finished   bool            // open payments were looked at
 	seen       []*agent.Result // that the output will contain
 	planned    []plan          // of a dry run
 }
@@ -153,9 +167,15 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 	if err := o.Check(arguments); err != nil {
 		return nil, &usageError{err}
 	}
+	if err := s.mayReach(operation, arguments); err != nil {
+		return nil, err
+	}
 	if s.pay.DryRun {
 		s.planned = append(s.planned, plan{o.ID, o.Summary, dollars(o.Agreed)})
 		return nil, errDryRun
+	}
+	if o.Agreed > 0 {
+		s.finishOpen(ctx)
 	}
 	options := agent.CallOptions{Peer: peer, Key: s.pay.Key, MaxPrice: s.maxPrice}
 	result, err := s.agent.Call(ctx, operation, arguments, options)
@@ -174,6 +194,23 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 	}
 	s.seen = append(s.seen, result)
 	return result, nil
+}
+
+// finishTime limits how long a command waits for the payments of commands that were interrupted.
+const finishTime = 5 * time.Second
+
+// finishOpen finishes the payments of commands that were interrupted, once in a run. They count against the limits as long as they are
+// open. If that fails, "parley wallet pending" tells why.
+func (s *session) finishOpen(ctx context.Context) {
+	if s.finished {
+		return
+	}
+	s.finished = true
+	ctx, cancel := context.WithTimeout(ctx, finishTime)
+	defer cancel()
+	if open, err := s.agent.Resume(ctx); open > 0 || err != nil {
+		fmt.Fprintln(s.err, "payments of other commands are open; parley wallet pending shows them")
+	}
 }
 
 // plan is a call that a dry run does not make.
