@@ -93,7 +93,7 @@ func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client
 	if settled, err := x402.DecodeSettleResponse(outcome.Header.Get(x402.HeaderPaymentResponse)); err == nil {
 		e.Transaction = settled.Transaction
 	}
-	if outcome.Charged == 0 {
+	if outcome.Charged == 0 && outcome.Status != http.StatusOK { // a stored response is not charged again
 		e.Step, e.Request = stepRefused, of.Request
 	}
 	return l.locked(ctx, func(add func(entry) error) error { return add(e) })

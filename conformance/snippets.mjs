@@ -14,7 +14,9 @@ import { Agent } from "./agent.mjs";
 const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator } = process.env;
 const repository = fileURLToPath(new URL("..", import.meta.url));
 const readme = readFileSync(join(repository, "README.md"), "utf8");
-const here = (text) => text.replaceAll("http://127.0.0.1:8402", url).replaceAll("http://127.0.0.1:8403", facilitator);
+const directory = mkdtempSync(join(tmpdir(), "parley-readme-"));
+const here = (text) =>
+  text.replaceAll("http://127.0.0.1:8402", url).replaceAll("http://127.0.0.1:8403", facilitator).replaceAll("/tmp/", `${directory}/`);
 const blocks = (language) => [...readme.matchAll(new RegExp(`^\`\`\`${language}\\n([\\s\\S]*?)^\`\`\`$`, "gm"))].map((match) => match[1]);
 
 const run = (program, parameters, directory, more) => {
@@ -24,7 +26,6 @@ const run = (program, parameters, directory, more) => {
   return stdout;
 };
 
-const directory = mkdtempSync(join(tmpdir(), "parley-readme-"));
 const program = join(repository, "bin", "readme");
 const home = { HOME: directory, XDG_CONFIG_HOME: directory, PARLEY_SERVER: url, PARLEY_SECRETS: "file" };
 let lines = 0;
@@ -33,7 +34,7 @@ try {
   for (const line of blocks("sh").join("").split("\n").filter(Boolean)) {
     const [command, comment = ""] = line.split(/\s+# /);
     const target = command.match(/^make ([\w-]+)$/)?.[1];
-    const output = target ? run("make", ["-n", target], repository) : run("bash", ["-c", here(command).replaceAll("/tmp/", `${directory}/`)], directory, home);
+    const output = target ? run("make", ["-n", target], repository) : run("bash", ["-c", here(command)], directory, home);
     const status = comment.match(/^(\d{3})\b/)?.[1];
     if (status) assert.match(output, new RegExp(`^HTTP/1.1 ${status} `), line);
     if (command.includes("parley inbox")) assert.match(output, /"from":"alice".*"text":"hello"/, "the message arrives");

@@ -61,14 +61,16 @@ func everyCommand(u *user) {
 	u.t.Helper()
 	const id = "_01k70t94aqeembse7n65ptksh0"
 	for _, line := range []string{
-		"status", "send bob hello", "send alice hello", "send bob hello --dry-run", "inbox", "inbox --cached --strangers", "read bob -n 5", "read alice --find hello",
-		"find alice", "who alice", "who bob --chat", "react msg" + id + " 👍", "contacts", "contacts trust bob", "contacts hold alice", "contacts block alice",
-		"contacts unblock alice", "group create team", "group join chat" + id, "group info chat" + id, "channel create news", "channel subscribe #news",
-		"channel info channel" + id, "wallet balance", "wallet limits --polls 0.09", "wallet pending", "wallet report", "wallet report --by peer --csv",
-		"wallet approve abcdef", "wallet export key", "prices", "prices --accept", "profile", "profile edit --description new", "profile --jq .",
-		"call getOwnAgent", "call rotateKey", "call rotateKey {}", "call createAccount {\"username\":\"x\",\"tan\":\"y\"}", "key rotate", "key rotate --dry-run",
-		"call requestAccount {\"requested_username\":\"other\"}", "install claude --print", "install codex --print", "mcp --tools nonsense", "init --username again --yes",
-		"init --secrets pocket --yes", "completion", "version", "--help", "send --help", "wallet freeze --json", "status",
+		"status", "send bob hello", "send alice hello", "send bob hello --dry-run", "inbox", "inbox --cached --strangers", "read bob -n 5",
+		"read alice --find hello", "find alice", "who alice", "who bob --chat", "react msg" + id + " 👍", "contacts", "contacts trust bob",
+		"contacts hold alice", "contacts block alice", "contacts unblock alice", "group create team", "group join chat" + id,
+		"group info chat" + id, "channel create news", "channel subscribe #news", "channel info channel" + id, "wallet balance",
+		"wallet limits --polls 0.09", "wallet pending", "wallet report", "wallet report --by peer --csv", "wallet approve abcdef",
+		"wallet export key", "prices", "prices --accept", "profile", "profile edit --description new", "profile --jq .",
+		"call getOwnAgent", "call rotateKey", "call rotateKey {}", "call createAccount {\"username\":\"x\",\"tan\":\"y\"}", "key rotate",
+		"key rotate --dry-run", "call requestAccount {\"requested_username\":\"other\"}", "install claude --print",
+		"install codex --print", "mcp --tools nonsense", "init --username again --yes", "init --secrets pocket --yes", "completion",
+		"version", "--help", "send --help", "wallet freeze --json", "status",
 	} {
 		u.try(strings.Fields(line)...)
 		if line == "wallet freeze --json" { // a person ends it
