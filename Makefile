@@ -30,8 +30,8 @@ help: ## List the targets
 demo: postgres ## Run three agents through the whole interface, all calls paid with play money
 	go run ./cmd/parley demo
 
-dev: postgres ## Run server, PostgreSQL and a play-money network in one process (Ctrl-C stops it)
-	go run ./cmd/parley dev
+dev: build postgres ## Build bin/parley; run server, PostgreSQL and a play-money network in one process (Ctrl-C stops it)
+	$(BIN)/parley dev
 
 test: postgres ## Run all tests (PARLEY_POSTGRES_VERSION=15 selects the major version of PostgreSQL)
 	go test ./...
@@ -88,7 +88,7 @@ npm: build conformance/node_modules ## Run the official npm client against `parl
 	  ['TABLE', '@x402/fetch, @x402/evm', d['@x402/fetch'], 'two agents pay with the official client, without an SDK', 0].join('|')"
 
 skill: export PATH := $(CURDIR)/$(BIN)/sdk/python/venv/bin:$(PATH)
-skill: build postgres conformance/node_modules $(BIN)/sdk/python/venv ## Follow skills/parley/SKILL.md in JavaScript and Python, lose responses, kill processes
+skill: build postgres conformance/node_modules $(BIN)/sdk/python/venv ## Follow skills/parley/SKILL.md with the commands, in JavaScript and in Python; lose responses, kill processes
 	@$(call install,command -v curl,curl ca-certificates)
 	MYPYPATH=skills/parley mypy --strict --cache-dir $(BIN)/sdk/python/mypy skills/parley/parley.py conformance/skill/driver.py
 	go run ./conformance/live $(BIN)/parley node conformance/skill.mjs

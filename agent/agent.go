@@ -105,8 +105,9 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if err := o.Check(arguments); err != nil {
 		return nil, err
 	}
+	var key string
 	if o.Account {
-		if _, err := a.apiKey(); err != nil {
+		if key, err = a.apiKey(); err != nil {
 			return nil, err // before a payment is signed that could not be sent
 		}
 	}
@@ -121,8 +122,15 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var result *Result
-	// Processes that make the same call at the same time take turns. So the second one finds the response of a first one that died.
+	result, err := a.callAlone(ctx, o, arguments, of, price)
+	if o.Account && a.keyReplaced(ctx, err, key) {
+		result, err = a.callAlone(ctx, o, arguments, of, price)
+	}
+	return result, err
+}
+
+// callAlone makes a call while no other process makes the same one. So the second of them finds the response of a first one that died.
+func (a *Agent) callAlone(ctx context.Context, o *Operation, arguments map[string]any, of intent, price uint64) (result *Result, err error) {
 	err = a.ledger.alone(ctx, of.Request, func() error {
 		if result, err = a.earlier(ctx, of); result != nil || err != nil {
 			return err

@@ -312,3 +312,23 @@ func TestClockGoesBack(t *testing.T) {
 		t.Errorf("%d payments after the clock was forward for a moment", n)
 	}
 }
+
+// TestStoredResponseEndsACall: after a refusal the same call keeps its payment identifier, so it cannot be charged twice. The response that
+// the server had stored for it, which it does not charge again, ends the call: the same call is a new one then.
+func TestStoredResponseEndsACall(t *testing.T) {
+	t.Parallel()
+	l := openLedger(t, t.TempDir())
+	of := intent{ID: client.NewIdentifier(), Operation: pollOperation, Request: "hash"}
+	ctx := withIntent(t.Context(), of)
+	for _, test := range []struct {
+		status int
+		next   string
+	}{{402, of.ID}, {200, ""}} {
+		if err := l.close(ctx, of, of.ID, client.Outcome{Status: test.status, Body: []byte("{}")}); err != nil {
+			t.Fatal(err)
+		}
+		if id, err := l.refusedCall(ctx, of.Request); err != nil || id != test.next {
+			t.Errorf("after the status %d the next call has the identifier %q, %v, want %q", test.status, id, err, test.next)
+		}
+	}
+}

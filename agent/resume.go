@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/parley-chat/parley/client"
 )
 
 // resumePatience limits how long a call waits for the outcomes of others that were interrupted.
@@ -78,6 +80,34 @@ func (a *Agent) Resume(ctx context.Context) (open int, err error) {
 		}
 	}
 	return open, nil
+}
+
+// keyPatience limits how long a call waits for another process that replaces the API key, and keyPause is between two looks at it.
+const (
+	keyPatience = 5 * time.Second
+	keyPause    = 50 * time.Millisecond
+)
+
+// keyReplaced tells whether a call was refused because its API key had been replaced by another process, whose new key is stored. If that
+// process was interrupted, it finishes its call.
+func (a *Agent) keyReplaced(ctx context.Context, err error, used string) bool {
+	refused, ok := errors.AsType[*RefusedError](err)
+	if !ok || refused.Code != client.ErrorCodeInvalidAPIKey {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyPatience)
+	defer cancel()
+	for ctx.Err() == nil {
+		open, err := a.Resume(ctx)
+		if err != nil {
+			return false
+		}
+		if key, err := a.apiKey(); err != nil || key != used || open == 0 {
+			return err == nil && key != used
+		}
+		time.Sleep(keyPause)
+	}
+	return false
 }
 
 // isOpen tells whether the outcome of a call is not known.

@@ -2591,7 +2591,7 @@ type ClientInterface interface {
 
 	// GetSkill Get the agent skill
 	//
-	// Free. Returns a short summary of the service, the URL of its agent skill, and the commands that install the skill. GET /skill.md returns the skill itself as Markdown, GET /parley.mjs and GET /parley.py its program in JavaScript and in Python.
+	// Free. Returns a short summary of the service, the URL of its agent skill, and the commands that install the skill. GET /skill.md returns the skill itself as Markdown: the commands of the program parley, and what to do without it, with the programs GET /parley.mjs and GET /parley.py.
 	//
 	// Corresponds with GET /skill (the `GetSkill` operationId).
 	GetSkill(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4056,7 +4056,7 @@ func (c *Client) SearchGroups(ctx context.Context, body SearchGroupsJSONRequestB
 
 // GetSkill Get the agent skill
 //
-// Free. Returns a short summary of the service, the URL of its agent skill, and the commands that install the skill. GET /skill.md returns the skill itself as Markdown, GET /parley.mjs and GET /parley.py its program in JavaScript and in Python.
+// Free. Returns a short summary of the service, the URL of its agent skill, and the commands that install the skill. GET /skill.md returns the skill itself as Markdown: the commands of the program parley, and what to do without it, with the programs GET /parley.mjs and GET /parley.py.
 //
 // Corresponds with GET /skill (the `GetSkill` operationId).
 func (c *Client) GetSkill(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6449,7 +6449,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetSkillWithResponse Get the agent skill
 	//
-	// Free. Returns a short summary of the service, the URL of its agent skill, and the commands that install the skill. GET /skill.md returns the skill itself as Markdown, GET /parley.mjs and GET /parley.py its program in JavaScript and in Python.
+	// Free. Returns a short summary of the service, the URL of its agent skill, and the commands that install the skill. GET /skill.md returns the skill itself as Markdown: the commands of the program parley, and what to do without it, with the programs GET /parley.mjs and GET /parley.py.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -12557,7 +12557,7 @@ func (c *ClientWithResponses) SearchGroupsWithResponse(ctx context.Context, body
 
 // GetSkillWithResponse Get the agent skill
 //
-// Free. Returns a short summary of the service, the URL of its agent skill, and the commands that install the skill. GET /skill.md returns the skill itself as Markdown, GET /parley.mjs and GET /parley.py its program in JavaScript and in Python.
+// Free. Returns a short summary of the service, the URL of its agent skill, and the commands that install the skill. GET /skill.md returns the skill itself as Markdown: the commands of the program parley, and what to do without it, with the programs GET /parley.mjs and GET /parley.py.
 //
 // Returns a wrapper object for the known response body format(s).
 //

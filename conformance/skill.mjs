@@ -1,6 +1,6 @@
-// Follows the agent skill like an agent that has nothing but the server's address and a wallet, in JavaScript and in Python: finds
-// the skill, saves its program, runs every command in one shell, and compares the output with the skill. Then loses the programs'
-// responses and kills them, alone and several at the same time.
+// Follows the agent skill like an agent that has nothing but the server's address: finds the skill, runs every command of a part in one
+// shell, and compares the output with the skill. It does so with the program parley, and with a wallet in JavaScript and in Python.
+// Then loses the programs' responses and kills them, alone and several at the same time.
 //
 //   PATH=bin/sdk/python/venv/bin:$PATH go run ./conformance/live bin/parley node conformance/skill.mjs
 import { strict as assert } from "node:assert";
@@ -8,12 +8,13 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Agent } from "./agent.mjs";
+import { followCommands } from "./skill/commands.mjs";
 import { surviveFaults } from "./skill/faults.mjs";
-import { checkFrontMatter, runCommands } from "./skill/text.mjs";
+import { checkFrontMatter, partsOf, runCommands } from "./skill/text.mjs";
 import { surviveTogether } from "./skill/together.mjs";
 
 const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator, PARLEY_PAY_TO: payTo } = process.env;
-const [guidesWallet, ...wallets] = await (await fetch(`${facilitator}/accounts`)).json();
+const [guidesWallet, strangersWallet, ...wallets] = await (await fetch(`${facilitator}/accounts`)).json();
 const balance = async (address) => BigInt((await (await fetch(`${facilitator}/balances/${address}`)).json()).balance);
 const revenue = () => balance(payTo);
 
@@ -58,6 +59,8 @@ function checkVersions(skill) {
   const [, version] = skill.match(/^pip install .*"x402\[evm\]==([\d.]+)"$/m);
   const locked = readFileSync(new URL("sdk/python/requirements.txt", import.meta.url), "utf8");
   assert.equal(version, locked.match(/^x402(?:\[\S+\])?==([\d.]+) /m)?.[1], "the version of x402");
+  const [, module] = skill.match(/`go install -tags noserver (\S+)\/cmd\/parley@latest`/);
+  assert.equal(module, readFileSync(new URL("../go.mod", import.meta.url), "utf8").match(/^module (\S+)$/m)[1], "the module of the program");
   return { javascript: npm.match(/@x402\/fetch@([\d.]+)/)[1], python: version };
 }
 
@@ -77,13 +80,16 @@ try {
   checkFrontMatter(skill);
   const versions = checkVersions(skill);
   await guide.register("city_guide", "I know every museum in Lisbon.");
-  const lines = [];
+  const { commands: withProgram, http } = partsOf(skill);
+  const stranger = new Agent(url, strangersWallet);
+  await stranger.register("stranger", "I write to everybody.");
+  const lines = [await followCommands(withProgram, { url, temporary, guide, guideReplies, stranger })];
   for (const [i, program] of programs.entries()) {
     const directory = mkdtempSync(join(temporary, "agent-"));
     const wallet = wallets[i];
     const shared = { url, directory, wallet, environment: environmentOf(wallet), program, guide, guideReplies, revenue, balance };
     if (program.name === "javascript") shared.other = programs[1]; // this folder has the packages of both
-    const told = skill.replaceAll("weather_oracle", `weather_oracle_${program.name}`);
+    const told = http.replaceAll("weather_oracle", `weather_oracle_${program.name}`);
     const commands = await runCommands(told, { ...shared, between: guideReplies });
     const faults = await surviveFaults(shared);
     const together = await surviveTogether(shared);

@@ -31,7 +31,8 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes 
 	for _, scheme := range schemes {
 		fmt.Fprintf(&text, "- `%s`: %s\n", scheme, howToPay[scheme])
 	}
-	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): how to register, pay, send and poll, with a program in JavaScript and in Python\n"+
+	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): the commands of the program `parley`, its MCP server `parley mcp`, and "+
+		"without them programs in JavaScript and Python\n"+
 		"- [openapi.json](%[1]s/openapi.json): the contract, every operation with its errors (also as [YAML](%[1]s/openapi.yaml))\n\n", config.BaseURL)
 	pollingCosts(&text, ordered)
 	limits(&text, document.Components.Schemas)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -217,5 +219,17 @@ func TestInitAtTheSameTime(t *testing.T) {
 	}
 	if status := alice.run("status"); status["today_left_usd"] != "0.999" || status["account"] != true {
 		t.Errorf("the status is %v", status)
+	}
+}
+
+// TestDefaultServer: without a flag parley init uses the server that parley dev starts without a flag.
+func TestDefaultServer(t *testing.T) {
+	t.Parallel()
+	var parsed commands
+	if _, err := kong.Must(&parsed).Parse([]string{"dev"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := "http://" + parsed.Server.Dev.Listen; got != defaultServer {
+		t.Errorf("parley dev listens on %s, parley init asks %s", got, defaultServer)
 	}
 }

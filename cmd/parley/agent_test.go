@@ -4,9 +4,6 @@ package main
 
 import (
 	"encoding/json"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -62,41 +59,6 @@ func mustJSON(t *testing.T, value any) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// secretsAreHidden: no key is in what was printed, nor in a file but the one for secrets.
-func (u *user) secretsAreHidden() {
-	u.t.Helper()
-	content, err := os.ReadFile(filepath.Join(u.home, "secrets.json"))
-	if err != nil {
-		u.t.Fatal(err)
-	}
-	var secrets map[string]string
-	if err := json.Unmarshal(content, &secrets); err != nil || len(secrets) != 3 {
-		u.t.Fatalf("there are %d secrets (%v), want the wallet's key, the API key and the TAN", len(secrets), err)
-	}
-	check := func(where, text string) {
-		for name, secret := range secrets {
-			if strings.Contains(text, secret) {
-				u.t.Errorf("%s contains the %s", where, strings.Fields(name)[0])
-			}
-		}
-	}
-	check("the output", u.all.String())
-	err = filepath.WalkDir(u.home, func(path string, found fs.DirEntry, err error) error {
-		if err != nil || found.IsDir() || found.Name() == "secrets.json" {
-			return err
-		}
-		if info, err := found.Info(); err != nil || info.Mode().Perm() != 0o600 {
-			u.t.Errorf("%s can be read by others: %v", path, info.Mode())
-		}
-		content, err := os.ReadFile(path)
-		check(path, string(content))
-		return err
-	})
-	if err != nil {
-		u.t.Error(err)
-	}
 }
 
 // TestExitCodes: each kind of failure has its code, and its error as JSON.

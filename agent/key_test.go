@@ -1,0 +1,54 @@
+package agent_test
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// TestKeyReplacedMeanwhile: a call whose API key another process replaces before its request arrives is made again with the new key. Each
+// is paid once, also if the other process dies before it has the new key.
+func TestKeyReplacedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, dies := range map[string]bool{"the other process lives": false, "the other process dies": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			alice, of := w.register("alice")
+			other := w.open(of)
+			var once sync.Once
+			var losing atomic.Bool
+			replace := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+				if r.URL.Path == "/agent/me" {
+					once.Do(func() {
+						losing.Store(dies)
+						_, err := other.Call(t.Context(), "rotateKey", nil, agent.CallOptions{Patience: time.Second})
+						losing.Store(false)
+						if _, open := errors.AsType[*agent.OpenError](err); open != dies {
+							t.Errorf("the key was not replaced as the test wants: %v", err)
+						}
+					})
+				}
+				if r.URL.Path == "/agent/rotate_key" && losing.Load() {
+					loseResponses(rw, r, next)
+					return
+				}
+				next.ServeHTTP(rw, r)
+			}
+			w.front.Store(&replace)
+			before := w.Revenue()
+			if _, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if paid, want := w.Revenue()-before, testkit.Price("GET /agent/me")+testkit.Price("POST /agent/rotate_key"); paid != want {
+				t.Errorf("%d were paid, want %d", paid, want)
+			}
+		})
+	}
+}

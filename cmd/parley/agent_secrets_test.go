@@ -1,0 +1,189 @@
+//go:build !noserver
+
+package main
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// TestSecretsAreNowhere: all commands, the MCP server and their errors show no key, TAN, payment or payment identifier in any form. The
+// files of the wallet have them only in their places, and only their owner can read these. No command line has one.
+func TestSecretsAreNowhere(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	w := newSecretWitness(t, server)
+	account := devnet.Accounts()[7]
+	alice := newUser(t, w.URL)
+	bob := newUser(t, w.URL, "PARLEY_WALLET_KEY="+account.PrivateKey, "PARLEY_PASSPHRASE=correct horse battery")
+	w.add("bob's wallet key", account.PrivateKey, nil)
+	w.add("bob's passphrase", "correct horse battery", nil)
+	bob.run("init", "--username", "bob", "--yes")
+	alice.run("init", "--username", "alice", "--yes")
+	for _, stored := range alice.storedSecrets() {
+		w.add(stored.name, stored.text, stored.places)
+	}
+	everyCommand(alice)
+	everyTool(alice)
+	for _, line := range []string{"status", "send alice hello", "inbox", "key rotate", "call rotateKey"} { // each opens the encrypted file
+		bob.run(strings.Fields(line)...)
+	}
+	failures(t, w, alice)
+	interrupted(t, w, alice)
+	secrets, counts := w.known()
+	for name, atLeast := range map[string]int{"an API key": 8, "a TAN": 2, "a payment": 40, "a signature": 40, "a payment identifier": 40} {
+		if counts[name] < atLeast {
+			t.Errorf("the test has seen %s %d times, want at least %d", name, counts[name], atLeast)
+		}
+	}
+	for _, u := range []*user{alice, bob} {
+		u.hides(secrets)
+	}
+	lines := newHaystack(w.commandLines())
+	for _, one := range secrets {
+		if lines.has(one.text) {
+			t.Errorf("a command line contains %s", one.name)
+		}
+	}
+}
+
+// everyCommand runs the commands. It ignores their success: a refusal must hide secrets too.
+func everyCommand(u *user) {
+	u.t.Helper()
+	const id = "_01k70t94aqeembse7n65ptksh0"
+	for _, line := range []string{
+		"status", "send bob hello", "send alice hello", "send bob hello --dry-run", "inbox", "inbox --cached --strangers", "read bob -n 5",
+		"read alice --find hello", "find alice", "who alice", "who bob --chat", "react msg" + id + " 👍", "contacts", "contacts trust bob",
+		"contacts hold alice", "contacts block alice", "contacts unblock alice", "group create team", "group join chat" + id,
+		"group info chat" + id, "channel create news", "channel subscribe #news", "channel info channel" + id, "wallet balance",
+		"wallet limits --polls 0.09", "wallet pending", "wallet report", "wallet report --by peer --csv", "wallet approve abcdef",
+		"wallet export key", "prices", "prices --accept", "profile", "profile edit --description new", "profile --jq .",
+		"call getOwnAgent", "call rotateKey", "call rotateKey {}", "call createAccount {\"username\":\"x\",\"tan\":\"y\"}", "key rotate",
+		"key rotate --dry-run", "call requestAccount {\"requested_username\":\"other\"}", "install claude --print",
+		"install codex --print", "mcp --tools nonsense", "init --username again --yes", "init --secrets pocket --yes", "completion",
+		"version", "--help", "send --help", "wallet freeze --json", "status",
+	} {
+		u.try(strings.Fields(line)...)
+		if line == "wallet freeze --json" { // a person ends it
+			frozen, err := filepath.Glob(filepath.Join(u.home, "wallets", "*", "frozen"))
+			if err != nil || len(frozen) != 1 {
+				u.t.Fatalf("frozen: %v, %v", frozen, err)
+			}
+			_ = os.Remove(frozen[0])
+		}
+	}
+	u.run("profile")
+}
+
+// everyTool uses the MCP server, whose requests, responses and log count as output.
+func everyTool(u *user) {
+	u.t.Helper()
+	cmd := u.command("mcp", "--tools", "all", "--raw", "--anyone")
+	cmd.Stderr = u.all
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := client.Connect(u.t.Context(), &mcp.LoggingTransport{Transport: &mcp.CommandTransport{Command: cmd}, Writer: u.all}, nil)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	defer session.Close() //nolint:errcheck // the process has done its work
+	for _, tool := range []struct {
+		name      string
+		arguments object
+		works     bool
+	}{
+		{"parley_status", object{"service": true}, true}, {"parley_prices", nil, true}, {"parley_inbox", nil, true},
+		{"parley_inbox", object{"max_age": 60, "detailed": true}, true}, {"parley_send", object{"to": "bob", "text": "x"}, false},
+		{"parley_find", object{"query": "alice"}, true}, {"parley_lookup", object{"name": "me", "detailed": true}, true},
+		{"parley_create", object{"kind": "account", "name": "x"}, false}, {"parley_create", object{"kind": "group", "name": "x"}, false},
+		{"parley_admin", object{"action": "rotate_key"}, true}, {"parley_call", object{"operation": "rotateKey"}, true},
+		{"parley_call", object{"operation": "getOwnAgent"}, true}, {"parley_contacts", nil, true},
+		{"parley_call", object{"operation": "createAccount", "arguments": object{"username": "x", "tan": "y"}}, false},
+	} {
+		result, err := session.CallTool(u.t.Context(), &mcp.CallToolParams{Name: tool.name, Arguments: tool.arguments})
+		if err != nil || tool.works && result.IsError {
+			u.t.Errorf("%s %v: %v, %s", tool.name, tool.arguments, err, mustJSON(u.t, result))
+		}
+	}
+}
+
+// failures runs commands with keys that are damaged, so that errors could quote them.
+func failures(t *testing.T, w *secretWitness, alice *user) {
+	t.Helper()
+	whole, err := os.ReadFile(filepath.Join(alice.home, "secrets.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := alice.storedSecrets()[0].text
+	other := newUser(t, w.URL)
+	other.all = alice.all
+	for _, env := range []string{
+		"PARLEY_WALLET_KEY=" + devnet.Accounts()[7].PrivateKey + "zz", "PARLEY_WALLET_KEY_FILE=" + key,
+		"PARLEY_SIGNER=echo " + devnet.Accounts()[7].PrivateKey + "; exit 1",
+	} {
+		broken := *other
+		broken.env = append([]string{"PARLEY_SIGNER_ADDRESS=" + devnet.Accounts()[7].Address}, append(other.env, env)...)
+		if strings.HasPrefix(env, "PARLEY_WALLET_KEY_FILE=") {
+			broken.env = append(other.env, "PARLEY_WALLET_KEY_FILE="+filepath.Join(alice.home, "secrets.json"))
+		}
+		broken.fails(exitError, "init", "--username", "carol", "--yes")
+	}
+	damaged := filepath.Join(other.home, "secrets.json")
+	if err := os.MkdirAll(other.home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(damaged, whole[:len(whole)-3], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other.fails(exitError, "init", "--username", "carol", "--yes")
+}
+
+// interrupted kills a command whose payment has just been sent. The journal must have the payment now, in a file of its owner, and
+// nothing has it after the next run.
+func interrupted(t *testing.T, w *secretWitness, alice *user) {
+	t.Helper()
+	var send *exec.Cmd
+	payment := ""
+	w.mu.Lock()
+	w.onPaid = func(rw http.ResponseWriter, r *http.Request) bool {
+		payment = r.Header.Get("PAYMENT-SIGNATURE")
+		_ = send.Process.Kill()
+		testkit.HangUp(rw)
+		return true
+	}
+	w.mu.Unlock()
+	send = alice.command("send", "bob", "interrupted")
+	send.Stdout, send.Stderr = alice.all, alice.all
+	if err := send.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = send.Wait()
+	w.mu.Lock()
+	w.onPaid = nil
+	w.mu.Unlock()
+	files, err := filepath.Glob(filepath.Join(alice.home, "wallets", "*", "open", "*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the open payments are %v, %v", files, err)
+	}
+	content, err := os.ReadFile(files[0])
+	if err != nil || !strings.Contains(string(content), payment) {
+		t.Errorf("the payment is not in the journal: %v", err)
+	}
+	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the payment in the journal: %v, %v, want the mode 0600", info.Mode(), err)
+	}
+	secrets, _ := w.known()
+	alice.hides(secrets)
+	alice.run("send", "bob", "interrupted")
+	if left, err := filepath.Glob(filepath.Join(alice.home, "wallets", "*", "open", "*.json")); err != nil || len(left) > 0 {
+		t.Errorf("after the next run the open payments are %v, %v", left, err)
+	}
+}
