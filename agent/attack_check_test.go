@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -63,6 +65,61 @@ func newAttack(t *testing.T, limit uint64, settings ...func(*server.Config)) *at
 	return x
 }
 
+// signatures are the payments that a server was sent: whatever it said, it can take them.
+type signatures struct {
+	mu       sync.Mutex
+	transfer map[string]string // amounts by nonce
+	voucher  map[string]uint64 // the highest by channel
+	deposit  map[string]string // amounts by nonce
+}
+
+func (s *signatures) note(payment string) {
+	exact, batch, err := x402.DecodePayment(payment)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.transfer == nil {
+		s.transfer, s.voucher, s.deposit = map[string]string{}, map[string]uint64{}, map[string]string{}
+	}
+	if exact != nil {
+		s.transfer[exact.Payload.Authorization.Nonce] = exact.Payload.Authorization.Value
+		return
+	}
+	if voucher := batch.Payload.Voucher; voucher.ChannelID != "" {
+		amount, _ := strconv.ParseUint(voucher.MaxClaimableAmount, 10, 64) // 0 if a client is wrong
+		s.voucher[voucher.ChannelID] = max(s.voucher[voucher.ChannelID], amount)
+	}
+	if deposit := batch.Payload.Deposit; deposit != nil {
+		s.deposit[deposit.Authorization.ERC3009.Salt] = deposit.Amount
+	}
+}
+
+// sum returns what all payments are worth, and the deposits.
+func (s *signatures) sum(t *testing.T) (payable, deposits uint64) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parse := func(amount string) uint64 {
+		parsed, err := strconv.ParseUint(amount, 10, 64)
+		if err != nil {
+			t.Error(err)
+		}
+		return parsed
+	}
+	for _, amount := range s.transfer {
+		payable += parse(amount)
+	}
+	for _, amount := range s.voucher {
+		payable += amount
+	}
+	for _, amount := range s.deposit {
+		deposits += parse(amount)
+	}
+	return payable, deposits
+}
+
 // check compares what the calls' replies said with the database, the chain and the spool.
 func (x *attack) check(done map[string]bool, before uint64) {
 	t := x.t
@@ -75,6 +132,11 @@ func (x *attack) check(done map[string]bool, before uint64) {
 	if x.charged() > limits.PerDay {
 		t.Errorf("%d was paid, the limit is %d", x.charged(), limits.PerDay)
 	}
+	payable, deposits := x.signed.sum(t)
+	if payable > limits.PerDay || deposits > limits.PerDay {
+		t.Errorf("what was signed is worth %d, and the deposits are %d; the limit is %d", payable, deposits, limits.PerDay)
+	}
+	t.Logf("charged %d, signed %d, deposits %d, limit %d", x.charged(), payable, deposits, limits.PerDay)
 	if open, err := a.Resume(t.Context()); err != nil || open != 0 {
 		t.Errorf("%d calls are open, %v", open, err)
 	}

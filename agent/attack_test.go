@@ -127,6 +127,7 @@ type attack struct {
 	folder, key string
 	group       string
 	kills       atomic.Int64
+	signed      signatures
 	lies        [16]atomic.Int64 // how often each of the faults happened
 }
 
@@ -176,6 +177,7 @@ func unavailable(rw http.ResponseWriter) {
 
 // serve lets a third of the requests meet a fault.
 func (x *attack) serve(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	x.signed.note(r.Header.Get(x402.HeaderPaymentSignature))
 	if fault := rand.IntN(3 * len(faults)); fault < len(faults) {
 		x.lies[fault].Add(1)
 		faults[fault].run(x, rw, r, next)
@@ -235,7 +237,7 @@ func runAttack(t *testing.T, settings ...func(*server.Config)) {
 	if set, err := strconv.Atoi(os.Getenv("AGENT_ATTACK_CALLS")); err == nil {
 		calls = set
 	}
-	x := newAttack(t, uint64(calls)*attackPrice*3/2, settings...) //nolint:gosec // not negative
+	x := newAttack(t, uint64(calls)*attackPrice*11/10, settings...) //nolint:gosec // not negative
 	before := x.charged()
 	var mu sync.Mutex
 	done := map[string]bool{}
