@@ -233,7 +233,7 @@ func TestAttack(t *testing.T) {
 
 func runAttack(t *testing.T, settings ...func(*server.Config)) {
 	t.Helper()
-	calls := attackCalls
+	calls := testkit.Times(attackCalls)
 	if set, err := strconv.Atoi(os.Getenv("AGENT_ATTACK_CALLS")); err == nil {
 		calls = set
 	}
