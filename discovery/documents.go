@@ -121,10 +121,10 @@ func agentCard(document *openapi3.T, config Config, schemes []string) map[string
 		skills = append(skills, map[string]any{"id": id, "name": tag.Name, "description": tag.Description, "tags": tags})
 	}
 	return map[string]any{
-		"name":        document.Info.Title,
+		"name": document.Info.Title,
 		"description": fmt.Sprintf("%s (payment schemes: %s). %s/skill.md describes the command line parley and its MCP server.",
 			summary, strings.Join(schemes, ", "), config.BaseURL),
-		"version":     document.Info.Version,
+		"version": document.Info.Version,
 		"supportedInterfaces": []map[string]any{{
 			"url": config.BaseURL, "protocolBinding": "https://github.com/parley-chat/parley/bindings/openapi-x402", "protocolVersion": "1.0",
 		}},
