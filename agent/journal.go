@@ -96,7 +96,10 @@ func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client
 	}
 	if outcome.Charged == 0 && outcome.Status != http.StatusOK {
 		e.Step = stepRefused
-		if !l.wasCharged(id) { // else the call had a credit, whose payment identifier no other payment may have
+		var problem client.ParleyError
+		_ = json.Unmarshal(outcome.Body, &problem) // a proxy's response is not JSON
+		// The same call keeps its payment identifier, unless the server has charged that.
+		if problem.Code != client.ErrorCodePaymentReused && !l.wasCharged(id) {
 			e.Request = of.Request
 		}
 	}

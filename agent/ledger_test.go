@@ -322,9 +322,10 @@ func TestStoredResponseEndsACall(t *testing.T) {
 	ctx := withIntent(t.Context(), of)
 	for _, test := range []struct {
 		status int
+		body   string
 		next   string
-	}{{402, of.ID}, {200, ""}} {
-		if err := l.close(ctx, of, of.ID, client.Outcome{Status: test.status, Body: []byte("{}")}); err != nil {
+	}{{402, "{}", of.ID}, {200, "{}", ""}, {402, "{}", of.ID}, {409, `{"code":"payment_reused"}`, ""}} {
+		if err := l.close(ctx, of, of.ID, client.Outcome{Status: test.status, Body: []byte(test.body)}); err != nil {
 			t.Fatal(err)
 		}
 		if id, err := l.refusedCall(ctx, of.Request); err != nil || id != test.next {

@@ -158,7 +158,7 @@ func (l *Ledger) refusedCall(ctx context.Context, request string) (id string, er
 			switch {
 			case e.Step == stepRefused && e.Request == request:
 				id = e.ID
-			case e.Step == stepAnswered && e.ID == id:
+			case (e.Step == stepAnswered || e.Step == stepRefused) && e.ID == id: // nothing may be paid with it any more
 				id = ""
 			}
 		}
