@@ -88,6 +88,7 @@ npm: build conformance/node_modules ## Run the official npm client against `parl
 	  ['TABLE', '@x402/fetch, @x402/evm', d['@x402/fetch'], 'two agents pay with the official client, without an SDK', 0].join('|')"
 
 skill: export PATH := $(CURDIR)/$(BIN)/sdk/python/venv/bin:$(PATH)
+# SKILL_KILLS (200) is how often processes of each program are killed.
 skill: build postgres conformance/node_modules $(BIN)/sdk/python/venv ## Follow skills/parley/SKILL.md with the commands, in JavaScript and in Python; lose responses, kill processes
 	@$(call install,command -v curl,curl ca-certificates)
 	MYPYPATH=skills/parley mypy --strict --cache-dir $(BIN)/sdk/python/mypy skills/parley/parley.py conformance/skill/driver.py

@@ -18,10 +18,12 @@ const [guidesWallet, strangersWallet, ...wallets] = await (await fetch(`${facili
 const balance = async (address) => BigInt((await (await fetch(`${facilitator}/balances/${address}`)).json()).balance);
 const revenue = () => balance(payTo);
 
+const kills = Number(process.env.SKILL_KILLS || 200);
+
 // The programs: how the skill is told to use them, which installers are for the others, and how often their processes are killed.
 const programs = [
-  { name: "javascript", file: "parley.mjs", typed: "node parley.mjs", command: [process.execPath, "parley.mjs"], others: ["pip"], rounds: 200 },
-  { name: "python", file: "parley.py", typed: "python parley.py", command: ["python", "parley.py"], others: ["npm"], rounds: 200 },
+  { name: "javascript", file: "parley.mjs", typed: "node parley.mjs", command: [process.execPath, "parley.mjs"], others: ["pip"], rounds: kills },
+  { name: "python", file: "parley.py", typed: "python parley.py", command: ["python", "parley.py"], others: ["npm"], rounds: kills },
 ];
 
 // environmentOf returns the environment of an agent, which does not contain the server's address: the skill sets it.

@@ -9,7 +9,7 @@ import { openProxy } from "./proxy.mjs";
 
 const paths = { send: "/chat/private/send", inbox: "/agent/unread", key: "/agent/rotate_key" };
 const messagePrice = 5_000n;
-const rounds = 150; // how often a process is killed
+const rounds = Number(process.env.SKILL_KILLS || 200); // how often a process is killed
 
 // Account is an account whose commands pass a proxy, which sees all payments.
 class Account {
