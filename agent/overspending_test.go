@@ -229,3 +229,19 @@ func TestLongValidity(t *testing.T) {
 		t.Error("a call was paid")
 	}
 }
+
+// TestRefundOfDeposits: what is left of a deposit comes back, also to a frozen wallet.
+func TestRefundOfDeposits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, of := w.register("alice")
+	call(t, alice, "searchAgents", map[string]any{"query": "weather"})
+	if err := alice.Ledger().Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := w.balance(alice.Address())
+	refunded, err := w.open(of).Refund(t.Context())
+	if came := w.balance(alice.Address()) - before; err != nil || refunded == 0 || came != refunded {
+		t.Errorf("%d was refunded, %d came, %v", refunded, came, err)
+	}
+}

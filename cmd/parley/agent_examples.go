@@ -46,6 +46,7 @@ var examples = map[string][]string{
 	"wallet approve":  {"wallet approve k3x7qa"},
 	"wallet freeze":   {"wallet freeze"},
 	"wallet unfreeze": {"wallet unfreeze"},
+	"wallet refund":   {"wallet refund"},
 	"wallet pending":  {"wallet pending"},
 	"wallet export":   {"wallet export wallet-key.txt"},
 

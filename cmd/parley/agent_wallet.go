@@ -20,6 +20,7 @@ type walletCommand struct {
 	Freeze   walletFreeze   `cmd:"" help:"Pay nothing more."`
 	Unfreeze walletUnfreeze `cmd:"" help:"End that. For a person."`
 	Pending  walletPending  `cmd:"" help:"Finish calls whose outcome is not known, and list those that stay open."`
+	Refund   walletRefund   `cmd:"" help:"Take back what is left of the deposits in the payment channel. Free."`
 	Report   walletReport   `cmd:"" help:"Show what calls cost, by day, operation and peer."`
 	Export   walletExport   `cmd:"" help:"Write the wallet's private key to a new file. For a person."`
 }
@@ -31,6 +32,7 @@ func (*walletCommand) Help() string {
   parley wallet limits --per-day 0.50
   parley wallet approve k3x7qa
   parley wallet pending
+  parley wallet refund
   parley wallet report --by peer
   parley wallet export wallet-key.txt`
 }
