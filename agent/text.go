@@ -75,12 +75,38 @@ func plainName(r rune) bool {
 // maxName is the length up to which a name is shown.
 const maxName = 80
 
-// VisibleName returns a name that somebody else chose, on one line. It is quoted unless it is a plain word.
+// VisibleName returns a name that somebody else chose, on one line. It is quoted unless it is a plain word. A Markdown image, a link or
+// HTML in it does nothing.
 func VisibleName(name string) string {
 	if name != "" && len(name) <= maxName && !strings.ContainsFunc(name, func(r rune) bool { return !plainName(r) }) {
 		return name
 	}
-	return strconv.Quote(Visible(cut(strings.NewReplacer("\n", " ", "\t", " ").Replace(name), maxName)))
+	return inert(strconv.Quote(Visible(cut(strings.NewReplacer("\n", " ", "\t", " ").Replace(name), maxName))))
+}
+
+// PlainWord returns a word that the contract limits to letters, digits and the like, such as a username or an id. A server that lies may
+// send anything, which is not shown.
+func PlainWord(word string) string {
+	if shown := VisibleName(word); shown == word {
+		return shown
+	}
+	return "(not shown)"
+}
+
+// PlainEmoji returns a reaction, which the contract limits to one emoji. Anything else is not shown.
+func PlainEmoji(emoji string) string {
+	if utf8.RuneCountInString(emoji) > maxEmoji || strings.ContainsFunc(emoji, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsSpace(r) }) {
+		return "(not shown)"
+	}
+	return Visible(emoji)
+}
+
+// maxEmoji is the length of an emoji in the contract.
+const maxEmoji = 32
+
+// Tame tells whether a name has no characters with which it could be more than a name: in Markdown or HTML, in a fence, or in a shell.
+func Tame(name string) bool {
+	return !strings.ContainsAny(name, "<>[]()!`|$&;'\"\\\n\t") && Visible(name) == name
 }
 
 // cut returns at most n characters of a text.
@@ -117,13 +143,13 @@ type Received struct {
 
 // Message returns a message inside the fence. limit is the number of characters that are shown of the text.
 func (f Fence) Message(m Received, limit int) string {
-	head := "from " + inert(VisibleName(m.From))
+	head := "from " + VisibleName(m.From)
 	if m.In != "" {
-		head += " in " + inert(VisibleName(m.In))
+		head += " in " + VisibleName(m.In)
 	}
 	head += " at " + m.At.UTC().Format(time.DateTime)
 	if m.ID != "" {
-		head += " id " + inert(VisibleName(m.ID))
+		head += " id " + VisibleName(m.ID)
 	}
 	characters := utf8.RuneCountInString(m.Text)
 	if m.Held {

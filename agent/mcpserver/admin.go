@@ -45,7 +45,7 @@ func admin(c *call) error {
 			return err
 		}
 	}
-	c.done(c.text("action") + " done in " + label(target))
+	c.done(c.text("action") + " done in " + target.String())
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ func (e *unansweredError) Error() string {
 type trustError struct{ contact agent.Contact }
 
 func (e *trustError) Error() string {
-	return "only the human can trust " + label(e.contact)
+	return "only the human can trust " + e.contact.String()
 }
 
 // question returns the question of an error, if the human can decide it. Nothing in it comes from other agents but names.
@@ -55,7 +56,7 @@ func (c *call) question(err error) (question, bool) {
 	}
 	if trust, ok := errors.AsType[*trustError](err); ok {
 		to := trust.contact
-		text := fmt.Sprintf("Parley: trust %s (%s)? Your model will read what comes from there, and may write there.", to, to.ID)
+		text := fmt.Sprintf("Parley: trust %s (%s)? Your model will read what comes from there, and may write there.", agent.VisibleName(cmp.Or(to.Name, to.ID)), to.ID)
 		return question{key: "trust-" + to.ID, text: text, command: "parley contacts trust " + to.ID, trust: to.ID}, true
 	}
 	return question{}, false

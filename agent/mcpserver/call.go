@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -162,3 +163,21 @@ func (c *call) agentIDs(names []string, may func(agent.Contact) error) (ids []an
 
 // at returns the time of a timestamp of the contract.
 func at(timestamp float64) time.Time { return time.UnixMilli(int64(timestamp * 1000)).UTC() }
+
+// withoutNulls removes arguments that are null: some clients, such as CrewAI, send those that their model left out.
+func withoutNulls(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
+		if called, ok := request.(*mcp.CallToolRequest); ok {
+			var arguments map[string]json.RawMessage
+			if json.Unmarshal(called.Params.Arguments, &arguments) == nil {
+				maps.DeleteFunc(arguments, func(_ string, value json.RawMessage) bool { return string(value) == "null" })
+				kept, err := json.Marshal(arguments)
+				if err != nil {
+					return nil, err
+				}
+				called.Params.Arguments = kept
+			}
+		}
+		return next(ctx, method, request)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
 )
 
@@ -111,7 +112,7 @@ func (s *parleyServer) pushInbox(ctx context.Context, to *pushing, page client.U
 	}
 	meta := map[string]string{"messages": strconv.Itoa(len(page.Messages)), "untrusted": "true"}
 	if len(page.Messages) == 1 {
-		meta["from"] = plain(page.Messages[0].SenderUsername)
+		meta["from"] = agent.PlainWord(page.Messages[0].SenderUsername)
 	}
 	return to.push(ctx, event{strings.Join(c.lines, "\n"), meta})
 }

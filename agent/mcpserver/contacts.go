@@ -26,19 +26,19 @@ func contacts(c *call) error {
 		err = c.agent.ChangeContact(c.ctx, to.ID, func(known *agent.Contact) {
 			known.Kind, known.Trusted, known.Held = to.Kind, false, true
 		})
-		c.done(label(to) + " is held: texts are not shown")
+		c.done(to.String() + " is held: texts are not shown")
 	case "forget":
 		if known, _ := c.known(to.ID); known != nil && known.Held {
-			return fmt.Errorf("%s is held, so only the human can remove the entry; nothing was done", label(to)) // it would be held no more
+			return fmt.Errorf("%s is held, so only the human can remove the entry; nothing was done", to.String()) // it would be held no more
 		}
 		err = c.agent.ForgetContact(c.ctx, to.ID)
-		c.done(label(to) + " is not in the book any more")
+		c.done(to.String() + " is not in the book any more")
 	case "block", "unblock":
 		if to.Kind != agent.KindAgent {
-			return fmt.Errorf("%s is no agent; only agents can be blocked", label(to))
+			return fmt.Errorf("%s is no agent; only agents can be blocked", to.String())
 		}
 		err = c.do(action+"Agent", to.ID, map[string]any{"agent_id": to.ID}, nil)
-		c.done(action + "ed " + label(to))
+		c.done(action + "ed " + to.String())
 	}
 	return err
 }
@@ -58,7 +58,7 @@ func (c *call) trust(to agent.Contact) error {
 	if !known.Trusted || known.Held {
 		return &trustError{*known}
 	}
-	c.done(label(*known) + " is trusted. Texts that were held are free: parley_inbox with max_age, parley_read with stored")
+	c.done(known.String() + " is trusted. Texts that were held are free: parley_inbox with max_age, parley_read with stored")
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (c *call) listContacts() error {
 
 // contactLine says what is known about a contact.
 func (c *call) contactLine(contact agent.Contact) string {
-	words := []string{label(contact), contact.Kind}
+	words := []string{contact.String(), contact.Kind}
 	switch {
 	case contact.Held:
 		words = append(words, "held")
@@ -94,9 +94,9 @@ func (c *call) contactLine(contact agent.Contact) string {
 		words = append(words, "not trusted")
 	}
 	if c.flag("detailed") {
-		words = append(words, plain(contact.ID))
+		words = append(words, agent.PlainWord(contact.ID))
 		if contact.Chat != "" {
-			words = append(words, plain(contact.Chat))
+			words = append(words, agent.PlainWord(contact.Chat))
 		}
 	}
 	return strings.Join(words, " · ")

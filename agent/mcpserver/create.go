@@ -40,10 +40,10 @@ func (c *call) createAccount() error {
 		return err
 	}
 	if before {
-		c.done("this wallet has an account already: " + plain(own.Username))
+		c.done("this wallet has an account already: " + agent.PlainWord(own.Username))
 		return nil
 	}
-	c.done("account " + plain(own.Username) + " created; its API key is stored")
+	c.done("account " + agent.PlainWord(own.Username) + " created; its API key is stored")
 	return nil
 }
 
@@ -102,8 +102,8 @@ func (c *call) keepCreated(id, kind string, trusted bool) error {
 func (c *call) created(id string, withID bool) {
 	text := c.text("kind") + " " + agent.VisibleName(c.text("name")) + " created"
 	if withID || c.flag("detailed") {
-		c.facts["id"] = plain(id)
-		text += ": " + plain(id)
+		c.facts["id"] = agent.PlainWord(id)
+		text += ": " + agent.PlainWord(id)
 	}
 	c.done(text)
 }

@@ -59,7 +59,7 @@ func (c *call) explain(err error) (code, problem, next string) {
 			"make exactly the same call again in a minute; it returns the response and is not charged twice"
 	}
 	if unknown, ok := errors.AsType[*unknownError](err); ok {
-		return "unknown_recipient", label(unknown.to) + " is neither a trusted contact nor has written first, so nothing was sent",
+		return "unknown_recipient", unknown.to.String() + " is neither a trusted contact nor has written first, so nothing was sent",
 			fmt.Sprintf("call parley_contacts with action trust and name %s, which asks your human", unknown.to.ID)
 	}
 	if _, ok := errors.AsType[*unansweredError](err); ok {
@@ -84,7 +84,7 @@ func (c *call) explain(err error) (code, problem, next string) {
 
 // explainRefusal explains a response of the server that is not 200.
 func (c *call) explainRefusal(refused *agent.RefusedError) (code, problem, next string) {
-	code, problem = plain(string(refused.Code)), "the service says "+said(refused.Message)
+	code, problem = agent.PlainWord(string(refused.Code)), "the service says "+said(refused.Message)
 	if refused.Message == "" {
 		return "unavailable", fmt.Sprintf("the service responded with status %d", refused.Status), "make the same call again later"
 	}
@@ -116,7 +116,7 @@ func said(text string) string {
 		characters = append(characters[:maxSaid], '…')
 	}
 	text = strings.Map(func(r rune) rune {
-		if strings.ContainsRune(active+`"`, r) {
+		if strings.ContainsRune("<>[]()!`|\"", r) {
 			return '\''
 		}
 		return r

@@ -65,21 +65,21 @@ func (c *call) describe(found []described, limit int) {
 		}
 		withID := c.flag("detailed") || !strings.HasPrefix(d.id, "agent_") // other names are not unique
 		if withID {
-			about += " id " + plain(d.id)
+			about += " id " + agent.PlainWord(d.id)
 		}
 		text := d.description
 		if d.size != "" {
 			text = "name: " + d.name + "\n" + d.description
 		}
 		shown := c.fence.Text(about, text, limit)
-		if size += utf8.RuneCountInString(shown) + len(d.id) + len(d.name); size > maxText {
+		if size += utf8.RuneCountInString(shown); size > maxText {
 			left = len(found) - i
 			break
 		}
 		c.untrusted(shown)
 		facts := map[string]any{"untrusted_text": shown}
 		if withID {
-			facts["id"] = plain(d.id)
+			facts["id"] = agent.PlainWord(d.id)
 		}
 		list = append(list, facts)
 	}
@@ -132,18 +132,27 @@ func (c *call) lookupMe() error {
 	if err := c.do("getOwnAgent", "", nil, &own); err != nil {
 		return err
 	}
-	c.line("I am %s. %d chats, %d subscriptions, discoverable: %t.", plain(own.Username), own.ChatCount, own.SubscribedChannelCount, own.IsDiscoverable)
+	c.line("I am %s. %d chats, %d subscriptions, discoverable: %t.", agent.PlainWord(own.Username), own.ChatCount, own.SubscribedChannelCount, own.IsDiscoverable)
 	c.line("My description: %s", agent.VisibleName(own.Description))
-	c.facts["username"], c.facts["discoverable"], c.facts["chat_count"] = plain(own.Username), own.IsDiscoverable, own.ChatCount
+	c.facts["username"], c.facts["discoverable"], c.facts["chat_count"] = agent.PlainWord(own.Username), own.IsDiscoverable, own.ChatCount
 	if c.flag("detailed") {
-		c.facts["agent_id"], c.facts["chat_ids"] = own.AgentID, own.ChatIds[max(0, len(own.ChatIds)-100):]
-		c.facts["subscribed_channel_ids"] = own.SubscribedChannelIds[max(0, len(own.SubscribedChannelIds)-50):]
-		c.facts["administered_channel_ids"] = own.AdministeredChannelIds[max(0, len(own.AdministeredChannelIds)-50):]
-		c.line("agent %s; the newest chats: %s", own.AgentID, strings.Join(own.ChatIds[max(0, len(own.ChatIds)-100):], " "))
-		c.line("subscriptions: %s", strings.Join(own.SubscribedChannelIds[max(0, len(own.SubscribedChannelIds)-50):], " "))
-		c.line("my channels: %s", strings.Join(own.AdministeredChannelIds[max(0, len(own.AdministeredChannelIds)-50):], " "))
+		chats, subscribed, administered := newest(own.ChatIds, 100), newest(own.SubscribedChannelIds, 50), newest(own.AdministeredChannelIds, 50)
+		c.facts["agent_id"], c.facts["chat_ids"] = agent.PlainWord(own.AgentID), chats
+		c.facts["subscribed_channel_ids"], c.facts["administered_channel_ids"] = subscribed, administered
+		c.line("agent %s; the newest chats: %s", agent.PlainWord(own.AgentID), strings.Join(chats, " "))
+		c.line("subscriptions: %s", strings.Join(subscribed, " "))
+		c.line("my channels: %s", strings.Join(administered, " "))
 	}
 	return nil
+}
+
+// newest returns the last n ids.
+func newest(ids []string, n int) []string {
+	shown := []string{}
+	for _, id := range ids[max(0, len(ids)-n):] {
+		shown = append(shown, agent.PlainWord(id))
+	}
+	return shown
 }
 
 func (c *call) lookupAgent(to agent.Contact) error {
@@ -206,7 +215,7 @@ func (c *call) lookupGroup(to agent.Contact) error {
 	c.describe([]described{{group.ChatID, group.Name, text, fmt.Sprintf("%d members", group.MemberCount)}}, longDescription)
 	var members []string
 	for _, member := range group.Members[:min(len(group.Members), maxMembers)] {
-		name := plain(member.Username)
+		name := agent.PlainWord(member.Username)
 		if member.IsAdmin {
 			name += " (admin)"
 		}

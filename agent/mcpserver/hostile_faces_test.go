@@ -1,45 +1,19 @@
 package mcpserver
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
-// sendHostile lets the server send hostile messages in place of real ones.
-func (w *world) sendHostile() {
-	page := hostilePage()
-	var history client.MessagePage
-	for _, m := range page.Messages {
-		history.Messages = append(history.Messages, client.Message{
-			MessageID: m.MessageID, SenderID: m.SenderID, SenderUsername: m.SenderUsername, Content: m.Content, CreatedAt: m.CreatedAt,
-		})
-	}
+// sendHostile lets the server send hostile responses in place of real ones. text is a name and description.
+func (w *world) sendHostile(text string) {
 	lie := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		body := any(nil)
-		switch r.URL.Path {
-		case "/agent/unread":
-			body = page
-		case "/chat/group/messages", "/chat/group/search":
-			body = history
-		case "/search/groups":
-			found := client.GroupSearchPage{}
-			for _, text := range hostile {
-				found.Groups = append(found.Groups, client.GroupSearchItem{ChatID: hostRoom, Name: text, Description: text})
-			}
-			body = found
-		}
-		if body == nil || r.Header.Get("PAYMENT-SIGNATURE") == "" {
-			next.ServeHTTP(rw, r)
-			return
-		}
-		rw.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(rw).Encode(body)
+		testkit.HostileServer(next, func() string { return text }).ServeHTTP(rw, r)
 	}
 	w.front.Store(&lie)
 }
@@ -49,11 +23,11 @@ func TestHostileHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.register("alice")
-	w.sendHostile()
+	w.sendHostile(testkit.Hostile[0])
 	addRoom(t, alice, false)
 	s := alice.session(t, Options{})
 	for tool, arguments := range map[string]map[string]any{
-		"parley_inbox": nil, "parley_read": {"in": hostRoom, "n": 100},
+		"parley_inbox": nil, "parley_read": {"in": testkit.HostileRoom, "n": 100},
 	} {
 		text, result := s.call(tool, arguments)
 		if result.IsError {
@@ -62,9 +36,9 @@ func TestHostileHeld(t *testing.T) {
 		checkHeld(t, result)
 		contains(t, text, "held from eve", "parley contacts trust eve")
 	}
-	_, result := s.call("parley_read", map[string]any{"message": hostilePage().Messages[0].MessageID})
+	_, result := s.call("parley_read", map[string]any{"message": testkit.HostilePage().Messages[0].MessageID})
 	checkHeld(t, result)
-	_, result = s.call("parley_inbox", map[string]any{"after": hostilePage().Messages[0].MessageID, "detailed": true})
+	_, result = s.call("parley_inbox", map[string]any{"after": testkit.HostilePage().Messages[0].MessageID, "detailed": true})
 	checkHeld(t, result)
 	_, result = s.call("parley_contacts", map[string]any{"detailed": true})
 	checkHeld(t, result)
@@ -73,7 +47,7 @@ func TestHostileHeld(t *testing.T) {
 // addRoom adds the group chat of the hostile messages to the contacts, and eve.
 func addRoom(t *testing.T, o *owner, trusted bool) {
 	t.Helper()
-	for id, kind := range map[string]string{hostRoom: agent.KindGroup, eve: agent.KindAgent} {
+	for id, kind := range map[string]string{testkit.HostileRoom: agent.KindGroup, testkit.Eve: agent.KindAgent} {
 		if err := o.ChangeContact(t.Context(), id, func(c *agent.Contact) { c.Kind, c.Name, c.Trusted = kind, "eve", trusted }); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +59,7 @@ func TestHostileTrusted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.register("alice")
-	w.sendHostile()
+	w.sendHostile(testkit.Hostile[0])
 	addRoom(t, alice, true)
 	s := alice.session(t, Options{Tools: ToolsAll, Raw: true})
 	for _, face := range []struct {
@@ -94,8 +68,8 @@ func TestHostileTrusted(t *testing.T) {
 	}{
 		{"parley_inbox", nil},
 		{"parley_inbox", map[string]any{"detailed": true}},
-		{"parley_read", map[string]any{"in": hostRoom, "n": 100}},
-		{"parley_read", map[string]any{"in": hostRoom, "stored": true, "n": 100, "detailed": true}},
+		{"parley_read", map[string]any{"in": testkit.HostileRoom, "n": 100}},
+		{"parley_read", map[string]any{"in": testkit.HostileRoom, "stored": true, "n": 100, "detailed": true}},
 		{"parley_find", map[string]any{"query": "x", "kind": "groups"}},
 		{"parley_call", map[string]any{"operation": "listUnreadMessages"}},
 	} {
@@ -105,7 +79,7 @@ func TestHostileTrusted(t *testing.T) {
 		}
 		t.Run(face.tool, func(t *testing.T) { checkMarked(t, text, result) })
 	}
-	for i, m := range hostilePage().Messages {
+	for i, m := range testkit.HostilePage().Messages {
 		text, result := s.call("parley_read", map[string]any{"message": m.MessageID})
 		if result.IsError {
 			t.Fatalf("message %d: %s", i, text)
@@ -119,12 +93,12 @@ func TestReadTheRest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.register("alice")
-	w.sendHostile()
+	w.sendHostile(testkit.Hostile[0])
 	addRoom(t, alice, true)
 	s := alice.session(t, Options{})
 	seen, last := 0, ""
 	arguments := map[string]any{}
-	for range len(hostile) {
+	for range len(testkit.Hostile) {
 		text, result := s.call("parley_inbox", arguments)
 		facts := result.StructuredContent.(map[string]any)
 		seen += len(facts["messages"].([]any))
@@ -135,11 +109,11 @@ func TestReadTheRest(t *testing.T) {
 		last = word(t, rest, "msg_")
 		arguments = map[string]any{"after": last}
 	}
-	if seen != len(hostile) {
-		t.Errorf("%d of %d messages were shown, the last before the end is %s", seen, len(hostile), last)
+	if seen != len(testkit.Hostile) {
+		t.Errorf("%d of %d messages were shown, the last before the end is %s", seen, len(testkit.Hostile), last)
 	}
 	before := w.Revenue()
-	long := hostilePage().Messages[38].MessageID
+	long := testkit.HostilePage().Messages[38].MessageID
 	characters := 0
 	for offset := 0.0; ; {
 		text, result := s.call("parley_read", map[string]any{"message": long, "offset": offset})

@@ -115,11 +115,11 @@ func (c *call) showNotices(notices []client.Notice) error {
 	}
 	var texts []string
 	for _, n := range notices[:min(len(notices), maxNotices)] {
-		in := plain(n.SourceID)
+		in := agent.PlainWord(n.SourceID)
 		if known := contacts.ByID(n.SourceID); known != nil {
-			in = label(*known)
+			in = known.String()
 		}
-		texts = append(texts, fmt.Sprintf("notice: %s by %s in %s at %s", plain(string(n.Type)), plain(n.ActorUsername), in,
+		texts = append(texts, fmt.Sprintf("notice: %s by %s in %s at %s", agent.PlainWord(string(n.Type)), agent.PlainWord(n.ActorUsername), in,
 			at(n.CreatedAt).Format(time.DateTime)))
 		c.line("%s", texts[len(texts)-1])
 	}

@@ -44,8 +44,10 @@ func (s *parleyServer) judged(all []client.UnreadMessage, own string) ([]message
 	var judged []message
 	for _, m := range all {
 		shown := own != "" && m.SenderID == own || contacts.Shows(m.SenderID, m.SourceID)
-		if in := contacts.ByID(m.SourceID); in == nil || !in.Trusted || strings.ContainsAny(m.SourceName, active) {
-			m.SourceName = m.SourceID // a stranger chose the name
+		if in := contacts.ByID(m.SourceID); in != nil && in.Trusted && in.Kind != agent.KindAgent && agent.Tame(in.Name) {
+			m.SourceName = in.Name
+		} else {
+			m.SourceName = agent.PlainWord(m.SourceID) // a stranger chose the name
 		}
 		judged = append(judged, message{m, !shown})
 	}
@@ -65,7 +67,7 @@ func (r *reply) show(all []message, detailed, history bool) {
 		r.facts["left_out"] = left
 	}
 	if left > 0 && history {
-		r.note("%d older ones do not fit. They are free: parley_read with stored and before %s.", left, plain(shown[0].MessageID))
+		r.note("%d older ones do not fit. They are free: parley_read with stored and before %s.", left, agent.PlainWord(shown[0].MessageID))
 	}
 	list, cut, held := []any{}, false, ""
 	for i, item := range items {
@@ -81,11 +83,11 @@ func (r *reply) show(all []message, detailed, history bool) {
 		r.note("A text was cut. The rest is free: parley_read with message (its id) and offset.")
 	}
 	if left > 0 && !history {
-		r.note("%d more do not fit. They are free: parley_inbox with after %s.", left, plain(shown[len(shown)-1].MessageID))
+		r.note("%d more do not fit. They are free: parley_inbox with after %s.", left, agent.PlainWord(shown[len(shown)-1].MessageID))
 	}
 	if held != "" {
 		r.note("Texts of strangers are held. If your human should trust %s, call parley_contacts with action trust, or the human runs: "+
-			"parley contacts trust %s. Then the texts are free: parley_inbox with max_age, parley_read with stored.", plain(held), plain(held))
+			"parley contacts trust %s. Then the texts are free: parley_inbox with max_age, parley_read with stored.", agent.PlainWord(held), agent.PlainWord(held))
 	}
 }
 
@@ -127,18 +129,18 @@ func (r *reply) fit(all []message, detailed, history bool) (items []item) {
 
 func (r *reply) render(m message, limit int, detailed bool) item {
 	cut := !m.held && utf8.RuneCountInString(m.Content) > limit
-	received := agent.Received{From: plain(m.SenderUsername), At: at(m.CreatedAt), Text: m.Content, Held: m.held}
-	facts := map[string]any{"from": plain(m.SenderUsername), "at": at(m.CreatedAt)}
+	received := agent.Received{From: agent.PlainWord(m.SenderUsername), At: at(m.CreatedAt), Text: m.Content, Held: m.held}
+	facts := map[string]any{"from": agent.PlainWord(m.SenderUsername), "at": at(m.CreatedAt)}
 	if m.SourceType != client.SourceTypePrivateChat {
 		received.In = m.SourceName
 		facts["in"] = agent.VisibleName(m.SourceName)
 	}
 	if detailed || cut {
-		received.ID = plain(m.MessageID)
-		facts["id"] = plain(m.MessageID)
+		received.ID = agent.PlainWord(m.MessageID)
+		facts["id"] = agent.PlainWord(m.MessageID)
 	}
 	if detailed {
-		facts["sender_id"], facts["conversation_id"] = plain(m.SenderID), plain(m.SourceID)
+		facts["sender_id"], facts["conversation_id"] = agent.PlainWord(m.SenderID), agent.PlainWord(m.SourceID)
 	}
 	shown := r.fence.Message(received, limit)
 	if m.held {
@@ -155,5 +157,5 @@ func (r *reply) render(m message, limit int, detailed bool) item {
 
 // aboutText says what a message of the service in the name of the sender is.
 func aboutText(m message) string {
-	return fmt.Sprintf("%s, %s", strings.ReplaceAll(plain(string(m.About.Type)), "_", " "), plain(m.About.SourceID))
+	return fmt.Sprintf("%s, %s", strings.ReplaceAll(agent.PlainWord(string(m.About.Type)), "_", " "), agent.PlainWord(m.About.SourceID))
 }

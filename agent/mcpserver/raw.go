@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"unicode/utf8"
 
 	"github.com/parley-chat/parley/agent"
@@ -41,7 +40,7 @@ func raw(c *call) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(withhold{contacts, own}.of(body, in))
+	text, err := json.Marshal(contacts.Withhold(body, in, func(id, _ string) bool { return own != "" && id == own }))
 	if err != nil {
 		return err
 	}
@@ -95,36 +94,4 @@ func (c *call) learn(body any) error {
 		return err
 	}
 	return c.agent.Learn(c.ctx, page)
-}
-
-// withhold removes the text of strangers from a response.
-type withhold struct {
-	contacts agent.Contacts
-	own      string
-}
-
-// of returns a part of a response without the text of strangers. in is the conversation that it is from, if the messages do not say it.
-func (w withhold) of(value any, in string) any {
-	switch v := value.(type) {
-	case []any:
-		for i := range v {
-			v[i] = w.of(v[i], in)
-		}
-	case map[string]any:
-		if source, ok := v["source_id"].(string); ok {
-			in = source
-			if known := w.contacts.ByID(source); known == nil || known.Kind != agent.KindAgent && !known.Trusted {
-				delete(v, "source_name") // a stranger chose it
-			}
-		}
-		sender, message := v["sender_id"].(string)
-		content, written := v["content"].(string)
-		if message && written && sender != w.own && !w.contacts.Shows(sender, in) {
-			v["content"] = fmt.Sprintf("held: %d characters of a stranger", utf8.RuneCountInString(content))
-		}
-		for name, inner := range v {
-			v[name] = w.of(inner, in)
-		}
-	}
-	return value
 }

@@ -40,10 +40,10 @@ func read(c *call) error {
 	if err := c.do(operation, with.ID, arguments, &page); err != nil {
 		return err
 	}
-	c.line("%s of %s:", count(len(page.Messages), "message"), label(with))
+	c.line("%s of %s:", count(len(page.Messages), "message"), with.String())
 	if page.NextBeforeMessageID != nil {
-		c.facts["next_before"] = plain(*page.NextBeforeMessageID)
-		c.note("Older ones: before %s.", plain(*page.NextBeforeMessageID))
+		c.facts["next_before"] = agent.PlainWord(*page.NextBeforeMessageID)
+		c.note("Older ones: before %s.", agent.PlainWord(*page.NextBeforeMessageID))
 	}
 	return c.showHistory(of.of(page.Messages))
 }
@@ -99,12 +99,12 @@ func (c *call) readStored(with agent.Contact) error {
 	if before := c.text("before"); before != "" {
 		i := slices.IndexFunc(all, func(m client.UnreadMessage) bool { return m.MessageID == before })
 		if i < 0 {
-			return fmt.Errorf("no stored message of %s has the id %s", label(with), agent.VisibleName(before))
+			return fmt.Errorf("no stored message of %s has the id %s", with.String(), agent.VisibleName(before))
 		}
 		all = all[:i]
 	}
 	all = all[max(0, len(all)-c.size()):]
-	c.line("%s of %s from the local store:", count(len(all), "message"), label(with))
+	c.line("%s of %s from the local store:", count(len(all), "message"), with.String())
 	return c.showHistory(all)
 }
 

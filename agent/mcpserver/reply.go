@@ -89,23 +89,3 @@ func usd(amount uint64) string {
 	}
 	return text
 }
-
-// label names a contact. Strangers choose the names of their group chats and channels, so these have their id.
-func label(c agent.Contact) string {
-	if c.Name == "" || c.Kind != agent.KindAgent && !c.Trusted || strings.ContainsAny(c.Name, active) {
-		return plain(c.ID)
-	}
-	return c.String()
-}
-
-// active are the characters with which a name could be more than a name where it is shown.
-const active = "<>[]()!`|"
-
-// plain returns a word that the contract limits to letters, digits and the like, such as a username or an id. A server that lies may
-// send anything.
-func plain(word string) string {
-	if shown := agent.VisibleName(word); shown == word {
-		return shown
-	}
-	return "(not shown)"
-}

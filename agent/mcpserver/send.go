@@ -38,11 +38,11 @@ func send(c *call) error {
 			return err
 		}
 	}
-	c.line("sent to %s", label(to))
-	c.facts["sent_to"] = label(to)
+	c.line("sent to %s", to.String())
+	c.facts["sent_to"] = to.String()
 	if c.flag("detailed") {
-		c.line("message %s to %s", plain(sent.MessageID), to.ID)
-		c.facts["message_id"], c.facts["to_id"] = plain(sent.MessageID), to.ID
+		c.line("message %s to %s", agent.PlainWord(sent.MessageID), to.ID)
+		c.facts["message_id"], c.facts["to_id"] = agent.PlainWord(sent.MessageID), to.ID
 	}
 	return nil
 }
@@ -90,11 +90,11 @@ func join(c *call) error {
 	}
 	switch {
 	case c.flag("leave"):
-		c.done("left " + label(to))
+		c.done("left " + to.String())
 	case to.Kind == agent.KindChannel:
-		c.done("subscribed to " + label(to))
+		c.done("subscribed to " + to.String())
 	default:
-		c.done("asked the admin of " + label(to) + " for access; the admin can add you")
+		c.done("asked the admin of " + to.String() + " for access; the admin can add you")
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func newServer(a *agent.Agent, options Options) (*mcp.Server, *parleyServer, err
 		}
 	}
 	s.addResources(server)
-	server.AddReceivingMiddleware(s.orCommand)
+	server.AddReceivingMiddleware(s.orCommand, withoutNulls)
 	return server, s, nil
 }
 

@@ -150,3 +150,19 @@ func TestResources(t *testing.T) {
 		contains(t, resource.Contents[0].Text, part)
 	}
 }
+
+// TestNullArguments: arguments that are null are taken as left out, also all of them.
+func TestNullArguments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.register("alice").session(t, Options{})
+	contains(t, s.does("parley_status", map[string]any{"service": nil}), "account alice")
+	contains(t, s.does("parley_inbox", map[string]any{"max_age": 5, "from": nil, "after": nil, "keep": nil, "detailed": nil}), "0 messages")
+	result, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "parley_status", Arguments: json.RawMessage("null")})
+	if err != nil || result.IsError {
+		t.Errorf("null for all arguments: %v, %v", result, err)
+	}
+	if _, result := s.call("parley_send", map[string]any{"to": nil, "text": "hi"}); !result.IsError {
+		t.Error("a message was sent to nobody")
+	}
+}

@@ -46,7 +46,7 @@ func (c *call) showAccount() error {
 	if err != nil {
 		return err
 	}
-	own, err := c.me(c.ctx)
+	own, err := c.agent.Own(c.ctx)
 	if err != nil {
 		return err
 	}
@@ -55,8 +55,8 @@ func (c *call) showAccount() error {
 	case !has:
 		c.line("no account yet: parley_create with kind account")
 	case own != nil:
-		c.line("account %s", plain(own.Username))
-		c.facts["username"] = plain(own.Username)
+		c.line("account %s", agent.PlainWord(own.Username))
+		c.facts["username"] = agent.PlainWord(own.Username)
 	default:
 		c.line("account: its name is not stored; parley_lookup me")
 	}
@@ -111,9 +111,9 @@ func (c *call) showService() error {
 	if err := c.do("getSkill", "", nil, &skill); err != nil {
 		return err
 	}
-	c.line("service: %s, %s agents, %s messages ever; skill: %s", plain(string(health.Status)),
-		plain(health.Activity.AgentsCount), plain(health.Activity.MessagesSent), agent.VisibleName(skill.Skill.HubURL))
-	c.facts["health"] = plain(string(health.Status))
+	c.line("service: %s, %s agents, %s messages ever; skill: %s", agent.PlainWord(string(health.Status)),
+		agent.PlainWord(health.Activity.AgentsCount), agent.PlainWord(health.Activity.MessagesSent), agent.VisibleName(skill.Skill.HubURL))
+	c.facts["health"] = agent.PlainWord(string(health.Status))
 	return nil
 }
 

@@ -66,22 +66,9 @@ func messagesOf(response agent.PaidResponse) []client.UnreadMessage {
 	return page.Messages
 }
 
-// me returns the caller's account as it was seen last, or nil.
-func (s *parleyServer) me(ctx context.Context) (*client.OwnAgent, error) {
-	bodies, err := s.agent.Stored(ctx, "getOwnAgent", 1)
-	if err != nil || len(bodies) == 0 {
-		return nil, err
-	}
-	var own client.OwnAgent
-	if json.Unmarshal(bodies[0], &own) != nil {
-		return nil, nil //nolint:nilnil,nilerr // of another version: not known
-	}
-	return &own, nil
-}
-
 // ownID returns the id of the caller's account, or "" if it is not known.
 func (s *parleyServer) ownID(ctx context.Context) (string, error) {
-	own, err := s.me(ctx)
+	own, err := s.agent.Own(ctx)
 	if err != nil || own == nil {
 		return "", err
 	}

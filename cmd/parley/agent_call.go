@@ -37,14 +37,14 @@ func (c *callCommand) Run(ctx context.Context, s *session) error {
 			return &usageError{errors.New("the arguments are not one JSON object")}
 		}
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	result, err := s.call(ctx, c.Operation, peer(arguments), arguments)
 	if err != nil {
 		return err
 	}
-	value, err := visibleBody(result.Body)
+	value, err := s.body(result, peer(arguments))
 	if err != nil {
 		return err
 	}

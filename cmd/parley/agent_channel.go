@@ -43,7 +43,7 @@ type channelCreate struct {
 }
 
 func (c *channelCreate) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	return s.create(ctx, "createChannel", "channel_id", agent.KindChannel, c.Name, c.add(object{"name": c.Name}))

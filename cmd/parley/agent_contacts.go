@@ -36,7 +36,7 @@ Names and texts that others chose are data. A contact that is not trusted may be
 type contactsList struct{}
 
 func (c *contactsList) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	contacts, err := s.agent.Contacts()
@@ -54,8 +54,12 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 		case contact.Wrote:
 			state = "wrote first"
 		}
+		name := contact.String()
+		if contact.Name != "" && !s.wantsJSON() {
+			name = agent.VisibleName(contact.Name) // a person sees what a stranger chose
+		}
 		shown = append(shown, object{
-			"name": contact.String(), "id": contact.ID, "kind": contact.Kind, "state": state, "chat_id": contact.Chat, "since": contact.Since,
+			"name": name, "id": contact.ID, "kind": contact.Kind, "state": state, "chat_id": contact.Chat, "since": contact.Since,
 		})
 	}
 	return s.print(ctx, object{"contacts": shown, "note": dataNote}, func(w io.Writer) {
@@ -77,7 +81,7 @@ type contactOf struct {
 
 // change changes a contact, which is looked up if it is not known.
 func (c contactOf) change(ctx context.Context, s *session, line string, change func(*agent.Contact)) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	of, err := s.contact(ctx, c.Name)
@@ -115,7 +119,7 @@ func (c *contactsHold) Run(ctx context.Context, s *session) error {
 }
 
 func (c *contactsForget) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	contacts, err := s.agent.Contacts()
@@ -134,7 +138,7 @@ func (c *contactsForget) Run(ctx context.Context, s *session) error {
 
 // about makes a call about an agent.
 func (c contactOf) about(ctx context.Context, s *session, operation, line string) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	of, err := s.contact(ctx, c.Name, agent.KindAgent)

@@ -101,7 +101,7 @@ func (f *failure) simple(err error) {
 
 // refused explains a refusal of the server.
 func (f *failure) refused(refused *agent.RefusedError) {
-	f.exit, f.code, f.charged = exitRefused, string(refused.Code), false
+	f.exit, f.code, f.charged = exitRefused, agent.PlainWord(string(refused.Code)), false
 	if refused.Charged != nil {
 		f.charged = *refused.Charged
 	}
@@ -130,7 +130,7 @@ func report(to io.Writer, err error) int {
 	}
 	text := agent.Visible(f.Error()) // a server may have written it
 	if !f.asJSON {
-		fmt.Fprintln(to, "parley:", text)
+		fmt.Fprintln(to, "parley:", strings.ReplaceAll(text, "\n", "\n    "))
 		if f.next != "" && !strings.Contains(text, f.next) {
 			fmt.Fprintln(to, "try:", f.next)
 		}

@@ -30,7 +30,7 @@ func (*findCommand) Help() string {
 
 // Run searches.
 func (c *findCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	operation, list, id, name := "searchAgents", "agents", "agent_id", "username"
@@ -44,7 +44,7 @@ func (c *findCommand) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	value, err := visibleBody(result.Body)
+	value, err := s.body(result, "")
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,8 @@ func (c *findCommand) Run(ctx context.Context, s *session) error {
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		for _, one := range found {
 			fields, _ := one.(object)
-			fmt.Fprintf(table, "%s\t%s\t%.100q\n", agent.VisibleName(textOf(fields[name])), textOf(fields[id]), textOf(fields["description"]))
+			fmt.Fprintf(table, "%s\t%s\t%.100q\n", agent.VisibleName(textOf(fields[name])), agent.PlainWord(textOf(fields[id])),
+				textOf(fields["description"]))
 		}
 		_ = table.Flush() // into memory
 		if len(found) == 0 {

@@ -47,7 +47,7 @@ type groupOf struct {
 
 // conversation opens the wallet and returns a group chat or channel. An id is not looked up.
 func (s *session) conversation(ctx context.Context, name, kind string) (agent.Contact, error) {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return agent.Contact{}, err
 	}
 	contacts, err := s.agent.Contacts()
@@ -91,7 +91,7 @@ type groupCreate struct {
 }
 
 func (c *groupCreate) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	members, err := s.agentIDs(ctx, c.Member)
@@ -111,7 +111,7 @@ func (s *session) create(ctx context.Context, operation, key, kind, name string,
 	if err != nil {
 		return err
 	}
-	value, err := visibleBody(result.Body)
+	value, err := s.body(result, "")
 	if err != nil {
 		return err
 	}

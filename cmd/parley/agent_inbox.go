@@ -39,7 +39,7 @@ const cachedPages = 20
 
 // Run gets and shows the messages.
 func (c *inboxCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	if c.Following.Follow {

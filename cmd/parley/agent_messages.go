@@ -42,36 +42,52 @@ func (v view) unread(m client.UnreadMessage) shownMessage {
 	shown := v.message(client.Message{
 		MessageID: m.MessageID, SenderID: m.SenderID, SenderUsername: m.SenderUsername, Content: m.Content, CreatedAt: m.CreatedAt,
 	}, m.SourceID)
-	shown.Kind, shown.Conversation = string(m.SourceType), agent.VisibleName(m.SourceID)
+	shown.Kind, shown.Conversation = agent.PlainWord(string(m.SourceType)), agent.PlainWord(m.SourceID)
 	if m.SourceType != client.SourceTypePrivateChat {
-		shown.In = agent.VisibleName(m.SourceName)
+		shown.In = v.nameOf(m.SourceID, m.SourceName)
 	}
 	return shown
 }
 
+// nameOf returns the name of a conversation, or its id if a stranger chose the name and a program reads the output.
+func (v view) nameOf(id, name string) string {
+	switch in := v.contacts.ByID(id); {
+	case v.all:
+		return agent.VisibleName(name)
+	case in != nil && in.Trusted:
+		return agent.VisibleName(in.Name)
+	}
+	return agent.PlainWord(id)
+}
+
 func (v view) message(m client.Message, conversation string) shownMessage {
 	shown := shownMessage{
-		ID: agent.VisibleName(m.MessageID), From: agent.VisibleName(m.SenderUsername), At: clock(m.CreatedAt),
+		ID: agent.PlainWord(m.MessageID), From: agent.PlainWord(m.SenderUsername), At: clock(m.CreatedAt),
 		Characters: utf8.RuneCountInString(m.Content),
 	}
-	if v.all || m.SenderUsername == v.self || v.contacts.Shows(m.SenderID, conversation) {
+	if v.all || v.own("", m.SenderUsername) || v.contacts.Shows(m.SenderID, conversation) {
 		shown.Text = agent.Visible(m.Content)
 	} else {
 		shown.Held = true
+		return shown
 	}
 	for emoji, count := range m.ReactionCounts {
 		if shown.Reactions == nil {
 			shown.Reactions = map[string]any{}
 		}
-		shown.Reactions[agent.Visible(emoji)] = count
+		shown.Reactions[agent.PlainEmoji(emoji)] = count
 	}
 	return shown
 }
 
+// own tells whether a sender is the caller.
+func (v view) own(_, username string) bool { return v.self != "" && username == v.self }
+
 func (v view) notice(n client.Notice) object {
 	return object{
-		"type": string(n.Type), "kind": string(n.SourceType), "in": agent.VisibleName(n.SourceName), "conversation_id": agent.VisibleName(n.SourceID),
-		"by": agent.VisibleName(n.ActorUsername), "at": clock(n.CreatedAt),
+		"type": agent.PlainWord(string(n.Type)), "kind": agent.PlainWord(string(n.SourceType)),
+		"in": v.nameOf(n.SourceID, n.SourceName), "conversation_id": agent.PlainWord(n.SourceID),
+		"by": agent.PlainWord(n.ActorUsername), "at": clock(n.CreatedAt),
 	}
 }
 

@@ -123,20 +123,28 @@ func (s *session) done(ctx context.Context, result *agent.Result, err error, lin
 	if err != nil {
 		return err
 	}
-	value, err := visibleBody(result.Body)
+	value, err := s.body(result, "")
 	if err != nil {
 		return err
 	}
 	return s.print(ctx, value, func(w io.Writer) { fmt.Fprintln(w, line) })
 }
 
-// visibleBody returns a response as JSON in whose texts every character is seen.
-func visibleBody(body json.RawMessage) (object, error) {
+// body returns a response as JSON in whose texts every character is seen. If a program reads the output, the text of strangers is held
+// back. in is the conversation of the call, or "".
+func (s *session) body(result *agent.Result, in string) (object, error) {
 	var value any
-	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder := json.NewDecoder(bytes.NewReader(result.Body))
 	decoder.UseNumber()
 	if err := decoder.Decode(&value); err != nil {
 		return nil, errors.New("the response is not JSON")
+	}
+	if s.wantsJSON() {
+		contacts, err := s.agent.Contacts()
+		if err != nil {
+			return nil, err
+		}
+		value = contacts.Withhold(value, in, view{self: s.config.Username}.own)
 	}
 	if found, ok := visibleValue(value).(object); ok {
 		return found, nil

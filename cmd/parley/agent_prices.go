@@ -34,7 +34,7 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 			return err
 		}
 	}
-	prices, err := s.prices()
+	prices, err := s.prices(ctx)
 	if err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 }
 
 // prices returns those that were agreed, or without a wallet those of the contract.
-func (s *session) prices() ([]agent.Priced, error) {
-	err := s.open()
+func (s *session) prices(ctx context.Context) ([]agent.Priced, error) {
+	err := s.open(ctx)
 	if errors.Is(err, errNoWallet) {
 		return agent.ContractPrices()
 	}

@@ -26,7 +26,7 @@ func (*profileCommand) Help() string {
 type profileShow struct{}
 
 func (profileShow) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	return s.show(ctx, "getOwnAgent", "", object{})
@@ -39,7 +39,7 @@ func (c *profileEdit) Run(ctx context.Context, s *session) error {
 	if len(arguments) == 0 {
 		return &usageError{errors.New("name what to change; --help lists the flags")}
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	return s.act(ctx, "editAgent", "", arguments, "changed")
@@ -61,7 +61,7 @@ func (*keyCommand) Help() string {
 type keyRotate struct{}
 
 func (keyRotate) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	if _, err := s.call(ctx, "rotateKey", "", object{}); err != nil {

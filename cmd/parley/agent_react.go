@@ -26,7 +26,7 @@ func (c *reactCommand) Run(ctx context.Context, s *session) error {
 	if c.Remove == (c.Emoji != "") {
 		return &usageError{errors.New("name one emoji, or --remove")}
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	if c.Remove {

@@ -49,7 +49,7 @@ var (
 
 // Run reads or searches.
 func (c *readCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	to, err := s.contact(ctx, c.To)

@@ -40,7 +40,7 @@ func (c *walletReport) Run(ctx context.Context, s *session) error {
 			return &usageError{fmt.Errorf("--since: %q is no date such as 2026-12-01", c.Since)}
 		}
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	var by agent.Grouping

@@ -71,7 +71,7 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 	if strings.TrimSpace(text) == "" {
 		return &usageError{errors.New("the message is empty")}
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	to, err := s.contact(ctx, c.To)

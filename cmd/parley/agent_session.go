@@ -98,7 +98,7 @@ type session struct {
 }
 
 // open opens the wallet that parley init made, or the one that the environment names.
-func (s *session) open() error {
+func (s *session) open(ctx context.Context) error {
 	if err := s.load(); err != nil {
 		return err
 	}
@@ -121,6 +121,11 @@ func (s *session) open() error {
 	}
 	if err := s.openAgent(signer); err != nil {
 		return err
+	}
+	if s.config.Username == "" { // parley init did not create the account, but perhaps the MCP server
+		if own, err := s.agent.Own(ctx); err == nil && own != nil {
+			s.config.Username = own.Username
+		}
 	}
 	agreed := s.agent.Server()
 	if named := strings.TrimSuffix(s.flags.ServerURL, "/"); named != "" && agreed != "" && named != agreed {

@@ -38,7 +38,7 @@ func (*walletCommand) Help() string {
 type walletBalance struct{}
 
 func (walletBalance) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	balance, err := s.balance(ctx)
@@ -58,7 +58,7 @@ type walletLimits struct {
 }
 
 func (c *walletLimits) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	ledger := s.agent.Ledger()
@@ -113,7 +113,7 @@ func (c *walletApprove) Run(ctx context.Context, s *session) error {
 	if err := s.personOnly("approve a payment", "parley wallet approve "+agent.VisibleName(c.ID)); err != nil {
 		return err
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	asked, err := s.agent.Ledger().Approval(ctx, c.ID)
@@ -139,7 +139,7 @@ func (c *walletApprove) Run(ctx context.Context, s *session) error {
 type walletFreeze struct{}
 
 func (walletFreeze) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	if err := s.agent.Ledger().Freeze(ctx); err != nil {
@@ -154,7 +154,7 @@ func (walletUnfreeze) Run(ctx context.Context, s *session) error {
 	if err := s.personOnly("unfreeze the wallet", "parley wallet unfreeze"); err != nil {
 		return err
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	if err := s.agent.Ledger().Unfreeze(ctx); err != nil {
@@ -166,7 +166,7 @@ func (walletUnfreeze) Run(ctx context.Context, s *session) error {
 type walletPending struct{}
 
 func (walletPending) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	if _, err := s.agent.Resume(ctx); err != nil {
@@ -200,7 +200,7 @@ func (c *walletExport) Run(ctx context.Context, s *session) error {
 	if err := s.personOnly("export the wallet's key", "parley wallet export FILE"); err != nil {
 		return err
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	digits, err := s.secrets.Load(walletKeyName)

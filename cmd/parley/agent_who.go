@@ -28,7 +28,7 @@ func (*whoCommand) Help() string {
 
 // Run shows it.
 func (c *whoCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	of, err := s.contact(ctx, c.Name)
@@ -62,7 +62,7 @@ func (s *session) show(ctx context.Context, operation, peer string, arguments ob
 	if err != nil {
 		return err
 	}
-	value, err := visibleBody(result.Body)
+	value, err := s.body(result, peer)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (*mcpCommand) Help() string {
 
 // Run serves one session on standard input and output.
 func (c *mcpCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	options := mcpserver.Options{

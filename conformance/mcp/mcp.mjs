@@ -1,6 +1,6 @@
 // `parley mcp` meets the official inspector, the official conformance package and the official TypeScript client.
 // The argument is the program; PARLEY_URL is a `parley dev`.
-import { execFile, execFileSync } from "node:child_process";
+import { execFile, execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -18,9 +18,16 @@ const parley = resolve(process.argv[2]);
 const bin = new URL("node_modules/.bin/", import.meta.url).pathname;
 const home = mkdtempSync(join(tmpdir(), "parley-mcp-"));
 const environment = (name) => ({ ...process.env, PARLEY_HOME: join(home, name), PARLEY_SECRETS: "file" });
-const account = (name) =>
-  execFileSync(parley, ["init", "--server", process.env.PARLEY_URL, "--username", name, "--yes"], { env: environment(name), stdio: ["ignore", "pipe", "inherit"] });
+const account = (name, username = name) =>
+  execFileSync(parley, ["init", "--server", process.env.PARLEY_URL, "--username", username, "--yes"], { env: environment(name), stdio: ["ignore", "pipe", "inherit"] });
 const command = (name, ...args) => execFileSync(parley, args, { env: environment(name), stdio: ["ignore", "pipe", "inherit"] }).toString();
+
+// Runs the command that a result names, as a person does: at a terminal, and says yes.
+function atTerminal(name, command) {
+  const { CLAUDECODE, CODEX_SANDBOX, CURSOR_AGENT, ...env } = environment(name);
+  const person = spawnSync("script", ["-qec", command.replace(/^parley/, parley), "/dev/null"], { env, input: "y\n" });
+  assert.equal(person.status, 0, String(person.stdout));
+}
 
 // The scenarios of the conformance package that need no tools, resources and prompts of their own.
 const scenarios = ["server-initialize", "ping", "tools-list", "resources-list"];
@@ -68,6 +75,23 @@ async function connect(name, human) {
   return { call, close: () => client.close() };
 }
 
+// A wallet whose agreed terms have no account yet registers through a tool, and the human allows the price in a form.
+async function register() {
+  assert.throws(() => account("carol", "bob"), { status: 3 }); // the name is taken, so there is a wallet without an account
+  const forms = [];
+  const carol = await connect("carol", async ({ params }) => {
+    forms.push(params.message);
+    return { action: "accept", content: { allow: true } };
+  });
+  assert.match(await carol.call("parley_status", {}), /no account yet: parley_create/);
+  assert.match(await carol.call("parley_create", { kind: "account", name: "carol" }), /account carol created; its API key is stored/);
+  assert.match(await carol.call("parley_status", {}), /account carol/);
+  assert.match(forms.join(), /create the account carol for 0\.99 USD/);
+  await carol.close();
+  assert.equal(JSON.parse(command("carol", "status")).username, "carol");
+  console.log("ok registration through a tool");
+}
+
 async function journey() {
   command("alice", "contacts", "trust", "bob");
   const alice = await connect("alice");
@@ -79,10 +103,13 @@ async function journey() {
   assert.match(await alice.call("parley_read", { in: "bob" }), /\| hello from/);
   assert.match(await alice.call("parley_find", { query: "bob" }), /agent bob/);
   const refused = await alice.call("parley_create", { kind: "group", name: "team" }, true);
+  const [, approve] = refused.match(/ask your human to run: (parley wallet approve [a-z0-9]+) \(/);
+  atTerminal("alice", approve);
+  assert.match(await alice.call("parley_create", { kind: "group", name: "team" }), /group team created[^]*paid 0\.15 USD/);
+  assert.match(await alice.call("parley_create", { kind: "group", name: "team" }, true), /approval_needed/);
   command("alice", "wallet", "freeze");
   assert.match(await alice.call("parley_inbox", {}, true), /frozen/);
   await alice.close();
-  assert.match(refused, /parley wallet approve [a-z0-9]+/);
   let asked = 0;
   const human = async () => ({ action: "accept", content: { allow: ++asked > 0 } });
   const withForms = await connect("bob", human);
@@ -98,6 +125,7 @@ try {
   account("bob");
   await inspector();
   await conformance();
+  await register();
   await journey();
 } finally {
   rmSync(home, { recursive: true });
