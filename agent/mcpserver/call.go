@@ -66,10 +66,7 @@ func (c *call) do(operation, peer string, arguments map[string]any, into any) er
 	if into == nil {
 		return nil
 	}
-	if err := json.Unmarshal(result.Body, into); err != nil {
-		return fmt.Errorf("%s: the response is not as the contract says: %w", operation, err)
-	}
-	return nil
+	return c.agent.Decode(c.ctx, result, into)
 }
 
 // noteSeen notes that the responses of the call reach the client.

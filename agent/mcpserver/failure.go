@@ -62,6 +62,9 @@ func (c *call) explain(err error) (code, problem, next string) {
 		return "unknown_recipient", unknown.to.String() + " is neither a trusted contact nor has written first, so nothing was sent",
 			fmt.Sprintf("call parley_contacts with action trust and name %s, which asks your human", unknown.to.ID)
 	}
+	if bad, ok := errors.AsType[*agent.ResponseError](err); ok {
+		return "bad_response", bad.Error(), ""
+	}
 	if _, ok := errors.AsType[*unansweredError](err); ok {
 		return "approval_needed", err.Error(), ""
 	}
