@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -12,33 +13,35 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
+// longID is a word of a server that lies, in place of ids and names.
+var longID = strings.Repeat("i", 4_000)
+
 // huge is a response to any operation in which every text and every list is long.
 func huge() map[string]any {
-	long := strings.Repeat("x", 200_000)
-	texts, items := []any{long}, []any{}
-	item := map[string]any{"emoji": long}
+	item := map[string]any{"description": strings.Repeat("x", 4_000), "content": strings.Repeat("x", 20_000), "name": strings.Repeat("x", 4_000)}
 	for _, name := range []string{
 		"agent_id", "chat_id", "channel_id", "message_id", "sender_id", "actor_id", "source_id", "username", "sender_username", "actor_username",
-		"source_name", "name", "description", "content", "source_type", "type", "status", "next_before_message_id",
+		"source_name", "source_type", "type", "status", "next_before_message_id",
 	} {
-		item[name] = long
+		item[name] = longID
 	}
-	short := map[string]any{"message_id": "msg_1", "sender_id": testkit.Eve, "sender_username": "eve", "content": "x", "username": "eve", "name": "x"}
-	for range 500 {
-		texts, items = append(texts, "chat_1"), append(items, short)
+	ids, items := []any{}, []any{item}
+	for i := range 100 {
+		if i < 30 {
+			ids = append(ids, longID)
+		}
+		items = append(items, map[string]any{"message_id": "msg_1", "sender_id": testkit.Eve, "sender_username": "eve", "content": "x", "username": "eve"})
 	}
 	response := map[string]any{
-		"activity": map[string]any{"agents_count": long, "messages_sent": long}, "skill": map[string]any{"hub_url": long},
+		"activity": map[string]any{"agents_count": longID, "messages_sent": longID}, "skill": map[string]any{"hub_url": longID},
 	}
 	for _, name := range []string{"messages", "notices", "agents", "groups", "channels", "members", "pinned_messages"} {
-		response[name] = append([]any{item}, items...)
+		response[name] = items
 	}
 	for _, name := range []string{"chat_ids", "subscribed_channel_ids", "administered_channel_ids"} {
-		response[name] = texts
+		response[name] = ids
 	}
-	for name, value := range item {
-		response[name] = value
-	}
+	maps.Copy(response, item)
 	return response
 }
 
@@ -69,29 +72,27 @@ func TestResultsAreBounded(t *testing.T) {
 		{"to": "alice", "text": "hi", "name": testkit.HostileChannel, "fresh": true, "kind": "groups", "query": "z", "action": "profile", "discoverable": true},
 		{"operation": "listUnreadMessages", "name": testkit.Eve, "fresh": true, "message": "msg_01k70tc513egtarndz528z0000", "emoji": "👍"},
 	} {
-		for _, detailed := range []bool{false, true} {
-			for _, tool := range allTools() {
-				given := map[string]any{}
-				for name, value := range arguments {
-					if strings.Contains(tool.properties, `"`+name+`"`) {
-						given[name] = value
-					}
+		for _, tool := range allTools() {
+			given := map[string]any{}
+			for name, value := range arguments {
+				if strings.Contains(tool.properties, `"`+name+`"`) {
+					given[name] = value
 				}
-				if strings.Contains(tool.properties, `"detailed"`) {
-					given["detailed"] = detailed
-				}
-				_, result := s.call(tool.name, given)
-				whole, _ := json.Marshal(result)
-				if len(whole) > 100_000 {
-					t.Errorf("%s %v: the result has %d bytes", tool.name, given, len(whole))
-				}
-				if !result.IsError {
-					results++
-				}
+			}
+			if strings.Contains(tool.properties, `"detailed"`) {
+				given["detailed"] = true
+			}
+			_, result := s.call(tool.name, given)
+			whole, _ := json.Marshal(result)
+			if len(whole) > 60_000 || tool.name != "parley_call" && strings.Contains(string(whole), longID[:200]) {
+				t.Errorf("%s %v: the result has %d bytes: %.300s", tool.name, given, len(whole), whole)
+			}
+			if !result.IsError {
+				results++
 			}
 		}
 	}
-	if results < 20 {
+	if results < 15 {
 		t.Errorf("only %d calls succeeded", results)
 	}
 }
@@ -138,4 +139,17 @@ func TestCommandsForPeople(t *testing.T) {
 			t.Errorf("%s: %s", tool, text)
 		}
 	}
+}
+
+// TestPublishing: a tool shows no text to everybody, unless the human opened the recipients to anyone.
+func TestPublishing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.register("alice")
+	edit := map[string]any{"operation": "editAgent", "arguments": map[string]any{"description": "secret"}}
+	profile := map[string]any{"action": "profile", "description": "secret"}
+	s := alice.session(t, Options{Tools: ToolsAll, Raw: true})
+	contains(t, s.fails("approval_needed", "parley_call", edit), "parley profile edit --description TEXT", "paid 0.00 USD")
+	s.fails("approval_needed", "parley_admin", profile)
+	contains(t, alice.session(t, Options{Tools: ToolsAll, Anyone: true}).does("parley_admin", profile), "profile changed")
 }

@@ -140,6 +140,18 @@ func (c *call) mayWrite(to agent.Contact) error {
 	return &unknownError{to}
 }
 
+// errPublish means that a call would show a text to everybody.
+var errPublish = errors.New("everybody can read the description of a profile, so only the human changes it; nothing was done")
+
+// mayPublish returns [errPublish] if a call publishes a text that goes to strangers for less than the human approves. Received text could
+// have asked for that. The descriptions of own groups and channels are like messages to them: the human approved their price.
+func (c *call) mayPublish(operation string, arguments map[string]any) error {
+	if _, described := arguments["description"]; described && operation == "editAgent" && !c.Anyone {
+		return errPublish
+	}
+	return nil
+}
+
 // agentIDs resolves names of agents. Each must satisfy a condition.
 func (c *call) agentIDs(names []string, may func(agent.Contact) error) (ids []any, found []agent.Contact, err error) {
 	for _, name := range names {

@@ -74,6 +74,8 @@ func (c *call) explain(err error) (code, problem, next string) {
 	switch {
 	case errors.Is(err, errDeclined):
 		return "declined", err.Error(), ""
+	case errors.Is(err, errPublish):
+		return "approval_needed", err.Error(), "ask your human to run: parley profile edit --description TEXT"
 	case errors.Is(err, agent.ErrFrozen):
 		return "frozen", "the wallet is frozen; nothing was paid", "only your human can end that, with: parley wallet unfreeze"
 	case errors.Is(err, agent.ErrNoAccount):
