@@ -37,7 +37,7 @@ func TestBadResponses(t *testing.T) {
 	}
 }
 
-// TestErrorsHaveNoQuery: what a call searches for is not in the error of a payment whose outcome is not known.
+// TestErrorsHaveNoQuery: the arguments of a call are not in the error of a payment whose outcome is not known.
 func TestErrorsHaveNoQuery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -50,8 +50,9 @@ func TestErrorsHaveNoQuery(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}
 	w.front.Store(&lie)
-	_, err := alice.Call(t.Context(), "searchAgents", map[string]any{"query": "mysecret"}, agent.CallOptions{Patience: time.Second})
-	if _, open := errors.AsType[*agent.OpenError](err); !open || strings.Contains(err.Error(), "mysecret") || !errors.Is(err, context.DeadlineExceeded) {
+	_, err := alice.Call(t.Context(), "listUnreadMessages", map[string]any{"page_size": 77}, agent.CallOptions{Patience: time.Second})
+	_, open := errors.AsType[*agent.OpenError](err)
+	if !open || strings.Contains(err.Error(), "page_size") || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the error is %v", err)
 	}
 }

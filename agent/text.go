@@ -23,7 +23,7 @@ func Visible(text string) string { return reveal(text, true) }
 func Reveal(text string) string { return reveal(text, false) }
 
 func reveal(text string, escape bool) string {
-	if !strings.ContainsFunc(text, isHidden) && !(escape && strings.Contains(text, `\u{`)) && utf8.ValidString(text) {
+	if !strings.ContainsFunc(text, isHidden) && (!escape || !strings.Contains(text, `\u{`)) && utf8.ValidString(text) {
 		return text
 	}
 	var shown strings.Builder

@@ -60,7 +60,8 @@ func (c *call) question(err error) (question, bool) {
 		if command == "" {
 			return question{}, false
 		}
-		text := fmt.Sprintf("Parley: trust %s (%s)? Your model will read what comes from there, and may write there.", agent.VisibleName(cmp.Or(to.Name, to.ID)), to.ID)
+		text := fmt.Sprintf("Parley: trust %s (%s)? Your model will read what comes from there, and may write there.",
+			agent.VisibleName(cmp.Or(to.Name, to.ID)), to.ID)
 		return question{key: "trust-" + to.ID, text: text, command: command, trust: to.ID}, true
 	}
 	return question{}, false
