@@ -45,12 +45,21 @@ func (c Contact) Known() bool { return c.Trusted || c.Wrote }
 // (that of a group chat or channel that is not trusted), and if the name could be more than a name where it is shown or run.
 func (c Contact) String() string {
 	switch {
-	case c.Name == "", c.Kind != KindAgent && !c.Trusted, c.Kind == KindAgent && PlainWord(c.Name) != c.Name, !Tame(c.Name):
+	case c.Name == "", c.Kind != KindAgent && !c.Trusted, c.Kind == KindAgent && !usernameForm.MatchString(c.Name), !Tame(c.Name):
 		return PlainWord(c.ID)
 	case c.Kind == KindChannel:
 		return "#" + VisibleName(c.Name)
 	}
 	return VisibleName(c.Name)
+}
+
+// TrustCommand returns the command with which a person trusts the contact. It is "" if the id is not of the contract's form: people paste
+// the command into a shell.
+func (c Contact) TrustCommand() string {
+	if !isID(c.ID) {
+		return ""
+	}
+	return "parley contacts trust " + c.ID
 }
 
 // Contacts are all contacts of a wallet.
@@ -135,7 +144,7 @@ func (a *Agent) Contacts() (Contacts, error) {
 	return contacts, nil
 }
 
-// ChangeContact changes the contact with an id, or adds it.
+// ChangeContact changes the contact with an id, or adds it. An id that is not of the contract's form is not added.
 func (a *Agent) ChangeContact(ctx context.Context, id string, change func(*Contact)) error {
 	return a.changeContacts(ctx, func(contacts Contacts) Contacts {
 		found := contacts.ByID(id)
@@ -155,6 +164,19 @@ func (a *Agent) ForgetContact(ctx context.Context, id string) error {
 	})
 }
 
+// wellFormed returns the contacts whose ids are of the contract's form. A server that lies may send anything as an id, and commands for
+// people contain ids.
+func (c Contacts) wellFormed() Contacts {
+	c = slices.DeleteFunc(c, func(one Contact) bool { return !isID(one.ID) })
+	for i := range c {
+		if !isID(c[i].Chat) {
+			c[i].Chat = ""
+		}
+	}
+	return c
+}
+
+// changeContacts changes the contacts. Ids of another form are not kept.
 func (a *Agent) changeContacts(ctx context.Context, change func(Contacts) Contacts) error {
 	return locked(ctx, a.contactsPath(), func() error {
 		contacts, err := a.Contacts()
@@ -162,7 +184,7 @@ func (a *Agent) changeContacts(ctx context.Context, change func(Contacts) Contac
 			return err
 		}
 		before, _ := json.Marshal(contacts) // strings and times
-		contacts = change(contacts)
+		contacts = change(contacts).wellFormed()
 		slices.SortFunc(contacts, func(a, b Contact) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 		after, err := json.MarshalIndent(contacts, "", "  ")
 		if err != nil {

@@ -59,7 +59,7 @@ func (a *Agent) fetch(ctx context.Context, came func(*client.UnreadPage) error) 
 		return nil, err
 	}
 	inbox := &client.UnreadPage{}
-	if err := json.Unmarshal(result.Body, inbox); err != nil {
+	if err := a.Decode(ctx, result, inbox); err != nil {
 		return nil, err
 	}
 	if len(inbox.Messages)+len(inbox.Notices) > 0 {

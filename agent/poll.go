@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"time"
 )
@@ -32,8 +33,10 @@ type Poller struct {
 	fetched []time.Time // the fetches of the last 24 hours, the oldest first
 }
 
-// NewPoller returns a poller whose first pause is the first of a policy.
+// NewPoller returns a poller whose first pause is the first of a policy. What is zero in the policy is that of [DefaultPolling].
 func NewPoller(policy Polling) *Poller {
+	policy.First, policy.PerDay = cmp.Or(policy.First, DefaultPolling.First), cmp.Or(policy.PerDay, DefaultPolling.PerDay)
+	policy.Longest = max(cmp.Or(policy.Longest, DefaultPolling.Longest), policy.First)
 	return &Poller{Polling: policy, Now: time.Now, Random: rand.Float64, pause: policy.First}
 }
 

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -51,8 +50,8 @@ func (a *Agent) lookup(ctx context.Context, operation string, arguments map[stri
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(result.Body, into); err != nil {
-		return fmt.Errorf("%s: the response is not as the contract says: %w", operation, err)
+	if err := a.Decode(ctx, result, into); err != nil {
+		return err
 	}
 	return a.Seen(ctx, result)
 }

@@ -16,8 +16,14 @@ import (
 
 // Visible returns text in which every character is seen: control characters except line feed and tab, characters that change the
 // direction of text, and those without width become \u{202E}. A backslash before u{ is doubled, so the result is unambiguous.
-func Visible(text string) string {
-	if !strings.ContainsFunc(text, isHidden) && !strings.Contains(text, `\u{`) && utf8.ValidString(text) {
+func Visible(text string) string { return reveal(text, true) }
+
+// Reveal returns text in which every character is seen, as [Visible] does. Text that went through Visible stays as it is, so this is for a
+// whole output of which parts did.
+func Reveal(text string) string { return reveal(text, false) }
+
+func reveal(text string, escape bool) string {
+	if !strings.ContainsFunc(text, isHidden) && (!escape || !strings.Contains(text, `\u{`)) && utf8.ValidString(text) {
 		return text
 	}
 	var shown strings.Builder
@@ -32,7 +38,7 @@ func Visible(text string) string {
 		switch {
 		case isHidden(r) && !ofEmoji(before, r, next):
 			fmt.Fprintf(&shown, `\u{%04X}`, r)
-		case r == '\\' && strings.HasPrefix(text[i:], `\u{`):
+		case escape && r == '\\' && strings.HasPrefix(text[i:], `\u{`):
 			shown.WriteString(`\\`)
 		default:
 			shown.WriteRune(r)

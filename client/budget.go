@@ -83,7 +83,9 @@ func (b *MemoryBudget) Left(context.Context) (uint64, error) {
 }
 
 // left is what may be locked: a deposit may be for what is already counted, but not all deposits together for more than Total.
-func (b *MemoryBudget) left() uint64 { return b.limits.Total - min(max(b.used, b.locked), b.limits.Total) }
+func (b *MemoryBudget) left() uint64 {
+	return b.limits.Total - min(max(b.used, b.locked), b.limits.Total)
+}
 
 // OverLimitError means that a price exceeds a limit. Nothing was signed.
 type OverLimitError struct {

@@ -15,6 +15,9 @@ func admin(c *call) error {
 		if len(arguments) == 0 {
 			return missing("description or discoverable", "what the profile is changed to")
 		}
+		if err := c.mayPublish("editAgent", arguments); err != nil {
+			return err
+		}
 		if err := c.do("editAgent", "", arguments, nil); err != nil {
 			return err
 		}

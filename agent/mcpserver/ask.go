@@ -56,8 +56,13 @@ func (c *call) question(err error) (question, bool) {
 	}
 	if trust, ok := errors.AsType[*trustError](err); ok {
 		to := trust.contact
-		text := fmt.Sprintf("Parley: trust %s (%s)? Your model will read what comes from there, and may write there.", agent.VisibleName(cmp.Or(to.Name, to.ID)), to.ID)
-		return question{key: "trust-" + to.ID, text: text, command: "parley contacts trust " + to.ID, trust: to.ID}, true
+		command := to.TrustCommand()
+		if command == "" {
+			return question{}, false
+		}
+		text := fmt.Sprintf("Parley: trust %s (%s)? Your model will read what comes from there, and may write there.",
+			agent.VisibleName(cmp.Or(to.Name, to.ID)), to.ID)
+		return question{key: "trust-" + to.ID, text: text, command: command, trust: to.ID}, true
 	}
 	return question{}, false
 }

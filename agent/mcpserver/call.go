@@ -66,10 +66,7 @@ func (c *call) do(operation, peer string, arguments map[string]any, into any) er
 	if into == nil {
 		return nil
 	}
-	if err := json.Unmarshal(result.Body, into); err != nil {
-		return fmt.Errorf("%s: the response is not as the contract says: %w", operation, err)
-	}
-	return nil
+	return c.agent.Decode(c.ctx, result, into)
 }
 
 // noteSeen notes that the responses of the call reach the client.
@@ -141,6 +138,18 @@ func (c *call) mayWrite(to agent.Contact) error {
 		return nil
 	}
 	return &unknownError{to}
+}
+
+// errPublish means that a call would show a text to everybody.
+var errPublish = errors.New("everybody can read the description of a profile, so only the human changes it; nothing was done")
+
+// mayPublish returns [errPublish] if a call publishes a text that goes to strangers for less than the human approves. Received text could
+// have asked for that. The descriptions of own groups and channels are like messages to them: the human approved their price.
+func (c *call) mayPublish(operation string, arguments map[string]any) error {
+	if _, described := arguments["description"]; described && operation == "editAgent" && !c.Anyone {
+		return errPublish
+	}
+	return nil
 }
 
 // agentIDs resolves names of agents. Each must satisfy a condition.

@@ -62,6 +62,9 @@ func (c *call) explain(err error) (code, problem, next string) {
 		return "unknown_recipient", unknown.to.String() + " is neither a trusted contact nor has written first, so nothing was sent",
 			fmt.Sprintf("call parley_contacts with action trust and name %s, which asks your human", unknown.to.ID)
 	}
+	if bad, ok := errors.AsType[*agent.ResponseError](err); ok {
+		return "bad_response", bad.Error(), ""
+	}
 	if _, ok := errors.AsType[*unansweredError](err); ok {
 		return "approval_needed", err.Error(), ""
 	}
@@ -71,6 +74,8 @@ func (c *call) explain(err error) (code, problem, next string) {
 	switch {
 	case errors.Is(err, errDeclined):
 		return "declined", err.Error(), ""
+	case errors.Is(err, errPublish):
+		return "approval_needed", err.Error(), "ask your human to run: parley profile edit --description TEXT"
 	case errors.Is(err, agent.ErrFrozen):
 		return "frozen", "the wallet is frozen; nothing was paid", "only your human can end that, with: parley wallet unfreeze"
 	case errors.Is(err, agent.ErrNoAccount):

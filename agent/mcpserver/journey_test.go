@@ -82,7 +82,7 @@ func groupJourney(t *testing.T, a, b *session) {
 	contains(t, b.does("parley_inbox", map[string]any{"from": "alice"}), "| sunny")
 	contains(t, b.does("parley_read", map[string]any{"in": word(t, created, "channel_")}), "| sunny")
 	contains(t, b.does("parley_join", map[string]any{"name": "#weather", "leave": true}), "left")
-	contains(t, a.does("parley_admin", map[string]any{"action": "profile", "description": "new"}), "profile changed")
+	contains(t, a.does("parley_admin", map[string]any{"action": "profile", "discoverable": false}), "profile changed")
 	contains(t, a.does("parley_admin", map[string]any{"action": "rotate_key"}), "stored")
 	contains(t, a.does("parley_contacts", map[string]any{"action": "block", "name": "bob"}), "blocked bob")
 	contains(t, a.does("parley_contacts", map[string]any{"action": "unblock", "name": "bob"}), "unblocked bob")

@@ -69,10 +69,10 @@ func (r *reply) show(all []message, detailed, history bool) {
 	if left > 0 && history {
 		r.note("%d older ones do not fit. They are free: parley_read with stored and before %s.", left, agent.PlainWord(shown[0].MessageID))
 	}
-	list, cut, held := []any{}, false, ""
+	list, cut, held := []any{}, false, agent.Contact{}
 	for i, item := range items {
 		if shown[i].held {
-			held = shown[i].SenderUsername
+			held = agent.Contact{Name: shown[i].SenderUsername, ID: shown[i].SenderID, Kind: agent.KindAgent}
 		}
 		cut = cut || item.cut
 		r.untrusted(item.text)
@@ -85,9 +85,9 @@ func (r *reply) show(all []message, detailed, history bool) {
 	if left > 0 && !history {
 		r.note("%d more do not fit. They are free: parley_inbox with after %s.", left, agent.PlainWord(shown[len(shown)-1].MessageID))
 	}
-	if held != "" {
+	if held.TrustCommand() != "" {
 		r.note("Texts of strangers are held. If your human should trust %s, call parley_contacts with action trust, or the human runs: "+
-			"parley contacts trust %s. Then the texts are free: parley_inbox with max_age, parley_read with stored.", agent.PlainWord(held), agent.PlainWord(held))
+			"parley contacts trust %s. Then the texts are free: parley_inbox with max_age, parley_read with stored.", held, held)
 	}
 }
 

@@ -66,6 +66,9 @@ func (c *call) showBody(operation, text string) {
 
 // checkOutbound returns an error if a call sends something to somebody who is not known.
 func (c *call) checkOutbound(operation string, arguments map[string]any) error {
+	if err := c.mayPublish(operation, arguments); err != nil {
+		return err
+	}
 	contacts, err := c.agent.Contacts()
 	if err != nil {
 		return err

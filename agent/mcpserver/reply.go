@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -15,6 +16,9 @@ import (
 // maxText is the number of characters of a result's text, and of its structured form. Together they stay below 20,000: clients cut
 // longer results, or show only one of the two.
 const maxText = 9_000
+
+// maxFacts is the number of bytes of the structured form. maxText characters have at most 4 bytes each.
+const maxFacts = 4*maxText + 4_000
 
 // untrustedKey marks results with text that other agents wrote.
 const untrustedKey = "parley/untrusted"
@@ -56,6 +60,7 @@ func (r *reply) untrusted(fenced string) {
 // finish returns the result. money is its last line.
 func (r *reply) finish(money string) (*mcp.CallToolResult, map[string]any) {
 	r.facts["money"] = money
+	r.bound()
 	text := strings.Join(r.lines, "\n")
 	if characters := utf8.RuneCountInString(text); characters > 2*maxText {
 		text = string([]rune(text)[:2*maxText]) + "\n… cut"
@@ -65,6 +70,24 @@ func (r *reply) finish(money string) (*mcp.CallToolResult, map[string]any) {
 		result.Meta = mcp.Meta{untrustedKey: true}
 	}
 	return result, r.facts
+}
+
+// bound leaves out the longest facts if the structured form is too long. Tools keep to maxText; this holds whatever a server sends.
+func (r *reply) bound() {
+	for {
+		longest, size, total := "", 0, 0
+		for name, fact := range r.facts {
+			text, _ := json.Marshal(fact) // values of JSON
+			total += len(text)
+			if len(text) > size {
+				longest, size = name, len(text)
+			}
+		}
+		if total <= maxFacts {
+			return
+		}
+		r.facts[longest] = "too long"
+	}
 }
 
 // money is the last line of each result.

@@ -69,6 +69,8 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 		f.exit, f.code, f.next = exitLimit, "terms_changed", "parley prices --accept"
 	} else if _, ok := errors.AsType[*agent.OpenError](err); ok {
 		f.exit, f.code, f.charged, f.retryable, f.next = exitOpen, "outcome_open", nil, true, "parley wallet pending"
+	} else if bad, ok := errors.AsType[*agent.ResponseError](err); ok {
+		f.code, f.charged = "bad_response", bad.Charged > 0
 	} else if _, ok := errors.AsType[*poorError](err); ok {
 		f.exit, f.code, f.retryable, f.next = exitNoMoney, "no_money", true, "parley wallet balance"
 	} else if _, ok := errors.AsType[*usageError](err); ok {

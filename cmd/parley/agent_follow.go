@@ -69,10 +69,19 @@ func (f *following) policy(s *session) (agent.Polling, error) {
 	if err != nil {
 		return agent.Polling{}, err
 	}
+	return f.within(budget, fetch.Agreed)
+}
+
+// within returns how often to fetch for a price.
+func (f *following) within(budget, price uint64) (agent.Polling, error) {
 	policy := agent.DefaultPolling
-	policy.Longest, policy.PerDay = max(f.MaxWait, policy.First), int(budget/fetch.Agreed) //nolint:gosec // far below the limit
+	policy.Longest = max(f.MaxWait, policy.First)
+	if price == 0 {
+		return policy, nil // any budget lasts
+	}
+	policy.PerDay = int(budget / price) //nolint:gosec // far below the limit
 	if policy.PerDay == 0 {
-		return agent.Polling{}, &usageError{fmt.Errorf("--budget: one fetch costs %s USD", dollars(fetch.Agreed))}
+		return agent.Polling{}, &usageError{fmt.Errorf("--budget: one fetch costs %s USD", dollars(price))}
 	}
 	return policy, nil
 }
@@ -84,8 +93,9 @@ func (c *inboxCommand) show(s *session, page *client.UnreadPage) error {
 		return err
 	}
 	if !s.wantsJSON() {
-		writeMessages(s.out, shown)
-		return nil
+		var text bytes.Buffer
+		writeMessages(&text, shown)
+		return s.write(text.String())
 	}
 	return s.encode(s.out, object{"messages": nonNil(shown), "notices": nonNil(notices), "note": dataNote})
 }
@@ -129,7 +139,7 @@ func runFor(ctx context.Context, s *session, command string, shown []shownMessag
 		senders, ids = append(senders, m.From), append(ids, m.ID)
 	}
 	cmd := agent.Shell(ctx, command)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), s.err, s.err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), s.rawErr, s.rawErr
 	cmd.Env = append(environmentWithoutSecrets(), "PARLEY_MESSAGES="+strconv.Itoa(len(shown)),
 		"PARLEY_FROM="+strings.Join(senders, " "), "PARLEY_MESSAGE_IDS="+strings.Join(ids, " "))
 	if err := cmd.Run(); err != nil {

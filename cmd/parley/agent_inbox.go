@@ -108,27 +108,31 @@ func (c *inboxCommand) view(s *session, pages []client.UnreadPage) (shown []show
 
 // pages returns the unread messages of the server, or those of the local copy.
 func (c *inboxCommand) pages(ctx context.Context, s *session) (pages []client.UnreadPage, err error) {
-	var bodies []json.RawMessage
 	if c.Cached {
-		if bodies, err = s.agent.Stored(ctx, "listUnreadMessages", cachedPages); err != nil {
+		bodies, err := s.agent.Stored(ctx, "listUnreadMessages", cachedPages)
+		if err != nil {
 			return nil, err
+		}
+		for _, body := range bodies {
+			var page client.UnreadPage
+			if json.Unmarshal(body, &page) == nil { // else it was reported when it came
+				pages = append(pages, page)
+			}
 		}
 	} else {
 		result, err := s.call(ctx, "listUnreadMessages", "", object{"page_size": c.N, "mark_read": !c.Keep})
 		if err != nil {
 			return nil, err
 		}
-		bodies = []json.RawMessage{result.Body}
-	}
-	for _, body := range bodies {
-		var page client.UnreadPage
-		if err := json.Unmarshal(body, &page); err != nil {
-			return nil, fmt.Errorf("the server's response is not as the contract says: %w", err)
+		pages = make([]client.UnreadPage, 1)
+		if err := s.agent.Decode(ctx, result, &pages[0]); err != nil {
+			return nil, err
 		}
+	}
+	for _, page := range pages {
 		if err := s.agent.Learn(ctx, page); err != nil {
 			return nil, err
 		}
-		pages = append(pages, page)
 	}
 	return pages, nil
 }

@@ -21,6 +21,25 @@ type object = map[string]any
 // wantsJSON tells whether the output is JSON.
 func (s *session) wantsJSON() bool { return s.flags.JSON || s.query != nil || s.plain() }
 
+// write writes to standard output. Everything that a command prints there passes here, and everything that it prints on standard error
+// passes [revealing]: a server may send anything, and nothing of it drives a terminal.
+func (s *session) write(text string) error {
+	if _, err := io.WriteString(s.out, agent.Reveal(text)); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	return nil
+}
+
+// revealing is an output in which every character is seen.
+type revealing struct{ io.Writer }
+
+func (r revealing) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(r.Writer, agent.Reveal(string(text))); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
 // print writes the output of a command, as JSON or with a function for people, and then notes that it was seen: from then on the same
 // command is a new one. Paid commands end with what was paid.
 func (s *session) print(ctx context.Context, value object, human func(w io.Writer)) error {
@@ -36,8 +55,8 @@ func (s *session) print(ctx context.Context, value object, human func(w io.Write
 			fmt.Fprintln(&text, line)
 		}
 	}
-	if _, err := s.out.Write(text.Bytes()); err != nil {
-		return fmt.Errorf("write the output: %w", err)
+	if err := s.write(text.String()); err != nil {
+		return err
 	}
 	for _, result := range s.seen {
 		if err := s.agent.Seen(context.WithoutCancel(ctx), result); err != nil {
@@ -49,18 +68,20 @@ func (s *session) print(ctx context.Context, value object, human func(w io.Write
 
 // encode writes JSON on one line, or what the jq expression makes of it: strings as they are, everything else as JSON.
 func (s *session) encode(w io.Writer, value object) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	if s.query == nil {
-		return encoder.Encode(value)
-	}
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
 	var plain any // gojq takes only the types of encoding/json
-	if err := json.Unmarshal(raw, &plain); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&plain); err != nil {
 		return err
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	if s.query == nil {
+		return encoder.Encode(mapTexts(plain, agent.Reveal))
 	}
 	found := s.query.Run(plain)
 	for {
@@ -71,6 +92,7 @@ func (s *session) encode(w io.Writer, value object) error {
 		if err, failed := next.(error); failed {
 			return &usageError{fmt.Errorf("--jq: %w", err)}
 		}
+		next = mapTexts(next, agent.Reveal)
 		if text, ok := next.(string); ok {
 			fmt.Fprintln(w, text)
 		} else if err := encoder.Encode(next); err != nil {
@@ -146,24 +168,26 @@ func (s *session) body(result *agent.Result, in string) (object, error) {
 		}
 		value = contacts.Withhold(value, in, view{self: s.config.Username}.own)
 	}
-	if found, ok := visibleValue(value).(object); ok {
+	value = mapTexts(value, agent.Visible)
+	if found, ok := value.(object); ok {
 		return found, nil
 	}
-	return object{"response": visibleValue(value)}, nil
+	return object{"response": value}, nil
 }
 
-func visibleValue(value any) any {
+// mapTexts changes all texts of a JSON value, and all names of fields.
+func mapTexts(value any, change func(string) string) any {
 	switch v := value.(type) {
 	case string:
-		return agent.Visible(v)
+		return change(v)
 	case []any:
 		for i := range v {
-			v[i] = visibleValue(v[i])
+			v[i] = mapTexts(v[i], change)
 		}
 	case object:
 		shown := object{}
 		for name, each := range v {
-			shown[agent.Visible(name)] = visibleValue(each)
+			shown[change(name)] = mapTexts(each, change)
 		}
 		return shown
 	}

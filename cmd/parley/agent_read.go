@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"regexp"
@@ -96,8 +95,8 @@ func (c *readCommand) show(ctx context.Context, s *session, to agent.Contact, co
 		Total    *int64           `json:"total"`
 		Next     string           `json:"next_before_message_id"`
 	}
-	if err := json.Unmarshal(result.Body, &page); err != nil {
-		return fmt.Errorf("the server's response is not as the contract says: %w", err)
+	if err := s.agent.Decode(ctx, result, &page); err != nil {
+		return err
 	}
 	contacts, err := s.agent.Contacts()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,9 +131,9 @@ func failures(t *testing.T, w *secretWitness, alice *user) {
 		"PARLEY_SIGNER=echo " + devnet.Accounts()[7].PrivateKey + "; exit 1",
 	} {
 		broken := *other
-		broken.env = append([]string{"PARLEY_SIGNER_ADDRESS=" + devnet.Accounts()[7].Address}, append(other.env, env)...)
+		broken.env = slices.Concat([]string{"PARLEY_SIGNER_ADDRESS=" + devnet.Accounts()[7].Address}, other.env, []string{env})
 		if strings.HasPrefix(env, "PARLEY_WALLET_KEY_FILE=") {
-			broken.env = append(other.env, "PARLEY_WALLET_KEY_FILE="+filepath.Join(alice.home, "secrets.json"))
+			broken.env = slices.Concat(other.env, []string{"PARLEY_WALLET_KEY_FILE=" + filepath.Join(alice.home, "secrets.json")})
 		}
 		broken.fails(exitError, "init", "--username", "carol", "--yes")
 	}

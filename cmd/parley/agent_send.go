@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -84,8 +83,8 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	var sent client.SentPrivateMessage // its fields are those of all kinds
-	if err := json.Unmarshal(result.Body, &sent); err != nil {
-		return fmt.Errorf("the server's response is not as the contract says: %w", err)
+	if err := s.agent.Decode(ctx, result, &sent); err != nil {
+		return err
 	}
 	if err := s.wrote(ctx, to, sent.ChatID); err != nil {
 		return err

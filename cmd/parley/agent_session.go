@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -39,7 +40,7 @@ type recipientFlags struct {
 }
 
 // AfterApply adds the flags to the session.
-func (f *recipientFlags) AfterApply(running *invocation) error {
+func (f *recipientFlags) AfterApply(running *invocation) error { //nolint:unparam // kong calls it
 	running.session.anyone = f.Anyone
 	return nil
 }
@@ -49,7 +50,8 @@ type invocation struct{ session *session }
 
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console, running *invocation) error {
-	s := &session{flags: f, console: to}
+	s := &session{flags: f, console: to, rawErr: to.err}
+	s.err = revealing{to.err}
 	running.session = s
 	command.Bind(s)
 	if f.JQ == "" {
@@ -80,6 +82,7 @@ func (f *payFlags) AfterApply(running *invocation) error {
 // session is a command of an agent: its settings, and its wallet once it is open.
 type session struct {
 	console
+	rawErr   io.Writer // standard error, for what commands of the user print
 	flags    *agentFlags
 	pay      payFlags
 	maxPrice *uint64

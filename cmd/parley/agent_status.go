@@ -48,6 +48,9 @@ func (c *statusCommand) Run(ctx context.Context, s *session) error {
 		"today_left_usd": dollars(left.PerDay), "polls_left_usd": dollars(left.Polls),
 		"server_status": s.health(ctx),
 	}
+	if s.config.Username != "" {
+		value["username"] = agent.PlainWord(s.config.Username)
+	}
 	if balance, err := s.balance(ctx); err == nil {
 		value["balance_usd"] = dollars(balance)
 	}
