@@ -71,7 +71,7 @@ func (l *Ledger) Approve(ctx context.Context, id string) (*Approval, error) {
 		if err != nil {
 			return err
 		}
-		if l.now().After(found.AskedAt.Add(approvalTime)) || l.usedApproval(id, "") {
+		if !l.now().Before(found.AskedAt.Add(approvalTime)) || l.usedApproval(id, "") {
 			return ErrNoApproval
 		}
 		found.GivenAt = l.now().UTC()
@@ -107,7 +107,7 @@ func (l *Ledger) usedApproval(id, except string) bool {
 	return false
 }
 
-// findApproval returns the approval of a request that is asked for or given and not used, or nil. It removes old ones.
+// findApproval returns the approval of a request that can be given or used, or nil. It removes old ones.
 func (l *Ledger) findApproval(request string) (*Approval, error) {
 	folder, err := os.ReadDir(filepath.Join(l.folder, "approvals"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,11 +131,20 @@ func (l *Ledger) findApproval(request string) (*Approval, error) {
 			if err := os.Remove(l.approvalPath(id)); err != nil {
 				return nil, err
 			}
-		case approval.Request == request && !l.usedApproval(id, ""):
+		case approval.Request == request && !l.usedApproval(id, "") && l.alive(approval):
 			found = approval
 		}
 	}
 	return found, nil
+}
+
+// alive tells whether an approval can still be given, or used if it was given.
+func (l *Ledger) alive(approval *Approval) bool {
+	since := approval.AskedAt
+	if !approval.GivenAt.IsZero() {
+		since = approval.GivenAt
+	}
+	return l.now().Before(since.Add(approvalTime))
 }
 
 func (l *Ledger) loadApproval(id string) (*Approval, error) {
