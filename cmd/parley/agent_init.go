@@ -27,7 +27,7 @@ type initCommand struct {
 	Description string     `placeholder:"TEXT" help:"What others find the account by."`
 	Network     string     `placeholder:"ID" help:"The blockchain to pay on, such as eip155:8453, if the server takes several."`
 	RPCURL      string     `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the blockchain, to read the wallet's balance."`
-	Yes         bool       `help:"Agree to the terms and to the price of the account (1.00 USD, once in the life of the wallet) without a question."`
+	Yes         bool       `help:"Agree to the terms and to the price of the account (1.00 USD, once for a wallet) without a question."`
 }
 
 // defaultServer is that of parley dev.
