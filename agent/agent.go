@@ -111,6 +111,9 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 			return nil, err // before a payment is signed that could not be sent
 		}
 	}
+	if err := a.terms.usable(); err != nil {
+		return nil, err
+	}
 	price := a.terms.cost(o)
 	if options.MaxPrice != nil && price > *options.MaxPrice {
 		return nil, &LimitError{Limit: "of this call", Price: price, Left: *options.MaxPrice}

@@ -71,7 +71,7 @@ func (l *Ledger) Approve(ctx context.Context, id string) (*Approval, error) {
 		if err != nil {
 			return err
 		}
-		if _, used := l.approvedAmount(id); used || l.now().After(found.AskedAt.Add(approvalTime)) {
+		if _, used := l.approvedAmount(id); used || !l.now().Before(found.AskedAt.Add(approvalTime)) {
 			return ErrNoApproval
 		}
 		found.GivenAt = l.now().UTC()
@@ -99,7 +99,7 @@ func (l *Ledger) approved(of intent, price, amount uint64) (bool, error) {
 	return good && approval.Operation == of.Operation && approval.Request == of.Request && price <= approval.Price && taken+amount <= approval.Price, nil
 }
 
-// findApproval returns the approval of a request that is asked for or given and not used, or nil. It removes old ones.
+// findApproval returns the approval of a request that can be given or used, or nil. It removes old ones.
 func (l *Ledger) findApproval(request string) (*Approval, error) {
 	folder, err := os.ReadDir(filepath.Join(l.folder, "approvals"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,12 +124,21 @@ func (l *Ledger) findApproval(request string) (*Approval, error) {
 				return nil, err
 			}
 		case approval.Request == request:
-			if _, used := l.approvedAmount(id); !used {
+			if _, used := l.approvedAmount(id); !used && l.alive(approval) {
 				found = approval
 			}
 		}
 	}
 	return found, nil
+}
+
+// alive tells whether an approval can still be given, or used if it was given.
+func (l *Ledger) alive(approval *Approval) bool {
+	since := approval.AskedAt
+	if !approval.GivenAt.IsZero() {
+		since = approval.GivenAt
+	}
+	return l.now().Before(since.Add(approvalTime))
 }
 
 func (l *Ledger) loadApproval(id string) (*Approval, error) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -22,37 +23,86 @@ const lockPause = 5 * time.Millisecond
 type lines struct {
 	path string
 	read int64 // how much of the file this process has read
+	end  int64 // the size of the file when it was read; what is after read is a part of a line
 }
 
 // locked runs a function while no other process reads or writes the file.
 func (l *lines) locked(ctx context.Context, run func(*os.File) error) error {
-	return locked(ctx, l.path, func() error {
-		file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
+	for {
+		lock, err := lockFile(ctx, lockOf(l.path))
 		if err != nil {
 			return err
 		}
-		return errors.Join(run(file), file.Close())
-	})
+		file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err == nil && !isAt(lock.Stat, lockOf(l.path)) {
+			_, _ = file.Close(), lock.Close()
+			continue // the file was replaced between
+		}
+		if err == nil {
+			err = errors.Join(run(file), file.Close())
+		}
+		_ = lock.Close() // the system releases the lock
+		return err
+	}
 }
+
+// lockFile locks a file, which it creates if it does not exist. The caller closes it.
+func lockFile(ctx context.Context, path string) (*flock.Flock, error) {
+	for {
+		lock := flock.New(path, flock.SetPermissions(0o600))
+		if _, err := lock.TryLockContext(ctx, lockPause); err != nil {
+			return nil, fmt.Errorf("lock %s: %w", filepath.Base(path), err)
+		}
+		if isAt(lock.Stat, path) {
+			return lock, nil
+		}
+		_ = lock.Close() // another process removed the file meanwhile: its lock excludes nobody
+	}
+}
+
+// isAt tells whether an open file is the one at a path.
+func isAt(open func() (fs.FileInfo, error), path string) bool {
+	opened, err := open()
+	if err != nil {
+		return false
+	}
+	found, err := os.Stat(path)
+	return err == nil && os.SameFile(opened, found)
+}
+
+// lockSuffix ends the names of files that stand for a lock only.
+const lockSuffix = ".lock"
 
 // locked runs a function while no other process has locked the path. The lock is a file of its own, because files are replaced.
 func locked(ctx context.Context, path string, run func() error) error {
-	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
-	if _, err := lock.TryLockContext(ctx, lockPause); err != nil {
-		return fmt.Errorf("lock %s: %w", filepath.Base(path), err)
+	lock, err := lockFile(ctx, path+lockSuffix)
+	if err != nil {
+		return err
 	}
-	defer lock.Close() //nolint:errcheck // the system releases the lock
+	defer unlock(lock)
 	return run()
 }
 
 // lockedNow is locked, but does nothing if another process has locked the path.
 func lockedNow(path string, run func() error) error {
-	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
+	lock := flock.New(path+lockSuffix, flock.SetPermissions(0o600))
 	if free, err := lock.TryLock(); err != nil || !free {
 		return err
 	}
-	defer lock.Close() //nolint:errcheck // the system releases the lock
+	if !isAt(lock.Stat, lock.Path()) {
+		return lock.Close() // another process has removed it just now
+	}
+	defer unlock(lock)
 	return run()
+}
+
+// unlock removes the file of a lock while it is locked, where the system allows that. A process that waits for it finds out, and
+// locks another.
+func unlock(lock *flock.Flock) {
+	if isAt(lock.Stat, lock.Path()) {
+		_ = os.Remove(lock.Path())
+	}
+	_ = lock.Close() // the system releases the lock
 }
 
 // next passes each line that this process has not read to a function. The caller has locked the file.
@@ -64,6 +114,7 @@ func (l *lines) next(file *os.File, each func(line []byte) error) error {
 	if err != nil {
 		return err
 	}
+	l.end = l.read + int64(len(rest))
 	for {
 		line, after, whole := bytes.Cut(rest, []byte{'\n'})
 		if !whole {
@@ -109,6 +160,9 @@ func (l *lines) add(file *os.File, line any) error {
 	if err != nil {
 		return err
 	}
+	if err := l.unchanged(file); err != nil {
+		return err
+	}
 	if err := file.Truncate(l.read); err != nil {
 		return err
 	}
@@ -119,6 +173,19 @@ func (l *lines) add(file *os.File, line any) error {
 		return errors.Join(err, file.Truncate(l.read)) // the disk may be full
 	}
 	l.read += int64(len(text)) + 1
+	l.end = l.read
+	return nil
+}
+
+// unchanged returns an error if somebody replaced the file or wrote to it although it is locked. What they wrote stays.
+func (l *lines) unchanged(file *os.File) error {
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if size > l.end || !isAt(file.Stat, l.path) {
+		return fmt.Errorf("%s was changed by a program that did not lock it; nothing was written. Run the command again", filepath.Base(l.path))
+	}
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	parley "github.com/parley-chat/parley"
+	"github.com/parley-chat/parley/x402"
 )
 
 // Published is what a server says about itself in its contract.
@@ -24,6 +25,8 @@ type Published struct {
 	Prices map[string]uint64
 	// Facilitator is the URL of the service that settles the payments.
 	Facilitator string
+	// Networks are those that it takes payments on.
+	Networks []string
 }
 
 // maxContract is longer than the contract of a server.
@@ -67,23 +70,36 @@ func ReadPublished(ctx context.Context, server string) (*Published, error) {
 				return nil, fmt.Errorf("the contract of %s: %w", server, err)
 			}
 			published.Prices[operation.ID] = price
-			published.takeFacilitator(operation.Payment)
+			published.takeProtocols(operation.Payment)
 		}
 	}
 	return published, nil
 }
 
-func (p *Published) takeFacilitator(payment json.RawMessage) {
+func (p *Published) takeProtocols(payment json.RawMessage) {
 	var info struct {
-		Protocols []struct{ X402 struct{ Facilitator string } }
+		Protocols []struct {
+			X402 struct{ Facilitator, Network string }
+		}
 	}
-	if json.Unmarshal(payment, &info) == nil && len(info.Protocols) > 0 {
-		p.Facilitator = cmp.Or(p.Facilitator, info.Protocols[0].X402.Facilitator)
+	_ = json.Unmarshal(payment, &info) // without protocols nothing is known
+	for _, protocol := range info.Protocols {
+		p.Facilitator = cmp.Or(p.Facilitator, protocol.X402.Facilitator)
+		if !slices.Contains(p.Networks, protocol.X402.Network) {
+			p.Networks = append(p.Networks, protocol.X402.Network)
+		}
 	}
 }
 
-// PlayMoney tells whether a server takes play money: it and its facilitator are on this machine, as those of parley dev.
+// PlayNetwork is the network whose token the network of parley dev imitates. It is worth nothing.
+const PlayNetwork = x402.NetworkBaseSepolia
+
+// PlayMoney tells whether a server takes play money: it asks for payments on PlayNetwork only, and it and its facilitator are on this
+// machine, as those of parley dev.
 func (p *Published) PlayMoney(server string) bool {
+	if !slices.Equal(p.Networks, []string{PlayNetwork}) {
+		return false
+	}
 	for _, address := range []string{server, p.Facilitator} {
 		parsed, err := url.Parse(address)
 		if err != nil || !isLoopback(parsed) {

@@ -97,6 +97,9 @@ var ErrOtherTerms = errors.New("only a person at a terminal can change the terms
 
 // Agree lets the agent pay these terms, and no other. If other terms were agreed before, only a person may change them.
 func (a *Agent) Agree(agreement *Agreement, person bool) error {
+	if err := a.terms.usable(); err != nil {
+		return err
+	}
 	agreed := agreement.pins
 	present := a.terms.agreed()
 	same := agreed.Server == present.Server && agreed.Network == present.Network && strings.EqualFold(agreed.Asset, present.Asset) && strings.EqualFold(agreed.Payee, present.Payee)
@@ -119,6 +122,47 @@ func (a *Agent) RegisterApproved(ctx context.Context, username, description stri
 	return a.registerAs(ctx, username, description, a.callApproved)
 }
 
+// RegisterOnce is Register for a program that was told to agree to its price, without a person. It approves the price at most once in
+// the life of the wallet, and only if nobody has lowered the limits below those of a new wallet. Otherwise the limits hold.
+func (a *Agent) RegisterOnce(ctx context.Context, username, description string) (json.RawMessage, error) {
+	may, err := a.ledger.mayRegister(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if may {
+		return a.RegisterApproved(ctx, username, description)
+	}
+	return a.Register(ctx, username, description)
+}
+
+// mayRegister tells whether the price of an account may be approved without a person. A payment for one that was sent counts, also if
+// the server says that it did not take it, until the blockchain shows that.
+func (l *Ledger) mayRegister(ctx context.Context) (bool, error) {
+	limits, _, frozen, err := l.Limits(ctx)
+	if err != nil || frozen || limits.PerCall < DefaultLimits.PerCall || limits.PerDay < DefaultLimits.PerDay {
+		return false, err
+	}
+	accounts, sent := map[string]bool{}, 0
+	err = l.each(ctx, func(e entry) {
+		switch {
+		case e.Operation == operationCreateAccount:
+			accounts[e.ID] = true
+		case !accounts[e.ID]:
+		case e.Step == stepSigned:
+			sent++
+		case e.Step == stepReleased && e.Nonce != "":
+			sent--
+		}
+	})
+	return sent <= 0, err
+}
+
+// Used tells whether the wallet has ever paid, or was about to.
+func (l *Ledger) Used(ctx context.Context) (used bool, err error) {
+	err = l.each(ctx, func(entry) { used = true })
+	return used, err
+}
+
 // caller is the form of [Agent.Call].
 type caller func(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error)
 
@@ -128,7 +172,7 @@ func (a *Agent) callApproved(ctx context.Context, operation string, arguments ma
 		return nil, err
 	}
 	asked, err := a.ledger.Ask(ctx, o.ID, options.Peer, o.hash(arguments, options.Key), a.terms.cost(o))
-	if err == nil {
+	if err == nil && asked.GivenAt.IsZero() {
 		_, err = a.ledger.Approve(ctx, asked.ID)
 	}
 	if err != nil {

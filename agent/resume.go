@@ -125,10 +125,10 @@ func (l *Ledger) alone(ctx context.Context, request string, run func() error) er
 	return locked(ctx, path, run)
 }
 
-// callPath returns the path that a process locks while it makes a call. Some other calls share it.
+// callPath returns the path that a process locks while it makes a call.
 func (l *Ledger) callPath(request string) (string, error) {
 	folder := filepath.Join(l.folder, "calls")
-	return filepath.Join(folder, request[:2]), os.MkdirAll(folder, 0o700)
+	return filepath.Join(folder, request), os.MkdirAll(folder, 0o700)
 }
 
 // charged returns what a call was charged at its last outcome, as far as the server says, in atomic units.

@@ -57,3 +57,21 @@ func TestCommandSigner(t *testing.T) {
 		}
 	}
 }
+
+// TestHangingSigner: a signer that does not respond uses nothing of the day.
+func TestHangingSigner(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, of := w.register("alice")
+	_, before, _, err := a.Ledger().Limits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hanging := w.open(wallet{agent.CommandSigner{Command: "exec sleep 30", Wallet: of.signer.Address()}, of.folder})
+	if _, err := hanging.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Patience: time.Second}); err == nil {
+		t.Error("a call without a signature succeeded")
+	}
+	if _, after, _, err := a.Ledger().Limits(t.Context()); after != before || err != nil {
+		t.Errorf("%+v are left, %v; want %+v", after, err, before)
+	}
+}

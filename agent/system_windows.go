@@ -12,3 +12,7 @@ func Shell(ctx context.Context, command string) *exec.Cmd {
 
 // syncFolder does nothing: Windows cannot sync a folder.
 func syncFolder(string) error { return nil }
+
+// lockOf returns the file that is locked for a file of lines. Windows keeps the owner of a lock from writing through another handle.
+// It also keeps everybody from removing a file that is open.
+func lockOf(path string) string { return path + lockSuffix }

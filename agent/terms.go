@@ -44,6 +44,8 @@ type terms struct {
 
 	mu   sync.Mutex
 	pins pins
+	file os.FileInfo // the file that was read; nil if there was none
+	err  error       // why pins cannot be used
 }
 
 const pinsFile = "pins.json"
@@ -51,17 +53,43 @@ const pinsFile = "pins.json"
 // loadTerms reads the agreed terms from a folder. They are empty if nothing was agreed.
 func loadTerms(folder string, contract Contract) (*terms, error) {
 	t := &terms{contract: contract, path: filepath.Join(folder, pinsFile)}
-	content, err := os.ReadFile(t.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return t, nil
+	return t, t.usable()
+}
+
+// usable returns why no terms can be used, or nil. Nothing is paid if there is an error.
+func (t *terms) usable() error {
+	defer t.lock()()
+	return t.err
+}
+
+// lock locks the terms and reads them again if another process has agreed to others.
+func (t *terms) lock() (unlock func()) {
+	t.mu.Lock()
+	file, err := os.Stat(t.path)
+	same := err == nil && t.file != nil && os.SameFile(file, t.file) && file.ModTime().Equal(t.file.ModTime()) && file.Size() == t.file.Size()
+	if !same && (t.file != nil || !errors.Is(err, fs.ErrNotExist)) {
+		t.read()
 	}
-	if err == nil {
-		err = json.Unmarshal(content, &t.pins)
+	return t.mu.Unlock
+}
+
+// read reads the file. Terms of another network need a new process: it reads another blockchain, and other recipients may be allowed.
+func (t *terms) read() {
+	var read pins
+	file, err := os.Stat(t.path)
+	content, readErr := os.ReadFile(t.path)
+	if err = errors.Join(err, readErr); err == nil {
+		err = json.Unmarshal(content, &read)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read the agreed terms: %w", err)
+	network := t.pins.Network
+	switch {
+	case err != nil:
+		t.err = fmt.Errorf("read the agreed terms: %w", err)
+	case network != "" && network != read.Network:
+		t.err = fmt.Errorf("this wallet pays on %s now, and paid on %s when this program was started; start it again", read.Network, network)
+	default:
+		t.pins, t.file, t.err = read, file, nil
 	}
-	return t, nil
 }
 
 // agree stores terms.
@@ -75,28 +103,26 @@ func (t *terms) agree(agreed pins) error {
 	if err := writeFile(t.path, content); err != nil {
 		return err
 	}
-	t.pins = agreed
-	return nil
+	t.pins = pins{}
+	t.read()
+	return t.err
 }
 
 // agreed returns the terms.
 func (t *terms) agreed() pins {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.lock()()
 	return t.pins
 }
 
 // server returns the base URL of the server.
 func (t *terms) server() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.lock()()
 	return t.pins.Server
 }
 
 // cost is price for callers that have not locked the terms.
 func (t *terms) cost(o *Operation) uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.lock()()
 	return t.price(o)
 }
 
@@ -110,10 +136,9 @@ func (t *terms) price(o *Operation) uint64 {
 
 // Required implements [client.Terms].
 func (t *terms) Required(request *http.Request) *x402.PaymentRequired {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.lock()()
 	o := t.contract.At(request.Method, request.URL.Path)
-	if o == nil || !t.ours(request.URL) || t.price(o) == 0 || t.pins.Accepts == nil {
+	if o == nil || !t.ours(request.URL) || t.price(o) == 0 || t.pins.Accepts == nil || t.err != nil {
 		return nil
 	}
 	address := *request.URL
@@ -128,8 +153,7 @@ func (t *terms) Required(request *http.Request) *x402.PaymentRequired {
 
 // isServer tells whether a URL is of the agreed server.
 func (t *terms) isServer(address *url.URL) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.lock()()
 	return t.ours(address)
 }
 
@@ -145,9 +169,10 @@ const maxValidity = 15 * 60
 
 // Accept implements [client.Terms]. The error is a [*TermsError].
 func (t *terms) Accept(request *http.Request, offer x402.PaymentRequirements) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.lock()()
 	switch {
+	case t.err != nil:
+		return t.err
 	case !t.ours(request.URL):
 		return &TermsError{"server", t.pins.Server, request.URL.Scheme + "://" + request.URL.Host}
 	case offer.Network != t.pins.Network:

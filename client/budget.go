@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/parley-chat/parley/x402"
 )
@@ -17,6 +18,16 @@ type Budget interface {
 	Release(ctx context.Context, r Reservation, sent bool)
 	// Left returns the most that a deposit into a payment channel may lock now, in atomic units.
 	Left(ctx context.Context) (uint64, error)
+}
+
+// releaseTime limits how long a reservation may take to end after its call.
+const releaseTime = 5 * time.Second
+
+// release ends a reservation, also if the context of its call has ended.
+func release(ctx context.Context, budget Budget, r Reservation, sent bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+	defer cancel()
+	budget.Release(ctx, r, sent)
 }
 
 // Reservation is a payment that is about to be signed.

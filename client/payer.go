@@ -230,7 +230,7 @@ func (c *purchase) payExact(
 		err = c.note(ctx, reserved, payment)
 	}
 	if err != nil {
-		c.Budget.Release(ctx, reserved, false)
+		release(ctx, c.Budget, reserved, false)
 		return nil, err
 	}
 	c.charged = price
@@ -242,7 +242,7 @@ func (c *purchase) payExact(
 	c.closed = !comeAgain(response.StatusCode, problem)
 	if c.closed && uncharged(response, problem) {
 		c.charged = 0
-		c.Budget.Release(ctx, reserved, true)
+		release(ctx, c.Budget, reserved, true)
 	}
 	return response, err
 }

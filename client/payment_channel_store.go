@@ -116,6 +116,9 @@ func (m *MemoryChannels) Save(id string, channel PaymentChannel) error {
 type FileChannels struct {
 	folder string
 	locks  locks
+
+	mu   sync.Mutex
+	held map[string]*fileLock // by channel
 }
 
 // channelFile matches ids of channels, which are names of files.
@@ -126,7 +129,7 @@ func NewFileChannels(folder string) (*FileChannels, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("open payment channels: %w", err)
 	}
-	return &FileChannels{folder: folder}, nil
+	return &FileChannels{folder: folder, held: map[string]*fileLock{}}, nil
 }
 
 // path returns the name of a channel's file.
@@ -148,15 +151,48 @@ func (f *FileChannels) Lock(ctx context.Context, id string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	unlockFile, err := lockFile(ctx, path)
+	lock, err := lockFile(ctx, path)
 	if err != nil {
 		unlock()
 		return nil, fmt.Errorf("lock payment channel: %w", err)
 	}
+	f.hold(id, lock)
 	return func() {
-		unlockFile()
+		f.hold(id, nil)
+		lock.unlock()
 		unlock()
 	}, nil
+}
+
+// hold notes the lock of a channel that this process has, or that it has none.
+func (f *FileChannels) hold(id string, lock *fileLock) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held[id] = lock
+}
+
+// lost tells whether somebody removed the lock that this process has, so that another process can have one too.
+func (f *FileChannels) lost(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	lock := f.held[id]
+	return lock != nil && !lock.held()
+}
+
+// fileLock is a lock that this process has: an open file.
+type fileLock struct {
+	file *os.File
+	path string
+}
+
+// held tells whether the file is still the one that others try to lock.
+func (l *fileLock) held() bool {
+	opened, err := l.file.Stat()
+	if err != nil {
+		return false
+	}
+	found, err := os.Stat(l.path)
+	return err == nil && os.SameFile(opened, found)
 }
 
 // Load implements [PaymentChannelStore].
@@ -183,6 +219,9 @@ func (f *FileChannels) Save(id string, channel PaymentChannel) error {
 	path, err := f.path(id, ".json")
 	if err != nil {
 		return err
+	}
+	if f.lost(id) {
+		return errors.New("save payment channel: somebody removed its lock while it was in use; nothing was saved. Make the call again")
 	}
 	content, err := json.MarshalIndent(channel, "", "  ")
 	if err == nil {

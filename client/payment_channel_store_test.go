@@ -116,3 +116,34 @@ func TestFileChannels(t *testing.T) {
 		}
 	}
 }
+
+// TestRemovedChannelLock: a process whose lock somebody removed does not replace what the next one saved.
+func TestRemovedChannelLock(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	one, two, id := fileStore(t, folder), fileStore(t, folder), "0x"+strings.Repeat("a", 64)
+	for _, round := range []uint64{1, 2} {
+		unlock, err := one.Lock(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(folder, id+".lock")); err != nil {
+			t.Fatal(err)
+		}
+		other, err := two.Lock(t.Context(), id)
+		if err == nil {
+			err = two.Save(id, client.PaymentChannel{Signed: round})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := one.Save(id, client.PaymentChannel{Signed: 100}); err == nil {
+			t.Error("a process without the lock saved a channel")
+		}
+		unlock()
+		other()
+		if found, err := one.Load(id); found.Signed != round || err != nil {
+			t.Errorf("the channel is %+v, %v; want what the process with the lock saved", found, err)
+		}
+	}
+}

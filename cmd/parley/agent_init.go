@@ -27,7 +27,7 @@ type initCommand struct {
 	Description string     `placeholder:"TEXT" help:"What others find the account by."`
 	Network     string     `placeholder:"ID" help:"The blockchain to pay on, such as eip155:8453, if the server takes several."`
 	RPCURL      string     `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the blockchain, to read the wallet's balance."`
-	Yes         bool       `help:"Agree to the terms and to the price of the account (1.00 USD, once) without a question."`
+	Yes         bool       `help:"Agree to the terms and to the price of the account (1.00 USD, once for a wallet) without a question."`
 }
 
 // defaultServer is that of parley dev.
@@ -81,13 +81,15 @@ func (c *initCommand) run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	if err := c.agree(s, terms, account); err != nil {
+	if published.PlayMoney(server) && terms.Network != agent.PlayNetwork {
+		return fmt.Errorf("%s publishes that it takes play money, and asks for payments on %s; nothing was paid", server, terms.Network)
+	}
+	if err := c.agree(ctx, s, terms, account); err != nil {
 		return err
 	}
 	s.config.Server, s.config.Network, s.config.PlayMoney = terms.Server, terms.Network, published.PlayMoney(server)
-	s.config.RPCURL = cmp.Or(c.RPCURL, s.config.RPCURL)
-	if s.config.PlayMoney {
-		s.config.RPCURL = strings.TrimSuffix(published.Facilitator, "/") + "/rpc"
+	if err := c.chooseEndpoint(ctx, s, published.Facilitator); err != nil {
+		return err
 	}
 	if err := saveConfig(s.home, s.config); err != nil {
 		return err
@@ -98,7 +100,11 @@ func (c *initCommand) run(ctx context.Context, s *session) error {
 	if err := c.waitForMoney(ctx, s, terms, published.Facilitator); err != nil {
 		return err
 	}
-	body, err := s.agent.RegisterApproved(ctx, c.Username, c.Description)
+	register := s.agent.RegisterOnce
+	if s.person() {
+		register = s.agent.RegisterApproved
+	}
+	body, err := register(ctx, c.Username, c.Description)
 	if err != nil {
 		return err
 	}
@@ -123,6 +129,12 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 		return &usageError{fmt.Errorf(
 			"the keys in %s are in a plaintext file because they were made for play money; name another folder with PARLEY_HOME", s.home)}
 	}
+	if before := s.config.Secrets; before != "" && before != place {
+		err := s.agreeToChange("keep the API key of this wallet in another place than "+before, "parley init --secrets "+agent.VisibleName(place))
+		if err != nil {
+			return err
+		}
+	}
 	if err := s.openSecrets(place); err != nil {
 		return &usageError{err}
 	}
@@ -133,6 +145,11 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 	if made {
 		fmt.Fprintf(s.err, "made the wallet %s\n", signer.Address())
 	}
+	if before := s.config.Address; before != "" && before != signer.Address() {
+		if err := s.agreeToChange("use another wallet in this folder than "+before+"; PARLEY_HOME names another folder", "parley init"); err != nil {
+			return err
+		}
+	}
 	fmt.Fprintf(s.err, "the wallet's key is in: %s; the API key will be in: %s\n", s.keyPlace, place)
 	if place == agent.PlaceFile {
 		note := "because --secrets file asks for it"
@@ -142,6 +159,9 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 		fmt.Fprintf(s.err, "NOTE: secrets are in the plaintext file %s, %s\n", filepath.Join(s.home, "secrets.json"), note)
 	}
 	s.config.Secrets, s.config.Address = place, signer.Address()
+	if made {
+		s.config.PlayMoney = playMoney // the place was chosen for that
+	}
 	if command := os.Getenv("PARLEY_SIGNER"); command != "" {
 		s.config.Signer = command
 	}
@@ -151,8 +171,29 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 	return s.openAgent(signer)
 }
 
+// chooseEndpoint takes the endpoint of the blockchain. What it says about refused payments gives them back to the limits. So only a
+// person may change it once the wallet has paid something.
+func (c *initCommand) chooseEndpoint(ctx context.Context, s *session, facilitator string) error {
+	if s.config.PlayMoney {
+		s.config.RPCURL = strings.TrimSuffix(facilitator, "/") + "/rpc"
+		return nil
+	}
+	if c.RPCURL == "" || c.RPCURL == s.config.RPCURL {
+		return nil
+	}
+	used, err := s.agent.Ledger().Used(ctx)
+	if err == nil && used {
+		err = s.agreeToChange("change the endpoint of the blockchain (--rpc-url, PARLEY_RPC_URL) of this wallet", "parley init --rpc-url URL")
+	}
+	if err != nil {
+		return err
+	}
+	s.config.RPCURL = c.RPCURL
+	return nil
+}
+
 // agree shows the terms and lets the wallet pay them, if a person agrees or --yes does.
-func (c *initCommand) agree(s *session, terms *agent.Agreement, account bool) error {
+func (c *initCommand) agree(ctx context.Context, s *session, terms *agent.Agreement, account bool) error {
 	if c.Username == "" && !account {
 		if !s.person() {
 			return &usageError{errors.New("name the account with --username NAME")}
@@ -163,7 +204,10 @@ func (c *initCommand) agree(s *session, terms *agent.Agreement, account bool) er
 		}
 		c.Username = name
 	}
-	limits := agent.DefaultLimits
+	limits, _, _, err := s.agent.Ledger().Limits(ctx)
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(s.err, "server   %s\nnetwork  %s, token %s\npayee    %s\nwallet   %s\n",
 		terms.Server, terms.Network, terms.Asset, terms.Payee, s.agent.Address())
 	fmt.Fprintf(s.err, "prices   message 0.005, channel message 0.025, reading 0.001 USD; all of them: parley prices\n")

@@ -69,6 +69,18 @@ func (to console) personOnly(what, command string) error {
 	return &personError{what, command}
 }
 
+// agreeToChange asks a person whether to do something. Without one it is not done.
+func (to console) agreeToChange(what, command string) error {
+	if err := to.personOnly(what, command); err != nil {
+		return err
+	}
+	yes, err := to.confirm("This will " + what + ". Agree?")
+	if err == nil && !yes {
+		err = errors.New("not agreed; nothing was changed")
+	}
+	return err
+}
+
 // personError means that only a person may do something.
 type personError struct{ what, command string }
 

@@ -1,0 +1,59 @@
+//go:build !noserver
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parley-chat/parley/devnet"
+)
+
+// TestInitWithoutPerson: init --yes pays for one account, and changes neither where the API key is nor who reads the blockchain.
+func TestInitWithoutPerson(t *testing.T) {
+	t.Parallel()
+	play := playServer(t)
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(devnet.Accounts()[5].PrivateKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	alice := newUser(t, realServer(t, play), "PARLEY_WALLET_KEY_FILE="+key, "PARLEY_SECRETS=file", "PARLEY_PASSPHRASE=x")
+	endpoint := play.facilitator(t) + "/rpc"
+	alice.run("init", "--username", "alice", "--yes", "--rpc-url", endpoint)
+	alice.run("wallet", "limits", "--per-call", "0.01", "--per-day", "0.05")
+	settings, err := os.ReadFile(filepath.Join(alice.home, configFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"--secrets", "encrypted"}, {"--rpc-url", "http://127.0.0.1:1"}} {
+		refused := alice.fails(exitLimit, append([]string{"init", "--username", "alice2", "--yes"}, args...)...)
+		if refused["code"] != "person_needed" {
+			t.Errorf("init %s: %v", strings.Join(args, " "), refused)
+		}
+	}
+	if now, err := os.ReadFile(filepath.Join(alice.home, configFile)); string(now) != string(settings) || err != nil {
+		t.Errorf("the settings are %s, %v; they were %s", now, err, settings)
+	}
+	// The API key is lost.
+	if err := os.Remove(filepath.Join(alice.home, "secrets.json")); err != nil {
+		t.Fatal(err)
+	}
+	out, told, code := alice.try("init", "--username", "alice3", "--yes")
+	if code != exitLimit || out != "" || !strings.Contains(told, "approval_needed") {
+		t.Errorf("a second account: exit code %d\n%s%s", code, out, told)
+	}
+	if !strings.Contains(told, "0.01 USD per call, 0.05 per day") {
+		t.Errorf("init does not show the limits of the wallet:\n%s", told)
+	}
+	var config agentConfig
+	if err := json.Unmarshal(settings, &config); err != nil || config.PlayMoney || config.RPCURL != endpoint {
+		t.Errorf("the settings were %s, %v", settings, err)
+	}
+	costs := mustJSON(t, alice.run("wallet", "report"))
+	if strings.Count(costs, `"charged_usd":"0.99"`) != 1 {
+		t.Errorf("accounts cost %s", costs)
+	}
+}
