@@ -83,7 +83,7 @@ func (d *dataset) record(ctx context.Context, s *signer, requests []request) (re
 	}
 	defer log.Close() //nolint:errcheck // only read
 	for _, request := range slices.Concat(requests, requests, requests[:1]) {
-		wire, err := s.write(request, nil)
+		wire, err := s.write(ctx, request, nil)
 		if err != nil {
 			return nil, err
 		}

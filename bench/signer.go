@@ -40,7 +40,7 @@ func (d *dataset) drive(ctx context.Context, o operation, clients int, servers .
 		s.hosts = append(s.hosts, strings.TrimPrefix(server.url, "http://"))
 	}
 	limit := time.Duration(d.seconds) * time.Second
-	signed, err := s.sign(max(100, 6*clients))
+	signed, err := s.sign(ctx, max(100, 6*clients))
 	if err != nil {
 		return result{}, err
 	}
@@ -48,7 +48,7 @@ func (d *dataset) drive(ctx context.Context, o operation, clients int, servers .
 	if err != nil {
 		return result{}, err
 	}
-	if signed, err = s.sign(int(1.5*float64(warm.all)*limit.Seconds()/warm.took.Seconds()) + 100); err != nil {
+	if signed, err = s.sign(ctx, int(1.5*float64(warm.all)*limit.Seconds()/warm.took.Seconds())+100); err != nil {
 		return result{}, err
 	}
 	runtime.GC() // now, not during the measurement
@@ -111,7 +111,7 @@ func (s *signer) openChannels(ctx context.Context, d *dataset) (err error) {
 			}
 			d.channels[request.caller.id] = channel
 			opening.Go(func() error {
-				wire, err := s.write(request, &voucher{channel, s.price, channelDeposit})
+				wire, err := s.write(ctx, request, &voucher{channel, s.price, channelDeposit})
 				if err == nil {
 					_, err = s.post(ctx, [][]byte{wire}, 0, 1, time.Now().Add(time.Minute))
 				}
@@ -131,7 +131,7 @@ type voucher struct {
 
 // sign writes n requests, each with its own payment, before the measurement starts. The vouchers of a payment channel
 // are in the order of the requests.
-func (s *signer) sign(n int) ([][]byte, error) {
+func (s *signer) sign(ctx context.Context, n int) ([][]byte, error) {
 	vouchers := make([]*voucher, n)
 	due := map[*paymentChannel]uint64{}
 	for i := range vouchers {
@@ -147,7 +147,7 @@ func (s *signer) sign(n int) ([][]byte, error) {
 	for worker := range workers {
 		signing.Go(func() (err error) {
 			for i := worker; i < n && err == nil; i += workers {
-				signed[i], err = s.write(s.operation.requests[i%len(s.operation.requests)], vouchers[i])
+				signed[i], err = s.write(ctx, s.operation.requests[i%len(s.operation.requests)], vouchers[i])
 			}
 			return err
 		})
@@ -156,11 +156,11 @@ func (s *signer) sign(n int) ([][]byte, error) {
 }
 
 // write writes a request with its payment, which is a voucher unless that is nil.
-func (s *signer) write(r request, v *voucher) ([]byte, error) {
+func (s *signer) write(ctx context.Context, r request, v *voucher) ([]byte, error) {
 	var wire bytes.Buffer
 	fmt.Fprintf(&wire, "%s %s HTTP/1.1\r\nHost: %s\r\nX-API-KEY: %s\r\n", s.operation.method, r.target, s.hosts[0], r.caller.key)
 	if s.required != nil {
-		header, err := s.pay(r.caller, v)
+		header, err := s.pay(ctx, r.caller, v)
 		if err != nil {
 			return nil, err
 		}
@@ -174,15 +174,15 @@ func (s *signer) write(r request, v *voucher) ([]byte, error) {
 }
 
 // pay returns the value of PAYMENT-SIGNATURE.
-func (s *signer) pay(caller agent, v *voucher) (string, error) {
+func (s *signer) pay(ctx context.Context, caller agent, v *voucher) (string, error) {
 	if v == nil {
-		payload, err := x402.Sign(context.Background(), x402.NewKeySigner(caller.wallet), s.required.Accepts[0], &s.required.Resource, s.required.Extensions, time.Now())
+		payload, err := x402.Sign(ctx, x402.NewKeySigner(caller.wallet), s.required.Accepts[0], &s.required.Resource, s.required.Extensions, time.Now())
 		if err != nil {
 			return "", err
 		}
 		return x402.EncodePaymentPayload(payload)
 	}
-	payment, err := v.channel.signer.Sign(context.Background(), v.due, v.deposit, time.Now())
+	payment, err := v.channel.signer.Sign(ctx, v.due, v.deposit, time.Now())
 	if err != nil {
 		return "", err
 	}
