@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -53,7 +52,7 @@ func records(t *testing.T, s *store.Store, filter store.PaymentFilter) []store.P
 // TestPaymentRecords reads ten thousand payments, of which many share their time, by every filter.
 func TestPaymentRecords(t *testing.T) {
 	t.Parallel()
-	n := testkit.Times(10_000)
+	const n = 10_000
 	s, connection := openBeside(t)
 	alice := agent(t, s, "alice")
 	fillLedger(t, connection, n, alice)
