@@ -272,8 +272,9 @@ fuzz: ## Fuzz operations, headers, payments and registration, for FUZZTIME (5m) 
 plans: ## Load a million messages, list the plan of every statement (bin/plans.txt), fail on a table scan
 	go test -tags plans -run '^TestPlans$$' -timeout 30m -v ./server
 
+# The tests wait most of the time, for parts that are killed or silent.
 attack: postgres attacked ## Test real servers with crashes and a faulty facilitator; compare ledger and chain (ATTACK_ROUNDS=20)
-	go test -tags attack -count=1 -timeout 30m -v -skip '^Test(Hostile|Upgrade|RollingRestart)' ./attack
+	go test -tags attack -count=1 -timeout 30m -parallel 6 -v -skip '^Test(Hostile|Upgrade|RollingRestart)' ./attack
 
 attack-agent: postgres ## Attack the agent's side with AGENT_ATTACK_CALLS (10000) calls: kills, two processes, a lying server
 	AGENT_ATTACK_CALLS=$${AGENT_ATTACK_CALLS:-10000} go test -count=1 -timeout 2h -v -run '^TestAttack$$' ./agent
