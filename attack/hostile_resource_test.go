@@ -408,7 +408,7 @@ func TestHostileFreeOperations(t *testing.T) {
 	x.withHonest()
 	attacker := x.attacker()
 	attacker.paying = true // the contract is larger than 64 KiB, and for everybody
-	paths := []string{"/health", "/skill", "/openapi.json", "/openapi.yaml", "/llms.txt", "/skill.md", "/.well-known/agent-card.json", "/nowhere"}
+	paths := []string{"/", "/health", "/skill", "/openapi.json", "/openapi.yaml", "/llms.txt", "/skill.md", "/.well-known/agent-card.json", "/nowhere"}
 	var once sync.Once
 	x.measure("free operations, 1,000 a second", func(ctx context.Context) {
 		paced(ctx, 1000, func(ctx context.Context, round int) {

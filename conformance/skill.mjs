@@ -41,12 +41,13 @@ function environmentOf(wallet) {
 // findSkill finds the skill from the server's address alone.
 async function findSkill() {
   const root = await fetch(url);
-  assert.equal(root.status, 404);
-  const { message } = await root.json();
-  const [llmsPath, skillPath] = [message.match(/GET (\/llms\.txt)/)?.[1], message.match(/GET (\/skill\.md)/)?.[1]];
-  const llms = await (await fetch(url + llmsPath)).text();
+  assert.equal(root.status, 200);
+  const named = await root.json();
+  const llms = await (await fetch(named.llms_txt)).text();
   const [, skillURL] = llms.match(/\[skill\.md\]\((\S+)\)/) ?? assert.fail("llms.txt does not link the skill");
-  assert.equal(skillURL, url + skillPath, "/ and llms.txt name one skill");
+  assert.equal(skillURL, named.skill, "/ and llms.txt name one skill");
+  const { message } = await (await fetch(`${url}/nothing`)).json();
+  for (const link of [named.llms_txt, named.skill]) assert.ok(message.includes(`GET ${new URL(link).pathname}`), "a 404 names what / names");
   return (await fetch(skillURL)).text();
 }
 

@@ -1,13 +1,17 @@
 // Package discovery makes the documents that a server publishes about itself: the contract with the operator's
-// configuration, llms.txt, the agent skill, the agent card and the bazaar entries. All are derived from the contract.
+// configuration, the front page, llms.txt, the agent skill, the agent card and the bazaar entries. All are derived from the contract.
 package discovery
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/munnerz/goautoneg"
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/x402"
@@ -28,11 +32,18 @@ type Operation struct {
 	Requirements []x402.PaymentRequirements
 }
 
-// Document is a free, cacheable document. It is made once, at start.
+// Document is a free, cacheable document. It is made once, at start, in one or several formats.
 type Document struct {
-	Path              string
+	Path  string
+	forms []form
+	types []string // the media types of forms
+}
+
+// form is a document in one format.
+type form struct {
 	contentType, etag string
 	content           []byte
+	headers           map[string]string
 }
 
 // Documents returns all documents.
@@ -48,19 +59,46 @@ func Documents(document *openapi3.T, config Config, operations []Operation) ([]D
 	return append(contract, others...), nil
 }
 
+// newDocument makes a document in one format; add adds others.
 func newDocument(path, contentType string, content []byte) Document {
+	d := Document{Path: path}
+	d.add(contentType, content, nil)
+	return d
+}
+
+// add adds a format with headers of its own. A request that accepts several equally gets the one that was added first.
+func (d *Document) add(contentType string, content []byte, headers map[string]string) {
 	sum := sha256.Sum256(content)
-	return Document{Path: path, contentType: contentType, etag: `"` + hex.EncodeToString(sum[:8]) + `"`, content: content}
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	d.types = append(d.types, mediaType)
+	d.forms = append(d.forms, form{contentType, `"` + hex.EncodeToString(sum[:8]) + `"`, content, headers})
+}
+
+// negotiate returns the format that the request prefers, and the first one if it accepts none of them.
+func (d Document) negotiate(r *http.Request) form {
+	accept := strings.Join(r.Header.Values("Accept"), ",")
+	return d.forms[max(0, slices.Index(d.types, goautoneg.Negotiate(accept, d.types)))]
 }
 
 func (d Document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
-	header.Set("ETag", d.etag)
+	chosen := d.forms[0]
+	if len(d.forms) > 1 {
+		header.Add("Vary", "Accept")
+		chosen = d.negotiate(r)
+	}
+	header.Set("ETag", chosen.etag)
 	header.Set("Cache-Control", "public, max-age=300")
-	if r.Header.Get("If-None-Match") == d.etag {
+	if r.Header.Get("If-None-Match") == chosen.etag {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	header.Set("Content-Type", d.contentType)
-	_, _ = w.Write(d.content)
+	for name, value := range chosen.headers {
+		header.Set(name, value)
+	}
+	header.Set("Content-Type", chosen.contentType)
+	header.Set("Content-Length", strconv.Itoa(len(chosen.content)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(chosen.content)
+	}
 }

@@ -3,8 +3,10 @@ package discovery
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"html/template"
 	"slices"
 	"strings"
 
@@ -27,7 +29,12 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 	if err != nil {
 		return nil, err
 	}
+	front, err := newFrontPage(document, config, ordered, schemes)
+	if err != nil {
+		return nil, err
+	}
 	documents := []Document{
+		front,
 		newDocument("/llms.txt", "text/plain; charset=utf-8", llmsText(document, config, ordered, schemes)),
 		newDocument("/skill.md", "text/markdown; charset=utf-8", skill),
 		newDocument("/parley.mjs", "text/javascript; charset=utf-8", parley.SkillJavaScript),
@@ -52,9 +59,12 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 	return documents, nil
 }
 
-// icon is shown by service directories.
+// icon is shown by service directories and browsers.
 const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">` +
 	`<path fill="#0052ff" d="M3 2h10a2 2 0 0 1 2 2v6a2 2 0 0 1-2 2H7l-4 3v-3a2 2 0 0 1-2-2V4a2 2 0 0 1 2-2z"/></svg>`
+
+// IconURL is the icon as a URL for pages that load nothing.
+var IconURL = template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(icon)))
 
 // skillIndex makes the index of agentskills.io discovery, with which a skills client installs the skill from the URL of
 // the server. The digest must match the bytes of the skill.

@@ -39,6 +39,7 @@ func TestHeadersOfEveryResponse(t *testing.T) {
 		"the skill":            {w.call(http.MethodGet, "/skill", ""), "no-store"},
 		"the contract":         {contract, "public, max-age=300"},
 		"the contract, cached": {w.call(http.MethodGet, "/openapi.yaml", "", "If-None-Match", contract.Header.Get("ETag")), "public, max-age=300"},
+		"the front page":       {w.call(http.MethodGet, "/", ""), "public, max-age=300"},
 		"llms.txt":             {w.call(http.MethodGet, "/llms.txt", ""), "public, max-age=300"},
 		"a preflight": {w.call(http.MethodOptions, profile, "", "Origin", "https://agent.example", "Access-Control-Request-Method", "POST",
 			"Access-Control-Request-Headers", "payment-signature"), "no-store"},

@@ -139,7 +139,7 @@ func (s *Server) routes() *echo.Echo {
 	// The payment middleware wraps the handlers.
 	gen.RegisterHandlers(e, gen.NewStrictHandler((*call)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
 	for _, document := range s.documents {
-		e.GET(document.Path, echo.WrapHandler(document))
+		e.Match([]string{http.MethodGet, http.MethodHead}, document.Path, echo.WrapHandler(document))
 	}
 	return e
 }
