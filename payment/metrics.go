@@ -4,7 +4,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/x402"
 )
 
 // The values of the label outcome.
@@ -25,14 +24,16 @@ type metrics struct {
 	settling *prometheus.HistogramVec
 	up       prometheus.GaugeFunc
 	open     *openPayments
+	reads    *prometheus.HistogramVec // see measuredChain
 
 	// Of payment channels.
 	transactions *prometheus.CounterVec
 	foreign      prometheus.Counter // see Engine.claimedElsewhere
 	channels     *channelGauges
+	limits       []prometheus.Collector
 }
 
-func newMetrics(database *store.Store, ready func() bool, network x402.Network) *metrics {
+func newMetrics(database *store.Store, responds func() bool, config Config, reads *prometheus.HistogramVec) *metrics {
 	return &metrics{
 		payments: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_payments_total",
 			Help: "Payments by operation and outcome."}, []string{"operation", "outcome"}),
@@ -43,27 +44,52 @@ func newMetrics(database *store.Store, ready func() bool, network x402.Network) 
 			Buckets: []float64{.05, .1, .25, .5, 1, 2, 3, 5, 10, 30, 60, 90}}, []string{"verdict"}),
 		up: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_facilitator_up",
 			Help: "0 while the facilitator is unavailable."}, func() float64 {
-			if ready() {
+			if responds() {
 				return 1
 			}
 			return 0
 		}),
-		open: newOpenPayments(database),
+		open: newOpenPayments(database), reads: reads,
 		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_payment_channel_transactions_total",
 			Help: "Claims, payouts (settle) and refunds of payment channels by outcome: settled, refused, or unclear."}, []string{"kind", "outcome"}),
 		foreign: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_payment_channels_claimed_elsewhere_total",
 			Help: "Payment channels from which more is claimed than this database has charged."}),
-		channels: newChannelGauges(database, network),
+		channels: newChannelGauges(database, config.Network),
+		limits: []prometheus.Collector{
+			constant("parley_unclaimed_max_atomic_units", "The bound of parley_unclaimed_atomic_units, at which vouchers are refused; 0 is no bound.",
+				float64(config.MaxUnclaimedTotal)),
+			constant("parley_unclaimed_claim_age_seconds", "The age at which vouchers are claimed.", config.ClaimAge.Seconds()),
+		},
+	}
+}
+
+// constant is a metric for a setting, which alerts compare with.
+func constant(name, help string, value float64) prometheus.Collector {
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	gauge.Set(value)
+	return gauge
+}
+
+// announce creates the counters of an operation. Prometheus takes no increase from a counter that appears with its first event.
+func (m *metrics) announce(operation string) {
+	m.revenue.WithLabelValues(operation)
+	for _, outcome := range []string{outcomeDelivered, outcomeRefused, outcomeUnclear, outcomeUndeliverable, outcomeNotSent} {
+		m.payments.WithLabelValues(operation, outcome)
 	}
 }
 
 // Collectors are the engine's metrics.
 func (e *Engine) Collectors() []prometheus.Collector {
 	m := e.metrics
-	collectors := []prometheus.Collector{m.payments, m.revenue, m.settling, m.up, m.open}
+	collectors := []prometheus.Collector{m.payments, m.revenue, m.settling, m.up, m.open, m.reads}
 	if e.channels != nil {
 		m.channels.keys = func(authorizer string) bool { return e.channels.keys[authorizer] != nil }
-		collectors = append(collectors, m.transactions, m.foreign, m.channels)
+		for _, kind := range []string{store.ChannelClaim, store.ChannelSettle, store.ChannelRefund} {
+			for _, outcome := range []string{outcomeSettled, outcomeRefused, outcomeUnclear} {
+				m.transactions.WithLabelValues(kind, outcome)
+			}
+		}
+		collectors = append(append(collectors, m.transactions, m.foreign, m.channels), m.limits...)
 	}
 	return collectors
 }

@@ -162,8 +162,9 @@ type Engine struct {
 
 // New makes an engine. It adds the payment requirements to the operations.
 func New(config Config, operations []*Operation, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) (*Engine, error) {
-	payers, breaker, contracts := newPayers(), newBreaker(facilitator, log), newSmartWallets(chain)
-	exact, err := newExact(config, breaker, chain, contracts, payers, database.Now)
+	measured := newMeasuredChain(chain)
+	payers, breaker, contracts := newPayers(), newBreaker(facilitator, log), newSmartWallets(measured)
+	exact, err := newExact(config, breaker, measured, contracts, payers, database.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -171,10 +172,10 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(),
 		adoptions: newAdoptions(), slots: newSlots(), payers: payers, wake: make(chan struct{}, 1), started: time.Now(),
 	}
-	e.metrics = newMetrics(database, e.Ready, config.Network)
+	e.metrics = newMetrics(database, e.responds, config, measured.seconds)
 	exact.settling = e.metrics.settling
 	if config.Authorizer != nil {
-		if e.channels, err = newBatch(config, breaker, chain, contracts, database.Now); err != nil {
+		if e.channels, err = newBatch(config, breaker, measured, contracts, database.Now); err != nil {
 			return nil, err
 		}
 		e.channels.settling = e.metrics.settling
@@ -182,6 +183,7 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 	}
 	for _, operation := range operations {
 		e.operations[operation.ID] = operation
+		e.metrics.announce(operation.ID)
 		operation.Extensions[identifierExtension] = identifierOffer
 		if err := e.offer(operation); err != nil {
 			return nil, fmt.Errorf("payment requirements of %s: %w", operation.ID, err)
@@ -226,6 +228,14 @@ func (e *Engine) Ready() bool { return e.facilitator.ready() }
 
 // Probe checks whether the facilitator responds, at most once a second.
 func (e *Engine) Probe(ctx context.Context) error { return e.facilitator.probe(ctx) }
+
+// responds tells whether the facilitator can be used, for the metrics. The circuit breaker alone would not notice that it is
+// unavailable while no payment needs it.
+func (e *Engine) responds() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	defer cancel()
+	return e.Ready() && e.Probe(ctx) == nil
+}
 
 // PaidLately tells whether this server settled a payment of the wallet in the last ten minutes.
 func (e *Engine) PaidLately(wallet string) bool { return e.payers.settledLately(wallet) }

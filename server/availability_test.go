@@ -124,7 +124,13 @@ func TestMetricsWithoutDatabase(t *testing.T) {
 		`parley_unclaimed_atomic_units 5000`, `parley_payment_channels{state="open"} 1`, `parley_database_connections{pool="records",state="idle"} `,
 		`parley_database_connections_max{pool="batches"} `, `parley_build_info{go="go`,
 	}
-	for _, want := range append(figures, "parley_database_up 1") {
+	now := []string{
+		"parley_database_up 1", "parley_facilitator_up 1", "parley_requests_running 0", "parley_connections_max 4096", "parley_unclaimed_max_atomic_units 0",
+		`parley_batch_calls_bucket{batch="begins",le="1"} `, `parley_rpc_seconds_count{call="balance",outcome="ok"} `,
+		`parley_payments_total{operation="sendPrivateMessage",outcome="undeliverable"} 0`, `parley_requests_total{operation="getHealth",status="500"} 0`,
+		`parley_rate_limited_total{limit="tan"} 0`, `parley_payment_channel_transactions_total{kind="claim",outcome="unclear"} 0`, "go_sched_latencies_seconds_count ",
+	}
+	for _, want := range append(figures, now...) {
 		if text := w.admin("/metrics"); !strings.Contains(text, want) {
 			t.Errorf("the metrics lack %s", want)
 		}

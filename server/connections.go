@@ -61,7 +61,9 @@ func newConnections(limits Limits) *connections {
 
 // collectors are the metrics of the connections.
 func (l *connections) collectors() []prometheus.Collector {
-	return []prometheus.Collector{l.refused, l.displaced,
+	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: "parley_connections_max", Help: "The most open connections."})
+	limit.Set(float64(l.limits.Connections))
+	return []prometheus.Collector{l.refused, l.displaced, limit,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_connections_open", Help: "Open connections."}, func() float64 {
 			l.mu.Lock()
 			defer l.mu.Unlock()

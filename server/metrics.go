@@ -2,6 +2,7 @@ package server
 
 import (
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,7 +19,7 @@ type metrics struct {
 	limited  *prometheus.CounterVec
 }
 
-func newMetrics(database *store.Store) *metrics {
+func newMetrics(database *store.Store, running *atomic.Int64) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_requests_total",
@@ -31,9 +32,25 @@ func newMetrics(database *store.Store) *metrics {
 	}
 	clock := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_clock_difference_seconds",
 		Help: "How far the clock of this machine is ahead of the database's."}, func() float64 { return database.ClockDifference().Seconds() })
-	m.registry.MustRegister(m.requests, m.seconds, m.limited, clock, collectors.NewGoCollector(),
+	requests := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_requests_running", Help: "Requests that run now."},
+		func() float64 { return float64(running.Load()) })
+	m.registry.MustRegister(m.requests, m.seconds, m.limited, clock, requests,
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsScheduler)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// announce creates the counters of an operation that alerts watch, and those of the limits. Prometheus takes no increase from a counter
+// that appears with its first event.
+func (m *metrics) announce(operations map[string]*operation) {
+	for id := range operations {
+		m.requests.WithLabelValues(id, "200")
+		m.requests.WithLabelValues(id, "500")
+		m.requests.WithLabelValues(id, "503")
+	}
+	for _, limit := range []string{"address", "account", "wallet", "tan"} {
+		m.limited.WithLabelValues(limit)
+	}
 }
 
 func (m *metrics) request(operation string, status int, took time.Duration) {

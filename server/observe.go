@@ -53,6 +53,8 @@ func newRequestID() string {
 func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		started := time.Now()
+		s.running.Add(1)
+		defer s.running.Add(-1)
 		request := c.Request()
 		record := &record{requestID: request.Header.Get("X-Request-Id")}
 		if !goodRequestID.MatchString(record.requestID) {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,7 +96,7 @@ func TestTANTries(t *testing.T) {
 // TestTooManyTANs: the 429 tells when to come again, and which limit it is.
 func TestTooManyTANs(t *testing.T) {
 	t.Parallel()
-	s := &Server{metrics: newMetrics(nil)}
+	s := &Server{metrics: newMetrics(nil, new(atomic.Int64))}
 	header := http.Header{}
 	p := s.tooManyTANs(5, 90*time.Second)
 	p.limit.writeHeader(header, p.retryAfter)

@@ -58,8 +58,9 @@ type Server struct {
 	rates       *rateLimits
 	tanTries    *tanTries
 	connections *connections
-	draining    atomic.Bool // /readyz returns 503
-	waiting     atomic.Bool // for Config.Await
+	draining    atomic.Bool  // /readyz returns 503
+	waiting     atomic.Bool  // for Config.Await
+	running     atomic.Int64 // requests
 }
 
 // New reads the contract and prepares everything that is the same for all requests.
@@ -107,9 +108,10 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		return nil, err
 	}
 	s.waiting.Store(config.Await != nil)
-	s.metrics = newMetrics(database)
+	s.metrics = newMetrics(database, &s.running)
+	s.metrics.announce(s.byID)
 	s.metrics.registry.MustRegister(append(s.payments.Collectors(), s.connections.collectors()...)...)
-	s.metrics.registry.MustRegister(newDatabaseMetrics(database), buildInfo())
+	s.metrics.registry.MustRegister(append(database.Collectors(), newDatabaseMetrics(database), buildInfo())...)
 	s.echo = s.routes()
 	return s, nil
 }
@@ -194,14 +196,21 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
+	began := time.Now()
+	s.log.LogAttrs(ctx, slog.LevelInfo, "stopping", slog.String("reason", context.Cause(ctx).Error()),
+		slog.Int64("requests_running", s.running.Load()), slog.Float64("drain_s", s.config.DrainTime.Seconds()))
 	select {
 	case err := <-failed:
 		return err
 	case <-time.After(s.config.DrainTime):
 	}
+	finishing := s.running.Load()
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
 	defer cancel()
-	return server.Shutdown(stopping)
+	err := server.Shutdown(stopping)
+	s.log.LogAttrs(ctx, slog.LevelInfo, "stopped", slog.Float64("took_s", time.Since(began).Seconds()),
+		slog.Int64("requests_finished", finishing-s.running.Load()), slog.Int64("requests_cut_off", s.running.Load()))
+	return err
 }
 
 // awaitDatabase rejects paid calls until the database was available once.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Group commit: concurrent calls share one statement, and so one commit. While a batch runs, new calls are queued for
@@ -46,16 +47,27 @@ type batcher[T any] struct {
 	// key, if not nil, identifies what a statement can change only once. A batch ends before the second item with the
 	// same key. That item goes into the next batch, which sees the change of the first.
 	key func(T) any
-	// limit is how long an item waits for its batch. Zero means no limit.
-	limit time.Duration
+	batchKind
 
 	mu      sync.Mutex
 	waiting []batchItem[T]
 	busy    bool
 }
 
-func newBatcher[T any](limit time.Duration, run func([]batchItem[T]), key func(T) any) *batcher[T] {
-	return &batcher[T]{begin: func() (func([]batchItem[T]), error) { return run, nil }, key: key, limit: limit}
+// batchKind is what is the same for all batches of one kind.
+type batchKind struct {
+	// limit is how long an item waits for its batch. Zero means no limit.
+	limit time.Duration
+	// sizes observes the numbers of items.
+	sizes prometheus.Observer
+}
+
+func (s *Store) batchOf(kind string) batchKind {
+	return batchKind{limit: s.limits.Queue, sizes: s.batchSizes.WithLabelValues(kind)}
+}
+
+func newBatcher[T any](kind batchKind, run func([]batchItem[T]), key func(T) any) *batcher[T] {
+	return &batcher[T]{begin: func() (func([]batchItem[T]), error) { return run, nil }, key: key, batchKind: kind}
 }
 
 // do puts the value into the next batch and returns its result. Of ctx only the patience counts: the write of a batch cannot be
@@ -111,7 +123,9 @@ func (b *batcher[T]) work() {
 	for b.shed() {
 		if run, err := b.begin(); err == nil {
 			runtime.Gosched() // calls that are ready to run join the batch
-			run(b.next())
+			batch := b.next()
+			b.sizes.Observe(float64(len(batch)))
+			run(batch)
 		} else {
 			finish(b.all(), func(int, T) error { return err })
 		}

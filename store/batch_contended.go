@@ -84,7 +84,7 @@ func (s *Store) sendAgain(items []batchItem[paidMessage]) {
 
 // queueFor returns the queue of a contended conversation, which it creates if there is none.
 func (s *Store) queueFor(conversation uuid.UUID) *conversationQueue {
-	queue := &conversationQueue{batcher: &batcher[paidMessage]{key: paidMessage.key, limit: s.limits.Queue}}
+	queue := &conversationQueue{batcher: &batcher[paidMessage]{key: paidMessage.key, batchKind: s.batchOf("contended_sends")}}
 	queue.begin = func() (func([]batchItem[paidMessage]), error) { return s.beginContended(conversation, queue) }
 	if first, ok, _ := s.contended.PeekOrAdd(conversation, queue); ok {
 		return first

@@ -14,7 +14,7 @@ func TestQueueIsShed(t *testing.T) {
 	const limit = 200 * time.Millisecond
 	var ran []int
 	begun := make(chan struct{})
-	b := newBatcher(limit, func(batch []batchItem[int]) {
+	b := newBatcher(batchKind{limit, newBatchSizes().WithLabelValues("test")}, func(batch []batchItem[int]) {
 		for _, item := range batch {
 			ran = append(ran, item.value)
 			if item.value == 1 {
@@ -52,7 +52,7 @@ func TestBatchTakesWhatCameMeanwhile(t *testing.T) {
 			ran = append(ran, column(batch, func(n int) int { return n }))
 			finish(batch, func(int, int) error { return nil })
 		}, <-proceed
-	}}
+	}, batchKind: batchKind{sizes: newBatchSizes().WithLabelValues("test")}}
 	for round, want := range []error{nil, errNotSent, nil} {
 		first := b.add(round)
 		<-begun
@@ -75,7 +75,7 @@ func TestRetriedItemsComeFirst(t *testing.T) {
 	begun, proceed := make(chan struct{}), make(chan struct{})
 	var ran []int
 	var b *batcher[int]
-	b = newBatcher(0, func(batch []batchItem[int]) {
+	b = newBatcher(batchKind{0, newBatchSizes().WithLabelValues("test")}, func(batch []batchItem[int]) {
 		begun <- struct{}{}
 		<-proceed
 		first := ran == nil

@@ -11,6 +11,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
@@ -44,8 +45,9 @@ type Store struct {
 	charges      *batcher[*VoucherCharge]
 	chargedSends *batcher[paidMessage]
 	// contended are the queues of the conversations that other transactions lock too; waiters bounds their transactions.
-	contended *lru.Cache[uuid.UUID, *conversationQueue]
-	waiters   *semaphore.Weighted
+	contended  *lru.Cache[uuid.UUID, *conversationQueue]
+	waiters    *semaphore.Weighted
+	batchSizes *prometheus.HistogramVec
 }
 
 // mode is what the caller uses a store for.
@@ -111,11 +113,14 @@ func Open(ctx context.Context, url string, limits Limits) (*Store, error) {
 		return nil, err // the size is positive
 	}
 	s := &Store{pool: pool, records: records, db: db, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
-		contended: contended, waiters: semaphore.NewWeighted(int64(max(1, config.MaxConns/2)))}
-	s.checks, s.begins = newBatcher(limits.Queue, s.checkBatch, nil), newBatcher(limits.Queue, s.beginBatch, nil)
-	s.deliveries = newBatcher(limits.Queue, s.deliverBatch, func(delivery Delivery) any { return delivery.Payment })
-	s.sends, s.chargedSends = newBatcher(limits.Queue, s.sendBatch, paidMessage.key), newBatcher(limits.Queue, s.sendBatch, paidMessage.key)
-	s.charges = newBatcher(limits.Queue, s.chargeBatch, func(charge *VoucherCharge) any { return charge.Voucher.Channel })
+		contended: contended, waiters: semaphore.NewWeighted(int64(max(1, config.MaxConns/2))),
+		batchSizes: newBatchSizes()}
+	s.checks = newBatcher(s.batchOf("checks"), s.checkBatch, nil)
+	s.begins = newBatcher(s.batchOf("begins"), s.beginBatch, nil)
+	s.deliveries = newBatcher(s.batchOf("deliveries"), s.deliverBatch, func(delivery Delivery) any { return delivery.Payment })
+	s.sends = newBatcher(s.batchOf("sends"), s.sendBatch, paidMessage.key)
+	s.chargedSends = newBatcher(s.batchOf("charged_sends"), s.sendBatch, paidMessage.key)
+	s.charges = newBatcher(s.batchOf("charges"), s.chargeBatch, func(charge *VoucherCharge) any { return charge.Voucher.Channel })
 	return s, nil
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/parley-chat/parley/devnet"
 )
@@ -26,7 +27,7 @@ func (d *dev) Run(ctx context.Context, to console) error {
 	}
 	world, err := startWorld(ctx, worldOptions{
 		listen: d.Listen, facilitatorListen: d.FacilitatorListen, data: d.Data, databaseURL: d.DatabaseURL, limits: limits, channels: d.Channels,
-		progress: to.err, log: newLog(to.err),
+		progress: to.err, log: newLog(to.err, slog.LevelInfo),
 	})
 	if err != nil {
 		return err

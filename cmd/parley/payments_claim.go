@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/parley-chat/parley/payment"
@@ -44,8 +45,8 @@ func (o onChain) engine(ctx context.Context, to console) (*payment.Engine, *stor
 	}
 	var engine *payment.Engine
 	if err == nil {
-		facilitator := &x402.Facilitator{BaseURL: o.FacilitatorURL, Logger: newLog(to.err)}
-		engine, err = payment.New(config, nil, database, facilitator, &x402.Chain{URL: o.RPCURL}, newLog(to.err))
+		facilitator := &x402.Facilitator{BaseURL: o.FacilitatorURL, Logger: newLog(to.err, slog.LevelInfo)}
+		engine, err = payment.New(config, nil, database, facilitator, &x402.Chain{URL: o.RPCURL}, newLog(to.err, slog.LevelInfo))
 	}
 	if err != nil {
 		database.Close()

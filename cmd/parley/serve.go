@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -38,6 +37,7 @@ type serve struct {
 	AdminListen    string        `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for /metrics, /livez and /readyz; by default they are not served."`
 	DrainTime      time.Duration `env:"PARLEY_DRAIN_TIME" default:"5s" help:"How long /readyz returns 503 before the server stops accepting calls, so that a load balancer notices (${default}). Without --admin-listen there is no wait."`
 	TrustedProxies []string      `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
+	Logging        logging       `embed:""`
 	Limits         limits        `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
 	Channels       channels      `embed:""`
 	LegacyX402     bool          `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New crawlers warn about it."`
@@ -125,12 +125,17 @@ func (s *serve) Run(ctx context.Context, to console) error {
 	if err != nil {
 		return err
 	}
+	level, err := s.Logging.config()
+	if err != nil {
+		return err
+	}
+	log := newLog(to.err, level)
+	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", programVersion()))
 	database, err := store.Open(ctx, s.DatabaseURL, store.Serving)
 	if err != nil {
 		return err
 	}
 	defer database.Close()
-	log := newLog(to.err)
 	// While the database is unavailable the server starts all the same: it tells prices, and says in /readyz what it waits for.
 	if err := database.CheckSchema(ctx); store.Unavailable(err) {
 		log.WarnContext(ctx, "the database is unavailable; calls return 503 until it is available", "error", err)
@@ -166,8 +171,6 @@ func awaitSchema(ctx context.Context, database *store.Store) error {
 	}
 }
 
-func newLog(to io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(to, nil)) }
-
 // serveOn runs the server on a listener until ctx ends and then completes running requests. admin may be nil.
 func serveOn(ctx context.Context, listener, admin net.Listener, config server.Config, rpcURL string, database *store.Store, log *slog.Logger, ready func()) error {
 	facilitator := &x402.Facilitator{BaseURL: config.FacilitatorURL, HTTPClient: &http.Client{Transport: facilitatorTransport()}, Logger: log}
@@ -178,6 +181,7 @@ func serveOn(ctx context.Context, listener, admin net.Listener, config server.Co
 	if admin != nil {
 		defer serveHTTP(ctx, admin, parley.Admin())()
 	}
+	logStart(ctx, log, listener, admin, config)
 	ready()
 	return parley.Serve(ctx, listener)
 }
