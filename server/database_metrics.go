@@ -1,13 +1,14 @@
 package server
 
 import (
+	"cmp"
 	"context"
-	"runtime/debug"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	parley "github.com/parley-chat/parley"
+	"github.com/parley-chat/parley/internal/buildinfo"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -58,15 +59,9 @@ func (d *databaseMetrics) Collect(to chan<- prometheus.Metric) {
 
 // buildInfo is always 1; its labels say which program runs.
 func buildInfo() prometheus.Collector {
-	labels := prometheus.Labels{"version": parley.Version(), "revision": "unknown", "go": "unknown", "schema": strconv.FormatInt(store.SchemaVersion(), 10)}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		labels["go"] = info.GoVersion
-		for _, setting := range info.Settings {
-			if setting.Key == "vcs.revision" {
-				labels["revision"] = setting.Value
-			}
-		}
-	}
+	build := buildinfo.Read()
+	labels := prometheus.Labels{"version": parley.Version(), "revision": cmp.Or(build.Commit, "unknown"), "go": cmp.Or(build.Go, "unknown"),
+		"schema": strconv.FormatInt(store.SchemaVersion(), 10)}
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "parley_build_info", Help: "The program: version, revision, Go version, and the schema that it needs.", ConstLabels: labels,
 	}, func() float64 { return 1 })

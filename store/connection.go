@@ -37,6 +37,12 @@ const (
 // keepAlive finds a connection whose peer disappeared while nothing was sent.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 3}
 
+// CheckURL returns an error if the URL of a database is malformed. The error does not contain the URL, which has a password.
+func CheckURL(url string) error {
+	_, err := configure(url, nil)
+	return err
+}
+
 // configure returns the configuration of a pool for the database at url. Calls on it have the limits of guard, unless that is nil.
 func configure(url string, guard *guard) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"crypto/ecdsa"
-	"errors"
 	"os"
 	"strings"
 	"time"
@@ -32,59 +31,56 @@ func (c channels) config(payee string) (payment.Channels, error) {
 	if c.AuthorizerKeyFile == "" {
 		return payment.Channels{}, nil
 	}
-	var wrong []string
-	need := func(ok bool, text string) {
-		if !ok {
-			wrong = append(wrong, text)
-		}
-	}
+	var wrong wrongSettings
 	config := payment.Channels{WithdrawDelay: c.WithdrawDelay, ClaimAge: c.ClaimAge, IdleRefund: c.IdleRefund, ExactFirst: c.ExactFirst}
 	var err error
 	config.Authorizer, config.FormerAuthorizers, err = authorizerKeys(c.AuthorizerKeyFile, payee)
-	if err != nil {
-		wrong = append(wrong, err.Error())
-	}
-	need(c.WithdrawDelay >= x402.MinWithdrawDelay*time.Second && c.WithdrawDelay <= x402.MaxWithdrawDelay*time.Second && c.WithdrawDelay%time.Second == 0,
-		"--channel-withdraw-delay (PARLEY_CHANNEL_WITHDRAW_DELAY) in whole seconds, from 15m to 720h")
-	need(c.ClaimAge > 0 && c.ClaimAge <= c.WithdrawDelay, "--channel-claim-age (PARLEY_CHANNEL_CLAIM_AGE) above 0, at most the withdraw delay")
-	need(c.IdleRefund >= 0, "--channel-idle-refund (PARLEY_CHANNEL_IDLE_REFUND) from 0")
+	wrong.add(err)
+	wrong.check(c.WithdrawDelay >= x402.MinWithdrawDelay*time.Second && c.WithdrawDelay <= x402.MaxWithdrawDelay*time.Second && c.WithdrawDelay%time.Second == 0,
+		"channel-withdraw-delay", c.WithdrawDelay, "whole seconds, from 15m to 720h")
+	wrong.check(c.ClaimAge > 0 && c.ClaimAge <= c.WithdrawDelay, "channel-claim-age", c.ClaimAge,
+		"more than 0s and at most the withdraw delay, "+shown(c.WithdrawDelay))
+	wrong.check(c.IdleRefund >= 0, "channel-idle-refund", c.IdleRefund, "0s or longer")
 	for _, sum := range []struct {
-		into  *uint64
-		text  string
-		least func() uint64
-		name  string
+		into         *uint64
+		name, text   string
+		least        func() uint64
+		leastSetting string // least is its value
 	}{
-		{&config.MinDeposit, c.MinDeposit, func() uint64 { return 1 }, "--channel-min-deposit (PARLEY_CHANNEL_MIN_DEPOSIT) in USD above 0, such as 1.00"},
-		{&config.ClaimSum, c.ClaimSum, func() uint64 { return 1 }, "--channel-claim-sum (PARLEY_CHANNEL_CLAIM_SUM) in USD above 0, such as 1.00"},
-		{&config.MaxUnclaimed, c.MaxUnclaimed, func() uint64 { return config.ClaimSum },
-			"--channel-max-unclaimed (PARLEY_CHANNEL_MAX_UNCLAIMED) in USD, at least --channel-claim-sum"},
-		{&config.MaxUnclaimedTotal, c.MaxUnclaimedTotal, func() uint64 { return config.MaxUnclaimed },
-			"--channel-max-unclaimed-total (PARLEY_CHANNEL_MAX_UNCLAIMED_TOTAL) in USD, at least --channel-max-unclaimed"},
+		{&config.MinDeposit, "channel-min-deposit", c.MinDeposit, func() uint64 { return 1 }, ""},
+		{&config.ClaimSum, "channel-claim-sum", c.ClaimSum, func() uint64 { return 1 }, ""},
+		{&config.MaxUnclaimed, "channel-max-unclaimed", c.MaxUnclaimed, func() uint64 { return config.ClaimSum }, "channel-claim-sum"},
+		{&config.MaxUnclaimedTotal, "channel-max-unclaimed-total", c.MaxUnclaimedTotal, func() uint64 { return config.MaxUnclaimed }, "channel-max-unclaimed"},
 	} {
 		*sum.into, err = parseUSD(sum.text)
-		need(err == nil && *sum.into >= sum.least() && *sum.into <= x402.MaxChannelAmount, sum.name)
+		remedy := "a sum in USD above 0, such as 1.00"
+		if sum.leastSetting != "" {
+			remedy = "a sum in USD, at least that of --" + sum.leastSetting
+		}
+		wrong.check(err == nil && *sum.into >= sum.least() && *sum.into <= x402.MaxChannelAmount, sum.name, sum.text, remedy)
 	}
-	if wrong != nil {
-		return payment.Channels{}, errors.New(strings.Join(wrong, "; "))
-	}
-	return config, nil
+	return config, wrong.err()
 }
 
 // authorizerKeys reads the private keys from a file, one per line. The first one is the current one. The error does not contain
 // a key.
 func authorizerKeys(file, payee string) (current *ecdsa.PrivateKey, former []*ecdsa.PrivateKey, err error) {
+	var wrong wrongSettings
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return nil, nil, errors.New("--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE), a readable file")
+		wrong.check(false, "authorizer-key-file", file, "a file that can be read, not one with: "+cause(err))
+		return nil, nil, wrong
 	}
 	var keys []*ecdsa.PrivateKey
 	for line := range strings.Lines(strings.TrimSpace(string(raw)) + "\n") {
 		key, err := evm.HexToECDSA(strings.TrimPrefix(strings.TrimSpace(line), "0x")) // its error may quote the key
 		if err != nil {
-			return nil, nil, errors.New("--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) with a private key of 64 hex digits on each line")
+			wrong.check(false, "authorizer-key-file", file, "a file with a private key of 64 hex digits on each line")
+			return nil, nil, wrong
 		}
 		if strings.EqualFold(evm.PubkeyToAddress(key.PublicKey).Hex(), payee) {
-			return nil, nil, errors.New("--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) with other keys than the payee's")
+			wrong.check(false, "authorizer-key-file", file, "a file with other keys than the payee's")
+			return nil, nil, wrong
 		}
 		keys = append(keys, key)
 	}

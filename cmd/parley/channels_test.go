@@ -43,7 +43,7 @@ func TestChannelSettings(t *testing.T) {
 		change func(c *channels)
 		want   string
 	}{
-		"no file":                   {func(c *channels) { c.AuthorizerKeyFile = "/nowhere" }, "readable"},
+		"no file":                   {func(c *channels) { c.AuthorizerKeyFile = "/nowhere" }, "can be read"},
 		"no key":                    {func(c *channels) { c.AuthorizerKeyFile = file("hunter2") }, "64 hex digits"},
 		"the zero key":              {func(c *channels) { c.AuthorizerKeyFile = file(strings.Repeat("0", 64)) }, "64 hex digits"},
 		"the payee's key":           {func(c *channels) { c.AuthorizerKeyFile = file(payees.PrivateKey) }, "other keys"},

@@ -23,7 +23,7 @@ type dev struct {
 func (d *dev) Run(ctx context.Context, to console) error {
 	limits, err := d.Limits.config(nil)
 	if err != nil {
-		return err
+		return &usageError{err}
 	}
 	world, err := startWorld(ctx, worldOptions{
 		listen: d.Listen, facilitatorListen: d.FacilitatorListen, data: d.Data, databaseURL: d.DatabaseURL, limits: limits, channels: d.Channels,

@@ -3,11 +3,8 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"net/netip"
-	"strings"
 
 	"github.com/parley-chat/parley/server"
 )
@@ -28,12 +25,7 @@ type limits struct {
 
 // config converts the limits and the trusted proxies. The error lists all invalid settings.
 func (l limits) config(trusted []string) (server.Limits, error) {
-	var wrong []string
-	need := func(ok bool, text string) {
-		if !ok {
-			wrong = append(wrong, text)
-		}
-	}
+	var wrong wrongSettings
 	config := server.Limits{
 		Address:   server.Rate{PerSecond: l.AddressRate, Burst: l.AddressBurst},
 		Account:   server.Rate{PerSecond: l.AccountRate, Burst: l.AccountBurst},
@@ -44,21 +36,19 @@ func (l limits) config(trusted []string) (server.Limits, error) {
 		name string
 		rate server.Rate
 	}{{"address", config.Address}, {"account", config.Account}, {"wallet", config.Wallet}} {
-		need(limit.rate.PerSecond > 0 && limit.rate.PerSecond <= math.MaxInt32 && limit.rate.Burst > 0,
-			fmt.Sprintf("--limit-%[1]s-rate and --limit-%[1]s-burst above 0", limit.name))
+		wrong.check(limit.rate.PerSecond > 0 && limit.rate.PerSecond <= math.MaxInt32, "limit-"+limit.name+"-rate", limit.rate.PerSecond, "a number above 0")
+		wrong.check(limit.rate.Burst > 0, "limit-"+limit.name+"-burst", limit.rate.Burst, "a number above 0")
 	}
-	need(l.WrongTANs > 0, "--limit-wrong-tans above 0")
-	need(l.Connections > 0 && l.ConnectionsPerAddress > 0, "--limit-connections and --limit-connections-per-address above 0")
+	wrong.check(l.WrongTANs > 0, "limit-wrong-tans", l.WrongTANs, "a number above 0")
+	wrong.check(l.Connections > 0, "limit-connections", l.Connections, "a number above 0")
+	wrong.check(l.ConnectionsPerAddress > 0, "limit-connections-per-address", l.ConnectionsPerAddress, "a number above 0")
 	for _, text := range trusted {
 		proxy, err := netip.ParsePrefix(text)
 		if address, addressErr := netip.ParseAddr(text); err != nil && addressErr == nil {
 			proxy, err = netip.PrefixFrom(address, address.BitLen()), nil
 		}
-		need(err == nil, "--trusted-proxies (PARLEY_TRUSTED_PROXIES) as addresses or networks such as 10.0.0.0/8, not "+text)
+		wrong.check(err == nil, "trusted-proxies", text, "addresses or networks such as 10.0.0.0/8, separated by commas")
 		config.TrustedProxies = append(config.TrustedProxies, proxy.Masked())
 	}
-	if wrong != nil {
-		return server.Limits{}, errors.New(strings.Join(wrong, "; "))
-	}
-	return config, nil
+	return config, wrong.err()
 }

@@ -3,23 +3,25 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 	kongcompletion "github.com/jotaen/kong-completion"
+	"github.com/posener/complete"
 
 	parley "github.com/parley-chat/parley"
+	"github.com/parley-chat/parley/internal/buildinfo"
 )
 
 // commands is the command line. Each command has its own file. Settings come from flags or from the environment
-// variables that --help lists.
+// variables that --help lists, those of servers from a file as well.
 type commands struct {
 	Agent   agentCommands  `embed:""`
 	Server  serverCommands `embed:""`
@@ -45,8 +47,8 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, to console) error {
-	exited, running := false, &invocation{}
-	parser, err := kong.New(&commands{},
+	exited, running, server := false, &invocation{}, &settings{}
+	parser, err := kong.New(&commands{}, append(server.options(),
 		kong.Name("parley"),
 		kong.Description("Messaging for AI agents, paid per call with x402."),
 		kong.Vars{"version": programVersion()},
@@ -56,18 +58,21 @@ func run(ctx context.Context, args []string, to console) error {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(to, running),
-	)
+	)...)
 	if err != nil {
 		return err
 	}
 	addExamples(parser.Model)
-	kongcompletion.Register(parser) // ends the process if a shell asks for completions
+	kongcompletion.Register(parser, kongcompletion.WithPredictor("file", complete.PredictFiles("*"))) // ends the process if a shell asks for completions
 	command, err := parser.Parse(args)
 	if exited { // --help was printed
 		return nil
 	}
 	if err != nil {
 		return usage(ctx, err, to)
+	}
+	if err = server.check(command); err != nil {
+		return err
 	}
 	if err = command.Run(); err == nil || running.session == nil {
 		return err
@@ -111,15 +116,11 @@ func (version) Run(to console) error {
 	return err
 }
 
-// programVersion returns the version of the contract, and the commit if the build recorded it.
+// programVersion returns the version of the contract, and commit and date of the commit if the build recorded them.
 func programVersion() string {
 	text := "parley " + parley.Version()
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, setting := range info.Settings {
-			if setting.Key == "vcs.revision" {
-				text += " (commit " + setting.Value + ")"
-			}
-		}
+	if build := buildinfo.Read(); build.Commit != "" {
+		text += fmt.Sprintf(" (commit %s of %s)", build.Commit, cmp.Or(build.Date, "an unknown date"))
 	}
 	return text
 }

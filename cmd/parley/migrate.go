@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,16 +12,13 @@ import (
 
 // migrate migrates the database's schema to this version. Concurrent migrations wait for each other.
 type migrate struct {
-	DatabaseURL string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
-	DryRun      bool   `xor:"what" help:"List the migrations that would run, and change nothing."`
-	Status      bool   `xor:"what" help:"List all migrations and when they ran."`
+	Database settingsDatabase `embed:""`
+	DryRun   bool             `xor:"what" help:"List the migrations that would run, and change nothing."`
+	Status   bool             `xor:"what" help:"List all migrations and when they ran."`
 }
 
 func (m *migrate) Run(ctx context.Context, to console) error {
-	if m.DatabaseURL == "" {
-		return errors.New("cannot migrate without --database-url (PARLEY_DATABASE_URL), the PostgreSQL database")
-	}
-	database, err := store.Open(ctx, m.DatabaseURL, store.Limits{})
+	database, err := m.Database.open(ctx)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -30,14 +29,11 @@ type payments struct {
 
 // ledger is the database that contains the payments.
 type ledger struct {
-	DatabaseURL string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"The server's PostgreSQL database, as a postgres:// URL."`
+	Database settingsDatabase `embed:""`
 }
 
 func (l ledger) open(ctx context.Context) (*store.Store, error) {
-	if l.DatabaseURL == "" {
-		return nil, errors.New("cannot read payments without --database-url (PARLEY_DATABASE_URL), the server's PostgreSQL database")
-	}
-	database, err := store.Open(ctx, l.DatabaseURL, store.Limits{})
+	database, err := l.Database.open(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -19,19 +18,22 @@ type onChain struct {
 	Ledger            ledger `embed:""`
 	Terms             terms  `embed:""`
 	FacilitatorURL    string `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator."`
-	RPCURL            string `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
+	RPCURL            string `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
 	AuthorizerKeyFile string `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"The server's file with the keys that sign claims."`
 }
 
 // engine returns the payment engine for the ledger. The caller closes the database.
 func (o onChain) engine(ctx context.Context, to console) (*payment.Engine, *store.Store, error) {
-	if !isHTTP(o.FacilitatorURL) || !isHTTP(o.RPCURL) || o.AuthorizerKeyFile == "" {
-		return nil, nil, errors.New("cannot act for payment channels without --facilitator-url (PARLEY_FACILITATOR_URL), --rpc-url (PARLEY_RPC_URL) " +
-			"and --authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE), as the server has them")
+	var wrong wrongSettings
+	wrong.http("facilitator-url", o.FacilitatorURL, "the URL of the server's x402 facilitator")
+	wrong.rpcURL(o.RPCURL)
+	wrong.check(o.AuthorizerKeyFile != "", "authorizer-key-file", "", "the server's file with the keys that sign claims")
+	if wrong != nil {
+		return nil, nil, &usageError{wrong}
 	}
 	current, former, err := authorizerKeys(o.AuthorizerKeyFile, o.Terms.Payee)
 	if err != nil {
-		return nil, nil, errors.New("cannot act for payment channels without " + err.Error())
+		return nil, nil, &usageError{err}
 	}
 	database, err := o.Ledger.open(ctx)
 	if err != nil {

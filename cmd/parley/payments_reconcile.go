@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
@@ -17,15 +16,17 @@ import (
 // paymentsReconcile compares the ledger with the chain in both directions (internal/reconcile).
 type paymentsReconcile struct {
 	Ledger ledger `embed:""`
-	RPCURL string `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
+	RPCURL string `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
 	Terms  terms  `embed:""`
 	Since  moment `placeholder:"TIME" help:"Compare only payments created at this time or later. A long period needs many calls to the endpoint."`
 	JSON   bool   `name:"json" help:"Write one JSON object instead of tables."`
 }
 
 func (p *paymentsReconcile) Run(ctx context.Context, to console) error {
-	if !isHTTP(p.RPCURL) {
-		return errors.New("cannot reconcile without --rpc-url (PARLEY_RPC_URL), an http(s) JSON-RPC endpoint of the chain")
+	var wrong wrongSettings
+	wrong.rpcURL(p.RPCURL)
+	if wrong != nil {
+		return &usageError{wrong}
 	}
 	database, err := p.Ledger.open(ctx)
 	if err != nil {

@@ -4,27 +4,23 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/parley-chat/parley/store"
 )
 
-// seed fills an empty database with the data of one busy year, for measurements.
+// seed fills an empty, migrated database with the data of one busy year, for measurements.
 type seed struct {
-	DatabaseURL   string `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"An empty, migrated PostgreSQL database, as a postgres:// URL with the user that owns it."`
-	Agents        int64  `default:"100000" help:"Number of agents; their API keys are unknown (${default})."`
-	Conversations int64  `default:"20000" help:"Number of private chats and group chats (${default})."`
-	Messages      int64  `default:"1000000" help:"Number of messages (${default})."`
-	Subscribers   int64  `default:"100000" help:"Number of subscribers of the only channel (${default})."`
+	Database      settingsDatabase `embed:""`
+	Agents        int64            `default:"100000" help:"Number of agents; their API keys are unknown (${default})."`
+	Conversations int64            `default:"20000" help:"Number of private chats and group chats (${default})."`
+	Messages      int64            `default:"1000000" help:"Number of messages (${default})."`
+	Subscribers   int64            `default:"100000" help:"Number of subscribers of the only channel (${default})."`
 }
 
 func (s *seed) Run(ctx context.Context, to console) error {
-	if s.DatabaseURL == "" {
-		return errors.New("cannot seed without --database-url (PARLEY_DATABASE_URL), an empty PostgreSQL database")
-	}
-	database, err := store.Open(ctx, s.DatabaseURL, store.Limits{})
+	database, err := s.Database.open(ctx)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
-	"regexp"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -24,7 +22,9 @@ import (
 
 // serve runs the server in production. Settings that concern money have no defaults, except the network.
 type serve struct {
-	DatabaseURL    string        `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
+	File           settingsFile  `embed:""`
+	PrintConfig    bool          `help:"Print the settings as YAML, each with the place that it comes from, and exit. Secrets are hidden."`
+	DatabaseURL    string        `env:"PARLEY_DATABASE_URL" secret:"" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
 	Payee          string        `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that receives the payments."`
 	FacilitatorURL string        `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles payments."`
 	Network        string        `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
@@ -33,7 +33,7 @@ type serve struct {
 	AssetVersion   string        `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
 	Listen         string        `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Address on which to listen."`
 	BaseURL        string        `env:"PARLEY_BASE_URL" placeholder:"URL" help:"Public URL of the server, part of the contract and of payment requirements. Required unless the server listens on loopback."`
-	RPCURL         string        `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, used to check wallet balances and the outcome of payments. The play-money network has one at /rpc."`
+	RPCURL         string        `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, used to check wallet balances and the outcome of payments. The play-money network has one at /rpc."`
 	AdminListen    string        `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for /metrics, /livez and /readyz; by default they are not served."`
 	DrainTime      time.Duration `env:"PARLEY_DRAIN_TIME" default:"5s" help:"How long /readyz returns 503 before the server stops accepting calls, so that a load balancer notices (${default}). Without --admin-listen there is no wait."`
 	TrustedProxies []string      `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
@@ -62,66 +62,64 @@ func (s skill) config() server.Skill {
 	}
 }
 
-var address = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
+// reportsSettings lets Run report all wrong settings, and print them.
+func (s *serve) reportsSettings() {}
 
 // config converts the settings. The error lists all missing and invalid ones.
 func (s *serve) config() (server.Config, error) {
-	var missing []string
-	need := func(ok bool, text string) {
-		if !ok {
-			missing = append(missing, text)
-		}
+	var wrong wrongSettings
+	wrong.databaseURL(s.DatabaseURL)
+	wrong.address("payee", s.Payee, "the address that receives the payments")
+	wrong.http("facilitator-url", s.FacilitatorURL, "the URL of the x402 facilitator")
+	wrong.rpcURL(s.RPCURL)
+	wrong.listen("listen", s.Listen)
+	if s.AdminListen != "" {
+		wrong.listen("admin-listen", s.AdminListen)
 	}
-	need(s.DatabaseURL != "", "--database-url (PARLEY_DATABASE_URL), the PostgreSQL database")
-	need(address.MatchString(s.Payee), "--payee (PARLEY_PAYEE), the address 0x… that receives the payments")
-	need(isHTTP(s.FacilitatorURL), "--facilitator-url (PARLEY_FACILITATOR_URL), the http(s) address of the x402 facilitator")
-	network, known := x402.LookupNetwork(s.Network)
-	if !known || (s.Asset != "" && !strings.EqualFold(s.Asset, network.Asset)) {
-		need(address.MatchString(s.Asset), "--asset (PARLEY_ASSET), the token contract 0x… on "+s.Network)
-		need(s.AssetName != "", "--asset-name (PARLEY_ASSET_NAME), the token's EIP-712 name")
-		need(s.AssetVersion != "", "--asset-version (PARLEY_ASSET_VERSION), the token's EIP-712 version")
-		chain, err := x402.ParseChainID(s.Network)
-		need(err == nil, "--network (PARLEY_NETWORK) in the form eip155:8453")
-		network = x402.Network{ID: s.Network, ChainID: chain, Asset: s.Asset, AssetName: s.AssetName, AssetVersion: s.AssetVersion}
-	}
+	wrong.check(s.DrainTime >= 0, "drain-time", s.DrainTime, "0s or longer")
+	network, err := s.network()
+	wrong.add(err)
 	base := strings.TrimSuffix(s.BaseURL, "/")
 	if base == "" && onLoopback(s.Listen) {
 		base = "http://" + s.Listen
 	}
-	need(isHTTP(base), "--base-url (PARLEY_BASE_URL), the http(s) address that callers use")
-	need(isHTTP(s.RPCURL), "--rpc-url (PARLEY_RPC_URL), the http(s) address of a JSON-RPC endpoint of the chain")
+	_, _, malformed := net.SplitHostPort(s.Listen)
+	wrong.check(isHTTP(base) && !strings.ContainsAny(base, "?#@") || base == "" && malformed != nil, "base-url", s.BaseURL, "the public URL of the server, such as https://parley.example")
 	limits, err := s.Limits.config(s.TrustedProxies)
-	if err != nil {
-		missing = append(missing, err.Error())
-	}
+	wrong.add(err)
 	channels, err := s.Channels.config(s.Payee)
-	if err != nil {
-		missing = append(missing, err.Error())
-	}
-	if missing != nil {
-		return server.Config{}, errors.New("cannot serve without " + strings.Join(missing, "; "))
-	}
+	wrong.add(err)
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.FacilitatorURL, "/"),
-		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Channels: channels, Limits: limits}, nil
+		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Channels: channels, Limits: limits}, wrong.err()
 }
 
-func isHTTP(text string) bool {
-	parsed, err := url.Parse(text)
-	return err == nil && (parsed.Scheme == "http" || parsed.Scheme == "https") && parsed.Host != ""
-}
-
-func onLoopback(listen string) bool {
-	host, _, err := net.SplitHostPort(listen)
-	ip := net.ParseIP(host)
-	return err == nil && (host == "localhost" || (ip != nil && ip.IsLoopback()))
+// network returns the blockchain and its token. For a token that Parley does not know it needs further settings.
+func (s *serve) network() (x402.Network, error) {
+	var wrong wrongSettings
+	network, known := x402.LookupNetwork(s.Network)
+	if known && (s.Asset == "" || strings.EqualFold(s.Asset, network.Asset)) {
+		return network, nil
+	}
+	chain, err := x402.ParseChainID(s.Network)
+	wrong.check(err == nil, "network", s.Network, "the chain's CAIP-2 id, such as eip155:8453")
+	if err == nil || s.Asset != "" {
+		wrong.address("asset", s.Asset, "the token's contract on "+s.Network)
+		wrong.check(s.AssetName != "", "asset-name", s.AssetName, "the EIP-712 name of the token "+s.Asset)
+		wrong.check(s.AssetVersion != "", "asset-version", s.AssetVersion, "the EIP-712 version of the token "+s.Asset)
+	}
+	return x402.Network{ID: s.Network, ChainID: chain, Asset: s.Asset, AssetName: s.AssetName, AssetVersion: s.AssetVersion}, wrong.err()
 }
 
 // Run serves until ctx ends.
-func (s *serve) Run(ctx context.Context, to console) error {
+func (s *serve) Run(ctx context.Context, to console, settings *settings) error {
 	if os.Getenv("GOGC") == "" { // most objects are short-lived: collecting less often costs some tens of megabytes
 		debug.SetGCPercent(300)
 	}
 	config, err := s.config()
+	err = settings.report(err)
+	if s.PrintConfig {
+		return errors.Join(settings.print(to.out), err)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,202 @@
+//go:build !noserver
+
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/store/storetest"
+)
+
+// goodSettings are enough for serve.
+var goodSettings = []string{
+	"--database-url=postgres://parley:hunter2@127.0.0.1:1/parley", "--payee=" + devnet.Payee, "--facilitator-url=https://facilitator.example",
+	"--rpc-url=https://rpc.example/hunter2",
+}
+
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "settings.yaml")
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// printed runs serve --print-config.
+func printed(t *testing.T, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if err := run(t.Context(), append([]string{"serve", "--print-config"}, args...), console{&out, &errs}); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// TestSettingsPrecedence: a flag overrides the environment, which overrides the file, which overrides the default.
+func TestSettingsPrecedence(t *testing.T) {
+	file := writeFile(t, "drain-time: 3s\nlimit: {address-rate: 3, account: {rate: 3}, wallet-rate: 3}\ntrusted-proxies: [10.0.0.0/8, 'fd00::1']\n"+
+		"payee: 0xBcd4042DE499D14e55001CcbB24a551F3b954096\nlegacy-x402: true\nskill:\n  summary: |\n    two\n    lines\nasset:\n")
+	t.Setenv("PARLEY_CONFIG", file)
+	t.Setenv("PARLEY_LIMIT_ADDRESS_RATE", "2")
+	t.Setenv("PARLEY_LIMIT_ACCOUNT_RATE", "2")
+	t.Setenv("PARLEY_LIMIT_WALLET_RATE", "") // as compose.yaml sets it for a variable that is not set
+	t.Setenv("PARLEY_LISTEN", "")
+	text := printed(t, "--limit-account-rate=1", goodSettings[0], goodSettings[2], goodSettings[3])
+	for _, line := range []string{
+		"limit-account-rate: 1  # flag --limit-account-rate", "limit-address-rate: 2  # PARLEY_LIMIT_ADDRESS_RATE", "limit-wallet-rate: 3  # " + file,
+		"drain-time: 3s  # " + file, "limit-wrong-tans: 5  # default", `listen: 127.0.0.1:8402  # default`,
+		"trusted-proxies: [10.0.0.0/8, 'fd00::1']  # " + file,
+		"payee: 0xBcd4042DE499D14e55001CcbB24a551F3b954096  # " + file, "legacy-x402: true  # " + file, `skill-summary: "two\nlines\n"  # ` + file,
+		"# asset:  # not set", "# database-url: (hidden)  # flag --database-url", "channel-claim-age: 24h  # default",
+	} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("the line %q is missing", line)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+// TestPrintedSettings: what --print-config prints is a configuration file with the same settings, except for the hidden secrets.
+func TestPrintedSettings(t *testing.T) {
+	t.Parallel()
+	args := []string{"--trusted-proxies=10.0.0.0/8,fd00::1", "--skill-summary=a: b # c", "--channel-idle-refund=1h30m"}
+	text := printed(t, append(args, goodSettings...)...)
+	if strings.Contains(text, "hunter2") {
+		t.Errorf("a secret is printed:\n%s", text)
+	}
+	values := func(text string) (all map[string]any) {
+		if err := yaml.Unmarshal([]byte(text), &all); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		return all
+	}
+	again := printed(t, "--config", writeFile(t, text), goodSettings[0], goodSettings[3])
+	if diff := cmp.Diff(values(text), values(again)); diff != "" || len(values(text)) < 20 {
+		t.Errorf("the printed settings as the file (-first +second):\n%s\n%s", diff, text)
+	}
+}
+
+// TestSecretFiles: a secret can be in a file of its own. Of secret and file, the one from the stronger source counts.
+func TestSecretFiles(t *testing.T) {
+	secret, config := writeFile(t, storetest.URL(t)+"\n"), writeFile(t, "database-url: postgres://127.0.0.1:1/hunter2\n")
+	migrateWith := func(args ...string) error {
+		var out, errs bytes.Buffer
+		return run(t.Context(), append([]string{"migrate", "--status"}, args...), console{&out, &errs})
+	}
+	for _, args := range [][]string{
+		{"--database-url-file", secret}, {"--database-url-file", secret, "--config", config}, {"--config", writeFile(t, "database-url-file: "+secret)},
+	} {
+		if err := migrateWith(args...); err != nil {
+			t.Errorf("migrate %v: %v", args, err)
+		}
+	}
+	t.Setenv("PARLEY_DATABASE_URL_FILE", secret)
+	t.Setenv("PARLEY_DATABASE_URL", "")
+	if err := migrateWith("--config", config); err != nil {
+		t.Errorf("PARLEY_DATABASE_URL_FILE does not override the file: %v", err)
+	}
+	if err := migrateWith("--database-url=postgres://127.0.0.1:1/none?connect_timeout=1"); err == nil {
+		t.Error("PARLEY_DATABASE_URL_FILE overrides --database-url")
+	}
+	t.Setenv("PARLEY_DATABASE_URL", "postgres://127.0.0.1:1/hunter2")
+	want := "--database-url (PARLEY_DATABASE_URL) and --database-url-file (PARLEY_DATABASE_URL_FILE) are both given; use one of them"
+	if err := migrateWith(); err == nil || err.Error() != want {
+		t.Errorf("both variables: %v, want %s", err, want)
+	}
+}
+
+// TestSettingNames: the variable of a setting follows from its flag, also for settings that are added later.
+func TestSettingNames(t *testing.T) {
+	t.Parallel()
+	parsed := &settings{}
+	if _, err := kong.New(&commands{}, append(parsed.options(), kong.Vars{"version": ""})...); err != nil {
+		t.Fatal(err)
+	}
+	for _, leaf := range parsed.parser.Model.Leaves(false) {
+		if !slices.ContainsFunc(leaf.Flags, isSettingsFile) {
+			continue
+		}
+		for _, flag := range leaf.Flags {
+			if len(flag.Envs) > 0 && (len(flag.Envs) > 1 || flag.Envs[0] != variable(flag.Name)) {
+				t.Errorf("%s: the setting --%s has the variables %v, want %s", leaf.FullPath(), flag.Name, flag.Envs, variable(flag.Name))
+			}
+		}
+	}
+	if len(parsed.names) < 35 || !slices.Contains(parsed.names, "rpc-url-file") {
+		t.Errorf("the settings are %v", parsed.names)
+	}
+}
+
+// TestKnownVariables: servers accept all variables that a part of this repository reads.
+func TestKnownVariables(t *testing.T) {
+	t.Parallel()
+	read := regexp.MustCompile(`(?:Getenv\("|LookupEnv\("|process\.env\.|environ\.get\("|environ\[")(PARLEY_[A-Z0-9_]+)`)
+	found := map[string]bool{}
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if entry.IsDir() && slices.Contains([]string{".git", "bin", "node_modules"}, entry.Name()) {
+			return fs.SkipDir
+		}
+		if err != nil || !slices.Contains([]string{".go", ".mjs", ".py"}, filepath.Ext(path)) {
+			return err
+		}
+		content, err := os.ReadFile(path) //nolint:gosec // a file of the repository
+		for _, match := range read.FindAllSubmatch(content, -1) {
+			found[string(match[1])+"=x"] = true
+		}
+		return err
+	})
+	if err != nil || len(found) < 10 {
+		t.Fatalf("%v, found %v", err, found)
+	}
+	parsed := &settings{}
+	if _, err := kong.New(&commands{}, append(parsed.options(), kong.Vars{"version": ""})...); err != nil {
+		t.Fatal(err)
+	}
+	// Kubernetes sets the last ones in each container of the namespace.
+	further := []string{"PARLEY_SERVICE_PORT_HTTP=1", "PARLEY_ADMIN_SERVICE_HOST=10.0.0.1", "PARLEY_PORT=tcp://10.0.0.1:80", "PARLEY_PORT_80_TCP_ADDR=::1"}
+	if wrong := parsed.unknownVariables(append(slices.Collect(maps.Keys(found)), further...)); wrong != nil {
+		t.Error(wrong)
+	}
+	wrong := parsed.unknownVariables([]string{"PARLEY_ZZZZZZZZZZ=hunter2"})
+	want := "PARLEY_ZZZZZZZZZZ in the environment is not a setting; remove it: parley serve --help lists the settings"
+	if len(wrong) != 1 || wrong[0] != want {
+		t.Errorf("a variable without a similar one: %v, want %s", wrong, want)
+	}
+}
+
+// TestCompletion: a shell gets the settings, and the names of files for those that take one.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Dir(writeFile(t, ""))
+	for line, want := range map[string]string{
+		"parley serve --print": "--print-config", "parley serve --database-url-": "--database-url-file", "parley migrate --conf": "--config",
+		"parley serve --rpc-url-file " + folder + "/": "settings.yaml",
+	} {
+		cmd := exec.CommandContext(t.Context(), program)
+		cmd.Env = append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1", "COMP_LINE="+line)
+		if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%q is completed with %q, %v, want %s", line, out, err, want)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+//go:build !noserver
+
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/parley-chat/parley/devnet"
+)
+
+type wrongSetting struct {
+	args string // of serve, separated by blanks; override goodSettings
+	want string // the sentence, or several
+}
+
+var wrongValues = []wrongSetting{
+	{"--payee=bob", "--payee (PARLEY_PAYEE) is bob; use the address that receives the payments: 0x and 40 hex digits"},
+	{"--payee=", "--payee (PARLEY_PAYEE) is missing; use the address that receives the payments: 0x and 40 hex digits"},
+	{"--payee=0x0000000000000000000000000000000000000000", "--payee (PARLEY_PAYEE) is 0x0000000000000000000000000000000000000000; " +
+		"use the address that receives the payments, not zero: what is sent there is lost"},
+	{"--payee=0xBcd4042DE499D14e55001CcbB24a551F3b954097",
+		"--payee (PARLEY_PAYEE) is 0xBcd4042DE499D14e55001CcbB24a551F3b954097; use it as the wallet or " +
+			"the explorer shows it: the checksum in its upper and lower case letters (EIP-55) does not fit, so a digit is wrong"},
+	{"--database-url=", "--database-url (PARLEY_DATABASE_URL) is missing; use the form postgres://user:password@host:5432/database"},
+	{"--database-url=mysql://hunter2@db",
+		"--database-url (PARLEY_DATABASE_URL) is (hidden); use the form postgres://user:password@host:5432/database"},
+	{"--database-url= --database-url-file=/nowhere", "--database-url-file (PARLEY_DATABASE_URL_FILE) is /nowhere; " +
+		"use a file that can be read, not one with: no such file or directory"},
+	{"--database-url= --database-url-file=/dev/null", "--database-url-file (PARLEY_DATABASE_URL_FILE) is /dev/null; use a file that is not empty"},
+	{"--facilitator-url=facilitator.example", "--facilitator-url (PARLEY_FACILITATOR_URL) is facilitator.example; " +
+		"use the URL of the x402 facilitator, starting with https:// or http://"},
+	{"--rpc-url=ws://hunter2", "--rpc-url (PARLEY_RPC_URL) is (hidden); use a JSON-RPC endpoint of the blockchain, starting with https:// or http://"},
+	{"--rpc-url-file=/dev/null", "--rpc-url (PARLEY_RPC_URL) and --rpc-url-file (PARLEY_RPC_URL_FILE) are both given; use one of them"},
+	{"--network=base", "--network (PARLEY_NETWORK) is base; use the chain's CAIP-2 id, such as eip155:8453"},
+	{"--asset=0x1111111111111111111111111111111111111111 --asset-version=1",
+		"--asset-name (PARLEY_ASSET_NAME) is missing; use the EIP-712 name of the token 0x1111111111111111111111111111111111111111"},
+	{"--asset=0x1111111111111111111111111111111111111111 --asset-name=T",
+		"--asset-version (PARLEY_ASSET_VERSION) is missing; use the EIP-712 version of the token 0x1111111111111111111111111111111111111111"},
+	{"--network=eip155:1 --asset-name=T --asset-version=1",
+		"--asset (PARLEY_ASSET) is missing; use the token's contract on eip155:1: 0x and 40 hex digits"},
+	{"--listen=garbage", "--listen (PARLEY_LISTEN) is garbage; use host and port such as 127.0.0.1:8402, or :8402 for all addresses of the machine"},
+	{"--listen=127.0.0.1:99999",
+		"--listen (PARLEY_LISTEN) is 127.0.0.1:99999; use host and port such as 127.0.0.1:8402, or :8402 for all addresses of the machine"},
+	{"--admin-listen=8404",
+		"--admin-listen (PARLEY_ADMIN_LISTEN) is 8404; use host and port such as 127.0.0.1:8402, or :8402 for all addresses of the machine"},
+	{"--listen=0.0.0.0:80", "--base-url (PARLEY_BASE_URL) is missing; use the public URL of the server, such as https://parley.example"},
+	{"--base-url=parley.example", "--base-url (PARLEY_BASE_URL) is parley.example; use the public URL of the server, such as https://parley.example"},
+	{"--drain-time=5", "--drain-time (PARLEY_DRAIN_TIME) is 5; use a duration such as 30s, 10m or 24h"},
+	{"--drain-time=-1s", "--drain-time (PARLEY_DRAIN_TIME) is -1s; use 0s or longer"},
+	{"--trusted-proxies=10.0.0.0/8,proxy",
+		"--trusted-proxies (PARLEY_TRUSTED_PROXIES) is proxy; use addresses or networks such as 10.0.0.0/8, separated by commas"},
+	{"--limit-address-rate=-1", "--limit-address-rate (PARLEY_LIMIT_ADDRESS_RATE) is -1; use a number above 0"},
+	{"--limit-address-rate=many", "--limit-address-rate (PARLEY_LIMIT_ADDRESS_RATE) is many; use a number"},
+	{"--limit-wallet-burst=0", "--limit-wallet-burst (PARLEY_LIMIT_WALLET_BURST) is 0; use a number above 0"},
+	{"--limit-wallet-burst=1.5", "--limit-wallet-burst (PARLEY_LIMIT_WALLET_BURST) is 1.5; use a whole number"},
+	{"--limit-wrong-tans=0", "--limit-wrong-tans (PARLEY_LIMIT_WRONG_TANS) is 0; use a number above 0"},
+	{"--limit-connections=-1", "--limit-connections (PARLEY_LIMIT_CONNECTIONS) is -1; use a number above 0"},
+	{"--legacy-x402=maybe", "--legacy-x402 (PARLEY_LEGACY_X402) is maybe; use true or false"},
+	{"--authorizer-key-file=/nowhere",
+		"--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) is /nowhere; use a file that can be read, not one with: no such file or directory"},
+	{"--authorizer-key-file=/dev/null",
+		"--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) is /dev/null; use a file with a private key of 64 hex digits on each line"},
+	{"--payee=0x90F79bf6EB2c4f870365E785982E1f101E93b906 --authorizer-key-file=PAYEES_OWN",
+		"--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) is PAYEES_OWN; use a file with other keys than the payee's"},
+	{"--authorizer-key-file=GOOD --channel-withdraw-delay=1m --channel-claim-age=1m",
+		"--channel-withdraw-delay (PARLEY_CHANNEL_WITHDRAW_DELAY) is 1m; use whole seconds, from 15m to 720h"},
+	{"--authorizer-key-file=GOOD --channel-claim-age=25h",
+		"--channel-claim-age (PARLEY_CHANNEL_CLAIM_AGE) is 25h; use more than 0s and at most the withdraw delay, 24h"},
+	{"--authorizer-key-file=GOOD --channel-min-deposit=free",
+		"--channel-min-deposit (PARLEY_CHANNEL_MIN_DEPOSIT) is free; use a sum in USD above 0, such as 1.00"},
+	{"--authorizer-key-file=GOOD --channel-max-unclaimed=0.5",
+		"--channel-max-unclaimed (PARLEY_CHANNEL_MAX_UNCLAIMED) is 0.5; use a sum in USD, at least that of --channel-claim-sum"},
+	{"--authorizer-key-file=GOOD --channel-idle-refund=-1h", "--channel-idle-refund (PARLEY_CHANNEL_IDLE_REFUND) is -1h; use 0s or longer"},
+	{"--config=/nowhere", "--config (PARLEY_CONFIG) is /nowhere; use a file that can be read, not one with: no such file or directory"},
+	{"--payee=bob --limit-connections=0 --drain-time=x", `3 settings are wrong:
+  --drain-time (PARLEY_DRAIN_TIME) is x; use a duration such as 30s, 10m or 24h
+  --payee (PARLEY_PAYEE) is bob; use the address that receives the payments: 0x and 40 hex digits
+  --limit-connections (PARLEY_LIMIT_CONNECTIONS) is 0; use a number above 0`},
+}
+
+// wrongFiles are wrong configuration files.
+var wrongFiles = []struct{ content, want string }{
+	{"drain-time:\t5s\n\tx",
+		"--config (PARLEY_CONFIG) is FILE; use a YAML file, not one with: line 2: found a tab character that violates indentation"},
+	{"drain-time: 5s\n---\ndrain-time: 6s", "--config (PARLEY_CONFIG) is FILE; use a YAML file, not one with: more than one document"},
+	{"payee", "FILE:1: there is no mapping; use lines such as payee: 0x…"},
+	{"# comment\npaye: hunter2", "FILE:2: paye is not a setting; did you mean payee?"},
+	{"limit:\n  address_rate: 5", "FILE:2: limit-address_rate is not a setting; did you mean limit-address-rate?"},
+	{"pool-of-sharks: 5", "FILE:1: pool-of-sharks is not a setting; remove it: parley serve --help lists the settings"},
+	{"config: other.yaml", "FILE:1: config is not a setting; remove it: parley serve --help lists the settings"},
+	{"drain-time: 5s\ndrain: {time: 6s}", "FILE:2: drain-time is given twice; remove one"},
+	{"drain-time: {a: 5s}", "FILE:1: drain-time is not a simple value; use a text, a number or a list"},
+	{"trusted-proxies: [[1]]", "FILE:1: trusted-proxies has an item that is not a simple value; use a text or a number"},
+	{"drain-time: [5s]", "--drain-time (PARLEY_DRAIN_TIME) is a list in FILE; use one value"},
+	{"limit-wrong-tans: many", "--limit-wrong-tans (PARLEY_LIMIT_WRONG_TANS) is many; use a whole number"},
+	{"limit: {connections: 0}", "--limit-connections (PARLEY_LIMIT_CONNECTIONS) is 0; use a number above 0"},
+}
+
+// wrongVariables are wrong environment variables.
+var wrongVariables = []struct{ name, value, want string }{
+	{"PARLEY_LIMIT_ADRESS_RATE", "hunter2", "PARLEY_LIMIT_ADRESS_RATE in the environment is not a setting; did you mean PARLEY_LIMIT_ADDRESS_RATE?"},
+	{"PARLEY_DRAIN_TIME", "5 seconds", "--drain-time (PARLEY_DRAIN_TIME) is 5 seconds; use a duration such as 30s, 10m or 24h"},
+	{"PARLEY_LEGACY_X402", "\n", `--legacy-x402 (PARLEY_LEGACY_X402) is "\n"; use true or false`},
+	{"PARLEY_CONFIG", "/nowhere", "--config (PARLEY_CONFIG) is /nowhere; use a file that can be read, not one with: no such file or directory"},
+}
+
+// refused runs serve with good settings and further ones, and wants a sentence.
+func refused(t *testing.T, further []string, want string) {
+	t.Helper()
+	args := slices.Clone(goodSettings)
+	for _, arg := range further {
+		name, _, _ := strings.Cut(arg, "=")
+		args = slices.DeleteFunc(args, func(good string) bool { return strings.HasPrefix(good, name+"=") })
+	}
+	var out, errs bytes.Buffer
+	err := run(t.Context(), slices.Concat([]string{"serve"}, args, further), console{&out, &errs})
+	if err == nil || err.Error() != want {
+		t.Errorf("serve %s says\n%v\nwant\n%s", further, err, want)
+	} else if status := report(&errs, err); status != exitUsage || strings.Contains(errs.String(), "hunter2") {
+		t.Errorf("serve %s ends with %d and\n%s", further, status, &errs)
+	}
+}
+
+// TestWrongSettings: each wrong setting is one sentence with the setting, its value and a remedy. No secret is shown.
+func TestWrongSettings(t *testing.T) {
+	key := func(account int) string { return writeFile(t, devnet.Accounts()[account].PrivateKey) }
+	places := strings.NewReplacer("PAYEES_OWN", key(3), "GOOD", key(2))
+	for _, test := range wrongValues {
+		refused(t, strings.Fields(places.Replace(test.args)), places.Replace(test.want))
+	}
+	for _, test := range wrongFiles {
+		file := writeFile(t, test.content)
+		refused(t, []string{"--config=" + file}, strings.ReplaceAll(test.want, "FILE", file))
+	}
+	for _, test := range wrongVariables {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv(test.name, test.value)
+			refused(t, nil, test.want)
+		})
+	}
+}
