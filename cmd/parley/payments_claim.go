@@ -15,17 +15,19 @@ import (
 
 // onChain are the settings of commands that act for the payment channels of the ledger.
 type onChain struct {
-	Ledger            ledger `embed:""`
-	Terms             terms  `embed:""`
-	FacilitatorURL    string `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator."`
-	RPCURL            string `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
-	AuthorizerKeyFile string `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"The server's file with the keys that sign claims."`
+	Ledger            ledger      `embed:""`
+	Terms             terms       `embed:""`
+	Facilitator       facilitator `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_"`
+	RPCURL            string      `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
+	AuthorizerKeyFile string      `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"The server's file with the keys that sign claims."`
 }
 
 // engine returns the payment engine for the ledger. The caller closes the database.
 func (o onChain) engine(ctx context.Context, to console) (*payment.Engine, *store.Store, error) {
 	var wrong wrongSettings
-	wrong.http("facilitator-url", o.FacilitatorURL, "the URL of the server's x402 facilitator")
+	log := newLog(to.err, slog.LevelInfo)
+	client, err := o.Facilitator.config(log)
+	wrong.add(err)
 	wrong.rpcURL(o.RPCURL)
 	wrong.check(o.AuthorizerKeyFile != "", "authorizer-key-file", "", "the server's file with the keys that sign claims")
 	if wrong != nil {
@@ -47,8 +49,7 @@ func (o onChain) engine(ctx context.Context, to console) (*payment.Engine, *stor
 	}
 	var engine *payment.Engine
 	if err == nil {
-		facilitator := &x402.Facilitator{BaseURL: o.FacilitatorURL, Logger: newLog(to.err, slog.LevelInfo)}
-		engine, err = payment.New(config, nil, database, facilitator, &x402.Chain{URL: o.RPCURL}, newLog(to.err, slog.LevelInfo))
+		engine, err = payment.New(config, nil, database, client, &x402.Chain{URL: o.RPCURL}, log)
 	}
 	if err != nil {
 		database.Close()

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -26,7 +25,7 @@ type serve struct {
 	PrintConfig    bool          `help:"Print the settings as YAML, each with the place that it comes from, and exit. Secrets are hidden."`
 	DatabaseURL    string        `env:"PARLEY_DATABASE_URL" secret:"" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
 	Payee          string        `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that receives the payments."`
-	FacilitatorURL string        `env:"PARLEY_FACILITATOR_URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles payments."`
+	Facilitator    facilitator   `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_"`
 	Network        string        `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
 	Asset          string        `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
 	AssetName      string        `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
@@ -70,7 +69,8 @@ func (s *serve) config() (server.Config, error) {
 	var wrong wrongSettings
 	wrong.databaseURL(s.DatabaseURL)
 	wrong.address("payee", s.Payee, "the address that receives the payments")
-	wrong.http("facilitator-url", s.FacilitatorURL, "the URL of the x402 facilitator")
+	_, err := s.Facilitator.config(nil)
+	wrong.add(err)
 	wrong.rpcURL(s.RPCURL)
 	wrong.listen("listen", s.Listen)
 	if s.AdminListen != "" {
@@ -89,7 +89,7 @@ func (s *serve) config() (server.Config, error) {
 	wrong.add(err)
 	channels, err := s.Channels.config(s.Payee)
 	wrong.add(err)
-	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.FacilitatorURL, "/"),
+	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.Facilitator.URL, "/"),
 		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Channels: channels, Limits: limits}, wrong.err()
 }
 
@@ -128,6 +128,10 @@ func (s *serve) Run(ctx context.Context, to console, settings *settings) error {
 		return err
 	}
 	log := newLog(to.err, level)
+	client, err := s.Facilitator.config(log)
+	if err != nil {
+		return err
+	}
 	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", programVersion()))
 	database, err := store.Open(ctx, s.DatabaseURL, store.Serving)
 	if err != nil {
@@ -152,7 +156,7 @@ func (s *serve) Run(ctx context.Context, to console, settings *settings) error {
 			return errors.Join(err, listener.Close())
 		}
 	}
-	return serveOn(ctx, listener, admin, config, s.RPCURL, database, log, func() { fmt.Fprintln(to.out, "ready", config.BaseURL) })
+	return serveOn(ctx, listener, admin, config, client, s.RPCURL, database, log, func() { fmt.Fprintln(to.out, "ready", config.BaseURL) })
 }
 
 // awaitSchema waits until the database is available, and then returns what CheckSchema returns.
@@ -170,8 +174,7 @@ func awaitSchema(ctx context.Context, database *store.Store) error {
 }
 
 // serveOn runs the server on a listener until ctx ends and then completes running requests. admin may be nil.
-func serveOn(ctx context.Context, listener, admin net.Listener, config server.Config, rpcURL string, database *store.Store, log *slog.Logger, ready func()) error {
-	facilitator := &x402.Facilitator{BaseURL: config.FacilitatorURL, HTTPClient: &http.Client{Transport: facilitatorTransport()}, Logger: log}
+func serveOn(ctx context.Context, listener, admin net.Listener, config server.Config, facilitator *x402.Facilitator, rpcURL string, database *store.Store, log *slog.Logger, ready func()) error {
 	parley, err := server.New(config, database, facilitator, &x402.Chain{URL: rpcURL}, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -182,13 +185,4 @@ func serveOn(ctx context.Context, listener, admin net.Listener, config server.Co
 	logStart(ctx, log, listener, admin, config)
 	ready()
 	return parley.Serve(ctx, listener)
-}
-
-// facilitatorTransport returns a transport that keeps enough idle connections for many concurrent settlements. Its dial
-// timeout is short, so that callers get a response within two seconds if the host is unreachable.
-func facilitatorTransport() *http.Transport {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 64
-	transport.DialContext = (&net.Dialer{Timeout: 700 * time.Millisecond, KeepAlive: 30 * time.Second}).DialContext
-	return transport
 }

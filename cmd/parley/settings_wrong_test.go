@@ -32,6 +32,14 @@ var wrongValues = []wrongSetting{
 	{"--database-url= --database-url-file=/dev/null", "--database-url-file (PARLEY_DATABASE_URL_FILE) is /dev/null; use a file that is not empty"},
 	{"--facilitator-url=facilitator.example", "--facilitator-url (PARLEY_FACILITATOR_URL) is facilitator.example; " +
 		"use the URL of the x402 facilitator, starting with https:// or http://"},
+	{"--facilitator-url=http://facilitator.example --facilitator-token=hunter2", "--facilitator-url (PARLEY_FACILITATOR_URL) is " +
+		"http://facilitator.example; use https, because the server authenticates to the facilitator"},
+	{"--facilitator-token=hunter2 --facilitator-key-id=k", "--facilitator-token (PARLEY_FACILITATOR_TOKEN) is (hidden); " +
+		"use either a token or an API key (--facilitator-key-id)"},
+	{"--facilitator-key-secret=hunter2", "--facilitator-key-id (PARLEY_FACILITATOR_KEY_ID) is missing; use the ID that belongs to the secret of the API key"},
+	{"--facilitator-key-id=k", "--facilitator-key-secret (PARLEY_FACILITATOR_KEY_SECRET) is missing; use the secret of the API key k"},
+	{"--facilitator-key-id=k --facilitator-key-secret=hunter2", "--facilitator-key-secret (PARLEY_FACILITATOR_KEY_SECRET) is (hidden); " +
+		"use base64 of 64 bytes (Ed25519), or an EC private key for P-256 in PEM"},
 	{"--rpc-url=ws://hunter2", "--rpc-url (PARLEY_RPC_URL) is (hidden); use a JSON-RPC endpoint of the blockchain, starting with https:// or http://"},
 	{"--rpc-url-file=/dev/null", "--rpc-url (PARLEY_RPC_URL) and --rpc-url-file (PARLEY_RPC_URL_FILE) are both given; use one of them"},
 	{"--network=base", "--network (PARLEY_NETWORK) is base; use the chain's CAIP-2 id, such as eip155:8453"},

@@ -86,11 +86,15 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 	config := server.Config{
 		BaseURL: w.url, Network: play, PayTo: devnet.Payee, FacilitatorURL: w.facilitatorURL, Skill: skill{}.config(), Limits: options.limits, Channels: channels,
 	}
+	client, err := facilitator{URL: w.facilitatorURL}.config(options.log)
+	if err != nil {
+		return nil, err
+	}
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.stopServer = cancel
 	ready := make(chan struct{})
 	go func() {
-		w.failed <- serveOn(serving, listener, nil, config, w.facilitatorURL+"/rpc", w.database, options.log, func() { close(ready) })
+		w.failed <- serveOn(serving, listener, nil, config, client, w.facilitatorURL+"/rpc", w.database, options.log, func() { close(ready) })
 	}()
 	select {
 	case <-ready:

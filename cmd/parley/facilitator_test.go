@@ -1,0 +1,87 @@
+//go:build !noserver
+
+package main
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/store/storetest"
+	"github.com/parley-chat/parley/x402"
+)
+
+// guarded puts a hosted facilitator in front of the play-money network: it serves only requests that allowed accepts, and counts
+// them by endpoint.
+func guarded(t *testing.T, play string, allowed func(*http.Request) bool) (facilitatorURL string, served *sync.Map) {
+	t.Helper()
+	target, err := url.Parse(play)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served = &sync.Map{}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !allowed(r) {
+			http.Error(w, "unauthorized", http.StatusUnauthorized)
+			return
+		}
+		served.Store(r.Method+" "+r.URL.Path, true)
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	return front.URL, served
+}
+
+// TestFacilitatorCredentials: a server pays through a facilitator that asks for a token in each request: one that does not change, or
+// one that the server signs with an API key. No credential is in the log.
+func TestFacilitatorCredentials(t *testing.T) {
+	t.Parallel()
+	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
+	private := ed25519.NewKeyFromSeed([]byte("thirty-two bytes of a test's key"))
+	secret := base64.StdEncoding.EncodeToString(private)
+	authorizer := writeFile(t, devnet.Accounts()[5].PrivateKey)
+	file := writeFile(t, secret+"\n")
+	for name, test := range map[string]struct {
+		settings []string
+		allowed  func(*http.Request) bool
+	}{
+		"token": {[]string{"--facilitator-token=hunter2"}, func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer hunter2" }},
+		"API key": {[]string{"--facilitator-key-id=the-id", "--facilitator-key-secret-file=" + file}, func(r *http.Request) bool {
+			claims := jwt.MapClaims{}
+			_, err := jwt.ParseWithClaims(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), claims,
+				func(*jwt.Token) (any, error) { return private.Public(), nil }, jwt.WithSubject("the-id"))
+			uris, _ := claims["uris"].([]any)
+			return err == nil && len(uris) == 1 && uris[0] == r.Method+" "+r.Host+r.URL.Path
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			front, served := guarded(t, play.URL, test.allowed)
+			server := start(t, []string{"PARLEY_DATABASE_URL=" + storetest.URL(t), "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" + x402.NetworkBaseSepolia},
+				append([]string{"serve", "--facilitator-url", front, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t),
+					"--authorizer-key-file", authorizer}, test.settings...)...)
+			server.register(t, 2, "carol")
+			for _, call := range []string{"GET /supported", "POST /settle"} {
+				if _, ok := served.Load(call); !ok {
+					t.Errorf("the facilitator never served %s", call)
+				}
+			}
+			for _, credential := range []string{"hunter2", secret, "Bearer"} {
+				if strings.Contains(server.logs.String(), credential) {
+					t.Errorf("the log contains %s", credential)
+				}
+			}
+		})
+	}
+}
