@@ -139,4 +139,5 @@ type Chain interface {
 	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)
 	Channel(ctx context.Context, id string) (x402.Channel, time.Time, error)
 	HasCode(ctx context.Context, address string) (bool, error)
+	Newest(ctx context.Context) (number uint64, at time.Time, err error)
 }
