@@ -237,6 +237,11 @@ func (e *Engine) responds() bool {
 	return e.Ready() && e.Probe(ctx) == nil
 }
 
+// NewestBlock returns the number and the time of the newest block that the endpoint of the blockchain knows.
+func (e *Engine) NewestBlock(ctx context.Context) (number uint64, at time.Time, err error) {
+	return e.exact.chain.Newest(ctx)
+}
+
 // PaidLately tells whether this server settled a payment of the wallet in the last ten minutes.
 func (e *Engine) PaidLately(wallet string) bool { return e.payers.settledLately(wallet) }
 

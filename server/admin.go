@@ -26,12 +26,13 @@ func facilitatorState(probed <-chan bool) string {
 	return "unavailable"
 }
 
-// Admin handles requests from the operator, on its own listener: GET /metrics (Prometheus), /livez, /readyz, and the profiles
-// of /debug/pprof/. The server is ready if its database is available. An unavailable facilitator does not make it unready, because free
-// operations and prices still work; /readyz reports it.
+// Admin handles requests from the operator, on its own listener: the operator's page at /, GET /metrics (Prometheus), /livez, /readyz,
+// and the profiles of /debug/pprof/. The server is ready if its database is available. An unavailable facilitator does not make it
+// unready, because free operations and prices still work; /readyz reports it.
 func (s *Server) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /{$}", s.operatorPage)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", s.readyz)
 	// Not cmdline: flags can contain the password of the database.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -327,12 +327,8 @@ func TestDiscoveryDocuments(t *testing.T) {
 // TestLegacyDocument is there where the operator turns it on.
 func TestLegacyDocument(t *testing.T) {
 	t.Parallel()
-	s, err := server.New(server.Config{BaseURL: "http://parley.test", Network: testkit.PlayMoney, PayTo: devnet.Payee, LegacyX402: true}, nil, nil, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	recorder := httptest.NewRecorder()
-	s.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/.well-known/x402", nil))
+	w := newWorld(t, func(config *server.Config, _ *payment.Chain, _ string) { config.LegacyX402 = true })
+	reply := w.call(http.MethodGet, "/.well-known/x402", "")
 	paid := 0
 	for name := range testkit.Operations {
 		if testkit.Price(name) > 0 {
@@ -343,8 +339,8 @@ func TestLegacyDocument(t *testing.T) {
 		Version   int
 		Resources []string
 	}
-	if err := json.Unmarshal(recorder.Body.Bytes(), &legacy); err != nil || legacy.Version != 1 || len(legacy.Resources) != paid || !slices.Contains(legacy.Resources, "http://parley.test/agent/unread") {
-		t.Errorf("the legacy document: %v, %d resources: %s", err, len(legacy.Resources), recorder.Body)
+	if err := json.Unmarshal(reply.Body, &legacy); err != nil || legacy.Version != 1 || len(legacy.Resources) != paid || !slices.Contains(legacy.Resources, "http://parley.test/agent/unread") {
+		t.Errorf("the legacy document: %v, %d resources: %s", err, len(legacy.Resources), reply.Body)
 	}
 }
 

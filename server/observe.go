@@ -75,6 +75,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			name = record.operation.ID
 		}
 		s.metrics.request(name, c.Response().Status, took)
+		s.refusals.add(record.code, name, started)
 		s.logRequest(c, record, took)
 		return nil
 	}

@@ -16,9 +16,12 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
 
+	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/discovery"
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/internal/buildinfo"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server/operator"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -53,6 +56,10 @@ type Server struct {
 	byID        map[string]*operation
 	documents   []discovery.Document
 	health      health
+	service     operator.Service
+	history     *callHistory
+	refusals    *refusals
+	figures     figures
 	echo        *echo.Echo
 	metrics     *metrics
 	rates       *rateLimits
@@ -73,6 +80,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	s := &Server{
 		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
 		rates: newRateLimits(config.Limits), tanTries: newTANTries(), connections: newConnections(config.Limits),
+		refusals: newRefusals(), figures: figures{revenue: revenueByDay{}},
 	}
 	var paid []*payment.Operation
 	for _, operation := range operations {
@@ -110,6 +118,11 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	s.waiting.Store(config.Await != nil)
 	s.metrics = newMetrics(database, &s.running)
 	s.metrics.announce(s.byID)
+	if s.history, err = newCallHistory(s.metrics); err != nil {
+		return nil, err
+	}
+	s.service = operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
+		Revision: buildinfo.Read().Commit, Started: time.Now()}
 	s.metrics.registry.MustRegister(append(s.payments.Collectors(), s.connections.collectors()...)...)
 	s.metrics.registry.MustRegister(append(database.Collectors(), newDatabaseMetrics(database), buildInfo())...)
 	s.echo = s.routes()
@@ -158,6 +171,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	var worker sync.WaitGroup
 	defer worker.Wait()
 	defer stop()
+	worker.Go(func() { s.history.keep(recovering) })
 	failed := make(chan error, 2)
 	begin := func() {
 		ready := make(chan struct{})

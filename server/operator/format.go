@@ -1,0 +1,144 @@
+package operator
+
+import (
+	"fmt"
+	"html/template"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// manual is the documentation that the page links.
+const manual = "https://github.com/parley-chat/parley/blob/main/docs/operations.md"
+
+// functions are those of the template.
+var functions = template.FuncMap{
+	"usd": usd, "usdUnits": func(amount uint64) string { return usd(int64(min(amount, 1<<62))) }, //nolint:gosec // bounded
+	"number": number[int64], "calls": number[uint64], "size": size, "took": took,
+	"age":     func(from, to time.Time) string { return age(to.Sub(from)) },
+	"span":    age,
+	"seconds": func(d time.Duration) string { return age(d) },
+	"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"date":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
+	"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"clean":   clean, "short": short, "chart": newChart, "share": share,
+	"runbook": func(anchor string) string { return manual + "#" + anchor },
+	"remedy":  remedy,
+	"first":   func(n int, rows []Operation) []Operation { return rows[:min(n, len(rows))] },
+	"rest":    func(n int, rows []Operation) []Operation { return rows[min(n, len(rows)):] },
+}
+
+// usd formats an amount with three decimals, or six where it needs them.
+func usd(amount int64) string {
+	sign := ""
+	if amount < 0 {
+		sign, amount = "−", -amount
+	}
+	whole, fraction, _ := strings.Cut(x402.FormatUSD(uint64(amount)), ".") //nolint:gosec // not negative
+	units, _ := strconv.ParseInt(whole, 10, 64)
+	return sign + number(units) + "." + strings.TrimSuffix(fraction, "000")
+}
+
+// number groups the digits of a number in threes.
+func number[T int64 | uint64 | int](n T) string {
+	digits := fmt.Sprint(n)
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "−", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// size formats a number of bytes.
+func size(bytes int64) string {
+	units := []string{"B", "kB", "MB", "GB", "TB", "PB"}
+	value, unit := float64(bytes), 0
+	for value >= 999.5 && unit < len(units)-1 {
+		value, unit = value/1000, unit+1
+	}
+	if unit == 0 || value >= 99.95 {
+		return fmt.Sprintf("%.0f %s", value, units[unit])
+	}
+	return fmt.Sprintf("%.1f %s", value, units[unit])
+}
+
+// age formats how long something took or is ago, with two units at most.
+func age(d time.Duration) string {
+	d = max(d, 0)
+	for _, unit := range []struct {
+		of, next   time.Duration
+		name, part string
+	}{{24 * time.Hour, time.Hour, "d", "h"}, {time.Hour, time.Minute, "h", "min"}, {time.Minute, time.Second, "min", "s"}} {
+		if d >= unit.of {
+			text := fmt.Sprintf("%d %s", d/unit.of, unit.name)
+			if rest := d % unit.of / unit.next; rest > 0 && d < 10*unit.of {
+				text += fmt.Sprintf(" %d %s", rest, unit.part)
+			}
+			return text
+		}
+	}
+	return fmt.Sprintf("%d s", d/time.Second)
+}
+
+// took formats the duration of calls.
+func took(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "–"
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", d.Seconds()*1000)
+	case d < time.Second:
+		return fmt.Sprintf("%.0f ms", d.Seconds()*1000)
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}
+
+// clean returns a text of at most limit characters. Control characters, invisible ones and those that change the direction of the text
+// become a visible sign.
+func clean(limit int, text string) string {
+	if len(text) > limit && utf8.RuneCountInString(text) > limit {
+		text = string([]rune(text)[:limit]) + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return utf8.RuneError
+	}, text)
+}
+
+// short shortens an address or a hash to its ends.
+func short(text string) string {
+	text = clean(80, text)
+	if len(text) <= 14 {
+		return text
+	}
+	return text[:6] + "…" + text[len(text)-4:]
+}
+
+// share is a part of the whole in percent, for the width of a bar.
+func share(part, whole int64) string {
+	if whole <= 0 {
+		return "0"
+	}
+	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64)
+}
+
+// remedy says what the operator does with an open payment.
+func remedy(state string) string {
+	switch state {
+	case store.PaymentSettling:
+		return "a call is being settled: wait"
+	case store.PaymentUnknown:
+		return "the server tries again; see whether it settled"
+	}
+	return "settled, then refused: its payer can redeem it"
+}

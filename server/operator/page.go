@@ -1,0 +1,258 @@
+// Package operator renders the operator's page of the admin listener: one HTML document without scripts and external resources. The
+// server fills a Page; this package decides how it looks. All text that comes from agents, facilitators and databases is escaped,
+// shortened and freed of invisible characters here.
+package operator
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"time"
+
+	"github.com/parley-chat/parley/discovery"
+	"github.com/parley-chat/parley/store"
+)
+
+// Page is what the page shows. Amounts are in atomic units of the token, a millionth of a dollar.
+type Page struct {
+	Now     time.Time
+	Refresh int // seconds until a browser reads the page again; 0: never
+	Service Service
+	Checks  []Check
+
+	Calls    Calls
+	Refusals []Refusal // the latest first
+
+	Revenue  Known[Revenue]
+	Open     Known[Open]
+	Channels *Known[Channels] // nil if payment channels are not offered
+	Agents   Known[Agents]
+	Storage  Known[store.Storage]
+}
+
+// Known is a value that was read from the database. If the last reading failed, Problem says why, and Value is the last known one. At is
+// when Value was read; zero if it never was.
+type Known[T any] struct {
+	Value   T
+	At      time.Time
+	Problem string
+}
+
+// Missing tells whether there is no value yet.
+func (k Known[T]) Missing() bool { return k.At.IsZero() }
+
+// Service is the program that runs.
+type Service struct {
+	BaseURL, Network, Payee string
+	Version, Revision       string
+	Started                 time.Time
+}
+
+// The levels of a Check.
+const (
+	OK   = "ok"
+	Warn = "warning"
+	Bad  = "failed"
+)
+
+// Check is the state of one part. Remedy says what to do if it is not OK, and Runbook is the anchor of the section of
+// docs/operations.md that has more.
+type Check struct {
+	Part, Level, Text string
+	Remedy, Runbook   string
+}
+
+// Calls are the calls that this server had, by operation, the busiest first.
+type Calls struct {
+	Span  time.Duration // of the recent figures: an hour, or less after a start
+	Rows  []Operation
+	Total Operation
+}
+
+// Operation are the calls of one operation. Recent counts those of Calls.Span.
+type Operation struct {
+	Name            string
+	Recent, Started Outcomes
+	Median, P95     time.Duration // of recent calls, price inquiries included; 0 if there were none
+}
+
+// Outcomes count calls: Answered with 2xx, Priced with 402, Refused with another 4xx, Failed with 5xx.
+type Outcomes struct {
+	Answered, Priced, Refused, Failed uint64
+}
+
+// All is the sum.
+func (o Outcomes) All() uint64 { return o.Answered + o.Priced + o.Refused + o.Failed }
+
+// Plus adds other counts.
+func (o Outcomes) Plus(other Outcomes) Outcomes {
+	return Outcomes{o.Answered + other.Answered, o.Priced + other.Priced, o.Refused + other.Refused, o.Failed + other.Failed}
+}
+
+// Minus subtracts earlier counts.
+func (o Outcomes) Minus(earlier Outcomes) Outcomes {
+	return Outcomes{o.Answered - earlier.Answered, o.Priced - earlier.Priced, o.Refused - earlier.Refused, o.Failed - earlier.Failed}
+}
+
+// Add counts calls with an HTTP status, as text.
+func (o *Outcomes) Add(status string, calls uint64) {
+	switch {
+	case status == "402":
+		o.Priced += calls
+	case status[0] == '4':
+		o.Refused += calls
+	case status[0] == '5':
+		o.Failed += calls
+	default:
+		o.Answered += calls
+	}
+}
+
+// Refusal counts the responses with one error code since the start of the server.
+type Refusal struct {
+	Code, Operation string // Operation of the last one
+	Count           uint64
+	Last            time.Time
+}
+
+// Revenue are the delivered payments of the last days, the oldest day first, and by operation, the highest first.
+type Revenue struct {
+	Days       []Day
+	Operations []OperationRevenue
+}
+
+// Day is the revenue of one day (UTC). Counted is false if the payments of the day could not be summed up in time.
+type Day struct {
+	Date          time.Time
+	Calls, Amount int64
+	Counted       bool
+}
+
+// OperationRevenue is what the calls of one operation brought.
+type OperationRevenue struct {
+	Name          string
+	Calls, Amount int64
+}
+
+// Open are the payments that are not closed: all by state, and the oldest of them.
+type Open struct {
+	Counts store.OpenCounts
+	Oldest []store.PaymentRecord
+}
+
+// Channels are the payment channels by state, and what is charged and not claimed.
+type Channels struct {
+	States          map[string]int64
+	Unclaimed, Lost int64
+	Oldest          time.Duration // age of the oldest voucher that is not claimed
+	ClaimAge        time.Duration // claimed at this age
+	ClaimSum        int64         // or at this sum
+}
+
+// Agents are the newest agents, and what there is in all.
+type Agents struct {
+	Newest []store.NewAgent
+	Totals store.Statistics
+}
+
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed style.css
+	style string
+
+	page = template.Must(template.New("page").Funcs(functions).Parse(pageHTML))
+
+	// Policy is the Content-Security-Policy of the page: it loads nothing, runs nothing, and no other page can show it in a frame.
+	Policy = func() string {
+		sum := sha256.Sum256([]byte(style))
+		return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+			"'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	}()
+)
+
+// Render returns the page as HTML.
+func Render(p *Page) ([]byte, error) {
+	var out bytes.Buffer
+	err := page.Execute(&out, struct {
+		*Page
+		Style template.CSS
+		Icon  template.URL
+	}{p, template.CSS(style), discovery.IconURL})
+	if err != nil {
+		return nil, fmt.Errorf("render the operator's page: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// Problems are the checks that are not OK, the failed ones first.
+func (p *Page) Problems() (found []Check) {
+	for _, level := range []string{Bad, Warn} {
+		for _, check := range p.Checks {
+			if check.Level == level {
+				found = append(found, check)
+			}
+		}
+	}
+	return found
+}
+
+// Today is the last day.
+func (r Revenue) Today() Day { return r.Days[len(r.Days)-1] }
+
+// Sum is the amount of all operations.
+func (r Revenue) Sum() (sum int64) {
+	for _, one := range r.Operations {
+		sum += one.Amount
+	}
+	return sum
+}
+
+// Calls counts the paid calls of all operations.
+func (r Revenue) Calls() (sum int64) {
+	for _, one := range r.Operations {
+		sum += one.Calls
+	}
+	return sum
+}
+
+// Uncounted counts the days that could not be summed up.
+func (r Revenue) Uncounted() (days int) {
+	for _, day := range r.Days {
+		if !day.Counted {
+			days++
+		}
+	}
+	return days
+}
+
+// StateCount is how many payments or payment channels have a state.
+type StateCount struct {
+	State string
+	Count int64
+}
+
+func inOrder(counts map[string]int64, states ...string) (list []StateCount) {
+	for _, state := range states {
+		list = append(list, StateCount{state, counts[state]})
+	}
+	return list
+}
+
+// Unsettled counts the payments without a final outcome.
+func (o Open) Unsettled() int64 {
+	return o.Counts.ByState[store.PaymentSettling] + o.Counts.ByState[store.PaymentUnknown]
+}
+
+// States counts the payments by state.
+func (o Open) States() []StateCount {
+	return inOrder(o.Counts.ByState, store.PaymentSettling, store.PaymentUnknown, store.PaymentUndeliverable)
+}
+
+// List counts the payment channels by state.
+func (c Channels) List() []StateCount {
+	return inOrder(c.States, store.PaymentChannelOpen, store.PaymentChannelDepositing, store.PaymentChannelRefunding, "withdrawing")
+}

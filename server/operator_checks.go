@@ -1,0 +1,98 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/parley-chat/parley/server/operator"
+	"github.com/parley-chat/parley/store"
+)
+
+// checkTime is how long a check waits for its part.
+const checkTime = time.Second
+
+// oldBlock is the age of the newest block above which the endpoint of the blockchain is behind. Base has a block every two seconds.
+const oldBlock = 2 * time.Minute
+
+// checks looks at all parts that the server needs, at the same time.
+func (s *Server) checks(ctx context.Context) []operator.Check {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	list := make([]operator.Check, 3)
+	var checking sync.WaitGroup
+	checking.Go(func() {
+		err := s.store.Ping(ctx)
+		var schema int64
+		if err == nil {
+			schema, err = s.store.AppliedSchema(ctx)
+		}
+		list[0] = databaseCheck(err, s.store.Pools(), schema)
+	})
+	checking.Go(func() { list[1] = s.facilitatorCheck(ctx) })
+	checking.Go(func() { list[2] = s.chainCheck(ctx) })
+	checking.Wait()
+	list = append(list, clockCheck(s.store.ClockDifference()))
+	if s.draining.Load() {
+		list = append(list, operator.Check{Part: "Server", Level: operator.Warn, Text: "it stops: /readyz returns 503",
+			Remedy: "Load balancers send calls to other servers.", Runbook: "start-stop-and-an-unavailable-database"})
+	}
+	return list
+}
+
+func databaseCheck(err error, pools []store.PoolStatistics, schema int64) operator.Check {
+	check := operator.Check{Part: "Database", Level: operator.OK, Runbook: "start-stop-and-an-unavailable-database"}
+	if err != nil {
+		check.Level, check.Text = operator.Bad, "it does not respond"
+		check.Remedy = "Paid calls return 503 until it does; no payment is lost. Check PostgreSQL, its host and the network between."
+		return check
+	}
+	var inUse, most int64
+	for _, pool := range pools {
+		inUse, most = inUse+pool.InUse, most+pool.Max
+	}
+	check.Text = fmt.Sprintf("%d of %d connections in use, schema %d", inUse, most, schema)
+	if program := store.SchemaVersion(); schema != program {
+		check.Text += fmt.Sprintf(" (this program: %d)", program)
+	}
+	return check
+}
+
+func (s *Server) facilitatorCheck(ctx context.Context) operator.Check {
+	check := operator.Check{Part: "Facilitator", Level: operator.OK, Text: "responds", Runbook: "monitoring"}
+	if !s.payments.Ready() || s.payments.Probe(ctx) != nil {
+		check.Level, check.Text = operator.Bad, "it does not respond"
+		check.Remedy = "Payments of scheme exact and deposits return 503; vouchers are still accepted. Check the facilitator, or use another one (--facilitator-url)."
+	}
+	return check
+}
+
+func (s *Server) chainCheck(ctx context.Context) operator.Check {
+	check := operator.Check{Part: "Blockchain", Level: operator.OK, Runbook: "monitoring"}
+	number, at, err := s.payments.NewestBlock(ctx)
+	switch age := s.store.Now().Sub(at); {
+	case errors.Is(err, context.DeadlineExceeded):
+		check.Text = fmt.Sprintf("its endpoint did not respond within %v", checkTime)
+	case err != nil:
+		check.Text = "its endpoint does not respond"
+	case age > oldBlock:
+		check.Text = fmt.Sprintf("the newest block of its endpoint is %v old", age.Truncate(time.Second))
+	default:
+		check.Text = fmt.Sprintf("block %d", number)
+		return check
+	}
+	check.Level = operator.Warn
+	check.Remedy = "New wallets cannot pay and open payments stay open until it works. Check the endpoint, or use another one (--rpc-url)."
+	return check
+}
+
+func clockCheck(difference time.Duration) operator.Check {
+	check := operator.Check{Part: "Clock", Level: operator.OK, Runbook: "clocks",
+		Text: fmt.Sprintf("differs from the database's by %v", difference.Abs().Round(time.Millisecond))}
+	if difference.Abs() > maxClockDifference {
+		check.Level, check.Remedy = operator.Warn, "The server uses the database's clock. Check NTP on both machines."
+	}
+	return check
+}

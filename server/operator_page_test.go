@@ -1,0 +1,207 @@
+package server_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/store/storetest"
+)
+
+// operatorPage asks for a page of the operators' listener.
+func (w *world) operatorPage(method, target string) *http.Response {
+	w.T.Helper()
+	request := httptest.NewRequestWithContext(w.T.Context(), method, target, nil)
+	if strings.HasPrefix(target, "/") {
+		request.Host = "127.0.0.1:8404"
+	}
+	recorder := httptest.NewRecorder()
+	w.server.Admin().ServeHTTP(recorder, request)
+	return recorder.Result()
+}
+
+// seenByOperator is the operator's page without tags, one space between words.
+func (w *world) seenByOperator() (text, html string) {
+	w.T.Helper()
+	response := w.operatorPage(http.MethodGet, "/")
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		w.T.Fatalf("the operator's page: %d %s (%v)", response.StatusCode, body, err)
+	}
+	html = string(body)
+	text = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`).ReplaceAllString(html, " ")
+	return strings.Join(strings.Fields(text), " "), html
+}
+
+func wantOnPage(t *testing.T, text string, all ...string) {
+	t.Helper()
+	for _, want := range all {
+		if !strings.Contains(text, want) {
+			t.Errorf("the operator's page does not say %q:\n%s", want, text)
+		}
+	}
+}
+
+// TestOperatorPageEmpty: a new server says that nothing happened yet, and that it works.
+func TestOperatorPageEmpty(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	text, html := w.seenByOperator()
+	wantOnPage(t, text, "Database ok", "Facilitator ok", "Blockchain ok", "Clock ok", "Revenue today 0.000 USD", "No paid call in the last 14 days",
+		"No payment is open.", "No call since the start", "No call was refused", "No agent has an account yet", "payments 0", "eip155:84532")
+	if !strings.Contains(html, "<title>Parley: all is well</title>") || strings.Contains(text, "Payment channels") {
+		t.Errorf("a server without problems and payment channels shows:\n%s", text)
+	}
+}
+
+// TestOperatorPage: calls, revenue, open payments, payment channels, agents and refusals of a server that is used.
+func TestOperatorPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob_"+strings.Repeat("x", 28))
+	alice.send(bob, "a secret of alice")
+	alice.ask("/chat/private/info", fields{"chat_id": noChat}).Want(t, "a chat that is not there", 404)
+	w.call(http.MethodGet, "/nothing", "")
+	w.Exec(`UPDATE payments SET state = 'undeliverable', failure_reason = 'too late' WHERE operation = 'sendPrivateMessage'`)
+
+	text, html := w.seenByOperator()
+	wantOnPage(t, text, "requestAccount 2", "createAccount 2", "undeliverable", "parley payments show ", "0 settling; 0 unknown; 1 undeliverable", "too late",
+		"Newest agents", "alice", "bob_"+strings.Repeat("x", 28), "2 agents, 0 group chats, 0 channels. 1 messages were sent.",
+		"chat_not_found getPrivateChat", "path_not_found 0 s 1", "Payment channels", "charged, not claimed", "Claimed after", "documents and unknown paths")
+	if strings.Contains(html, "a secret of alice") || strings.Contains(html, alice.Key) {
+		t.Error("the operator's page shows a message or a key")
+	}
+	if payer := strings.ToLower(testkit.Address(alice.Wallet)); !strings.Contains(html, payer[:6]+"…"+payer[len(payer)-4:]) {
+		t.Errorf("the page does not show the payer %s shortened:\n%s", payer, text)
+	}
+}
+
+// TestOperatorPageEscapes: text of others cannot become markup, hide or turn the direction of the page, or fill it.
+func TestOperatorPageEscapes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	alice.send(bob, "hello")
+	hostile := "<script>alert(1)</script>\u202egnp\u0007\u200b'\"" + strings.Repeat("W", 5000)
+	w.Exec(`UPDATE payments SET state = 'undeliverable', failure_reason = $1, payer = '"><img src=x>' || payer WHERE operation = 'sendPrivateMessage'`, hostile)
+	_, html := w.seenByOperator()
+	for _, bad := range []string{"<script", "<img", "\u202e", "\u0007", "\u200b", strings.Repeat("W", 100), "ZgotmplZ"} {
+		if strings.Contains(html, bad) {
+			t.Errorf("the operator's page contains %q", bad)
+		}
+	}
+	wantOnPage(t, html, "&lt;script&gt;alert(1)&lt;/script&gt;\ufffdgnp\ufffd\ufffd")
+}
+
+// TestOperatorPageHeaders: the page loads and runs nothing, no site can frame or read it, and it changes nothing.
+func TestOperatorPageHeaders(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, method := range []string{http.MethodGet, http.MethodHead} {
+		header := w.operatorPage(method, "/").Header
+		if policy := header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") ||
+			!strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: the Content-Security-Policy is %q", method, policy)
+		}
+		for name, want := range map[string]string{"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store",
+			"Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin"} {
+			if got := header.Get(name); got != want {
+				t.Errorf("%s: %s is %q, want %q", method, name, got, want)
+			}
+		}
+	}
+	for _, test := range []struct {
+		method, target string
+		want           int
+	}{
+		{http.MethodPost, "/", 405}, {http.MethodDelete, "/", 405}, {http.MethodGet, "/nothing", 404},
+		{http.MethodGet, "http://localhost:8404/", 200}, {http.MethodGet, "http://[::1]:8404/", 200}, {http.MethodGet, "http://10.1.2.3/", 200},
+		{http.MethodGet, "http://parley:8404/", 200},
+		{http.MethodGet, "http://rebound.example:8404/", 403}, {http.MethodGet, "http://127.0.0.1.rebound.example/", 403},
+	} {
+		if got := w.operatorPage(test.method, test.target).StatusCode; got != test.want {
+			t.Errorf("%s %s: %d, want %d", test.method, test.target, got, test.want)
+		}
+	}
+	for target, want := range map[string]bool{"/": false, "/?refresh=30": true, "/?refresh=0": false, "/?refresh=%22%3E": false} {
+		body, _ := io.ReadAll(w.operatorPage(http.MethodGet, target).Body)
+		if got := strings.Contains(string(body), `<meta http-equiv="refresh" content="30">`); got != want {
+			t.Errorf("GET %s refreshes itself: %v, want %v", target, got, want)
+		}
+	}
+}
+
+// TestOperatorPageWithoutDatabase: the page still comes, with the last known figures, and says what is wrong and what to do.
+func TestOperatorPageWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	direct := storetest.URL(t)
+	route, over := storetest.RouteTo(t, direct)
+	w := newWorldOver(t, direct, over)
+	t.Cleanup(func() { route.Cut(false) })
+	w.agent("alice")
+	text, _ := w.seenByOperator()
+	wantOnPage(t, text, "alice", "Database ok")
+
+	route.Cut(true)
+	if !testkit.Eventually(20*time.Second, func() bool { text, _ = w.seenByOperator(); return strings.Contains(text, "Last known figures") }) {
+		t.Fatalf("the database is away and the page does not say so:\n%s", text)
+	}
+	wantOnPage(t, text, "Database: it does not respond", "Paid calls return 503 until it does", "Runbook", "the database does not respond", "alice", "requestAccount")
+
+	route.Cut(false)
+	if !testkit.Eventually(20*time.Second, func() bool { text, _ = w.seenByOperator(); return !strings.Contains(text, "Last known figures") }) {
+		t.Errorf("the database is back and the page does not say so:\n%s", text)
+	}
+}
+
+// TestOperatorPageNeverSawTheDatabase: a server that started without its database has a page, too.
+func TestOperatorPageNeverSawTheDatabase(t *testing.T) {
+	t.Parallel()
+	route, over := storetest.RouteTo(t, storetest.URL(t))
+	route.Cut(true)
+	w := newWorldOver(t, storetest.URL(t), over)
+	t.Cleanup(func() { route.Cut(false) })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	text, _ := w.forTest(t).seenByOperator()
+	wantOnPage(t, text, "Database: it does not respond", "Revenue today –", "Open payments –")
+	if ctx.Err() != nil {
+		t.Error("the page came after ten seconds, want two")
+	}
+}
+
+// TestOperatorPageLinks: the sections of the manual that the page links exist.
+func TestOperatorPageLinks(t *testing.T) {
+	t.Parallel()
+	manual, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchors := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(manual), -1) {
+		kept := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		anchors[strings.ReplaceAll(kept, " ", "-")] = true
+	}
+	for _, name := range []string{"operator_checks.go", "operator/page.html"} {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(`(?:Runbook: |runbook )"([^"]+)"`).FindAllStringSubmatch(string(source), -1)
+		if len(found) == 0 {
+			t.Errorf("%s links no section", name)
+		}
+		for _, link := range found {
+			if !anchors[link[1]] {
+				t.Errorf("%s links #%s, which docs/operations.md does not have", name, link[1])
+			}
+		}
+	}
+}
