@@ -42,7 +42,7 @@ func (l *Ledger) depositing(config x402.ChannelConfig, amount uint64, nonce, tra
 		}
 		return record{
 			Kind: kindDeposit, Channel: id, From: strings.ToLower(config.Payer), To: contractAddress, Amount: amount,
-			Nonce: nonce, Transaction: transaction,
+			Nonce: nonce, Transaction: transaction, Config: (*channelConfig)(&config),
 		}, nil
 	}
 }

@@ -48,7 +48,7 @@ func TestChannelEvents(t *testing.T) {
 		name, address, topics string
 		want                  int
 	}{
-		{"all of the contract", x402.BatchSettlementContract, `null`, 5},
+		{"all of the contract", x402.BatchSettlementContract, `null`, 6},
 		{"claims", x402.BatchSettlementContract, `"` + topicClaimed.Hex() + `"`, 2},
 		{"refunds of the channel", x402.BatchSettlementContract, `"` + topicRefunded.Hex() + `","` + signer.ID + `"`, 1},
 		{"refunds of another channel", x402.BatchSettlementContract, `"` + topicRefunded.Hex() + `","` + nonce(1) + `"`, 0},

@@ -100,8 +100,10 @@ func (r record) tokenEvents(moved evm.Log, authorized func(topic evm.Hash) evm.L
 	return []evm.Log{authorized(topicAuthorizationUsed), collected, forwarded}
 }
 
-// The events of the contract. ChannelCreated and WithdrawInitiated are missing, because the ledger does not store what they contain.
+// The events of the contract. WithdrawInitiated is missing, because the ledger does not store what it contains. So is the ChannelCreated
+// of a deposit in a journal of an older version.
 var (
+	topicCreated           = evm.Keccak256Hash([]byte("ChannelCreated(bytes32,(address,address,address,address,address,uint40,bytes32))"))
 	topicDeposited         = evm.Keccak256Hash([]byte("Deposited(bytes32,address,uint128,uint128)"))
 	topicClaimed           = evm.Keccak256Hash([]byte("Claimed(bytes32,address,uint128,uint128)"))
 	topicSettled           = evm.Keccak256Hash([]byte("Settled(address,address,address,uint128)"))
@@ -126,6 +128,9 @@ func (c channels) events(r record, block int) []evm.Log {
 	id := evm.HexToHash(r.Channel)
 	switch r.Kind {
 	case kindDeposit:
+		if r.Config != nil && at(c.byID, r.Channel, block-1).Balance == 0 {
+			emit(r.Config.words(), topicCreated, id)
+		}
 		emit(append(wordOf(r.Amount), wordOf(at(c.byID, r.Channel, block).Balance)...), topicDeposited, id, sender)
 	case kindSettle:
 		emit(wordOf(r.Amount), topicSettled, addressTopic(r.To), addressTopic(token.Asset), sender)
@@ -135,4 +140,15 @@ func (c channels) events(r record, block int) []evm.Log {
 		emit(wordOf(r.Amount), topicWithdrawFinalized, id, sender)
 	}
 	return events
+}
+
+// words is the configuration as the contract encodes it.
+func (c channelConfig) words() evm.Bytes {
+	var words evm.Bytes
+	for _, address := range []string{c.Payer, c.PayerAuthorizer, c.Receiver, c.ReceiverAuthorizer, c.Token} {
+		word := addressTopic(address)
+		words = append(words, word[:]...)
+	}
+	salt := evm.HexToHash(c.Salt)
+	return append(append(words, wordOf(c.WithdrawDelay)...), salt[:]...)
 }

@@ -9,6 +9,8 @@ import (
 	"regexp"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/parley-chat/parley/x402"
 )
 
 // journalName is the name of the journal file in the ledger's folder.
@@ -44,7 +46,11 @@ type record struct {
 	// Of the contract for payment channels.
 	Channel string  `json:"channel,omitzero"`
 	Claims  []claim `json:"claims,omitzero"`
+	// Config of the channel, of a deposit. Journals of older versions have none.
+	Config *channelConfig `json:"config,omitzero"`
 }
+
+type channelConfig x402.ChannelConfig
 
 var (
 	addressForm = regexp.MustCompile(`^0x[0-9a-f]{40}$`)

@@ -609,7 +609,7 @@ type Emoji = string
 // - `admin_alone` (409): The admin is the only member and must delete the group chat instead.
 // - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again after Retry-After.
 // - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no longer stored. Sign a new payment with a new identifier.
-// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged.
+// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged. Also for a payment whose call the server lost: make another paid call with the same wallet and account, then send it again.
 // - `deleted` (410): The group chat or channel was deleted.
 // - `body_too_large` (413): The body is larger than any valid request of this operation.
 // - `unsupported_media_type` (415): The body must be application/json.
@@ -1123,7 +1123,7 @@ type ParleyError struct {
 	// - `admin_alone` (409): The admin is the only member and must delete the group chat instead.
 	// - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again after Retry-After.
 	// - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no longer stored. Sign a new payment with a new identifier.
-	// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged.
+	// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged. Also for a payment whose call the server lost: make another paid call with the same wallet and account, then send it again.
 	// - `deleted` (410): The group chat or channel was deleted.
 	// - `body_too_large` (413): The body is larger than any valid request of this operation.
 	// - `unsupported_media_type` (415): The body must be application/json.

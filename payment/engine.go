@@ -103,6 +103,9 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 // step does what the payment needs. On store.ErrStalePayment the caller reads the ledger again.
 func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
 	a := call.Attempt
+	if row != nil && row.Recovered() {
+		return nil, e.bindRecovered(ctx, a, row)
+	}
 	proven := !a.operation.Secret || a.proven
 	if !proven && row != nil && a.owns(row) {
 		var err error

@@ -99,6 +99,15 @@ func (c *Chain) Newest(ctx context.Context) (number uint64, at time.Time, err er
 	return uint64(newest.Number), newest.time(), nil
 }
 
+// TimeOf returns the time of a block.
+func (c *Chain) TimeOf(ctx context.Context, number uint64) (time.Time, error) {
+	found, err := c.block(ctx, evm.BlockNumber(number))
+	if err != nil {
+		return time.Time{}, err
+	}
+	return found.time(), nil
+}
+
 // BlockAt returns the number of the newest block whose time is not after at. It returns 0 if all blocks are after at.
 func (c *Chain) BlockAt(ctx context.Context, at time.Time) (uint64, error) {
 	newest, err := c.block(ctx, evm.LatestBlock)

@@ -2,13 +2,16 @@ package x402
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"iter"
 
 	"github.com/parley-chat/parley/x402/evm"
 )
 
 // Event topics of [BatchSettlementContract].
 var (
+	topicCreated   = evm.Keccak256Hash([]byte("ChannelCreated(bytes32,(address,address,address,address,address,uint40,bytes32))"))
 	topicDeposited = evm.Keccak256Hash([]byte("Deposited(bytes32,address,uint128,uint128)"))
 	topicClaimed   = evm.Keccak256Hash([]byte("Claimed(bytes32,address,uint128,uint128)"))
 	topicSettled   = evm.Keccak256Hash([]byte("Settled(address,address,address,uint128)"))
@@ -68,4 +71,41 @@ func (c *Chain) ChannelTransaction(ctx context.Context, asset, transaction strin
 		}
 	}
 	return did, nil
+}
+
+// CreatedChannel is a channel whose first deposit, or the first one after everything was refunded, is on the chain.
+type CreatedChannel struct {
+	ID     string
+	Config ChannelConfig
+}
+
+// ChannelsCreated yields the channels of all receivers that were created in the blocks from to until, both included, oldest first. It
+// stops after the first error.
+func (c *Chain) ChannelsCreated(ctx context.Context, from, until uint64) iter.Seq2[CreatedChannel, error] {
+	return func(yield func(CreatedChannel, error) bool) {
+		for log, err := range c.logs(ctx, BatchSettlementContract, []any{topicCreated, nil}, from, until) {
+			var created CreatedChannel
+			if err == nil {
+				created, err = log.created()
+			}
+			if !yield(created, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// created decodes a ChannelCreated event: the members of the configuration are one word each.
+func (l eventLog) created() (CreatedChannel, error) {
+	var words [7]evm.Hash
+	if len(l.Data) != len(words)*evm.HashLength {
+		return CreatedChannel{}, fmt.Errorf("the ChannelCreated in transaction %s has no configuration", l.TransactionHash)
+	}
+	for i := range words {
+		words[i] = evm.Hash(l.Data[i*evm.HashLength : (i+1)*evm.HashLength])
+	}
+	return CreatedChannel{l.Topics[1].Hex(), ChannelConfig{
+		Payer: addressOf(words[0]), PayerAuthorizer: addressOf(words[1]), Receiver: addressOf(words[2]), ReceiverAuthorizer: addressOf(words[3]),
+		Token: addressOf(words[4]), WithdrawDelay: binary.BigEndian.Uint64(words[5][evm.HashLength-8:]), Salt: words[6].Hex(),
+	}}, nil
 }

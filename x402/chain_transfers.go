@@ -54,7 +54,7 @@ func (c *Chain) Transfers(ctx context.Context, asset, to string, from, until uin
 
 // Payouts yields the transfers from an address. It works like [Chain.Transfers].
 func (c *Chain) Payouts(ctx context.Context, asset, holder string, from, until uint64) iter.Seq2[Transfer, error] {
-	return c.transfers(ctx, asset, holder, []any{topicTransfer, addressWord(holder)}, from, until)
+	return c.transfers(ctx, asset, holder, []any{topicTransfer, addressWord(holder), nil}, from, until)
 }
 
 func (c *Chain) transfers(ctx context.Context, asset, holder string, topics []any, first, last uint64) iter.Seq2[Transfer, error] {
@@ -78,19 +78,19 @@ func (c *Chain) transfers(ctx context.Context, asset, holder string, topics []an
 	}
 }
 
-// logs yields the token's events with these topics in the blocks first to last, oldest first. If the endpoint rejects a
-// range of blocks, logs halves the range and uses the smaller size from then on.
-func (c *Chain) logs(ctx context.Context, asset string, topics []any, first, last uint64) iter.Seq2[eventLog, error] {
+// logs yields the events of a contract with these topics in the blocks first to last, oldest first. The events have as many topics as are
+// given; nil is any topic. If the endpoint rejects a range of blocks, logs halves the range and uses the smaller size from then on.
+func (c *Chain) logs(ctx context.Context, contract string, topics []any, first, last uint64) iter.Seq2[eventLog, error] {
 	return func(yield func(eventLog, error) bool) {
-		if !isAddress(asset) {
-			yield(eventLog{}, fmt.Errorf("token contract %q is not an address", asset))
+		if !isAddress(contract) {
+			yield(eventLog{}, fmt.Errorf("contract %q is not an address", contract))
 			return
 		}
 		for size := uint64(logBlocks); first <= last; {
 			end := min(first+size-1, last)
 			var found []eventLog
 			err := c.call(ctx, &found, "eth_getLogs", map[string]any{
-				"address": evm.HexToAddress(asset), "topics": topics, "fromBlock": evm.Uint64(first), "toBlock": evm.Uint64(end),
+				"address": evm.HexToAddress(contract), "topics": topics, "fromBlock": evm.Uint64(first), "toBlock": evm.Uint64(end),
 			})
 			if rejected, ok := errors.AsType[*rpcError](err); ok && rejected.ofThisCall() && size > 1 {
 				size /= 2
@@ -101,10 +101,10 @@ func (c *Chain) logs(ctx context.Context, asset string, topics []any, first, las
 				return
 			}
 			for _, log := range found {
-				if log.Removed || log.Address != evm.HexToAddress(asset) {
+				if log.Removed || log.Address != evm.HexToAddress(contract) {
 					continue
 				}
-				if len(log.Topics) != 3 { // each of the requested events has three topics
+				if len(log.Topics) != len(topics) {
 					yield(eventLog{}, fmt.Errorf("an event in transaction %s has %d topics", log.TransactionHash, len(log.Topics)))
 					return
 				}

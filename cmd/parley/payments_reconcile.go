@@ -10,46 +10,72 @@ import (
 	"io"
 
 	"github.com/parley-chat/parley/internal/reconcile"
+	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
 
-// paymentsReconcile compares the ledger with the chain in both directions (internal/reconcile).
-type paymentsReconcile struct {
+// booksAndChain are a ledger and the chain to compare it with.
+type booksAndChain struct {
 	Ledger ledger `embed:""`
 	RPCURL string `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
 	Terms  terms  `embed:""`
 	Since  moment `placeholder:"TIME" help:"Compare only payments created at this time or later. A long period needs many calls to the endpoint."`
-	JSON   bool   `name:"json" help:"Write one JSON object instead of tables."`
 }
 
-func (p *paymentsReconcile) Run(ctx context.Context, to console) error {
+// paymentsReconcile compares the ledger with the chain in both directions (internal/reconcile).
+type paymentsReconcile struct {
+	Books  booksAndChain `embed:""`
+	Strict bool          `help:"Exit with status 1 also if the chain knows what the ledger lacks, as after a restore from a backup."`
+	JSON   bool          `name:"json" help:"Write one JSON object instead of tables."`
+}
+
+// compare compares the ledger with the chain. The caller closes the database.
+func (b booksAndChain) compare(ctx context.Context) (*reconcile.Report, *store.Store, error) {
 	var wrong wrongSettings
-	wrong.rpcURL(p.RPCURL)
+	wrong.rpcURL(b.RPCURL)
 	if wrong != nil {
-		return &usageError{wrong}
+		return nil, nil, &usageError{wrong}
 	}
-	database, err := p.Ledger.open(ctx)
+	database, err := b.Ledger.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	terms, err := b.Terms.choose(ctx, database)
+	var report *reconcile.Report
+	if err == nil {
+		report, err = reconcile.Compare(ctx, database, b.chain(), terms, b.Since.Time)
+	}
+	if err != nil {
+		database.Close()
+		return nil, nil, err
+	}
+	return report, database, nil
+}
+
+func (b booksAndChain) chain() *x402.Chain { return &x402.Chain{URL: b.RPCURL} }
+
+func (p *paymentsReconcile) Run(ctx context.Context, to console) error {
+	report, database, err := p.Books.compare(ctx)
 	if err != nil {
 		return err
 	}
-	defer database.Close()
-	terms, err := p.Terms.choose(ctx, database)
-	if err != nil {
-		return err
-	}
-	report, err := reconcile.Compare(ctx, database, &x402.Chain{URL: p.RPCURL}, terms, p.Since.Time)
-	if err != nil {
-		return err
-	}
+	database.Close()
 	if p.JSON {
 		err = json.NewEncoder(to.out).Encode(report)
 	} else {
 		err = printReconciliation(to.out, report)
 	}
-	if err == nil && report.Contradictions+report.Unchecked > 0 {
-		err = fmt.Errorf("%d contradictions between ledger and chain, %d payments that the endpoint cannot check", report.Contradictions, report.Unchecked)
+	switch {
+	case err != nil:
+		return err
+	case p.Strict && report.Behind > 0:
+		return fmt.Errorf("the ledger lacks %d things that the chain knows (findings \"behind\"), %d contradictions between ledger and chain, %d payments that "+
+			"the endpoint cannot check; after a restore from a backup run `parley payments recover` and `parley payments refresh`",
+			report.Behind, report.Contradictions, report.Unchecked)
+	case report.Contradictions+report.Unchecked > 0:
+		return fmt.Errorf("%d contradictions between ledger and chain, %d payments that the endpoint cannot check", report.Contradictions, report.Unchecked)
 	}
-	return err
+	return nil
 }
 
 func printReconciliation(to io.Writer, r *reconcile.Report) error {

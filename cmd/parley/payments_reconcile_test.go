@@ -115,7 +115,7 @@ func TestReconcileExplains(t *testing.T) {
 
 	c, failed := b.reconcile()
 	wantFindings(t, c,
-		"notice  incoming transfer", "notice  incoming transfer",
+		"notice  incoming transfer without an authorization", "behind  payment that is not in the ledger",
 		"notice "+ahead.id+" was settled after the newest block of the endpoint",
 		"notice "+settled.id+" settled on the chain",
 		"notice "+waiting.id+" not settled; that is possible until",

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
 )
 
 // terms choose one of the networks, assets and payees in the ledger.
@@ -26,11 +27,14 @@ func (t terms) choose(ctx context.Context, database *store.Store) (store.Payment
 		return store.PaymentTerms{}, err
 	}
 	matches := func(given, has string) bool { return given == "" || strings.EqualFold(given, has) }
-	matching := slices.DeleteFunc(all, func(one store.PaymentTerms) bool {
+	matching := slices.DeleteFunc(slices.Clone(all), func(one store.PaymentTerms) bool {
 		return !matches(t.Network, one.Network) || !matches(t.Asset, one.Asset) || !matches(t.Payee, one.PayTo)
 	})
 	switch len(matching) {
 	case 0:
+		if given, ok := t.complete(); ok && len(all) == 0 { // the restored backup is from before the first payment
+			return given, nil
+		}
 		return store.PaymentTerms{}, errors.New("the ledger has no payments of this network, asset and payee")
 	case 1:
 		return matching[0], nil
@@ -40,4 +44,13 @@ func (t terms) choose(ctx context.Context, database *store.Store) (store.Payment
 		choice = append(choice, fmt.Sprintf("--network %s --asset %s --payee %s", one.Network, one.Asset, one.PayTo))
 	}
 	return store.PaymentTerms{}, errors.New("the ledger has payments for several networks, assets or payees; choose one: " + strings.Join(choice, ", or "))
+}
+
+// complete returns the operator's settings, with the network's USDC as the default token, if they name all terms.
+func (t terms) complete() (store.PaymentTerms, bool) {
+	if network, known := x402.LookupNetwork(t.Network); known && t.Asset == "" {
+		t.Asset = network.Asset
+	}
+	given := store.PaymentTerms{Network: t.Network, Asset: strings.ToLower(t.Asset), PayTo: strings.ToLower(t.Payee)}
+	return given, given.Network != "" && given.Asset != "" && given.PayTo != ""
 }

@@ -19,13 +19,14 @@ type Channels struct {
 	// ChainClaimed and ChainSettled are what the payee has claimed and was paid out, over all payment channels of the token.
 	ChainClaimed int64 `json:"chain_claimed"`
 	ChainSettled int64 `json:"chain_settled"`
-	// Unknown is the part of ChainClaimed that is from payment channels that the ledger does not have.
+	// Unknown is the part of ChainClaimed that is from payment channels that the ledger does not have and that are not in
+	// [Report.LostChannels]: they were created before the blocks that were read.
 	Unknown int64 `json:"unknown"`
 }
 
 // compareChannels compares the payment channels and the recorded transactions with the chain. Payment channels that were used last
 // before since are not read from the chain.
-func (c *comparison) compareChannels(ctx context.Context, done []store.PaymentChannelTransaction, since time.Time) error {
+func (c *comparison) compareChannels(ctx context.Context, domain x402.BatchDomain, done []store.PaymentChannelTransaction, since time.Time) error {
 	for i := range done {
 		c.checkTransaction(ctx, &done[i])
 	}
@@ -53,6 +54,13 @@ func (c *comparison) compareChannels(ctx context.Context, done []store.PaymentCh
 	found.ChainClaimed, found.ChainSettled = atomic(received.Claimed), atomic(received.Settled)
 	found.Unknown = max(found.ChainClaimed-known, 0)
 	if found.Unknown > 0 {
+		lost, err := c.loseChannels(ctx, domain)
+		if err != nil {
+			return err
+		}
+		found.Unknown = max(found.Unknown-lost, 0)
+	}
+	if found.Unknown > 0 {
 		c.add(contradiction, Finding{Payer: c.Payee, Amount: found.Unknown, Text: "was claimed from payment channels that the ledger does not have"})
 	}
 	if found.Count > 0 || found.ChainClaimed > 0 {
@@ -78,13 +86,13 @@ func (c *comparison) checkChannel(ctx context.Context, channel *store.PaymentCha
 	case claimed > channel.Charged:
 		tell(contradiction, claimed-channel.Charged, "was claimed, but not charged by this ledger")
 	case claimed > channel.Claimed:
-		tell(notice, claimed-channel.Claimed, "was claimed and is not recorded yet")
+		tell(behind, claimed-channel.Claimed, "was claimed and is not recorded yet")
 	}
 	switch {
 	case balance < channel.Charged:
 		tell(contradiction, channel.Charged-balance, "was charged, but is no longer in the payment channel: it is lost")
 	case balance != channel.Balance && channel.State == store.PaymentChannelOpen:
-		tell(notice, balance-channel.Balance, "was deposited, withdrawn or refunded since the ledger read the balance")
+		tell(behind, balance-channel.Balance, "was deposited, withdrawn or refunded since the ledger read the balance")
 	}
 	if chain.WithdrawRequestedAt != 0 {
 		ends := time.Unix(chain.WithdrawRequestedAt+channel.WithdrawDelay, 0)
@@ -122,7 +130,11 @@ func (c *comparison) checkTransaction(ctx context.Context, done *store.PaymentCh
 // takePayouts takes the payouts of payment channels out of the transfers to the payee. They pay for many calls, so no payment matches.
 func (c *comparison) takePayouts(done []store.PaymentChannelTransaction) {
 	recorded := map[string]bool{}
+	unnamed := map[int64]int{} // payouts whose transaction the facilitator did not report, by amount
 	for _, one := range done {
+		if one.Transaction == "" && one.Kind == store.ChannelSettle {
+			unnamed[one.Paid]++
+		}
 		recorded[one.Transaction] = true
 	}
 	for key, transfers := range c.transfers {
@@ -130,9 +142,15 @@ func (c *comparison) takePayouts(done []store.PaymentChannelTransaction) {
 			continue
 		}
 		for _, transfer := range transfers {
-			c.PaidOut += atomic(transfer.Amount)
-			if !recorded[transfer.Transaction] {
-				c.add(notice, Finding{Payer: transfer.From, Amount: atomic(transfer.Amount), Transaction: transfer.Transaction,
+			amount := atomic(transfer.Amount)
+			c.PaidOut += amount
+			switch {
+			case recorded[transfer.Transaction]:
+			case unnamed[amount] > 0:
+				unnamed[amount]--
+			default:
+				c.LostPayouts = append(c.LostPayouts, LostPayout{amount, transfer.Transaction, transfer.Block})
+				c.add(behind, Finding{Payer: transfer.From, Amount: amount, Transaction: transfer.Transaction,
 					Text: "payout of payment channels that is not in the ledger"})
 			}
 		}

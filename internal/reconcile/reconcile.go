@@ -3,6 +3,7 @@ package reconcile
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -57,27 +58,21 @@ func (c *comparison) compare(ctx context.Context, since time.Time) error {
 	if want, err := x402.ParseChainID(c.Network); err != nil || id != want {
 		return fmt.Errorf("the endpoint serves chain %d, but the payments are on %s", id, c.Network)
 	}
-	first := c.database.Now()
-	// Vouchers and deposits move no money to the payee; payouts of payment channels do.
-	filter := store.PaymentFilter{Scheme: x402.SchemeExact, Network: c.Network, Asset: c.Asset, PayTo: c.Payee, Since: since, Until: first}
-	for record, err := range c.database.PaymentRecords(ctx, filter) {
-		if err != nil {
-			return err
-		}
-		first = record.CreatedAt
-		break
-	}
+	begun := c.database.Now()
 	done, err := c.database.ChannelTransactions(ctx, store.TransactionFilter{Network: c.Network, Asset: c.Asset, PayTo: c.Payee, Since: since})
 	if err != nil {
 		return err
 	}
-	if len(done) > 0 && done[0].CreatedAt.Before(first) {
-		first = done[0].CreatedAt
+	first, err := c.first(ctx, since, begun, done)
+	if err != nil {
+		return err
 	}
 	if err := c.readChain(ctx, first.Add(-sinceMargin)); err != nil {
 		return err
 	}
 	c.takePayouts(done)
+	// Vouchers and deposits move no money to the payee; payouts of payment channels do.
+	filter := store.PaymentFilter{Scheme: x402.SchemeExact, Network: c.Network, Asset: c.Asset, PayTo: c.Payee, Since: since, Until: begun}
 	for record, err := range c.database.PaymentRecords(ctx, filter) {
 		if err != nil {
 			return err
@@ -94,7 +89,31 @@ func (c *comparison) compare(ctx context.Context, since time.Time) error {
 		c.checkOpen(ctx, record)
 	}
 	c.Difference = c.Balance - c.Ledger
-	return c.compareChannels(ctx, done, since)
+	return c.compareChannels(ctx, x402.NewBatchDomain(id), done, since)
+}
+
+// first returns the time from which on the chain is read: since, or that of the oldest payment or transaction in the ledger.
+func (c *comparison) first(ctx context.Context, since, begun time.Time, done []store.PaymentChannelTransaction) (time.Time, error) {
+	if !since.IsZero() {
+		return since, nil
+	}
+	first := begun
+	if len(done) > 0 {
+		first = done[0].CreatedAt
+	}
+	for record, err := range c.database.PaymentRecords(ctx, store.PaymentFilter{Network: c.Network, Asset: c.Asset, PayTo: c.Payee}) {
+		if err != nil {
+			return time.Time{}, err
+		}
+		if record.CreatedAt.Before(first) {
+			first = record.CreatedAt
+		}
+		break
+	}
+	if first.Equal(begun) {
+		return time.Time{}, errors.New("the ledger has no payments: give the time from which on the chain is read (--since)")
+	}
+	return first, nil
 }
 
 func oldestFirst(records map[uuid.UUID]store.PaymentRecord) []store.PaymentRecord {
@@ -204,15 +223,21 @@ func (c *comparison) explain(ctx context.Context, transaction string, left []x40
 		if err != nil {
 			return err
 		}
-		if record != nil && !c.matched[record.ID] {
-			left = slices.Delete(left, at, at+1)
-			c.settle(record, one.Transfer)
+		if record != nil && c.matched[record.ID] {
+			continue
+		}
+		transfer := left[at] // that of the receipt has no block
+		left = slices.Delete(left, at, at+1)
+		if record == nil {
+			c.lose(one, transfer)
+		} else {
+			c.settle(record, one.Nonce, transfer)
 		}
 	}
 	for _, transfer := range left {
 		c.Other += atomic(transfer.Amount)
 		c.add(notice, Finding{Payer: transfer.From, Amount: atomic(transfer.Amount), Transaction: transaction,
-			Text: "incoming transfer that matches no payment in the ledger"})
+			Text: "incoming transfer without an authorization: it is not a payment"})
 	}
 	return nil
 }
@@ -227,7 +252,7 @@ func (c *comparison) paymentOf(ctx context.Context, used x402.UsedAuthorization)
 }
 
 // settle updates the report with a transfer whose payment was found by its authorization.
-func (c *comparison) settle(record *store.PaymentRecord, transfer x402.Transfer) {
+func (c *comparison) settle(record *store.PaymentRecord, nonce string, transfer x402.Transfer) {
 	amount := atomic(transfer.Amount)
 	if record.Amount != amount {
 		c.addPayment(contradiction, *record, transfer.Transaction, "settled with another amount: "+x402.FormatUSD(transfer.Amount))
@@ -248,6 +273,7 @@ func (c *comparison) settle(record *store.PaymentRecord, transfer x402.Transfer)
 	if record.State == store.PaymentFailed {
 		c.Unpaid += amount
 		c.addPayment(contradiction, *record, transfer.Transaction, "is recorded as failed, but it settled")
+		c.LostPayments = append(c.LostPayments, LostPayment{record.ID.String(), record.Payer, nonce, amount, transfer.Transaction, transfer.Block})
 		return
 	}
 	c.Beyond += amount

@@ -12,6 +12,7 @@ import (
 // The weights of a finding.
 const (
 	contradiction = "contradiction" // the ledger and the chain contradict each other
+	behind        = "behind"        // the chain knows what the ledger lacks: a restored backup, or a change that no server has read yet
 	unchecked     = "unchecked"     // the endpoint did not return the state
 	notice        = "notice"        // information, not an error
 )
@@ -58,8 +59,14 @@ type Report struct {
 
 	Channels *Channels `json:"payment_channels,omitempty"`
 
+	// What the ledger lacks, and [Report.Enter] can enter.
+	LostPayments []LostPayment `json:"lost_payments,omitempty"`
+	LostPayouts  []LostPayout  `json:"lost_payouts,omitempty"`
+	LostChannels []LostChannel `json:"lost_payment_channels,omitempty"`
+
 	Findings       []Finding `json:"findings"`
 	Contradictions int       `json:"contradictions"`
+	Behind         int       `json:"behind"`
 	Unchecked      int       `json:"unchecked"`
 }
 
@@ -68,6 +75,8 @@ func (r *Report) add(weight string, found Finding) {
 	switch weight {
 	case contradiction:
 		r.Contradictions++
+	case behind:
+		r.Behind++
 	case unchecked:
 		r.Unchecked++
 	}

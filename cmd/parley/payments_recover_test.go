@@ -1,0 +1,153 @@
+//go:build !noserver
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/store"
+)
+
+// strict compares the books strictly, and returns what is reported as an error.
+func (b *books) strict() error {
+	b.t.Helper()
+	_, err := b.reconcile("--strict")
+	return err
+}
+
+// TestReconcileStrict: what the chain knows and the ledger lacks is an error only with --strict, and a plain transfer never is: anybody
+// can make one.
+func TestReconcileStrict(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		books func(b *books)
+		says  string
+	}{
+		"nothing":          {func(*books) {}, ""},
+		"a plain transfer": {func(b *books) { b.must(b.chain.Mint(devnet.Payee, 123)) }, ""},
+		"an open payment":  {func(b *books) { b.mine(b.enter(store.PaymentUnknown, 1, nil), devnet.Payee, 5000, hash(1)) }, ""},
+		"a lost payment": {func(b *books) {
+			b.mine(entry{account: 5, nonce: "0x" + strings.Repeat("ab", 32)}, devnet.Payee, 5000, hash(1001))
+		}, "lacks 1 things"},
+		"a claim": {func(b *books) {
+			b.mustAct("claim", "--all")
+			b.exec(`UPDATE payment_channels SET claimed = 0`)
+		}, "lacks 1 things"},
+		"a payout": {func(b *books) {
+			b.mustAct("claim", "--all")
+			b.exec(`DELETE FROM payment_channel_transactions WHERE kind = 'settle'`)
+		}, "lacks 1 things"},
+		"a payout without a transaction": {func(b *books) {
+			b.mustAct("claim", "--all")
+			b.exec(`UPDATE payment_channel_transactions SET transaction = '' WHERE kind = 'settle'`)
+		}, ""},
+		"a deposit": {func(b *books) { b.exec(`UPDATE payment_channels SET balance = balance - 1`) }, "lacks 1 things"},
+		"a charge": {func(b *books) {
+			b.mustAct("claim", "--all")
+			b.exec(`UPDATE payment_channels SET claimed = 5000, charged = 5000, signed_max = 5000`)
+		}, "1 contradictions"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBooks(t)
+			b.paid(0)
+			b.channel(1, 2)
+			test.books(b)
+			_, lenient := b.reconcile()
+			err := b.strict()
+			if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+				t.Errorf("strictly: %v, want %q", err, test.says)
+			}
+			if strings.HasPrefix(test.says, "lacks") && lenient != nil {
+				t.Errorf("without --strict: %v, want no error", lenient)
+			}
+		})
+	}
+}
+
+func (b *books) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *books) exec(change string) {
+	b.t.Helper()
+	_, err := b.connection.Exec(b.t.Context(), change)
+	b.must(err)
+}
+
+// mustAct wants no error.
+func (b *books) mustAct(args ...string) string {
+	b.t.Helper()
+	out, err := b.act(args...)
+	b.must(err)
+	return out
+}
+
+// TestRecoverPayments: after a restore everything that the chain knows is entered again, once, and the strict comparison agrees.
+func TestRecoverPayments(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.paid(0)
+	kept, lost := b.channel(1, 2), b.channel(2, 3)
+	b.mustAct("claim", "--all")
+	b.exec(`DELETE FROM payments WHERE payment_channel_id = '` + lost.ID + `'`)
+	b.exec(`DELETE FROM payment_channels WHERE id = '` + lost.ID + `'`)
+	b.exec(`UPDATE payment_channels SET claimed = 5000, charged = 5000, signed_max = 5000 WHERE id = '` + kept.ID + `'`)
+	b.exec(`DELETE FROM payment_channel_transactions`)
+	gone := entry{account: 5, nonce: "0x" + strings.Repeat("ab", 32)}
+	b.mine(gone, devnet.Payee, 5000, hash(1001))
+	failed := b.enter(store.PaymentFailed, 6, map[string]string{"payment_identifier": "NULL"})
+	b.mine(failed, devnet.Payee, 5000, hash(1002))
+	b.must(b.chain.Mint(devnet.Payee, 1))
+
+	const summary = "lost: 2 payments of 0.010000 USD, 1 payouts, 1 payment channels"
+	if b.strict() == nil {
+		t.Error("the strict comparison agrees before anything is entered")
+	}
+	if out, err := b.run("recover", "--dry-run", "--rpc-url", b.rpcURL); err != nil || !strings.Contains(out, summary) || !strings.Contains(out, gone.nonce) ||
+		strings.Contains(out, "entered") {
+		t.Errorf("dry run: %v\n%s", err, out)
+	}
+	if out, err := b.run("recover", "--rpc-url", b.rpcURL); err != nil || !strings.Contains(out, summary) || !strings.HasSuffix(out, "entered 4\n") {
+		t.Errorf("recover: %v\n%s", err, out)
+	}
+	if b.strict() == nil {
+		t.Error("the strict comparison agrees before the payment channels are read")
+	}
+	b.mustAct("refresh")
+	if err := b.strict(); err != nil {
+		t.Errorf("after recover and refresh: %v", err)
+	}
+	if out, err := b.run("recover", "--rpc-url", b.rpcURL); err != nil || !strings.HasSuffix(out, "entered 0\n") {
+		t.Errorf("once more: %v\n%s", err, out)
+	}
+	if lines := b.lines("open"); !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, failed.id) }) || len(lines) != 3 {
+		t.Errorf("open payments, want the two recovered ones:\n%s", strings.Join(lines, ""))
+	}
+	if lines := b.lines("list", "--operation=recovered", "--state=undeliverable"); len(lines) != 3 {
+		t.Errorf("recovered payments:\n%s", strings.Join(lines, ""))
+	}
+}
+
+// TestRecoverIntoAnEmptyLedger: the backup is from before the first payment, so the operator names the terms and the time.
+func TestRecoverIntoAnEmptyLedger(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.mine(entry{account: 5, nonce: "0x" + strings.Repeat("ab", 32)}, devnet.Payee, 5000, hash(1001))
+	terms := []string{"recover", "--rpc-url", b.rpcURL, "--payee", devnet.Payee, "--network", devnet.NetworkID}
+	if out, err := b.run(terms...); err == nil || !strings.Contains(err.Error(), "--since") {
+		t.Errorf("without a time: %v\n%s", err, out)
+	}
+	if out, err := b.run(append(terms, "--since=2026-01-01")...); err != nil || !strings.HasSuffix(out, "entered 1\n") {
+		t.Errorf("recover: %v\n%s", err, out)
+	}
+	if err := b.strict(); err != nil {
+		t.Errorf("after that: %v", err)
+	}
+}

@@ -1,0 +1,134 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+	"gorm.io/gorm/clause"
+)
+
+// OperationRecovered is the operation of a recovered payment: a payment whose row was lost with a restored database, and that was
+// entered again from the blockchain. The blockchain tells the wallet, the amount and the payee, but not the call. A recovered payment is
+// undeliverable until its payer redeems it for a call with the same price. Then it gets the operation and the account of that call.
+const OperationRecovered = "recovered"
+
+// recoveredReason is the failure reason of a recovered payment.
+const recoveredReason = "lost_with_a_restored_database"
+
+// Recovered tells whether the payment is a recovered one that is not redeemed for any call yet.
+func (p *Payment) Recovered() bool {
+	return p.Operation == OperationRecovered && p.State == PaymentUndeliverable
+}
+
+// RecoveredPayment is a transfer to the payee, made by an EIP-3009 authorization. Addresses, nonce and transaction are in lower case,
+// Amount is in atomic units, and At is the time of its block.
+type RecoveredPayment struct {
+	PaymentTerms
+	Payer, Nonce, Transaction string
+	Amount                    int64
+	At                        time.Time
+}
+
+// RecoverPayment enters a settled payment that the ledger lacks, or has as failed. It returns false if the ledger has it in another state.
+func (s *Store) RecoverPayment(ctx context.Context, lost RecoveredPayment) (bool, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return false, err
+	}
+	unknown := make([]byte, 32) // the hash of nothing: no request and no signature matches
+	row := map[string]any{
+		"operation": OperationRecovered, "agent_id": nil, "key_hash": nil, "fingerprint": unknown, "signature_hash": unknown,
+		"payment_identifier": nil, "secret": false, "amount": lost.Amount, "pay_to": lost.PayTo, "transaction": lost.Transaction,
+		"state": PaymentUndeliverable, "failure_reason": recoveredReason, "created_at": lost.At, "updated_at": s.Now(),
+	}
+	replaced := clause.Assignments(row)
+	row["id"], row["x402_version"], row["scheme"], row["network"], row["asset"] = id, 2, "exact", lost.Network, lost.Asset
+	row["payer"], row["nonce"], row["valid_before"], row["lease_until"] = lost.Payer, lost.Nonce, lost.At, lost.At
+	written := s.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{
+		Columns:   []clause.Column{{Name: "network"}, {Name: "asset"}, {Name: "payer"}, {Name: "nonce"}},
+		Where:     clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: "payments.state = 'failed' AND payments.scheme = 'exact'"}}},
+		DoUpdates: replaced,
+	}).Create(row)
+	if written.Error != nil {
+		return false, fmt.Errorf("enter a lost payment: %w", written.Error)
+	}
+	return written.RowsAffected == 1, nil
+}
+
+// RecoveredOfWallet returns the oldest recovered payment of a wallet with this amount, or nil.
+func (s *Store) RecoveredOfWallet(ctx context.Context, network, asset, payer string, amount int64) (*Payment, error) {
+	return s.onePayment(ctx, `network = $1 AND asset = $2 AND payer = $3 AND amount = $4 AND operation = $5 AND state = 'undeliverable'
+		ORDER BY created_at LIMIT 1`, network, asset, payer, amount, OperationRecovered)
+}
+
+// HasPaidFor tells whether the wallet has signed a transfer for a delivered call of the account: a payment of scheme exact, or a
+// deposit. A voucher is signed by the key of its payment channel, which need not be that of the wallet.
+func (s *Store) HasPaidFor(ctx context.Context, network, asset, payer string, agent uuid.UUID) (bool, error) {
+	found, err := query[struct{ Found bool }](ctx, s, `SELECT EXISTS (SELECT FROM payments WHERE network = $1 AND asset = $2 AND payer = $3
+		AND agent_id = $4 AND state = 'delivered' AND (scheme = 'exact' OR deposit_amount > 0)) AS found`, network, asset, payer, agent)
+	if err != nil {
+		return false, fmt.Errorf("look up for whom a wallet has paid: %w", err)
+	}
+	return found[0].Found, nil
+}
+
+// Redemption is the call for which a recovered payment is redeemed. The fields are those of [Payment].
+type Redemption struct {
+	Payment           uuid.UUID
+	Payer             string
+	Operation         string
+	AgentID           *uuid.UUID
+	Fingerprint       []byte
+	SignatureHash     []byte
+	PaymentIdentifier *string
+	Secret            bool
+}
+
+// BindRecovered binds a recovered payment to a call. From then on it is an undeliverable payment of that operation and account. It
+// returns ErrStalePayment if it is bound to a call already, or if another payment has the payment identifier.
+func (s *Store) BindRecovered(ctx context.Context, call Redemption) error {
+	changed := s.gorm(ctx, &Payment{}).
+		Where("id = ? AND payer = ? AND state = 'undeliverable' AND operation = ?", call.Payment, call.Payer, OperationRecovered).
+		Updates(map[string]any{
+			"operation": call.Operation, "agent_id": call.AgentID, "fingerprint": call.Fingerprint, "signature_hash": call.SignatureHash,
+			"payment_identifier": call.PaymentIdentifier, "secret": call.Secret, "updated_at": s.Now(),
+		})
+	taken, ok := errors.AsType[*pgconn.PgError](changed.Error)
+	switch {
+	case ok && taken.Code == "23505":
+		return ErrStalePayment
+	case changed.Error != nil:
+		return fmt.Errorf("bind a recovered payment: %w", changed.Error)
+	case changed.RowsAffected == 0:
+		return ErrStalePayment
+	}
+	return nil
+}
+
+// RecoverPayout enters a payout of payment channels that the ledger lacks. It returns false if the ledger has its transaction.
+func (s *Store) RecoverPayout(ctx context.Context, terms PaymentTerms, transaction string, paid int64, at time.Time) (entered bool, err error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return false, err
+	}
+	err = s.Transaction(ctx, func(tx *Store) error {
+		var known int64
+		find := tx.gorm(ctx, &PaymentChannelTransaction{}).Where("transaction = ? AND kind = ?", transaction, ChannelSettle).Count(&known)
+		if find.Error != nil || known > 0 {
+			return find.Error
+		}
+		entered = true
+		return tx.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
+			"id": id, "kind": ChannelSettle, "network": terms.Network, "asset": terms.Asset, "pay_to": terms.PayTo,
+			"payment_channel_ids": ChannelIDs{}, "claimed": 0, "paid": paid, "transaction": transaction, "created_at": at,
+		}).Error
+	})
+	if err != nil {
+		return false, fmt.Errorf("enter a lost payout: %w", err)
+	}
+	return entered, nil
+}
