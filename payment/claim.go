@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -102,6 +104,9 @@ func (e *Engine) claimSums(ctx context.Context, sums []store.UnclaimedSum, age t
 // claimAll claims vouchers of one authorizer and one payee in one transaction, and returns how many it claimed. A voucher that
 // the chain rejects reverts all, so a rejected batch is split in halves until the others are claimed.
 func (e *Engine) claimAll(ctx context.Context, channels []store.PaymentChannel) (claimed int) {
+	ctx, span := e.tracer.Root(ctx, "claim", trace.SpanKindInternal)
+	span.SetInt("parley.payment_channels", len(channels))
+	defer func() { span.End(claimed == 0) }()
 	claims := make([]x402.VoucherClaim, len(channels))
 	for i := range channels {
 		claims[i] = x402.NewClaim(configOf(&channels[i]), voucherOf(&channels[i]))

@@ -158,13 +158,7 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	if err := e.facilitator.available(); err != nil {
 		return nil, err
 	}
-	var channel *store.PaymentChannel
-	var err error
-	if a.channel != nil {
-		channel, err = e.prepareDeposit(ctx, a)
-	} else {
-		err = e.invalid(a, a.scheme.Fund(ctx, a))
-	}
+	channel, err := e.verify(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -194,9 +188,21 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	return e.settle(ctx, call, row, response)
 }
 
+// verify checks that the payment can settle. For a deposit it returns its payment channel.
+func (e *Engine) verify(ctx context.Context, a *Attempt) (channel *store.PaymentChannel, err error) {
+	ctx, span := e.tracer.Start(ctx, "verify")
+	defer func() { endSpan(span, err) }()
+	if a.channel != nil {
+		return e.prepareDeposit(ctx, a)
+	}
+	return nil, e.invalid(a, a.scheme.Fund(ctx, a))
+}
+
 // dryRun checks the operation's rules before any money moves, so that a rejection is free. For a read-only operation it returns
 // the response, which is the one that is paid for.
 func (e *Engine) dryRun(ctx context.Context, call *Call) (response []byte, err error) {
+	ctx, span := e.tracer.Start(ctx, "dry run")
+	defer func() { endSpan(span, err) }()
 	a := call.Attempt
 	release, err := e.slots.acquire(ctx, a, e.PaidLately(a.checked.Payer))
 	if err != nil {

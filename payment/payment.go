@@ -20,6 +20,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
+	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -30,6 +31,7 @@ type Config struct {
 	PayTo   string
 	BaseURL string
 	Channels
+	Tracer *tracing.Tracer // nil without tracing
 }
 
 // Channels are the terms of payment channels (x402 scheme batch-settlement).
@@ -158,11 +160,12 @@ type Engine struct {
 	held        held
 	wake        chan struct{} // wakes the recovery worker
 	started     time.Time     // see misfit
+	tracer      *tracing.Tracer
 }
 
 // New makes an engine. It adds the payment requirements to the operations.
 func New(config Config, operations []*Operation, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) (*Engine, error) {
-	measured := newMeasuredChain(chain)
+	measured := newMeasuredChain(chain, config.Tracer)
 	payers, breaker, contracts := newPayers(), newBreaker(facilitator, log), newSmartWallets(measured)
 	exact, err := newExact(config, breaker, measured, contracts, payers, database.Now)
 	if err != nil {
@@ -170,7 +173,7 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 	}
 	e := &Engine{
 		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(),
-		adoptions: newAdoptions(), slots: newSlots(), payers: payers, wake: make(chan struct{}, 1), started: time.Now(),
+		adoptions: newAdoptions(), slots: newSlots(), payers: payers, wake: make(chan struct{}, 1), started: time.Now(), tracer: config.Tracer,
 	}
 	e.metrics = newMetrics(database, e.responds, config, measured.seconds)
 	exact.settling = e.metrics.settling

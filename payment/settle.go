@@ -29,7 +29,7 @@ const Lease = settleTimeout + 15*time.Second
 func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, response []byte) (*Receipt, error) {
 	moved, err := settlement{transaction: row.Transaction}, error(nil)
 	if moved.transaction == "" {
-		moved, err = call.Attempt.scheme.Settle(ctx, call.Attempt, row)
+		moved, err = e.move(ctx, call.Attempt, row)
 	}
 	if err == nil {
 		return e.deliver(ctx, call, row, moved, response)
@@ -47,6 +47,13 @@ func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, res
 	e.metrics.payment(row, outcomeRefused)
 	e.payers.refused(row.Payer)
 	return nil, e.failed(call.Attempt, no.reason)
+}
+
+// move moves the money.
+func (e *Engine) move(ctx context.Context, a *Attempt, row *store.Payment) (moved settlement, err error) {
+	ctx, span := e.tracer.Start(ctx, "settle")
+	defer func() { endSpan(span, err) }()
+	return a.scheme.Settle(ctx, a, row)
 }
 
 // notSettled handles an attempt without a clear outcome. A first attempt that certainly did not reach the facilitator is
@@ -125,6 +132,9 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, mo
 
 // makeEffect runs the call, closes its payment in the same transaction, and returns the response.
 func (e *Engine) makeEffect(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte) ([]byte, error) {
+	ctx, span := e.tracer.Start(ctx, "deliver")
+	var err error
+	defer func() { endSpan(span, err) }()
 	a := call.Attempt
 	record := func(response []byte) (store.Delivery, error) { return e.deliveryOf(a, row, transaction, response) }
 	closePayment := func(on *store.Store, response []byte) error {
@@ -134,10 +144,11 @@ func (e *Engine) makeEffect(ctx context.Context, call *Call, row *store.Payment,
 		}
 		return on.PaymentDelivered(ctx, delivery)
 	}
-	err := store.ErrNotBatched
+	err = store.ErrNotBatched
 	switch {
 	case response != nil:
-		return response, closePayment(e.store, response)
+		err = closePayment(e.store, response)
+		return response, err
 	case call.Batched != nil:
 		response, err = call.Batched.Deliver(ctx, record)
 	case a.operation.Paged:

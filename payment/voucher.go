@@ -75,7 +75,9 @@ func (e *Engine) checkChannel(ctx context.Context, a *Attempt) error {
 }
 
 // chargeOnce makes the effect and charges the voucher, in the group commit or in a transaction of its own.
-func (e *Engine) chargeOnce(ctx context.Context, call *Call) (*Receipt, error) {
+func (e *Engine) chargeOnce(ctx context.Context, call *Call) (_ *Receipt, err error) {
+	ctx, span := e.tracer.Start(ctx, "charge")
+	defer func() { endSpan(span, err) }()
 	a := call.Attempt
 	row := a.row()
 	row.Request, row.Payload, row.KeyHash = nil, nil, nil // needed for recovery only

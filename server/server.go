@@ -20,6 +20,7 @@ import (
 	"github.com/parley-chat/parley/discovery"
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/internal/buildinfo"
+	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server/operator"
 	"github.com/parley-chat/parley/store"
@@ -39,6 +40,8 @@ type Config struct {
 	DrainTime      time.Duration // how long the server is not ready, but serves, before it stops
 	// Await, if not nil, returns when the database can be used. Until then calls that need it return 503. An error ends the server.
 	Await func(context.Context) error
+	// Tracer, if not nil, traces a part of the requests.
+	Tracer *tracing.Tracer
 }
 
 // Skill describes the agent skill (GET /skill).
@@ -95,7 +98,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		operation.Extensions = map[string]jsontext.Value{"bazaar": entry}
 		paid = append(paid, &operation.Operation)
 	}
-	engine := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Channels: config.Channels}
+	engine := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Channels: config.Channels, Tracer: config.Tracer}
 	if s.payments, err = payment.New(engine, paid, database, facilitator, chain, log); err != nil {
 		return nil, err
 	}
@@ -136,6 +139,9 @@ func (s *Server) Handler() http.Handler { return s.echo }
 func (s *Server) routes() *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = s.writeError
+	if s.config.Tracer != nil {
+		e.Use(s.trace)
+	}
 	e.Use(
 		s.observe,          // request id, log line, errors and panics
 		allowCORS,          // for agents in browsers; preflight requests are free

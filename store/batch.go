@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/parley-chat/parley/internal/tracing"
 )
 
 // Group commit: concurrent calls share one statement, and so one commit. While a batch runs, new calls are queued for
@@ -34,16 +36,17 @@ const (
 
 // batchItem is the part of one call in a batch. The channel done is buffered, so the batch does not wait for receivers.
 type batchItem[T any] struct {
-	value T
-	done  chan error
-	since time.Time
+	value  T
+	done   chan error
+	since  time.Time
+	caller tracing.Caller
 }
 
 // batcher queues items of one kind while a batch of them runs.
 type batcher[T any] struct {
 	// begin prepares a batch and returns the function that runs it. The items are taken after begin, so a batch has all those
 	// that came while begin waited.
-	begin func() (run func([]batchItem[T]), err error)
+	begin func() (run func(context.Context, []batchItem[T]), err error)
 	// key, if not nil, identifies what a statement can change only once. A batch ends before the second item with the
 	// same key. That item goes into the next batch, which sees the change of the first.
 	key func(T) any
@@ -60,38 +63,46 @@ type batchKind struct {
 	limit time.Duration
 	// sizes observes the numbers of items.
 	sizes prometheus.Observer
+	// name is that of the spans of tracer.
+	name   string
+	tracer *tracing.Tracer
 }
 
 func (s *Store) batchOf(kind string) batchKind {
-	return batchKind{limit: s.limits.Queue, sizes: s.batchSizes.WithLabelValues(kind)}
+	return batchKind{s.limits.Queue, s.batchSizes.WithLabelValues(kind), "batch " + kind, s.tracer}
 }
 
-func newBatcher[T any](kind batchKind, run func([]batchItem[T]), key func(T) any) *batcher[T] {
-	return &batcher[T]{begin: func() (func([]batchItem[T]), error) { return run, nil }, key: key, batchKind: kind}
+func newBatcher[T any](kind batchKind, run func(context.Context, []batchItem[T]), key func(T) any) *batcher[T] {
+	return &batcher[T]{begin: func() (func(context.Context, []batchItem[T]), error) { return run, nil }, key: key, batchKind: kind}
 }
 
 // do puts the value into the next batch and returns its result. Of ctx only the patience counts: the write of a batch cannot be
 // undone when the caller leaves. After errTooSlow the batch may still use the value.
 func (b *batcher[T]) do(ctx context.Context, value T) error {
-	return await(ctx, func() <-chan error { return b.add(value) })
+	ctx, span := b.tracer.Start(ctx, "wait for batch")
+	err := await(ctx, func() <-chan error { return b.add(ctx, value) })
+	span.End(false)
+	return err
 }
 
 // ask is do for a batch that changes nothing: it returns early if ctx ends.
 func (b *batcher[T]) ask(ctx context.Context, value T) error {
+	ctx, span := b.tracer.Start(ctx, "wait for batch")
+	defer span.End(false)
 	limit, done := Wait(ctx, batchWait)
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	select {
-	case err := <-b.add(value):
+	case err := <-b.add(ctx, value):
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (b *batcher[T]) add(value T) <-chan error {
-	item := batchItem[T]{value, make(chan error, 1), time.Now()}
+func (b *batcher[T]) add(ctx context.Context, value T) <-chan error {
+	item := batchItem[T]{value, make(chan error, 1), time.Now(), b.tracer.Caller(ctx)}
 	b.push(item)
 	return item.done
 }
@@ -125,7 +136,9 @@ func (b *batcher[T]) work() {
 			runtime.Gosched() // calls that are ready to run join the batch
 			batch := b.next()
 			b.sizes.Observe(float64(len(batch)))
-			run(batch)
+			ctx, span := b.tracer.Shared(context.Background(), b.name, len(batch), func(i int) tracing.Caller { return batch[i].caller })
+			run(ctx, batch)
+			span.End(false)
 		} else {
 			finish(b.all(), func(int, T) error { return err })
 		}

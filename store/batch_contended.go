@@ -7,6 +7,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/parley-chat/parley/internal/tracing"
 )
 
 // A conversation is contended if batches find it locked by another transaction, usually because agents write to it through
@@ -85,7 +87,9 @@ func (s *Store) sendAgain(items []batchItem[paidMessage]) {
 // queueFor returns the queue of a contended conversation, which it creates if there is none.
 func (s *Store) queueFor(conversation uuid.UUID) *conversationQueue {
 	queue := &conversationQueue{batcher: &batcher[paidMessage]{key: paidMessage.key, batchKind: s.batchOf("contended_sends")}}
-	queue.begin = func() (func([]batchItem[paidMessage]), error) { return s.beginContended(conversation, queue) }
+	queue.begin = func() (func(context.Context, []batchItem[paidMessage]), error) {
+		return s.beginContended(conversation, queue)
+	}
 	if first, ok, _ := s.contended.PeekOrAdd(conversation, queue); ok {
 		return first
 	}
@@ -100,7 +104,7 @@ const (
 
 // beginContended begins a transaction that has locked the conversation, and returns the function that sends messages in it. It
 // holds no lock while it waits. Acquire limits the wait for a connection; Statement limits the transaction.
-func (s *Store) beginContended(conversation uuid.UUID, queue *conversationQueue) (func([]batchItem[paidMessage]), error) {
+func (s *Store) beginContended(conversation uuid.UUID, queue *conversationQueue) (func(context.Context, []batchItem[paidMessage]), error) {
 	connection, err := s.acquireWaiter()
 	if err != nil {
 		return nil, notSent(err)
@@ -124,8 +128,8 @@ func (s *Store) beginContended(conversation uuid.UUID, queue *conversationQueue)
 		end()
 		return nil, notSent(err)
 	}
-	return func(items []batchItem[paidMessage]) {
-		s.sendLocked(ctx, connection, items)
+	return func(traced context.Context, items []batchItem[paidMessage]) {
+		s.sendLocked(tracing.With(ctx, traced), connection, items)
 		end()
 		if queue.leaves(len(items), free) {
 			s.contended.Remove(conversation)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ func TestQueueIsShed(t *testing.T) {
 	const limit = 200 * time.Millisecond
 	var ran []int
 	begun := make(chan struct{})
-	b := newBatcher(batchKind{limit, newBatchSizes().WithLabelValues("test")}, func(batch []batchItem[int]) {
+	b := newBatcher(batchKind{limit: limit, sizes: newBatchSizes().WithLabelValues("test")}, func(_ context.Context, batch []batchItem[int]) {
 		for _, item := range batch {
 			ran = append(ran, item.value)
 			if item.value == 1 {
@@ -24,9 +25,9 @@ func TestQueueIsShed(t *testing.T) {
 			item.done <- nil
 		}
 	}, nil)
-	first := b.add(1)
+	first := b.add(t.Context(), 1)
 	<-begun
-	second := b.add(2)
+	second := b.add(t.Context(), 2)
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
@@ -46,17 +47,17 @@ func TestBatchTakesWhatCameMeanwhile(t *testing.T) {
 	t.Parallel()
 	begun, proceed := make(chan struct{}), make(chan error)
 	var ran [][]int
-	b := &batcher[int]{begin: func() (func([]batchItem[int]), error) {
+	b := &batcher[int]{begin: func() (func(context.Context, []batchItem[int]), error) {
 		begun <- struct{}{}
-		return func(batch []batchItem[int]) {
+		return func(_ context.Context, batch []batchItem[int]) {
 			ran = append(ran, column(batch, func(n int) int { return n }))
 			finish(batch, func(int, int) error { return nil })
 		}, <-proceed
 	}, batchKind: batchKind{sizes: newBatchSizes().WithLabelValues("test")}}
 	for round, want := range []error{nil, errNotSent, nil} {
-		first := b.add(round)
+		first := b.add(t.Context(), round)
 		<-begun
-		results := []<-chan error{first, b.add(round), b.add(round)}
+		results := []<-chan error{first, b.add(t.Context(), round), b.add(t.Context(), round)}
 		proceed <- want
 		for _, result := range results {
 			if err := <-result; !errors.Is(err, want) {
@@ -75,7 +76,7 @@ func TestRetriedItemsComeFirst(t *testing.T) {
 	begun, proceed := make(chan struct{}), make(chan struct{})
 	var ran []int
 	var b *batcher[int]
-	b = newBatcher(batchKind{0, newBatchSizes().WithLabelValues("test")}, func(batch []batchItem[int]) {
+	b = newBatcher(batchKind{sizes: newBatchSizes().WithLabelValues("test")}, func(_ context.Context, batch []batchItem[int]) {
 		begun <- struct{}{}
 		<-proceed
 		first := ran == nil
@@ -86,9 +87,9 @@ func TestRetriedItemsComeFirst(t *testing.T) {
 		}
 		finish(batch, func(int, int) error { return nil })
 	}, nil)
-	first := b.add(1)
+	first := b.add(t.Context(), 1)
 	<-begun
-	second := b.add(2)
+	second := b.add(t.Context(), 2)
 	proceed <- struct{}{}
 	<-begun
 	proceed <- struct{}{}

@@ -35,8 +35,8 @@ type begunPayment struct {
 
 // beginBatch inserts payments that begin. A payment whose authorization or identifier is already in the ledger gets
 // ErrStalePayment.
-func (s *Store) beginBatch(batch []batchItem[*Payment]) {
-	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+func (s *Store) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	written, err := query[begunPayment](ctx, s, beginPayments,
 		column(batch, func(p *Payment) [16]byte { return p.ID }), column(batch, func(p *Payment) int16 { return p.X402Version }),
@@ -74,8 +74,8 @@ const deliverPayments = `
 	WHERE p.id = d.id AND p.state IN ('settling', 'undeliverable') RETURNING p.id`
 
 // deliverBatch closes payments whose delivery only records a response.
-func (s *Store) deliverBatch(batch []batchItem[Delivery]) {
-	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+func (s *Store) deliverBatch(ctx context.Context, batch []batchItem[Delivery]) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	closed, err := query[uuid.UUID](ctx, s, deliverPayments, column(batch, func(d Delivery) [16]byte { return d.Payment }),
 		column(batch, func(d Delivery) []byte { return d.Fingerprint }), column(batch, func(d Delivery) string { return d.Transaction }),

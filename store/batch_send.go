@@ -40,8 +40,8 @@ const checkMessages = `
 	) c ON true
 	ORDER BY i.n`
 
-func (s *Store) checkBatch(batch []batchItem[*messageCheck]) {
-	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+func (s *Store) checkBatch(ctx context.Context, batch []batchItem[*messageCheck]) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	rights, err := query[sendRight](ctx, s, checkMessages, column(batch, func(c *messageCheck) string { return c.message.Kind }),
 		column(batch, func(c *messageCheck) [16]byte { return c.message.To }), column(batch, func(c *messageCheck) [16]byte { return c.message.Sender }))
@@ -203,8 +203,8 @@ func (s *Store) sendStatement(batch []batchItem[paidMessage]) (statement string,
 }
 
 // sendBatch sends messages. Either all of them charge a voucher, or none does.
-func (s *Store) sendBatch(batch []batchItem[paidMessage]) {
-	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+func (s *Store) sendBatch(ctx context.Context, batch []batchItem[paidMessage]) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	statement, values := s.sendStatement(batch)
 	placed, err := query[placedMessage](ctx, s, statement, values...)

@@ -128,8 +128,8 @@ func (s *Store) ChargeDelivered(ctx context.Context, charge *VoucherCharge) erro
 	return err
 }
 
-func (s *Store) chargeBatch(batch []batchItem[*VoucherCharge]) {
-	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+func (s *Store) chargeBatch(ctx context.Context, batch []batchItem[*VoucherCharge]) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	charged, err := query[chargedVoucher](ctx, s, chargeVouchers, chargeValues(batch)...)
 	finish(batch, func(i int, charge *VoucherCharge) error { return charge.result(charged, i, err) })

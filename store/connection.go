@@ -12,8 +12,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/parley-chat/parley/internal/tracing"
 )
 
 // Limits bound how long a call waits for the database. Zero means no limit.
@@ -39,12 +42,12 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 
 // CheckURL returns an error if the URL of a database is malformed. The error does not contain the URL, which has a password.
 func CheckURL(url string) error {
-	_, err := configure(url, nil)
+	_, err := configure(url, nil, nil)
 	return err
 }
 
 // configure returns the configuration of a pool for the database at url. Calls on it have the limits of guard, unless that is nil.
-func configure(url string, guard *guard) (*pgxpool.Config, error) {
+func configure(url string, guard *guard, tracer *tracing.Tracer) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		// The error of pgx contains the URL, and so the password.
@@ -59,6 +62,9 @@ func configure(url string, guard *guard) (*pgxpool.Config, error) {
 		config.ConnConfig.ConnectTimeout = guard.limits.Acquire
 	}
 	config.ConnConfig.Tracer = guard
+	if tracer != nil {
+		config.ConnConfig.Tracer = multitracer.New(tracer.Database(), guard)
+	}
 	prepare := guard.sessionLimits(config.ConnConfig.RuntimeParams)
 	config.BeforeConnect = func(_ context.Context, connection *pgx.ConnConfig) error {
 		var connected atomic.Bool

@@ -68,9 +68,9 @@ func (s *Store) ClearAgentCache() {
 func (s *Store) SendChargedAtOnce(messages []OutgoingMessage, conversations []uuid.UUID, charges []*VoucherCharge) (results []error) {
 	var batch []batchItem[paidMessage]
 	for i, message := range messages {
-		batch = append(batch, batchItem[paidMessage]{paidMessage{OutgoingMessage: message, conversation: conversations[i], charge: charges[i]}, make(chan error, 1), time.Now()})
+		batch = append(batch, batchItem[paidMessage]{value: paidMessage{OutgoingMessage: message, conversation: conversations[i], charge: charges[i]}, done: make(chan error, 1), since: time.Now()})
 	}
-	s.sendBatch(batch)
+	s.sendBatch(context.Background(), batch)
 	for _, item := range batch {
 		results = append(results, <-item.done)
 	}

@@ -16,6 +16,8 @@ import (
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
+
+	"github.com/parley-chat/parley/internal/tracing"
 )
 
 // Store is the database, or one transaction on it; both have the same methods. GORM handles the models and ordinary
@@ -48,6 +50,7 @@ type Store struct {
 	contended  *lru.Cache[uuid.UUID, *conversationQueue]
 	waiters    *semaphore.Weighted
 	batchSizes *prometheus.HistogramVec
+	tracer     *tracing.Tracer // nil without tracing
 }
 
 // mode is what the caller uses a store for.
@@ -61,15 +64,27 @@ const (
 	batched
 )
 
+// Option is a further setting of Open.
+type Option func(tracer **tracing.Tracer)
+
+// WithTracer traces transactions, batches and statements.
+func WithTracer(tracer *tracing.Tracer) Option {
+	return func(to **tracing.Tracer) { *to = tracer }
+}
+
 // Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them, with one or
 // several hosts). It does not wait for the database, because a server must start and return its prices while the database is
 // unavailable. pool_max_conns limits the connections of GORM and those of pgx, each.
-func Open(ctx context.Context, url string, limits Limits) (*Store, error) {
+func Open(ctx context.Context, url string, limits Limits, options ...Option) (*Store, error) {
+	var tracer *tracing.Tracer
+	for _, option := range options {
+		option(&tracer)
+	}
 	var limiting *guard
 	if limits != (Limits{}) {
 		limiting = &guard{limits: limits}
 	}
-	config, err := configure(url, limiting)
+	config, err := configure(url, limiting, tracer)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +129,7 @@ func Open(ctx context.Context, url string, limits Limits) (*Store, error) {
 	}
 	s := &Store{pool: pool, records: records, db: db, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
 		contended: contended, waiters: semaphore.NewWeighted(int64(max(1, config.MaxConns/2))),
-		batchSizes: newBatchSizes()}
+		batchSizes: newBatchSizes(), tracer: tracer}
 	s.checks = newBatcher(s.batchOf("checks"), s.checkBatch, nil)
 	s.begins = newBatcher(s.batchOf("begins"), s.beginBatch, nil)
 	s.deliveries = newBatcher(s.batchOf("deliveries"), s.deliverBatch, func(delivery Delivery) any { return delivery.Payment })

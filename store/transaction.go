@@ -14,6 +14,9 @@ type transaction struct {
 	changed []uuid.UUID
 }
 
+// transactionNames are the names of their spans.
+var transactionNames = map[mode]string{normal: "transaction", dryRun: "dry run transaction"}
+
 // errDryRun rolls back a dry run.
 var errDryRun = errors.New("this transaction is a dry run")
 
@@ -52,6 +55,7 @@ func (s *Store) transact(ctx context.Context, mode mode, fn func(tx *Store) erro
 		ctx, cancel = context.WithTimeout(ctx, s.limits.Transaction)
 		defer cancel()
 	}
+	ctx, span := s.tracer.Start(ctx, transactionNames[mode])
 	begun := false
 	err := s.db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
 		begun = true
@@ -59,6 +63,8 @@ func (s *Store) transact(ctx context.Context, mode mode, fn func(tx *Store) erro
 		inside.db, inside.tx, inside.mode = db, tx, mode
 		return fn(&inside)
 	})
+	_, refused := errors.AsType[*Refusal](err)
+	span.End(err != nil && !refused && !errors.Is(err, errDryRun))
 	if err != nil && !begun {
 		return notSent(err)
 	}

@@ -32,9 +32,9 @@ func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UU
 		if err := s.BeginSettlement(ctx, payment, time.Minute); err != nil {
 			return err
 		}
-		all = append(all, batchItem[paidMessage]{paidMessage{OutgoingMessage: out, conversation: conversation, delivery: Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}}, make(chan error, 1), time.Now()})
+		all = append(all, batchItem[paidMessage]{value: paidMessage{OutgoingMessage: out, conversation: conversation, delivery: Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}}, done: make(chan error, 1), since: time.Now()})
 	}
-	s.sendBatch(all)
+	s.sendBatch(ctx, all)
 	var err error
 	for _, item := range all {
 		err = errors.Join(err, <-item.done)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -16,17 +15,13 @@ import (
 
 // logging are the settings of the log.
 type logging struct {
-	Level string `name:"log-level" env:"PARLEY_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least level of the lines in the log: debug, info, warn or error (${default}). At warn there are no lines for calls that succeed or are refused."`
+	Level string `name:"log-level" env:"PARLEY_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"Least level of the lines in the log: debug, info, warn or error (${default}). At warn there are no lines for calls that succeed or are refused."`
 }
 
-// config returns the level.
-func (l logging) config() (level slog.Level, err error) {
-	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
-	level, ok := levels[l.Level]
-	if !ok {
-		return 0, fmt.Errorf("--log-level (PARLEY_LOG_LEVEL) is %q; use debug, info, warn or error", l.Level)
-	}
-	return level, nil
+// level returns the level.
+func (l logging) level() (level slog.Level) {
+	_ = level.UnmarshalText([]byte(l.Level)) // it is one of the enum
+	return level
 }
 
 // newLog returns a log of JSON lines.

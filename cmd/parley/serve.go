@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -37,6 +38,7 @@ type serve struct {
 	DrainTime      time.Duration `env:"PARLEY_DRAIN_TIME" default:"5s" help:"How long /readyz returns 503 before the server stops accepting calls, so that a load balancer notices (${default}). Without --admin-listen there is no wait."`
 	TrustedProxies []string      `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
 	Logging        logging       `embed:""`
+	Traces         traces        `embed:""`
 	Limits         limits        `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
 	Channels       channels      `embed:""`
 	LegacyX402     bool          `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New crawlers warn about it."`
@@ -89,6 +91,8 @@ func (s *serve) config() (server.Config, error) {
 	wrong.add(err)
 	channels, err := s.Channels.config(s.Payee)
 	wrong.add(err)
+	_, err = s.Traces.config()
+	wrong.add(err)
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.Facilitator.URL, "/"),
 		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Channels: channels, Limits: limits}, wrong.err()
 }
@@ -123,17 +127,22 @@ func (s *serve) Run(ctx context.Context, to console, settings *settings) error {
 	if err != nil {
 		return err
 	}
-	level, err := s.Logging.config()
+	log := newLog(to.err, s.Logging.level())
+	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", programVersion()))
+	tracer, stopTracing, err := s.Traces.start(ctx, log)
 	if err != nil {
 		return err
 	}
-	log := newLog(to.err, level)
+	defer stopTracing()
+	if config.Tracer = tracer; tracer != nil {
+		log = slog.New(tracing.LogHandler{Handler: log.Handler()})
+	}
 	client, err := s.Facilitator.config(log)
 	if err != nil {
 		return err
 	}
-	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", programVersion()))
-	database, err := store.Open(ctx, s.DatabaseURL, store.Serving)
+	client.HTTPClient.Transport = tracer.Transport("facilitator", client.HTTPClient.Transport)
+	database, err := store.Open(ctx, s.DatabaseURL, store.Serving, store.WithTracer(tracer))
 	if err != nil {
 		return err
 	}
