@@ -56,10 +56,14 @@ licenses: ## Fail if a package is under the GPL, LGPL or AGPL; write the license
 	go run ./internal/licenses -tags $(TAGS) -o $(BIN)/THIRD_PARTY_LICENSES
 
 # The same commit gives the same files: their times are that of the commit.
-packages packages-check: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
-packages: licenses ## Build programs, npm packages, MCP bundles and server.json for agents on all platforms into bin/packages
+packages packages-check install-test: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+packages packages-check install-test: export SOURCE_COMMIT ?= $(shell git describe --always --abbrev=40 --dirty --exclude='*')
+packages: licenses packager ## Build all packages for agents and operators on all platforms into bin/packages
 	rm -rf $(BIN)/packages
-	go run ./internal/packages -o $(BIN)/packages
+	$(BIN)/packager -o $(BIN)/packages
+
+packager:
+	go build -C internal/packages -o $(CURDIR)/$(BIN)/packager .
 
 ##@ Check the contract with third-party tools
 
@@ -191,17 +195,26 @@ $(BIN)/mcp/%: $(MCP)/%.txt
 
 PACKAGES := conformance/packages
 MCP_REGISTRY := github.com/modelcontextprotocol/registry@v1.8.8
-packages-check: licenses $(PACKAGES)/node_modules ## Build the packages of this platform twice; install, validate and run them with npm and mcpb
+packages-check: licenses packager $(PACKAGES)/node_modules ## Build the packages of this platform twice; install, validate and run those for agents
+	cd internal/packages && go mod tidy -diff && go vet . && go test .
 	rm -rf $(BIN)/packages-check
-	go run ./internal/packages -platforms host -o $(BIN)/packages-check/first
-	umask 077 && TZ=Asia/Tokyo go run ./internal/packages -platforms host -o $(BIN)/packages-check/second
+	$(BIN)/packager -platforms host -o $(BIN)/packages-check/first
+	umask 077 && TZ=Asia/Tokyo $(BIN)/packager -platforms host -o $(BIN)/packages-check/second
 	diff -r $(BIN)/packages-check/first $(BIN)/packages-check/second
 	go mod download $(MCP_REGISTRY)
 	node $(PACKAGES)/packages.mjs $(BIN)/packages-check/first \
 	  "$$(go list -m -f '{{.Dir}}' $(MCP_REGISTRY))/internal/validators/schemas/2025-12-11.json"
 	@node -p "const d = require('./$(PACKAGES)/package.json').dependencies; ['TABLE', 'npm, mcpb, MCP registry', \
 	  '$$(npm --version), ' + d['@anthropic-ai/mcpb'] + ', $(lastword $(subst @, ,$(MCP_REGISTRY)))', \
-	  'packages: same bytes twice; install offline, unpack, run; server.json by its schema', 0].join('|')"
+	  'packages: same bytes twice; install offline, unpack, run; server.json by its schema; archive and SBOM', 0].join('|')"
+
+# A Debian and its packages are downloaded once, into the user's cache. systemd-nspawn needs root, and a kernel with overlayfs and cgroup 2.
+DEBIANS := bookworm trixie
+install-test: licenses packager conformance/node_modules ## Follow the install of docs/operations.md on bare Debians with the .deb, as root on Linux (DEBIANS=bookworm)
+	@$(call install,command -v debootstrap && command -v systemd-nspawn && command -v nsenter && command -v ps,debootstrap systemd-container util-linux procps)
+	rm -rf $(BIN)/install-test && $(BIN)/packager -platforms host -o $(BIN)/install-test
+	@sudo=; [ "$$(id -u)" = 0 ] || sudo='sudo -E env PATH='"$$PATH"; \
+	  for suite in $(DEBIANS); do $$sudo node conformance/install/install.mjs $(BIN)/install-test $$suite || exit 1; done
 
 $(PACKAGES)/node_modules: $(PACKAGES)/package.json $(PACKAGES)/package-lock.json | node
 	cd $(PACKAGES) && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
@@ -352,4 +365,4 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp mcp-python packages packages-check
+.PHONY: attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp mcp-python packages packager packages-check install-test

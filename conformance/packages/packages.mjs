@@ -104,7 +104,7 @@ async function npm(listing) {
   for (const file of [join(main, "LICENSE"), join(program, "LICENSE"), join(program, "THIRD_PARTY_LICENSES")]) assert.ok(statSync(file).size > 0);
 
   const npx = (...args) => spawnSync("npx", ["--no-install", "parley", ...args], { cwd: at, env: environment, encoding: "utf8" });
-  assert.equal(npx("--version").stdout, `parley ${version}\n`);
+  assert.match(npx("--version").stdout, new RegExp(`^parley ${version} \\(commit [0-9a-f]{40}(-dirty)? of 20\\S+Z\\)\n$`));
   const status = npx("status");
   assert.equal(status.status, 4, status.stderr);
   assert.equal(JSON.parse(status.stderr).code, "no_account");
@@ -153,11 +153,35 @@ async function bundle(listing) {
   console.log("ok mcpb: info, unpack, validate, pack, MCP");
 }
 
+// server checks the archive, and the list of what the program is made of.
+function server({ version }) {
+  const name = `parley-server-${version}-${process.platform}-${process.arch.replace("x64", "amd64")}`;
+  execFileSync("tar", ["-xzf", join(folder, `${name}.tar.gz`), "-C", work]);
+  const program = join(work, name, "parley");
+  assert.match(execFileSync(program, ["--version"], { encoding: "utf8" }), /^parley \S+ \(commit /);
+  assert.match(execFileSync(program, ["serve", "--help"], { encoding: "utf8" }), /--database-url/);
+  for (const file of ["LICENSE", "docs/operations.md", "deploy/parley.yaml", "deploy/parley.service", "deploy/kubernetes/parley.yaml"])
+    assert.ok(statSync(join(work, name, file)).size > 0, file);
+  const bash = `source ${name}/completion/parley.bash && complete -p parley && COMP_LINE='parley mig' COMP_POINT=10 parley`;
+  const completed = execFileSync("bash", ["--norc", "-c", bash], { cwd: work, encoding: "utf8", env: { PATH: `${join(work, name)}:${process.env.PATH}` } });
+  assert.match(completed, /-C 'parley' parley\nmigrate\n$/);
+  const list = json(folder, `${name}.cdx.json`);
+  assert.equal(list.bomFormat, "CycloneDX");
+  assert.equal(list.metadata.component.version, version);
+  for (const module of ["github.com/jackc/pgx/v5", "github.com/labstack/echo/v4"]) {
+    const found = list.components.find((component) => component.name === module);
+    assert.match(found.hashes[0].content, /^[0-9a-f]{64}$/);
+  }
+  assert.ok(!list.components.some((component) => component.name.includes("golangci")));
+  console.log(`ok server: archive, completion, SBOM of ${list.components.length} modules`);
+}
+
 try {
   sums();
   const listing = registry();
   await npm(listing);
   await bundle(listing);
+  server(listing);
 } finally {
   rmSync(work, { recursive: true });
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"path"
 	"time"
 )
 
@@ -26,26 +27,32 @@ func (e entry) mode() fs.FileMode {
 	return 0o644
 }
 
-// tarball returns a package as npm takes it: a compressed tar archive with the files in the folder package.
-func tarball(modified time.Time, entries []entry) ([]byte, error) {
+// writeTar writes a tar archive with the files in a folder; "" is the top.
+func writeTar(to io.Writer, modified time.Time, folder string, entries []entry) error {
+	archive := tar.NewWriter(to)
+	for _, e := range entries {
+		header := &tar.Header{
+			Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: path.Join(folder, e.name), Mode: int64(e.mode()), Size: int64(len(e.content)),
+			ModTime: modified,
+		}
+		if err := archive.WriteHeader(header); err != nil {
+			return err
+		}
+		if _, err := archive.Write(e.content); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
+}
+
+// tgz returns a compressed tar archive with the files in a folder. npm takes packages with the folder package.
+func tgz(modified time.Time, folder string, entries []entry) ([]byte, error) {
 	var packed bytes.Buffer
 	compressed, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
 	if err != nil {
 		return nil, err
 	}
-	archive := tar.NewWriter(compressed)
-	for _, e := range entries {
-		header := &tar.Header{
-			Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: "package/" + e.name, Mode: int64(e.mode()), Size: int64(len(e.content)), ModTime: modified,
-		}
-		if err := archive.WriteHeader(header); err != nil {
-			return nil, err
-		}
-		if _, err := archive.Write(e.content); err != nil {
-			return nil, err
-		}
-	}
-	err = errors.Join(archive.Close(), compressed.Close())
+	err = errors.Join(writeTar(compressed, modified, folder, entries), compressed.Close())
 	return packed.Bytes(), err
 }
 

@@ -1,8 +1,13 @@
-// Command packages builds what agents install (make packages): the program for each platform, npm packages, MCP bundles (.mcpb), the
-// entry of the MCP registry (server.json), and SHA256SUMS.
+// Command packages builds what users install (make packages).
+//
+// For agents: the program without the server for each platform, npm packages, MCP bundles (.mcpb) and the entry of the MCP registry
+// (server.json). For operators: archives, .deb and .rpm packages, an OCI image, and a list of what each program is made of (SBOM). For
+// both: the licences and SHA256SUMS.
 //
 // The same commit gives the same bytes: archives get their time from SOURCE_DATE_EPOCH, and the build ignores the machine's settings
 // of Go. `npm pack` and `mcpb pack` are not used, because the first depends on the version of Node and the second on the clock.
+//
+// It runs in the root of the repository. It is a module of its own, because its libraries are not the server's.
 package main
 
 import (
@@ -11,73 +16,24 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
+	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
-	parley "github.com/parley-chat/parley"
+	"go.yaml.in/yaml/v3"
 )
 
-// platform is a system and a processor, with the names that npm and MCP bundles use, and those of Go.
-type platform struct {
-	OS, CPU      string
-	goos, goarch string
-}
-
-var platforms = []platform{
-	{"linux", "x64", "linux", "amd64"},
-	{"linux", "arm64", "linux", "arm64"},
-	{"darwin", "x64", "darwin", "amd64"},
-	{"darwin", "arm64", "darwin", "arm64"},
-	{"win32", "x64", "windows", "amd64"},
-	{"win32", "arm64", "windows", "arm64"},
-}
-
-// Name is that of the platform's files and packages.
-func (p platform) Name() string { return p.OS + "-" + p.CPU }
-
-// Suffix is the end of a program's file name.
-func (p platform) Suffix() string {
-	if p.OS == "win32" {
-		return ".exe"
+// version returns the version of the contract, which is that of the programs. It is read from the file: with an import of the server's
+// module, each of its dependencies would be one of this module.
+func version() (string, error) {
+	text, err := os.ReadFile("openapi.yaml")
+	if err != nil {
+		return "", fmt.Errorf("%w; run this in the root of the repository", err)
 	}
-	return ""
-}
-
-func (p platform) isHost() bool { return p.goos == runtime.GOOS && p.goarch == runtime.GOARCH }
-
-// build builds the program of a platform into a file. The build tag noserver leaves out the server: it halves the size, and needs no
-// database driver.
-func (p platform) build(ctx context.Context, output string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-tags=noserver", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=",
-		"-o", output, "github.com/parley-chat/parley/cmd/parley")
-	build.Env = append(os.Environ(), "GOOS="+p.goos, "GOARCH="+p.goarch, "CGO_ENABLED=0",
-		"GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off", "GOAMD64=v1", "GOARM64=v8.0")
-	build.Stdout, build.Stderr = os.Stderr, os.Stderr
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("build parley for %s: %w", p.Name(), err)
-	}
-	return nil
-}
-
-// chosen returns the platforms with the names, "all", or "host".
-func chosen(names string) ([]platform, error) {
-	if names == "all" {
-		return platforms, nil
-	}
-	var found []platform
-	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(platforms, func(p platform) bool { return p.Name() == name || name == "host" && p.isHost() })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no platform %q; name some of the list in internal/packages/main.go, all, or host", name)
-		}
-		found = append(found, platforms[i])
-	}
-	return found, nil
+	var contract struct{ Info struct{ Version string } }
+	err = yaml.Unmarshal(text, &contract)
+	return contract.Info.Version, err
 }
 
 // modified returns the time that all files in archives get.
@@ -89,32 +45,53 @@ func modified() (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
+var commitID = regexp.MustCompile(`^[0-9a-f]{40}(-dirty)?$`)
+
+// newRelease returns a release without packages.
+func newRelease(folder, licenses string) (*release, error) {
+	r := &release{Platforms: platforms, folder: folder, commit: os.Getenv("SOURCE_COMMIT")}
+	if !commitID.MatchString(r.commit) {
+		return nil, errors.New("SOURCE_COMMIT is not the id of the commit; run: make packages")
+	}
+	var err error
+	if r.Version, err = version(); err != nil {
+		return nil, err
+	}
+	if r.time, err = modified(); err != nil {
+		return nil, err
+	}
+	if r.license, err = os.ReadFile("LICENSE"); err != nil {
+		return nil, err
+	}
+	if r.thirdParty, err = os.ReadFile(licenses); err != nil { //nolint:gosec // named by the caller
+		return nil, fmt.Errorf("%w; run: make licenses", err)
+	}
+	return r, nil
+}
+
 func run(ctx context.Context, names, folder, licenses string) error {
 	built, err := chosen(names)
 	if err != nil {
 		return err
 	}
-	r := &release{Version: parley.Version(), Platforms: platforms, folder: folder}
-	if r.time, err = modified(); err != nil {
+	r, err := newRelease(folder, licenses)
+	if err != nil {
 		return err
-	}
-	if r.license, err = os.ReadFile("LICENSE"); err != nil {
-		return err
-	}
-	if r.thirdParty, err = os.ReadFile(licenses); err != nil {
-		return fmt.Errorf("%w; run: make licenses", err)
 	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	for _, p := range built {
 		program := "parley-" + p.Name() + p.Suffix()
-		if err := p.build(ctx, filepath.Join(folder, program)); err != nil {
+		if err := r.build(ctx, p, "noserver", filepath.Join(folder, program)); err != nil {
 			return err
 		}
 		if err := r.pack(p, program); err != nil {
 			return err
 		}
+	}
+	if err := r.packServers(ctx, built); err != nil {
+		return err
 	}
 	return r.finish()
 }

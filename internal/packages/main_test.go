@@ -50,7 +50,7 @@ func TestArchives(t *testing.T) {
 	t.Parallel()
 	modified := time.Unix(1_700_000_000, 0).UTC()
 	entries := []entry{{"LICENSE", []byte("text"), false}, {"bin/parley", []byte("program"), true}}
-	packed, err := tarball(modified, entries)
+	packed, err := tgz(modified, "package", entries)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ type release struct {
 	Bundles   []bundle
 
 	folder              string
+	commit              string // the id of the commit, with "-dirty" if files were changed
 	time                time.Time
 	license, thirdParty []byte
 	sums                []string // lines of SHA256SUMS
@@ -35,6 +36,9 @@ type release struct {
 
 // bundle is an MCP bundle.
 type bundle struct{ File, SHA256 string }
+
+// date is the time of the commit in the form of RFC 3339.
+func (r *release) date() string { return r.time.Format(time.RFC3339) }
 
 // write writes a file of the release and returns its hash.
 func (r *release) write(name string, content []byte) (string, error) {
@@ -88,7 +92,7 @@ func (r *release) pack(p platform, file string) error {
 	if err != nil {
 		return err
 	}
-	packed, err := tarball(r.time, []entry{
+	packed, err := tgz(r.time, "package", []entry{
 		{"package.json", description, false}, {"README.md", readme, false},
 		{"LICENSE", r.license, false}, {"THIRD_PARTY_LICENSES", r.thirdParty, false},
 		{"bin/parley" + p.Suffix(), program, true},
@@ -126,7 +130,7 @@ func (r *release) finish() error {
 	if err != nil {
 		return err
 	}
-	packed, err := tarball(r.time, []entry{
+	packed, err := tgz(r.time, "package", []entry{
 		{"package.json", description, false}, {"README.md", readme, false}, {"LICENSE", r.license, false}, {"bin/parley.js", launcher, true},
 	})
 	if err != nil {
