@@ -165,7 +165,8 @@ func (s *serve) Run(ctx context.Context, to console, settings *settings) error {
 			return errors.Join(err, listener.Close())
 		}
 	}
-	return serveOn(ctx, listener, admin, config, client, s.RPCURL, database, log, func() { fmt.Fprintln(to.out, "ready", config.BaseURL) })
+	ready := func() { fmt.Fprintln(to.out, "ready", config.BaseURL) }
+	return serveOn(ctx, listener, admin, config, client, s.RPCURL, database, log, supervised(ctx, log, ready))
 }
 
 // awaitSchema waits until the database is available, and then returns what CheckSchema returns.

@@ -1,0 +1,80 @@
+//go:build !noserver
+
+package main
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/store/storetest"
+	"github.com/parley-chat/parley/x402"
+)
+
+// notified waits for what a server tells systemd.
+func notified(t *testing.T, socket *net.UnixConn, want string) {
+	t.Helper()
+	message := make([]byte, 256)
+	if err := socket.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if length, err := socket.Read(message); err != nil || string(message[:length]) != want {
+		t.Errorf("systemd is told %q, %v; want %q", message[:length], err, want)
+	}
+}
+
+// TestSupervised: systemd hears when a server is ready and when it stops, and healthcheck says whether it is ready.
+func TestSupervised(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
+	admin := testkit.FreeAddress(t)
+	_, port, err := net.SplitHostPort(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := start(t, []string{
+		"NOTIFY_SOCKET=" + path, "PARLEY_DATABASE_URL=" + storetest.URL(t), "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" + x402.NetworkBaseSepolia,
+	}, "serve", "--facilitator-url", play.URL, "--rpc-url", play.URL+"/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen", admin,
+		"--drain-time", "2s")
+	notified(t, socket, "READY=1")
+
+	check := func(listen string) string {
+		out := &testkit.Buffer{}
+		if err := run(context.Background(), []string{"healthcheck", "--admin-listen", listen}, console{out, out}); err != nil {
+			return err.Error()
+		}
+		return out.String()
+	}
+	if got := check(admin); !strings.HasPrefix(got, `{"ready":true`) {
+		t.Errorf("healthcheck of a server that is ready: %s", got)
+	}
+	if got := check("0.0.0.0:" + port); !strings.HasPrefix(got, `{"ready":true`) {
+		t.Errorf("healthcheck of a server that listens on all addresses: %s", got)
+	}
+	server.Signal(syscall.SIGTERM)
+	notified(t, socket, "STOPPING=1")
+	eventually(t, "healthcheck says that the server drains", func() bool {
+		return strings.HasPrefix(check(admin), `the server is not ready: {"ready":false`)
+	})
+	if !server.HasEnded(time.Minute) {
+		t.Fatal("the server does not end")
+	}
+	if got := check(admin); !strings.HasPrefix(got, "the server does not respond: ") {
+		t.Errorf("healthcheck without a server: %s", got)
+	}
+	if got, want := check(""), "--admin-listen (PARLEY_ADMIN_LISTEN) is"; !strings.HasPrefix(got, want) {
+		t.Errorf("healthcheck without an address: %q, want %q…", got, want)
+	}
+}
