@@ -25,7 +25,7 @@ import (
 // advances without transfers. Empty blocks are lost at a restart, which changes the numbers of the other blocks.
 //
 // Methods: eth_chainId, eth_blockNumber, eth_getBlockByNumber (number and timestamp only), eth_getCode, eth_call of the
-// token's balanceOf and authorizationState and of the channel contract's views (channel_rpc.go), eth_getLogs of the token
+// token's balanceOf, authorizationState, name and version and of the channel contract's views (channel_rpc.go), eth_getLogs of the token
 // and the channel contract by blocks and topics, and eth_getTransactionReceipt. Not implemented: block hashes,
 // senders, gas, sending transactions, subscriptions. Mints and cancellations have generated transaction hashes. Transfers with the same hash share one receipt, although each is
 // in its own block.
@@ -134,6 +134,8 @@ var (
 	topicAuthorizationCanceled = evm.Keccak256Hash([]byte("AuthorizationCanceled(address,bytes32)"))
 	selectorBalanceOf          = string(evm.Keccak256([]byte("balanceOf(address)"))[:4])
 	selectorAuthorizationState = string(evm.Keccak256([]byte("authorizationState(address,bytes32)"))[:4])
+	selectorName               = string(evm.Keccak256([]byte("name()"))[:4])
+	selectorVersion            = string(evm.Keccak256([]byte("version()"))[:4])
 )
 
 type header struct {
@@ -200,6 +202,10 @@ func (c chain) call(call message, number evm.BlockNumber) (evm.Bytes, error) {
 	address := func() string { return "0x" + hex.EncodeToString([]byte(input[16:36])) }
 	var response uint64
 	switch {
+	case input == selectorName:
+		return textOf(token.AssetName), nil
+	case input == selectorVersion:
+		return textOf(token.AssetVersion), nil
 	case strings.HasPrefix(input, selectorBalanceOf) && len(input) == 36:
 		response = c.ledger.balanceAt(address(), at)
 	case strings.HasPrefix(input, selectorAuthorizationState) && len(input) == 68:
@@ -211,6 +217,13 @@ func (c chain) call(call message, number evm.BlockNumber) (evm.Bytes, error) {
 		return nil, errors.New("execution reverted")
 	}
 	return wordOf(response), nil
+}
+
+// textOf encodes a text of at most 32 bytes as the result of a function.
+func textOf(text string) evm.Bytes {
+	padded := make(evm.Bytes, evm.HashLength)
+	copy(padded, text)
+	return slices.Concat(wordOf(evm.HashLength), wordOf(uint64(len(text))), padded)
 }
 
 // logFilter is the filter of eth_getLogs. Each entry of Topics is null, one topic, or several topics of which one must

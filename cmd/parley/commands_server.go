@@ -5,6 +5,7 @@ package main
 // serverCommands are the commands of operators and developers of servers.
 type serverCommands struct {
 	Serve       serve       `cmd:"" group:"server" help:"Run the server in production."`
+	Check       check       `cmd:"" group:"server" help:"Try everything that a server needs: settings, database, facilitator, blockchain, payee, base URL, clocks."`
 	Migrate     migrate     `cmd:"" group:"server" help:"Migrate the database's schema to this version."`
 	Healthcheck healthcheck `cmd:"" group:"server" help:"Ask the server on this machine whether it is ready; for containers."`
 	Seed        seed        `cmd:"" group:"server" help:"Fill an empty database with agents, conversations and messages for measurements."`

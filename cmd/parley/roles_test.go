@@ -122,3 +122,33 @@ func TestRolesOfAnExistingDatabase(t *testing.T) {
 		t.Errorf("the role that serves: %v", err)
 	}
 }
+
+// roleOf returns the role in the URL of a database.
+func roleOf(databaseURL string) string {
+	parsed, err := url.Parse(databaseURL)
+	if err != nil {
+		return err.Error()
+	}
+	return parsed.User.Username()
+}
+
+// emptyDatabase creates a database with options of CREATE DATABASE and returns its URL.
+func emptyDatabase(t *testing.T, options string) string {
+	t.Helper()
+	base := storetest.URL(t)
+	parsed, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.TrimPrefix(parsed.Path, "/") + "_other"
+	if err := execute(base, "CREATE DATABASE "+name+" TEMPLATE template0 "+options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := execute(base, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
+	parsed.Path = "/" + name
+	return parsed.String()
+}

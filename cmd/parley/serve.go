@@ -20,10 +20,16 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// serve runs the server in production. Settings that concern money have no defaults, except the network.
+// serve runs the server in production.
 type serve struct {
+	serverSettings
+
+	PrintConfig bool `help:"Print the settings as YAML, each with the place that it comes from, and exit. Secrets are hidden."`
+}
+
+// serverSettings are the settings of a server. Those that concern money have no defaults, except the network.
+type serverSettings struct {
 	File           settingsFile  `embed:""`
-	PrintConfig    bool          `help:"Print the settings as YAML, each with the place that it comes from, and exit. Secrets are hidden."`
 	DatabaseURL    string        `env:"PARLEY_DATABASE_URL" secret:"" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
 	Payee          string        `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that receives the payments."`
 	Facilitator    facilitator   `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_"`
@@ -64,10 +70,10 @@ func (s skill) config() server.Skill {
 }
 
 // reportsSettings lets Run report all wrong settings, and print them.
-func (s *serve) reportsSettings() {}
+func (s *serverSettings) reportsSettings() {}
 
 // config converts the settings. The error lists all missing and invalid ones.
-func (s *serve) config() (server.Config, error) {
+func (s *serverSettings) config() (server.Config, error) {
 	var wrong wrongSettings
 	wrong.databaseURL(s.DatabaseURL)
 	wrong.address("payee", s.Payee, "the address that receives the payments")
@@ -86,19 +92,22 @@ func (s *serve) config() (server.Config, error) {
 		base = "http://" + s.Listen
 	}
 	_, _, malformed := net.SplitHostPort(s.Listen)
-	wrong.check(isHTTP(base) && !strings.ContainsAny(base, "?#@") || base == "" && malformed != nil, "base-url", s.BaseURL, "the public URL of the server, such as https://parley.example")
+	wrong.check(isHTTP(base) && !strings.ContainsAny(base, "?#@") || base == "" && malformed != nil, "base-url", s.BaseURL,
+		"the public URL of the server, such as https://parley.example")
 	limits, err := s.Limits.config(s.TrustedProxies)
 	wrong.add(err)
 	channels, err := s.Channels.config(s.Payee)
 	wrong.add(err)
 	_, err = s.Traces.config()
 	wrong.add(err)
+	_, err = s.Logging.config()
+	wrong.add(err)
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.Facilitator.URL, "/"),
 		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Channels: channels, Limits: limits}, wrong.err()
 }
 
 // network returns the blockchain and its token. For a token that Parley does not know it needs further settings.
-func (s *serve) network() (x402.Network, error) {
+func (s *serverSettings) network() (x402.Network, error) {
 	var wrong wrongSettings
 	network, known := x402.LookupNetwork(s.Network)
 	if known && (s.Asset == "" || strings.EqualFold(s.Asset, network.Asset)) {
@@ -131,7 +140,7 @@ func (s *serve) Run(ctx context.Context, to console, settings *settings) error {
 	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", programVersion()))
 	tracer, stopTracing, err := s.Traces.start(ctx, log)
 	if err != nil {
-		return err
+		return err // config returns it too
 	}
 	defer stopTracing()
 	if config.Tracer = tracer; tracer != nil {

@@ -1,0 +1,239 @@
+//go:build !noserver
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
+	"github.com/parley-chat/parley/x402"
+)
+
+// checked runs parley check and returns its findings.
+func checked(t *testing.T, args ...string) (findings, error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	err := run(t.Context(), append([]string{"check", "--json"}, args...), console{&out, &errs})
+	var result struct{ Findings findings }
+	if decoded := json.Unmarshal(out.Bytes(), &result); decoded != nil {
+		t.Fatalf("check %v: %v, %v\n%s", args, decoded, err, &out)
+	}
+	return result.Findings, err
+}
+
+// TestCheckIsGreen: with a complete installation parley check finds nothing, before the server runs only that it does not.
+func TestCheckIsGreen(t *testing.T) {
+	t.Parallel()
+	migrating, serving := withRoles(t)
+	if err := run(t.Context(), []string{"migrate", "--database-url", migrating}, console{io.Discard, io.Discard}); err != nil {
+		t.Fatal(err)
+	}
+	key, err := authorizerKey(folder(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
+	settings := []string{"--database-url-file", writeFile(t, serving), "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia, "--authorizer-key-file", key,
+		"--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen", testkit.FreeAddress(t)}
+	found, err := checked(t, settings...)
+	if err != nil || found.count(warning) != 1 || !strings.Contains(found.text(), "is not served yet") {
+		t.Errorf("before the start: %v\n%s", err, found.text())
+	}
+	start(t, nil, append([]string{"serve"}, settings...)...)
+	found, err = checked(t, settings...)
+	if err != nil || found.count(good) != len(found) || len(found) < 16 {
+		t.Errorf("while the server runs: %v\n%s", err, found.text())
+	}
+	var out, errs bytes.Buffer
+	if err := run(t.Context(), append([]string{"check"}, settings...), console{&out, &errs}); err != nil || !strings.Contains(out.String(), " ok, 0 warnings, 0 failed\n") {
+		t.Errorf("the table: %v\n%s", err, &out)
+	}
+	// With other settings the same server is noticed.
+	found, err = checked(t, append(settings, "--payee", devnet.Accounts()[5].Address)...)
+	if err != nil || !strings.Contains(found.text(), "warning base URL: the server there has other settings: --payee "+devnet.Payee) {
+		t.Errorf("with another payee: %v\n%s", err, found.text())
+	}
+}
+
+func (f findings) text() string {
+	var text strings.Builder
+	for _, one := range f {
+		text.WriteString(one.State + " " + one.What + ": " + one.Found + "; " + one.Remedy + "\n")
+	}
+	return text.String()
+}
+
+// wantFinding runs parley check on otherwise good settings and wants a finding with a remedy.
+func wantFinding(t *testing.T, settings []string, want string, further ...string) {
+	t.Helper()
+	found, err := checked(t, append(settings, further...)...)
+	if (err != nil) != strings.HasPrefix(want, failed) {
+		t.Errorf("check %v: %v\n%s", further, err, found.text())
+	}
+	for _, one := range found {
+		if strings.HasPrefix(one.State+" "+one.What+": "+one.Found, want) {
+			if one.Remedy == "" {
+				t.Errorf("check %v: %s has no remedy", further, want)
+			}
+			return
+		}
+	}
+	t.Errorf("check %v does not find %q:\n%s", further, want, found.text())
+}
+
+// goodWorld starts a payment network and returns settings that are good but for the superuser and the server that does not run.
+func goodWorld(t *testing.T) (settings []string, network string) {
+	t.Helper()
+	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
+	return []string{"--database-url", storetest.URL(t), "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
+		"--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t)}, play.URL
+}
+
+// TestCheckDatabase: each fault of a database is told with a remedy.
+func TestCheckDatabase(t *testing.T) {
+	t.Parallel()
+	settings, _ := goodWorld(t)
+	wantFinding(t, settings, "warning role: postgres is a superuser")
+	wantFinding(t, settings, "failed database: it does not respond: ", "--database-url", "postgres://127.0.0.1:1/none?connect_timeout=2")
+	wantFinding(t, settings, "failed settings: --database-url (PARLEY_DATABASE_URL) is (hidden)", "--database-url", "mysql://x")
+	for statements, want := range map[string]string{
+		"DROP SCHEMA public CASCADE; CREATE SCHEMA public": "failed schema: older than this program",
+		"UPDATE schema_compat SET oldest = 999999":         "failed schema: too new for this program",
+		"DROP EXTENSION btree_gin CASCADE":                 "failed extensions: btree_gin missing",
+	} {
+		url := storetest.URL(t)
+		if err := execute(url, statements); err != nil {
+			t.Fatal(err)
+		}
+		wantFinding(t, settings, want, "--database-url", url)
+	}
+	readOnly := storetest.URL(t)
+	wantFinding(t, settings, "failed database: it is read-only", "--database-url", readOnly+"&default_transaction_read_only=on")
+	migrating, serving := withRolesOn(t, storetest.URL(t), "")
+	if err := execute(migrating, "CREATE TABLE later (id bigint); REVOKE DELETE ON later FROM PUBLIC; REVOKE ALL ON later FROM "+roleOf(serving)); err != nil {
+		t.Fatal(err)
+	}
+	wantFinding(t, settings, "failed role: "+roleOf(serving)+" may not read and write later", "--database-url", serving)
+	for options, want := range map[string]string{
+		"ENCODING 'LATIN1' LOCALE 'C'": "failed encoding: LATIN1", "ENCODING 'UTF8' LOCALE 'C'": "failed encoding: UTF8, but LC_CTYPE is not for UTF-8",
+	} {
+		wantFinding(t, settings, want, "--database-url", emptyDatabase(t, options))
+	}
+	old := inspected(store.Inspection{Version: "14.2", VersionNumber: 140002, Encoding: "UTF8", FoldsLetters: true})
+	if old[0].State != failed || old[0].Remedy == "" {
+		t.Errorf("PostgreSQL 14: %s", old.text())
+	}
+}
+
+// TestCheckChain: each fault of the facilitator, the endpoint, the token and the payee is told with a remedy.
+func TestCheckChain(t *testing.T) {
+	t.Parallel()
+	settings, network := goodWorld(t)
+	key, err := authorizerKey(folder(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const contract = "0x4020000000000000000000000000000000000001"
+	asset := []string{"--asset", contract, "--asset-name", "USDC", "--asset-version", "2"}
+	wantFinding(t, settings, "failed facilitator: it does not tell what it supports", "--facilitator-url", "http://127.0.0.1:1")
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"kinds":[{"x402Version":2,"scheme":"exact","network":"eip155:84532"}]}`)
+	}))
+	t.Cleanup(other.Close)
+	wantFinding(t, settings, "warning facilitator: it does not settle batch-settlement on eip155:84532", "--facilitator-url", other.URL, "--authorizer-key-file", key)
+	wantFinding(t, settings, "failed facilitator: it does not settle exact on eip155:8453", "--network", x402.NetworkBase)
+	wantFinding(t, settings, "failed endpoint: it does not respond", "--rpc-url", "http://127.0.0.1:1")
+	wantFinding(t, settings, "failed endpoint: it serves chain 84532, and --network is eip155:8453", "--network", x402.NetworkBase)
+	wantFinding(t, settings, "failed token: "+devnet.Accounts()[0].Address+" is not a contract", append(asset, "--asset", devnet.Accounts()[0].Address)...)
+	wantFinding(t, settings, "failed payee: it is the contract of the token", "--payee", "0x036CbD53842c5426634e7929541eC2318f3dCF7e")
+	for method, test := range map[string]struct {
+		result string
+		want   string
+	}{
+		"eth_getBlockByNumber": {`{"number":"0x1","timestamp":"0x5f5e100"}`, "failed blocks: the newest block is "},
+		"eth_getCode":          {`"0x00"`, "warning payee: " + devnet.Payee + " is a contract"},
+		"eth_call": {`"0x` + strings.Repeat("0", 62) + "20" + strings.Repeat("0", 63) + "3" + "466f6f" + strings.Repeat("0", 58) + `"`,
+			`failed token: its EIP-712 name and version are "Foo" and "Foo", not "USDC" and "2"`},
+	} {
+		wantFinding(t, settings, test.want, "--rpc-url", fakeEndpoint(t, network+"/rpc", method, test.result))
+	}
+	var clocks findings
+	clocks.clock("database", -time.Minute)
+	clocks.newestBlock(-time.Minute)
+	if clocks.count(warning) != 2 {
+		t.Errorf("a wrong clock: %s", clocks.text())
+	}
+}
+
+// fakeEndpoint is a JSON-RPC endpoint that gives a result of its own for a method.
+func fakeEndpoint(t *testing.T, network, method, result string) string {
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var call struct {
+			ID     json.RawMessage
+			Method string
+		}
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = json.Unmarshal(body, &call)
+		}
+		if err == nil && call.Method == method {
+			_, err = io.WriteString(w, `{"jsonrpc":"2.0","id":`+string(call.ID)+`,"result":`+result+`}`)
+		} else if err == nil {
+			var reply testkit.Reply
+			reply, err = testkit.Request(r.Context(), http.DefaultClient, http.MethodPost, network, string(body), "Content-Type", "application/json")
+			_, _ = w.Write(reply.Body)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(endpoint.Close)
+	return endpoint.URL
+}
+
+// TestCheckAddresses: what is wrong with addresses, files and the base URL is told with a remedy.
+func TestCheckAddresses(t *testing.T) {
+	t.Parallel()
+	settings, network := goodWorld(t)
+	key, err := authorizerKey(folder(t))
+	if err == nil {
+		err = os.Chmod(key, 0o644) //nolint:gosec // the test's fault
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFinding(t, settings, "warning authorizer: "+key+" can be read by every user", "--authorizer-key-file", key)
+	wantFinding(t, settings, "failed settings: --authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) is /nowhere", "--authorizer-key-file", "/nowhere")
+	config := writeFile(t, "database-url: "+settings[1])
+	if err := os.Chmod(config, 0o644); err != nil { //nolint:gosec // the test's fault
+		t.Fatal(err)
+	}
+	wantFinding(t, settings[2:], "warning secrets: "+config+" can be read by every user", "--config", config)
+	wantFinding(t, settings, "warning base URL: http://127.0.0.1:")
+	wantFinding(t, settings, "failed base URL: http://127.0.0.1", "--base-url", network)
+	wantFinding(t, settings, "failed base URL: https://", "--base-url", strings.Replace(network, "http", "https", 1))
+	wantFinding(t, settings, "warning base URL: it is not encrypted", "--base-url", "http://0.0.0.0:1")
+	wantFinding(t, settings, "failed base URL: https://parley.invalid cannot be reached", "--base-url", "https://parley.invalid")
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"openapi":"3.0.0"}`) }))
+	t.Cleanup(other.Close)
+	wantFinding(t, settings, "failed base URL: another service responds", "--base-url", other.URL)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	wantFinding(t, settings, "warning --listen: "+taken.Addr().String()+" is in use", "--listen", taken.Addr().String(), "--base-url", "http://127.0.0.1:1")
+	wantFinding(t, settings, "failed --admin-listen: ", "--admin-listen", "192.0.2.1:8404")
+}
