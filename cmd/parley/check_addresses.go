@@ -49,7 +49,8 @@ func (c *check) checkAddresses(ctx context.Context, config server.Config) (found
 	case notServed(err):
 		found.warn(what, config.BaseURL+" is not served yet", "start parley serve, and the proxy in front of it; then run this again")
 	case err != nil:
-		found.fail(what, fmt.Sprintf("%s cannot be reached: %v", config.BaseURL, err), "check the DNS record, the certificate and the proxy, or correct --base-url")
+		found.fail(what, fmt.Sprintf("%s cannot be reached: %v", config.BaseURL, err),
+			"check the DNS record, the certificate and the proxy, or correct --base-url")
 	default:
 		serving = true
 		found.served(contract, config)

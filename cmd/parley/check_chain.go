@@ -40,7 +40,8 @@ func (c *check) checkFacilitator(ctx context.Context, config server.Config) (fou
 			return kind.X402Version == x402.Version && kind.Scheme == scheme && kind.Network == config.Network.ID
 		})
 	}
-	found.require(settles(x402.SchemeExact), what, supports(settles(x402.SchemeExact), x402.SchemeExact, config), "use a facilitator for this network, or correct --network")
+	exact := settles(x402.SchemeExact)
+	found.require(exact, what, supports(exact, x402.SchemeExact, config), "use a facilitator for this network, or correct --network")
 	if c.Channels.AuthorizerKeyFile != "" {
 		if settles(x402.SchemeBatch) {
 			found.ok(what, supports(true, x402.SchemeBatch, config))

@@ -31,13 +31,15 @@ func (c *check) checkDatabase(ctx context.Context) (found findings) {
 	defer database.Close()
 	is, err := database.Inspect(ctx)
 	if err != nil {
-		found.fail("database", "it does not respond: "+err.Error(), "start PostgreSQL, let this machine through its firewall and pg_hba.conf, or correct --database-url")
+		found.fail("database", "it does not respond: "+err.Error(),
+			"start PostgreSQL, let this machine through its firewall and pg_hba.conf, or correct --database-url")
 		return found
 	}
 	found = inspected(is)
 	switch err := database.CheckSchema(ctx); {
 	case errors.Is(err, store.ErrSchemaTooOld):
-		found.fail("schema", fmt.Sprintf("older than this program, which needs version %d", store.SchemaVersion()), "run parley migrate with the role that owns the schema")
+		found.fail("schema", fmt.Sprintf("older than this program, which needs version %d", store.SchemaVersion()),
+			"run parley migrate with the role that owns the schema")
 	case errors.Is(err, store.ErrSchemaTooNew):
 		found.fail("schema", "too new for this program", "use the version of parley that migrated it, or a later one")
 	case err != nil:
@@ -58,7 +60,8 @@ func (c *check) checkDatabase(ctx context.Context) (found findings) {
 func inspected(is store.Inspection) (found findings) {
 	found.require(is.VersionNumber >= oldestPostgres, "database", "PostgreSQL "+is.Version, "upgrade PostgreSQL to version 15 or later")
 	if is.ReadOnly {
-		found.fail("database", "it is read-only, such as a standby", "connect to the leader; with several hosts in the URL add target_session_attrs=read-write")
+		found.fail("database", "it is read-only, such as a standby",
+			"connect to the leader; with several hosts in the URL add target_session_attrs=read-write")
 	}
 	const recreate = "create the database again: CREATE DATABASE parley TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C.UTF-8'"
 	switch {
@@ -73,7 +76,8 @@ func inspected(is store.Inspection) (found findings) {
 		found.ok("extensions", "pg_trgm and btree_gin")
 	} else {
 		missing := strings.Join(is.MissingExtensions, " and ")
-		found.fail("extensions", missing+" missing", "install PostgreSQL's contrib package and run parley migrate, or as a superuser: CREATE EXTENSION "+is.MissingExtensions[0])
+		found.fail("extensions", missing+" missing",
+			"install PostgreSQL's contrib package and run parley migrate, or as a superuser: CREATE EXTENSION "+is.MissingExtensions[0])
 	}
 	return found
 }

@@ -45,8 +45,8 @@ func TestCheckIsGreen(t *testing.T) {
 		t.Fatal(err)
 	}
 	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
-	settings := []string{"--database-url-file", writeFile(t, serving), "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia, "--authorizer-key-file", key,
-		"--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen", testkit.FreeAddress(t)}
+	settings := []string{"--database-url-file", writeFile(t, serving), "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
+		"--authorizer-key-file", key, "--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen", testkit.FreeAddress(t)}
 	found, err := checked(t, settings...)
 	if err != nil || found.count(warning) != 1 || !strings.Contains(found.text(), "is not served yet") {
 		t.Errorf("before the start: %v\n%s", err, found.text())
@@ -57,7 +57,8 @@ func TestCheckIsGreen(t *testing.T) {
 		t.Errorf("while the server runs: %v\n%s", err, found.text())
 	}
 	var out, errs bytes.Buffer
-	if err := run(t.Context(), append([]string{"check"}, settings...), console{&out, &errs}); err != nil || !strings.Contains(out.String(), " ok, 0 warnings, 0 failed\n") {
+	err = run(t.Context(), append([]string{"check"}, settings...), console{&out, &errs})
+	if err != nil || !strings.Contains(out.String(), " ok, 0 warnings, 0 failed\n") {
 		t.Errorf("the table: %v\n%s", err, &out)
 	}
 	// With other settings the same server is noticed.
@@ -122,7 +123,7 @@ func TestCheckDatabase(t *testing.T) {
 	readOnly := storetest.URL(t)
 	wantFinding(t, settings, "failed database: it is read-only", "--database-url", readOnly+"&default_transaction_read_only=on")
 	migrating, serving := withRolesOn(t, storetest.URL(t), "")
-	if err := execute(migrating, "CREATE TABLE later (id bigint); REVOKE DELETE ON later FROM PUBLIC; REVOKE ALL ON later FROM "+roleOf(serving)); err != nil {
+	if err := execute(migrating, "CREATE TABLE later (id bigint); REVOKE DELETE ON later FROM "+roleOf(serving)); err != nil {
 		t.Fatal(err)
 	}
 	wantFinding(t, settings, "failed role: "+roleOf(serving)+" may not read and write later", "--database-url", serving)
@@ -152,7 +153,8 @@ func TestCheckChain(t *testing.T) {
 		_, _ = io.WriteString(w, `{"kinds":[{"x402Version":2,"scheme":"exact","network":"eip155:84532"}]}`)
 	}))
 	t.Cleanup(other.Close)
-	wantFinding(t, settings, "warning facilitator: it does not settle batch-settlement on eip155:84532", "--facilitator-url", other.URL, "--authorizer-key-file", key)
+	wantFinding(t, settings, "warning facilitator: it does not settle batch-settlement on eip155:84532",
+		"--facilitator-url", other.URL, "--authorizer-key-file", key)
 	closed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	t.Cleanup(closed.Close)
 	wantFinding(t, settings, "failed facilitator: it asks for another authentication", "--facilitator-url", closed.URL)
@@ -229,7 +231,9 @@ func TestCheckAddresses(t *testing.T) {
 	wantFinding(t, settings, "failed base URL: https://", "--base-url", strings.Replace(network, "http", "https", 1))
 	wantFinding(t, settings, "warning base URL: it is not encrypted", "--base-url", "http://0.0.0.0:1")
 	wantFinding(t, settings, "failed base URL: https://parley.invalid cannot be reached", "--base-url", "https://parley.invalid")
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"openapi":"3.0.0"}`) }))
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"openapi":"3.0.0"}`)
+	}))
 	t.Cleanup(other.Close)
 	wantFinding(t, settings, "failed base URL: another service responds", "--base-url", other.URL)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -31,7 +31,7 @@ func readSettings(name string, names []string) (map[string]fileValue, wrongSetti
 		wrong.check(false, "config", name, "a file that can be read, not one with: "+cause(err))
 		return values, wrong
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it was only read
 	decoder := yaml.NewDecoder(file)
 	var document yaml.Node
 	err = decoder.Decode(&document)

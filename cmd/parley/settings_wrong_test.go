@@ -114,7 +114,7 @@ var wrongFiles = []struct{ content, want string }{
 
 // wrongVariables are wrong environment variables.
 var wrongVariables = []struct{ name, value, want string }{
-	{"PARLEY_LIMIT_ADRESS_RATE", "hunter2", "PARLEY_LIMIT_ADRESS_RATE in the environment is not a setting; did you mean PARLEY_LIMIT_ADDRESS_RATE?"},
+	{"PARLEY_LIMIT_ADDRESS_RATES", "hunter2", "PARLEY_LIMIT_ADDRESS_RATES in the environment is not a setting; did you mean PARLEY_LIMIT_ADDRESS_RATE?"},
 	{"PARLEY_DRAIN_TIME", "5 seconds", "--drain-time (PARLEY_DRAIN_TIME) is 5 seconds; use a duration such as 30s, 10m or 24h"},
 	{"PARLEY_LEGACY_X402", "\n", `--legacy-x402 (PARLEY_LEGACY_X402) is "\n"; use true or false`},
 	{"PARLEY_CONFIG", "/nowhere", "--config (PARLEY_CONFIG) is /nowhere; use a file that can be read, not one with: no such file or directory"},
