@@ -100,8 +100,6 @@ func (s *serverSettings) config() (server.Config, error) {
 	wrong.add(err)
 	_, err = s.Traces.config()
 	wrong.add(err)
-	_, err = s.Logging.config()
-	wrong.add(err)
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.Facilitator.URL, "/"),
 		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Channels: channels, Limits: limits}, wrong.err()
 }
