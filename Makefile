@@ -193,6 +193,18 @@ mcp-python: build postgres $(MCP_PYTHON:%=$(BIN)/mcp/%) ## Use `parley mcp` thro
 $(BIN)/mcp/%: $(MCP)/%.txt
 	$(call venv,--require-hashes --only-binary :all: $(if $(filter crewai,$*),--no-deps))
 
+PAGE := conformance/page
+page: build postgres $(PAGE)/node_modules ## Look at the operator's page and the front page in Chromium: errors, what they load, layout, accessibility
+	@$(call install,command -v chromium || command -v google-chrome,chromium fonts-dejavu-core)
+	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
+	CHROMIUM=$$(command -v chromium || command -v google-chrome) PARLEY=$(CURDIR)/$(BIN)/parley POSTGRES=$(CURDIR)/$(BIN)/chain-postgres \
+	  node $(PAGE)/page.mjs $(BIN)/page
+
+page-images: page ## Renew the pictures of docs/operations.md
+	@$(call install,command -v pngquant,pngquant)
+	mkdir -p docs/images
+	for picture in $(BIN)/page/busy-*.png $(BIN)/page/away-*.png $(BIN)/page/empty-*.png; do pngquant --strip --speed 1 --force --output docs/images/$${picture##*/} 64 $$picture || exit 1; done
+
 PACKAGES := conformance/packages
 MCP_REGISTRY := github.com/modelcontextprotocol/registry@v1.8.8
 packages-check: licenses packager $(PACKAGES)/node_modules ## Build the packages of this platform twice; install, validate and run those for agents
@@ -218,6 +230,9 @@ install-test: licenses packager conformance/node_modules ## Follow the install o
 
 $(PACKAGES)/node_modules: $(PACKAGES)/package.json $(PACKAGES)/package-lock.json | node
 	cd $(PACKAGES) && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
+
+$(PAGE)/node_modules: $(PAGE)/package.json $(PAGE)/package-lock.json | node
+	cd $(PAGE) && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
 
 # As for discovery, a pinned Node is installed as a package.
 $(MCP)/node_modules: $(MCP)/package.json $(MCP)/package-lock.json | node
@@ -365,4 +380,4 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp mcp-python packages packager packages-check install-test
+.PHONY: attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp mcp-python packages packager packages-check install-test page page-images

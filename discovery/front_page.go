@@ -21,7 +21,7 @@ var (
 	//go:embed front_page.css
 	frontPageCSS string
 
-	frontPageTemplate = template.Must(template.New("front page").Parse(frontPageHTML))
+	frontPageTemplate = template.Must(template.New("front page").Funcs(template.FuncMap{"trimmed": trimmed}).Parse(frontPageHTML))
 )
 
 // frontPage is what GET / says about the service, in this order: as JSON, as text and as a page for browsers.
@@ -119,5 +119,8 @@ func (p frontPage) text() []byte {
 A call costs %s to %s USD. A call without payment returns 402 with its price.
 Schemes: %s. Network: %s.
 `, p.Name, p.Description, p.LLMs, p.Skill, p.Contract, p.Health,
-		p.Payment.Lowest, p.Payment.Highest, strings.Join(p.Payment.Schemes, ", "), p.Payment.Network)
+		trimmed(p.Payment.Lowest), trimmed(p.Payment.Highest), strings.Join(p.Payment.Schemes, ", "), p.Payment.Network)
 }
+
+// trimmed is a price for people: 0.005000 becomes 0.005.
+func trimmed(price string) string { return strings.TrimRight(price, "0") }

@@ -139,8 +139,14 @@ func (h *callHistory) calls(now time.Time) (operator.Calls, error) {
 		allBefore.add(before.calls[name])
 	}
 	shown.Total = operationOf("All", all, allBefore)
+	last := func(o operator.Operation) int {
+		if o.Name == operator.OutsideContract {
+			return 1
+		}
+		return 0
+	}
 	slices.SortFunc(shown.Rows, func(a, b operator.Operation) int {
-		return cmp.Or(cmp.Compare(b.Recent.All(), a.Recent.All()), cmp.Compare(b.Started.All(), a.Started.All()), strings.Compare(a.Name, b.Name))
+		return cmp.Or(last(a)-last(b), cmp.Compare(b.Recent.All(), a.Recent.All()), cmp.Compare(b.Started.All(), a.Started.All()), strings.Compare(a.Name, b.Name))
 	})
 	return shown, nil
 }

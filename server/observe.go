@@ -14,6 +14,7 @@ import (
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server/operator"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -70,7 +71,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			s.writeError(err, c)
 		}
 		took := time.Since(started)
-		name := "none" // not in the contract
+		name := operator.OutsideContract
 		if record.operation != nil {
 			name = record.operation.ID
 		}

@@ -17,6 +17,9 @@ const checkTime = time.Second
 // oldBlock is the age of the newest block above which the endpoint of the blockchain is behind. Base has a block every two seconds.
 const oldBlock = 2 * time.Minute
 
+// longOpen is the age above which an open payment needs somebody. The alert on it has the same.
+const longOpen = 5 * time.Minute
+
 // checks looks at all parts that the server needs, at the same time.
 func (s *Server) checks(ctx context.Context) []operator.Check {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
@@ -53,7 +56,7 @@ func databaseCheck(err error, pools []store.PoolStatistics, schema int64) operat
 	for _, pool := range pools {
 		inUse, most = inUse+pool.InUse, most+pool.Max
 	}
-	check.Text = fmt.Sprintf("%d of %d connections in use, schema %d", inUse, most, schema)
+	check.Text = fmt.Sprintf("%d of %d connections, schema %d", inUse, most, schema)
 	if program := store.SchemaVersion(); schema != program {
 		check.Text += fmt.Sprintf(" (this program: %d)", program)
 	}
@@ -90,9 +93,31 @@ func (s *Server) chainCheck(ctx context.Context) operator.Check {
 
 func clockCheck(difference time.Duration) operator.Check {
 	check := operator.Check{Part: "Clock", Level: operator.OK, Runbook: "clocks",
-		Text: fmt.Sprintf("differs from the database's by %v", difference.Abs().Round(time.Millisecond))}
+		Text: fmt.Sprintf("%d ms from the database's", difference.Abs().Milliseconds())}
 	if difference.Abs() > maxClockDifference {
 		check.Level, check.Remedy = operator.Warn, "The server uses the database's clock. Check NTP on both machines."
 	}
 	return check
+}
+
+// ledgerChecks look at figures that need somebody although every part responds.
+func ledgerChecks(page *operator.Page) (list []operator.Check) {
+	if open := page.Open; !open.Missing() {
+		check := operator.Check{Part: "Payments", Level: operator.OK, Text: "none is open for long", Runbook: "monitoring"}
+		if oldest := open.Value.Counts.Oldest; oldest > longOpen {
+			check.Level, check.Text = operator.Warn, fmt.Sprintf("one is open for %s", operator.Age(oldest))
+			check.Remedy = "Check facilitator, blockchain endpoint and database, then look at the open payments below."
+		}
+		list = append(list, check)
+	}
+	if page.Channels == nil || page.Channels.Missing() {
+		return list
+	}
+	channels := page.Channels.Value
+	check := operator.Check{Part: "Claims", Level: operator.OK, Text: "up to date", Runbook: "monitoring"}
+	if channels.Oldest > channels.ClaimAge+time.Hour {
+		check.Level, check.Text = operator.Warn, fmt.Sprintf("a voucher is not claimed for %s", operator.Age(channels.Oldest))
+		check.Remedy = "Look for claims in the log, then run: parley payments claim --all"
+	}
+	return append(list, check)
 }

@@ -17,8 +17,8 @@ const (
 	figureTime = 2 * time.Second
 	// The most rows of its tables.
 	shownPayments = 20
-	shownAgents   = 10
-	shownTables   = 10
+	shownAgents   = 8
+	shownTables   = 6
 )
 
 // readLedger reads the figures of the database one after another, so that the page never uses more than one connection.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,6 +46,7 @@ func (s *Server) operatorPage(w http.ResponseWriter, r *http.Request) {
 	}
 	page := s.knownFigures(r.Context())
 	page.Now = s.store.Now()
+	page.Checks = append(slices.Clone(page.Checks), ledgerChecks(&page)...)
 	calls, err := s.history.calls(time.Now())
 	if err != nil {
 		s.log.ErrorContext(r.Context(), "operator's page", "error", err)
@@ -96,7 +98,7 @@ func (s *Server) knownFigures(ctx context.Context) operator.Page {
 	defer f.mu.Unlock()
 	known := f.known
 	if len(known.Checks) == 0 { // the first reading has not ended yet
-		known.Checks = []operator.Check{databaseCheck(context.DeadlineExceeded, s.store.Pools(), 0)}
+		known.Checks = []operator.Check{databaseCheck(context.DeadlineExceeded, nil, 0)}
 	}
 	return known
 }

@@ -18,19 +18,15 @@ const manual = "https://github.com/parley-chat/parley/blob/main/docs/operations.
 
 // functions are those of the template.
 var functions = template.FuncMap{
-	"usd": usd, "usdUnits": func(amount uint64) string { return usd(int64(min(amount, 1<<62))) }, //nolint:gosec // bounded
-	"number": number[int64], "calls": number[uint64], "size": size, "took": took,
-	"age":     func(from, to time.Time) string { return age(to.Sub(from)) },
-	"span":    age,
-	"seconds": func(d time.Duration) string { return age(d) },
-	"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05") },
-	"date":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
-	"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"clean":   clean, "short": short, "chart": newChart, "share": share,
+	"usd": usd, "number": number[int64], "calls": number[uint64], "size": size, "took": took,
+	"age":   func(from, to time.Time) string { return Age(to.Sub(from)) },
+	"span":  Age,
+	"date":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
+	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"clean": clean, "wrap": wrap, "short": short, "chart": newChart, "share": share,
 	"runbook": func(anchor string) string { return manual + "#" + anchor },
-	"remedy":  remedy,
-	"first":   func(n int, rows []Operation) []Operation { return rows[:min(n, len(rows))] },
-	"rest":    func(n int, rows []Operation) []Operation { return rows[min(n, len(rows)):] },
+	"meaning": meaning,
+	"outside": func(operation string) bool { return operation == OutsideContract },
 }
 
 // usd formats an amount with three decimals, or six where it needs them.
@@ -70,8 +66,8 @@ func size(bytes int64) string {
 	return fmt.Sprintf("%.1f %s", value, units[unit])
 }
 
-// age formats how long something took or is ago, with two units at most.
-func age(d time.Duration) string {
+// Age formats how long something took or is ago, with two units at most.
+func Age(d time.Duration) string {
 	d = max(d, 0)
 	for _, unit := range []struct {
 		of, next   time.Duration
@@ -115,6 +111,11 @@ func clean(limit int, text string) string {
 	}, text)
 }
 
+// wrap is clean for names, which may be broken after an underscore.
+func wrap(limit int, name string) template.HTML {
+	return template.HTML(strings.ReplaceAll(template.HTMLEscapeString(clean(limit, name)), "_", "_<wbr>")) //nolint:gosec // escaped
+}
+
 // short shortens an address or a hash to its ends.
 func short(text string) string {
 	text = clean(80, text)
@@ -132,13 +133,14 @@ func share(part, whole int64) string {
 	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64)
 }
 
-// remedy says what the operator does with an open payment.
-func remedy(state string) string {
+// meaning says what a state of an open payment means for the operator.
+func meaning(state string) template.HTML {
 	switch state {
 	case store.PaymentSettling:
-		return "a call is being settled: wait"
+		return "A call is being settled. Wait."
 	case store.PaymentUnknown:
-		return "the server tries again; see whether it settled"
+		return "Whether it settled is not known yet; the servers ask again by themselves. If you have checked it on the blockchain: " +
+			"<code>parley payments resolve</code>."
 	}
-	return "settled, then refused: its payer can redeem it"
+	return "It settled, then the call was refused. The payer can redeem it with another call of the same operation."
 }

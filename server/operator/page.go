@@ -72,6 +72,15 @@ type Calls struct {
 	Total Operation
 }
 
+// First are the first n rows.
+func (c Calls) First(n int) Calls { return Calls{Span: c.Span, Rows: c.Rows[:min(n, len(c.Rows))]} }
+
+// Rest are the rows after those.
+func (c Calls) Rest(n int) Calls { return Calls{Span: c.Span, Rows: c.Rows[min(n, len(c.Rows)):]} }
+
+// OutsideContract is the name of no operation: requests for documents, unknown paths and unknown methods.
+const OutsideContract = "none"
+
 // Operation are the calls of one operation. Recent counts those of Calls.Span.
 type Operation struct {
 	Name            string
@@ -188,6 +197,14 @@ func Render(p *Page) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
+// Level is that of the worst check.
+func (p *Page) Level() string {
+	if problems := p.Problems(); len(problems) > 0 {
+		return problems[0].Level
+	}
+	return OK
+}
+
 // Problems are the checks that are not OK, the failed ones first.
 func (p *Page) Problems() (found []Check) {
 	for _, level := range []string{Bad, Warn} {
@@ -250,6 +267,16 @@ func (o Open) Unsettled() int64 {
 // States counts the payments by state.
 func (o Open) States() []StateCount {
 	return inOrder(o.Counts.ByState, store.PaymentSettling, store.PaymentUnknown, store.PaymentUndeliverable)
+}
+
+// None tells whether there is no payment channel.
+func (c Channels) None() bool {
+	for _, one := range c.List() {
+		if one.Count > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // List counts the payment channels by state.
