@@ -19,11 +19,12 @@ import (
 // checkTime limits the check of one thing.
 const checkTime = 15 * time.Second
 
-// check tries everything that a server with these settings needs. It changes nothing.
+// check tries everything that a server with these settings needs. It changes nothing, unless it is to pay.
 type check struct {
 	serverSettings
 
-	JSON bool `name:"json" help:"Write one JSON object instead of a table."`
+	JSON       bool   `name:"json" help:"Write one JSON object instead of a table."`
+	PayKeyFile string `type:"path" placeholder:"FILE" help:"Then pay one call, 0.01 USD, through the public URL from the wallet with the private key in this file, and look for the money in the ledger and on the blockchain."`
 }
 
 // The states of a finding.
@@ -95,6 +96,9 @@ func (c *check) Run(ctx context.Context, to console, settings *settings) error {
 	}
 	running.Wait()
 	found = append(found, slices.Concat(results...)...)
+	if c.PayKeyFile != "" && found.count(failed) == 0 {
+		found = append(found, c.checkPayment(ctx, config)...)
+	}
 	if c.JSON {
 		err = json.NewEncoder(to.out).Encode(map[string]any{"findings": found, "failed": found.count(failed), "warnings": found.count(warning)})
 	} else {
