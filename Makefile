@@ -2,7 +2,7 @@
 
 comma := ,
 BIN := bin
-TAGS := attack,crashpoints,failover,plans
+TAGS := attack,crashpoints,failover,plans,restore
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 OPENAPI_GENERATOR := 7.25.0
 OPENAPI_GENERATOR_JAR := $(BIN)/openapi-generator-cli-$(OPENAPI_GENERATOR).jar
@@ -329,6 +329,13 @@ failover: attacked $(BIN)/patroni ## Break PostgreSQL, etcd and servers of a fai
 $(BIN)/patroni: failover/requirements.txt
 	$(call venv,--require-hashes --only-binary :all: --no-binary python-etcd$(comma)ydiff)
 
+# RESTORE_RUN selects a test. TestSkippedSteps is the negative control; DRILL_CONTROLS names the steps that it leaves out, such as
+# "pg-dump/recover pgbackrest/stop", all by default.
+RESTORE_RUN ?= ^TestRestoreDrill$$
+restore-drill: build postgres ## Back up, destroy and restore a database under paid load with the commands of docs/operations.md
+	@$(call install,command -v pgbackrest && command -v curl && ls /usr/lib/postgresql/*/bin/initdb,pgbackrest postgresql curl)
+	go test -tags restore -count=1 -timeout 1h -v -run '$(RESTORE_RUN)' ./restore
+
 # The last release. Until the first tag this is a commit whose schema is older. CONTRIBUTING.md says when it changes.
 OLDER := d872d47f24cab374d701b0b28632d1ece537058e
 # TestModelsAreTheSchema compares the older program's models with all columns; a newer schema has more.
@@ -380,4 +387,4 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp mcp-python packages packager packages-check install-test page page-images
+.PHONY: restore-drill attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp mcp-python packages packager packages-check install-test page page-images

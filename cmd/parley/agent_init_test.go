@@ -229,7 +229,7 @@ func TestDefaultServer(t *testing.T) {
 	if _, err := kong.Must(&parsed).Parse([]string{"dev"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := "http://" + parsed.Server.Dev.Listen; got != defaultServer {
+	if got := "http://" + parsed.Server.Dev.Run.Listen; got != defaultServer {
 		t.Errorf("parley dev listens on %s, parley init asks %s", got, defaultServer)
 	}
 }

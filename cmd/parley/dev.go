@@ -10,8 +10,15 @@ import (
 	"github.com/parley-chat/parley/devnet"
 )
 
-// dev runs Parley, PostgreSQL and the payment network in one foreground process.
+// dev is a server for developers, and what else can be done with its data.
 type dev struct {
+	Run     devServer  `cmd:"" default:"withargs" help:"Run server, PostgreSQL and a play-money payment network (default)."`
+	Backup  devBackup  `cmd:"" help:"Write database, play-money ledger and authorizer's key into one file. Stop dev before."`
+	Restore devRestore `cmd:"" help:"Read them from a file into a folder without data."`
+}
+
+// devServer runs Parley, PostgreSQL and the payment network in one foreground process.
+type devServer struct {
 	Listen            string   `default:"127.0.0.1:8402" help:"Address on which the server listens."`
 	FacilitatorListen string   `default:"127.0.0.1:8403" help:"Address on which the play-money payment network listens (loopback only)."`
 	Data              string   `default:".parley" help:"Folder of the database and the play-money ledger; both survive restarts."`
@@ -20,7 +27,7 @@ type dev struct {
 	Channels          channels `embed:""`
 }
 
-func (d *dev) Run(ctx context.Context, to console) error {
+func (d *devServer) Run(ctx context.Context, to console) error {
 	limits, err := d.Limits.config(nil)
 	if err != nil {
 		return &usageError{err}

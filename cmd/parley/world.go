@@ -108,7 +108,7 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 // authorizerKey returns the file of the key that signs claims and refunds of payment channels. It creates the key at the first
 // start: the channels of a database belong to one key.
 func authorizerKey(data string) (string, error) {
-	path := filepath.Join(data, "authorizer-key")
+	path := filepath.Join(data, devAuthorizerKey)
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return path, err
 	}

@@ -72,16 +72,9 @@ func start(ctx context.Context, options Options, source source) (*Server, error)
 	if progress == nil {
 		progress = io.Discard
 	}
-	folder, user, err := settle(options.Folder, progress)
+	folder, user, lock, err := lockFolder(options.Folder, progress)
 	if err != nil {
 		return nil, err
-	}
-	lock, err := lockFile(filepath.Join(folder, "lock"), user)
-	if errors.Is(err, errLocked) {
-		return nil, fmt.Errorf("another parley process uses %s: stop it, or choose another folder", folder)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", folder, err)
 	}
 
 	s := &Server{folder: folder, lock: lock}
