@@ -130,14 +130,15 @@ func TestSkippedSteps(t *testing.T) {
 				if failed, ok := errors.AsType[*exec.ExitError](err); !ok || failed.ExitCode() != 1 || !strings.Contains(string(output), leftOut) {
 					t.Errorf("the drill without %s: %v\n%s", s.name, err, output)
 				}
-				fmt.Printf("| %-10s | without %-15s | %s |\n", way, s.name, firstError.Find(output))
+				messages := logLine.FindAll(output, -1)
+				fmt.Printf("| %-10s | without %-15s | %s |\n", way, s.name, messages[len(messages)-1])
 			})
 		}
 	}
 }
 
-// firstError is the first error of a test.
-var firstError = regexp.MustCompile(`[a-z]+_test\.go:\d+: .{0,100}`)
+// logLine is the beginning of a message of a test. The last one is why the test failed.
+var logLine = regexp.MustCompile(`[a-z]+_test\.go:\d+: .{0,100}`)
 
 // newDrill starts an empty PostgreSQL and the payment network, and writes the settings.
 func newDrill(t *testing.T, way string) *drill {

@@ -89,9 +89,11 @@ func TestDevRestoreRefuses(t *testing.T) {
 		write func(archive *tar.Writer) error
 		says  string
 	}{
-		"nothing in it":   {func(*tar.Writer) error { return nil }, "no PostgreSQL cluster"},
-		"outside":         {func(a *tar.Writer) error { return addFile(a, os.Args[0], "postgres/../../outside") }, "escapes"},
-		"a symbolic link": {func(a *tar.Writer) error { return a.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "postgres/x", Linkname: "/etc"}) }, "neither a file nor a folder"},
+		"nothing in it": {func(*tar.Writer) error { return nil }, "no PostgreSQL cluster"},
+		"outside":       {func(a *tar.Writer) error { return addFile(a, os.Args[0], "postgres/../../outside") }, "escapes"},
+		"a symbolic link": {func(a *tar.Writer) error {
+			return a.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "postgres/x", Linkname: "/etc"})
+		}, "neither a file nor a folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
