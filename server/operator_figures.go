@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -96,73 +97,71 @@ func (s *Server) readChannels(ctx context.Context) (operator.Channels, error) {
 const (
 	// revenueDays is how many days of revenue the page shows, today included.
 	revenueDays = 14
-	// pastFor is how long the sums of a past day are good. A payment of that day can still be delivered later.
-	pastFor = time.Hour
-	// restFactor is how many times longer than it took to sum up a day the result is used, so that the page takes at most a fiftieth of one
-	// connection, however many payments a day has.
-	restFactor = 50
+	// revenuePart is the time whose payments one query sums up. What is over is not read again and again, and a busy day takes several
+	// short queries instead of one that is too long.
+	revenuePart = time.Hour
+	// A part whose end is longer ago than settlingFor is good for pastFor: then only late outcomes change it.
+	settlingFor = 10 * time.Minute
+	pastFor     = time.Hour
 )
 
-// revenueByDay keeps the sums of days. Only the running reading uses it.
-type revenueByDay map[time.Time]daySums
+// revenueParts keeps the sums by the begin of their part. Only the running reading uses it.
+type revenueParts map[time.Time]partSums
 
-type daySums struct {
+type partSums struct {
 	sums  []store.PaymentSums
 	until time.Time // until then they are good
 }
 
-// readRevenue sums up the payments of the last days that are not summed up yet, today's first, until the time is over. The next
+// readRevenue sums up the payments of the last days that are not summed up yet, the newest first, until the time is over. The next
 // reading goes on.
 func (s *Server) readRevenue(ctx context.Context) (operator.Revenue, error) {
-	today := s.store.Now().UTC().Truncate(24 * time.Hour)
+	now := s.store.Now().UTC()
+	first := now.Truncate(24*time.Hour).AddDate(0, 0, 1-revenueDays)
 	known := s.figures.revenue
 	var failed error
-	for i := range revenueDays {
-		day := today.AddDate(0, 0, -i)
-		began := time.Now()
-		if sums, ok := known[day]; failed != nil || (ok && began.Before(sums.until)) {
+	for part := now.Truncate(revenuePart); failed == nil && !part.Before(first); part = part.Add(-revenuePart) {
+		if now.Before(known[part].until) {
 			continue
 		}
-		sums, err := s.store.PaymentSums(ctx, store.PaymentFilter{Since: day, Until: day.AddDate(0, 0, 1)})
+		sums, err := s.store.PaymentSums(ctx, store.PaymentFilter{Since: part, Until: part.Add(revenuePart)})
 		if err != nil {
 			failed = err
-			continue
+			break
 		}
-		rest := max(figuresFor, restFactor*time.Since(began))
-		if i > 0 {
-			rest = max(rest, pastFor)
+		rest := figuresFor
+		if now.Sub(part.Add(revenuePart)) > settlingFor {
+			rest = pastFor
 		}
-		known[day] = daySums{sums, time.Now().Add(rest)}
+		known[part] = partSums{sums, now.Add(rest)}
 	}
-	for day := range known {
-		if day.Before(today.AddDate(0, 0, -revenueDays)) {
-			delete(known, day)
-		}
-	}
+	maps.DeleteFunc(known, func(part time.Time, _ partSums) bool { return part.Before(first) })
 	if len(known) > 0 && ctx.Err() != nil {
 		failed = nil // the time is over: what is summed up is shown, the rest follows
 	}
-	return revenueOf(today, known), failed
+	return revenueOf(first, now, known), failed
 }
 
 // revenueOf arranges the sums for the page.
-func revenueOf(today time.Time, known revenueByDay) (revenue operator.Revenue) {
+func revenueOf(first, now time.Time, known revenueParts) (revenue operator.Revenue) {
 	byOperation := map[string]*operator.OperationRevenue{}
-	for i := revenueDays - 1; i >= 0; i-- {
-		day := operator.Day{Date: today.AddDate(0, 0, -i)}
-		var sums daySums
-		sums, day.Counted = known[day.Date]
-		for _, sum := range sums.sums {
-			if sum.Delivered.Calls == 0 {
-				continue
+	for i := range revenueDays {
+		day := operator.Day{Date: first.AddDate(0, 0, i), Counted: true}
+		for part := day.Date; part.Before(day.Date.AddDate(0, 0, 1)) && !part.After(now); part = part.Add(revenuePart) {
+			sums, ok := known[part]
+			day.Counted = day.Counted && ok
+			for _, sum := range sums.sums {
+				if sum.Delivered.Calls == 0 {
+					continue
+				}
+				day.Calls += sum.Delivered.Calls
+				day.Amount += sum.Delivered.Amount
+				if byOperation[sum.Operation] == nil {
+					byOperation[sum.Operation] = &operator.OperationRevenue{Name: sum.Operation}
+				}
+				byOperation[sum.Operation].Calls += sum.Delivered.Calls
+				byOperation[sum.Operation].Amount += sum.Delivered.Amount
 			}
-			day.Calls += sum.Delivered.Calls
-			day.Amount += sum.Delivered.Amount
-			if byOperation[sum.Operation] == nil {
-				byOperation[sum.Operation] = &operator.OperationRevenue{Name: sum.Operation}
-			}
-			byOperation[sum.Operation].Calls += sum.Delivered.Calls
-			byOperation[sum.Operation].Amount += sum.Delivered.Amount
 		}
 		revenue.Days = append(revenue.Days, day)
 	}

@@ -29,7 +29,7 @@ type figures struct {
 	checked time.Time     // when the last reading began
 	counted time.Time     // when the figures of the database were read last; zero if that failed
 	known   operator.Page
-	revenue revenueByDay
+	revenue revenueParts
 }
 
 // operatorPage returns the operator's page.

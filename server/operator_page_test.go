@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,7 +15,7 @@ import (
 )
 
 // operatorPage asks for a page of the operators' listener.
-func (w *world) operatorPage(method, target string) *http.Response {
+func (w *world) operatorPage(method, target string) *httptest.ResponseRecorder {
 	w.T.Helper()
 	request := httptest.NewRequestWithContext(w.T.Context(), method, target, nil)
 	if strings.HasPrefix(target, "/") {
@@ -24,18 +23,17 @@ func (w *world) operatorPage(method, target string) *http.Response {
 	}
 	recorder := httptest.NewRecorder()
 	w.server.Admin().ServeHTTP(recorder, request)
-	return recorder.Result()
+	return recorder
 }
 
 // seenByOperator is the operator's page without tags, one space between words.
 func (w *world) seenByOperator() (text, html string) {
 	w.T.Helper()
 	response := w.operatorPage(http.MethodGet, "/")
-	body, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		w.T.Fatalf("the operator's page: %d %s (%v)", response.StatusCode, body, err)
+	html = response.Body.String()
+	if response.Code != http.StatusOK {
+		w.T.Fatalf("the operator's page: %d %s", response.Code, html)
 	}
-	html = string(body)
 	text = strings.ReplaceAll(html, "<wbr>", "")
 	text = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`).ReplaceAllString(text, " ")
 	return strings.Join(strings.Fields(text), " "), html
@@ -84,6 +82,26 @@ func TestOperatorPage(t *testing.T) {
 	}
 }
 
+// TestOperatorPageRevenue: what was delivered counts on its day (UTC), what was not does not, and what is older than two weeks neither.
+func TestOperatorPageRevenue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("alice") // three paid calls
+	w.Exec(`UPDATE payments SET created_at = created_at - interval '3 days' WHERE operation = 'createAccount'`)
+	w.Exec(`UPDATE payments SET created_at = created_at - interval '15 days' WHERE operation = 'requestAccount'`)
+	w.Exec(`INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, fingerprint, signature_hash, state,
+			updated_at, operation, created_at, lease_until)
+		SELECT gen_random_uuid(), 2, scheme, network, asset, payer, nonce || n, pay_to, 5000, valid_before, fingerprint, signature_hash,
+			CASE WHEN n % 2 = 0 THEN 'delivered' ELSE 'failed' END, updated_at, 'sendPrivateMessage', date_trunc('day', created_at) + n * interval '1 hour', lease_until
+		FROM payments, generate_series(0, 23) AS n WHERE operation = 'createAccount'`)
+	text, _ := w.seenByOperator()
+	day := w.store.Now().UTC().AddDate(0, 0, -3).Format(time.DateOnly)
+	wantOnPage(t, text, "Revenue today 0.001 USD", day+" 13 1.050", "createAccount 1 0.990", "sendPrivateMessage 12 0.060", "getOwnAgent 1 0.001", "All 14 1.051")
+	if strings.Contains(text, "not counted") || strings.Contains(text, "0.010 USD") {
+		t.Errorf("a day is not counted, or an old payment is:\n%s", text)
+	}
+}
+
 // TestOperatorPageEscapes: text of others cannot become markup, hide or turn the direction of the page, or fill it.
 func TestOperatorPageEscapes(t *testing.T) {
 	t.Parallel()
@@ -106,7 +124,7 @@ func TestOperatorPageHeaders(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, method := range []string{http.MethodGet, http.MethodHead} {
-		header := w.operatorPage(method, "/").Header
+		header := w.operatorPage(method, "/").Header()
 		if policy := header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") ||
 			!strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") {
 			t.Errorf("%s: the Content-Security-Policy is %q", method, policy)
@@ -127,13 +145,12 @@ func TestOperatorPageHeaders(t *testing.T) {
 		{http.MethodGet, "http://parley:8404/", 200},
 		{http.MethodGet, "http://rebound.example:8404/", 403}, {http.MethodGet, "http://127.0.0.1.rebound.example/", 403},
 	} {
-		if got := w.operatorPage(test.method, test.target).StatusCode; got != test.want {
+		if got := w.operatorPage(test.method, test.target).Code; got != test.want {
 			t.Errorf("%s %s: %d, want %d", test.method, test.target, got, test.want)
 		}
 	}
 	for target, want := range map[string]bool{"/": false, "/?refresh=30": true, "/?refresh=0": false, "/?refresh=%22%3E": false} {
-		body, _ := io.ReadAll(w.operatorPage(http.MethodGet, target).Body)
-		if got := strings.Contains(string(body), `<meta http-equiv="refresh" content="30">`); got != want {
+		if got := strings.Contains(w.operatorPage(http.MethodGet, target).Body.String(), `<meta http-equiv="refresh" content="30">`); got != want {
 			t.Errorf("GET %s refreshes itself: %v, want %v", target, got, want)
 		}
 	}

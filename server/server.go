@@ -83,7 +83,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	s := &Server{
 		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
 		rates: newRateLimits(config.Limits), tanTries: newTANTries(), connections: newConnections(config.Limits),
-		refusals: newRefusals(), figures: figures{revenue: revenueByDay{}},
+		refusals: newRefusals(), figures: figures{revenue: revenueParts{}},
 	}
 	var paid []*payment.Operation
 	for _, operation := range operations {

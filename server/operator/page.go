@@ -133,7 +133,7 @@ type Revenue struct {
 	Operations []OperationRevenue
 }
 
-// Day is the revenue of one day (UTC). Counted is false if the payments of the day could not be summed up in time.
+// Day is the revenue of one day (UTC). Counted is false while only a part of its payments is summed up.
 type Day struct {
 	Date          time.Time
 	Calls, Amount int64
