@@ -156,7 +156,7 @@ func newDrill(t *testing.T, way string) *drill {
 		if output, err := d.shell("systemctl stop parley; systemctl stop postgresql"); err != nil {
 			t.Error(err, output)
 		}
-		if t.Failed() {
+		if t.Failed() && d.skip == "" { // without a step it has to fail
 			fmt.Println("the files of the failed drill are in", folder)
 			return
 		}

@@ -69,9 +69,8 @@ func (p *paymentsReconcile) Run(ctx context.Context, to console) error {
 	case err != nil:
 		return err
 	case p.Strict && report.Behind > 0:
-		return fmt.Errorf("the ledger lacks %d things that the chain knows (findings \"behind\"), %d contradictions between ledger and chain, %d payments that "+
-			"the endpoint cannot check; after a restore from a backup run `parley payments recover` and `parley payments refresh`",
-			report.Behind, report.Contradictions, report.Unchecked)
+		return fmt.Errorf("the chain knows what the ledger lacks (behind: %d, contradictions: %d, not checked: %d); after a restore from a backup run "+
+			"`parley payments recover` and `parley payments refresh`", report.Behind, report.Contradictions, report.Unchecked)
 	case report.Contradictions+report.Unchecked > 0:
 		return fmt.Errorf("%d contradictions between ledger and chain, %d payments that the endpoint cannot check", report.Contradictions, report.Unchecked)
 	}
