@@ -302,7 +302,14 @@ plans: ## Load a million messages, list the plan of every statement (bin/plans.t
 
 # The tests wait most of the time, for parts that are killed or silent.
 attack: postgres attacked ## Test real servers with crashes and a faulty facilitator; compare ledger and chain (ATTACK_ROUNDS=20)
-	go test -tags attack -count=1 -timeout 30m -parallel 6 -v -skip '^Test(Hostile|Upgrade|RollingRestart)' ./attack
+	go test -tags attack -count=1 -timeout 30m -parallel 6 -v -skip '^Test(Hostile|Upgrade|RollingRestart|Alerts)' ./attack
+
+# Most of the time the tests wait for alerts to fire and to end.
+alerts: postgres attacked ## Test the alert rules with promtool; let each alert fire in a real Prometheus, and end it by its runbook
+	@$(call install,command -v promtool && command -v prometheus,prometheus)
+	promtool check rules deploy/monitoring/rules.yaml
+	promtool test rules deploy/monitoring/rules_test.yaml
+	go test -tags attack -count=1 -timeout 20m -parallel 8 -v -run '^TestAlerts' ./attack
 
 attack-agent: postgres ## Attack the agent's side with AGENT_ATTACK_CALLS (10000) calls: kills, two processes, a lying server
 	AGENT_ATTACK_CALLS=$${AGENT_ATTACK_CALLS:-10000} go test -count=1 -timeout 2h -v -run '^TestAttack$$' ./agent
@@ -387,4 +394,4 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: restore-drill attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp mcp-python packages packager packages-check install-test page page-images
+.PHONY: alerts restore-drill attack-agent upgrade gcc licenses product published snippets skill help demo dev test generate build lint contract npm chain in-step fuzz plans attack failover hostile attacked bench allocs allocs-update check postgres sdk-typescript sdk-python sdk-go sdk-java sdk-rust breaking release-contract node jdk schemathesis discovery mcp mcp-python packages packager packages-check install-test page page-images

@@ -14,8 +14,8 @@ import (
 
 // databaseMetrics are collected from the database and its connection pools.
 type databaseMetrics struct {
-	store                                 *store.Store
-	up, connections, limit, waits, waited *prometheus.Desc
+	store                                         *store.Store
+	up, connections, limit, waits, waited, failed *prometheus.Desc
 }
 
 func newDatabaseMetrics(database *store.Store) *databaseMetrics {
@@ -28,13 +28,14 @@ func newDatabaseMetrics(database *store.Store) *databaseMetrics {
 		limit: prometheus.NewDesc("parley_database_connections_max", "The most connections of a pool.", pool, nil),
 		waits: prometheus.NewDesc("parley_database_waits_total", "How often a call found no idle connection in the pool.", pool, nil),
 		waited: prometheus.NewDesc("parley_database_wait_seconds_total",
-			"How long calls waited for a connection of the pool.", pool, nil),
+			"How long calls waited for a connection of the pool, and got one.", pool, nil),
+		failed: prometheus.NewDesc("parley_database_waits_failed_total", "How often a call got no connection of the pool in time.", pool, nil),
 	}
 }
 
 // Describe sends the descriptions of all metrics.
 func (d *databaseMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, one := range []*prometheus.Desc{d.up, d.connections, d.limit, d.waits, d.waited} {
+	for _, one := range []*prometheus.Desc{d.up, d.connections, d.limit, d.waits, d.waited, d.failed} {
 		to <- one
 	}
 }
@@ -46,6 +47,7 @@ func (d *databaseMetrics) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(d.connections, prometheus.GaugeValue, float64(pool.Idle), pool.Name, "idle")
 		to <- prometheus.MustNewConstMetric(d.limit, prometheus.GaugeValue, float64(pool.Max), pool.Name)
 		to <- prometheus.MustNewConstMetric(d.waits, prometheus.CounterValue, float64(pool.Waits), pool.Name)
+		to <- prometheus.MustNewConstMetric(d.failed, prometheus.CounterValue, float64(pool.Failed), pool.Name)
 		to <- prometheus.MustNewConstMetric(d.waited, prometheus.CounterValue, pool.Waited.Seconds(), pool.Name)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), pingTime)

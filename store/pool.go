@@ -12,6 +12,7 @@ type PoolStatistics struct {
 	InUse, Idle, Max int64
 	Waits            int64         // how often no connection was idle
 	Waited           time.Duration // for a connection, in all
+	Failed           int64         // how often a call got none in time
 }
 
 // Pools returns the figures of the connection pools.
@@ -22,6 +23,6 @@ func (s *Store) Pools() []PoolStatistics {
 func poolStatistics(name string, stat *pgxpool.Stat) PoolStatistics {
 	return PoolStatistics{
 		Name: name, InUse: int64(stat.AcquiredConns()), Idle: int64(stat.IdleConns()), Max: int64(stat.MaxConns()),
-		Waits: stat.EmptyAcquireCount(), Waited: stat.EmptyAcquireWaitTime(),
+		Waits: stat.EmptyAcquireCount(), Waited: stat.EmptyAcquireWaitTime(), Failed: stat.CanceledAcquireCount(),
 	}
 }

@@ -1,0 +1,94 @@
+//go:build attack
+
+package attack
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402/evm"
+)
+
+func init() { maps.Copy(alertCases, channelAlertCases) }
+
+// channelAlertCases are the faults of payment channels.
+var channelAlertCases = map[string]alertCase{
+	"ParleyClaimsFail": {run: func(w *alertWorld) {
+		p := w.payer(w.alice)
+		p.open(w.s, testkit.Dollar, 2)
+		w.proxy.breakWith(onSettle(dropBefore))
+		w.pass(26 * time.Hour)
+		w.fires(nothing)
+		w.proxy.mend()
+		w.pass(time.Hour) // the pause after a claim that failed; `parley payments claim --all` does not wait for it
+		w.s.restart("")
+		w.ends(nothing)
+	}},
+	"ParleyUnclaimedHigh": {
+		flags: []string{"--channel-claim-sum", "0.02", "--channel-max-unclaimed", "0.02", "--channel-max-unclaimed-total", "0.02"},
+		run: func(w *alertWorld) {
+			w.proxy.breakWith(func(c *call) {
+				if batchKind(c.body) == "claim" {
+					dropBefore(c)
+					return
+				}
+				pass(c)
+			})
+			w.payer(w.alice).open(w.s, testkit.Dollar, 3)
+			w.fires(nothing)
+			w.proxy.mend()
+			w.pass(time.Hour)
+			w.s.restart("")
+			w.ends(nothing)
+		}},
+	"ParleyAuthorizerKeyMissing": {run: func(w *alertWorld) {
+		w.payer(w.alice).open(w.s, testkit.Dollar, 1)
+		current := hexKey()
+		w.keys(current)
+		w.fires(nothing)
+		w.keys(current, fmt.Sprintf("%x", evm.FromECDSA(authorizer)))
+		w.ends(nothing)
+	}},
+	"ParleyUnclaimedLost": {run: func(w *alertWorld) {
+		p := w.payer(w.alice)
+		p.open(w.s, testkit.Dollar, 2)
+		w.s.kill() // for longer than the withdraw delay
+		w.withdraws(p, testkit.Dollar)
+		w.pass(25 * time.Hour)
+		w.s.start("")
+		w.fires(nothing)
+		w.ends(nothing)
+	}},
+	"ParleyRefundsHang": {run: func(w *alertWorld) {
+		p := w.payer(w.alice)
+		charged := p.open(w.s, testkit.Dollar, 2)
+		w.proxy.breakWith(onSettle(dropBefore))
+		flags := w.s.flags
+		w.s.flags = append(flags[:len(flags):len(flags)], "--rpc-url", "http://127.0.0.1:1/")
+		w.s.restart("")
+		w.s.pay(p.refund(charged, 0))
+		w.fires(nothing)
+		w.proxy.mend()
+		w.s.kill()
+		w.pass(time.Hour)
+		w.s.flags = flags // with an endpoint that responds
+		w.s.start("")
+		w.ends(nothing)
+	}},
+	"ParleyClaimedElsewhere": {replace: [2]string{"process_start_time_seconds < 3600", "process_start_time_seconds < 20"}, run: func(w *alertWorld) {
+		p := w.payer(w.alice)
+		charged := p.open(w.s, testkit.Dollar, 1)
+		w.restored(func() {
+			w.s.pay(p.says("lost, but claimed", charged+sendPrice, 0)).Want(w.T, "a voucher", 200)
+			w.s.kill()
+			w.pass(25 * time.Hour)
+			w.s.start("")
+			w.paidOut()
+		})
+		w.s.pay(p.says("after the restore", charged+2*sendPrice, 0))
+		w.fires(nothing)
+		w.ends(nothing) // the servers go on from what is claimed
+	}},
+}
