@@ -25,7 +25,7 @@ func (b *bench) measure(ctx context.Context) error {
 		measure func(*dataset, context.Context) error
 	}{
 		{"operations", (*dataset).limits}, {"floor", (*dataset).floor}, {"payments", (*dataset).payments}, {"search", (*dataset).search}, {"growth", (*dataset).growth},
-		{"servers", (*dataset).servers},
+		{"servers", (*dataset).servers}, {"tracing", (*dataset).tracing},
 	}
 	if b.before != "" {
 		parts = parts[:1]
