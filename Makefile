@@ -209,6 +209,7 @@ PACKAGES := conformance/packages
 MCP_REGISTRY := github.com/modelcontextprotocol/registry@v1.8.8
 packages-check: licenses packager $(PACKAGES)/node_modules ## Build the packages of this platform twice; install, validate and run those for agents
 	cd internal/packages && go mod tidy -diff && go vet . && go test .
+	cd conformance/deploy && go mod tidy -diff && go vet . && go test -count=1 .
 	rm -rf $(BIN)/packages-check
 	$(BIN)/packager -platforms host -o $(BIN)/packages-check/first
 	umask 077 && TZ=Asia/Tokyo $(BIN)/packager -platforms host -o $(BIN)/packages-check/second
@@ -218,7 +219,7 @@ packages-check: licenses packager $(PACKAGES)/node_modules ## Build the packages
 	  "$$(go list -m -f '{{.Dir}}' $(MCP_REGISTRY))/internal/validators/schemas/2025-12-11.json"
 	@node -p "const d = require('./$(PACKAGES)/package.json').dependencies; ['TABLE', 'npm, mcpb, MCP registry', \
 	  '$$(npm --version), ' + d['@anthropic-ai/mcpb'] + ', $(lastword $(subst @, ,$(MCP_REGISTRY)))', \
-	  'packages: same bytes twice; install offline, unpack, run; server.json by its schema; archive and SBOM', 0].join('|')"
+	  'packages: same bytes twice; install offline, unpack, run; server.json by its schema; archive and SBOM; manifests by the types of Kubernetes; compose.yaml by compose-go', 0].join('|')"
 
 # A Debian and its packages are downloaded once, into the user's cache. systemd-nspawn needs root, and a kernel with overlayfs and cgroup 2.
 DEBIANS := bookworm trixie

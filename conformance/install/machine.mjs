@@ -17,7 +17,7 @@ export function run(program, parameters, options = {}) {
 
 // base returns the folder with a bare Debian, as debootstrap makes it, and the packages to install in its cache.
 function base(suite, packages) {
-  const folder = join(cache, suite);
+  const folder = join(cache, [suite, ...packages].join("+"));
   if (existsSync(folder)) return folder;
   console.log(`making a Debian ${suite} in ${folder}`);
   mkdirSync(cache, { recursive: true });

@@ -1,0 +1,64 @@
+// The OCI image runs on the machine with crun: as its user, with a read-only root, and without capabilities, against the database of the
+// machine. The bundle for crun has what the image's configuration says.
+import { strict as assert } from "node:assert";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { run } from "./machine.mjs";
+
+const read = (file) => JSON.parse(readFileSync(file, "utf8"));
+
+// unpack unpacks the image for this processor into a folder and returns its configuration.
+function unpack(archive, folder) {
+  mkdirSync(join(folder, "layout"), { recursive: true });
+  run("tar", ["-xf", archive, "-C", join(folder, "layout")]);
+  const blob = ({ digest }) => join(folder, "layout/blobs", digest.replace(":", "/"));
+  const [index] = read(join(folder, "layout/index.json")).manifests;
+  const architecture = process.arch.replace("x64", "amd64");
+  const manifest = read(blob(read(blob(index)).manifests.find((one) => one.platform.architecture === architecture)));
+  mkdirSync(join(folder, "rootfs"));
+  for (const layer of manifest.layers) run("tar", ["-xf", blob(layer), "-C", join(folder, "rootfs")]);
+  return read(blob(manifest.config));
+}
+
+// bundle is a configuration for crun: the image's, on the network of the machine.
+function bundle({ config }, args, environment) {
+  const [uid, gid] = config.User.split(":").map(Number);
+  return {
+    ociVersion: "1.0.2",
+    process: { user: { uid, gid }, args, env: [...config.Env, ...environment], cwd: "/", noNewPrivileges: true, capabilities: {} },
+    root: { path: "/srv/image/rootfs", readonly: true },
+    mounts: [{ destination: "/proc", type: "proc", source: "proc" }],
+    linux: { namespaces: ["pid", "mount", "ipc", "uts"].map((type) => ({ type })) },
+  };
+}
+
+export function image(machine, { archive, work, settings }) {
+  const configuration = unpack(archive, join(work, "image"));
+  const { config } = configuration;
+  assert.equal(config.User, "65532:65532");
+  assert.equal(config.Labels["org.opencontainers.image.licenses"], "Apache-2.0");
+  machine.sh("apt-get install -y --no-install-recommends crun && mkdir -p /srv/image/{migrate,serve}");
+  run("tar", ["-cf", join(work, "rootfs.tar"), "-C", join(work, "image"), "rootfs"]);
+  machine.put(join(work, "rootfs.tar"), "/srv/image/rootfs.tar");
+  // containerd and podman make folders for what they mount; crun alone wants them to exist.
+  machine.sh("tar -xf /srv/image/rootfs.tar -C /srv/image && mkdir /srv/image/rootfs/{proc,dev}");
+  const commands = { migrate: [...config.Entrypoint, "migrate"], serve: [...config.Entrypoint, ...config.Cmd] };
+  for (const [name, args] of Object.entries(commands)) {
+    writeFileSync(join(work, "config.json"), JSON.stringify(bundle(configuration, args, settings)));
+    machine.put(join(work, "config.json"), `/srv/image/${name}/config.json`);
+  }
+  const crun = "crun --cgroup-manager=disabled";
+  const start = `${crun} run --no-new-keyring --bundle /srv/image`; // systemd-nspawn allows no keyrings
+  machine.sh(`${start}/migrate migrate`);
+  machine.sh(`systemd-run --quiet --unit=image ${start}/serve parley`);
+  const [, ...healthcheck] = config.Healthcheck.Test;
+  const environment = [...config.Env, ...settings].map((one) => `--env '${one}'`).join(" ");
+  const healthy = `${crun} exec --user 65532:65532 ${environment} parley ${healthcheck.join(" ")}`;
+  machine.sh(`for i in $(seq 60); do if ${healthy}; then exit; fi; sleep 0.5; done; journalctl --unit image --output cat; exit 1`);
+  const pid = machine.sh(`${crun} state parley | sed -n 's/.*"pid": *\\([0-9]*\\).*/\\1/p'`);
+  assert.equal(machine.sh(`stat -c %u:%g /proc/${pid}`), "65532:65532");
+  assert.match(machine.sh(`cat /proc/${pid}/status`), /CapEff:\s0+\n[^]*NoNewPrivs:\s1/);
+  assert.match(machine.sh(`awk '$5 == "/"' /proc/${pid}/mountinfo`), / ro,| ro /);
+  assert.ok(machine.sh("grep -c BEGIN /srv/image/rootfs/etc/ssl/certs/ca-certificates.crt") > 100);
+  machine.sh("systemctl stop image && rm -r /srv/image");
+}
