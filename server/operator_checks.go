@@ -46,7 +46,7 @@ func (s *Server) checks(ctx context.Context) []operator.Check {
 }
 
 func databaseCheck(err error, pools []store.PoolStatistics, schema int64) operator.Check {
-	check := operator.Check{Part: "Database", Level: operator.OK, Runbook: "start-stop-and-an-unavailable-database"}
+	check := operator.Check{Part: "Database", Level: operator.OK, Runbook: "parleydatabasedown"}
 	if err != nil {
 		check.Level, check.Text = operator.Bad, "it does not respond"
 		check.Remedy = "Paid calls return 503 until it does; no payment is lost. Check PostgreSQL, its host and the network between."
@@ -64,7 +64,7 @@ func databaseCheck(err error, pools []store.PoolStatistics, schema int64) operat
 }
 
 func (s *Server) facilitatorCheck(ctx context.Context) operator.Check {
-	check := operator.Check{Part: "Facilitator", Level: operator.OK, Text: "responds", Runbook: "monitoring"}
+	check := operator.Check{Part: "Facilitator", Level: operator.OK, Text: "responds", Runbook: "parleyfacilitatordown"}
 	if !s.payments.Ready() || s.payments.Probe(ctx) != nil {
 		check.Level, check.Text = operator.Bad, "it does not respond"
 		check.Remedy = "Payments of scheme exact and deposits return 503; vouchers are still accepted. Check the facilitator, or use another one (--facilitator-url)."
@@ -73,7 +73,7 @@ func (s *Server) facilitatorCheck(ctx context.Context) operator.Check {
 }
 
 func (s *Server) chainCheck(ctx context.Context) operator.Check {
-	check := operator.Check{Part: "Blockchain", Level: operator.OK, Runbook: "monitoring"}
+	check := operator.Check{Part: "Blockchain", Level: operator.OK, Runbook: "parleyblockchainunavailable"}
 	number, at, err := s.payments.NewestBlock(ctx)
 	switch age := s.store.Now().Sub(at); {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -92,7 +92,7 @@ func (s *Server) chainCheck(ctx context.Context) operator.Check {
 }
 
 func clockCheck(difference time.Duration) operator.Check {
-	check := operator.Check{Part: "Clock", Level: operator.OK, Runbook: "clocks",
+	check := operator.Check{Part: "Clock", Level: operator.OK, Runbook: "parleyclockdifference",
 		Text: fmt.Sprintf("%d ms from the database's", difference.Abs().Milliseconds())}
 	if difference.Abs() > maxClockDifference {
 		check.Level, check.Remedy = operator.Warn, "The server uses the database's clock. Check NTP on both machines."
@@ -103,7 +103,7 @@ func clockCheck(difference time.Duration) operator.Check {
 // ledgerChecks look at figures that need somebody although every part responds.
 func ledgerChecks(page *operator.Page) (list []operator.Check) {
 	if open := page.Open; !open.Missing() {
-		check := operator.Check{Part: "Payments", Level: operator.OK, Text: "none is open for long", Runbook: "monitoring"}
+		check := operator.Check{Part: "Payments", Level: operator.OK, Text: "none is open for long", Runbook: "parleypaymentsstuck"}
 		if oldest := open.Value.Counts.Oldest; oldest > longOpen {
 			check.Level, check.Text = operator.Warn, fmt.Sprintf("one is open for %s", operator.Age(oldest))
 			check.Remedy = "Check facilitator, blockchain endpoint and database, then look at the open payments below."
@@ -114,7 +114,7 @@ func ledgerChecks(page *operator.Page) (list []operator.Check) {
 		return list
 	}
 	channels := page.Channels.Value
-	check := operator.Check{Part: "Claims", Level: operator.OK, Text: "up to date", Runbook: "monitoring"}
+	check := operator.Check{Part: "Claims", Level: operator.OK, Text: "up to date", Runbook: "parleyclaimsfail"}
 	if channels.Oldest > channels.ClaimAge+time.Hour {
 		check.Level, check.Text = operator.Warn, fmt.Sprintf("a voucher is not claimed for %s", operator.Age(channels.Oldest))
 		check.Remedy = "Look for claims in the log, then run: parley payments claim --all"
