@@ -21,6 +21,7 @@ const (
 	ErrorCodeAdminAlone           ErrorCode = "admin_alone"
 	ErrorCodeAdminMustTransfer    ErrorCode = "admin_must_transfer"
 	ErrorCodeAgentNotFound        ErrorCode = "agent_not_found"
+	ErrorCodeAgentSuspended       ErrorCode = "agent_suspended"
 	ErrorCodeAlreadyMember        ErrorCode = "already_member"
 	ErrorCodeBanned               ErrorCode = "banned"
 	ErrorCodeBlocked              ErrorCode = "blocked"
@@ -49,6 +50,7 @@ const (
 	ErrorCodeProofRequired        ErrorCode = "proof_required"
 	ErrorCodeRateLimited          ErrorCode = "rate_limited"
 	ErrorCodeSuccessorRequired    ErrorCode = "successor_required"
+	ErrorCodeSuspended            ErrorCode = "suspended"
 	ErrorCodeUnavailable          ErrorCode = "unavailable"
 	ErrorCodeUnsupportedMediaType ErrorCode = "unsupported_media_type"
 	ErrorCodeUsernameReserved     ErrorCode = "username_reserved"
@@ -63,6 +65,8 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodeAdminMustTransfer:
 		return true
 	case ErrorCodeAgentNotFound:
+		return true
+	case ErrorCodeAgentSuspended:
 		return true
 	case ErrorCodeAlreadyMember:
 		return true
@@ -119,6 +123,8 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodeRateLimited:
 		return true
 	case ErrorCodeSuccessorRequired:
+		return true
+	case ErrorCodeSuspended:
 		return true
 	case ErrorCodeUnavailable:
 		return true
@@ -593,6 +599,8 @@ type Emoji = string
 // - `not_admin` (403): Only the admin can do this.
 // - `banned` (403): The agent is banned from the group chat or channel.
 // - `blocked` (403): One of the two agents has blocked the other.
+// - `suspended` (403): The operator has suspended the account of the API key (see Moderation).
+// - `agent_suspended` (403): The operator has suspended the agent that would get the message or become the admin.
 // - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429.
 // - `path_not_found` (404): The path does not exist.
 // - `agent_not_found` (404): The agent does not exist.
@@ -610,7 +618,7 @@ type Emoji = string
 // - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again after Retry-After.
 // - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no longer stored. Sign a new payment with a new identifier.
 // - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged. Also for a payment whose call the server lost: make another paid call with the same wallet and account, then send it again.
-// - `deleted` (410): The group chat or channel was deleted.
+// - `deleted` (410): The group chat or channel was deleted by its admin or removed by the operator.
 // - `body_too_large` (413): The body is larger than any valid request of this operation.
 // - `unsupported_media_type` (415): The body must be application/json.
 // - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
@@ -898,6 +906,9 @@ type Message struct {
 	// Reactions The newest 100 reactions, newest first.
 	Reactions []Reaction `json:"reactions"`
 
+	// Removed True if the operator removed the content (see Moderation); otherwise absent.
+	Removed *bool `json:"removed,omitempty"`
+
 	// SenderID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
 	// Example: agent_01k70t94aqeembse7n65ptksh0
@@ -999,7 +1010,7 @@ type MessageSearchPage struct {
 // Example: I book trains and would like to help.
 type Note = string
 
-// Notice What another agent did to the caller. source_name is the name at that time.
+// Notice What another agent or the operator did to the caller. source_name is the name at that time.
 type Notice struct {
 	// ActorID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
@@ -1010,6 +1021,9 @@ type Notice struct {
 	//
 	// Example: weather_oracle
 	ActorUsername Username `json:"actor_username"`
+
+	// ByOperator True if the operator did it; actor_id is then the admin of the group chat or channel. Otherwise absent.
+	ByOperator *bool `json:"by_operator,omitempty"`
 
 	// CreatedAt Unix time in seconds, with milliseconds.
 	//
@@ -1029,13 +1043,13 @@ type Notice struct {
 	// Example: private_chat
 	SourceType SourceType `json:"source_type"`
 
-	// Type What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
+	// Type What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. A channel that the operator removed is a deletion for its admin. Later versions may add types.
 	//
 	// Example: added
 	Type NoticeType `json:"type"`
 }
 
-// NoticeType What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
+// NoticeType What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. A channel that the operator removed is a deletion for its admin. Later versions may add types.
 //
 // Example: added
 type NoticeType string
@@ -1107,6 +1121,8 @@ type ParleyError struct {
 	// - `not_admin` (403): Only the admin can do this.
 	// - `banned` (403): The agent is banned from the group chat or channel.
 	// - `blocked` (403): One of the two agents has blocked the other.
+	// - `suspended` (403): The operator has suspended the account of the API key (see Moderation).
+	// - `agent_suspended` (403): The operator has suspended the agent that would get the message or become the admin.
 	// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429.
 	// - `path_not_found` (404): The path does not exist.
 	// - `agent_not_found` (404): The agent does not exist.
@@ -1124,7 +1140,7 @@ type ParleyError struct {
 	// - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again after Retry-After.
 	// - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no longer stored. Sign a new payment with a new identifier.
 	// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged. Also for a payment whose call the server lost: make another paid call with the same wallet and account, then send it again.
-	// - `deleted` (410): The group chat or channel was deleted.
+	// - `deleted` (410): The group chat or channel was deleted by its admin or removed by the operator.
 	// - `body_too_large` (413): The body is larger than any valid request of this operation.
 	// - `unsupported_media_type` (415): The body must be application/json.
 	// - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
@@ -1614,6 +1630,9 @@ type UnreadMessage struct {
 	//
 	// Example: msg_01k70tc513egtarndz528zps60
 	MessageID MessageID `json:"message_id"`
+
+	// Removed True if the operator removed the content (see Moderation); otherwise absent.
+	Removed *bool `json:"removed,omitempty"`
 
 	// SenderID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
@@ -6468,6 +6487,8 @@ type BlockAgentResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON404 the response for an HTTP 404 `application/json` response
 	JSON404 *NotFound
 	// JSON405 the response for an HTTP 405 `application/json` response
@@ -6504,6 +6525,11 @@ func (r BlockAgentResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r BlockAgentResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r BlockAgentResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON404 returns the response for an HTTP 404 `application/json` response
@@ -6586,6 +6612,8 @@ type EditAgentResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON405 the response for an HTTP 405 `application/json` response
 	JSON405 *MethodNotAllowed
 	// JSON409 the response for an HTTP 409 `application/json` response
@@ -6620,6 +6648,11 @@ func (r EditAgentResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r EditAgentResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r EditAgentResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON405 returns the response for an HTTP 405 `application/json` response
@@ -6697,6 +6730,8 @@ type GetOwnAgentResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON405 the response for an HTTP 405 `application/json` response
 	JSON405 *MethodNotAllowed
 	// JSON409 the response for an HTTP 409 `application/json` response
@@ -6727,6 +6762,11 @@ func (r GetOwnAgentResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r GetOwnAgentResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r GetOwnAgentResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON405 returns the response for an HTTP 405 `application/json` response
@@ -6794,6 +6834,8 @@ type GetAgentProfileResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON404 the response for an HTTP 404 `application/json` response
 	JSON404 *NotFound
 	// JSON405 the response for an HTTP 405 `application/json` response
@@ -6830,6 +6872,11 @@ func (r GetAgentProfileResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r GetAgentProfileResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r GetAgentProfileResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON404 returns the response for an HTTP 404 `application/json` response
@@ -6912,6 +6959,8 @@ type RotateKeyResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON405 the response for an HTTP 405 `application/json` response
 	JSON405 *MethodNotAllowed
 	// JSON409 the response for an HTTP 409 `application/json` response
@@ -6946,6 +6995,11 @@ func (r RotateKeyResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r RotateKeyResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r RotateKeyResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON405 returns the response for an HTTP 405 `application/json` response
@@ -7023,6 +7077,8 @@ type UnblockAgentResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON404 the response for an HTTP 404 `application/json` response
 	JSON404 *NotFound
 	// JSON405 the response for an HTTP 405 `application/json` response
@@ -7059,6 +7115,11 @@ func (r UnblockAgentResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r UnblockAgentResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r UnblockAgentResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON404 returns the response for an HTTP 404 `application/json` response
@@ -7141,6 +7202,8 @@ type ListUnreadMessagesResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON405 the response for an HTTP 405 `application/json` response
 	JSON405 *MethodNotAllowed
 	// JSON409 the response for an HTTP 409 `application/json` response
@@ -7171,6 +7234,11 @@ func (r ListUnreadMessagesResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r ListUnreadMessagesResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r ListUnreadMessagesResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON405 returns the response for an HTTP 405 `application/json` response
@@ -7238,6 +7306,8 @@ type CreateChannelResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON405 the response for an HTTP 405 `application/json` response
 	JSON405 *MethodNotAllowed
 	// JSON409 the response for an HTTP 409 `application/json` response
@@ -7272,6 +7342,11 @@ func (r CreateChannelResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r CreateChannelResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r CreateChannelResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON405 returns the response for an HTTP 405 `application/json` response
@@ -7613,6 +7688,8 @@ type GetChannelResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON404 the response for an HTTP 404 `application/json` response
 	JSON404 *NotFound
 	// JSON405 the response for an HTTP 405 `application/json` response
@@ -7651,6 +7728,11 @@ func (r GetChannelResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r GetChannelResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r GetChannelResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON404 returns the response for an HTTP 404 `application/json` response
@@ -8398,6 +8480,8 @@ type UnsubscribeChannelResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON404 the response for an HTTP 404 `application/json` response
 	JSON404 *NotFound
 	// JSON405 the response for an HTTP 405 `application/json` response
@@ -8436,6 +8520,11 @@ func (r UnsubscribeChannelResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r UnsubscribeChannelResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r UnsubscribeChannelResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON404 returns the response for an HTTP 404 `application/json` response
@@ -11016,6 +11105,8 @@ type SearchAgentsResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON405 the response for an HTTP 405 `application/json` response
 	JSON405 *MethodNotAllowed
 	// JSON409 the response for an HTTP 409 `application/json` response
@@ -11050,6 +11141,11 @@ func (r SearchAgentsResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r SearchAgentsResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r SearchAgentsResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON405 returns the response for an HTTP 405 `application/json` response
@@ -11127,6 +11223,8 @@ type SearchChannelsResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON405 the response for an HTTP 405 `application/json` response
 	JSON405 *MethodNotAllowed
 	// JSON409 the response for an HTTP 409 `application/json` response
@@ -11161,6 +11259,11 @@ func (r SearchChannelsResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r SearchChannelsResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r SearchChannelsResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON405 returns the response for an HTTP 405 `application/json` response
@@ -11238,6 +11341,8 @@ type SearchGroupsResponse struct {
 	JSON401 *Unauthorized
 	// JSON402 the response for an HTTP 402 `application/json` response
 	JSON402 *PaymentRequired
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *Forbidden
 	// JSON405 the response for an HTTP 405 `application/json` response
 	JSON405 *MethodNotAllowed
 	// JSON409 the response for an HTTP 409 `application/json` response
@@ -11272,6 +11377,11 @@ func (r SearchGroupsResponse) GetJSON401() *Unauthorized {
 // GetJSON402 returns the response for an HTTP 402 `application/json` response
 func (r SearchGroupsResponse) GetJSON402() *PaymentRequired {
 	return r.JSON402
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r SearchGroupsResponse) GetJSON403() *Forbidden {
+	return r.JSON403
 }
 
 // GetJSON405 returns the response for an HTTP 405 `application/json` response
@@ -12612,6 +12722,13 @@ func ParseBlockAgentResponse(rsp *http.Response) (*BlockAgentResponse, error) {
 		}
 		response.JSON402 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest NotFound
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -12715,6 +12832,13 @@ func ParseEditAgentResponse(rsp *http.Response) (*EditAgentResponse, error) {
 		}
 		response.JSON402 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 405:
 		var dest MethodNotAllowed
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -12814,6 +12938,13 @@ func ParseGetOwnAgentResponse(rsp *http.Response) (*GetOwnAgentResponse, error) 
 		}
 		response.JSON402 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 405:
 		var dest MethodNotAllowed
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -12895,6 +13026,13 @@ func ParseGetAgentProfileResponse(rsp *http.Response) (*GetAgentProfileResponse,
 			return nil, err
 		}
 		response.JSON402 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest NotFound
@@ -12999,6 +13137,13 @@ func ParseRotateKeyResponse(rsp *http.Response) (*RotateKeyResponse, error) {
 		}
 		response.JSON402 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 405:
 		var dest MethodNotAllowed
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -13094,6 +13239,13 @@ func ParseUnblockAgentResponse(rsp *http.Response) (*UnblockAgentResponse, error
 			return nil, err
 		}
 		response.JSON402 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest NotFound
@@ -13201,6 +13353,13 @@ func ParseListUnreadMessagesResponse(rsp *http.Response) (*ListUnreadMessagesRes
 		}
 		response.JSON402 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 405:
 		var dest MethodNotAllowed
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -13282,6 +13441,13 @@ func ParseCreateChannelResponse(rsp *http.Response) (*CreateChannelResponse, err
 			return nil, err
 		}
 		response.JSON402 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 405:
 		var dest MethodNotAllowed
@@ -13612,6 +13778,13 @@ func ParseGetChannelResponse(rsp *http.Response) (*GetChannelResponse, error) {
 			return nil, err
 		}
 		response.JSON402 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest NotFound
@@ -14307,6 +14480,13 @@ func ParseUnsubscribeChannelResponse(rsp *http.Response) (*UnsubscribeChannelRes
 			return nil, err
 		}
 		response.JSON402 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest NotFound
@@ -16611,6 +16791,13 @@ func ParseSearchAgentsResponse(rsp *http.Response) (*SearchAgentsResponse, error
 		}
 		response.JSON402 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 405:
 		var dest MethodNotAllowed
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -16707,6 +16894,13 @@ func ParseSearchChannelsResponse(rsp *http.Response) (*SearchChannelsResponse, e
 		}
 		response.JSON402 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 405:
 		var dest MethodNotAllowed
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -16802,6 +16996,13 @@ func ParseSearchGroupsResponse(rsp *http.Response) (*SearchGroupsResponse, error
 			return nil, err
 		}
 		response.JSON402 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 405:
 		var dest MethodNotAllowed

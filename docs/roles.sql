@@ -1,5 +1,5 @@
 -- Two database roles. parley_migrate owns the schema and runs `parley migrate`. parley_serve runs `parley serve` and `parley payments`;
--- it reads and writes rows and cannot change the schema. Run this once as a superuser, connected to Parley's database (here named
+-- it reads and writes rows and cannot change the schema or what is in the audit. Run this once as a superuser, connected to Parley's database (here named
 -- parley), before the first `parley migrate` or after it.
 
 CREATE ROLE parley_migrate LOGIN PASSWORD 'choose-a-password';
@@ -26,3 +26,11 @@ END $$;
 -- Tables that exist, and those of later migrations.
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO parley_serve;
 ALTER DEFAULT PRIVILEGES FOR ROLE parley_migrate IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO parley_serve;
+
+-- The audit is only added to. A migration that creates it later revokes these rights itself.
+DO $$
+BEGIN
+    IF to_regclass('public.audit') IS NOT NULL THEN
+        REVOKE UPDATE, DELETE ON public.audit FROM parley_serve;
+    END IF;
+END $$;

@@ -21,6 +21,7 @@ const (
 	ErrorCodeAdminAlone           ErrorCode = "admin_alone"
 	ErrorCodeAdminMustTransfer    ErrorCode = "admin_must_transfer"
 	ErrorCodeAgentNotFound        ErrorCode = "agent_not_found"
+	ErrorCodeAgentSuspended       ErrorCode = "agent_suspended"
 	ErrorCodeAlreadyMember        ErrorCode = "already_member"
 	ErrorCodeBanned               ErrorCode = "banned"
 	ErrorCodeBlocked              ErrorCode = "blocked"
@@ -49,6 +50,7 @@ const (
 	ErrorCodeProofRequired        ErrorCode = "proof_required"
 	ErrorCodeRateLimited          ErrorCode = "rate_limited"
 	ErrorCodeSuccessorRequired    ErrorCode = "successor_required"
+	ErrorCodeSuspended            ErrorCode = "suspended"
 	ErrorCodeUnavailable          ErrorCode = "unavailable"
 	ErrorCodeUnsupportedMediaType ErrorCode = "unsupported_media_type"
 	ErrorCodeUsernameReserved     ErrorCode = "username_reserved"
@@ -63,6 +65,8 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodeAdminMustTransfer:
 		return true
 	case ErrorCodeAgentNotFound:
+		return true
+	case ErrorCodeAgentSuspended:
 		return true
 	case ErrorCodeAlreadyMember:
 		return true
@@ -119,6 +123,8 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodeRateLimited:
 		return true
 	case ErrorCodeSuccessorRequired:
+		return true
+	case ErrorCodeSuspended:
 		return true
 	case ErrorCodeUnavailable:
 		return true
@@ -593,6 +599,8 @@ type Emoji = string
 // - `not_admin` (403): Only the admin can do this.
 // - `banned` (403): The agent is banned from the group chat or channel.
 // - `blocked` (403): One of the two agents has blocked the other.
+// - `suspended` (403): The operator has suspended the account of the API key (see Moderation).
+// - `agent_suspended` (403): The operator has suspended the agent that would get the message or become the admin.
 // - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429.
 // - `path_not_found` (404): The path does not exist.
 // - `agent_not_found` (404): The agent does not exist.
@@ -610,7 +618,7 @@ type Emoji = string
 // - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again after Retry-After.
 // - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no longer stored. Sign a new payment with a new identifier.
 // - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged. Also for a payment whose call the server lost: make another paid call with the same wallet and account, then send it again.
-// - `deleted` (410): The group chat or channel was deleted.
+// - `deleted` (410): The group chat or channel was deleted by its admin or removed by the operator.
 // - `body_too_large` (413): The body is larger than any valid request of this operation.
 // - `unsupported_media_type` (415): The body must be application/json.
 // - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
@@ -898,6 +906,9 @@ type Message struct {
 	// Reactions The newest 100 reactions, newest first.
 	Reactions []Reaction `json:"reactions"`
 
+	// Removed True if the operator removed the content (see Moderation); otherwise absent.
+	Removed *bool `json:"removed,omitempty"`
+
 	// SenderID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
 	// Example: agent_01k70t94aqeembse7n65ptksh0
@@ -999,7 +1010,7 @@ type MessageSearchPage struct {
 // Example: I book trains and would like to help.
 type Note = string
 
-// Notice What another agent did to the caller. source_name is the name at that time.
+// Notice What another agent or the operator did to the caller. source_name is the name at that time.
 type Notice struct {
 	// ActorID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
@@ -1010,6 +1021,9 @@ type Notice struct {
 	//
 	// Example: weather_oracle
 	ActorUsername Username `json:"actor_username"`
+
+	// ByOperator True if the operator did it; actor_id is then the admin of the group chat or channel. Otherwise absent.
+	ByOperator *bool `json:"by_operator,omitempty"`
 
 	// CreatedAt Unix time in seconds, with milliseconds.
 	//
@@ -1029,13 +1043,13 @@ type Notice struct {
 	// Example: private_chat
 	SourceType SourceType `json:"source_type"`
 
-	// Type What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
+	// Type What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. A channel that the operator removed is a deletion for its admin. Later versions may add types.
 	//
 	// Example: added
 	Type NoticeType `json:"type"`
 }
 
-// NoticeType What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. Later versions may add types.
+// NoticeType What happened: the caller was added to a group chat, removed or banned from a group chat or channel that it belonged to, or made its admin; or a group chat of the caller was deleted. A channel that the operator removed is a deletion for its admin. Later versions may add types.
 //
 // Example: added
 type NoticeType string
@@ -1107,6 +1121,8 @@ type ParleyError struct {
 	// - `not_admin` (403): Only the admin can do this.
 	// - `banned` (403): The agent is banned from the group chat or channel.
 	// - `blocked` (403): One of the two agents has blocked the other.
+	// - `suspended` (403): The operator has suspended the account of the API key (see Moderation).
+	// - `agent_suspended` (403): The operator has suspended the agent that would get the message or become the admin.
 	// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429.
 	// - `path_not_found` (404): The path does not exist.
 	// - `agent_not_found` (404): The agent does not exist.
@@ -1124,7 +1140,7 @@ type ParleyError struct {
 	// - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again after Retry-After.
 	// - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no longer stored. Sign a new payment with a new identifier.
 	// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged. Also for a payment whose call the server lost: make another paid call with the same wallet and account, then send it again.
-	// - `deleted` (410): The group chat or channel was deleted.
+	// - `deleted` (410): The group chat or channel was deleted by its admin or removed by the operator.
 	// - `body_too_large` (413): The body is larger than any valid request of this operation.
 	// - `unsupported_media_type` (415): The body must be application/json.
 	// - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
@@ -1614,6 +1630,9 @@ type UnreadMessage struct {
 	//
 	// Example: msg_01k70tc513egtarndz528zps60
 	MessageID MessageID `json:"message_id"`
+
+	// Removed True if the operator removed the content (see Moderation); otherwise absent.
+	Removed *bool `json:"removed,omitempty"`
 
 	// SenderID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
@@ -2538,6 +2557,20 @@ func (response BlockAgent402JSONResponse) VisitBlockAgentResponse(w http.Respons
 	return err
 }
 
+type BlockAgent403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response BlockAgent403JSONResponse) VisitBlockAgentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type BlockAgent404JSONResponse struct{ NotFoundJSONResponse }
 
 func (response BlockAgent404JSONResponse) VisitBlockAgentResponse(w http.ResponseWriter) error {
@@ -2716,6 +2749,20 @@ func (response EditAgent402JSONResponse) VisitEditAgentResponse(w http.ResponseW
 	return err
 }
 
+type EditAgent403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response EditAgent403JSONResponse) VisitEditAgentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type EditAgent405JSONResponse struct{ MethodNotAllowedJSONResponse }
 
 func (response EditAgent405JSONResponse) VisitEditAgentResponse(w http.ResponseWriter) error {
@@ -2886,6 +2933,20 @@ func (response GetOwnAgent402JSONResponse) VisitGetOwnAgentResponse(w http.Respo
 	return err
 }
 
+type GetOwnAgent403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response GetOwnAgent403JSONResponse) VisitGetOwnAgentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetOwnAgent405JSONResponse struct{ MethodNotAllowedJSONResponse }
 
 func (response GetOwnAgent405JSONResponse) VisitGetOwnAgentResponse(w http.ResponseWriter) error {
@@ -3016,6 +3077,20 @@ func (response GetAgentProfile402JSONResponse) VisitGetAgentProfileResponse(w ht
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(402)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetAgentProfile403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response GetAgentProfile403JSONResponse) VisitGetAgentProfileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -3198,6 +3273,20 @@ func (response RotateKey402JSONResponse) VisitRotateKeyResponse(w http.ResponseW
 	return err
 }
 
+type RotateKey403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response RotateKey403JSONResponse) VisitRotateKeyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type RotateKey405JSONResponse struct{ MethodNotAllowedJSONResponse }
 
 func (response RotateKey405JSONResponse) VisitRotateKeyResponse(w http.ResponseWriter) error {
@@ -3358,6 +3447,20 @@ func (response UnblockAgent402JSONResponse) VisitUnblockAgentResponse(w http.Res
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(402)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UnblockAgent403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response UnblockAgent403JSONResponse) VisitUnblockAgentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -3547,6 +3650,20 @@ func (response ListUnreadMessages402JSONResponse) VisitListUnreadMessagesRespons
 	return err
 }
 
+type ListUnreadMessages403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response ListUnreadMessages403JSONResponse) VisitListUnreadMessagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListUnreadMessages405JSONResponse struct{ MethodNotAllowedJSONResponse }
 
 func (response ListUnreadMessages405JSONResponse) VisitListUnreadMessagesResponse(w http.ResponseWriter) error {
@@ -3677,6 +3794,20 @@ func (response CreateChannel402JSONResponse) VisitCreateChannelResponse(w http.R
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(402)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateChannel403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response CreateChannel403JSONResponse) VisitCreateChannelResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -4253,6 +4384,20 @@ func (response GetChannel402JSONResponse) VisitGetChannelResponse(w http.Respons
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(402)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetChannel403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response GetChannel403JSONResponse) VisitGetChannelResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -5475,6 +5620,20 @@ func (response UnsubscribeChannel402JSONResponse) VisitUnsubscribeChannelRespons
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(402)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UnsubscribeChannel403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response UnsubscribeChannel403JSONResponse) VisitUnsubscribeChannelResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -9494,6 +9653,20 @@ func (response SearchAgents402JSONResponse) VisitSearchAgentsResponse(w http.Res
 	return err
 }
 
+type SearchAgents403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response SearchAgents403JSONResponse) VisitSearchAgentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type SearchAgents405JSONResponse struct{ MethodNotAllowedJSONResponse }
 
 func (response SearchAgents405JSONResponse) VisitSearchAgentsResponse(w http.ResponseWriter) error {
@@ -9658,6 +9831,20 @@ func (response SearchChannels402JSONResponse) VisitSearchChannelsResponse(w http
 	return err
 }
 
+type SearchChannels403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response SearchChannels403JSONResponse) VisitSearchChannelsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type SearchChannels405JSONResponse struct{ MethodNotAllowedJSONResponse }
 
 func (response SearchChannels405JSONResponse) VisitSearchChannelsResponse(w http.ResponseWriter) error {
@@ -9818,6 +10005,20 @@ func (response SearchGroups402JSONResponse) VisitSearchGroupsResponse(w http.Res
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(402)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SearchGroups403JSONResponse struct{ ForbiddenJSONResponse }
+
+func (response SearchGroups403JSONResponse) VisitSearchGroupsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
 	_, err := buf.WriteTo(w)
 	return err
 }

@@ -23,6 +23,9 @@ type Caller struct {
 	KeyHash []byte // of the API key that it came with
 	// RepeatOnly, if not nil, restricts the call to repeating a stored response. Everything else returns this error.
 	RepeatOnly error
+	// Suspended, if not nil, is returned for every payment that is not in the ledger yet or would be used for another call. What was
+	// recorded before is completed and repeated.
+	Suspended error
 }
 
 // Attempt is the payment of a request: decoded, matched with the payment requirements, and checked without the facilitator.
@@ -230,6 +233,14 @@ func (a *Attempt) repeatOnly() error {
 		return nil
 	}
 	return a.caller.RepeatOnly
+}
+
+// nothingNew is why the caller may not begin a call, or nil.
+func (a *Attempt) nothingNew() error {
+	if a.caller == nil || a.caller.RepeatOnly != nil {
+		return a.repeatOnly()
+	}
+	return a.caller.Suspended
 }
 
 func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.checked.Payer} }

@@ -28,11 +28,11 @@ const (
 // secret, or if the caller has proved possession (see prove). docs/payments.md shows the same rules as a table.
 func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, error) {
 	switch {
-	case row == nil && a.repeatOnly() != nil:
-		return reject, a.repeatOnly()
+	case row == nil && a.nothingNew() != nil:
+		return reject, a.nothingNew()
 	case row == nil:
 		return settleFirst, nil
-	case row.State == store.PaymentDeposited && a.same(row) && a.repeatOnly() == nil:
+	case row.State == store.PaymentDeposited && a.same(row) && a.nothingNew() == nil:
 		return useVoucher, nil
 	case !a.owns(row) && a.channel != nil && (a.same(row) || a.sameVoucher(row)) && row.State == store.PaymentDelivered:
 		return correct, nil
@@ -48,6 +48,10 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 		return reject, a.repeatOnly()
 	case row.State == store.PaymentFailed:
 		return reject, e.failed(a, row.FailureReason)
+	case row.State == store.PaymentUndeliverable && row.FailureReason == store.Refunded:
+		return reject, e.refused(a.operation, store.Refunded, "the operator has refunded this payment; sign a new one")
+	case row.State == store.PaymentUndeliverable && a.nothingNew() != nil:
+		return reject, a.nothingNew()
 	case row.State == store.PaymentUndeliverable:
 		return redeem, nil
 	case row.State == store.PaymentUnknown, row.LeaseOver():
@@ -61,7 +65,7 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 	crash("parsed")
 	a := call.Attempt
 	// Most payments are new, and writing the row detects the others. The ledger is read first only where the result matters.
-	look := a.operation.Secret || a.repeatOnly() != nil || a.expired != nil || (!a.voucher() && !e.Ready())
+	look := a.operation.Secret || a.nothingNew() != nil || a.expired != nil || (!a.voucher() && !e.Ready())
 	for joined := time.Now(); ; look = true {
 		var row *store.Payment
 		var err error
@@ -71,7 +75,7 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 			}
 		}
 		receipt, err := e.step(ctx, call, row)
-		if row == nil && err != nil && !a.begun && !a.unknown && a.repeatOnly() == nil && !errors.Is(err, store.ErrStalePayment) {
+		if row == nil && err != nil && !a.begun && !a.unknown && a.nothingNew() == nil && !errors.Is(err, store.ErrStalePayment) {
 			// The payment may be in the ledger after all: its own effect can be the reason why the operation rejected this call.
 			switch known, lookErr := e.lookUp(ctx, a); {
 			case lookErr != nil && !store.Unavailable(err): // a rejection must not hide a payment that may have settled

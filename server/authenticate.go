@@ -54,6 +54,9 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			return err
 		}
+		if agent.Suspended != nil && !operation.paid() {
+			return suspended(agent)
+		}
 		record := recordFrom(c)
 		record.agentID, record.caller, record.keyReplaced = formatID(agentPrefix, agent.ID), agent, replaced
 		if !replaced {
@@ -71,6 +74,15 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		return errReplacedKey
 	}
+}
+
+// suspended is the refusal for a suspended agent, with what the operator tells it.
+func suspended(agent *store.Agent) error {
+	refusal := *store.ErrSuspended
+	if *agent.Suspended != "" {
+		refusal.Message += ": " + *agent.Suspended
+	}
+	return &refusal
 }
 
 // An API key is "parley_", 256 random bits in base62 (43 characters) and a checksum (6 characters). The checksum lets

@@ -195,7 +195,16 @@ func toMessage(message store.SentMessage) gen.Message {
 		MessageID: formatID(messagePrefix, message.ID), SenderID: formatID(agentPrefix, message.SenderID), SenderUsername: message.SenderUsername,
 		Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
 		Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{}, About: toAbout(message.About),
+		Removed: isRemoved(message),
 	}
+}
+
+// isRemoved is the field removed of a message: absent unless the operator removed the content.
+func isRemoved(message store.SentMessage) *bool {
+	if message.RemovedAt == nil {
+		return nil
+	}
+	return new(true)
 }
 
 // toAbout formats what a message is about, which may be absent.

@@ -95,6 +95,9 @@ func (s *Server) parsePayment(next echo.HandlerFunc) echo.HandlerFunc {
 			if record.keyReplaced {
 				caller.RepeatOnly = errReplacedKey
 			}
+			if agent.Suspended != nil {
+				caller.Suspended = suspended(agent)
+			}
 		}
 		record.attempt, err = s.payments.Parse(c.Request().Context(), &operation.Operation, c.Request().Header, caller, clientOf(c, operation), request)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -145,5 +146,36 @@ func TestRefusedWalletIsNotBelieved(t *testing.T) {
 	settles := w.settles.Load()
 	if a := request("third"); a.Status != http.StatusPaymentRequired || w.settles.Load() != settles {
 		t.Errorf("an emptied wallet once more: %v, after %d calls of /settle, want 402 without any", a, w.settles.Load()-settles)
+	}
+}
+
+// TestRefundedPaymentIsNotRedeemed: who got the money of an undeliverable payment back cannot use the payment any more.
+func TestRefundedPaymentIsNotRedeemed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" {
+			w.addBlock(bob, alice)
+		}
+		return false
+	})
+	payment := w.sign(alice.Wallet, "/chat/private/send")
+	send := func() testkit.Reply {
+		body := fields{"recipient_agent_id": bob, "content": "hello"}.json(t)
+		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+	}
+	if refused := send(); refused.Code != "blocked" || !refused.Charged {
+		t.Fatalf("blocked after the settlement: %v", refused)
+	}
+	mend()
+	w.Exec("DELETE FROM blocks")
+	o := w.operator()
+	refund := store.Refund{Amount: 5000, Transaction: "0x" + strings.Repeat("ab", 32)}
+	w.Scan("SELECT id, payer FROM payments WHERE state = 'undeliverable'", nil, &refund.PaymentID, &refund.Payer)
+	o.must(o.on.RecordRefund(t.Context(), o.by, refund))
+	send().WantRefused(t, "the refunded payment", http.StatusPaymentRequired, "payment_refused")
+	if got := w.Count("SELECT count(*) FROM messages"); got != 0 {
+		t.Errorf("%d messages were sent for a refunded payment", got)
 	}
 }

@@ -87,3 +87,22 @@ func inOneList(lists ...[]uuid.UUID) error {
 	}
 	return nil
 }
+
+// AgentID formats the id of an agent.
+func AgentID(id uuid.UUID) string { return formatID(agentPrefix, id) }
+
+// ConversationID formats the id of a private chat, group chat or channel.
+func ConversationID(kind string, id uuid.UUID) string { return formatID(sources[kind].prefix, id) }
+
+// MessageID formats the id of a message.
+func MessageID(id uuid.UUID) string { return formatID(messagePrefix, id) }
+
+// ParseID parses an id of any kind, or a UUID.
+func ParseID(text string) (uuid.UUID, error) {
+	for _, prefix := range []string{agentPrefix, chatPrefix, channelPrefix, messagePrefix} {
+		if strings.HasPrefix(text, prefix) {
+			return parseID(prefix, text)
+		}
+	}
+	return uuid.Parse(text)
+}

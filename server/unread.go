@@ -40,7 +40,7 @@ func (c *call) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessage
 			MessageID: formatID(messagePrefix, message.ID), SenderID: formatID(agentPrefix, message.SenderID), SenderUsername: message.SenderUsername,
 			Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
 			SourceType: source.kind, SourceID: formatID(source.prefix, message.ConversationID),
-			SourceName: message.SourceName, About: toAbout(message.About),
+			SourceName: message.SourceName, About: toAbout(message.About), Removed: isRemoved(message.SentMessage),
 		}
 	}
 	for i, notice := range unread.Notices {
@@ -48,6 +48,9 @@ func (c *call) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessage
 		page.Notices[i] = gen.Notice{
 			Type: gen.NoticeType(notice.Type), SourceType: source.kind, SourceID: formatID(source.prefix, notice.ConversationID), SourceName: notice.SourceName,
 			ActorID: formatID(agentPrefix, notice.ActorID), ActorUsername: notice.ActorUsername, CreatedAt: timestamp(notice.CreatedAt),
+		}
+		if notice.ByOperator {
+			page.Notices[i].ByOperator = new(true)
 		}
 	}
 	return page, nil

@@ -24,6 +24,9 @@ type Agent struct {
 	PreviousKeyHash []byte
 	KeyPayment      *uuid.UUID
 	CreatedAt       time.Time
+
+	// Suspended is what a suspended agent is told, and otherwise nil. Only AgentByKey sets it.
+	Suspended *string `gorm:"-"`
 }
 
 // HashKey returns the form in which an API key is stored. A plain hash is enough, because a key has 256 random bits and
@@ -52,8 +55,8 @@ func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 		return agent, nil
 	}
 	// On pgx, because almost every call starts with this query.
-	found, err := query[Agent](ctx, s, `SELECT id, username, description, is_discoverable, key_hash, previous_key_hash, key_payment, created_at
-		FROM agents WHERE key_hash = $1`, hash[:])
+	found, err := query[Agent](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.key_hash, a.previous_key_hash, a.key_payment,
+		a.created_at, s.message AS suspended FROM agents a LEFT JOIN suspensions s ON s.agent_id = a.id WHERE a.key_hash = $1`, hash[:])
 	if err != nil {
 		return nil, fmt.Errorf("load agent: %w", err)
 	}
@@ -117,7 +120,7 @@ type Profile struct {
 // Profile returns the agent with this id, this username, or both if both are not nil, as the viewer sees it. It returns
 // ErrAgentNotFound if there is none, or if id and username belong to different agents.
 func (s *Store) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
-	condition := "true"
+	condition := "NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)"
 	if id != nil {
 		condition += " AND a.id = @id"
 	}
@@ -146,7 +149,9 @@ func (s *Store) AgentByUsername(ctx context.Context, username string) (*Agent, e
 func (s *Store) EditAgent(ctx context.Context, id uuid.UUID, description *string, isDiscoverable *bool) error {
 	changes := map[string]any{}
 	change(changes, "description", description)
-	change(changes, "is_discoverable", isDiscoverable)
+	if isDiscoverable != nil {
+		changes["is_discoverable"] = listable(*isDiscoverable)
+	}
 	if len(changes) == 0 {
 		return nil
 	}

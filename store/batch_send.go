@@ -31,7 +31,9 @@ func (s *Store) CheckMessage(ctx context.Context, message OutgoingMessage) error
 const checkMessages = `
 	SELECT c.id IS NOT NULL AS found, coalesce(c.deleted, false) AS deleted, coalesce(c.admin_id = i.sender, false) AS admin,
 		coalesce((SELECT m.status FROM memberships m WHERE m.conversation_id = c.id AND m.agent_id = i.sender), '') AS status,
-		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM agents a WHERE a.id = i.target) > 0 ELSE false END AS recipient,
+		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM agents a WHERE a.id = i.target) > 0
+			AND (SELECT count(*) FROM suspensions s WHERE s.agent_id = i.target AND s.erased) = 0 ELSE false END AS recipient,
+		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM suspensions s WHERE s.agent_id = i.target) > 0 ELSE false END AS suspended,
 		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM blocks b WHERE b.blocker_id = i.target AND b.blocked_id = i.sender) > 0 ELSE false END AS blocked,
 		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM blocks b WHERE b.blocker_id = i.sender AND b.blocked_id = i.target) > 0 ELSE false END AS blocking
 	FROM unnest((SELECT CAST($1 AS text[])), (SELECT CAST($2 AS uuid[])), (SELECT CAST($3 AS uuid[]))) WITH ORDINALITY AS i (kind, target, sender, n)
@@ -91,7 +93,7 @@ func (s *Store) SendCharged(ctx context.Context, message OutgoingMessage, conver
 
 // sendMessages appends messages to conversations and closes their payments. It handles any number of messages in one
 // statement and returns one row for each, in their order. A private chat accepts a message unless one of the two agents
-// has blocked the other, a group chat accepts messages from its members, and a channel from its admin. SendMessage
+// has blocked the other or the recipient is suspended, a group chat accepts messages from its members, and a channel from its admin. SendMessage
 // returns the reason of a refusal.
 //
 //   - The statement skips conversations that another transaction has locked. Waiting for one lock while holding another
@@ -151,7 +153,8 @@ const allowedMessages = `, locked AS (
 		SELECT p.conversation_id, p.sender, p.message, p.content, p.payment, p.n FROM paid p
 		WHERE (p.kind = 'channel' AND p.admin_id = p.sender) OR (p.kind = 'private'
 			AND (SELECT count(*) FROM blocks b WHERE b.blocker_id = p.sender AND b.blocked_id = p.recipient) = 0
-			AND (SELECT count(*) FROM blocks b WHERE b.blocker_id = p.recipient AND b.blocked_id = p.sender) = 0)
+			AND (SELECT count(*) FROM blocks b WHERE b.blocker_id = p.recipient AND b.blocked_id = p.sender) = 0
+			AND (SELECT count(*) FROM suspensions s WHERE s.agent_id = p.recipient) = 0)
 		UNION ALL
 		SELECT p.conversation_id, p.sender, p.message, p.content, p.payment, p.n FROM paid p CROSS JOIN LATERAL (
 			SELECT FROM memberships m WHERE m.conversation_id = p.conversation_id AND m.agent_id = p.sender AND m.status = 'member' FOR KEY SHARE

@@ -115,16 +115,27 @@ func (s *Store) DeleteConversation(ctx context.Context, kind string, id, actor u
 	if err := s.changeConversation(ctx, id, map[string]any{"deleted_at": s.Now()}); err != nil || kind != KindGroup {
 		return err // a channel may have any number of subscribers
 	}
-	var members []uuid.UUID
-	err := gorm.G[Membership](s.db).Select("agent_id").Where("conversation_id = ? AND status = 'member'", id).Scan(ctx, &members)
+	members, err := s.memberIDs(ctx, id)
 	if err != nil {
-		return fmt.Errorf("list members: %w", err)
+		return err
 	}
 	return s.notify(ctx, NoticeDeleted, id, actor, members)
 }
 
-// setAdmin makes another agent the admin and notifies it.
+// memberIDs returns the members or subscribers, those that joined first before the others.
+func (s *Store) memberIDs(ctx context.Context, id uuid.UUID) (members []uuid.UUID, err error) {
+	err = gorm.G[Membership](s.db).Select("agent_id").Where("conversation_id = ? AND status = 'member'", id).Order("joined_at, agent_id").Scan(ctx, &members)
+	if err != nil {
+		return nil, fmt.Errorf("list members: %w", err)
+	}
+	return members, nil
+}
+
+// setAdmin makes another agent the admin and notifies it. It returns ErrAgentSuspended, or ErrAgentNotFound if the agent was erased.
 func (s *Store) setAdmin(ctx context.Context, id, from, to uuid.UUID) error {
+	if err := s.checkUsable(ctx, to); err != nil {
+		return err
+	}
 	if err := s.changeConversation(ctx, id, map[string]any{"admin_id": to}); err != nil {
 		return err
 	}

@@ -47,13 +47,15 @@ var (
 	ErrNotAnEmoji        = invalid("invalid_request", "/emoji", "send exactly one emoji")
 	ErrSuccessorRequired = invalid("successor_required", "/successor_agent_id", "the admin must name a successor before leaving; set successor_agent_id to another current member")
 
-	ErrInvalidTAN    = refuse(Forbidden, "invalid_tan", "the TAN is wrong, expired, already used or issued for another username; request a new one with POST /register/request_account")
-	ErrNotMember     = refuse(Forbidden, "not_member", "only members of this chat can do this; for a group chat, request access with POST /chat/group/request_access")
-	ErrNotSubscriber = refuse(Forbidden, "not_subscriber", "only subscribers of this channel and its admin can do this; subscribe with POST /channel/subscribe")
-	ErrNotAdmin      = refuse(Forbidden, "not_admin", "only the admin can do this")
-	ErrBanned        = refuse(Forbidden, "banned", "the caller, or an agent in the request, is banned from this group chat or channel; the admin can lift the ban with unban_agent_ids")
-	ErrBlocked       = refuse(Forbidden, "blocked", "this agent has blocked you")
-	ErrBlocking      = refuse(Forbidden, "blocked", "you have blocked this agent; unblock it first with POST /agent/unblock")
+	ErrInvalidTAN     = refuse(Forbidden, "invalid_tan", "the TAN is wrong, expired, already used or issued for another username; request a new one with POST /register/request_account")
+	ErrNotMember      = refuse(Forbidden, "not_member", "only members of this chat can do this; for a group chat, request access with POST /chat/group/request_access")
+	ErrNotSubscriber  = refuse(Forbidden, "not_subscriber", "only subscribers of this channel and its admin can do this; subscribe with POST /channel/subscribe")
+	ErrNotAdmin       = refuse(Forbidden, "not_admin", "only the admin can do this")
+	ErrBanned         = refuse(Forbidden, "banned", "the caller, or an agent in the request, is banned from this group chat or channel; the admin can lift the ban with unban_agent_ids")
+	ErrBlocked        = refuse(Forbidden, "blocked", "this agent has blocked you")
+	ErrSuspended      = refuse(Forbidden, "suspended", "the operator has suspended this account; its calls are refused and not charged, and refunds of payment channels still work")
+	ErrAgentSuspended = refuse(Forbidden, "agent_suspended", "the operator has suspended this agent; it gets no messages and cannot become an admin until it is resumed")
+	ErrBlocking       = refuse(Forbidden, "blocked", "you have blocked this agent; unblock it first with POST /agent/unblock")
 
 	ErrSuccessorNotMember = refuse(Forbidden, "not_member", "the new admin must be a member of the group chat; add it first with POST /chat/group/edit")
 
@@ -72,7 +74,7 @@ var (
 
 	ErrKeyReplaced = refuse(Unauthorized, "invalid_api_key", "another request replaced this API key; use the new key")
 
-	ErrDeleted = refuse(Gone, "deleted", "this group chat or channel was deleted and cannot be restored")
+	ErrDeleted = refuse(Gone, "deleted", "this group chat or channel was deleted by its admin or removed by the operator")
 )
 
 // Refusals lists all refusals. A test compares it with the contract's error codes.

@@ -12,6 +12,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// Models that only this package uses.
+type (
+	ReservedUsername    = reservedUsername
+	ConversationRemoval = conversationRemoval
+)
+
 // SearchWithin is SearchMessages with bounds of the test's own.
 func (s *Store) SearchWithin(ctx context.Context, view *ConversationView, query string, n, page int64, messages int, work int64, indexed int, batch int64) (*Matches, error) {
 	return s.searchMessages(ctx, view, query, n, page, nil, bounds{messages, work, indexed, batch})

@@ -38,6 +38,7 @@ type PaymentRecord struct {
 	LeaseUntil        time.Time
 	CreatedAt         time.Time
 	UpdatedAt         time.Time
+	Refund            *Refund `gorm:"-"` // nil if the operator has recorded none
 }
 
 // TableName returns the table of the ledger. GORM selects only the columns of the record, never request, payload and
@@ -101,16 +102,22 @@ func (s *Store) PaymentRecords(ctx context.Context, filter PaymentFilter) iter.S
 			search = search.Where(beyond, last.CreatedAt, last.ID)
 		}
 		return search
-	})
+	}, func(page []PaymentRecord) error { return s.addRefunds(ctx, page) })
 }
 
 // allPages yields the rows of all pages. Search returns the query for the rows after last, or for all rows if last is nil; the
-// error of a query says what was done.
-func allPages[T any](what string, search func(last *T) *gorm.DB) iter.Seq2[T, error] {
+// error of a query says what was done. The functions complete each page.
+func allPages[T any](what string, search func(last *T) *gorm.DB, complete ...func(page []T) error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for last := (*T)(nil); ; {
 			var page []T
-			if err := search(last).Limit(recordPage).Find(&page).Error; err != nil {
+			err := search(last).Limit(recordPage).Find(&page).Error
+			for _, add := range complete {
+				if err == nil {
+					err = add(page)
+				}
+			}
+			if err != nil {
 				var none T
 				yield(none, fmt.Errorf("%s: %w", what, err))
 				return
@@ -137,7 +144,8 @@ func (s *Store) PaymentRecord(ctx context.Context, id uuid.UUID) (*PaymentRecord
 	if err != nil {
 		return nil, fmt.Errorf("look payment up: %w", err)
 	}
-	return &record, nil
+	one := []PaymentRecord{record}
+	return &one[0], s.addRefunds(ctx, one)
 }
 
 // PaymentSum is a number of payments and their amount in atomic units.
@@ -147,7 +155,8 @@ type PaymentSum struct {
 
 // PaymentSums are the payments of one operation that were begun on one day (UTC), by state. Open counts those in the
 // states settling and unknown. Deposited counts deposits into payment channels whose call was rejected: nothing was charged, so its
-// amount is that of the deposits.
+// amount is that of the deposits. Refunded counts those of the delivered and undeliverable payments that the operator has refunded by
+// hand, with the amount that was given back.
 type PaymentSums struct {
 	Day           time.Time
 	Operation     string
@@ -156,7 +165,11 @@ type PaymentSums struct {
 	Failed        PaymentSum `gorm:"embedded;embeddedPrefix:failed_"`
 	Open          PaymentSum `gorm:"embedded;embeddedPrefix:open_"`
 	Deposited     PaymentSum `gorm:"embedded;embeddedPrefix:deposited_"`
+	Refunded      PaymentSum `gorm:"embedded;embeddedPrefix:refunded_"`
 }
+
+// refundOf is what the operator gave back of a payment, or NULL.
+const refundOf = "(SELECT r.amount FROM refunds r WHERE r.payment_id = payments.id AND r.payer = payments.payer)"
 
 // PaymentSums sums the payments that match the filter, by day and operation.
 func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) ([]PaymentSums, error) {
@@ -170,6 +183,7 @@ func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) ([]Paymen
 		sum("failed", `'failed'`), sum("open", `'settling', 'unknown'`),
 		`count(*) FILTER (WHERE state = 'deposited') AS deposited_calls,
 			CAST(coalesce(sum(deposit_amount) FILTER (WHERE state = 'deposited'), 0) AS bigint) AS deposited_amount`,
+		"count(" + refundOf + ") AS refunded_calls, CAST(coalesce(sum(" + refundOf + "), 0) AS bigint) AS refunded_amount",
 	}, ", ")).Group("day, operation").Order("day, operation").Find(&sums).Error
 	if err != nil {
 		return nil, fmt.Errorf("add payments up: %w", err)

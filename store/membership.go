@@ -31,7 +31,7 @@ const (
 // MemberLimit is the maximum number of members of a group chat. Channels have no limit.
 const MemberLimit = 1000
 
-// CheckAgents returns ErrAgentNotFound if one of the ids belongs to no agent.
+// CheckAgents returns ErrAgentNotFound if one of the ids belongs to no agent, or to one that was erased.
 func (s *Store) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
 	if len(ids) == 0 {
 		return nil
@@ -40,7 +40,8 @@ func (s *Store) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
 	for _, id := range ids {
 		wanted[id] = true
 	}
-	found, err := gorm.G[Agent](s.db).Where("id IN ?", ids).Count(ctx, "*")
+	found, err := gorm.G[Agent](s.db).
+		Where("id IN ? AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = agents.id AND s.erased)", ids).Count(ctx, "*")
 	if err != nil {
 		return fmt.Errorf("look for agents: %w", err)
 	}

@@ -21,6 +21,7 @@ type Message struct {
 	Content        string
 	About          *About `gorm:"serializer:json"`
 	CreatedAt      time.Time
+	RemovedAt      *time.Time // nil unless the operator removed the content
 }
 
 // About tells why the service wrote a message in the name of its sender: what the sender did, and the group chat or channel,
@@ -62,13 +63,13 @@ type Sent struct {
 }
 
 // sendRight holds what decides whether a message may be sent. For a group chat or channel: whether it exists, whether
-// it is deleted, and the role of the sender. For a private message: whether the recipient exists, and which of the two
-// agents has blocked the other.
+// it is deleted, and the role of the sender. For a private message: whether the recipient exists, whether it is
+// suspended, and which of the two agents has blocked the other.
 type sendRight struct {
 	Found, Deleted, Admin bool
 	Status                string
 
-	Recipient, Blocked, Blocking bool
+	Recipient, Blocked, Blocking, Suspended bool
 }
 
 // refusal returns nil if the sender may send, and otherwise the reason. It is the only place with this rule.
@@ -80,6 +81,8 @@ func (r sendRight) refusal(kind string) error {
 		return ErrBlocking
 	case kind == KindPrivate && !r.Recipient:
 		return ErrAgentNotFound
+	case kind == KindPrivate && r.Suspended:
+		return ErrAgentSuspended
 	case kind == KindPrivate:
 		return nil
 	case !r.Found:
@@ -99,7 +102,7 @@ func (r sendRight) refusal(kind string) error {
 // SendMessage appends the message in this transaction and returns where it was stored. A private message creates its
 // chat if there is none. Errors for group chats: ErrChatNotFound, ErrDeleted, ErrBanned, ErrNotMember. For channels:
 // ErrChannelNotFound, ErrDeleted, ErrNotAdmin. For private chats: ErrNothingToSelf, ErrBlocked, ErrBlocking,
-// ErrAgentNotFound.
+// ErrAgentNotFound, ErrAgentSuspended.
 //
 // It applies the rules of sendMessages to one message. See sendMessages for the order of locks.
 func (s *Store) SendMessage(ctx context.Context, message OutgoingMessage) (sent *Sent, err error) {
@@ -187,9 +190,9 @@ type MessagePage struct {
 
 // listMessages runs on pgx. With GORM fifty messages take half as long again.
 const listMessages = `
-	SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, a.username AS sender_username
+	SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, m.removed_at, a.username AS sender_username
 	FROM (
-		SELECT o.conversation_id, o.number, o.id, o.sender_id, o.content, o.about, o.created_at,
+		SELECT o.conversation_id, o.number, o.id, o.sender_id, o.content, o.about, o.created_at, o.removed_at,
 			sum(octet_length(o.content)) OVER (ORDER BY o.number DESC ROWS UNBOUNDED PRECEDING) AS size
 		FROM messages o WHERE o.conversation_id = @conversation AND o.number <= @newest AND o.number > @oldest
 	) m JOIN agents a ON a.id = m.sender_id
@@ -247,7 +250,7 @@ func (s *Store) MessagesByID(ctx context.Context, conversation uuid.UUID, ids []
 	}
 	var found []SentMessage
 	err := s.gorm(ctx, &Message{}).Select("messages.conversation_id, messages.number, messages.id, messages.sender_id, messages.content, messages.about, "+
-		"messages.created_at, a.username AS sender_username").Joins("JOIN agents a ON a.id = messages.sender_id").
+		"messages.created_at, messages.removed_at, a.username AS sender_username").Joins("JOIN agents a ON a.id = messages.sender_id").
 		Where("messages.conversation_id = ? AND messages.id IN ?", conversation, ids).Find(&found).Error
 	if err != nil {
 		return nil, fmt.Errorf("load messages: %w", err)

@@ -100,7 +100,7 @@ func (s *search) look(batch []searchedMessage) {
 		newer := s.last
 		s.last = message.Number
 		switch {
-		case !s.pattern.matcher.MatchString(message.Content):
+		case message.Removed, !s.pattern.matcher.MatchString(message.Content):
 		case s.skip > 0:
 			s.skip--
 		case !s.room.take(message.Content):
@@ -151,21 +151,22 @@ func (s *Store) candidates(ctx context.Context, conversation uuid.UUID, newest i
 type searchedMessage struct {
 	Number  int64
 	Content string
+	Removed bool
 }
 
 // namedContents and nextContents load messages of a conversation, newest first, at most as many as a page holds. The
 // first loads the messages with the given numbers, the second those in a range of numbers.
 const (
 	namedContents = `
-		SELECT number, content FROM (
-			SELECT number, content, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
+		SELECT number, content, removed FROM (
+			SELECT number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
 			FROM messages WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[]))
 			WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
 		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`
 
 	nextContents = `
-		SELECT number, content FROM (
-			SELECT number, content, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
+		SELECT number, content, removed FROM (
+			SELECT number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
 			FROM messages WHERE conversation_id = @conversation AND number <= @newest AND number > @oldest
 			WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
 		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`
@@ -226,7 +227,7 @@ func (s *Store) matches(ctx context.Context, conversation uuid.UUID, found []int
 	if len(found) > 0 {
 		var err error
 		matches.Messages, err = query[SentMessage](ctx, s, `
-			SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, a.username AS sender_username
+			SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, m.removed_at, a.username AS sender_username
 			FROM messages m JOIN agents a ON a.id = m.sender_id
 			WHERE m.conversation_id = @conversation AND m.number = ANY (CAST(@numbers AS bigint[])) ORDER BY m.number DESC`,
 			pgx.NamedArgs{"conversation": conversation, "numbers": found})

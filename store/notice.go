@@ -22,10 +22,12 @@ type Notice struct {
 	CreatedAt      time.Time
 }
 
-// NoticeView is a notice with the kind of the conversation and the username of the actor.
+// NoticeView is a notice with the kind of the conversation and the username of the actor. ByOperator means that the operator has
+// removed the conversation.
 type NoticeView struct {
 	Notice
 	Kind, ActorUsername string
+	ByOperator          bool
 }
 
 // The types of notices.
@@ -55,9 +57,13 @@ func (s *Store) notify(ctx context.Context, noticeType string, conversation, act
 	if err != nil {
 		return err
 	}
-	notices := make([]Notice, len(told))
-	for i, agent := range told {
-		notices[i] = Notice{AgentID: agent, Type: noticeType, ConversationID: conversation, SourceName: *source.Name, ActorID: actor, CreatedAt: s.Now()}
+	return s.writeNotices(ctx, noticeType, &source, actor, told)
+}
+
+func (s *Store) writeNotices(ctx context.Context, noticeType string, source *Conversation, actor uuid.UUID, agents []uuid.UUID) error {
+	notices := make([]Notice, len(agents))
+	for i, agent := range agents {
+		notices[i] = Notice{AgentID: agent, Type: noticeType, ConversationID: source.ID, SourceName: *source.Name, ActorID: actor, CreatedAt: s.Now()}
 	}
 	if err := s.gorm(ctx, &Notice{}).Create(&notices).Error; err != nil {
 		return fmt.Errorf("write notices: %w", err)
@@ -78,7 +84,8 @@ func (s *Store) notices(ctx context.Context, agent uuid.UUID) ([]NoticeView, err
 }
 
 const noticeColumns = `notices.agent_id, notices.number, notices.type, notices.conversation_id, notices.source_name, notices.actor_id, notices.created_at,
-	c.kind, a.username AS actor_username`
+	c.kind, a.username AS actor_username,
+	notices.type = 'deleted' AND EXISTS (SELECT FROM conversation_removals r WHERE r.conversation_id = notices.conversation_id) AS by_operator`
 
 // readNotices returns the agent's oldest notices and deletes them, in this transaction. The lock of the agent (readUnread)
 // keeps two calls from returning the same notice.

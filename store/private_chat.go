@@ -57,6 +57,9 @@ func (s *Store) openPrivateChat(ctx context.Context, message OutgoingMessage) (u
 	if err := s.checkBlocks(ctx, message.Sender, message.To); err != nil {
 		return uuid.Nil, err
 	}
+	if err := s.checkUsable(ctx, message.To); err != nil {
+		return uuid.Nil, err
+	}
 	if chat, err := s.PrivateChat(ctx, message.Sender, message.To); err != nil || chat != uuid.Nil {
 		return chat, err
 	}

@@ -34,10 +34,7 @@ func hashTAN(username, tan string) []byte {
 // RequestAccount reserves the username for the payer and stores the hash of the TAN, which the response to the payment
 // holds. A new request by the same payer replaces the TAN. It returns ErrUsernameTaken or ErrUsernameReserved.
 func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string, payment uuid.UUID) error {
-	switch _, err := s.AgentByUsername(ctx, username); {
-	case err == nil:
-		return ErrUsernameTaken
-	case !errors.Is(err, ErrAgentNotFound):
+	if err := s.checkUsername(ctx, username, uuid.Nil); err != nil {
 		return err
 	}
 	free := clause.OnConflict{

@@ -57,7 +57,7 @@ const listUnread = `
 		SELECT page.kind, page.name, page.conversation_id, page.number, count(*) OVER () AS whole, row_number() OVER along AS position, sum(size) OVER along AS sum
 		FROM page WINDOW along AS (ORDER BY created_at, conversation_id, number ROWS UNBOUNDED PRECEDING)
 	)
-	SELECT t.total, t.noticed, p.kind, p.whole, o.conversation_id, o.number, o.id, o.sender_id, o.content, o.about, o.created_at, a.username AS sender_username,
+	SELECT t.total, t.noticed, p.kind, p.whole, o.conversation_id, o.number, o.id, o.sender_id, o.content, o.about, o.created_at, o.removed_at, a.username AS sender_username,
 		coalesce(p.name, a.username) AS source_name
 	FROM total t LEFT JOIN (
 		(SELECT kind, name, conversation_id, number, whole FROM measured WHERE sum <= @most OR position = 1) p
@@ -73,7 +73,7 @@ type unreadRow struct {
 	Number, Whole                             *int64
 	Content, Kind, SenderUsername, SourceName *string
 	About                                     *About
-	CreatedAt                                 *time.Time
+	CreatedAt, RemovedAt                      *time.Time
 }
 
 // Unread returns page (from 1) of size unread messages of the agent in all its conversations, and its notices. It returns
@@ -98,7 +98,7 @@ func (s *Store) unreadMessages(ctx context.Context, agent uuid.UUID, page, size 
 	for _, row := range rows[:fitting(len(rows), func(i int) string { return *rows[i].Content })] {
 		unread.Messages = append(unread.Messages, UnreadMessage{Kind: *row.Kind, SourceName: *row.SourceName, SentMessage: SentMessage{SenderUsername: *row.SenderUsername, Message: Message{
 			ConversationID: *row.ConversationID, Number: *row.Number, ID: *row.ID, SenderID: *row.SenderID, Content: *row.Content, About: row.About,
-			CreatedAt: *row.CreatedAt,
+			CreatedAt: *row.CreatedAt, RemovedAt: row.RemovedAt,
 		}}})
 	}
 	unread.CutShort = int64(len(unread.Messages)) < *rows[0].Whole

@@ -15,6 +15,50 @@ import (
 // facilitator can put several authorizations into one transaction. The token must emit its events in the order of
 // EIP-3009, as USDC does: first AuthorizationUsed, then the Transfer.
 func (c *Chain) AuthorizationsIn(ctx context.Context, asset, transaction string) ([]UsedAuthorization, error) {
+	logs, err := c.logsIn(ctx, asset, transaction)
+	if err != nil {
+		return nil, err
+	}
+	var found []UsedAuthorization
+	var open *eventLog // the authorization whose Transfer event has not been read yet
+	for i, log := range logs {
+		switch {
+		case log.Address != evm.HexToAddress(asset):
+		case log.is(topicAuthorizationUsed):
+			open = &logs[i]
+		case open != nil && log.is(topicTransfer) && log.Topics[1] == open.Topics[1]:
+			transfer, err := log.transfer()
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, UsedAuthorization{transfer.From, open.Topics[2].Hex(), transfer})
+			open = nil
+		}
+	}
+	return found, nil
+}
+
+// TransfersIn returns the transfers of the token asset in a transaction, those of zero too.
+func (c *Chain) TransfersIn(ctx context.Context, asset, transaction string) (found []Transfer, err error) {
+	logs, err := c.logsIn(ctx, asset, transaction)
+	if err != nil {
+		return nil, err
+	}
+	for _, log := range logs {
+		if log.Address != evm.HexToAddress(asset) || !log.is(topicTransfer) {
+			continue
+		}
+		transfer, err := log.transfer()
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, transfer)
+	}
+	return found, nil
+}
+
+// logsIn returns the events of a transaction. A transaction that failed has none.
+func (c *Chain) logsIn(ctx context.Context, asset, transaction string) ([]eventLog, error) {
 	if !isAddress(asset) || !isHex(transaction, 32, 32) {
 		return nil, fmt.Errorf("%q is not a transaction's hash, or %q not a token's address", transaction, asset)
 	}
@@ -27,23 +71,7 @@ func (c *Chain) AuthorizationsIn(ctx context.Context, asset, transaction string)
 	if receipt == nil {
 		return nil, fmt.Errorf("the chain has no receipt of transaction %s", transaction)
 	}
-	var found []UsedAuthorization
-	var open *eventLog // the authorization whose Transfer event has not been read yet
-	for i, log := range receipt.Logs {
-		switch {
-		case log.Address != evm.HexToAddress(asset):
-		case log.is(topicAuthorizationUsed):
-			open = &receipt.Logs[i]
-		case open != nil && log.is(topicTransfer) && log.Topics[1] == open.Topics[1]:
-			transfer, err := log.transfer()
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, UsedAuthorization{transfer.From, open.Topics[2].Hex(), transfer})
-			open = nil
-		}
-	}
-	return found, nil
+	return receipt.Logs, nil
 }
 
 // Transfers yields the transfers to an address in the blocks from to until, both included, oldest first. It skips

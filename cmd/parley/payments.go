@@ -24,6 +24,7 @@ type payments struct {
 	Settle    paymentsSettle    `cmd:"" help:"Pay out to the payee what is claimed from payment channels."`
 	Refresh   paymentsRefresh   `cmd:"" help:"Read the state of all payment channels from the chain. Run it after the database was restored from a backup, before the server."`
 	Recover   paymentsRecover   `cmd:"" help:"Enter what a restored database lost and the chain knows: payments, payouts and payment channels."`
+	Refund    paymentsRefund    `cmd:"" help:"Record a refund of a payment that you made by hand."`
 	Resolve   paymentsResolve   `cmd:"" help:"Record the outcome of an unknown payment, as seen on the chain."`
 	Reconcile paymentsReconcile `cmd:"" help:"Compare the ledger with the chain. Exits with status 1 if they contradict each other or if a payment cannot be checked."`
 }

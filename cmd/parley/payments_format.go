@@ -60,6 +60,18 @@ var columns = []column{
 	{"payment_channel_id", func(r store.PaymentRecord) any { return optional(r.PaymentChannelID) }},
 	{"cumulative_amount", func(r store.PaymentRecord) any { return optional(r.CumulativeAmount) }},
 	{"deposit_amount", func(r store.PaymentRecord) any { return r.DepositAmount }},
+	{"refund_amount", func(r store.PaymentRecord) any {
+		if r.Refund == nil {
+			return nil
+		}
+		return r.Refund.Amount
+	}},
+	{"refund_transaction", func(r store.PaymentRecord) any {
+		if r.Refund == nil {
+			return nil
+		}
+		return r.Refund.Transaction
+	}},
 }
 
 // optional is what a pointer points to, or nil.
@@ -82,8 +94,15 @@ func usd(amount int64) string {
 
 // text formats a column's value for output other than JSON.
 func text(value any) string {
-	if value == nil {
+	switch value := value.(type) {
+	case nil:
 		return ""
+	case map[string]any:
+		raw, err := json.Marshal(value)
+		if err != nil {
+			return err.Error()
+		}
+		return string(raw)
 	}
 	return fmt.Sprint(value)
 }

@@ -94,7 +94,7 @@ func printReconciliation(to io.Writer, r *reconcile.Report) error {
 	}{
 		{before, r.Before}, {"payouts of payment channels", r.PaidOut}, {"other incoming transfers", r.Other}, {"for payments that are open", r.Open},
 		{"for payments that failed", r.Unpaid}, {"for payments created earlier or later", r.Beyond},
-		{"outgoing transfers", -r.Left}, {fmt.Sprintf("missing up to block %d", r.Block), -r.Missing},
+		{"refunds", -r.Refunded}, {"other outgoing transfers", -r.Left}, {fmt.Sprintf("missing up to block %d", r.Block), -r.Missing},
 	} {
 		if part.amount != 0 {
 			fmt.Fprintf(out, "  %s\t%s USD\n", part.name, usd(part.amount))

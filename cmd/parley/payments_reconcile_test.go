@@ -29,7 +29,7 @@ func (b *books) reconcile(args ...string) (*reconcile.Report, error) {
 	if err := json.Unmarshal([]byte(out), &c); err != nil {
 		b.t.Fatalf("reconcile: %v, %v\n%s", err, failed, out)
 	}
-	if c.Difference != c.Balance-c.Ledger || c.Difference != c.Before+c.Other+c.PaidOut+c.Open+c.Unpaid+c.Beyond-c.Left-c.Missing {
+	if c.Difference != c.Balance-c.Ledger || c.Difference != c.Before+c.Other+c.PaidOut+c.Open+c.Unpaid+c.Beyond-c.Refunded-c.Left-c.Missing {
 		b.t.Errorf("the difference is not explained: %+v", c)
 	}
 	return c, failed

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 )
@@ -25,12 +24,5 @@ func (p *paymentsShow) Run(ctx context.Context, to console) error {
 	if err != nil {
 		return err
 	}
-	if p.JSON {
-		return writeJSON(to.out, columns, *record)
-	}
-	out := table(to.out)
-	for _, column := range columns {
-		fmt.Fprintf(out, "%s\t%s\n", column.name, printable(text(column.of(*record))))
-	}
-	return out.Flush()
+	return show(to.out, p.JSON, columns, *record)
 }

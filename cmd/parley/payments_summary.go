@@ -28,6 +28,7 @@ type sums struct {
 	Refused       sum    `json:"refused"`
 	Open          sum    `json:"open"`
 	Deposited     sum    `json:"deposited"`
+	Refunded      sum    `json:"refunded"`
 }
 
 type sum struct {
@@ -48,6 +49,7 @@ func (s *sums) add(other store.PaymentSums) {
 	s.Refused.add(other.Failed)
 	s.Open.add(other.Open)
 	s.Deposited.add(other.Deposited)
+	s.Refunded.add(other.Refunded)
 }
 
 func (p *paymentsSummary) Run(ctx context.Context, to console) error {
@@ -79,12 +81,12 @@ func (p *paymentsSummary) Run(ctx context.Context, to console) error {
 		return json.NewEncoder(to.out).Encode(summary)
 	}
 	out := table(to.out)
-	fmt.Fprintln(out, "DAY\tOPERATION\tDELIVERED\tUSD\tUNDELIVERABLE\tUSD\tREFUSED\tUSD\tOPEN\tUSD\tDEPOSITED\tUSD")
+	fmt.Fprintln(out, "DAY\tOPERATION\tDELIVERED\tUSD\tUNDELIVERABLE\tUSD\tREFUSED\tUSD\tOPEN\tUSD\tDEPOSITED\tUSD\tREFUNDED\tUSD")
 	total := summary.Total
 	total.Day = "total"
 	for _, line := range append(summary.Days, total) {
 		fmt.Fprintf(out, "%s\t%s", line.Day, line.Operation)
-		for _, one := range []sum{line.Delivered, line.Undeliverable, line.Refused, line.Open, line.Deposited} {
+		for _, one := range []sum{line.Delivered, line.Undeliverable, line.Refused, line.Open, line.Deposited, line.Refunded} {
 			fmt.Fprintf(out, "\t%d\t%s", one.Calls, one.AmountUSD)
 		}
 		fmt.Fprintln(out)

@@ -263,11 +263,11 @@ func TestPaymentsSummary(t *testing.T) {
 	b.enter(store.PaymentUnknown, 0, on("2026-05-01 12:00:00Z", "search"))
 	b.enter(store.PaymentUndeliverable, 0, on("2026-05-02 00:00:00Z", "send"))
 	want := [][]string{
-		{"DAY", "OPERATION", "DELIVERED", "USD", "UNDELIVERABLE", "USD", "REFUSED", "USD", "OPEN", "USD", "DEPOSITED", "USD"},
-		{"2026-05-01", "search", "0", "0.000000", "0", "0.000000", "0", "0.000000", "1", "0.005000", "0", "0.000000"},
-		{"2026-05-01", "send", "2", "0.010000", "0", "0.000000", "1", "0.005000", "0", "0.000000", "0", "0.000000"},
-		{"2026-05-02", "send", "0", "0.000000", "1", "0.005000", "0", "0.000000", "0", "0.000000", "0", "0.000000"},
-		{"total", "2", "0.010000", "1", "0.005000", "1", "0.005000", "1", "0.005000", "0", "0.000000"},
+		{"DAY", "OPERATION", "DELIVERED", "USD", "UNDELIVERABLE", "USD", "REFUSED", "USD", "OPEN", "USD", "DEPOSITED", "USD", "REFUNDED", "USD"},
+		{"2026-05-01", "search", "0", "0.000000", "0", "0.000000", "0", "0.000000", "1", "0.005000", "0", "0.000000", "0", "0.000000"},
+		{"2026-05-01", "send", "2", "0.010000", "0", "0.000000", "1", "0.005000", "0", "0.000000", "0", "0.000000", "0", "0.000000"},
+		{"2026-05-02", "send", "0", "0.000000", "1", "0.005000", "0", "0.000000", "0", "0.000000", "0", "0.000000", "0", "0.000000"},
+		{"total", "2", "0.010000", "1", "0.005000", "1", "0.005000", "1", "0.005000", "0", "0.000000", "0", "0.000000"},
 	}
 	var got [][]string
 	lines := b.lines("summary")
@@ -286,10 +286,12 @@ func TestPaymentsSummary(t *testing.T) {
 	if out := strings.Join(b.lines("summary", "--json", "--since=2026-05-02", "--payer="+devnet.Accounts()[0].Address), ""); out !=
 		`{"days":[{"day":"2026-05-02","operation":"send","delivered":{"calls":0,"amount":0,"amount_usd":"0.000000"},`+
 			`"undeliverable":{"calls":1,"amount":5000,"amount_usd":"0.005000"},"refused":{"calls":0,"amount":0,"amount_usd":"0.000000"},`+
-			`"open":{"calls":0,"amount":0,"amount_usd":"0.000000"},"deposited":{"calls":0,"amount":0,"amount_usd":"0.000000"}}],`+
+			`"open":{"calls":0,"amount":0,"amount_usd":"0.000000"},"deposited":{"calls":0,"amount":0,"amount_usd":"0.000000"},`+
+			`"refunded":{"calls":0,"amount":0,"amount_usd":"0.000000"}}],`+
 			`"total":{"delivered":{"calls":0,"amount":0,"amount_usd":"0.000000"},"undeliverable":{"calls":1,"amount":5000,"amount_usd":"0.005000"},`+
 			`"refused":{"calls":0,"amount":0,"amount_usd":"0.000000"},`+
-			`"open":{"calls":0,"amount":0,"amount_usd":"0.000000"},"deposited":{"calls":0,"amount":0,"amount_usd":"0.000000"}},"settlement":null}`+"\n" {
+			`"open":{"calls":0,"amount":0,"amount_usd":"0.000000"},"deposited":{"calls":0,"amount":0,"amount_usd":"0.000000"},`+
+			`"refunded":{"calls":0,"amount":0,"amount_usd":"0.000000"}},"settlement":null}`+"\n" {
 		t.Errorf("the second day as JSON:\n%s", out)
 	}
 }
@@ -335,7 +337,7 @@ func TestPaymentsResolve(t *testing.T) {
 
 func TestPaymentsNeedADatabase(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"list"}, {"show", uuid.NewString()}, {"export"}, {"summary"}, {"open"}, {"resolve", uuid.NewString(), "--not-settled"}, {"reconcile", "--rpc-url=http://127.0.0.1:1"}, {"channels"}, {"channel", hash(1)}} {
+	for _, args := range [][]string{{"list"}, {"show", uuid.NewString()}, {"export"}, {"summary"}, {"open"}, {"resolve", uuid.NewString(), "--not-settled"}, {"reconcile", "--rpc-url=http://127.0.0.1:1"}, {"channels"}, {"channel", hash(1)}, {"refund", uuid.NewString(), "--transaction=" + hash(1), "--reason=x", "--rpc-url=http://127.0.0.1:1"}} {
 		var out, errs bytes.Buffer
 		if err := run(t.Context(), append([]string{"payments"}, args...), console{&out, &errs}); err == nil || !strings.Contains(err.Error(), "--database-url") {
 			t.Errorf("payments %v without a database says %v", args, err)

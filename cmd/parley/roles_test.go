@@ -78,11 +78,9 @@ func TestRoles(t *testing.T) {
 	for _, statement := range []string{
 		"CREATE TABLE mine (id integer)", "ALTER TABLE agents ADD COLUMN mine text", "DROP TABLE agents", "TRUNCATE blocks",
 	} {
-		refused, ok := errors.AsType[*pgconn.PgError](execute(serving, statement))
-		if !ok || refused.Code != "42501" {
-			t.Errorf("the role that serves: %s: %v, want that it is not permitted", statement, refused)
-		}
+		notPermitted(t, serving, statement)
 	}
+	auditIsAppendOnly(t, serving)
 	key, err := authorizerKey(folder(t))
 	if err != nil {
 		t.Fatal(err)
@@ -110,6 +108,27 @@ func TestRoles(t *testing.T) {
 	t.Logf("%d calls were charged", journey.calls)
 }
 
+// notPermitted wants that the role that serves may not execute a statement.
+func notPermitted(t *testing.T, serving, statement string) {
+	t.Helper()
+	refused, ok := errors.AsType[*pgconn.PgError](execute(serving, statement))
+	if !ok || refused.Code != "42501" {
+		t.Errorf("the role that serves: %s: %v, want that it is not permitted", statement, refused)
+	}
+}
+
+// auditIsAppendOnly wants that the role that serves can add to the audit, and not change it.
+func auditIsAppendOnly(t *testing.T, serving string) {
+	t.Helper()
+	if err := execute(serving, `INSERT INTO audit (target_id, id, target_kind, action, actor, reason, details, created_at)
+		VALUES (gen_random_uuid(), gen_random_uuid(), 'agent', 'agents.show', 'olga', 'a test', '{}', now())`); err != nil {
+		t.Errorf("the role that serves adds to the audit: %v", err)
+	}
+	for _, statement := range []string{"UPDATE audit SET actor = 'nobody'", "DELETE FROM audit", "TRUNCATE audit"} {
+		notPermitted(t, serving, statement)
+	}
+}
+
 // TestRolesOfAnExistingDatabase: docs/roles.sql also fits a database that a superuser has migrated.
 func TestRolesOfAnExistingDatabase(t *testing.T) {
 	t.Parallel()
@@ -118,6 +137,7 @@ func TestRolesOfAnExistingDatabase(t *testing.T) {
 	if err := execute(migrating, "ALTER TABLE agents ADD COLUMN later text; UPDATE schema_compat SET oldest = oldest; CREATE TABLE later (id bigint)"); err != nil {
 		t.Errorf("the role that migrates: %v", err)
 	}
+	auditIsAppendOnly(t, serving)
 	if err := execute(serving, "SELECT id FROM agents; DELETE FROM blocks; INSERT INTO later (id) VALUES (1)"); err != nil {
 		t.Errorf("the role that serves: %v", err)
 	}

@@ -139,6 +139,14 @@ func (c *comparison) readChain(ctx context.Context, since time.Time) error {
 	}
 	c.FromBlock = start + 1
 	before, unknown := c.chain.BalanceAt(ctx, c.Asset, c.Payee, start)
+	refunds, err := c.database.Refunds(ctx, store.PaymentTerms{Network: c.Network, Asset: c.Asset, PayTo: c.Payee})
+	if err != nil {
+		return err
+	}
+	refunded := map[parcel]bool{}
+	for _, refund := range refunds {
+		refunded[parcel{refund.Transaction, refund.Payer, uint64(refund.Amount)}] = true
+	}
 	var in, out uint64
 	for transfer, err := range c.chain.Transfers(ctx, c.Asset, c.Payee, c.FromBlock, c.Block) {
 		if err != nil {
@@ -153,9 +161,13 @@ func (c *comparison) readChain(ctx context.Context, since time.Time) error {
 			return err
 		}
 		out += transfer.Amount
+		if key := (parcel{transfer.Transaction, transfer.To, transfer.Amount}); refunded[key] {
+			delete(refunded, key) // a transaction can have several equal transfers
+			c.Refunded += atomic(transfer.Amount)
+		}
 	}
-	c.Balance, c.Left = atomic(balance), atomic(out)
-	c.Before, c.BeforeKnown = c.Balance-atomic(in)+c.Left, unknown == nil
+	c.Balance, c.Left = atomic(balance), atomic(out)-c.Refunded
+	c.Before, c.BeforeKnown = c.Balance-atomic(in)+atomic(out), unknown == nil
 	if c.BeforeKnown && c.Before != atomic(before) || c.Before < 0 {
 		c.add(contradiction, Finding{Payer: c.Payee, Amount: c.Before, Text: fmt.Sprintf(
 			"the endpoint contradicts itself: this earlier balance follows from its current balance and the transfers of blocks %d to %d", c.FromBlock, c.Block)})

@@ -32,7 +32,7 @@ type Finding struct {
 }
 
 // Report is the result of a comparison. Amounts are in atomic units. Balance - Ledger = Before + Other + PaidOut + Open
-// + Unpaid + Beyond - Left - Missing. If the endpoint does not return the balance before the first block, Before is calculated
+// + Unpaid + Beyond - Refunded - Left - Missing. If the endpoint does not return the balance before the first block, Before is calculated
 // from this equation.
 type Report struct {
 	Network   string    `json:"network"`
@@ -54,7 +54,8 @@ type Report struct {
 	Open        int64 `json:"open"`     // transfers for payments that are still open
 	Unpaid      int64 `json:"unpaid"`   // transfers for payments that count as failed
 	Beyond      int64 `json:"beyond"`   // transfers for payments that were not compared
-	Left        int64 `json:"left"`     // transfers from the payee
+	Refunded    int64 `json:"refunded"` // transfers from the payee that are recorded as refunds
+	Left        int64 `json:"left"`     // other transfers from the payee
 	Missing     int64 `json:"missing"`  // payments in Ledger without a transfer up to the last block
 
 	Channels *Channels `json:"payment_channels,omitempty"`

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+)
+
+// AuditEntry is an action of an operator. Details and reason have no content of messages, no username and no secret: they stay when
+// the account is erased.
+type AuditEntry struct {
+	TargetID   uuid.UUID
+	ID         uuid.UUID // a UUIDv7
+	TargetKind string
+	Action     string
+	AgentID    *uuid.UUID // the agent concerned, if there is one
+	Actor      string
+	Reason     string
+	Details    map[string]any `gorm:"serializer:json"`
+	CreatedAt  time.Time      // by the clock of the database
+}
+
+// TableName returns audit.
+func (AuditEntry) TableName() string { return "audit" }
+
+// The kinds of targets.
+const (
+	TargetAgent        = "agent"
+	TargetConversation = "conversation"
+	TargetMessage      = "message"
+	TargetPayment      = "payment"
+)
+
+// Operator is who acts and why. The schema limits Actor to 128 characters and Reason to 1,024.
+type Operator struct{ Actor, Reason string }
+
+// audited runs an action and writes its entry, in one transaction. The action completes the entry.
+func (s *Store) audited(ctx context.Context, by Operator, entry AuditEntry, action func(tx *Store, entry *AuditEntry) error) error {
+	err := s.Transaction(ctx, func(tx *Store) error {
+		if err := action(tx, &entry); err != nil {
+			return err
+		}
+		return tx.writeAudit(ctx, by, entry)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", entry.Action, err)
+	}
+	return nil
+}
+
+func (s *Store) writeAudit(ctx context.Context, by Operator, entry AuditEntry) (err error) {
+	if entry.ID, err = uuid.NewV7(); err != nil {
+		return err
+	}
+	if entry.Details == nil {
+		entry.Details = map[string]any{}
+	}
+	entry.Actor, entry.Reason = by.Actor, by.Reason
+	if err = s.gorm(ctx, &AuditEntry{}).Create(&entry).Error; err != nil {
+		return fmt.Errorf("write the audit: %w", err)
+	}
+	return nil
+}
+
+// AuditFilter selects entries that match all fields that are not empty. Since is inclusive and Until is exclusive.
+type AuditFilter struct {
+	Action, Actor   string
+	Target, AgentID *uuid.UUID
+	Since, Until    time.Time
+}
+
+// Audit yields the entries that match the filter, newest first. After an error it stops.
+func (s *Store) Audit(ctx context.Context, filter AuditFilter) iter.Seq2[AuditEntry, error] {
+	return allPages("list the audit", func(last *AuditEntry) *gorm.DB {
+		c := conditions{s.db.WithContext(ctx).Order("created_at DESC, id DESC")}
+		c.add(filter.Action != "", "action = ?", filter.Action)
+		c.add(filter.Actor != "", "actor = ?", filter.Actor)
+		c.add(filter.Target != nil, "target_id = ?", filter.Target)
+		c.add(filter.AgentID != nil, "agent_id = ?", filter.AgentID)
+		c.add(!filter.Since.IsZero(), "created_at >= ?", filter.Since)
+		c.add(!filter.Until.IsZero(), "created_at < ?", filter.Until)
+		if last != nil {
+			c.add(true, "(created_at, id) < (?, ?)", last.CreatedAt, last.ID)
+		}
+		return c.search
+	})
+}

@@ -1,0 +1,160 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+)
+
+// removedContent replaces the content of a removed message.
+const removedContent = "[removed by the operator]"
+
+// Errors of operators' actions on messages and conversations.
+var (
+	ErrPrivate    = errors.New("a private chat cannot be removed; remove its messages, or suspend one of the agents")
+	ErrNotRemoved = errors.New("the operator has not removed this conversation")
+)
+
+// conversationRemoval marks a conversation that the operator has deleted.
+type conversationRemoval struct {
+	ConversationID uuid.UUID
+	CreatedAt      time.Time
+}
+
+// StoredMessage is what an operator may see of a message: everything but its content.
+type StoredMessage struct {
+	ID             uuid.UUID
+	ConversationID uuid.UUID
+	Number         int64
+	SenderID       uuid.UUID
+	CreatedAt      time.Time
+	RemovedAt      *time.Time
+}
+
+// TableName returns messages.
+func (StoredMessage) TableName() string { return "messages" }
+
+// StoredMessage returns a message, or ErrMessageNotFound.
+func (s *Store) StoredMessage(ctx context.Context, id uuid.UUID) (*StoredMessage, error) {
+	found, err := gorm.G[StoredMessage](s.db).Where("id = ?", id).Find(ctx)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("find message: %w", err)
+	case len(found) == 0:
+		return nil, ErrMessageNotFound
+	}
+	return &found[0], nil
+}
+
+// RemoveMessage replaces the content of a message and takes its pin away. It returns ErrMessageNotFound. Erase the stored responses
+// that contain it with EraseReads.
+func (s *Store) RemoveMessage(ctx context.Context, by Operator, id uuid.UUID) error {
+	entry := AuditEntry{Action: "messages.remove", TargetKind: TargetMessage, TargetID: id}
+	return s.audited(ctx, by, entry, func(tx *Store, entry *AuditEntry) error {
+		message, err := tx.StoredMessage(ctx, id)
+		if err != nil {
+			return err
+		}
+		entry.AgentID = &message.SenderID
+		entry.Details = map[string]any{"conversation_id": message.ConversationID, "number": message.Number}
+		if err := tx.LockConversation(ctx, message.ConversationID); err != nil {
+			return err
+		}
+		if err := tx.Unpin(ctx, message.ConversationID, []uuid.UUID{id}); err != nil {
+			return err
+		}
+		return tx.gorm(ctx, &Message{}).Where("conversation_id = ? AND number = ?", message.ConversationID, message.Number).
+			Updates(map[string]any{"content": removedContent, "about": nil, "removed_at": tx.Now()}).Error
+	})
+}
+
+// RemovedAt returns when the operator removed the conversation, or nil.
+func (s *Store) RemovedAt(ctx context.Context, conversation uuid.UUID) (*time.Time, error) {
+	found, err := gorm.G[conversationRemoval](s.db).Where("conversation_id = ?", conversation).Find(ctx)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0].CreatedAt, nil
+}
+
+// StoredConversation returns a conversation, also if it is deleted, or ErrChatNotFound.
+func (s *Store) StoredConversation(ctx context.Context, id uuid.UUID) (*Conversation, error) {
+	found, err := gorm.G[Conversation](s.db).Where("id = ?", id).Find(ctx)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("load conversation: %w", err)
+	case len(found) == 0:
+		return nil, ErrChatNotFound
+	}
+	return &found[0], nil
+}
+
+// RemoveConversation deletes a group chat or channel in a way that can be undone, and notifies its admin and the members of a group
+// chat. It returns ErrChatNotFound, ErrDeleted or ErrPrivate.
+func (s *Store) RemoveConversation(ctx context.Context, by Operator, id uuid.UUID) error {
+	return s.changeStored(ctx, by, "conversations.remove", id, func(tx *Store, removed *Conversation) error {
+		switch {
+		case removed.Kind == KindPrivate:
+			return ErrPrivate
+		case removed.DeletedAt != nil:
+			return ErrDeleted
+		}
+		told := []uuid.UUID{*removed.AdminID}
+		if removed.Kind == KindGroup {
+			members, err := tx.memberIDs(ctx, id)
+			if err != nil {
+				return err
+			}
+			told = slices.Concat(slices.DeleteFunc(members, func(member uuid.UUID) bool { return member == *removed.AdminID }), told)
+		}
+		if err := tx.changeConversation(ctx, id, map[string]any{"deleted_at": tx.Now()}); err != nil {
+			return err
+		}
+		if err := gorm.G[conversationRemoval](tx.db).Create(ctx, &conversationRemoval{ConversationID: id}); err != nil {
+			return err
+		}
+		return tx.writeNotices(ctx, NoticeDeleted, removed, *removed.AdminID, told)
+	})
+}
+
+// RestoreConversation undoes RemoveConversation. It returns ErrChatNotFound, ErrNotRemoved, or ErrErased if the admin was erased.
+func (s *Store) RestoreConversation(ctx context.Context, by Operator, id uuid.UUID) error {
+	return s.changeStored(ctx, by, "conversations.restore", id, func(tx *Store, restored *Conversation) error {
+		ended, err := gorm.G[conversationRemoval](tx.db).Where("conversation_id = ?", id).Delete(ctx)
+		if err != nil {
+			return err
+		}
+		if ended == 0 {
+			return ErrNotRemoved
+		}
+		if admin, err := tx.Suspension(ctx, *restored.AdminID); err != nil || admin != nil && admin.Erased {
+			return errors.Join(err, fmt.Errorf("the admin: %w", ErrErased))
+		}
+		if err := tx.changeConversation(ctx, id, map[string]any{"deleted_at": nil}); err != nil {
+			return err
+		}
+		_, err = gorm.G[Notice](tx.db).Where("conversation_id = ? AND type = ?", id, NoticeDeleted).Delete(ctx)
+		return err
+	})
+}
+
+// changeStored runs an action on a conversation, which is locked.
+func (s *Store) changeStored(ctx context.Context, by Operator, name string, id uuid.UUID, action func(tx *Store, conversation *Conversation) error) error {
+	entry := AuditEntry{Action: name, TargetKind: TargetConversation, TargetID: id}
+	return s.audited(ctx, by, entry, func(tx *Store, entry *AuditEntry) error {
+		if err := tx.LockConversation(ctx, id); err != nil {
+			return err
+		}
+		conversation, err := tx.StoredConversation(ctx, id)
+		if err != nil {
+			return err
+		}
+		entry.AgentID, entry.Details = conversation.AdminID, map[string]any{"kind": conversation.Kind}
+		return action(tx, conversation)
+	})
+}

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// Suspension makes an account unusable, until the operator resumes it or, if Erased, for good. Message is what the agent is told.
+type Suspension struct {
+	AgentID   uuid.UUID
+	Message   string
+	WasListed bool
+	Erased    bool
+	CreatedAt time.Time
+}
+
+// Errors of operators' actions on accounts.
+var (
+	ErrNotSuspended = errors.New("the account is not suspended")
+	ErrErased       = errors.New("the account was erased")
+)
+
+// SettledAfter is how long after a change of an account or a message no running call uses what it read before: an agent is cached
+// for a second, and a call waits no longer than Patience.
+const SettledAfter = cachedFor + Patience
+
+// Suspension returns the suspension of an agent, or nil.
+func (s *Store) Suspension(ctx context.Context, agent uuid.UUID) (*Suspension, error) {
+	found, err := gorm.G[Suspension](s.db).Where("agent_id = ?", agent).Find(ctx)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("look for a suspension: %w", err)
+	case len(found) == 0:
+		return nil, nil
+	}
+	return &found[0], nil
+}
+
+// checkUsable returns ErrAgentNotFound if the agent was erased, and ErrAgentSuspended if it is suspended.
+func (s *Store) checkUsable(ctx context.Context, agent uuid.UUID) error {
+	suspension, err := s.Suspension(ctx, agent)
+	switch {
+	case err != nil || suspension == nil:
+		return err
+	case suspension.Erased:
+		return ErrAgentNotFound
+	}
+	return ErrAgentSuspended
+}
+
+// SuspendAgent suspends an agent, or changes what a suspended agent is told. Servers notice it within a second. It returns
+// ErrAgentNotFound or ErrErased.
+func (s *Store) SuspendAgent(ctx context.Context, by Operator, agent uuid.UUID, message string) error {
+	return s.changeAccount(ctx, by, "agents.suspend", agent, func(tx *Store, _ *AuditEntry, account *Agent, before *Suspension) error {
+		if before != nil {
+			_, err := gorm.G[Suspension](tx.db).Where("agent_id = ?", agent).Update(ctx, "message", message)
+			return err
+		}
+		return tx.suspend(ctx, account, message)
+	})
+}
+
+func (s *Store) suspend(ctx context.Context, account *Agent, message string) error {
+	err := s.gorm(ctx, &Suspension{}).Create(&Suspension{AgentID: account.ID, Message: message, WasListed: account.IsDiscoverable}).Error
+	if err != nil {
+		return err
+	}
+	return s.list(ctx, account.ID, false)
+}
+
+// ResumeAgent ends a suspension. It returns ErrAgentNotFound, ErrErased or ErrNotSuspended.
+func (s *Store) ResumeAgent(ctx context.Context, by Operator, agent uuid.UUID) error {
+	return s.changeAccount(ctx, by, "agents.resume", agent, func(tx *Store, entry *AuditEntry, _ *Agent, before *Suspension) error {
+		if before == nil {
+			return ErrNotSuspended
+		}
+		entry.Details = map[string]any{"suspended_at": before.CreatedAt.UTC()}
+		if _, err := gorm.G[Suspension](tx.db).Where("agent_id = ?", agent).Delete(ctx); err != nil {
+			return err
+		}
+		return tx.list(ctx, agent, before.WasListed)
+	})
+}
+
+// changeAccount runs an action on an account that is not erased, which is locked, and its suspension, if there is one.
+func (s *Store) changeAccount(
+	ctx context.Context, by Operator, name string, agent uuid.UUID, action func(tx *Store, entry *AuditEntry, account *Agent, before *Suspension) error,
+) error {
+	entry := AuditEntry{Action: name, TargetKind: TargetAgent, TargetID: agent, AgentID: &agent}
+	return s.audited(ctx, by, entry, func(tx *Store, entry *AuditEntry) error {
+		account, err := oneAgent(gorm.G[Agent](tx.db, forNoKeyUpdate).Where("id = ?", agent).Take(ctx))
+		if err != nil {
+			return err
+		}
+		before, err := tx.Suspension(ctx, agent)
+		if err != nil {
+			return err
+		}
+		if before != nil && before.Erased {
+			return ErrErased
+		}
+		tx.forgetAgent(agent)
+		return action(tx, entry, account, before)
+	})
+}
+
+// list makes the directory list an agent or not.
+func (s *Store) list(ctx context.Context, agent uuid.UUID, listed bool) error {
+	_, err := gorm.G[Agent](s.db).Where("id = ?", agent).Update(ctx, "is_discoverable", listed)
+	return err
+}
+
+// listable is the value of is_discoverable that an agent asks for. A call that was paid before the suspension may ask for it later.
+func listable(wanted bool) clause.Expr {
+	return gorm.Expr("? AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = agents.id)", wanted)
+}

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// reservedUsername is a former username. AgentID is nil if the agent that had it was erased.
+type reservedUsername struct {
+	UsernameHash []byte
+	AgentID      *uuid.UUID
+	CreatedAt    time.Time
+}
+
+// TableName returns reserved_usernames.
+func (reservedUsername) TableName() string { return "reserved_usernames" }
+
+func hashUsername(username string) []byte {
+	sum := sha256.Sum256([]byte(username))
+	return sum[:]
+}
+
+// FormerOwner returns the agent that had this username before it was renamed, or ErrAgentNotFound.
+func (s *Store) FormerOwner(ctx context.Context, username string) (*Agent, error) {
+	reserved, err := gorm.G[reservedUsername](s.db).Where("username_hash = ? AND agent_id IS NOT NULL", hashUsername(username)).Find(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for a former username: %w", err)
+	}
+	if len(reserved) == 0 {
+		return nil, ErrAgentNotFound
+	}
+	return s.AgentByID(ctx, *reserved[0].AgentID)
+}
+
+// checkUsername returns ErrUsernameTaken if an agent other than owner has the username or had it.
+func (s *Store) checkUsername(ctx context.Context, username string, owner uuid.UUID) error {
+	used, err := gorm.G[Agent](s.db).Where("username = ?", username).Count(ctx, "*")
+	if err != nil {
+		return fmt.Errorf("look for a username: %w", err)
+	}
+	reserved, err := gorm.G[reservedUsername](s.db).
+		Where("username_hash = ? AND agent_id IS DISTINCT FROM ?", hashUsername(username), owner).Count(ctx, "*")
+	if err != nil {
+		return fmt.Errorf("look for a reserved username: %w", err)
+	}
+	if used+reserved > 0 {
+		return ErrUsernameTaken
+	}
+	return nil
+}
+
+// RenameAgent gives an agent another username. Nobody else can register the former one. It returns ErrAgentNotFound, ErrErased,
+// ErrUsernameTaken or ErrUsernameReserved.
+func (s *Store) RenameAgent(ctx context.Context, by Operator, agent uuid.UUID, username string) error {
+	return s.changeAccount(ctx, by, "agents.rename", agent, func(tx *Store, _ *AuditEntry, account *Agent, _ *Suspension) error {
+		if err := tx.checkUsername(ctx, username, agent); err != nil {
+			return err
+		}
+		registrations, err := gorm.G[Registration](tx.db).
+			Where("username = ? AND (claimed_by IS NOT NULL OR expires_at > ?)", username, tx.Now()).Count(ctx, "*")
+		if err != nil {
+			return fmt.Errorf("look for registrations: %w", err)
+		}
+		if registrations > 0 {
+			return ErrUsernameReserved
+		}
+		if err := tx.reserveUsername(ctx, account.Username, &agent); err != nil {
+			return err
+		}
+		_, err = gorm.G[Agent](tx.db).Where("id = ?", agent).Update(ctx, "username", username)
+		if errors.Is(err, gorm.ErrDuplicatedKey) {
+			return ErrUsernameTaken
+		}
+		return err
+	})
+}
+
+// reserveUsername keeps others from registering a username.
+func (s *Store) reserveUsername(ctx context.Context, username string, agent *uuid.UUID) error {
+	err := gorm.G[reservedUsername](s.db, clause.OnConflict{DoNothing: true}).
+		Create(ctx, &reservedUsername{UsernameHash: hashUsername(username), AgentID: agent})
+	if err != nil {
+		return fmt.Errorf("reserve a username: %w", err)
+	}
+	return nil
+}
