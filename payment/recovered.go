@@ -18,8 +18,8 @@ var errNotItsWallet = &Error{Code: CodeProof,
 // continues with an undeliverable payment of this call.
 func (e *Engine) bindRecovered(ctx context.Context, a *Attempt, row *store.Payment) error {
 	switch err := e.redeems(ctx, a, row); {
-	case a.repeatOnly() != nil:
-		return a.repeatOnly()
+	case a.nothingNew() != nil:
+		return a.nothingNew()
 	case err != nil:
 		return err
 	}

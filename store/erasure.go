@@ -88,7 +88,8 @@ func (s *Store) erase(ctx context.Context, account *Agent, erased *Erasure) erro
 		{&ignored, `UPDATE reserved_usernames SET agent_id = NULL WHERE agent_id = @agent`},
 		{&ignored, `UPDATE suspensions SET message = '', erased = true WHERE agent_id = @agent`},
 	} {
-		done := s.db.WithContext(ctx).Exec(step.statement, map[string]any{"agent": account.ID, "now": s.Now(), "removed": removedContent, "created": account.CreatedAt})
+		done := s.db.WithContext(ctx).Exec(step.statement,
+			map[string]any{"agent": account.ID, "now": s.Now(), "removed": removedContent, "created": account.CreatedAt})
 		if done.Error != nil {
 			return done.Error
 		}

@@ -19,9 +19,9 @@ const OperationRecovered = "recovered"
 // recoveredReason is the failure reason of a recovered payment.
 const recoveredReason = "lost_with_a_restored_database"
 
-// Recovered tells whether the payment is a recovered one that is not redeemed for any call yet.
+// Recovered tells whether the payment is a recovered one that is neither redeemed for any call yet nor refunded.
 func (p *Payment) Recovered() bool {
-	return p.Operation == OperationRecovered && p.State == PaymentUndeliverable
+	return p.Operation == OperationRecovered && p.State == PaymentUndeliverable && p.FailureReason != Refunded
 }
 
 // RecoveredPayment is a transfer to the payee, made by an EIP-3009 authorization. Addresses, nonce and transaction are in lower case,
