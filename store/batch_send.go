@@ -225,7 +225,7 @@ func (s *Store) sendBatch(ctx context.Context, batch []batchItem[paidMessage]) {
 			item.done <- ErrNotBatched
 		}
 	}
-	s.sendAgain(locked)
+	s.sendAgain(locked) //nolint:contextcheck // the next batch is other work
 }
 
 // unlessRolledBack returns ErrNotBatched for a statement that was rolled back. Each item then runs in a transaction of
