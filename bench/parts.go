@@ -120,7 +120,7 @@ func (d *dataset) growth(ctx context.Context) error {
 func (d *dataset) compareWith(ctx context.Context, before *dataset, part, operation string, clients ...int) (map[int][maxSides]result, error) {
 	var sides []side
 	for _, d := range []*dataset{before, d} {
-		server, err := d.serve(ctx, append(deferring, d.withChannels())...)
+		server, err := d.serve(ctx, d.withChannels())
 		if err != nil {
 			return nil, err
 		}
@@ -248,7 +248,7 @@ func (d *dataset) search(ctx context.Context) error {
 // channels were charged, and settle what is open.
 func (b *bench) checkLedger(ctx context.Context) error {
 	for _, d := range b.datasets {
-		if _, err := d.serve(ctx, append(deferring, d.withChannels(), "PARLEY_CHANNEL_CLAIM_AGE=1s")...); err != nil {
+		if _, err := d.serve(ctx, d.withChannels(), "PARLEY_CHANNEL_CLAIM_AGE=1s"); err != nil {
 			return err
 		}
 	}

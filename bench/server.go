@@ -35,8 +35,7 @@ type process struct {
 	stats procfs.Proc
 }
 
-// serve starts `parley serve` on the dataset, with settings in environment variables. Builds ignore those that they do
-// not know.
+// serve starts `parley serve` on the dataset, with settings in environment variables.
 func (d *dataset) serve(ctx context.Context, settings ...string) (*process, error) {
 	return d.start(ctx, settings, d.program, d.serving()...)
 }
@@ -56,9 +55,6 @@ func (d *dataset) serving() []string {
 func (b *bench) withChannels() string {
 	return "PARLEY_AUTHORIZER_KEY_FILE=" + filepath.Join(b.folder, authorizerFile)
 }
-
-// deferring lets old builds settle after the response, with limits that no measurement reaches.
-var deferring = []string{"PARLEY_DEFERRED_UP_TO=0.01", "PARLEY_DEFERRED_PAYER_CAP=1000000", "PARLEY_DEFERRED_TOTAL_CAP=100000000"}
 
 // reference is the argument of this program that makes it a reference server, and the kinds of reference servers are:
 const (
