@@ -2,6 +2,7 @@ package server
 
 import (
 	"container/list"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -32,7 +33,8 @@ const (
 // progress stay. So a caller that holds connections open locks nobody out, and an honest caller loses an idle
 // connection at most.
 type connections struct {
-	limits Limits
+	limits    Limits
+	encrypted bool // by TLS: what is written without a handshake means nothing
 
 	mu        sync.Mutex
 	open      int
@@ -82,7 +84,22 @@ type connection struct {
 
 	inAll, inAddress *list.Element // nil while it has a request
 
-	headers headerCount // of the reading goroutine
+	counting sync.Mutex // with HTTP/2 the state changes while another goroutine reads
+	headers  headerCount
+}
+
+// admittedBelow returns the connection below what net/http serves.
+func admittedBelow(conn net.Conn) *connection {
+	switch conn := conn.(type) {
+	case *connection:
+		return conn
+	case *secureConnection:
+		return conn.on
+	case *tls.Conn:
+		below, _ := conn.NetConn().(*connection)
+		return below
+	}
+	return nil
 }
 
 // headerCount counts the headers of a request as they arrive.
@@ -91,12 +108,12 @@ type headerCount struct {
 	bytes, lines, at int // at: the bytes of the last line
 }
 
-// count counts further bytes of the request, up to the empty line that ends its headers.
-func (h *headerCount) count(read []byte) {
-	for _, b := range read {
+// count counts further lines of the request, up to the empty line that ends its headers. It returns how many bytes belong to them.
+func (h *headerCount) count(read []byte) (bytes int) {
+	for i, b := range read {
 		switch {
 		case h.complete:
-			return
+			return i
 		case b == '\n':
 			h.complete = h.at == 0
 			h.lines++
@@ -104,32 +121,56 @@ func (h *headerCount) count(read []byte) {
 		case b != '\r':
 			h.at++
 		}
-		h.bytes++
 	}
+	return len(read)
 }
 
 // errTooManyHeaders ends the connection after the response was written. net/http treats it like a disconnect.
 var errTooManyHeaders = fmt.Errorf("too many headers: %w", io.EOF)
 
 // Read counts the headers as they arrive. net/http bounds their bytes, but not their number and not those of all
-// connections together.
+// connections together. Encrypted bytes count until the headers are complete, whatever they contain.
 func (c *connection) Read(to []byte) (int, error) {
 	n, err := c.Conn.Read(to)
-	if c.headers.complete {
-		return n, err
+	if !c.all.encrypted {
+		return c.readHeaders(c.Conn, to[:n], err)
 	}
-	c.headers.count(to[:n])
-	switch {
-	case c.headers.complete:
-	case c.headers.lines > maxHeaderLines:
-		c.all.refused.Inc()
-		writeRefusal(c.Conn, http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, fmt.Sprintf("a request can have at most %d headers", maxHeaderLines))
-		_ = c.CloseWrite()
-		return 0, errTooManyHeaders
-	case c.headers.bytes > freeBytes:
-		c.all.addHeaders(c, c.headers.bytes-freeBytes)
-	}
+	c.countBytes(n)
 	return n, err
+}
+
+// countBytes counts bytes unless the headers are complete.
+func (c *connection) countBytes(n int) {
+	c.counting.Lock()
+	if c.headers.complete {
+		n = 0
+	}
+	c.headers.bytes += n
+	bytes := c.headers.bytes
+	c.counting.Unlock()
+	if n > 0 && bytes > freeBytes {
+		c.all.addHeaders(c, bytes-freeBytes)
+	}
+}
+
+// readHeaders counts what was read of a request in plain text, and returns the result of the read. If there are too many headers it
+// writes a response to the caller.
+func (c *connection) readHeaders(caller net.Conn, read []byte, err error) (int, error) {
+	c.counting.Lock()
+	bytes := c.headers.count(read)
+	complete, lines := c.headers.complete, c.headers.lines
+	c.counting.Unlock()
+	switch {
+	case complete:
+	case lines > maxHeaderLines:
+		c.all.refused.Inc()
+		writeRefusal(caller, http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, fmt.Sprintf("a request can have at most %d headers", maxHeaderLines))
+		_ = closeWrite(caller)
+		return 0, errTooManyHeaders
+	case !c.all.encrypted:
+		c.countBytes(bytes)
+	}
+	return len(read), err
 }
 
 // addHeaders records how many bytes of headers the connection has sent. If all connections together have sent too many,
@@ -255,17 +296,19 @@ func (c *connection) Close() error {
 }
 
 // CloseWrite lets net/http close a connection without losing the last response.
-func (c *connection) CloseWrite() error {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
-		return tcp.CloseWrite()
+func (c *connection) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(conn net.Conn) error {
+	if half, ok := conn.(interface{ CloseWrite() error }); ok { // TCP and TLS
+		return half.CloseWrite()
 	}
 	return nil
 }
 
 // observe tracks the state of the connection, as net/http reports it.
 func (l *connections) observe(conn net.Conn, state http.ConnState) {
-	c, ok := conn.(*connection)
-	if !ok {
+	c := admittedBelow(conn)
+	if c == nil {
 		return
 	}
 	l.mu.Lock()
@@ -274,15 +317,35 @@ func (l *connections) observe(conn net.Conn, state http.ConnState) {
 	case http.StateActive: // its headers are complete
 		c.busy()
 		c.dropHeaders()
+		c.count(headerCount{complete: true})
 	case http.StateIdle:
-		c.headers = headerCount{}
+		c.count(headerCount{})
 		c.idle()
 	}
+}
+
+// restart begins to count anew, after a handshake.
+func (l *connections) restart(c *connection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.count(headerCount{})
+	c.dropHeaders()
+}
+
+// count sets what is counted of the request.
+func (c *connection) count(headers headerCount) {
+	c.counting.Lock()
+	c.headers = headers
+	c.counting.Unlock()
 }
 
 // refuse returns 503 and closes the connection after a short time.
 func (l *connections) refuse(conn net.Conn) {
 	l.refused.Inc()
+	if l.encrypted { // a handshake would cost more than the response saves
+		_ = conn.Close()
+		return
+	}
 	select {
 	case l.refusing <- struct{}{}:
 	default:
@@ -294,8 +357,7 @@ func (l *connections) refuse(conn net.Conn) {
 		_ = conn.SetDeadline(time.Now().Add(refusalTimeout))
 		writeRefusal(conn, http.StatusServiceUnavailable, gen.ErrorCodeUnavailable,
 			"too many connections are open; wait for Retry-After seconds, then send the same request")
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.CloseWrite() // data that still arrives must not make the system discard the response
+		if closeWrite(conn) == nil { // data that still arrives must not make the system discard the response
 			_, _ = io.CopyN(io.Discard, conn, maxHeaderBytes)
 		}
 	}()

@@ -38,6 +38,8 @@ type Config struct {
 	Channels       payment.Channels
 	Limits         Limits
 	DrainTime      time.Duration // how long the server is not ready, but serves, before it stops
+	// TLS, if not nil, encrypts the connections.
+	TLS *TLS
 	// Await, if not nil, returns when the database can be used. Until then calls that need it return 503. An error ends the server.
 	Await func(context.Context) error
 	// Tracer, if not nil, traces a part of the requests.
@@ -127,6 +129,9 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	s.service = operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
 		Revision: buildinfo.Read().Commit, Started: time.Now()}
 	s.metrics.registry.MustRegister(append(s.payments.Collectors(), s.connections.collectors()...)...)
+	if config.TLS != nil {
+		s.metrics.registry.MustRegister(config.TLS.collector())
+	}
 	s.metrics.registry.MustRegister(append(database.Collectors(), newDatabaseMetrics(database), buildInfo())...)
 	s.echo = s.routes()
 	return s, nil
@@ -198,9 +203,15 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	} else {
 		begin()
 	}
-	limited := listener{accepting, s.connections}
+	limited := net.Listener(listener{accepting, s.connections})
+	handler := s.Handler()
+	if s.config.TLS != nil {
+		limited = newSecureListener(listener{accepting, s.connections}, s.config.TLS.Config)
+		handler = limitHeaders(handler)
+	}
 	server := &http.Server{
-		Handler:           s.Handler(),
+		Handler:           handler,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      payment.Lease + 15*time.Second, // a response waits for the settlement

@@ -45,6 +45,7 @@ type serverSettings struct {
 	TrustedProxies []string      `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
 	Logging        logging       `embed:""`
 	Traces         traces        `embed:""`
+	TLS            encryption    `embed:"" prefix:"tls-" envprefix:"PARLEY_TLS_"`
 	Limits         limits        `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
 	Channels       channels      `embed:""`
 	LegacyX402     bool          `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New crawlers warn about it."`
@@ -89,15 +90,17 @@ func (s *serverSettings) config() (server.Config, error) {
 	wrong.add(err)
 	base := strings.TrimSuffix(s.BaseURL, "/")
 	if base == "" && onLoopback(s.Listen) {
-		base = "http://" + s.Listen
+		base = s.TLS.scheme() + s.Listen
 	}
 	_, _, malformed := net.SplitHostPort(s.Listen)
 	wrong.check(isHTTP(base) && !strings.ContainsAny(base, "?#@") || base == "" && malformed != nil, "base-url", s.BaseURL,
 		"the public URL of the server, such as https://parley.example")
+	wrong.check(!s.TLS.enabled() || !strings.HasPrefix(base, "http://"), "base-url", s.BaseURL, "https://, because the server encrypts")
 	limits, err := s.Limits.config(s.TrustedProxies)
 	wrong.add(err)
 	channels, err := s.Channels.config(s.Payee)
 	wrong.add(err)
+	wrong.add(s.TLS.check())
 	_, err = s.Traces.config()
 	wrong.add(err)
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.Facilitator.URL, "/"),
@@ -161,19 +164,31 @@ func (s *serve) Run(ctx context.Context, to console, settings *settings) error {
 	} else if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
+	listener, admin, err := s.listen(ctx)
 	if err != nil {
 		return err
 	}
-	var admin net.Listener
-	if s.AdminListen != "" {
+	if admin != nil {
 		config.DrainTime = s.DrainTime
-		if admin, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.AdminListen); err != nil {
-			return errors.Join(err, listener.Close())
-		}
 	}
+	var stopRedirects func()
+	if config.TLS, stopRedirects, err = s.TLS.start(ctx, listener, config.BaseURL, log); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer stopRedirects()
 	ready := func() { fmt.Fprintln(to.out, "ready", config.BaseURL) }
 	return serveOn(ctx, listener, admin, config, client, s.RPCURL, database, log, supervised(ctx, log, ready))
+}
+
+// listen opens the listeners. That of the operator may be nil.
+func (s *serve) listen(ctx context.Context) (listener, admin net.Listener, err error) {
+	if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen); err != nil || s.AdminListen == "" {
+		return listener, nil, err
+	}
+	if admin, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.AdminListen); err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
+	return listener, admin, nil
 }
 
 // awaitSchema waits until the database is available, and then returns what CheckSchema returns.

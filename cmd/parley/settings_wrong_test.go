@@ -88,6 +88,20 @@ var wrongValues = []wrongSetting{
 		"--channel-max-unclaimed (PARLEY_CHANNEL_MAX_UNCLAIMED) is 0.5; use a sum in USD, at least that of --channel-claim-sum"},
 	{"--authorizer-key-file=GOOD --channel-idle-refund=-1h", "--channel-idle-refund (PARLEY_CHANNEL_IDLE_REFUND) is -1h; use 0s or longer"},
 	{"--config=/nowhere", "--config (PARLEY_CONFIG) is /nowhere; use a file that can be read, not one with: no such file or directory"},
+	{"--tls-key-file=/key.pem", "--tls-certificate-file (PARLEY_TLS_CERTIFICATE_FILE) is missing; use the file with the certificate of --tls-key-file"},
+	{"--tls-certificate-file=/nowhere --tls-key-file=/nowhere",
+		"--tls-certificate-file (PARLEY_TLS_CERTIFICATE_FILE) is /nowhere; use a certificate and its key in PEM, " +
+			"not files with: read the certificate: no such file or directory"},
+	{"--tls-certificate-file=/dev/null --tls-key-file=/dev/null --tls-domain=parley.example --tls-directory=/d", `2 settings are wrong:
+  --tls-domain (PARLEY_TLS_DOMAIN) is parley.example; use either it or --tls-certificate-file
+  --tls-certificate-file (PARLEY_TLS_CERTIFICATE_FILE) is /dev/null; ` +
+		"use a certificate and its key in PEM, not files with: tls: failed to find any PEM data in certificate input"},
+	{"--tls-domain=*.example --tls-directory=/d", "--tls-domain (PARLEY_TLS_DOMAIN) is *.example; use domains such as parley.example, without scheme, port and *"},
+	{"--tls-domain=parley.example", "--tls-directory (PARLEY_TLS_DIRECTORY) is missing; " +
+		"use a folder that only the server can read, such as /var/lib/parley/certificates"},
+	{"--tls-domain=parley.example --tls-directory=/d --base-url=http://parley.example",
+		"--base-url (PARLEY_BASE_URL) is http://parley.example; use https://, because the server encrypts"},
+	{"--tls-http-listen=:80", "--tls-http-listen (PARLEY_TLS_HTTP_LISTEN) is :80; use it with --tls-domain or --tls-certificate-file, or not at all"},
 	{"--payee=bob --limit-connections=0 --drain-time=x", `3 settings are wrong:
   --drain-time (PARLEY_DRAIN_TIME) is x; use a duration such as 30s, 10m or 24h
   --payee (PARLEY_PAYEE) is bob; use the address that receives the payments: 0x and 40 hex digits
