@@ -2,8 +2,9 @@
 
 comma := ,
 BIN := bin
-TAGS := attack,crashpoints,failover,plans,restore
+TAGS := acme,attack,crashpoints,failover,plans,restore
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+PEBBLE := github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1
 OPENAPI_GENERATOR := 7.25.0
 OPENAPI_GENERATOR_JAR := $(BIN)/openapi-generator-cli-$(OPENAPI_GENERATOR).jar
 
@@ -327,6 +328,10 @@ attacked: ## Build bin/parley-attacked, the server with crash points and a clock
 	printf '{"Replace": {"%s/src/time/time.go": "$(BIN)/_time.go", "%s/src/time/shift.go": "attack/testdata/shift.go"}}\n' \
 	  "$$(go env GOROOT)" "$$(go env GOROOT)" >$(BIN)/attacked.json
 	go build -overlay $(BIN)/attacked.json -tags crashpoints -o $(BIN)/parley-attacked ./cmd/parley
+
+acme: postgres ## Get certificates from a local ACME server, Let's Encrypt's pebble, and pay for calls through them
+	GOBIN=$(CURDIR)/$(BIN) go install $(PEBBLE)
+	go test -tags acme -count=1 -v -run '^TestACME$$' ./cmd/parley
 
 # FAILOVER_TIME=30m, FAILOVER_SEED, FAILOVER_FAULTS and FAILOVER_RUN: failover/README.md.
 failover: attacked $(BIN)/patroni ## Break PostgreSQL, etcd and servers of a failover cluster under paid load, for FAILOVER_TIME (30m), as root

@@ -206,7 +206,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	limited := net.Listener(listener{accepting, s.connections})
 	handler := s.Handler()
 	if s.config.TLS != nil {
-		limited = newSecureListener(listener{accepting, s.connections}, s.config.TLS.Config)
+		limited = newSecureListener(listener{accepting, s.connections}, s.config.TLS.Config) //nolint:contextcheck // a handshake has its own deadline
 		handler = limitHeaders(handler)
 	}
 	server := &http.Server{

@@ -25,7 +25,7 @@ func TestEncryptedHeadersAreCounted(t *testing.T) {
 	}
 	all := newConnections(DefaultLimits())
 	l := newSecureListener(listener{raw, all}, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12})
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	held := func() int {
 		all.mu.Lock()
 		defer all.mu.Unlock()

@@ -73,16 +73,19 @@ func (a *authority) write(t *testing.T, folder string) int64 {
 	t.Helper()
 	key, certificate := a.sign(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	encoded, err := x509.MarshalECPrivateKey(key)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(folder, "cert.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}), 0o600)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(folder, "key.pem"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded}), 0o600)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	writePEM(t, filepath.Join(folder, "cert.pem"), "CERTIFICATE", certificate.Raw)
+	writePEM(t, filepath.Join(folder, "key.pem"), "EC PRIVATE KEY", encoded)
 	return a.serial
+}
+
+func writePEM(t *testing.T, file, kind string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // publish writes a new certificate into a folder of its own and turns a symbolic link to it, as Kubernetes does.
@@ -110,7 +113,7 @@ func (a *authority) serialOf(t *testing.T, address string) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 }
 
@@ -145,8 +148,12 @@ func TestCertificateFiles(t *testing.T) {
 		t.Errorf("the certificate has the number %d, want %d", got, first)
 	}
 	pays(t, address, ca.client(t).Transport)
-	if response, err := ca.client(t).Get("http://" + redirects + "/skill"); err != nil || response.Request.URL.String() != "https://"+address+"/skill" {
-		t.Errorf("http:// leads to %v, %v", response, err)
+	response, err := ca.client(t).Get("http://" + redirects + "/skill")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := response.Body.Close(); err != nil || response.Request.URL.String() != "https://"+address+"/skill" {
+		t.Errorf("http:// leads to %s, %v", response.Request.URL, err)
 	}
 
 	ctx, stop := context.WithCancel(t.Context())
