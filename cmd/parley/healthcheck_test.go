@@ -37,7 +37,7 @@ func TestSupervised(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer socket.Close()
+	defer func() { _ = socket.Close() }()
 	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
 	admin := testkit.FreeAddress(t)
 	_, port, err := net.SplitHostPort(admin)
