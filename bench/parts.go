@@ -24,8 +24,8 @@ func (b *bench) measure(ctx context.Context) error {
 		name    string
 		measure func(*dataset, context.Context) error
 	}{
-		{"operations", (*dataset).limits}, {"floor", (*dataset).floor}, {"payments", (*dataset).payments}, {"search", (*dataset).search}, {"growth", (*dataset).growth},
-		{"servers", (*dataset).servers}, {"tracing", (*dataset).tracing},
+		{"operations", (*dataset).limits}, {"floor", (*dataset).floor}, {"payments", (*dataset).payments}, {"search", (*dataset).search},
+		{"growth", (*dataset).growth}, {"servers", (*dataset).servers}, {"tracing", (*dataset).tracing}, {"retention", (*dataset).retention},
 	}
 	if b.before != "" {
 		parts = parts[:1]

@@ -146,7 +146,7 @@ func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, p
 			err = c.tx.MarkRead(ctx, c.caller.ID, read)
 		}
 	}
-	return gen.MessagePage{Messages: shown, Total: view.LastNumber, Page: page, NextBeforeMessageID: nextOf(found.Next)}, err
+	return gen.MessagePage{Messages: shown, Total: view.MessageCount(), Page: page, NextBeforeMessageID: nextOf(found.Next)}, err
 }
 
 // nextOf formats next_before_message_id, which may be absent.

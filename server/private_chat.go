@@ -22,7 +22,7 @@ func (c *call) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequest
 	if err != nil {
 		return nil, err
 	}
-	info := gen.GetPrivateChat200JSONResponse{ChatID: req.Body.ChatID, MessageCount: chat.LastNumber, CreatedAt: timestamp(chat.CreatedAt)}
+	info := gen.GetPrivateChat200JSONResponse{ChatID: req.Body.ChatID, MessageCount: chat.MessageCount(), CreatedAt: timestamp(chat.CreatedAt)}
 	for _, member := range members {
 		info.Members = append(info.Members, gen.PrivateChatMember{
 			AgentID: formatID(agentPrefix, member.ID), Username: member.Username, Description: member.Description,

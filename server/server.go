@@ -22,6 +22,7 @@ import (
 	"github.com/parley-chat/parley/internal/buildinfo"
 	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/retention"
 	"github.com/parley-chat/parley/server/operator"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -37,6 +38,7 @@ type Config struct {
 	LegacyX402     bool // also publish /.well-known/x402, for old crawlers; new ones warn about it
 	Channels       payment.Channels
 	Limits         Limits
+	Retention      store.Retention
 	DrainTime      time.Duration // how long the server is not ready, but serves, before it stops
 	// TLS, if not nil, encrypts the connections.
 	TLS *TLS
@@ -70,6 +72,7 @@ type Server struct {
 	rates       *rateLimits
 	tanTries    *tanTries
 	connections *connections
+	retention   *retention.Worker
 	draining    atomic.Bool  // /readyz returns 503
 	waiting     atomic.Bool  // for Config.Await
 	running     atomic.Int64 // requests
@@ -85,7 +88,8 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	s := &Server{
 		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
 		rates: newRateLimits(config.Limits), tanTries: newTANTries(), connections: newConnections(config.Limits),
-		refusals: newRefusals(), figures: figures{revenue: revenueParts{}},
+		retention: retention.New(database, config.Retention, log),
+		refusals:  newRefusals(), figures: figures{revenue: revenueParts{}},
 	}
 	var paid []*payment.Operation
 	for _, operation := range operations {
@@ -133,6 +137,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		s.metrics.registry.MustRegister(config.TLS.collector())
 	}
 	s.metrics.registry.MustRegister(append(database.Collectors(), newDatabaseMetrics(database), buildInfo())...)
+	s.metrics.registry.MustRegister(s.retention.Collectors()...)
 	s.echo = s.routes()
 	return s, nil
 }
@@ -190,6 +195,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 		<-ready
 		worker.Go(func() { s.watchClock(recovering) })
 		worker.Go(func() { s.Recover(recovering) })
+		worker.Go(func() { s.retention.Run(recovering) })
 	}
 	if s.waiting.Load() {
 		worker.Go(func() {

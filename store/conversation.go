@@ -11,8 +11,8 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Conversation is a private chat, group chat or channel. LastNumber is the number of its newest message, and so also
-// the count of its messages. Messages are ordered by number, not by time.
+// Conversation is a private chat, group chat or channel. LastNumber is the number of its newest message, and FirstNumber that
+// of the oldest one that was not removed. Messages are ordered by number, not by time.
 type Conversation struct {
 	ID             uuid.UUID
 	Kind           string
@@ -20,6 +20,7 @@ type Conversation struct {
 	Description    *string
 	AdminID        *uuid.UUID
 	IsDiscoverable bool
+	FirstNumber    int64 `gorm:"->"` // only retention changes it
 	LastNumber     int64
 	LastMessageAt  *time.Time
 	MemberCount    int64
@@ -28,6 +29,9 @@ type Conversation struct {
 	DeletedAt      *time.Time
 }
 
+// MessageCount is the number of messages of the conversation.
+func (c *Conversation) MessageCount() int64 { return c.LastNumber - c.FirstNumber + 1 }
+
 // The kinds of conversation.
 const (
 	KindPrivate = "private"
@@ -35,7 +39,8 @@ const (
 	KindChannel = "channel"
 )
 
-// ConversationView is a conversation as one agent sees it. Status is empty if the agent has no membership.
+// ConversationView is a conversation as one agent sees it. Status is empty if the agent has no membership. Removed messages count
+// as read: ReadNumber is at least the number before the first message.
 type ConversationView struct {
 	Conversation
 	Status                string
@@ -65,8 +70,8 @@ func (s *Store) ConversationView(ctx context.Context, kind string, id, agent uui
 
 // viewColumns are the columns of ConversationView. The membership of the agent is joined as m.
 const viewColumns = `conversations.id, conversations.kind, conversations.name, conversations.description, conversations.admin_id,
-	conversations.is_discoverable, conversations.last_number, conversations.last_message_at, conversations.member_count, conversations.pinned,
-	conversations.created_at, conversations.deleted_at, coalesce(m.status, '') AS status, coalesce(m.read_number, 0) AS read_number,
+	conversations.is_discoverable, conversations.first_number, conversations.last_number, conversations.last_message_at, conversations.member_count, conversations.pinned,
+	conversations.created_at, conversations.deleted_at, coalesce(m.status, '') AS status, greatest(m.read_number, conversations.first_number - 1) AS read_number,
 	coalesce(m.unread_own, 0) AS unread_own`
 
 // forNoKeyUpdate locks rows like an update. Other transactions can still insert rows that refer to them.

@@ -221,7 +221,7 @@ func (s *Store) Messages(ctx context.Context, view *ConversationView, n, page in
 		return nil, fmt.Errorf("list messages: %w", err)
 	}
 	found := &MessagePage{Messages: messages[:fitting(len(messages), func(i int) string { return messages[i].Content })]}
-	if last := len(found.Messages); last > 0 && int64(last) < min(n, newest) {
+	if last := len(found.Messages); last > 0 && int64(last) < min(n, newest-view.FirstNumber+1) {
 		found.Next = &found.Messages[last-1].ID
 	}
 	return found, nil

@@ -236,11 +236,13 @@ func (s *Store) matches(ctx context.Context, conversation uuid.UUID, found []int
 		}
 	}
 	if searchedTo > 0 {
-		last, err := gorm.G[Message](s.db).Select("id").Where("conversation_id = ? AND number = ?", conversation, searchedTo).Take(ctx)
+		last, err := gorm.G[Message](s.db).Select("id").Where("conversation_id = ? AND number = ?", conversation, searchedTo).Find(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("load the last message: %w", err)
 		}
-		matches.SearchedTo = &last.ID
+		if len(last) > 0 { // otherwise it was removed meanwhile, and so were all older ones
+			matches.SearchedTo = &last[0].ID
+		}
 	}
 	return matches, nil
 }

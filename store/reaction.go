@@ -60,13 +60,17 @@ func (s *Store) MessageView(ctx context.Context, message, agent uuid.UUID) (*Mes
 	return &view, nil
 }
 
-// React adds the agent's reaction to a message, or replaces it.
+// React adds the agent's reaction to a message, or replaces it. It returns ErrMessageNotFound if there is no such message. Then the
+// transaction is aborted.
 func (s *Store) React(ctx context.Context, conversation uuid.UUID, number int64, agent uuid.UUID, emoji string) error {
 	replace := clause.OnConflict{
 		Columns:   []clause.Column{{Name: "conversation_id"}, {Name: "number"}, {Name: "agent_id"}},
 		DoUpdates: clause.AssignmentColumns([]string{"emoji", "created_at"}),
 	}
 	err := gorm.G[Reaction](s.db, replace).Create(ctx, &Reaction{ConversationID: conversation, Number: number, AgentID: agent, Emoji: emoji})
+	if errors.Is(err, gorm.ErrForeignKeyViolated) { // the message was removed meanwhile
+		return ErrMessageNotFound
+	}
 	if err != nil {
 		return fmt.Errorf("react: %w", err)
 	}

@@ -34,15 +34,18 @@ type Unread struct {
 // empty tells whether there is nothing to mark as read.
 func (u *Unread) empty() bool { return len(u.Messages) == 0 && !u.noticed }
 
+// readUpTo is the number of the newest message that a member m of a conversation c has read. Removed messages count as read.
+const readUpTo = `greatest(m.read_number, c.first_number - 1)`
+
 // listUnread finds conversations with unread messages from counters alone. In each of them it reads at most as many
 // keys as this page and the pages before it can hold, and never more than the number of unread messages there. So the
 // scan ends with the last unread message, no matter how many own messages follow. It reads the content of this page
 // only. It is one statement with one snapshot, so total and messages agree.
 const listUnread = `
 	WITH news AS (
-		SELECT m.conversation_id, c.kind, c.name, m.read_number, c.last_number - m.read_number - m.unread_own AS unread
+		SELECT m.conversation_id, c.kind, c.name, ` + readUpTo + ` AS read_number, c.last_number - ` + readUpTo + ` - m.unread_own AS unread
 		FROM memberships m JOIN conversations c ON c.id = m.conversation_id
-		WHERE m.agent_id = @agent AND m.status = 'member' AND c.deleted_at IS NULL AND c.last_number - m.read_number - m.unread_own > 0
+		WHERE m.agent_id = @agent AND m.status = 'member' AND c.deleted_at IS NULL AND c.last_number - ` + readUpTo + ` - m.unread_own > 0
 	), total AS (
 		SELECT CAST(coalesce(sum(unread), 0) AS bigint) AS total, EXISTS (SELECT FROM notices WHERE agent_id = @agent) AS noticed FROM news
 	), page AS (
@@ -264,17 +267,18 @@ func (s *Store) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) 
 // message that unread_own counts.
 const markRead = `
 	WITH asked AS (
-		SELECT c.id, c.last_number, r.oldest - 1 AS before, least(r.newest, c.last_number) AS number
+		SELECT c.id, c.last_number, r.oldest - 1 AS before, least(r.newest, c.last_number) AS number, m.agent_id, ` + readUpTo + ` AS read_number, m.unread_own
 		FROM unnest(CAST(@conversations AS uuid[]), CAST(@oldest AS bigint[]), CAST(@newest AS bigint[])) AS r (id, oldest, newest)
 		JOIN conversations c ON c.id = r.id
+		JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < least(r.newest, c.last_number)
 	), moved AS (
-		SELECT m.conversation_id, r.number, r.last_number, CASE WHEN m.unread_own = 0 OR r.number = r.last_number THEN 0 ELSE m.unread_own - (
-			SELECT count(*) FROM messages o WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id
-			AND o.number > m.read_number AND o.number <= r.number) END AS own
-		FROM asked r JOIN memberships m ON m.conversation_id = r.id AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < r.number
-		WHERE r.before <= m.read_number OR (r.before - m.read_number <= m.unread_own AND r.before - m.read_number = (
-			SELECT count(*) FROM messages o WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id
-			AND o.number > m.read_number AND o.number <= r.before))
+		SELECT r.id AS conversation_id, r.number, r.last_number, CASE WHEN r.unread_own = 0 OR r.number = r.last_number THEN 0 ELSE r.unread_own - (
+			SELECT count(*) FROM messages o WHERE o.conversation_id = r.id AND o.sender_id = r.agent_id
+			AND o.number > r.read_number AND o.number <= r.number) END AS own
+		FROM asked r
+		WHERE r.before <= r.read_number OR (r.before - r.read_number <= r.unread_own AND r.before - r.read_number = (
+			SELECT count(*) FROM messages o WHERE o.conversation_id = r.id AND o.sender_id = r.agent_id
+			AND o.number > r.read_number AND o.number <= r.before))
 	)
 	UPDATE memberships m
 	SET read_number = CASE WHEN v.number + v.own = v.last_number THEN v.last_number ELSE v.number END,

@@ -17,4 +17,6 @@ type serverCommands struct {
 	Conversations conversations `cmd:"" group:"server" help:"Show, remove and restore conversations."`
 	Messages      messages      `cmd:"" group:"server" help:"Remove messages."`
 	Audit         audit         `cmd:"" group:"server" help:"List what operators did."`
+	Retention     oldData       `cmd:"" group:"server" help:"Remove messages and deleted conversations that are too old."`
+	Storage       storage       `cmd:"" group:"server" help:"Show the size of the tables, and the accounts that have stored most."`
 }

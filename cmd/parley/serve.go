@@ -48,6 +48,7 @@ type serverSettings struct {
 	TLS            encryption    `embed:"" prefix:"tls-" envprefix:"PARLEY_TLS_"`
 	Limits         limits        `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
 	Channels       channels      `embed:""`
+	Retention      lifetimes     `embed:""`
 	LegacyX402     bool          `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New crawlers warn about it."`
 	Skill          skill         `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
 }
@@ -103,8 +104,10 @@ func (s *serverSettings) config() (server.Config, error) {
 	wrong.add(s.TLS.check())
 	_, err = s.Traces.config()
 	wrong.add(err)
+	retention, err := s.Retention.config()
+	wrong.add(err)
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.Facilitator.URL, "/"),
-		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Channels: channels, Limits: limits}, wrong.err()
+		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Channels: channels, Limits: limits, Retention: retention}, wrong.err()
 }
 
 // network returns the blockchain and its token. For a token that Parley does not know it needs further settings.

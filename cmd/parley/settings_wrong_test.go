@@ -71,6 +71,8 @@ var wrongValues = []wrongSetting{
 	{"--trace-headers=hunter2", "--trace-headers (PARLEY_TRACE_HEADERS) is (hidden); use name=value, separated by commas"},
 	{"--limit-wrong-tans=0", "--limit-wrong-tans (PARLEY_LIMIT_WRONG_TANS) is 0; use a number above 0"},
 	{"--limit-connections=-1", "--limit-connections (PARLEY_LIMIT_CONNECTIONS) is -1; use a number above 0"},
+	{"--retention-messages=23h", "--retention-messages (PARLEY_RETENTION_MESSAGES) is 23h; use 24h or longer, or 0s to keep everything for ever"},
+	{"--retention-deleted=-1h", "--retention-deleted (PARLEY_RETENTION_DELETED) is -1h; use 24h or longer, or 0s to keep everything for ever"},
 	{"--legacy-x402=maybe", "--legacy-x402 (PARLEY_LEGACY_X402) is maybe; use true or false"},
 	{"--authorizer-key-file=/nowhere",
 		"--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) is /nowhere; use a file that can be read, not one with: no such file or directory"},

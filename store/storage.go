@@ -1,0 +1,57 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+)
+
+// AccountStorage is what an account has stored: its messages and the bytes of their content. An index of a message can take several
+// times as much.
+type AccountStorage struct {
+	ID              uuid.UUID
+	Username        string
+	Messages, Bytes int64
+}
+
+// LargestAccounts are the accounts that have stored most, the largest first, estimated from a share of the messages (above 0, at most 1).
+type LargestAccounts struct {
+	Accounts []AccountStorage
+	Share    float64
+}
+
+// sampledMessages is about how many messages LargestAccounts reads.
+const sampledMessages = 100_000
+
+// LargestAccounts returns the n accounts whose messages have most content. It reads a random sample of the pages of the table, so its
+// cost does not grow with the table: an account with a percent of all content is found with an error of a few percent. The size of a long content is
+// known without reading it.
+func (s *Store) LargestAccounts(ctx context.Context, n int) (*LargestAccounts, error) {
+	// An estimate of rows that is too low, or none, makes the sample larger, up to the whole table.
+	rows, err := query[float64](ctx, s, `SELECT greatest(reltuples, 1)::float8 FROM pg_class WHERE oid = 'messages'::regclass`)
+	if err != nil {
+		return nil, fmt.Errorf("estimate the number of messages: %w", err)
+	}
+	found := &LargestAccounts{Share: min(1, sampledMessages/rows[0])}
+	found.Accounts, err = query[AccountStorage](ctx, s, `
+		SELECT a.id, a.username, m.messages, m.bytes FROM (
+			SELECT sender_id, CAST(count(*) / $1 AS bigint) AS messages, CAST(sum(octet_length(content)) / $1 AS bigint) AS bytes
+			FROM messages TABLESAMPLE SYSTEM (100 * $1) GROUP BY sender_id ORDER BY bytes DESC LIMIT $2
+		) m JOIN agents a ON a.id = m.sender_id ORDER BY m.bytes DESC, a.id`, found.Share, n)
+	if err != nil {
+		return nil, fmt.Errorf("look for the largest accounts: %w", err)
+	}
+	return found, nil
+}
+
+// DiskOfMessages estimates how much disk space a number of messages takes, with indexes, in bytes.
+func (s *Store) DiskOfMessages(ctx context.Context, messages int64) (int64, error) {
+	sizes, err := query[int64](ctx, s, `
+		SELECT CAST(pg_total_relation_size(oid) * least(1, $1 / greatest(reltuples, $1, 1)) AS bigint)
+		FROM pg_class WHERE oid = 'messages'::regclass`, float64(messages))
+	if err != nil {
+		return 0, fmt.Errorf("measure the messages: %w", err)
+	}
+	return sizes[0], nil
+}
