@@ -27,6 +27,8 @@ type Conversation struct {
 	Pinned         UUIDs
 	CreatedAt      time.Time
 	DeletedAt      *time.Time
+	OldestAt       *time.Time `gorm:"->"`
+	ErasedAt       *time.Time `gorm:"->"`
 }
 
 // MessageCount is the number of messages of the conversation.
