@@ -11,9 +11,9 @@ OPENAPI_GENERATOR_JAR := $(BIN)/openapi-generator-cli-$(OPENAPI_GENERATOR).jar
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-# $(call apt,PACKAGES) installs Debian packages.
-apt = sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; $$sudo apt-get update -qq \
-  && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null
+# $(call apt,PACKAGES) installs Debian packages. Targets that run at the same time take turns.
+apt = sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; $$sudo flock /run/lock/parley-apt sh -c 'apt-get update -qq \
+  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null'
 
 # $(call install,TEST,PACKAGES) installs Debian packages if the test fails.
 install = $(1) >/dev/null 2>&1 || { echo "installing $(2)"; $(call apt,$(2)); }
