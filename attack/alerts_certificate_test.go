@@ -1,0 +1,54 @@
+//go:build attack
+
+package attack
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+func init() {
+	alertCases["ParleyCertificateExpires"] = alertCase{run: func(w *alertWorld) {
+		folder := w.T.TempDir()
+		w.certificate(folder, 13*day)
+		w.s.flags = append(w.s.flags, "--base-url", "https://"+w.s.listen,
+			"--tls-certificate-file", filepath.Join(folder, "certificate.pem"), "--tls-key-file", filepath.Join(folder, "key.pem"))
+		w.s.restart("")
+		w.fires(nothing)
+		w.certificate(folder, 90*day) // the server needs no restart
+		w.ends(nothing)
+	}}
+}
+
+// certificate writes a new certificate and its key.
+func (w *alertWorld) certificate(folder string, valid time.Duration) {
+	w.T.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(valid), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		"certificate.pem": {Type: "CERTIFICATE", Bytes: certificate}, "key.pem": {Type: "PRIVATE KEY", Bytes: private},
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			w.T.Fatal(err)
+		}
+	}
+}
