@@ -142,5 +142,6 @@ func meaning(state string) template.HTML {
 		return "Whether it settled is not known yet; the servers ask again by themselves. If you have checked it on the blockchain: " +
 			"<code>parley payments resolve</code>."
 	}
-	return "It settled, then the call was refused. The payer can redeem it with another call of the same operation."
+	return "It settled, then the call was refused. The payer can redeem it with another call of the same operation. If it asks for its money: " +
+		"<code>parley payments refund</code>."
 }
