@@ -96,8 +96,7 @@ func TestRecoveredPaymentOfARefusedCall(t *testing.T) {
 	send(bob.ID, sendPath).Require(t, "the message", 200)
 	r.lose(`operation = 'sendPrivateMessage'`, 1)
 	charged := r.Revenue()
-	unknown := bob.ID[:len(bob.ID)-1] + "0"
-	if a := send(unknown, sendPath); a.Status != http.StatusNotFound || !a.Charged {
+	if a := send(noAgent, sendPath); a.Status != http.StatusNotFound || !a.Charged {
 		t.Errorf("to an account that the restore lost: %v, want 404, charged before", a)
 	}
 	send(bob.ID, sendPath).Require(t, "the corrected call", 200)
