@@ -182,11 +182,14 @@ func seedForPlans(t *testing.T, databaseURL string) {
 	}
 	defer connection.Close(context.Background())
 	for _, statement := range []string{
-		// A ledger, blocks, reactions and registrations of a size at which a scan would be a mistake.
+		// A ledger, blocks, reactions, registrations and what operators did, of a size at which a scan would be a mistake.
 		`INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint, signature_hash,
 			state, lease_until, created_at, updated_at, response)
 		 SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa', '0xb' || n % 1000, '0xc' || n, '0xd', 1000, now(), 'getOwnAgent', NULL, sha256(n::text::bytea), sha256(n::text::bytea),
 			'delivered', now(), now(), now(), 'x' FROM generate_series(1, 200000) n`,
+		`INSERT INTO suspensions (agent_id, message, was_listed, created_at) SELECT id, '', false, now() FROM agents LIMIT 20000`,
+		`INSERT INTO reserved_usernames (username_hash, created_at) SELECT sha256(n::text::bytea), now() FROM generate_series(1, 20000) n`,
+		`INSERT INTO conversation_removals (conversation_id, created_at) SELECT id, now() FROM conversations LIMIT 5000`,
 		`INSERT INTO registrations (username, tan_hash, payer, expires_at) SELECT 'reserved_' || n, sha256('x'), '0xb', now() FROM generate_series(1, 20000) n`,
 		`INSERT INTO blocks (blocker_id, blocked_id, created_at) SELECT a.id, b.id, now() FROM (SELECT id, row_number() OVER () n FROM agents LIMIT 20000) a JOIN (SELECT id, row_number() OVER () n FROM agents LIMIT 20001) b ON b.n = a.n + 1`,
 		`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) SELECT conversation_id, number, sender_id, '👍', now() FROM messages LIMIT 100000`,
