@@ -138,7 +138,7 @@ func TestPaymentsClaim(t *testing.T) {
 	if text := strings.Join(b.lines("channel", one.ID), ""); strings.Count(text, "delivered") != 3 || !strings.Contains(text, "claim, payment channels: 1") {
 		t.Errorf("the payment channel, want its three payments and its claim:\n%s", text)
 	}
-	text := strings.Join(strings.Fields(strings.Join(b.lines("summary", "--rpc-url", b.rpcURL), "")), " ")
+	text := strings.Join(strings.Fields(strings.Join(b.lines("summary", "--gas", "--rpc-url", b.rpcURL), "")), " ")
 	for _, want := range []string{
 		"vouchers of payment channels 5 0.025000", "claims 2 0.025000", "payouts 2 0.025000", "cost of all transactions 4 0.009600", "4 transactions not reported",
 	} {

@@ -20,7 +20,7 @@ type paymentsRefund struct {
 	changes
 	ID          uuid.UUID `arg:"" help:"The payment's id."`
 	Transaction string    `required:"" placeholder:"0x…" help:"The transaction in which the payee gave the money, or a part of it, back to the payer."`
-	RPCURL      string    `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, to check the transaction."`
+	RPCURL      string    `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, to check the transaction."`
 }
 
 func (p *paymentsRefund) Run(ctx context.Context, to console) error {

@@ -63,11 +63,13 @@ func (p *paymentsSummary) settlement(ctx context.Context, database *store.Store)
 	if s.earned > 0 {
 		s.CostPermil = (1000*s.Total.Amount + s.earned/2) / s.earned
 	}
-	if p.RPCURL == "" {
+	if !p.Gas {
 		return s, nil
 	}
-	if !isHTTP(p.RPCURL) {
-		return nil, errors.New("--rpc-url must be an http(s) JSON-RPC endpoint of the chain")
+	var wrong wrongSettings
+	wrong.rpcURL(p.RPCURL)
+	if wrong != nil {
+		return nil, &usageError{wrong}
 	}
 	s.Gas, err = p.gas(ctx, database)
 	return s, err

@@ -15,7 +15,8 @@ type paymentsSummary struct {
 	Ledger  ledger  `embed:""`
 	Filters filters `embed:""`
 	Cost    string  `name:"transaction-cost" default:"0.0024" placeholder:"USD" help:"What a transaction of the facilitator costs you: gas and fee (${default} USD)."`
-	RPCURL  string  `name:"rpc-url" placeholder:"URL" help:"A JSON-RPC endpoint of the chain: also sum up the gas of claims, payouts and refunds."`
+	Gas     bool    `help:"Also sum up the gas of claims, payouts and refunds. Asks --rpc-url for each transaction, which takes long for many."`
+	RPCURL  string  `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, for --gas."`
 	JSON    bool    `name:"json" help:"Write one JSON object instead of a table."`
 }
 

@@ -40,7 +40,7 @@ type serverSettings struct {
 	Listen         string        `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Address on which to listen."`
 	BaseURL        string        `env:"PARLEY_BASE_URL" placeholder:"URL" help:"Public URL of the server, part of the contract and of payment requirements. Required unless the server listens on loopback."`
 	RPCURL         string        `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, used to check wallet balances and the outcome of payments. The play-money network has one at /rpc."`
-	AdminListen    string        `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for /metrics, /livez and /readyz; by default they are not served."`
+	AdminListen    string        `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for the operator's page, /metrics, /livez, /readyz and /debug/pprof/. Never make it public. By default it is not served."`
 	DrainTime      time.Duration `env:"PARLEY_DRAIN_TIME" default:"5s" help:"How long /readyz returns 503 before the server stops accepting calls, so that a load balancer notices (${default}). Without --admin-listen there is no wait."`
 	TrustedProxies []string      `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
 	Logging        logging       `embed:""`

@@ -137,6 +137,9 @@ func TestSettingNames(t *testing.T) {
 			if len(flag.Envs) > 0 && (len(flag.Envs) > 1 || flag.Envs[0] != variable(flag.Name)) {
 				t.Errorf("%s: the setting --%s has the variables %v, want %s", leaf.FullPath(), flag.Name, flag.Envs, variable(flag.Name))
 			}
+			if secret := slices.Contains(parsed.names, flag.Name+"-file"); secret != (parsed.secrets[flag] != nil) {
+				t.Errorf("%s: --%s is a secret: %t; another command says otherwise", leaf.FullPath(), flag.Name, !secret)
+			}
 		}
 	}
 	if len(parsed.names) < 35 || !slices.Contains(parsed.names, "rpc-url-file") {

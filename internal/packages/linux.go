@@ -103,6 +103,8 @@ func (r *release) installedFiles(format string, program []byte) ([]installed, er
 		{"deploy/nginx.conf", "/usr/share/doc/parley/", "", 0},
 		{"docs/haproxy.cfg", "/usr/share/doc/parley/", "", 0},
 		{"docs/roles.sql", "/usr/share/doc/parley/", "", 0},
+		{"deploy/monitoring/rules.yaml", "/usr/share/doc/parley/monitoring/", "", 0},
+		{"deploy/monitoring/dashboard.json", "/usr/share/doc/parley/monitoring/", "", 0},
 	} {
 		read := os.ReadFile
 		if strings.HasPrefix(one.from, "files/") {

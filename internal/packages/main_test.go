@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,5 +88,35 @@ func TestChosen(t *testing.T) {
 	}
 	if _, err := chosen("linux-riscv64"); err == nil || !strings.Contains(err.Error(), "linux-riscv64") {
 		t.Errorf("an unknown platform gives %v", err)
+	}
+}
+
+// TestMonitoringIsPacked: archives and Linux packages have the alert rules and the dashboard, and not the tests of the rules.
+func TestMonitoringIsPacked(t *testing.T) {
+	t.Chdir("../..") // paths are those of the repository
+	r := &release{}
+	entries, err := r.archived(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := map[string][]string{}
+	for _, one := range entries {
+		packed["tar.gz"] = append(packed["tar.gz"], one.name)
+	}
+	for _, format := range []string{"deb", "rpm"} {
+		content, err := r.installedFiles(format, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range content {
+			packed[format] = append(packed[format], one.path)
+		}
+	}
+	for format, folder := range map[string]string{"tar.gz": "deploy/monitoring/", "deb": "/usr/share/doc/parley/monitoring/", "rpm": "/usr/share/doc/parley/monitoring/"} {
+		for name, want := range map[string]bool{"rules.yaml": true, "dashboard.json": true, "rules_test.yaml": false} {
+			if slices.Contains(packed[format], folder+name) != want {
+				t.Errorf("the %s has %s%s: %t, want %t", format, folder, name, !want, want)
+			}
+		}
 	}
 }

@@ -79,7 +79,8 @@ func (r *release) packServer(ctx context.Context, p platform) (program []byte, e
 // archived returns the files in an archive: the program, licences, documents, files for operators and completion.
 func (r *release) archived(program []byte) ([]entry, error) {
 	entries := []entry{{"LICENSE", r.license, false}, {"THIRD_PARTY_LICENSES", r.thirdParty, false}, {"parley", program, true}}
-	for _, pattern := range []string{"README.md", "CHANGELOG.md", "docs/*.*", "deploy/*.*", "deploy/Caddyfile", "deploy/kubernetes/*"} {
+	for _, pattern := range []string{"README.md", "CHANGELOG.md", "docs/*.*", "deploy/*.*", "deploy/Caddyfile", "deploy/kubernetes/*",
+		"deploy/monitoring/rules.yaml", "deploy/monitoring/dashboard.json"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			return nil, err
