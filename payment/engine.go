@@ -46,6 +46,8 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 		return repeat, nil
 	case a.repeatOnly() != nil:
 		return reject, a.repeatOnly()
+	case row.State == store.PaymentDeposited && a.nothingNew() != nil:
+		return reject, a.nothingNew()
 	case row.State == store.PaymentFailed:
 		return reject, e.failed(a, row.FailureReason)
 	case row.State == store.PaymentUndeliverable && row.FailureReason == store.Refunded:

@@ -165,3 +165,23 @@ func TestRecoveredRegistration(t *testing.T) {
 	}
 	r.checkLedger()
 }
+
+// TestRefundedRegistration: a recovered payment that was refunded does not keep its wallet from registering with another payment.
+func TestRefundedRegistration(t *testing.T) {
+	t.Parallel()
+	r := newRestoredWorld(t)
+	wallet := r.Wallet(2 * testkit.Dollar)
+	const request = "/register/request_account"
+	r.pay(wallet, request, `{"requested_username":"carol"}`).Require(t, "a registration", 200)
+	r.Exec(`DELETE FROM registrations`)
+	r.lose(`true`, 1)
+	o := r.operator()
+	refund := store.Refund{Amount: 10_000, Transaction: "0x" + strings.Repeat("ab", 32)}
+	r.Scan("SELECT id, payer FROM payments WHERE operation = 'recovered'", nil, &refund.PaymentID, &refund.Payer)
+	o.must(o.on.RecordRefund(t.Context(), o.by, refund))
+	charged := r.Revenue()
+	r.pay(wallet, request, `{"requested_username":"carol"}`).Require(t, "a registration with another payment", 200)
+	if r.Revenue() != charged+10_000 {
+		t.Errorf("charged %d, want 10000", r.Revenue()-charged)
+	}
+}

@@ -174,6 +174,17 @@ func TestRefundedPaymentIsNotRedeemed(t *testing.T) {
 	refund := store.Refund{Amount: 5000, Transaction: "0x" + strings.Repeat("ab", 32)}
 	w.Scan("SELECT id, payer FROM payments WHERE state = 'undeliverable'", nil, &refund.PaymentID, &refund.Payer)
 	o.must(o.on.RecordRefund(t.Context(), o.by, refund))
+	// Redemptions that read the payment before the refund end afterwards.
+	for what, end := range map[string]func() error{
+		"refused": func() error { return o.on.PaymentUndeliverable(t.Context(), refund.PaymentID, "", "blocked") },
+		"delivered": func() error {
+			return o.on.PaymentDelivered(t.Context(), store.Delivery{Payment: refund.PaymentID, Fingerprint: make([]byte, 32)})
+		},
+	} {
+		if err := end(); !errors.Is(err, store.ErrStalePayment) {
+			t.Errorf("a redemption that was %s after the refund: %v, want ErrStalePayment", what, err)
+		}
+	}
 	send().WantRefused(t, "the refunded payment", http.StatusPaymentRequired, "payment_refused")
 	if got := w.Count("SELECT count(*) FROM messages"); got != 0 {
 		t.Errorf("%d messages were sent for a refunded payment", got)

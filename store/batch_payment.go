@@ -71,7 +71,7 @@ const asDelivered = `state = 'delivered', failure_reason = '', request = NULL, p
 const deliverPayments = `
 	UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, ` + asDelivered + `
 	FROM unnest((SELECT CAST($1 AS uuid[])), (SELECT CAST($2 AS bytea[])), (SELECT CAST($3 AS text[])), (SELECT CAST($4 AS bytea[]))) AS d (id, fingerprint, transaction, response)
-	WHERE p.id = d.id AND p.state IN ('settling', 'undeliverable') RETURNING p.id`
+	WHERE p.id = d.id AND p.` + deliverable + ` RETURNING p.id`
 
 // deliverBatch closes payments whose delivery only records a response.
 func (s *Store) deliverBatch(ctx context.Context, batch []batchItem[Delivery]) {
@@ -94,7 +94,7 @@ func (s *Store) deliverBatch(ctx context.Context, batch []batchItem[Delivery]) {
 // deliverRead closes a payment and, if it was open or undeliverable, marks the messages of its response as read.
 var deliverRead = `WITH closed AS (
 		UPDATE payments SET fingerprint = @fingerprint, transaction = @transaction, response = @response, ` + asDelivered + `
-		WHERE id = @payment AND state IN ('settling', 'undeliverable') RETURNING id
+		WHERE id = @payment AND ` + deliverable + ` RETURNING id
 	), marked AS (` + markRead + ` AND EXISTS (SELECT FROM closed)) SELECT id FROM closed`
 
 // deliverRead closes the payment of a page of messages and marks them as read, in one transaction and one round trip.

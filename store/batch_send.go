@@ -112,7 +112,7 @@ var sendMessages = `
 		SELECT ` + messageItem + `, i.n
 		FROM unnest(` + arrays(1, messageKinds...) + `) WITH ORDINALITY AS i (` + messageItem + `, n)
 	), due AS MATERIALIZED (
-		SELECT id AS payment FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) AND state IN ('settling', 'undeliverable') FOR NO KEY UPDATE SKIP LOCKED
+		SELECT id AS payment FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) AND ` + deliverable + ` FOR NO KEY UPDATE SKIP LOCKED
 	)` + allowedMessages + `, admitted AS (
 		SELECT conversation_id, sender, message, content, payment, n FROM allowed
 	)` + writeMessages + `, closed AS (

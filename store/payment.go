@@ -205,6 +205,10 @@ func (s *Store) PaymentUnclear(ctx context.Context, payment *Payment, what Uncle
 	return s.changePayment(ctx, payment.ID, changes, inHand, payment.Attempts)
 }
 
+// deliverable is true for payments that may still get their effect. A refunded payment is closed for good: a redemption that read it
+// before the refund was recorded must not deliver it.
+const deliverable = "state IN ('settling', 'undeliverable') AND failure_reason <> '" + Refunded + "'"
+
 // inHand is true while the caller works on the payment and no other server has taken it.
 const inHand = "state = 'settling' AND attempts = ?"
 
@@ -224,7 +228,7 @@ func (s *Store) failPayment(ctx context.Context, id uuid.UUID, reason, condition
 // redeemed with another request, so it releases its username.
 func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transaction, reason string) error {
 	changes := closing(PaymentUndeliverable, map[string]any{"transaction": transaction, "failure_reason": reason})
-	return s.closePayment(ctx, id, changes, "state IN ('settling', 'undeliverable')")
+	return s.closePayment(ctx, id, changes, deliverable)
 }
 
 // closePayment closes a payment that has no effect, and releases the username and the payment channel that were claimed
@@ -270,7 +274,7 @@ func (s *Store) PaymentDelivered(ctx context.Context, delivery Delivery) error {
 	changes := closing(PaymentDelivered, map[string]any{
 		"fingerprint": delivery.Fingerprint, "transaction": delivery.Transaction, "response": delivery.Response, "failure_reason": "",
 	})
-	return s.changePayment(ctx, delivery.Payment, changes, "state IN ('settling', 'undeliverable')")
+	return s.changePayment(ctx, delivery.Payment, changes, deliverable)
 }
 
 // AbandonSettlement deletes a payment that was begun and certainly not sent to the facilitator. It returns

@@ -61,7 +61,7 @@ func (s *Store) RecoverPayment(ctx context.Context, lost RecoveredPayment) (bool
 
 // RecoveredOfWallet returns the oldest recovered payment of a wallet with this amount, or nil.
 func (s *Store) RecoveredOfWallet(ctx context.Context, network, asset, payer string, amount int64) (*Payment, error) {
-	return s.onePayment(ctx, `network = $1 AND asset = $2 AND payer = $3 AND amount = $4 AND operation = $5 AND state = 'undeliverable'
+	return s.onePayment(ctx, `network = $1 AND asset = $2 AND payer = $3 AND amount = $4 AND operation = $5 AND `+deliverable+`
 		ORDER BY created_at LIMIT 1`, network, asset, payer, amount, OperationRecovered)
 }
 
@@ -92,7 +92,7 @@ type Redemption struct {
 // returns ErrStalePayment if it is bound to a call already, or if another payment has the payment identifier.
 func (s *Store) BindRecovered(ctx context.Context, call Redemption) error {
 	changed := s.gorm(ctx, &Payment{}).
-		Where("id = ? AND payer = ? AND state = 'undeliverable' AND operation = ?", call.Payment, call.Payer, OperationRecovered).
+		Where("id = ? AND payer = ? AND operation = ? AND "+deliverable, call.Payment, call.Payer, OperationRecovered).
 		Updates(map[string]any{
 			"operation": call.Operation, "agent_id": call.AgentID, "fingerprint": call.Fingerprint, "signature_hash": call.SignatureHash,
 			"payment_identifier": call.PaymentIdentifier, "secret": call.Secret, "updated_at": s.Now(),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -184,7 +185,8 @@ func (w *Sweep) Remove(ctx context.Context, of *Outlived) (removed Removed, more
 		removed, err = w.removeMessages(ctx, tx, of, end)
 		return err
 	})
-	if busy, ok := errors.AsType[*pgconn.PgError](err); ok && busy.Code == "55P03" {
+	// A lock that was not free in time, a deadlock, and a reaction that was committed meanwhile: reacting does not lock the conversation.
+	if busy, ok := errors.AsType[*pgconn.PgError](err); ok && slices.Contains([]string{"55P03", "40P01", "23503"}, busy.Code) {
 		return Removed{}, false, ErrConversationBusy
 	}
 	if err != nil {

@@ -39,10 +39,16 @@ const eraseReads = `
 	SELECT count(*) AS looked, (SELECT count(*) FROM erased) AS erased, max(created_at) AS after,
 		(SELECT id FROM page ORDER BY created_at DESC, id DESC LIMIT 1) AS last FROM page`
 
+// openLife is the longest validity of a payment that the server accepts. A response is stored when its payment has ended.
+const openLife = 24 * time.Hour
+
 // EraseReads erases stored responses, and returns how many. The same payment then returns 409 payment_reused. It looks at all payments
 // since then, many at a time, each time in a transaction of its own.
 func (s *Store) EraseReads(ctx context.Context, of StoredReads) (erased int64, err error) {
 	after, last := of.Since, uuid.Nil
+	if !after.IsZero() {
+		after = after.Add(-openLife)
+	}
 	for {
 		pages, err := query[struct {
 			Looked, Erased int64

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 )
@@ -144,12 +145,13 @@ func eraseReads(ctx context.Context, database *store.Store, to console, of store
 	if err := sleep(ctx, store.SettledAfter); err != nil {
 		return err
 	}
-	for {
-		open, err := database.OpenReads(ctx, began.Add(store.SettledAfter))
-		if err != nil {
+	var open int64
+	for deadline := time.Now().Add(payment.Lease); ; {
+		var err error
+		if open, err = database.OpenReads(ctx, began.Add(store.SettledAfter)); err != nil {
 			return err
 		}
-		if open == 0 {
+		if open == 0 || time.Now().After(deadline) {
 			break
 		}
 		fmt.Fprintf(to.err, "waiting for %d calls that read messages and whose payments settle\n", open)
@@ -161,7 +163,10 @@ func eraseReads(ctx context.Context, database *store.Store, to console, of store
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(to.out, "%d stored responses erased\n", erased)
+	if _, err = fmt.Fprintf(to.out, "%d stored responses erased\n", erased); err == nil && open > 0 {
+		err = fmt.Errorf("%d payments of calls that read messages stay open, and their responses are stored later: "+
+			"run this again when `parley payments open` no longer lists them", open)
+	}
 	return err
 }
 
