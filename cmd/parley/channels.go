@@ -22,7 +22,7 @@ type channels struct {
 	ClaimSum          string        `name:"channel-claim-sum" env:"PARLEY_CHANNEL_CLAIM_SUM" default:"1.00" placeholder:"USD" help:"Claim them earlier when they reach this sum (${default} USD)."`
 	MaxUnclaimed      string        `name:"channel-max-unclaimed" env:"PARLEY_CHANNEL_MAX_UNCLAIMED" default:"10.00" placeholder:"USD" help:"Refuse vouchers of a payment channel while more than this is charged and not claimed (${default} USD). At least the claim sum."`
 	MaxUnclaimedTotal string        `name:"channel-max-unclaimed-total" env:"PARLEY_CHANNEL_MAX_UNCLAIMED_TOTAL" default:"1000.00" placeholder:"USD" help:"Refuse all vouchers while more than this is charged and not claimed (${default} USD). From half of it on everything is claimed at once."`
-	IdleRefund        time.Duration `name:"channel-idle-refund" env:"PARLEY_CHANNEL_IDLE_REFUND" default:"0" placeholder:"TIME" help:"Refund the rest of payment channels that were not used for this time, such as 720h. By default only payers ask for refunds. Each costs a transaction; rests below 0.01 USD stay."`
+	IdleRefund        time.Duration `name:"channel-idle-refund" env:"PARLEY_CHANNEL_IDLE_REFUND" default:"0" placeholder:"TIME" help:"Refund the rest of payment channels that were not used for this time, such as 720h. By default only payers ask for refunds. Each costs a transaction; balances below 0.01 USD are kept."`
 	ExactFirst        bool          `name:"channel-exact-first" env:"PARLEY_CHANNEL_EXACT_FIRST" help:"Offer payment channels after single payments. Clients choose the first scheme that they support."`
 }
 

@@ -55,6 +55,10 @@ func printLost(to io.Writer, r *reconcile.Report) error {
 	if err := out.Flush(); err != nil {
 		return err
 	}
+	if len(r.LostPayments) > 0 {
+		fmt.Fprintln(to, "every transfer by an authorization to the payee counts as a payment of this server, also one that another service "+
+			"of the payee got; --since leaves out older ones")
+	}
 	_, err := fmt.Fprintf(to, "lost: %d payments of %s USD, %d payouts, %d payment channels, in blocks %d to %d\n",
 		len(r.LostPayments), usd(sum), len(r.LostPayouts), len(r.LostChannels), r.FromBlock, r.Block)
 	return err
