@@ -3,8 +3,12 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/pprof" //nolint:gosec // G108: it registers its handlers at http.DefaultServeMux too, which Parley never serves
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -13,6 +17,9 @@ import (
 // probeTime is how long /readyz waits for the probe of the facilitator. Load balancers give up after a second, and would take a
 // server with a slow facilitator for dead.
 const probeTime = 400 * time.Millisecond
+
+// maxProfile is how long a profile or a trace of the runtime can take.
+const maxProfile = time.Minute
 
 // facilitatorState is the state of the facilitator for /readyz.
 func facilitatorState(probed <-chan bool) string {
@@ -27,7 +34,7 @@ func facilitatorState(probed <-chan bool) string {
 }
 
 // Admin handles requests from the operator, on its own listener: the operator's page at /, GET /metrics (Prometheus), /livez, /readyz,
-// and the profiles of /debug/pprof/. The server is ready if its database is available. An unavailable facilitator does not make it
+// and the profiles of /debug/pprof/. Only /metrics, /livez and /readyz can be called under a name with a dot. The server is ready if its database is available. An unavailable facilitator does not make it
 // unready, because free operations and prices still work; /readyz reports it.
 func (s *Server) Admin() http.Handler {
 	mux := http.NewServeMux()
@@ -43,8 +50,36 @@ func (s *Server) Admin() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
-		mux.ServeHTTP(w, r)
+		seconds, err := strconv.ParseFloat(r.URL.Query().Get("seconds"), 64)
+		switch {
+		case !byOperator(r):
+			http.Error(w, "open this by an IP address, as localhost or by a name without a dot, and not from a page of another site\n", http.StatusForbidden)
+		case strings.HasPrefix(r.URL.Path, "/debug/pprof/") && err == nil && seconds > maxProfile.Seconds():
+			http.Error(w, fmt.Sprintf("a profile takes at most %.0f seconds; use a smaller value of seconds\n", maxProfile.Seconds()), http.StatusBadRequest)
+		default:
+			mux.ServeHTTP(w, r)
+		}
 	})
+}
+
+// byOperator tells whether the request comes from the operator, and not from a page of another site in the operator's browser. Load
+// balancers and Prometheus may use any name.
+func byOperator(r *http.Request) bool {
+	switch r.URL.Path {
+	case "/livez", "/readyz", "/metrics":
+		return true
+	}
+	return ownHost(r.Host) && r.Header.Get("Sec-Fetch-Site") != "cross-site"
+}
+
+// ownHost tells whether a browser may show the listener's responses under this name. A site of somebody else can let its name resolve to
+// the address of the listener (DNS rebinding) and then read what it returns. Such a name has a dot.
+func ownHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.Trim(host, "[]")
+	return net.ParseIP(host) != nil || !strings.Contains(host, ".")
 }
 
 // readyz tells a load balancer whether the server takes calls.

@@ -1,8 +1,12 @@
 package server_test
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestProfiles: the admin listener has profiles, without the command line, whose flags can contain secrets.
@@ -15,6 +19,36 @@ func TestProfiles(t *testing.T) {
 	} {
 		if got := w.admin(path); !strings.HasPrefix(got, want) {
 			t.Errorf("%s returns %.60q, want %q", path, got, want)
+		}
+	}
+}
+
+// TestAdminKeepsOtherSitesOut: a page of another site in the operator's browser cannot read or start anything on the admin listener. Load
+// balancers and Prometheus may use any name. A profile cannot run for long.
+func TestAdminKeepsOtherSitesOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, test := range []struct {
+		url, site string
+		want      int
+	}{
+		{"http://rebound.example:8404/debug/pprof/", "same-origin", 403}, {"http://rebound.example:8404/debug/pprof/heap", "", 403},
+		{"http://rebound.example:8404/debug/pprof/profile?seconds=1", "", 403}, {"http://rebound.example:8404/nothing", "", 403},
+		{"http://rebound.example:8404/livez/../debug/pprof/heap", "", 403},
+		{"http://127.0.0.1:8404/debug/pprof/trace?seconds=1", "cross-site", 403}, {"http://localhost:8404/", "cross-site", 403},
+		{"http://localhost:8404/", "none", 200}, {"http://10.1.2.3:8404/debug/pprof/heap", "", 200},
+		{"http://parley.monitoring.svc:8404/metrics", "", 200}, {"http://parley.monitoring.svc:8404/livez", "", 200}, {"http://parley.monitoring.svc:8404/readyz", "", 200},
+		{"http://127.0.0.1:8404/debug/pprof/profile?seconds=61", "", 400}, {"http://127.0.0.1:8404/debug/pprof/trace?seconds=1e9", "", 400},
+		{"http://127.0.0.1:8404/debug/pprof/heap?seconds=61", "", 400}, {"http://127.0.0.1:8404/debug/pprof/trace?seconds=0.01", "", 200},
+	} {
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second) // a profile that should not run
+		request := httptest.NewRequestWithContext(ctx, http.MethodGet, test.url, nil)
+		request.Header.Set("Sec-Fetch-Site", test.site)
+		recorder := httptest.NewRecorder()
+		w.server.Admin().ServeHTTP(recorder, request)
+		stop()
+		if recorder.Code != test.want {
+			t.Errorf("%s (%s): %d %.100q, want %d", test.url, test.site, recorder.Code, recorder.Body, test.want)
 		}
 	}
 }

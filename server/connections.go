@@ -41,6 +41,8 @@ type connections struct {
 	held      int       // bytes of headers that are not complete
 	waiting   list.List // of *connection: without a complete request, longest first
 	addresses map[netip.Prefix]*addressConnections
+	running   int // requests, if the connections are encrypted
+	requests  map[netip.Prefix]int
 
 	refusing           chan struct{}
 	refused, displaced prometheus.Counter
@@ -53,9 +55,9 @@ type addressConnections struct {
 
 func newConnections(limits Limits) *connections {
 	return &connections{
-		limits: limits, addresses: map[netip.Prefix]*addressConnections{}, refusing: make(chan struct{}, refusalsAtOnce),
+		limits: limits, addresses: map[netip.Prefix]*addressConnections{}, requests: map[netip.Prefix]int{}, refusing: make(chan struct{}, refusalsAtOnce),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_connections_refused_total",
-			Help: "Connections that were refused because all others were at work."}),
+			Help: "Connections and requests that were refused because all others were at work."}),
 		displaced: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_connections_displaced_total",
 			Help: "Connections without a request that were closed to make room."}),
 	}

@@ -97,7 +97,7 @@ func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) 
 	level := slog.LevelInfo
 	attributes := []slog.Attr{
 		slog.String("request_id", record.requestID),
-		slog.String("method", c.Request().Method),
+		slog.String("method", knownMethod(c.Request().Method)),
 		slog.Int("status", status),
 		slog.Float64("duration_ms", float64(took.Microseconds())/1000),
 	}

@@ -213,7 +213,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	handler := s.Handler()
 	if s.config.TLS != nil {
 		limited = newSecureListener(listener{accepting, s.connections}, s.config.TLS.Config) //nolint:contextcheck // a handshake has its own deadline
-		handler = limitHeaders(handler)
+		handler = s.connections.limitRequests(limitHeaders(handler))
 	}
 	server := &http.Server{
 		Handler:           handler,

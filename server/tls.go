@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 	"github.com/parley-chat/parley/gen"
 )
 
-// maxStreams is the number of concurrent requests of one connection with HTTP/2.
-const maxStreams = 100
+// maxStreams is the number of concurrent requests of one connection with HTTP/2. limitRequests bounds those of all connections.
+const maxStreams = 16
 
 // TLS says how connections are encrypted.
 type TLS struct {
@@ -143,13 +144,58 @@ func limitHeaders(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		body := errorBody{Message: fmt.Sprintf("a request can have at most %d headers", maxHeaderLines), Code: gen.ErrorCodeInvalidRequest, RequestID: newRequestID()}
-		header := w.Header()
-		header.Set("Content-Type", "application/json")
-		header.Set("Cache-Control", "no-store")
-		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("X-Request-Id", body.RequestID)
-		w.WriteHeader(http.StatusRequestHeaderFieldsTooLarge)
-		_, _ = w.Write(body.encode())
+		refuseRequest(w, http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, fmt.Sprintf("a request can have at most %d headers", maxHeaderLines))
 	})
+}
+
+// limitRequests holds requests to the limits of connections, in total and per address: with HTTP/2 one connection has several requests.
+func (l *connections) limitRequests(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		address := parseAddress(r.RemoteAddr)
+		if !l.begin(address) {
+			l.refused.Inc()
+			w.Header().Set("Retry-After", "1")
+			refuseRequest(w, http.StatusServiceUnavailable, gen.ErrorCodeUnavailable,
+				"too many requests are in progress; wait for Retry-After seconds, then send the same request")
+			return
+		}
+		defer l.end(address)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// begin counts a request, or returns false if there are too many.
+func (l *connections) begin(address netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := network(address)
+	if l.running >= l.limits.Connections || l.requests[of] >= l.limits.ConnectionsPerAddress && !l.limits.trusts(address) {
+		return false
+	}
+	l.running++
+	l.requests[of]++
+	return true
+}
+
+// end undoes begin.
+func (l *connections) end(address netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := network(address)
+	l.running--
+	if l.requests[of]--; l.requests[of] == 0 {
+		delete(l.requests, of)
+	}
+}
+
+// refuseRequest writes a response before the request has an id.
+func refuseRequest(w http.ResponseWriter, status int, code gen.ErrorCode, message string) {
+	body := errorBody{Message: message, Code: code, RequestID: newRequestID()}
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Request-Id", body.RequestID)
+	w.WriteHeader(status)
+	_, _ = w.Write(body.encode())
 }

@@ -13,9 +13,11 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 )
@@ -135,5 +137,61 @@ func TestHandshakesAreBounded(t *testing.T) {
 	}
 	if conn := w.dial(address, head+"\r\n"); !closedWithin(conn, 8*time.Second) {
 		t.Error("a connection without TLS stays open")
+	}
+}
+
+// TestStreamsAreBounded: with HTTP/2 requests are held to the limits of connections, however many connections they share, and a connection
+// has few of them.
+func TestStreamsAreBounded(t *testing.T) {
+	t.Parallel()
+	const limit = 16 + 4 // the streams of one connection, and some of a second one
+	w, address, roots := listenTLS(t, func(config *server.Config) { config.Limits.ConnectionsPerAddress = limit })
+	caller := tlsClient(t, roots, true)
+	get := func() int {
+		response, err := caller.Get("https://" + address + "/skill")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		return response.StatusCode
+	}
+	if status := get(); status != http.StatusOK { // opens the connection
+		t.Fatalf("the first request: %d", status)
+	}
+	figure := func(name string) (n int) {
+		for line := range strings.Lines(w.admin("/metrics")) {
+			_, _ = fmt.Sscanf(line, name+" %d", &n)
+		}
+		return n
+	}
+	var bodies []*io.PipeWriter
+	var calls sync.WaitGroup
+	for range limit {
+		body, writer := io.Pipe()
+		bodies = append(bodies, writer)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+"/agent/profile", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		calls.Go(func() {
+			if response, err := caller.Do(request); err == nil {
+				_ = response.Body.Close()
+			}
+		})
+		_, _ = io.WriteString(writer, "{") // returns when the client sends the body
+	}
+	if !testkit.Eventually(5*time.Second, func() bool { return get() == http.StatusServiceUnavailable }) {
+		t.Errorf("beside %d unfinished requests another one is served", limit)
+	}
+	if open, refused := figure("parley_connections_open"), figure("parley_connections_refused_total"); open != 2 || refused == 0 {
+		t.Errorf("%d connections are open and %d requests were refused, want 2 connections", open, refused)
+	}
+	for _, body := range bodies {
+		_ = body.Close()
+	}
+	calls.Wait()
+	if !testkit.Eventually(5*time.Second, func() bool { return get() == http.StatusOK }) {
+		t.Error("the end of the requests makes no room")
 	}
 }

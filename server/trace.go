@@ -8,6 +8,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
+// knownMethod returns a method of HTTP, or _OTHER as OpenTelemetry does: the caller chooses its text and length.
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect,
+		http.MethodOptions, http.MethodTrace:
+		return method
+	}
+	return "_OTHER"
+}
+
 // trace records a sampled request. It ignores the trace context of the caller: a stranger who pays nothing must not decide what is
 // recorded. X-Request-Id leads from the caller's trace to this one.
 func (s *Server) trace(next echo.HandlerFunc) echo.HandlerFunc {
@@ -24,7 +34,7 @@ func (s *Server) trace(next echo.HandlerFunc) echo.HandlerFunc {
 			span.Set("http.route", c.Path())
 			span.Set("parley.operation", record.operation.ID)
 		}
-		span.Set("http.request.method", c.Request().Method)
+		span.Set("http.request.method", knownMethod(c.Request().Method))
 		span.SetInt("http.response.status_code", status)
 		span.Set("parley.request_id", record.requestID)
 		span.Set("parley.agent_id", record.agentID)

@@ -227,7 +227,7 @@ func (a *agent) send(to *agent, content string) (chat, message string) {
 func (w *world) admin(path string) string {
 	w.T.Helper()
 	recorder := httptest.NewRecorder()
-	w.server.Admin().ServeHTTP(recorder, httptest.NewRequestWithContext(w.T.Context(), http.MethodGet, path, nil))
+	w.server.Admin().ServeHTTP(recorder, httptest.NewRequestWithContext(w.T.Context(), http.MethodGet, "http://127.0.0.1:8404"+path, nil))
 	if path == "/metrics" {
 		return recorder.Body.String()
 	}

@@ -45,9 +45,16 @@ func openLedger(data string) (*devnet.Ledger, error) {
 	return devnet.OpenLedger(data)
 }
 
-// serveHTTP serves in the background. The returned function stops it.
+// serveHTTP serves callers of the operator in the background. The returned function stops it. A profile of a minute fits
+// into the times: net/http cancels a request when the time to read it is over. Clients keep idle connections for 90 seconds by default.
 func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler) (stop func()) {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	return serveBy(ctx, listener, &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 90 * time.Second, WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute,
+	})
+}
+
+// serveBy serves in the background. The returned function stops it.
+func serveBy(ctx context.Context, listener net.Listener, server *http.Server) (stop func()) {
 	go func() { _ = server.Serve(listener) }()
 	return func() {
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

@@ -30,7 +30,7 @@ func (f facilitator) config(log *slog.Logger) (*x402.Facilitator, error) {
 	wrong.http("facilitator-url", f.URL, "the URL of the x402 facilitator")
 	client := &x402.Facilitator{BaseURL: strings.TrimSuffix(f.URL, "/"), HTTPClient: &http.Client{Transport: facilitatorTransport()}, Logger: log}
 	if f.Token != "" || f.KeyID != "" || f.KeySecret != "" {
-		wrong.check(!isHTTP(f.URL) || confidential(f.URL), "facilitator-url", f.URL, "https, because the server authenticates to the facilitator")
+		wrong.check(!isHTTP(f.URL) || hasUser(f.URL) || confidential(f.URL), "facilitator-url", f.URL, "https, because the server authenticates to the facilitator")
 		var err error
 		client.AuthHeaders, err = f.headers(client.BaseURL)
 		wrong.add(err)

@@ -94,9 +94,9 @@ func (s *serverSettings) config() (server.Config, error) {
 		base = s.TLS.scheme() + s.Listen
 	}
 	_, _, malformed := net.SplitHostPort(s.Listen)
-	wrong.check(isHTTP(base) && !strings.ContainsAny(base, "?#@") || base == "" && malformed != nil, "base-url", s.BaseURL,
+	wrong.check(isHTTP(base) && !strings.ContainsAny(base, "?#@") || base == "" && malformed != nil, "base-url", withoutUser(s.BaseURL),
 		"the public URL of the server, such as https://parley.example")
-	wrong.check(!s.TLS.enabled() || !strings.HasPrefix(base, "http://"), "base-url", s.BaseURL, "https://, because the server encrypts")
+	wrong.check(!s.TLS.enabled() || !strings.HasPrefix(base, "http://"), "base-url", withoutUser(s.BaseURL), "https://, because the server encrypts")
 	limits, err := s.Limits.config(s.TrustedProxies)
 	wrong.add(err)
 	channels, err := s.Channels.config(s.Payee)
@@ -175,7 +175,7 @@ func (s *serve) Run(ctx context.Context, to console, settings *settings) error {
 		config.DrainTime = s.DrainTime
 	}
 	var stopRedirects func()
-	if config.TLS, stopRedirects, err = s.TLS.start(ctx, listener, config.BaseURL, log); err != nil {
+	if config.TLS, stopRedirects, err = s.TLS.start(ctx, listener, config, log); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	defer stopRedirects()

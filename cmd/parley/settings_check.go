@@ -44,8 +44,27 @@ func (w *wrongSettings) address(setting, value, what string) {
 		"it as the wallet or the explorer shows it: the checksum in its upper and lower case letters (EIP-55) does not fit, so a digit is wrong")
 }
 
+// http checks a URL that is no secret: it is shown, and published. So it can have no user and password, and with them it is hidden.
 func (w *wrongSettings) http(setting, value, what string) {
+	if hasUser(value) {
+		w.check(false, setting, hidden(value), what+", without a user and a password")
+		return
+	}
 	w.check(isHTTP(value), setting, value, what+", starting with https:// or http://")
+}
+
+// hasUser tells whether a text is a URL that may contain a password, also if it cannot be parsed.
+func hasUser(text string) bool {
+	_, rest, found := strings.Cut(text, "://")
+	return found && strings.Contains(rest, "@")
+}
+
+// withoutUser hides a URL that may contain a password.
+func withoutUser(text string) string {
+	if hasUser(text) {
+		return hidden(text)
+	}
+	return text
 }
 
 func (w *wrongSettings) databaseURL(value string) {

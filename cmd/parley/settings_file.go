@@ -42,12 +42,22 @@ func readSettings(name string, names []string) (map[string]fileValue, wrongSetti
 		err = errors.New("more than one document")
 	}
 	if err != nil {
-		wrong.check(false, "config", name, "a YAML file, not one with: "+strings.TrimPrefix(err.Error(), "yaml: "))
+		wrong.check(false, "config", name, "a YAML file, not one with: "+yamlCause(err))
 		return values, wrong
 	}
 	reader := settingsReader{name: name, names: names, values: values}
 	reader.group("", document.Content[0])
 	return values, reader.wrong
+}
+
+// yamlCause returns the reason of a syntax error without a value of the file. YAML takes a value that begins with * for an alias, and
+// the error quotes it.
+func yamlCause(err error) string {
+	reason := strings.TrimPrefix(err.Error(), "yaml: ")
+	if strings.Contains(reason, "anchor '") {
+		return "an unknown alias: a value that begins with * needs quotes"
+	}
+	return reason
 }
 
 type settingsReader struct {

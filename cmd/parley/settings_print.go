@@ -30,6 +30,10 @@ func (s *settings) print(to io.Writer) error {
 			fmt.Fprintf(to, "# %s: (hidden)  # %s\n", flag.Name, source)
 			continue
 		}
+		if hasUser(text) { // it is wrong, or will be refused where it is used
+			fmt.Fprintf(to, "# %s: (hidden)  # %s\n", flag.Name, source)
+			continue
+		}
 		if text == "" {
 			fmt.Fprintf(to, "# %s:  # not set\n", flag.Name)
 			continue

@@ -81,6 +81,11 @@ func TestPrintedSettings(t *testing.T) {
 	if strings.Contains(text, "hunter2") {
 		t.Errorf("a secret is printed:\n%s", text)
 	}
+	var out, errs bytes.Buffer
+	wrong := []string{"serve", "--print-config", "--trace-endpoint=http://user:hunter2@127.0.0.1:4318"}
+	if err := run(t.Context(), append(wrong, goodSettings...), console{&out, &errs}); err == nil || strings.Contains(err.Error()+out.String(), "hunter2") {
+		t.Errorf("an endpoint with a password: %v\n%s", err, &out)
+	}
 	values := func(text string) (all map[string]any) {
 		if err := yaml.Unmarshal([]byte(text), &all); err != nil {
 			t.Fatalf("%v\n%s", err, text)

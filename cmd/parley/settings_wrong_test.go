@@ -32,6 +32,14 @@ var wrongValues = []wrongSetting{
 	{"--database-url= --database-url-file=/dev/null", "--database-url-file (PARLEY_DATABASE_URL_FILE) is /dev/null; use a file that is not empty"},
 	{"--facilitator-url=facilitator.example", "--facilitator-url (PARLEY_FACILITATOR_URL) is facilitator.example; " +
 		"use the URL of the x402 facilitator, starting with https:// or http://"},
+	{"--facilitator-url=http://user:hunter2@facilitator.example --facilitator-token=hunter2",
+		"--facilitator-url (PARLEY_FACILITATOR_URL) is (hidden); use the URL of the x402 facilitator, without a user and a password"},
+	{"--trace-endpoint=https://user:hunter2@collector.example",
+		"--trace-endpoint (PARLEY_TRACE_ENDPOINT) is (hidden); use the URL of an OTLP collector, without a user and a password"},
+	{"--trace-endpoint=https://user:hunter2%@collector.example", // not a URL
+		"--trace-endpoint (PARLEY_TRACE_ENDPOINT) is (hidden); use the URL of an OTLP collector, without a user and a password"},
+	{"--base-url=https://user:hunter2@parley.example",
+		"--base-url (PARLEY_BASE_URL) is (hidden); use the public URL of the server, such as https://parley.example"},
 	{"--facilitator-url=http://facilitator.example --facilitator-token=hunter2", "--facilitator-url (PARLEY_FACILITATOR_URL) is " +
 		"http://facilitator.example; use https, because the server authenticates to the facilitator"},
 	{"--facilitator-token=hunter2 --facilitator-key-id=k", "--facilitator-token (PARLEY_FACILITATOR_TOKEN) is (hidden); " +
@@ -123,6 +131,7 @@ var wrongFiles = []struct{ content, want string }{
 	{"drain-time: 5s\ndrain: {time: 6s}", "FILE:2: drain-time is given twice; remove one"},
 	{"drain-time: {a: 5s}", "FILE:1: drain-time is not a simple value; use a text, a number or a list"},
 	{"trusted-proxies: [[1]]", "FILE:1: trusted-proxies has an item that is not a simple value; use a text or a number"},
+	{"database-url: *hunter2", "--config (PARLEY_CONFIG) is FILE; use a YAML file, not one with: an unknown alias: a value that begins with * needs quotes"},
 	{"drain-time: [5s]", "--drain-time (PARLEY_DRAIN_TIME) is a list in FILE; use one value"},
 	{"limit-wrong-tans: many", "--limit-wrong-tans (PARLEY_LIMIT_WRONG_TANS) is many; use a whole number"},
 	{"limit: {connections: 0}", "--limit-connections (PARLEY_LIMIT_CONNECTIONS) is 0; use a number above 0"},

@@ -70,7 +70,7 @@ func (e encryption) check() error {
 			_, err := os.ReadFile(e.ACMECAFile)
 			wrong.check(err == nil, "tls-acme-ca-file", e.ACMECAFile, "a file that can be read, not one with: "+cause(err))
 		}
-		wrong.check(e.ACMEURL == "" || strings.HasPrefix(e.ACMEURL, "https://"), "tls-acme-url", e.ACMEURL, "a URL starting with https://")
+		wrong.check(e.ACMEURL == "" || strings.HasPrefix(e.ACMEURL, "https://"), "tls-acme-url", withoutUser(e.ACMEURL), "a URL starting with https://")
 	}
 	if e.HTTPListen != "" {
 		wrong.check(e.enabled(), "tls-http-listen", e.HTTPListen, "it with --tls-domain or --tls-certificate-file, or not at all")
@@ -81,9 +81,9 @@ func (e encryption) check() error {
 
 // start gets the certificates and returns how the server encrypts: nil if it does not. The server listens already. It keeps the
 // certificates up to date until ctx ends. stop ends the redirects.
-func (e encryption) start(ctx context.Context, listener net.Listener, baseURL string, log *slog.Logger) (_ *server.TLS, stop func(), err error) {
+func (e encryption) start(ctx context.Context, listener net.Listener, config server.Config, log *slog.Logger) (_ *server.TLS, stop func(), err error) {
 	redirect := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, baseURL+r.URL.RequestURI(), http.StatusPermanentRedirect)
+		http.Redirect(w, r, config.BaseURL+r.URL.RequestURI(), http.StatusPermanentRedirect)
 	}))
 	var encrypted *server.TLS
 	begin := func() error { return nil }
@@ -111,7 +111,8 @@ func (e encryption) start(ctx context.Context, listener net.Listener, baseURL st
 		if err != nil {
 			return nil, nil, err
 		}
-		stop = serveHTTP(ctx, redirects, redirect)
+		limited, redirector := server.NewRedirector(redirects, redirect, config.Limits.TrustedProxies, log)
+		stop = serveBy(ctx, limited, redirector)
 	}
 	if err := begin(); err != nil {
 		stop()

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -10,7 +11,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -24,6 +27,7 @@ import (
 
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -193,5 +197,42 @@ func TestCertificateFiles(t *testing.T) {
 	reply, err := testkit.Request(t.Context(), http.DefaultClient, http.MethodGet, admin+"/metrics", "")
 	if err != nil || !strings.Contains(string(reply.Body), "\nparley_tls_certificate_expires_seconds 3") {
 		t.Errorf("the metric of the certificate is missing or not within the hour: %v", err)
+	}
+}
+
+// TestRedirectsAreBounded: who holds connections to --tls-http-listen open keeps nobody out, and holds no more than it may.
+func TestRedirectsAreBounded(t *testing.T) {
+	t.Parallel()
+	folder, address := t.TempDir(), testkit.FreeAddress(t)
+	newAuthority(t).write(t, folder)
+	settings := encryption{CertificateFile: filepath.Join(folder, "cert.pem"), KeyFile: filepath.Join(folder, "key.pem"), HTTPListen: address}
+	_, stop, err := settings.start(t.Context(), nil, server.Config{BaseURL: "https://parley.example"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	var silent []net.Conn
+	for range 100 { // each gets its response, or another one after it ends the connection
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_, _ = io.WriteString(conn, "GET /skill HTTP/1.1\r\nHost: parley.example\r\n\r\n")
+		silent = append(silent, conn)
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = response.Body.Close(); response.StatusCode != http.StatusPermanentRedirect || response.Header.Get("Location") != "https://parley.example/skill" {
+			t.Fatalf("a newcomer gets %s %s, want a redirect", response.Status, response.Header)
+		}
+	}
+	for i, conn := range silent { // the first ones made room for others, and silence ends all
+		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("the connection %d stays open", i)
+		}
 	}
 }

@@ -90,7 +90,15 @@ func TestTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
+	long, _ := http.NewRequestWithContext(t.Context(), strings.Repeat("LONG", 1000), server.URL+"/agent/me", nil)
+	if response, err = http.DefaultClient.Do(long); err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
 	server.stop(t)
+	if strings.Contains(server.logs.String(), "LONGLONG") {
+		t.Error("the log has the method that a caller made up")
+	}
 
 	collector.mu.Lock()
 	defer collector.mu.Unlock()
@@ -106,6 +114,9 @@ func TestTraces(t *testing.T) {
 	}
 	if got := collector.header.Get("X-Collector"); got != headerSecret {
 		t.Errorf("the collector gets the header %q", got)
+	}
+	if text := collector.text.String(); strings.Contains(text, "LONGLONG") || !strings.Contains(text, `"_OTHER"`) {
+		t.Error("the spans have the method that a caller made up")
 	}
 	names := map[string]int{}
 	for _, span := range collector.spans {

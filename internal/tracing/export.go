@@ -23,6 +23,8 @@ const (
 	maxWaiting = 8192
 	// maxSent is how many spans one request to the collector has.
 	maxSent = 1024
+	// maxAttribute is how many characters a text of a span has.
+	maxAttribute = 1024
 	// exportTime bounds a request to the collector, retryTime all attempts of one.
 	exportTime = 5 * time.Second
 	retryTime  = 10 * time.Second
@@ -58,9 +60,12 @@ func New(ctx context.Context, config Config, log *slog.Logger) (t *Tracer, stop 
 	}
 	var instance [8]byte
 	_, _ = rand.Read(instance[:])
+	limits := sdk.NewSpanLimits()
+	limits.AttributeValueLengthLimit = maxAttribute
 	provider := sdk.NewTracerProvider(
 		sdk.WithSampler(sdk.AlwaysSample()), // Root samples
 		sdk.WithBatcher(&exporter{SpanExporter: client, log: log}, sdk.WithMaxQueueSize(maxWaiting), sdk.WithMaxExportBatchSize(maxSent)),
+		sdk.WithRawSpanLimits(limits),
 		// No detectors: the one of the process reports the command line.
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "parley"), attribute.String("service.version", config.Version),
 			attribute.String("service.instance.id", hex.EncodeToString(instance[:])))),
