@@ -169,7 +169,7 @@ func TestOperatorPageWithoutDatabase(t *testing.T) {
 
 	route.Cut(true)
 	if !testkit.Eventually(20*time.Second, func() bool { text, _ = w.seenByOperator(); return strings.Contains(text, "Last known figures") }) {
-		t.Fatalf("the database is away and the page does not say so:\n%s", text)
+		t.Fatalf("the database is unavailable and the page does not say so:\n%s", text)
 	}
 	wantOnPage(t, text, "Database: it does not respond", "Paid calls return 503 until it does", "Runbook", "the database does not respond", "alice", "requestAccount")
 

@@ -44,7 +44,7 @@ func (c *check) checkAddresses(ctx context.Context, config server.Config) (found
 		return nil // told as a wrong setting
 	}
 	serving := false
-	local := onLoopback(net.JoinHostPort(base.Hostname(), "0"))
+	local := isLoopback(base.Hostname())
 	switch contract, err := fetchContract(ctx, config.BaseURL); {
 	case notServed(err):
 		found.warn(what, config.BaseURL+" is not served yet", "start parley serve, and the proxy in front of it; then run this again")

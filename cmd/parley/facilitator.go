@@ -66,7 +66,7 @@ func (f facilitator) headers(baseURL string) (func(context.Context, string) (htt
 // confidential reports whether nobody else can read requests to the URL.
 func confidential(text string) bool {
 	parsed, err := url.Parse(text)
-	return err == nil && (parsed.Scheme == "https" || onLoopback(net.JoinHostPort(parsed.Hostname(), "0")))
+	return err == nil && (parsed.Scheme == "https" || isLoopback(parsed.Hostname()))
 }
 
 // facilitatorTransport returns a transport that keeps enough idle connections for many concurrent settlements. Its dial

@@ -91,6 +91,10 @@ func isHTTP(text string) bool {
 
 func onLoopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
+	return err == nil && isLoopback(host)
+}
+
+func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
-	return err == nil && (host == "localhost" || (ip != nil && ip.IsLoopback()))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

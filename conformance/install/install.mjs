@@ -165,7 +165,7 @@ try {
   inspect();
   await pay();
   await proxies(machine, { repository, work, node });
-  ok("Caddy and nginx: paid calls, forged addresses, a server that is away");
+  ok("Caddy and nginx: paid calls, forged addresses, a server that does not respond");
   await upgrade();
   remove();
   machine.sh(`runuser -u postgres -- psql -qc "ALTER ROLE parley PASSWORD 'play'"`);

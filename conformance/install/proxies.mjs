@@ -1,5 +1,5 @@
 // Caddy and nginx with the files of deploy/, in front of a server on the machine: what reaches the limits, what callers get while the server
-// is away, and paid calls through nginx. Caddy listens on 443, nginx on 8443 with a certificate of its own.
+// is unavailable, and paid calls through nginx. Caddy listens on 443, nginx on 8443 with a certificate of its own.
 import { strict as assert } from "node:assert";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

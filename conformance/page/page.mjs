@@ -1,5 +1,5 @@
 // Looks at the operator's page and at the front page in headless Chromium: a new server, one that is used, and one whose database is
-// away; desktop and phone; light and dark. Nothing may appear on the console, be loaded from elsewhere, run, or stick out of the screen,
+// unavailable; desktop and phone; light and dark. Nothing may appear on the console, be loaded from elsewhere, run, or stick out of the screen,
 // and axe-core may find nothing. Writes screenshots into a folder.
 //
 //   CHROMIUM=/usr/bin/chromium PARLEY=bin/parley POSTGRES=bin/chain-postgres node conformance/page/page.mjs FOLDER
