@@ -32,7 +32,9 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 		return reject, a.nothingNew()
 	case row == nil:
 		return settleFirst, nil
-	case row.State == store.PaymentDeposited && a.same(row) && a.nothingNew() == nil:
+	case row.State == store.PaymentDeposited && a.same(row) && a.nothingNew() != nil:
+		return reject, a.nothingNew()
+	case row.State == store.PaymentDeposited && a.same(row):
 		return useVoucher, nil
 	case !a.owns(row) && a.channel != nil && (a.same(row) || a.sameVoucher(row)) && row.State == store.PaymentDelivered:
 		return correct, nil
@@ -46,8 +48,6 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 		return repeat, nil
 	case a.repeatOnly() != nil:
 		return reject, a.repeatOnly()
-	case row.State == store.PaymentDeposited && a.nothingNew() != nil:
-		return reject, a.nothingNew()
 	case row.State == store.PaymentFailed:
 		return reject, e.failed(a, row.FailureReason)
 	case row.State == store.PaymentUndeliverable && row.FailureReason == store.Refunded:

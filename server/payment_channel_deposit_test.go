@@ -10,19 +10,14 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// TestRejectedDeposit: the operation rejects the call after its deposit settled. The deposit is the payer's, nothing is
-// charged, and the same voucher pays for the next call, also if it comes with the same deposit again.
-func TestRejectedDeposit(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+// blockedMeanwhile sends a message with a deposit. The recipient blocks the sender while the deposit settles.
+func (w *world) blockedMeanwhile(from, to *agent, deposit string) testkit.Reply {
+	w.T.Helper()
 	block := sync.OnceFunc(func() {
-		if a := w.pay(bob.Wallet, "/agent/block", `{"agent_id":`+quote(alice.ID)+`}`, "X-API-KEY", bob.Key); a.Status != http.StatusOK {
-			t.Errorf("bob blocks: %v", a)
+		if a := w.pay(to.Wallet, "/agent/block", `{"agent_id":`+quote(from.ID)+`}`, "X-API-KEY", to.Key); a.Status != http.StatusOK {
+			w.T.Errorf("%s blocks: %v", to.Name, a)
 		}
 	})
-	payer := w.channelPayer(alice.Wallet)
-	deposit := payer.sign(sendPath, 5000, 50_000)
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
 			w.fault.Store(nil)
@@ -30,8 +25,19 @@ func TestRejectedDeposit(t *testing.T) {
 		}
 		return false
 	})
-	a := alice.sendWith(deposit, bob, "blocked meanwhile")
-	mend()
+	defer mend()
+	return from.sendWith(deposit, to, "blocked meanwhile")
+}
+
+// TestRejectedDeposit: the operation rejects the call after its deposit settled. The deposit is the payer's, nothing is
+// charged, and the same voucher pays for the next call, also if it comes with the same deposit again.
+func TestRejectedDeposit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	payer := w.channelPayer(alice.Wallet)
+	deposit := payer.sign(sendPath, 5000, 50_000)
+	a := w.blockedMeanwhile(alice, bob, deposit)
 	settled, extra := settledOf(t, a)
 	if a.Status != http.StatusForbidden || a.Code != "blocked" || a.Charged || !settled.Success || settled.Amount != "50000" ||
 		extra.ChargedAmount != "0" || extra.ChannelState.ChargedCumulativeAmount != "0" || extra.ChannelState.Balance != "50000" {

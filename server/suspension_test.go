@@ -185,6 +185,53 @@ func TestPeersOfSuspendedAgent(t *testing.T) {
 	}
 }
 
+// TestEditDuringSuspension: an edit that asks to be listed, and is executed while a suspension is committed, does not list the account.
+func TestEditDuringSuspension(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	alice.must("/agent/edit", fields{"is_discoverable": false})
+	o := w.operator()
+	held := make(chan func(), 1)
+	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" { // the dry run of the edit is over
+			held <- w.hold(`WITH suspended AS (INSERT INTO suspensions (agent_id, message, was_listed, created_at) VALUES ($1, '', false, now()))
+				UPDATE agents SET is_discoverable = false WHERE id = $1`, o.id(alice.ID))
+		}
+		return false
+	})
+	defer mend()
+	edit := func() { alice.must("/agent/edit", fields{"is_discoverable": true}) }
+	w.whileWaiting(edit, func() { (<-held)() })
+	if listed := w.Count("SELECT count(*) FROM agents WHERE is_discoverable"); listed != 0 {
+		t.Error("the suspended account is listed")
+	}
+}
+
+// TestSuspendedAgentKeepsItsDeposit: a suspended agent whose deposit arrived for a call that was rejected is refused, not charged, and
+// can use the deposit once it is resumed.
+func TestSuspendedAgentKeepsItsDeposit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	o := w.operator()
+	deposit := w.channelPayer(alice.Wallet).sign(sendPath, 5000, 50_000)
+	w.blockedMeanwhile(alice, bob, deposit).WantRefused(t, "blocked meanwhile", http.StatusForbidden, "blocked")
+	o.suspend(alice, "")
+	for _, recipient := range []*agent{bob, carol} {
+		alice.sendWith(deposit, recipient, "while suspended").WantRefused(t, "a deposit", http.StatusForbidden, "suspended")
+	}
+	if n := w.Count("SELECT count(*) FROM payments WHERE state = 'deposited'"); n != 1 {
+		t.Errorf("%d payments are deposited, want 1", n)
+	}
+	o.resume(alice)
+	a := alice.sendWith(deposit, carol, "resumed")
+	if settled, extra := settledOf(t, a); a.Status != http.StatusOK || settled.Amount != "50000" || extra.ChargedAmount != "5000" {
+		t.Errorf("the deposit after the suspension: %v %+v %+v", a, settled, extra)
+	}
+	w.checkChannels()
+}
+
 // TestSuspendedAgentIsRefunded: a suspended agent gets what is left in its payment channel, and its vouchers are not charged.
 func TestSuspendedAgentIsRefunded(t *testing.T) {
 	t.Parallel()

@@ -150,6 +150,10 @@ func (s *Store) EditAgent(ctx context.Context, id uuid.UUID, description *string
 	changes := map[string]any{}
 	change(changes, "description", description)
 	if isDiscoverable != nil {
+		// A statement that waits for a suspension to be committed reads the suspensions as they were before. One that follows does not.
+		if _, err := gorm.G[Agent](s.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
+			return fmt.Errorf("lock agent: %w", err)
+		}
 		changes["is_discoverable"] = listable(*isDiscoverable)
 	}
 	if len(changes) == 0 {

@@ -50,34 +50,21 @@ func (s *Store) EraseAgent(ctx context.Context, by Operator, agent uuid.UUID) (e
 	}
 }
 
+// erase first changes what calls of others do not lock, because it finds it by reading whole tables. Then it locks the conversations,
+// and finds the rest by keys.
 func (s *Store) erase(ctx context.Context, account *Agent, erased *Erasure) error {
 	if err := s.checkErasable(ctx, account.ID); err != nil {
 		return err
 	}
-	if err := s.lockConversationsOf(ctx, account.ID); err != nil {
+	wrote, err := s.eraseMessages(ctx, account.ID, erased)
+	if err != nil {
 		return err
 	}
-	if err := s.giveUpConversations(ctx, account.ID, erased); err != nil {
-		return err
-	}
-	// The agent stays a member of its private chats, which the other agents read, and of the group chats that were deleted.
-	const left = `c.kind <> 'private' AND (c.kind = 'channel' OR c.admin_id <> @agent)`
 	var ignored int64
-	for _, step := range []struct {
-		count     *int64
-		statement string
-	}{
-		// Before the content, because it finds the pins by the sender.
-		{&ignored, `UPDATE conversations c SET pinned = ARRAY(SELECT p.id FROM unnest(c.pinned) WITH ORDINALITY AS p (id, n) WHERE NOT EXISTS (
-			SELECT FROM messages m WHERE m.id = p.id AND m.conversation_id = c.id AND m.sender_id = @agent) ORDER BY p.n)
-			WHERE c.pinned <> '{}' AND EXISTS (SELECT FROM messages m WHERE m.conversation_id = c.id AND m.id = ANY (c.pinned) AND m.sender_id = @agent)`},
-		{&erased.Messages, `UPDATE messages SET content = @removed, about = NULL, removed_at = coalesce(removed_at, @now) WHERE sender_id = @agent`},
+	err = s.eraseRows(ctx, map[string]any{"agent": account.ID, "created": account.CreatedAt}, []erasureStep{
 		{&erased.Reactions, `DELETE FROM reactions WHERE agent_id = @agent`},
 		{&erased.Blocks, `DELETE FROM blocks WHERE blocker_id = @agent OR blocked_id = @agent`},
 		{&ignored, `DELETE FROM notices WHERE agent_id = @agent`},
-		{&ignored, `UPDATE conversations c SET member_count = c.member_count - 1 WHERE ` + left + `
-			AND c.id IN (SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member')`},
-		{&erased.Memberships, `DELETE FROM memberships m WHERE m.agent_id = @agent AND m.conversation_id IN (SELECT c.id FROM conversations c WHERE ` + left + `)`},
 		// The registration has no account. Its wallet has paid for the account soon after it.
 		{&ignored, `UPDATE payments SET response = NULL, payment_identifier = NULL, fingerprint = sha256(uuid_send(id)) WHERE agent_id IS NULL AND secret
 			AND state NOT IN ('settling', 'unknown') AND created_at BETWEEN CAST(@created AS timestamptz) - interval '1 hour'
@@ -87,15 +74,90 @@ func (s *Store) erase(ctx context.Context, account *Agent, erased *Erasure) erro
 			WHERE agent_id = @agent`},
 		{&ignored, `UPDATE reserved_usernames SET agent_id = NULL WHERE agent_id = @agent`},
 		{&ignored, `UPDATE suspensions SET message = '', erased = true WHERE agent_id = @agent`},
-	} {
-		done := s.db.WithContext(ctx).Exec(step.statement,
-			map[string]any{"agent": account.ID, "now": s.Now(), "removed": removedContent, "created": account.CreatedAt})
-		if done.Error != nil {
-			return done.Error
-		}
-		*step.count = done.RowsAffected
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.leaveForGood(ctx, account, wrote, erased); err != nil {
+		return err
 	}
 	return s.eraseAccount(ctx, account)
+}
+
+// eraseMessages removes the content of all messages of an agent, and returns the conversations that they are in.
+func (s *Store) eraseMessages(ctx context.Context, agent uuid.UUID, erased *Erasure) (wrote []uuid.UUID, err error) {
+	var counts []struct {
+		ConversationID uuid.UUID
+		Messages       int64
+	}
+	err = s.db.WithContext(ctx).Raw(`
+		WITH gone AS (
+			UPDATE messages SET content = @removed, about = NULL, removed_at = coalesce(removed_at, @now) WHERE sender_id = @agent RETURNING conversation_id
+		)
+		SELECT conversation_id, count(*) AS messages FROM gone GROUP BY conversation_id`,
+		map[string]any{"agent": agent, "now": s.Now(), "removed": removedContent}).Scan(&counts).Error
+	if err != nil {
+		return nil, fmt.Errorf("erase messages: %w", err)
+	}
+	for _, one := range counts {
+		wrote = append(wrote, one.ConversationID)
+		erased.Messages += one.Messages
+	}
+	return wrote, nil
+}
+
+// leaveForGood takes the pins of an agent away, gives up what it administers, and ends its memberships. wrote are the conversations
+// that it wrote in.
+func (s *Store) leaveForGood(ctx context.Context, account *Agent, wrote []uuid.UUID, erased *Erasure) error {
+	locked, err := s.lockConversationsOf(ctx, account.ID, wrote)
+	if err != nil {
+		return err
+	}
+	if err := s.takePins(ctx, account.ID, locked); err != nil {
+		return err
+	}
+	if err := s.giveUpConversations(ctx, account.ID, locked, erased); err != nil {
+		return err
+	}
+	// The agent stays a member of its private chats, which the other agents read, and of the group chats that were deleted.
+	const left = `c.id = ANY (@conversations) AND c.kind <> 'private' AND (c.kind = 'channel' OR c.admin_id <> @agent)`
+	var ignored int64
+	return s.eraseRows(ctx, map[string]any{"agent": account.ID, "conversations": UUIDs(locked)}, []erasureStep{
+		{&ignored, `UPDATE conversations c SET member_count = c.member_count - 1 WHERE ` + left + `
+			AND c.id IN (SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member')`},
+		{&erased.Memberships, `DELETE FROM memberships m USING conversations c WHERE m.agent_id = @agent AND m.conversation_id = c.id
+			AND m.conversation_id = ANY (@conversations) AND ` + left},
+	})
+}
+
+// takePins takes away the pins of an agent's messages.
+func (s *Store) takePins(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) error {
+	err := s.db.WithContext(ctx).Exec(`UPDATE conversations c SET pinned = ARRAY(SELECT p.id FROM unnest(c.pinned) WITH ORDINALITY AS p (id, n) WHERE NOT EXISTS (
+		SELECT FROM messages m WHERE m.id = p.id AND m.conversation_id = c.id AND m.sender_id = @agent) ORDER BY p.n)
+		WHERE c.id = ANY (@conversations) AND c.pinned <> '{}' AND EXISTS (
+		SELECT FROM messages m WHERE m.conversation_id = c.id AND m.id = ANY (c.pinned) AND m.sender_id = @agent)`,
+		map[string]any{"agent": agent, "conversations": UUIDs(conversations)}).Error
+	if err != nil {
+		return fmt.Errorf("take pins away: %w", err)
+	}
+	return nil
+}
+
+// erasureStep is a statement, and where the number of its rows goes.
+type erasureStep struct {
+	rows      *int64
+	statement string
+}
+
+func (s *Store) eraseRows(ctx context.Context, parameters map[string]any, steps []erasureStep) error {
+	for _, step := range steps {
+		done := s.db.WithContext(ctx).Exec(step.statement, parameters)
+		if done.Error != nil {
+			return fmt.Errorf("erase rows: %w", done.Error)
+		}
+		*step.rows = done.RowsAffected
+	}
+	return nil
 }
 
 // checkErasable returns an error if a payment of the agent is not closed. Its request and payload are needed.
@@ -116,21 +178,21 @@ func (s *Store) checkErasable(ctx context.Context, agent uuid.UUID) error {
 	return nil
 }
 
-// lockConversationsOf locks the conversations that the agent is a member of or administers, in one order.
-func (s *Store) lockConversationsOf(ctx context.Context, agent uuid.UUID) error {
-	var ids []uuid.UUID
-	err := s.gorm(ctx, &Conversation{}).Clauses(forNoKeyUpdate).Select("id").
-		Where("admin_id = ? OR id IN (SELECT conversation_id FROM memberships WHERE agent_id = ?)", agent, agent).Order("id").Scan(&ids).Error
+// lockConversationsOf locks the conversations that the agent wrote in, is a member of, or administers, in one order.
+func (s *Store) lockConversationsOf(ctx context.Context, agent uuid.UUID, wrote []uuid.UUID) (locked []uuid.UUID, err error) {
+	err = s.gorm(ctx, &Conversation{}).Clauses(forNoKeyUpdate).Select("id").
+		Where("id = ANY (?) OR admin_id = ? OR id IN (SELECT conversation_id FROM memberships WHERE agent_id = ?)", UUIDs(wrote), agent, agent).
+		Order("id").Scan(&locked).Error
 	if err != nil {
-		return fmt.Errorf("lock conversations: %w", err)
+		return nil, fmt.Errorf("lock conversations: %w", err)
 	}
-	return nil
+	return locked, nil
 }
 
 // giveUpConversations hands the agent's group chats over to the members that joined first, and deletes its other group chats and its
 // channels.
-func (s *Store) giveUpConversations(ctx context.Context, agent uuid.UUID, erased *Erasure) error {
-	conversations, err := gorm.G[Conversation](s.db).Where("admin_id = ?", agent).Order("id").Find(ctx)
+func (s *Store) giveUpConversations(ctx context.Context, agent uuid.UUID, locked []uuid.UUID, erased *Erasure) error {
+	conversations, err := gorm.G[Conversation](s.db).Where("id = ANY (?) AND admin_id = ?", UUIDs(locked), agent).Order("id").Find(ctx)
 	if err != nil {
 		return fmt.Errorf("list administered conversations: %w", err)
 	}

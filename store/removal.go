@@ -62,14 +62,16 @@ func (s *Store) RemoveMessage(ctx context.Context, by Operator, id uuid.UUID) er
 		}
 		entry.AgentID = &message.SenderID
 		entry.Details = map[string]any{"conversation_id": message.ConversationID, "number": message.Number}
+		// First the message, as EraseAgent does, and then the conversation, for which sends wait.
+		err = tx.gorm(ctx, &Message{}).Where("conversation_id = ? AND number = ?", message.ConversationID, message.Number).
+			Updates(map[string]any{"content": removedContent, "about": nil, "removed_at": tx.Now()}).Error
+		if err != nil {
+			return err
+		}
 		if err := tx.LockConversation(ctx, message.ConversationID); err != nil {
 			return err
 		}
-		if err := tx.Unpin(ctx, message.ConversationID, []uuid.UUID{id}); err != nil {
-			return err
-		}
-		return tx.gorm(ctx, &Message{}).Where("conversation_id = ? AND number = ?", message.ConversationID, message.Number).
-			Updates(map[string]any{"content": removedContent, "about": nil, "removed_at": tx.Now()}).Error
+		return tx.Unpin(ctx, message.ConversationID, []uuid.UUID{id})
 	})
 }
 
