@@ -40,6 +40,9 @@ const (
 	newest     = "newest 50 messages"
 	nothingNew = "unread, nothing new"
 
+	behindUnread = "unread, a page of 50"
+	wordSearch   = "message search, a word"
+
 	sendPath = "/chat/private/send"
 )
 
@@ -57,11 +60,11 @@ func (d *dataset) operations() []operation {
 			return body{"chat_id": typeID("chat_", d.rooms[i])}
 		}),
 		newOperation(nothingNew, "/agent/unread", 1, d.readers, nil),
-		newOperation("unread, a page of 50", "/agent/unread?mark_read=false", 1, d.behind, nil),
+		newOperation(behindUnread, "/agent/unread?mark_read=false", 1, d.behind, nil),
 		newOperation("agent search", "/search/agents", len(agentQueries), d.readers, func(i int) body {
 			return body{"query": agentQueries[i%len(agentQueries)]}
 		}),
-		d.searching("message search, a word", "harvest"),
+		d.searching(wordSearch, "harvest"),
 		d.searching("message search, a rare word", rareWord),
 		d.searching("message search, regex", `train to (Lisbon|Porto) leaves`),
 		newOperation("profile", "/agent/profile", 1, d.readers, func(i int) body {

@@ -110,6 +110,12 @@ func (r *report) goal(name string, seen float64, bound bound, wanted float64) {
 	r.goals = append(r.goals, fmt.Sprintf("%s | %s %s | %s | %s", name, bound, digits(wanted), digits(seen), met))
 }
 
+// fact notes something for the head of the report.
+func (r *report) fact(format string, arguments ...any) {
+	r.facts = append(r.facts, fmt.Sprintf(format, arguments...))
+	note("%s", r.facts[len(r.facts)-1])
+}
+
 // describe notes what is measured, and where. It returns an error if the database is not durable.
 func (r *report) describe(ctx context.Context, d *dataset) error {
 	var settings string

@@ -35,7 +35,7 @@ func (s *sweeper) run(ctx context.Context, database *store.Store) error {
 	return err
 }
 
-// retention compares calls alone with calls beside the removal of old messages, as a server does it.
+// retention compares calls alone with calls beside the removal of old messages, as a server does it, and says what the removal costs.
 func (d *dataset) retention(ctx context.Context) error {
 	server, err := d.serve(ctx, d.withChannels())
 	if err != nil {
@@ -49,12 +49,57 @@ func (d *dataset) retention(ctx context.Context) error {
 	if err := database.ReadClock(ctx); err != nil {
 		return err
 	}
+	walk, err := retention.Sweep(ctx, database, store.Retention{Messages: 10_000 * 24 * time.Hour}, false, nil)
+	if err != nil {
+		return err
+	}
+	d.fact("A sweep that finds nothing takes %s.", walk.Took.Round(10*time.Millisecond))
+	if err := d.sizes(ctx, "Before the removal"); err != nil {
+		return err
+	}
 	s := &sweeper{}
 	s.paused.Lock()
 	sweeping, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- s.run(sweeping, database) }()
-	for _, name := range []string{sendMany, sendOne, newest, nothingNew} {
+	if err := errors.Join(d.removeAlone(ctx, s), d.compareRemoval(ctx, s, server), finish(stop, s, ended)); err != nil {
+		return err
+	}
+	if err := d.sizes(ctx, "After the removal"); err != nil {
+		return err
+	}
+	began := time.Now()
+	if _, err := d.pool.Exec(ctx, `VACUUM messages`); err != nil {
+		return err
+	}
+	d.fact("VACUUM of the messages takes %s.", time.Since(began).Round(time.Second))
+	return d.sizes(ctx, "After VACUUM")
+}
+
+// removeAlone removes old messages while nothing else happens.
+func (d *dataset) removeAlone(ctx context.Context, s *sweeper) error {
+	const lasting = 30 * time.Second
+	before, err := d.usage(ctx, nil)
+	if err != nil {
+		return err
+	}
+	s.paused.Unlock()
+	time.Sleep(lasting)
+	s.paused.Lock()
+	after, err := d.usage(ctx, nil)
+	if err != nil {
+		return err
+	}
+	removed := float64(s.removed)
+	d.fact("Without calls, %.0f old messages are removed per second, each with %.0f bytes of write-ahead log and %s ms of a processor.",
+		removed/lasting.Seconds(), (after[wal]-before[wal])/removed, digits((after[pgCPU]-before[pgCPU])/removed))
+	s.removed, s.running = 0, 0
+	return nil
+}
+
+// compareRemoval measures calls alone and beside the removal.
+func (d *dataset) compareRemoval(ctx context.Context, s *sweeper, server *process) error {
+	for _, name := range []string{sendMany, sendOne, newest, nothingNew, behindUnread, wordSearch} {
 		calls := d.calls(ctx, "alone", d.named(name), server)
 		beside := side{"while messages are removed", func(clients int) (result, error) {
 			s.paused.Unlock()
@@ -63,12 +108,26 @@ func (d *dataset) retention(ctx context.Context) error {
 		}}
 		seen, err := d.compare("Retention", name, []int{16}, 2*d.rounds, calls, beside)
 		if err != nil {
-			return errors.Join(err, finish(stop, s, ended))
+			return err
 		}
 		d.goal(name+", p99 while messages are removed", seen[16][1][p99]/seen[16][0][p99], atMost, 1.5)
 	}
-	d.facts = append(d.facts, fmt.Sprintf("Beside the calls %.0f old messages were removed per second.", float64(s.removed)/s.running.Seconds()))
-	return finish(stop, s, ended)
+	d.fact("Beside the calls %.0f old messages were removed per second.", float64(s.removed)/s.running.Seconds())
+	return nil
+}
+
+// sizes notes how large the messages and their indexes are.
+func (d *dataset) sizes(ctx context.Context, when string) error {
+	var messages, table, keys, index, dead int64
+	err := d.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM messages), pg_table_size('messages'),
+		pg_indexes_size('messages') - pg_relation_size('messages_search'), pg_relation_size('messages_search'),
+		(SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'messages')`).Scan(&messages, &table, &keys, &index, &dead)
+	if err != nil {
+		return err
+	}
+	const mib = 1 << 20
+	d.fact("%s: %d messages, and %d dead rows; table %d MiB, keys %d MiB, search index %d MiB.", when, messages, dead, table/mib, keys/mib, index/mib)
+	return nil
 }
 
 // finish ends the sweep. It returns an error if it had ended before.
