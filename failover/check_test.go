@@ -62,7 +62,7 @@ func (l *load) check(ctx context.Context, databaseURL string) (*books, error) {
 		return nil, err
 	}
 	defer func() { _ = database.Close(ctx) }()
-	if err := b.awaitClosed(ctx, database); err != nil {
+	if err := b.awaitClosed(ctx, database, l.maxOpen); err != nil {
 		return nil, err
 	}
 	messages, err := l.messages(ctx, database)
@@ -91,7 +91,7 @@ func (l *load) check(ctx context.Context, databaseURL string) (*books, error) {
 }
 
 // awaitClosed waits until no payment is open.
-func (b *books) awaitClosed(ctx context.Context, database *pgx.Conn) error {
+func (b *books) awaitClosed(ctx context.Context, database *pgx.Conn, maxOpen time.Duration) error {
 	var open string
 	var failed error
 	if !testkit.Eventually(maxOpen, func() bool {

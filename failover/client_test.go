@@ -41,13 +41,14 @@ type load struct {
 	channel   string
 	done      sync.WaitGroup
 
-	facilitator string // its URL
+	facilitator string        // its URL
+	maxOpen     time.Duration // see maxOpen
 }
 
 // newLoad registers the agents and makes the conversations: a group chat and a channel of all.
 func newLoad(t testing.TB, world *testkit.World, facilitator string, servers []*server) *load {
 	t.Helper()
-	l := &load{t: t, world: world, transport: newTransport(servers), facilitator: facilitator}
+	l := &load{t: t, world: world, transport: newTransport(servers), facilitator: facilitator, maxOpen: maxOpen}
 	var others []string
 	for i := range agents {
 		l.agents = append(l.agents, l.register(i))

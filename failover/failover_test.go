@@ -46,6 +46,11 @@ func TestAsynchronousReplicationLoses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The payments of lost messages stay open: nobody waits for them longer than for the outage.
+	r.load.maxOpen = 10 * time.Second
+	for _, a := range r.load.agents {
+		a.Payer.Patience = time.Minute
+	}
 	found := r.test(list, 0)
 	if found.lost == 0 {
 		t.Error("acknowledged messages survived a failover without synchronous replication: the checks find nothing")
