@@ -74,6 +74,7 @@ func newFull(t *testing.T) *full {
 	f.peer.send(a, "an answer that stays")
 	f.group, f.own, f.news = f.peer.createGroup("planners", a, f.third), a.createGroup("heirloom", f.third, f.peer), a.channel("zorblax news")
 	alone := a.createGroup("zorblax alone")
+	f.third.must("/chat/group/request_access", fields{"chat_id": alone})
 	pinned := a.sendGroup(f.group, "ZQ2 in the group chat")
 	f.peer.groupMust("pin", f.group, "message_id", pinned)
 	mine := f.peer.sendGroup(f.group, "before and after")
@@ -112,14 +113,17 @@ func TestErasedAgent(t *testing.T) {
 	}
 	o.suspend(f.agent, "zorblax, write to us")
 	books, revenue := f.books(), f.Revenue()
+	counted, err := o.on.CountErasure(t.Context(), agent)
+	o.must(err)
 	erased, err := o.on.EraseAgent(t.Context(), o.by, agent)
 	o.must(err)
+	o.must(o.on.FinishErasure(t.Context(), agent))
 	_, err = o.on.EraseReads(t.Context(), store.StoredReads{Since: f.agentSince()})
 	o.must(err)
 	o.audited("agents.erase", f.agent.ID)
 	want := store.Erasure{Messages: 6, Reactions: 1, Blocks: 2, Memberships: 2, Payments: erased.Payments, HandedOver: 1, Deleted: 2}
-	if erased != want || erased.Payments == 0 {
-		t.Errorf("erased %+v, want %+v", erased, want)
+	if erased != want || counted != want || erased.Payments == 0 {
+		t.Errorf("counted %+v and erased %+v, want %+v", counted, erased, want)
 	}
 	for _, secret := range f.secrets {
 		if found := f.traces(secret); len(found) > 0 {
@@ -278,6 +282,54 @@ func TestErasureLetsOthersCall(t *testing.T) {
 	})
 	if pins := f.peer.group(f.group).PinnedMessages; len(pins) != 1 || pins[0].Content != "before and after" {
 		t.Errorf("the pins after the erasure are %+v", pins)
+	}
+}
+
+// TestErasureFinishes: FinishErasure removes what others wrote about the agent while it was erased.
+func TestErasureFinishes(t *testing.T) {
+	t.Parallel()
+	f := newFull(t)
+	o := f.operator()
+	o.suspend(f.agent, "")
+	agent := o.id(f.agent.ID)
+	var late string
+	commit := f.hold("SELECT 1 FROM conversations WHERE id = $1 FOR UPDATE", o.id(f.group))
+	erase := func() {
+		if _, err := o.on.EraseAgent(t.Context(), o.by, agent); err != nil {
+			t.Error(err)
+		}
+	}
+	f.whileWaiting(erase, func() {
+		late = f.peer.createGroup("late", f.agent, f.third)
+		f.peer.block(f.agent)
+		commit()
+	})
+	about := func() int {
+		return f.Count(`SELECT (SELECT count(*) FROM memberships WHERE agent_id = $1 AND conversation_id = $2) + (SELECT count(*) FROM notices WHERE agent_id = $1)
+			+ (SELECT count(*) FROM blocks WHERE blocker_id = $1 OR blocked_id = $1)`, agent, o.id(late))
+	}
+	if rows := about(); rows != 2 {
+		t.Errorf("%d rows were written about the agent meanwhile, want a membership and a block", rows)
+	}
+	o.must(o.on.FinishErasure(t.Context(), agent))
+	if rows := about(); rows != 0 {
+		t.Errorf("%d rows about the agent are left", rows)
+	}
+	if info := f.peer.group(late); f.peer.groupOf(late) != "peer* third" || info.MemberCount != 2 {
+		t.Errorf("the group chat has the members %s and counts %d", f.peer.groupOf(late), info.MemberCount)
+	}
+	f.peer.ask("/agent/block", fields{"agent_id": f.agent}).WantRefused(t, "block it again", http.StatusNotFound, "agent_not_found")
+}
+
+// TestCountErasureLocksNothing: a dry run lets the account's own calls go on.
+func TestCountErasureLocksNothing(t *testing.T) {
+	t.Parallel()
+	f := newFull(t)
+	o := f.operator()
+	commit := f.hold("SELECT 1 FROM payments WHERE agent_id = $1 FOR UPDATE", o.id(f.agent.ID))
+	defer commit()
+	if counted, err := o.on.CountErasure(t.Context(), o.id(f.agent.ID)); err != nil || counted.Messages == 0 {
+		t.Errorf("%+v, %v", counted, err)
 	}
 }
 

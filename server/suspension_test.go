@@ -185,7 +185,8 @@ func TestPeersOfSuspendedAgent(t *testing.T) {
 	}
 }
 
-// TestEditDuringSuspension: an edit that asks to be listed, and is executed while a suspension is committed, does not list the account.
+// TestEditDuringSuspension: an edit that asks to be listed, and is executed while a suspension is committed, does not list the account
+// before it is resumed.
 func TestEditDuringSuspension(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -205,6 +206,11 @@ func TestEditDuringSuspension(t *testing.T) {
 	w.whileWaiting(edit, func() { (<-held)() })
 	if listed := w.Count("SELECT count(*) FROM agents WHERE is_discoverable"); listed != 0 {
 		t.Error("the suspended account is listed")
+	}
+	mend()
+	o.resume(alice)
+	if listed := w.Count("SELECT count(*) FROM agents WHERE is_discoverable"); listed != 1 {
+		t.Error("the edit that was paid for is lost")
 	}
 }
 

@@ -154,6 +154,10 @@ func (s *Store) EditAgent(ctx context.Context, id uuid.UUID, description *string
 		if _, err := gorm.G[Agent](s.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
 			return fmt.Errorf("lock agent: %w", err)
 		}
+		// What the agent paid for holds again when the suspension ends.
+		if _, err := gorm.G[Suspension](s.db).Where("agent_id = ? AND NOT erased", id).Update(ctx, "was_listed", *isDiscoverable); err != nil {
+			return fmt.Errorf("edit suspended agent: %w", err)
+		}
 		changes["is_discoverable"] = listable(*isDiscoverable)
 	}
 	if len(changes) == 0 {

@@ -30,6 +30,9 @@ func (s *Store) BlockAgent(ctx context.Context, blocker, blocked uuid.UUID) erro
 	if blocker == blocked {
 		return ErrBlockSelf
 	}
+	if err := s.CheckAgents(ctx, []uuid.UUID{blocked}); err != nil {
+		return err
+	}
 	err := gorm.G[Block](s.db, clause.OnConflict{DoNothing: true}).Create(ctx, &Block{BlockerID: blocker, BlockedID: blocked})
 	if errors.Is(err, gorm.ErrForeignKeyViolated) {
 		return ErrAgentNotFound

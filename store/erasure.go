@@ -26,7 +26,7 @@ type Erasure struct {
 
 // EraseAgent erases a suspended account for good. Its id, its messages without content, and the amounts, payers and transactions of
 // its payments stay: numbers of others and the ledger are whole. It returns ErrAgentNotFound, ErrErased, ErrNotSuspendedYet,
-// ErrOpenPayments or ErrOwedPayments. Erase the stored responses with its messages with EraseReads.
+// ErrOpenPayments or ErrOwedPayments. Call FinishErasure SettledAfter it, and erase the stored responses with its messages with EraseReads.
 func (s *Store) EraseAgent(ctx context.Context, by Operator, agent uuid.UUID) (erased Erasure, err error) {
 	const tries = 5
 	for try := 1; ; try++ {
@@ -63,8 +63,6 @@ func (s *Store) erase(ctx context.Context, account *Agent, erased *Erasure) erro
 	var ignored int64
 	err = s.eraseRows(ctx, map[string]any{"agent": account.ID, "created": account.CreatedAt}, []erasureStep{
 		{&erased.Reactions, `DELETE FROM reactions WHERE agent_id = @agent`},
-		{&erased.Blocks, `DELETE FROM blocks WHERE blocker_id = @agent OR blocked_id = @agent`},
-		{&ignored, `DELETE FROM notices WHERE agent_id = @agent`},
 		// The registration has no account. Its wallet has paid for the account soon after it.
 		{&ignored, `UPDATE payments SET response = NULL, payment_identifier = NULL, fingerprint = sha256(uuid_send(id)) WHERE agent_id IS NULL AND secret
 			AND state NOT IN ('settling', 'unknown') AND created_at BETWEEN CAST(@created AS timestamptz) - interval '1 hour'
@@ -74,14 +72,33 @@ func (s *Store) erase(ctx context.Context, account *Agent, erased *Erasure) erro
 			WHERE agent_id = @agent`},
 		{&ignored, `UPDATE reserved_usernames SET agent_id = NULL WHERE agent_id = @agent`},
 		{&ignored, `UPDATE suspensions SET message = '', erased = true WHERE agent_id = @agent`},
+		{&erased.Blocks, deleteBlocks}, // the last scan, because others wait for it when they unblock the agent
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.leaveForGood(ctx, account, wrote, erased); err != nil {
+	if err := s.leaveForGood(ctx, account.ID, wrote, erased); err != nil {
 		return err
 	}
 	return s.eraseAccount(ctx, account)
+}
+
+const deleteBlocks = `DELETE FROM blocks WHERE blocker_id = @agent OR blocked_id = @agent`
+
+// FinishErasure erases what others wrote about an erased account while they did not know that it was erased, and the names of its deleted
+// conversations where others have them. It may be repeated.
+func (s *Store) FinishErasure(ctx context.Context, agent uuid.UUID) error {
+	if err := s.Transaction(ctx, func(tx *Store) error { return tx.leaveForGood(ctx, agent, nil, &Erasure{}) }); err != nil {
+		return err
+	}
+	var ignored int64
+	return s.eraseRows(ctx, map[string]any{"agent": agent, "name": erasedName}, []erasureStep{
+		{&ignored, deleteBlocks},
+		{&ignored, `UPDATE notices SET source_name = @name WHERE source_name <> @name AND conversation_id IN (SELECT id FROM conversations WHERE admin_id = @agent)`},
+		{&ignored, `UPDATE messages m SET content = replace(m.content, '"' || (m.about->>'name') || '"', '"' || @name || '"'),
+			about = jsonb_set(m.about, '{name}', to_jsonb(CAST(@name AS text)))
+			FROM conversations c WHERE c.admin_id = @agent AND m.about->>'source' = CAST(c.id AS text) AND m.about->>'name' <> @name`},
+	})
 }
 
 // eraseMessages removes the content of all messages of an agent, and returns the conversations that they are in.
@@ -108,32 +125,34 @@ func (s *Store) eraseMessages(ctx context.Context, agent uuid.UUID, erased *Eras
 
 // leaveForGood takes the pins of an agent away, gives up what it administers, and ends its memberships. wrote are the conversations
 // that it wrote in.
-func (s *Store) leaveForGood(ctx context.Context, account *Agent, wrote []uuid.UUID, erased *Erasure) error {
-	locked, err := s.lockConversationsOf(ctx, account.ID, wrote)
+func (s *Store) leaveForGood(ctx context.Context, agent uuid.UUID, wrote []uuid.UUID, erased *Erasure) error {
+	locked, err := s.lockConversationsOf(ctx, agent, wrote)
 	if err != nil {
 		return err
 	}
-	if err := s.takePins(ctx, account.ID, locked); err != nil {
+	if err := s.takePins(ctx, agent, locked); err != nil {
 		return err
 	}
-	if err := s.giveUpConversations(ctx, account.ID, locked, erased); err != nil {
+	if err := s.giveUpConversations(ctx, agent, locked, erased); err != nil {
 		return err
 	}
 	// The agent stays a member of its private chats, which the other agents read, and of the group chats that were deleted.
 	const left = `c.id = ANY (@conversations) AND c.kind <> 'private' AND (c.kind = 'channel' OR c.admin_id <> @agent)`
 	var ignored int64
-	return s.eraseRows(ctx, map[string]any{"agent": account.ID, "conversations": UUIDs(locked)}, []erasureStep{
+	return s.eraseRows(ctx, map[string]any{"agent": agent, "conversations": UUIDs(locked)}, []erasureStep{
 		{&ignored, `UPDATE conversations c SET member_count = c.member_count - 1 WHERE ` + left + `
 			AND c.id IN (SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member')`},
 		{&erased.Memberships, `DELETE FROM memberships m USING conversations c WHERE m.agent_id = @agent AND m.conversation_id = c.id
 			AND m.conversation_id = ANY (@conversations) AND ` + left},
+		{&ignored, `DELETE FROM notices WHERE agent_id = @agent`},
 	})
 }
 
-// takePins takes away the pins of an agent's messages.
+// takePins takes away the pins of an agent's messages. The count makes PostgreSQL look each pin up; with NOT EXISTS it reads all messages
+// of the conversation.
 func (s *Store) takePins(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) error {
-	err := s.db.WithContext(ctx).Exec(`UPDATE conversations c SET pinned = ARRAY(SELECT p.id FROM unnest(c.pinned) WITH ORDINALITY AS p (id, n) WHERE NOT EXISTS (
-		SELECT FROM messages m WHERE m.id = p.id AND m.conversation_id = c.id AND m.sender_id = @agent) ORDER BY p.n)
+	err := s.db.WithContext(ctx).Exec(`UPDATE conversations c SET pinned = ARRAY(SELECT p.id FROM unnest(c.pinned) WITH ORDINALITY AS p (id, n) WHERE (
+		SELECT count(*) FROM messages m WHERE m.id = p.id AND m.conversation_id = c.id AND m.sender_id = @agent) = 0 ORDER BY p.n)
 		WHERE c.id = ANY (@conversations) AND c.pinned <> '{}' AND EXISTS (
 		SELECT FROM messages m WHERE m.conversation_id = c.id AND m.id = ANY (c.pinned) AND m.sender_id = @agent)`,
 		map[string]any{"agent": agent, "conversations": UUIDs(conversations)}).Error
@@ -190,70 +209,38 @@ func (s *Store) lockConversationsOf(ctx context.Context, agent uuid.UUID, wrote 
 }
 
 // giveUpConversations hands the agent's group chats over to the members that joined first, and deletes its other group chats and its
-// channels.
+// channels for good, with names and descriptions, which it has written.
 func (s *Store) giveUpConversations(ctx context.Context, agent uuid.UUID, locked []uuid.UUID, erased *Erasure) error {
-	conversations, err := gorm.G[Conversation](s.db).Where("id = ANY (?) AND admin_id = ?", UUIDs(locked), agent).Order("id").Find(ctx)
+	heirs, err := s.heirs(ctx, agent, locked)
 	if err != nil {
-		return fmt.Errorf("list administered conversations: %w", err)
+		return err
 	}
-	for _, one := range conversations {
-		heir := uuid.Nil
-		if one.Kind == KindGroup && one.DeletedAt == nil {
-			if heir, err = s.heir(ctx, one.ID, agent); err != nil {
-				return err
-			}
-		}
-		if heir != uuid.Nil {
-			erased.HandedOver++
-			if err := s.setAdmin(ctx, one.ID, agent, heir); err != nil {
-				return err
-			}
-			continue
-		}
-		erased.Deleted++
-		if err := s.emptyConversation(ctx, &one); err != nil {
+	for _, one := range heirs {
+		if err := s.setAdmin(ctx, one.ConversationID, agent, one.AgentID); err != nil {
 			return err
 		}
 	}
-	return nil
+	erased.HandedOver = int64(len(heirs))
+	var ignored int64
+	return s.eraseRows(ctx, map[string]any{"agent": agent, "conversations": UUIDs(locked), "name": erasedName, "now": s.Now()}, []erasureStep{
+		{&ignored, `DELETE FROM conversation_removals r USING conversations c WHERE c.id = ANY (@conversations) AND c.admin_id = @agent AND r.conversation_id = c.id`},
+		{&erased.Deleted, `UPDATE conversations SET name = @name, description = '', deleted_at = coalesce(deleted_at, @now)
+			WHERE id = ANY (@conversations) AND admin_id = @agent`},
+	})
 }
 
-// heir returns the member that joined first and may become the admin, or uuid.Nil.
-func (s *Store) heir(ctx context.Context, group, admin uuid.UUID) (uuid.UUID, error) {
-	members, err := s.memberIDs(ctx, group)
+// heirs returns for each group chat of the admin among these conversations the member that joined first and may become the admin, if there
+// is one.
+func (s *Store) heirs(ctx context.Context, admin uuid.UUID, conversations []uuid.UUID) (heirs []Membership, err error) {
+	err = s.db.WithContext(ctx).Raw(`
+		SELECT DISTINCT ON (m.conversation_id) m.conversation_id, m.agent_id FROM conversations c JOIN memberships m ON m.conversation_id = c.id
+		WHERE c.id = ANY (@conversations) AND c.admin_id = @admin AND c.kind = 'group' AND c.deleted_at IS NULL AND m.status = 'member' AND m.agent_id <> @admin
+			AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = m.agent_id)
+		ORDER BY m.conversation_id, m.joined_at, m.agent_id`, map[string]any{"admin": admin, "conversations": UUIDs(conversations)}).Scan(&heirs).Error
 	if err != nil {
-		return uuid.Nil, err
+		return nil, fmt.Errorf("look for new admins: %w", err)
 	}
-	for _, member := range members {
-		if member == admin {
-			continue
-		}
-		err := s.checkUsable(ctx, member)
-		if err == nil {
-			return member, nil
-		}
-		if _, unusable := errors.AsType[*Refusal](err); !unusable {
-			return uuid.Nil, err
-		}
-	}
-	return uuid.Nil, nil
-}
-
-// emptyConversation deletes a conversation for good, with its name and description, which its admin has written.
-func (s *Store) emptyConversation(ctx context.Context, conversation *Conversation) error {
-	deleted := s.Now()
-	if conversation.DeletedAt != nil {
-		deleted = *conversation.DeletedAt
-	}
-	err := s.changeConversation(ctx, conversation.ID, map[string]any{"name": erasedName, "description": "", "deleted_at": deleted})
-	if err != nil {
-		return err
-	}
-	if _, err = gorm.G[conversationRemoval](s.db).Where("conversation_id = ?", conversation.ID).Delete(ctx); err != nil {
-		return err
-	}
-	_, err = gorm.G[Notice](s.db).Where("conversation_id = ?", conversation.ID).Update(ctx, "source_name", erasedName)
-	return err
+	return heirs, nil
 }
 
 // erasedName replaces names, and begins the username of an erased account.

@@ -197,16 +197,14 @@ func (a *agentsErase) Run(ctx context.Context, to console) error {
 			return err
 		}
 		if before != nil && before.Erased {
-			// The last step may have been interrupted.
-			return eraseReads(ctx, database, to, store.StoredReads{Since: agent.CreatedAt})
+			return a.finish(ctx, database, agent, to) // this may have been interrupted
 		}
 		if a.DryRun {
-			return database.DryRun(ctx, func(tx *store.Store) error {
-				if err := a.suspended(ctx, tx, by, agent, before); err != nil {
-					return err
-				}
-				return a.erase(ctx, tx, by, agent, to, "would be erased")
-			})
+			counted, err := database.CountErasure(ctx, agent.ID)
+			if err != nil {
+				return err
+			}
+			return a.say(to, agent, "would be erased", counted)
 		}
 		if err := a.confirm(to, agent); err != nil {
 			return err
@@ -215,15 +213,18 @@ func (a *agentsErase) Run(ctx context.Context, to console) error {
 			return err
 		}
 		if before == nil || database.Now().Sub(before.CreatedAt) < store.SettledAfter {
-			fmt.Fprintf(to.err, "waiting %v for calls that are under way\n", store.SettledAfter)
-			if err := sleep(ctx, store.SettledAfter); err != nil {
+			if _, err := settled(ctx, database, to); err != nil {
 				return err
 			}
 		}
-		if err := a.erase(ctx, database, by, agent, to, "erased"); err != nil {
+		erased, err := database.EraseAgent(ctx, by, agent.ID)
+		if err != nil {
 			return err
 		}
-		return eraseReads(ctx, database, to, store.StoredReads{Since: agent.CreatedAt})
+		if err := a.say(to, agent, "erased", erased); err != nil {
+			return err
+		}
+		return a.finish(ctx, database, agent, to)
 	})
 }
 
@@ -249,12 +250,20 @@ func (a *agentsErase) confirm(to console, agent *store.Agent) error {
 	return err
 }
 
-func (a *agentsErase) erase(ctx context.Context, on *store.Store, by store.Operator, agent *store.Agent, to console, done string) error {
-	erased, err := on.EraseAgent(ctx, by, agent.ID)
+// finish erases what calls that are under way still write.
+func (a *agentsErase) finish(ctx context.Context, database *store.Store, agent *store.Agent, to console) error {
+	at, err := settled(ctx, database, to)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(to.out, "%s %s: %d messages, %d reactions, %d blocks, %d memberships, data of %d payments; %d conversations handed over, %d deleted\n",
+	if err := database.FinishErasure(ctx, agent.ID); err != nil {
+		return err
+	}
+	return eraseReads(ctx, database, to, store.StoredReads{Since: agent.CreatedAt}, at)
+}
+
+func (a *agentsErase) say(to console, agent *store.Agent, done string, erased store.Erasure) error {
+	_, err := fmt.Fprintf(to.out, "%s %s: %d messages, %d reactions, %d blocks, %d memberships, data of %d payments; %d conversations handed over, %d deleted\n",
 		server.AgentID(agent.ID), done, erased.Messages, erased.Reactions, erased.Blocks, erased.Memberships, erased.Payments, erased.HandedOver, erased.Deleted)
 	return err
 }

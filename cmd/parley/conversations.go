@@ -140,5 +140,9 @@ func (m *messagesRemove) Run(ctx context.Context, to console) error {
 		return err
 	}
 	fmt.Fprintf(to.out, "removed: %s\n", described)
-	return eraseReads(ctx, database, to, store.StoredReads{Conversation: message.ConversationID, Since: message.CreatedAt})
+	at, err := settled(ctx, database, to)
+	if err != nil {
+		return err
+	}
+	return eraseReads(ctx, database, to, store.StoredReads{Conversation: message.ConversationID, Since: message.CreatedAt}, at)
 }

@@ -138,17 +138,19 @@ func rolledBack(ctx context.Context, database *store.Store, dryRun bool, action 
 	return database.DryRun(ctx, action)
 }
 
-// eraseReads erases the stored responses that contain what was removed, also those of calls that are under way.
-func eraseReads(ctx context.Context, database *store.Store, to console, of store.StoredReads) error {
+// settled waits until the calls that did not see a change are over, and returns the database's time then.
+func settled(ctx context.Context, database *store.Store, to console) (at time.Time, err error) {
 	began := database.Now()
 	fmt.Fprintf(to.err, "waiting %v for calls that are under way\n", store.SettledAfter)
-	if err := sleep(ctx, store.SettledAfter); err != nil {
-		return err
-	}
+	return began.Add(store.SettledAfter), sleep(ctx, store.SettledAfter)
+}
+
+// eraseReads erases the stored responses that contain what was removed, also those of calls that are under way. settledAt is from settled.
+func eraseReads(ctx context.Context, database *store.Store, to console, of store.StoredReads, settledAt time.Time) error {
 	var open int64
 	for deadline := time.Now().Add(payment.Lease); ; {
 		var err error
-		if open, err = database.OpenReads(ctx, began.Add(store.SettledAfter)); err != nil {
+		if open, err = database.OpenReads(ctx, settledAt); err != nil {
 			return err
 		}
 		if open == 0 || time.Now().After(deadline) {
