@@ -253,6 +253,13 @@ func (w *world) whileWaiting(action, meanwhile func()) {
 	<-done
 }
 
+// erase erases a suspended account, without what follows when calls are over.
+func (o *operator) erase(a *agent) {
+	if _, err := o.on.EraseAgent(o.w.T.Context(), o.by, o.id(a.ID)); err != nil {
+		o.w.T.Error(err)
+	}
+}
+
 // TestErasureLetsOthersCall: others send, react and pin while the messages of an agent are erased, and its pins are gone after it.
 func TestErasureLetsOthersCall(t *testing.T) {
 	t.Parallel()
@@ -261,12 +268,7 @@ func TestErasureLetsOthersCall(t *testing.T) {
 	o.suspend(f.agent, "")
 	agent := o.id(f.agent.ID)
 	commit := f.hold("SELECT 1 FROM messages WHERE sender_id = $1 FOR UPDATE", agent)
-	erase := func() {
-		if _, err := o.on.EraseAgent(t.Context(), o.by, agent); err != nil {
-			t.Error(err)
-		}
-	}
-	f.whileWaiting(erase, func() {
+	f.whileWaiting(func() { o.erase(f.agent) }, func() {
 		defer commit()
 		f.peer.sendGroup(f.group, "meanwhile")
 		read, err := f.peer.ListGroupMessagesWithResponse(t.Context(), client.ListGroupMessagesRequest{ChatID: f.group})
@@ -294,12 +296,7 @@ func TestErasureFinishes(t *testing.T) {
 	agent := o.id(f.agent.ID)
 	var late string
 	commit := f.hold("SELECT 1 FROM conversations WHERE id = $1 FOR UPDATE", o.id(f.group))
-	erase := func() {
-		if _, err := o.on.EraseAgent(t.Context(), o.by, agent); err != nil {
-			t.Error(err)
-		}
-	}
-	f.whileWaiting(erase, func() {
+	f.whileWaiting(func() { o.erase(f.agent) }, func() {
 		late = f.peer.createGroup("late", f.agent, f.third)
 		f.peer.block(f.agent)
 		commit()
