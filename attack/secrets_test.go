@@ -47,9 +47,13 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 func (s *server) refuseSecrets(alice, bob *agent) {
 	s.w.T.Helper()
 	o := alice.says(bob, "refused")
+	last := "x"
+	if strings.HasSuffix(alice.key, last) {
+		last = "y"
+	}
 	for _, r := range []testkit.Reply{
 		s.pay(alice.saysFrom(s.w.Wallet(0), bob, "without money")),
-		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", alice.key[:len(alice.key)-1]+"x", "PAYMENT-SIGNATURE", o.header),
+		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", alice.key[:len(alice.key)-1]+last, "PAYMENT-SIGNATURE", o.header),
 		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header[1:]),
 		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", o.header, "PAYMENT-SIGNATURE", alice.key),
 		s.call(http.MethodPost, o.path, o.body[:len(o.body)-3], "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
