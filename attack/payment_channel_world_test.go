@@ -195,8 +195,11 @@ func (w *channelWorld) pass(d time.Duration) {
 func (w *channelWorld) paidOut() {
 	w.T.Helper()
 	if !testkit.Eventually(2*recoveryTime, func() bool {
-		sums := w.Ledger.Received(devnet.Payee)
-		return sums.Settled == sums.Claimed && w.Count("SELECT count(*) FROM payment_channels WHERE claimed < charged") == 0
+		if w.Count("SELECT count(*) FROM payment_channels WHERE claimed < charged") != 0 {
+			return false
+		}
+		sums := w.Ledger.Received(devnet.Payee) // after it, because a claim is recorded after it moved
+		return sums.Settled == sums.Claimed
 	}) {
 		w.T.Errorf("the payee has claimed and been paid %+v, want everything that was charged", w.Ledger.Received(devnet.Payee))
 	}
