@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"regexp"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -54,6 +55,38 @@ var contractVersion = regexp.MustCompile(`(?m)^info:\n(?: .*\n)*?  version: (\S+
 
 // Version is the version of the contract, and so of the program and of its packages.
 func Version() string { return string(contractVersion.FindSubmatch(Contract)[1]) }
+
+// ReadOnly tells whether an operation changes nothing.
+func ReadOnly(operation *openapi3.Operation) bool {
+	readOnly, _ := operation.Extensions["x-read-only"].(bool)
+	return readOnly
+}
+
+// ReturnsPage tells whether the response of an operation is a page of messages.
+func ReturnsPage(operation *openapi3.Operation) bool {
+	success := operation.Responses.Status(http.StatusOK)
+	if success == nil || success.Value.Content.Get("application/json") == nil {
+		return false
+	}
+	_, ok := success.Value.Content.Get("application/json").Schema.Value.Properties["messages"]
+	return ok
+}
+
+// Reads returns the ids of the operations whose responses can show what agents wrote: names, descriptions and messages.
+func Reads() (ids []string, err error) {
+	document, err := Document()
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range document.Paths.Map() {
+		for _, operation := range item.Operations() {
+			if ReadOnly(operation) || ReturnsPage(operation) {
+				ids = append(ids, operation.OperationID)
+			}
+		}
+	}
+	return ids, nil
+}
 
 var sixDigits = regexp.MustCompile(`^\d+\.\d{6}$`)
 

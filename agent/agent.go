@@ -25,8 +25,8 @@ type Agent struct {
 	http     *http.Client // pays
 	unpaid   *http.Client
 	secrets  Secrets
-	chain    Authorizations // may be nil
-	address  string         // of the wallet
+	chain    Chain  // may be nil
+	address  string // of the wallet
 	spent    atomic.Uint64
 }
 

@@ -63,7 +63,7 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 		}
 		return add(entry{
 			Step: stepReserved, ID: r.ID, Operation: of.Operation, Peer: of.Peer, Price: r.Price, Amount: r.Amount, Deposit: r.Deposit,
-			Scheme: r.Offer.Scheme, Network: r.Offer.Network, Asset: r.Offer.Asset, Payee: r.Offer.PayTo, Approval: of.Approval,
+			Channel: r.Channel, Scheme: r.Offer.Scheme, Network: r.Offer.Network, Asset: r.Offer.Asset, Payee: r.Offer.PayTo, Approval: of.Approval,
 		})
 	})
 }
@@ -81,17 +81,6 @@ func (l *Ledger) within(limits Limits, operation string, r client.Reservation) e
 		return &LimitError{Limit: "polls per day", Price: r.Price, Left: left}
 	}
 	return nil
-}
-
-// Left implements [client.Budget].
-func (l *Ledger) Left(ctx context.Context) (left uint64, err error) {
-	err = l.locked(ctx, func(func(entry) error) error {
-		limits, err := l.limits()
-		counted := l.counted()
-		left = limits.PerDay - min(max(counted.all, counted.deposits), limits.PerDay)
-		return err
-	})
-	return left, err
 }
 
 // Release implements [client.Budget]. A payment that was sent stays counted until [Ledger.Settle] knows that it was not taken.

@@ -124,12 +124,13 @@ func readCalls(folder string) (calls []open, err error) {
 }
 
 // Refund asks the server for the part of the deposits in the payment channel that it did not charge, and returns the amount in atomic
-// units. It needs no account. A server that does not answer cannot keep that part: the wallet can withdraw it on the blockchain.
+// units. It needs no account; the API key of one goes with it ([keyed]), because that proves more than a voucher that was claimed and is
+// public. A server that does not answer cannot keep that part: the wallet can withdraw it on the blockchain.
 func (a *Agent) Refund(ctx context.Context) (uint64, error) {
 	o, err := a.contract.Operation(operationGetOwnAgent)
 	if err != nil {
 		return 0, err
 	}
-	refunded, err := a.payer.Refund(ctx, a.terms.server()+o.Path)
+	refunded, err := a.payer.Refund(ctx, a.terms.server()+o.Path, "")
 	return refunded, withoutURL(err)
 }

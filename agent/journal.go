@@ -43,13 +43,18 @@ func (l *Ledger) Signed(ctx context.Context, payment client.SignedPayment) error
 		return err
 	}
 	e := entry{Step: stepSigned, ID: payment.ID, Amount: payment.Amount, Scheme: payment.Offer.Scheme, Asset: payment.Offer.Asset}
-	if payment.Offer.Scheme == x402.SchemeExact {
-		payload, err := x402.DecodePaymentPayload(payment.Payment)
-		if err != nil {
-			return err
-		}
-		e.Nonce = payload.Payload.Authorization.Nonce
-		if e.ValidBefore, err = strconv.ParseInt(payload.Payload.Authorization.ValidBefore, 10, 64); err != nil {
+	exact, batch, err := x402.DecodePayment(payment.Payment)
+	validBefore := ""
+	switch {
+	case err != nil:
+		return err
+	case exact != nil:
+		e.Nonce, validBefore = exact.Payload.Authorization.Nonce, exact.Payload.Authorization.ValidBefore
+	case batch.Payload.Deposit != nil:
+		validBefore = batch.Payload.Deposit.Authorization.ERC3009.ValidBefore
+	}
+	if validBefore != "" {
+		if e.ValidBefore, err = strconv.ParseInt(validBefore, 10, 64); err != nil {
 			return err
 		}
 	}

@@ -18,6 +18,7 @@ const (
 	stepAnswered = "answered" // the server's response is stored
 	stepRefused  = "refused"  // the server says that it charged nothing; counted until it is certain
 	stepReleased = "released" // nothing can be taken any more; not counted
+	stepBalance  = "balance"  // what the blockchain shows in a payment channel; of no call
 )
 
 // day is the period of the daily limits.
@@ -36,8 +37,12 @@ type entry struct {
 	// Price is what the call costs; Amount is by how much the payment raises what the payee can take. Both are in atomic units.
 	Price  uint64 `json:"price,omitempty"`
 	Amount uint64 `json:"amount,omitempty"`
-	// Deposit is what the payment locks in a payment channel.
+	// Deposit is what the payment locks in the payment channel.
 	Deposit uint64 `json:"deposit,omitempty"`
+	Channel string `json:"channel,omitempty"` // the id of the payment channel
+	// Balance is what the blockchain shows in the channel, and ChainTime when (Unix seconds).
+	Balance   uint64 `json:"balance,omitempty"`
+	ChainTime int64  `json:"chain_time,omitempty"`
 	// Charged is what the server says that it charged.
 	Charged     uint64 `json:"charged,omitempty"`
 	Scheme      string `json:"scheme,omitempty"`
@@ -45,7 +50,7 @@ type entry struct {
 	Asset       string `json:"asset,omitempty"`
 	Payee       string `json:"payee,omitempty"`
 	Nonce       string `json:"nonce,omitempty"`        // of an exact payment
-	ValidBefore int64  `json:"valid_before,omitempty"` // Unix seconds, of an exact payment
+	ValidBefore int64  `json:"valid_before,omitempty"` // Unix seconds, of an exact payment or of the deposit
 	Status      int    `json:"status,omitempty"`
 	Code        string `json:"code,omitempty"`
 	Transaction string `json:"transaction,omitempty"`
@@ -66,6 +71,9 @@ type Ledger struct {
 	lines   lines
 	opened  bool
 	entries []entry // of the last day and of clockMargin before it
+
+	chain   Chain         // may be nil
+	network func() string // that the wallet pays on
 
 	spool *spool
 	// keep stores the secrets of a response elsewhere, before the response is stored without them.
@@ -159,6 +167,8 @@ func (l *Ledger) exposures() (all []*exposure) {
 			}
 			x = &exposure{entry: e}
 			last[e.ID], all = x, append(all, x)
+		case e.Step == stepSigned && e.Nonce == "" && x != nil && x.Deposit > 0:
+			x.ValidBefore = e.ValidBefore
 		case e.Step == stepSigned && e.Nonce != "" && x != nil:
 			x.nonce, x.ValidBefore, signed[e.Nonce] = e.Nonce, e.ValidBefore, x
 		case e.Step == stepReleased && e.Nonce != "":
@@ -179,11 +189,7 @@ type usage struct{ all, polls, deposits uint64 }
 func (l *Ledger) counted() (u usage) {
 	since := l.now().Add(-day)
 	for _, x := range l.exposures() {
-		if x.released || x.Time.Before(since) {
-			continue
-		}
-		u.deposits += x.Deposit
-		if x.Approval != "" {
+		if x.released || x.Time.Before(since) || x.Approval != "" {
 			continue
 		}
 		u.all += x.Amount
@@ -191,6 +197,7 @@ func (l *Ledger) counted() (u usage) {
 			u.polls += x.Amount
 		}
 	}
+	u.deposits = l.countedDeposits(since)
 	return u
 }
 

@@ -169,9 +169,13 @@ func TestRefusalsDoNotEndTheDay(t *testing.T) {
 	}
 }
 
-// unused is a blockchain on which no payment was taken, at a time from now.
+// unused is a blockchain on which no payment was taken and nothing deposited, at a time from now.
 type unused time.Duration
 
 func (u unused) Authorization(context.Context, string, string, string, time.Time) (x402.AuthorizationState, error) {
 	return x402.AuthorizationState{ChainTime: time.Now().Add(time.Duration(u))}, nil
+}
+
+func (u unused) Channel(context.Context, string) (x402.Channel, time.Time, error) {
+	return x402.Channel{}, time.Now().Add(time.Duration(u)), nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -230,11 +232,19 @@ func TestLongValidity(t *testing.T) {
 	}
 }
 
-// TestRefundOfDeposits: what is left of a deposit comes back, also to a frozen wallet.
+// TestRefundOfDeposits: what is left of a deposit comes back, also to a frozen wallet. The API key goes with the refund, if there is one.
 func TestRefundOfDeposits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
 	alice, of := w.register("alice")
+	keys := map[string]int{}
+	see := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		if _, batch, err := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature)); err == nil && batch != nil && batch.Payload.Type == x402.BatchRefund {
+			keys[r.Header.Get("X-API-KEY")]++
+		}
+		next.ServeHTTP(rw, r)
+	}
+	w.front.Store(&see)
 	call(t, alice, "searchAgents", map[string]any{"query": "weather"})
 	if err := alice.Ledger().Freeze(t.Context()); err != nil {
 		t.Fatal(err)
@@ -243,5 +253,14 @@ func TestRefundOfDeposits(t *testing.T) {
 	refunded, err := w.open(of).Refund(t.Context())
 	if came := w.balance(alice.Address()) - before; err != nil || refunded == 0 || came != refunded {
 		t.Errorf("%d was refunded, %d came, %v", refunded, came, err)
+	}
+	if len(keys) != 1 || keys[""] != 0 {
+		t.Errorf("the refunds have the keys %v, want one that is not empty", keys)
+	}
+	if err := os.Remove(filepath.Join(of.folder, "secrets.json")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.open(of).Refund(t.Context()); errors.Is(err, agent.ErrNoAccount) || keys[""] == 0 {
+		t.Errorf("without an account: %v, and the keys %v; want a refund without a key", err, keys)
 	}
 }

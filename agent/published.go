@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	parley "github.com/parley-chat/parley"
+	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -29,9 +29,6 @@ type Published struct {
 	Networks []string
 }
 
-// maxContract is longer than the contract of a server.
-const maxContract = 16 << 20
-
 // publishedPatience limits how long reading it takes.
 const publishedPatience = 20 * time.Second
 
@@ -44,7 +41,9 @@ func ReadPublished(ctx context.Context, server string) (*Published, error) {
 	if err != nil {
 		return nil, err
 	}
-	reader := &http.Client{CheckRedirect: noRedirect, Timeout: publishedPatience}
+	transport := client.NewTransport()
+	defer transport.CloseIdleConnections()
+	reader := &http.Client{Transport: client.Limited(transport), CheckRedirect: noRedirect, Timeout: publishedPatience}
 	response, err := reader.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("read the contract of %s: %w", server, withoutURL(err))
@@ -56,7 +55,7 @@ func ReadPublished(ctx context.Context, server string) (*Published, error) {
 			Payment json.RawMessage `json:"x-payment-info"`
 		} `json:"paths"`
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxContract)).Decode(&document); err != nil || document.Paths == nil {
+	if err := json.NewDecoder(response.Body).Decode(&document); err != nil || document.Paths == nil {
 		return nil, fmt.Errorf("%s publishes no contract at /openapi.json (status %d); is it a Parley server?", server, response.StatusCode)
 	}
 	published := &Published{Prices: map[string]uint64{}}

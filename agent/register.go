@@ -22,6 +22,10 @@ const (
 	operationGetOwnAgent    = "getOwnAgent"
 )
 
+func isRegistration(operation string) bool {
+	return operation == operationRequestAccount || operation == operationCreateAccount
+}
+
 // Agreement is what a server asks for, before an agent agrees to it.
 type Agreement struct {
 	Server, Network, Asset, Payee string

@@ -40,7 +40,7 @@ type Grouping struct{ Day, Operation, Peer bool }
 func (l *Ledger) Report(ctx context.Context, since time.Time, by Grouping) ([]Costs, error) {
 	calls := map[string][]entry{}
 	if err := l.each(ctx, func(e entry) {
-		if !e.Time.Before(since) {
+		if !e.Time.Before(since) && e.Step != stepBalance {
 			calls[e.ID] = append(calls[e.ID], e)
 		}
 	}); err != nil {
@@ -127,7 +127,7 @@ func WriteCSV(to io.Writer, report []Costs) error {
 	}
 	for _, row := range report {
 		if err := table.Write([]string{
-			row.Day, row.Operation, cell(row.Peer), strconv.Itoa(row.Calls), x402.FormatUSD(row.Charged), x402.FormatUSD(row.Open),
+			row.Day, row.Operation, Cell(row.Peer), strconv.Itoa(row.Calls), x402.FormatUSD(row.Charged), x402.FormatUSD(row.Open),
 			strings.Join(row.Transactions, " "),
 		}); err != nil {
 			return err
@@ -135,12 +135,4 @@ func WriteCSV(to io.Writer, report []Costs) error {
 	}
 	table.Flush()
 	return table.Error()
-}
-
-// cell returns a text that no spreadsheet takes for a formula.
-func cell(text string) string {
-	if text != "" && strings.ContainsAny(text[:1], "=+-@\t\r") {
-		return "'" + text
-	}
-	return text
 }

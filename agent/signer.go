@@ -39,18 +39,31 @@ func (s CommandSigner) SignTypedData(ctx context.Context, data x402.TypedData) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, signTime)
 	defer cancel()
-	cmd := Shell(ctx, s.Command)
-	cmd.Stdin, cmd.WaitDelay = bytes.NewReader(input), time.Second
-	output, err := cmd.Output()
+	cmd, output := Shell(ctx, s.Command), &signature{}
+	cmd.Stdin, cmd.Stdout, cmd.WaitDelay = bytes.NewReader(input), output, time.Second
+	err = cmd.Run()
 	switch failed, ok := errors.AsType[*exec.ExitError](err); {
+	case output.tooLong:
+		return "", errors.New("the signer printed more than a signature")
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("the signer did not respond within %s", signTime)
 	case ok: // its messages are not shown: they may quote a key
 		return "", fmt.Errorf("the signer failed: %s", failed.ProcessState)
 	case err != nil:
 		return "", fmt.Errorf("run the signer: %w", err)
-	case len(output) > maxSignature:
-		return "", errors.New("the signer printed more than a signature")
 	}
-	return strings.TrimSpace(string(output)), nil
+	return strings.TrimSpace(output.text.String()), nil
+}
+
+// signature is the output of a signer. The program ends when it prints more.
+type signature struct {
+	text    bytes.Buffer
+	tooLong bool
+}
+
+func (s *signature) Write(part []byte) (int, error) {
+	if s.tooLong = s.text.Len()+len(part) > maxSignature; s.tooLong {
+		return 0, errors.New("too long")
+	}
+	return s.text.Write(part)
 }

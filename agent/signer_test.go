@@ -49,6 +49,7 @@ func TestCommandSigner(t *testing.T) {
 		"a failure":    "echo the-secret-key >&2; exit 3",
 		"no signature": "echo the-secret-key",
 		"too much":     "yes the-secret-key | head -c 5000",
+		"no end":       "exec yes the-secret-key",
 		"no program":   "/does/not/exist the-secret-key",
 	} {
 		signer.Command = command

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -23,7 +24,42 @@ func Visible(text string) string { return reveal(text, true) }
 func Reveal(text string) string { return reveal(text, false) }
 
 func reveal(text string, escape bool) string {
-	if !strings.ContainsFunc(text, isHidden) && (!escape || !strings.Contains(text, `\u{`)) && utf8.ValidString(text) {
+	if !escape || !strings.Contains(text, `\u{`) {
+		return replaceHidden(text, brace)
+	}
+	// A backslash is doubled first: what replaceHidden writes is not text of others.
+	return replaceHidden(strings.ReplaceAll(text, `\u{`, `\\u{`), brace)
+}
+
+// EscapeJSON returns JSON with the same content in which every character is seen: those that [Visible] replaces become \u202e.
+func EscapeJSON(text string) string {
+	return replaceHidden(text, func(r rune) string {
+		if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {
+			return fmt.Sprintf(`\u%04x\u%04x`, high, low)
+		}
+		return fmt.Sprintf(`\u%04x`, r)
+	})
+}
+
+// Line returns text that somebody else wrote on one line, in which every character is seen.
+func Line(text string) string {
+	return Visible(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(text))
+}
+
+// Cell returns text that somebody else wrote for a cell of CSV. Every character in it is seen, and it begins with an apostrophe where a
+// spreadsheet would take it for a formula.
+func Cell(text string) string {
+	if text != "" && strings.ContainsAny(text[:1], "=+-@\t\r\n") {
+		text = "'" + text
+	}
+	return Reveal(text)
+}
+
+func brace(r rune) string { return fmt.Sprintf(`\u{%04X}`, r) }
+
+// replaceHidden replaces the characters that a reader cannot see, and bytes that are not UTF-8.
+func replaceHidden(text string, with func(rune) string) string {
+	if !strings.ContainsFunc(text, isHidden) && utf8.ValidString(text) {
 		return text
 	}
 	var shown strings.Builder
@@ -35,12 +71,9 @@ func reveal(text string, escape bool) string {
 			continue
 		}
 		next, _ := utf8.DecodeRuneInString(text[i+utf8.RuneLen(r):])
-		switch {
-		case isHidden(r) && !ofEmoji(before, r, next):
-			fmt.Fprintf(&shown, `\u{%04X}`, r)
-		case escape && r == '\\' && strings.HasPrefix(text[i:], `\u{`):
-			shown.WriteString(`\\`)
-		default:
+		if isHidden(r) && !ofEmoji(before, r, next) {
+			shown.WriteString(with(r))
+		} else {
 			shown.WriteRune(r)
 		}
 		if r != emojiStyle {

@@ -14,7 +14,7 @@ import (
 
 // Settings are what an agent needs to make calls.
 type Settings struct {
-	// Folder keeps everything that survives a restart. Wallets have folders of their own in it.
+	// Folder keeps everything that survives a restart. Wallets have folders of their own in it. [CheckFolder] must accept it.
 	Folder string
 	// Signer signs the payments.
 	Signer x402.Signer
@@ -22,9 +22,10 @@ type Settings struct {
 	Secrets Secrets
 	// Networks are the chains and tokens that are paid with. If nil, they are USDC on Base and on Base Sepolia.
 	Networks []x402.Network
-	// Chain, if not nil, is asked whether payments that the server refused can still be taken. Without it they count for a day.
-	Chain Authorizations
-	// Transport sends the requests. If nil, http.DefaultTransport is used.
+	// Chain, if not nil, is asked whether payments that the server refused can still be taken, and what is left of deposits. Without it
+	// they count for a day.
+	Chain Chain
+	// Transport sends the requests. If nil, a transport of [client.NewTransport] is used.
 	Transport http.RoundTripper
 }
 
@@ -37,6 +38,9 @@ func walletFolder(folder, address string) string {
 func Open(settings Settings) (*Agent, error) {
 	contract, err := LoadContract()
 	if err != nil {
+		return nil, err
+	}
+	if err := CheckFolder(settings.Folder); err != nil {
 		return nil, err
 	}
 	folder := walletFolder(settings.Folder, settings.Signer.Address())
@@ -54,41 +58,46 @@ func Open(settings Settings) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain, address: settings.Signer.Address()}
-	ledger.keep = a.keepSecrets
+	ledger.keep, ledger.chain = a.keepSecrets, settings.Chain
+	ledger.network = func() string { return agreed.agreed().Network }
+	transport := settings.Transport
+	if transport == nil {
+		transport = client.NewTransport()
+	}
 	a.payer = &client.Payer{
 		Signer: settings.Signer, Budget: ledger, Journal: ledger, Terms: agreed, Networks: settings.Networks,
-		Base: keyed{a, settings.Transport}, Channels: client.NewPaymentChannels(settings.Signer, channels, maxDeposit),
+		Base: keyed{a, transport}, Channels: client.NewPaymentChannels(settings.Signer, channels, maxDeposit),
 	}
 	a.http = &http.Client{Transport: a.payer, CheckRedirect: noRedirect}
-	a.unpaid = &http.Client{Transport: settings.Transport, CheckRedirect: noRedirect}
+	a.unpaid = &http.Client{Transport: client.Limited(transport), CheckRedirect: noRedirect}
 	return a, nil
 }
 
 // maxDeposit is the most that one deposit into a payment channel locks, in atomic units.
 const maxDeposit = 1_000_000
 
-// keyed adds the API key to requests that need one, after they were stored. So it is stored in one place only.
+// keyed adds the API key to requests of the agreed server that need one, after they were stored. So it is stored in one place only. A
+// refund needs none.
 type keyed struct {
 	agent *Agent
 	base  http.RoundTripper
 }
 
 func (k keyed) RoundTrip(request *http.Request) (*http.Response, error) {
-	base := k.base
-	if base == nil {
-		base = http.DefaultTransport
-	}
 	o := k.agent.contract.At(request.Method, request.URL.Path)
 	if o == nil || !o.Account || !k.agent.terms.isServer(request.URL) {
-		return base.RoundTrip(request)
+		return k.base.RoundTrip(request)
 	}
 	key, err := k.agent.apiKey()
+	if errors.Is(err, ErrNoAccount) {
+		return k.base.RoundTrip(request)
+	}
 	if err != nil {
 		return nil, err
 	}
 	request = request.Clone(request.Context())
 	request.Header.Set(keyHeader, key)
-	return base.RoundTrip(request)
+	return k.base.RoundTrip(request)
 }
 
 // ErrNoAccount means that the wallet has no account yet.

@@ -48,6 +48,7 @@ func newWorld(t *testing.T, settings ...func(*server.Config)) *world {
 	front := httptest.NewUnstartedServer(nil)
 	config := server.Config{
 		BaseURL: "http://" + front.Listener.Addr().String(), Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
+		ResponseKeys: []payment.ResponseKey{{1}},
 	}
 	for _, set := range settings {
 		set(&config)
@@ -99,7 +100,7 @@ func (w *world) open(of wallet) *agent.Agent {
 }
 
 // openWith is open with a blockchain that the agent asks.
-func (w *world) openWith(of wallet, chain agent.Authorizations) *agent.Agent {
+func (w *world) openWith(of wallet, chain agent.Chain) *agent.Agent {
 	w.T.Helper()
 	secrets, err := agent.OpenSecrets(agent.PlaceFile, of.folder, nil)
 	if err != nil {

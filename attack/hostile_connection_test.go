@@ -22,7 +22,11 @@ const mostConnections = 2048
 
 // connect opens a bare connection from the attacker's address.
 func (x *trial) connect(ctx context.Context) (net.Conn, error) {
-	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(attackerAddress)}, Timeout: 5 * time.Second}
+	return x.connectFrom(ctx, attackerAddress)
+}
+
+func (x *trial) connectFrom(ctx context.Context, address string) (net.Conn, error) {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: 5 * time.Second}
 	connection, err := dialer.DialContext(ctx, "tcp", x.s.listen)
 	if err != nil && ctx.Err() == nil {
 		x.tally.add(0, "", 0, "")

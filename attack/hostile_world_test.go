@@ -299,9 +299,9 @@ func (x *trial) attacker() *caller {
 }
 
 // ask sends a request from a fresh address and must get a response.
-func (x *trial) ask(method, path, body string) testkit.Reply {
+func (x *trial) ask(method, path, body string, headers ...string) testkit.Reply {
 	x.t.Helper()
-	r, err := x.fresh().do(x.t.Context(), method, x.s.url+path, body)
+	r, err := x.fresh().do(x.t.Context(), method, x.s.url+path, body, headers...)
 	if err != nil {
 		x.t.Fatalf("%s %s: %v", method, path, err)
 	}

@@ -61,7 +61,8 @@ func (w *channelWorld) serveChannels() *server {
 	return w.serve(append(w.channelFlags(), "--channel-withdraw-delay", w.delay.String(), "--channel-claim-age", (w.delay / 4).String())...)
 }
 
-// channelFlags writes the authorizer's key to a file and returns the setting that names it.
+// channelFlags writes the authorizer's key to a file and returns the settings of payment channels: that file, and a least deposit that
+// leaves small deposits to the tests.
 func (w *world) channelFlags() []string {
 	w.T.Helper()
 	key := fmt.Sprintf("%x", evm.FromECDSA(authorizer))
@@ -70,7 +71,7 @@ func (w *world) channelFlags() []string {
 	if err := os.WriteFile(file, []byte(key), 0o600); err != nil {
 		w.T.Fatal(err)
 	}
-	return []string{"--authorizer-key-file", file}
+	return []string{"--authorizer-key-file", file, "--channel-min-deposit", "0.000001"}
 }
 
 // channelOffer returns what a server with a withdraw delay offers for a path.
@@ -123,18 +124,25 @@ func (p *channelPayer) with(o order, payment *x402.BatchPayment, changes ...func
 	for _, change := range changes {
 		change(payment)
 	}
+	o = p.encoded(o, payment)
+	p.w.Secret(o.header)
+	if signature := payment.Payload.Voucher.Signature; len(signature) > 40 {
+		p.w.Secret(signature)
+	}
+	if o.content != "" && !slices.ContainsFunc(p.sent, func(other order) bool { return other.content == o.content }) {
+		p.sent = append(p.sent, o)
+	}
+	return o
+}
+
+// encoded is with for a payment that is no secret: attacks make thousands.
+func (p *channelPayer) encoded(o order, payment *x402.BatchPayment) order {
+	p.w.T.Helper()
 	header, err := x402.EncodeBatchPayment(payment)
 	if err != nil {
 		p.w.T.Fatal(err)
 	}
-	p.w.Secret(header)
-	if signature := payment.Payload.Voucher.Signature; len(signature) > 40 {
-		p.w.Secret(signature)
-	}
 	o.header, o.payment, o.v1 = header, nil, false
-	if o.content != "" && !slices.ContainsFunc(p.sent, func(other order) bool { return other.content == o.content }) {
-		p.sent = append(p.sent, o)
-	}
 	return o
 }
 

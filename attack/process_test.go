@@ -85,6 +85,9 @@ func (s *server) launch(crash string) error {
 		"serve", "--database-url", s.w.DatabaseURL, "--payee", devnet.Payee, "--facilitator-url", s.w.proxy.url,
 		"--rpc-url", s.w.proxy.url + "/rpc", "--network", x402.NetworkBaseSepolia, "--listen", s.listen, "--base-url", s.url,
 	}, s.flags...)
+	if s.program != olderProgram { // which has no such setting
+		args = append(args, "--response-key-file", s.w.responseKey)
+	}
 	cmd := exec.Command(path, args...)
 	// Nothing of the caller's settings reaches the server.
 	cmd.Env = append(withoutSettings(os.Environ()), "PARLEY_CRASH="+crash, "PARLEY_CLOCK_SHIFT="+s.shift.String())

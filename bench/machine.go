@@ -37,7 +37,7 @@ type bench struct {
 	running     []*process // servers of the part that is measured
 }
 
-// authorizerFile has the key that signs claims of payment channels.
+// authorizerFile has the key that signs claims of payment channels. It also seals stored responses.
 const authorizerFile = "authorizer.key"
 
 func (b *bench) open(ctx context.Context) (err error) {

@@ -48,7 +48,8 @@ func (d *dataset) serveOn(ctx context.Context, processor int, settings ...string
 // serving are the arguments of `parley serve`, except the address, which is the last.
 func (d *dataset) serving() []string {
 	return []string{"serve", "--database-url", d.url(), "--payee", devnet.Payee, "--network", devnet.NetworkID,
-		"--facilitator-url", d.facilitator.URL, "--rpc-url", d.facilitator.URL + "/rpc", "--listen"}
+		"--facilitator-url", d.facilitator.URL, "--rpc-url", d.facilitator.URL + "/rpc",
+		"--response-key-file", filepath.Join(d.folder, authorizerFile), "--listen"}
 }
 
 // withChannels lets a server offer payment channels, before single payments.

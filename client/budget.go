@@ -14,9 +14,9 @@ type Budget interface {
 	// Reserve counts a payment before it is signed. If it returns an error, such as an [*OverLimitError], nothing is signed.
 	Reserve(ctx context.Context, r Reservation) error
 	// Release ends a reservation of which the server said that it charged nothing, or whose payment was not sent. A server that
-	// lies can still use a payment that was sent, until its validity ends.
+	// lies can still use a payment that was sent, until its validity ends. One with a deposit was not sent.
 	Release(ctx context.Context, r Reservation, sent bool)
-	// Left returns the most that a deposit into a payment channel may lock now, in atomic units.
+	// Left returns the most that a deposit into a payment channel may lock now, in atomic units. It is asked before a deposit.
 	Left(ctx context.Context) (uint64, error)
 }
 
@@ -41,6 +41,8 @@ type Reservation struct {
 	Amount uint64
 	// Deposit is what the payment locks in a payment channel, in atomic units. The payee can take it only with vouchers.
 	Deposit uint64
+	// Channel is the id of the payment channel that pays, or "".
+	Channel string
 	// Offer is what is paid.
 	Offer x402.PaymentRequirements
 }
@@ -83,7 +85,7 @@ func (b *MemoryBudget) Reserve(_ context.Context, r Reservation) error {
 func (b *MemoryBudget) Release(_ context.Context, r Reservation, _ bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.used -= r.Amount
+	b.used, b.locked = b.used-r.Amount, b.locked-r.Deposit
 }
 
 // Left implements [Budget].

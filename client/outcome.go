@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -21,7 +22,7 @@ func comeAgain(status int, problem ParleyError) bool {
 	return false
 }
 
-// peek decodes an error's body, up to 1 MiB, and leaves the body readable.
+// peek decodes an error's body and leaves the body readable.
 func peek(response *http.Response) (problem ParleyError) {
 	if response.StatusCode == http.StatusOK {
 		return problem
@@ -32,20 +33,16 @@ func peek(response *http.Response) (problem ParleyError) {
 	return problem
 }
 
-// buffer reads the body and leaves it readable. An error's body is cut at 1 MiB.
+// buffer reads the body and leaves it readable. A body that is too long is empty: only a server that lies sends one.
 func buffer(response *http.Response) ([]byte, error) {
-	limit := int64(maxBody)
-	if response.StatusCode != http.StatusOK {
-		limit = 1 << 20
-	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, limit))
+	body, err := io.ReadAll(response.Body)
 	_ = response.Body.Close()
+	if errors.Is(err, ErrTooLong) {
+		body, err = nil, nil
+	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
 	return body, err
 }
-
-// maxBody limits what is read of a response for the journal. Parley's longest response is below 4 MiB.
-const maxBody = 64 << 20
 
 // discard reads the rest of the body, up to 1 MiB, so that the connection can be reused.
 func discard(response *http.Response) {

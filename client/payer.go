@@ -40,7 +40,7 @@ type Payer struct {
 	Journal Journal
 	// Terms, if not nil, are the only terms that are paid.
 	Terms Terms
-	// Base sends the requests. If nil, http.DefaultTransport is used.
+	// Base sends the requests. If nil, the Payer uses a transport of [NewTransport].
 	Base http.RoundTripper
 	// Networks are the chains and tokens that the Payer pays with. If nil, it pays with USDC on Base and on Base
 	// Sepolia.
@@ -124,6 +124,9 @@ func (p *Payer) Resume(ctx context.Context, signed SignedPayment) (*http.Respons
 	return call.finish(ctx, response)
 }
 
+// leastPause is the shortest pause before a payment is sent again, whatever the server asks for in Retry-After.
+const leastPause = 50 * time.Millisecond
+
 // insist sends the paid request until its outcome is known, or Patience ends.
 func (p *Payer) insist(request *http.Request, body []byte, payment string) (*http.Response, error) {
 	patience := p.Patience
@@ -138,8 +141,8 @@ func (p *Payer) insist(request *http.Request, body []byte, payment string) (*htt
 			if !comeAgain(response.StatusCode, peek(response)) {
 				return response, nil
 			}
-			if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
-				wait = time.Duration(seconds) * time.Second
+			if seconds, err := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 31); err == nil {
+				wait = max(time.Duration(seconds)*time.Second, leastPause) //nolint:gosec // below 2^31
 			}
 		}
 		if request.Context().Err() != nil || time.Now().Add(wait).After(deadline) {
@@ -166,7 +169,7 @@ func (p *Payer) send(request *http.Request, body []byte, payment string) (*http.
 	}
 	base := p.Base
 	if base == nil {
-		base = http.DefaultTransport
+		base = defaultTransport
 	}
-	return base.RoundTrip(again)
+	return Limited(base).RoundTrip(again)
 }

@@ -61,13 +61,17 @@ func (c *purchase) payFromChannel(
 	if err != nil {
 		return nil, errors.Is(err, ErrNoPaymentChannel), err
 	}
-	left, err := c.Budget.Left(ctx)
-	if err != nil {
-		return nil, false, err
+	channels.reserve = func(ctx context.Context, r Reservation) error {
+		r.ID, c.offer = c.id, r.Offer
+		return c.Budget.Reserve(ctx, r)
 	}
-	channels.reserve = func(ctx context.Context, offer x402.PaymentRequirements, growth, deposit uint64) error {
-		c.offer = offer
-		return c.Budget.Reserve(ctx, Reservation{ID: c.id, Price: price, Amount: growth, Deposit: deposit, Offer: offer})
+	channels.release = func(ctx context.Context, r Reservation) {
+		r.ID = c.id
+		release(ctx, c.Budget, r, false)
+	}
+	room := func(ctx context.Context) (uint64, error) {
+		left, err := c.Budget.Left(ctx)
+		return c.depositRoom(left, price), err
 	}
 	var signed bool
 	send := func(ctx context.Context, payment string) (*http.Response, error) {
@@ -77,7 +81,7 @@ func (c *purchase) payFromChannel(
 		signed = true
 		return c.insist(c.request, c.body, payment)
 	}
-	response, c.charged, err = channels.pay(ctx, required, extensions, c.depositRoom(left, price), send)
+	response, c.charged, err = channels.pay(ctx, required, extensions, room, send)
 	if !signed {
 		c.charged = 0
 	}
@@ -114,8 +118,9 @@ func (p *Payer) depositRoom(left, price uint64) uint64 {
 
 // Refund asks a server for the part of the deposit that it did not charge, and returns the amount in atomic units. The
 // payment channel stays usable. url is the address of an operation that takes refunds; on a Parley server that is GET
-// /agent/me, without an API key.
-func (p *Payer) Refund(ctx context.Context, url string) (uint64, error) {
+// /agent/me. apiKey, if not "", is that of an account of this server that used the channel: a voucher that was claimed is
+// public, so the server wants more proof that the wallet asks. The request goes to url only; redirects are not followed.
+func (p *Payer) Refund(ctx context.Context, url, apiKey string) (uint64, error) {
 	channels := p.paymentChannels()
 	if channels == nil {
 		return 0, ErrNoPaymentChannel
@@ -123,6 +128,9 @@ func (p *Payer) Refund(ctx context.Context, url string) (uint64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, err
+	}
+	if apiKey != "" {
+		request.Header.Set("X-API-KEY", apiKey)
 	}
 	response, err := p.send(request, nil, "")
 	if err != nil {

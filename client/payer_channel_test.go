@@ -162,22 +162,22 @@ func TestPayerRefund(t *testing.T) {
 	shop, p := openChannelShop(t), payerFrom(t, &client.MemoryChannels{})
 	wallet := shop.ledger.Balance(p.Address())
 	shop.wantCalls(p, 3)
-	if refunded, err := p.Refund(t.Context(), shop.URL); err != nil || refunded != channelDeposit-3000 {
+	if refunded, err := p.Refund(t.Context(), shop.URL, ""); err != nil || refunded != channelDeposit-3000 {
 		t.Errorf("refunded %d, %v, want %d", refunded, err, channelDeposit-3000)
 	}
 	if got := shop.ledger.Balance(p.Address()); got != wallet-3000 {
 		t.Errorf("the wallet has %d, want %d less than before", got, wallet-got)
 	}
 	shop.fail(fault{before: refuseWith(http.StatusTooManyRequests)})
-	if refunded, err := p.Refund(t.Context(), shop.URL); err == nil || refunded != 0 {
+	if refunded, err := p.Refund(t.Context(), shop.URL, ""); err == nil || refunded != 0 {
 		t.Errorf("a refused refund: %d, %v, want an error", refunded, err)
 	}
 	p.Channels = nil
-	if _, err := p.Refund(t.Context(), shop.URL); err == nil {
+	if _, err := p.Refund(t.Context(), shop.URL, ""); err == nil {
 		t.Error("a refund without payment channels succeeds")
 	}
 	shop.offers = []x402.PaymentRequirements{shop.offers[0]}
-	if _, err := payerFrom(t, &client.MemoryChannels{}).Refund(t.Context(), shop.URL); err == nil {
+	if _, err := payerFrom(t, &client.MemoryChannels{}).Refund(t.Context(), shop.URL, ""); err == nil {
 		t.Error("a refund by a server without payment channels succeeds")
 	}
 }

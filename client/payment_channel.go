@@ -85,9 +85,10 @@ type PaymentChannels struct {
 	Now func() time.Time
 
 	signer x402.Signer
-	// reserve, if not nil, is called before a voucher is signed. With it the payee can take growth more than before. deposit is the
-	// amount of a new deposit, which is signed too, or 0.
-	reserve func(ctx context.Context, offer x402.PaymentRequirements, growth, deposit uint64) error
+	// reserve, if not nil, is called before a voucher and perhaps a deposit are signed.
+	reserve func(ctx context.Context, r Reservation) error
+	// release ends a reservation whose voucher or deposit was not signed.
+	release func(ctx context.Context, r Reservation)
 }
 
 // NewPaymentChannels returns PaymentChannels whose payments a wallet signs.
@@ -113,19 +114,21 @@ func (c *PaymentChannels) Price(required *x402.PaymentRequired) (uint64, error) 
 // known. Before it signs anything it returns [ErrNoPaymentChannel] or a [*DepositLimitError]; then the call can be paid
 // with another scheme. Other errors come from send or Store.
 func (c *PaymentChannels) Pay(ctx context.Context, required *x402.PaymentRequired, left uint64, send Send) (response *http.Response, charged uint64, err error) {
-	return c.pay(ctx, required, withIdentifier(required.Extensions, NewIdentifier()), left, send)
+	room := func(context.Context) (uint64, error) { return left, nil }
+	return c.pay(ctx, required, withIdentifier(required.Extensions, NewIdentifier()), room, send)
 }
 
-// pay is Pay with the extensions of the payment.
+// pay is Pay with the extensions of the payment. room returns the most that a deposit may be; it is called only before a deposit.
 func (c *PaymentChannels) pay(
-	ctx context.Context, required *x402.PaymentRequired, extensions map[string]jsontext.Value, left uint64, send Send,
+	ctx context.Context, required *x402.PaymentRequired, extensions map[string]jsontext.Value,
+	room func(context.Context) (uint64, error), send Send,
 ) (response *http.Response, charged uint64, err error) {
 	call, unlock, err := c.begin(ctx, required)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer unlock()
-	call.maxDeposit = min(c.MaxDeposit, left)
+	call.room = room
 	call.extensions = extensions
 	for try := 1; ; try++ {
 		header, err := call.sign(ctx)
@@ -248,7 +251,7 @@ type channelCall struct {
 	signer     *x402.ChannelSigner
 	offer      x402.PaymentRequirements
 	price      uint64
-	maxDeposit uint64
+	room       func(context.Context) (uint64, error) // that the budget has for a deposit
 	resource   *x402.ResourceInfo
 	extensions map[string]jsontext.Value
 

@@ -27,18 +27,17 @@ func (c *channelCall) sign(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
+	reserved := Reservation{Price: c.price, Amount: due - min(due, c.channel.Signed), Deposit: deposit, Channel: c.signer.ID, Offer: c.offer}
 	if c.channels.reserve != nil {
-		if err := c.channels.reserve(ctx, c.offer, due-min(due, c.channel.Signed), deposit); err != nil {
+		if err := c.channels.reserve(ctx, reserved); err != nil {
 			return "", err
 		}
 	}
-	if deposit > 0 {
-		if err := c.signDeposit(ctx, deposit); err != nil {
-			return "", err
+	payment, err := c.signBoth(ctx, due, deposit)
+	if err != nil { // the deposit is neither stored nor sent
+		if c.channels.release != nil {
+			c.channels.release(ctx, reserved)
 		}
-	}
-	payment, err := c.signer.Sign(ctx, due, 0, c.channels.now())
-	if err != nil {
 		return "", err
 	}
 	if c.deposits {
@@ -54,9 +53,24 @@ func (c *channelCall) sign(ctx context.Context) (string, error) {
 	return x402.EncodeBatchPayment(payment)
 }
 
+// signBoth signs the voucher, and before it a new deposit if its amount is not 0.
+func (c *channelCall) signBoth(ctx context.Context, due, deposit uint64) (*x402.BatchPayment, error) {
+	if deposit > 0 {
+		if err := c.signDeposit(ctx, deposit); err != nil {
+			return nil, err
+		}
+	}
+	return c.signer.Sign(ctx, due, 0, c.channels.now())
+}
+
 // coverWithDeposit decides how a voucher above the balance is covered: by a pending deposit that may have arrived, by
 // sending it again, or by a new one, whose amount it returns.
 func (c *channelCall) coverWithDeposit(ctx context.Context, due uint64) (amount uint64, err error) {
+	room, err := c.room(ctx)
+	if err != nil {
+		return 0, err
+	}
+	room = min(room, c.channels.MaxDeposit)
 	now := c.channels.now()
 	if pending := c.channel.Pending; pending != nil {
 		valid := time.Unix(pending.ValidBefore, 0).After(now.Add(depositRoom))
@@ -65,8 +79,8 @@ func (c *channelCall) coverWithDeposit(ctx context.Context, due uint64) (amount 
 		case pending.Lost && !c.refused && covers:
 			c.assumed = true
 			return 0, nil
-		case valid && covers && !pending.Lost && pending.Amount > c.maxDeposit: // refused before, and not allowed now
-			return 0, &DepositLimitError{pending.Amount, c.maxDeposit}
+		case valid && covers && !pending.Lost && pending.Amount > room: // refused before, and not allowed now
+			return 0, &DepositLimitError{pending.Amount, room}
 		case valid && covers:
 			c.deposits = true
 			return 0, nil
@@ -83,7 +97,7 @@ func (c *channelCall) coverWithDeposit(ctx context.Context, due uint64) (amount 
 		return 0, fmt.Errorf("%w: the server claims not to have received %d deposits into payment channel %s; read its balance from the chain (field Chain)",
 			errUnusable, c.channel.LostDeposits, c.signer.ID)
 	}
-	return c.depositAmount(due - c.channel.Balance)
+	return c.depositAmount(due-c.channel.Balance, room)
 }
 
 // signDeposit signs a new deposit.
@@ -126,20 +140,21 @@ func (c *channelCall) stillPending(balance uint64) *PendingDeposit {
 	return nil
 }
 
-// depositAmount returns the amount of a deposit that must be at least needed.
-func (c *channelCall) depositAmount(needed uint64) (uint64, error) {
-	if needed > c.maxDeposit {
-		return 0, &DepositLimitError{needed, c.maxDeposit}
+// depositAmount returns the amount of a deposit that must be at least needed and at most room.
+func (c *channelCall) depositAmount(needed, room uint64) (uint64, error) {
+	terms, _ := x402.TermsOf(c.offer) // choose has checked them
+	least := max(needed, terms.LeastDeposit())
+	if least > room {
+		return 0, &DepositLimitError{least, room}
 	}
 	amount := c.channels.Deposit
 	if amount == 0 {
-		terms, _ := x402.TermsOf(c.offer) // choose has checked them
 		amount = terms.MinDeposit
 	}
 	if amount == 0 {
 		amount = defaultDepositCalls * c.price
 	}
-	return min(max(amount, needed), c.maxDeposit), nil
+	return min(max(amount, least), room), nil
 }
 
 // save stores the channel if it changed.

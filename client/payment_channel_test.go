@@ -96,6 +96,13 @@ func TestPaymentChannelDoubts(t *testing.T) {
 	}
 	for name, lie := range map[string]func(*x402.ChannelState, *x402.VoucherState){
 		"more was charged": func(s *x402.ChannelState, _ *x402.VoucherState) { s.ChargedCumulativeAmount = "9000" },
+		"the largest amount was charged": func(s *x402.ChannelState, _ *x402.VoucherState) {
+			s.ChargedCumulativeAmount = "9223372036854775807"
+		},
+		"more than the largest": func(s *x402.ChannelState, _ *x402.VoucherState) {
+			s.ChargedCumulativeAmount = "18446744073709551615"
+		},
+		"the balance is the largest amount": func(s *x402.ChannelState, _ *x402.VoucherState) { s.Balance = "9223372036854775807" },
 		"more was charged and signed": func(s *x402.ChannelState, v *x402.VoucherState) {
 			s.ChargedCumulativeAmount, v.SignedMaxClaimable = "9000", "9000"
 		},
@@ -267,9 +274,12 @@ func TestPaymentChannelLimits(t *testing.T) {
 			1_000_000, 10_000, false},
 		"not more than allowed": {func(c *client.PaymentChannels, _ *x402.PaymentRequired) { c.MaxDeposit = 3000 }, 1_000_000, 3000, false},
 		"not more than is left": {nil, 2000, 2000, false},
-		"no deposits":           {func(c *client.PaymentChannels, _ *x402.PaymentRequired) { c.MaxDeposit = 0 }, 1_000_000, 0, true},
-		"nothing left":          {nil, 999, 0, true},
-		"exact only":            {func(_ *client.PaymentChannels, r *x402.PaymentRequired) { r.Accepts = r.Accepts[:1] }, 1_000_000, 0, false},
+		"less than the server takes": {func(c *client.PaymentChannels, r *x402.PaymentRequired) {
+			r.Accepts[1].Extra["minDeposit"] = "1000000"
+		}, 99_999, 0, true},
+		"no deposits":  {func(c *client.PaymentChannels, _ *x402.PaymentRequired) { c.MaxDeposit = 0 }, 1_000_000, 0, true},
+		"nothing left": {nil, 999, 0, true},
+		"exact only":   {func(_ *client.PaymentChannels, r *x402.PaymentRequired) { r.Accepts = r.Accepts[:1] }, 1_000_000, 0, false},
 		"a month's delay": {func(_ *client.PaymentChannels, r *x402.PaymentRequired) {
 			r.Accepts[1].Extra["withdrawDelay"] = 2_592_000.0
 		}, 1_000_000, 0, false},

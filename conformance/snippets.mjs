@@ -15,8 +15,7 @@ const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator } = process.env;
 const repository = fileURLToPath(new URL("..", import.meta.url));
 const readme = readFileSync(join(repository, "README.md"), "utf8");
 const directory = mkdtempSync(join(tmpdir(), "parley-readme-"));
-const here = (text) =>
-  text.replaceAll("http://127.0.0.1:8402", url).replaceAll("http://127.0.0.1:8403", facilitator).replaceAll("/tmp/", `${directory}/`);
+const here = (text) => text.replaceAll("http://127.0.0.1:8402", url).replaceAll("http://127.0.0.1:8403", facilitator);
 const blocks = (language) => [...readme.matchAll(new RegExp(`^\`\`\`${language}\\n([\\s\\S]*?)^\`\`\`$`, "gm"))].map((match) => match[1]);
 
 const run = (program, parameters, directory, more) => {

@@ -81,9 +81,9 @@ func newRun(t testing.TB, synchronous bool) *run {
 	r.world = testkit.NewWorld(t, r.cluster.url(routeHosts))
 	facilitator := httptest.NewServer(r.world.Facilitator)
 	t.Cleanup(facilitator.Close)
-	authorizer := writeKey(t)
+	keys := []string{"--authorizer-key-file", testkit.KeyFile(t), "--response-key-file", testkit.KeyFile(t)}
 	for i := range routes {
-		s := newServer(t, i, r.cluster, facilitator.URL, authorizer)
+		s := newServer(t, i, r.cluster, facilitator.URL, keys)
 		r.servers = append(r.servers, s)
 		if err := s.start(0); err != nil {
 			t.Fatal(err)

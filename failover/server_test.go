@@ -15,7 +15,6 @@ import (
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 // The routes to the database. The first server takes the first.
@@ -36,8 +35,8 @@ type server struct {
 	databaseURL string
 	listen      string
 	facilitator string
-	authorizer  string // file with the key
-	logs        string // folder
+	keys        []string // settings that name the files with keys
+	logs        string   // folder
 
 	mu      sync.Mutex
 	process *testkit.Process
@@ -51,20 +50,10 @@ func (w window) overlaps(other window) bool {
 	return w.from.Before(other.to) && other.from.Before(w.to)
 }
 
-func newServer(t testing.TB, index int, c *cluster, facilitator, authorizer string) *server {
+func newServer(t testing.TB, index int, c *cluster, facilitator string, keys []string) *server {
 	t.Helper()
 	return &server{t: t, route: routes[index], databaseURL: c.url(routes[index]), listen: fmt.Sprintf("127.0.0.1:%d", 4000+index),
-		facilitator: facilitator, authorizer: authorizer, logs: c.root}
-}
-
-// writeKey writes a new key for payment channels to a file.
-func writeKey(t testing.TB) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "authorizer")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "%x", evm.FromECDSA(testkit.NewKey())), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
+		facilitator: facilitator, keys: keys, logs: c.root}
 }
 
 // start starts the process with a clock that is off.
@@ -74,9 +63,8 @@ func (s *server) start(shift time.Duration) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(program, "serve", "--database-url", s.databaseURL, "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
-		"--facilitator-url", s.facilitator, "--rpc-url", s.facilitator+"/rpc", "--authorizer-key-file", s.authorizer,
-		"--listen", s.listen, "--base-url", "http://"+s.listen)
+	cmd := exec.Command(program, append([]string{"serve", "--database-url", s.databaseURL, "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
+		"--facilitator-url", s.facilitator, "--rpc-url", s.facilitator + "/rpc", "--listen", s.listen, "--base-url", "http://" + s.listen}, s.keys...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PARLEY_CLOCK_SHIFT=" + shift.String(), "PARLEY_LIMIT_WRONG_TANS=1000000"}
 	for _, whose := range []string{"ADDRESS", "ACCOUNT", "WALLET"} {
 		cmd.Env = append(cmd.Env, "PARLEY_LIMIT_"+whose+"_RATE=1000000", "PARLEY_LIMIT_"+whose+"_BURST=1000000")

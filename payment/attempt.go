@@ -51,6 +51,15 @@ type Attempt struct {
 // Payer is the lower-case address that pays. It is a claim unless Genuine is true.
 func (a *Attempt) Payer() string { return a.checked.Payer }
 
+// Identity is the lower-case address whose key signed the payment: the wallet, or the one that signs the vouchers of a payment channel.
+// Anybody can deposit into a channel that names another wallet as its payer, so a voucher does not prove the payer.
+func (a *Attempt) Identity() string {
+	if a.channel != nil {
+		return a.channel.PayerAuthorizer
+	}
+	return a.checked.Payer
+}
+
 // Version is the x402 version of the payment.
 func (a *Attempt) Version() int { return a.payload.version() }
 
@@ -147,17 +156,27 @@ func (e *Engine) completeV1(payload payload, operation *Operation) {
 	}
 }
 
-// NamesRecentPayer tells whether the payment of a request names a wallet or a payment channel that paid lately. The
-// signature is not checked.
-func (e *Engine) NamesRecentPayer(operation *Operation, header http.Header) bool {
+// SignedByRecentPayer tells whether the payment of a request is signed by the key of a wallet, or of a payment channel, that paid
+// lately. It is cheap: it checks the signature only if the payment names such a payer, and needs no I/O.
+func (e *Engine) SignedByRecentPayer(operation *Operation, header http.Header) bool {
 	payload, err := e.decode(operation, header)
-	switch {
-	case err != nil:
+	if err != nil {
 		return false
-	case payload.batch != nil && payload.batch.Payload.Type != x402.BatchDeposit:
-		return e.payers.channelPaidLately(strings.ToLower(payload.batch.Payload.Voucher.ChannelID))
 	}
-	return e.PaidLately(payload.payer())
+	recent := e.PaidLately(payload.payer())
+	if payload.batch != nil && payload.batch.Payload.Type != x402.BatchDeposit {
+		recent = e.payers.channelPaidLately(strings.ToLower(payload.batch.Payload.Voucher.ChannelID))
+	}
+	scheme := e.schemeOf(payload)
+	if !recent || scheme == nil {
+		return false
+	}
+	requirements, ok := scheme.Match(operation.requirements, payload)
+	if !ok {
+		return false
+	}
+	checked, err := scheme.CheckKey(requirements, payload)
+	return err == nil && checked.Conclusive
 }
 
 // restore makes the original attempt from a row of the ledger.
@@ -235,6 +254,13 @@ func (a *Attempt) repeatOnly() error {
 	return a.caller.RepeatOnly
 }
 
+// executesFirst tells whether the call executes a read before its payment is certain. The ledger is then asked first: a payment that
+// is settled, refused or in progress must not buy the execution again. A voucher is compared with its channel first; only its payment
+// identifier can be in the ledger.
+func (a *Attempt) executesFirst() bool {
+	return a.operation.read() && (!a.voucher() || a.identifier != "")
+}
+
 // nothingNew is why the caller may not begin a call, or nil.
 func (a *Attempt) nothingNew() error {
 	if a.caller == nil || a.caller.RepeatOnly != nil {
@@ -243,7 +269,7 @@ func (a *Attempt) nothingNew() error {
 	return a.caller.Suspended
 }
 
-func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.checked.Payer} }
+func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.Identity()} }
 
 // same tells whether the row is this very authorization or voucher.
 func (a *Attempt) same(row *store.Payment) bool {

@@ -76,19 +76,24 @@ func (b *batch) Match(offers []x402.PaymentRequirements, payload payload) (x402.
 	return x402.MatchBatch(offers, payload.batch)
 }
 
+// CheckKey runs the checks of a payer that signs its deposits with its own key.
+func (b *batch) CheckKey(requirements x402.PaymentRequirements, payload payload) (checked, error) {
+	byKey, err := b.checker.Check(requirements, payload.batch, b.now())
+	return batchChecked(byKey), err
+}
+
 // Check runs the checks that need no I/O. A deposit with 65 bytes of signature that are not by the payer's key is invalid
 // unless the payer is a contract: see exact.Check.
 func (b *batch) Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error) {
 	if payload.batch.Payload.Type == x402.BatchRefund {
 		return checked{}, &x402.Invalid{Reason: x402.ReasonBatchPayloadType, Message: "this operation takes no refund; the GET operations do"}
 	}
-	now := b.now()
-	byKey, err := b.checker.Check(requirements, payload.batch, now)
+	byKey, err := b.CheckKey(requirements, payload)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
 	if !isBad || bad.Reason != x402.ReasonBatchDepositSignature {
-		return batchChecked(byKey), err
+		return byKey, err
 	}
-	unsigned, termsErr := b.checker.CheckContract(requirements, payload.batch, now)
+	unsigned, termsErr := b.checker.CheckContract(requirements, payload.batch, b.now())
 	if termsErr != nil {
 		return batchChecked(unsigned), termsErr
 	}
@@ -96,7 +101,7 @@ func (b *batch) Check(ctx context.Context, requirements x402.PaymentRequirements
 	case lookupErr != nil:
 		return checked{}, lookupErr
 	case !isContract:
-		return batchChecked(byKey), err
+		return byKey, err
 	}
 	return batchChecked(unsigned), nil
 }

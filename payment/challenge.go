@@ -35,8 +35,15 @@ func (e *Engine) Challenge(operation *Operation, client string) *Error {
 	return operation.challenge
 }
 
-// preferExact offers the client of an attempt exact first from now on.
-func (e *Engine) preferExact(a *Attempt) { e.payers.lost.add(a.client, struct{}{}, lostFor) }
+// preferExact offers the client of an attempt exact first from now on. A client without an account is known by its address, which it
+// may share with others: they are offered payment channels again soon.
+func (e *Engine) preferExact(a *Attempt) {
+	lifetime := lostFor
+	if a.caller == nil {
+		lifetime = exactFor
+	}
+	e.payers.lost.add(a.client, struct{}{}, lifetime)
+}
 
 func (e *Engine) newChallenge(operation *Operation, accepts []x402.PaymentRequirements) (*Error, error) {
 	required := e.required(operation, "PAYMENT-SIGNATURE header is required")

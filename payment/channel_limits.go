@@ -15,12 +15,15 @@ import (
 )
 
 const (
-	// exactFor is how long a client is offered exact first after a voucher was refused because too much is unclaimed.
+	// exactFor is how long a client is offered exact first after a voucher was refused because too much is unclaimed, and an address
+	// after that of a client without an account did not fit.
 	exactFor = time.Minute
 	// Of channels that the ledger does not know, adoptionsPerSecond are looked up on the chain, each once in adoptionPause:
-	// anybody can sign a voucher of a channel that does not exist.
-	adoptionsPerSecond = 5
+	// anybody can sign a voucher of a channel that does not exist. One client has a share of them.
+	adoptionsPerSecond = 10
 	adoptionBurst      = 20
+	adoptionShare      = 0.5
+	adoptionShareBurst = 3
 	adoptionPause      = time.Minute
 )
 
@@ -95,12 +98,23 @@ func (e *Engine) checkSupport(ctx context.Context) bool {
 
 // adoptions limits how often the chain is asked for channels that the ledger does not know.
 type adoptions struct {
-	tried recent[string, struct{}]
-	rate  *rate.Limiter
+	tried  recent[string, struct{}]
+	rate   *rate.Limiter
+	shares recent[string, *rate.Limiter] // by client: see Engine.Challenge
 }
 
 func newAdoptions() adoptions {
-	return adoptions{newRecent[string, struct{}](maxLost), rate.NewLimiter(adoptionsPerSecond, adoptionBurst)}
+	return adoptions{newRecent[string, struct{}](maxLost), rate.NewLimiter(adoptionsPerSecond, adoptionBurst), newRecent[string, *rate.Limiter](maxLost)}
+}
+
+// allow tells whether the client may have a channel looked up now.
+func (a *adoptions) allow(client string) bool {
+	share, ok := a.shares.get(client)
+	if !ok {
+		share = rate.NewLimiter(adoptionShare, adoptionShareBurst)
+		a.shares.add(client, share, adoptionPause) // by then it is full again
+	}
+	return share.Allow() && a.rate.Allow()
 }
 
 // adopt looks on the chain for a payment channel that the ledger does not know: the payer may have deposited on its own, or the
@@ -108,7 +122,7 @@ func newAdoptions() adoptions {
 // is in the ledger now, a corrective 402 if the voucher does not fit, and nil if there is no such channel.
 func (e *Engine) adopt(ctx context.Context, a *Attempt) error {
 	id := a.channel.ChannelID
-	if _, again := e.adoptions.tried.get(id); again || !e.adoptions.rate.Allow() {
+	if _, again := e.adoptions.tried.get(id); again || !e.adoptions.allow(a.client) {
 		return nil
 	}
 	e.adoptions.tried.add(id, struct{}{}, adoptionPause)

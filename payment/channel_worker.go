@@ -137,7 +137,7 @@ func (e *Engine) refundOne(ctx context.Context, idle *store.PaymentChannel) erro
 		return err
 	}
 	crash("refunding")
-	if _, err := e.refund(settling, channel); err != nil {
+	if _, err := e.refundFirst(settling, channel); err != nil {
 		return fmt.Errorf("payment channel %s: %s", channel.ID, causeOf(err))
 	}
 	e.log.InfoContext(ctx, "idle payment channel refunded", "payment_channel_id", channel.ID, "amount", channel.RefundAmount)

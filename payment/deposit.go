@@ -3,6 +3,7 @@ package payment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/parley-chat/parley/store"
@@ -17,6 +18,11 @@ import (
 func (e *Engine) prepareDeposit(ctx context.Context, a *Attempt) (*store.PaymentChannel, error) {
 	if err := e.barred(a); err != nil {
 		return nil, err
+	}
+	if least := e.channels.terms.LeastDeposit(); a.channel.Deposit < least {
+		return nil, e.refused(a.operation, x402.ReasonBatchDepositBelowMin, fmt.Sprintf(
+			"the deposit of %d atomic units is too small and nothing was charged; deposit at least %d, a tenth of extra.minDeposit, or pay with scheme exact",
+			a.channel.Deposit, least))
 	}
 	channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
 	if err != nil {

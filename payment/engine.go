@@ -66,8 +66,15 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 	crash("parsed")
 	a := call.Attempt
+	if a.executesFirst() { // copies wait, because each of them would execute the read
+		release, err := e.queues.join(ctx, a.checked.Payer+":"+a.Nonce, errInProgress)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
 	// Most payments are new, and writing the row detects the others. The ledger is read first only where the result matters.
-	look := a.operation.Secret || a.nothingNew() != nil || a.expired != nil || (!a.voucher() && !e.Ready())
+	look := a.operation.Secret || a.nothingNew() != nil || a.expired != nil || a.executesFirst() || (!a.voucher() && !e.Ready())
 	for joined := time.Now(); ; look = true {
 		var row *store.Payment
 		var err error
@@ -272,25 +279,27 @@ func (e *Engine) resume(ctx context.Context, call *Call, row *store.Payment) (*R
 	return e.settle(ctx, &stored, row, nil)
 }
 
-// repeat returns the response of a delivered payment. A read whose response was too long to store runs again while the
-// payment is valid.
+// repeat returns the response of a delivered payment. A read whose response was too long to store runs again within
+// repeatableRead of its delivery.
 func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
 	a := call.Attempt
 	settled, err := e.repeatedAs(ctx, a, row)
 	if err != nil {
 		return nil, err
 	}
-	var response []byte
+	response, err := e.stored(ctx, a, row)
 	switch {
-	case row.Response != nil && a.operation.Secret && row.Now.Sub(row.UpdatedAt) > store.SecretLifetime:
+	case err != nil:
+		return nil, err
+	case response != nil:
+	case !a.operation.ReadOnly || row.Now.Sub(row.UpdatedAt) > repeatableRead:
 		return nil, errGone
-	case row.Response != nil:
-		if response, err = openResponse(a.request, row.Response); err != nil {
+	default: // one at a time, however many copies arrive
+		release, err := e.queues.join(ctx, row.ID.String(), errInProgress)
+		if err != nil {
 			return nil, err
 		}
-	case !a.operation.ReadOnly || row.Now.After(row.ValidBefore):
-		return nil, errGone
-	default:
+		defer release()
 		if response, err = e.dryRun(ctx, call); err != nil {
 			return nil, err
 		}
@@ -300,6 +309,27 @@ func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*R
 	}
 	e.metrics.payment(row, outcomeRepeated)
 	return &Receipt{Response: response, Settled: settled, Repeated: true}, nil
+}
+
+// stored returns the stored response of a payment, or nil if there is none. A response whose key is not there any more counts as
+// erased, but not a new one: another server has the key, and the payer must not pay again.
+func (e *Engine) stored(ctx context.Context, a *Attempt, row *store.Payment) ([]byte, error) {
+	switch {
+	case row.Response == nil:
+		return nil, nil
+	case a.operation.Secret && row.Now.Sub(row.UpdatedAt) > store.SecretLifetime:
+		return nil, errGone
+	}
+	response, err := e.responseKeys.open(row.ID, a.request, row.Response)
+	switch {
+	case !errors.Is(err, errNoResponseKey):
+		return response, err
+	case row.Now.Sub(row.UpdatedAt) > store.ResponseLifetime:
+		return nil, nil
+	}
+	e.log.ErrorContext(ctx, "a stored response cannot be opened: all servers of a database need the same --response-key-file, with former keys for an hour",
+		"payment_id", row.ID.String())
+	return nil, outcomeUnknown(err)
 }
 
 // invalid turns a scheme's x402.Invalid into the 402 for the caller. It returns other errors unchanged.

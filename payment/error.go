@@ -50,6 +50,10 @@ var (
 		Message: "this payment has settled, and its response contains a TAN or an API key, so the payment alone does not return it; send the same request with its payment identifier, or with a newly signed payment by the same wallet, which is verified and not charged"}
 	errChannelBusy = &Error{Code: CodeInProgress, RetryAfter: 2,
 		Message: "another payment of this payment channel is being settled; send the same request with the same payment again"}
+	errQueueLong   = unavailable("other calls on this payment channel are running", 2, nil)
+	errRefundProof = &Error{Code: CodeProof,
+		Message: "the voucher of this refund was claimed, so it is public, and nothing was refunded; ask for a part with the X-API-KEY of an account that used " +
+			"the payment channel, or ask for everything"}
 	errRefundTooSoon = &Error{Code: CodeBusy, RetryAfter: int(refundPause.Seconds()),
 		Message: "this payment channel was refunded within the last minute; nothing was refunded now; try again in a minute"}
 	errInProgress = &Error{Code: CodeInProgress, RetryAfter: 2,

@@ -62,18 +62,23 @@ func (x *exact) Restore(attempt *Attempt, row *store.Payment) error {
 	return nil
 }
 
+// CheckKey runs the checks of a payer that signs with its own key.
+func (x *exact) CheckKey(requirements x402.PaymentRequirements, payload payload) (checked, error) {
+	byKey, err := x.checker.Check(requirements, payload.exact, x.now())
+	return checked{Checked: byKey}, err
+}
+
 // Check runs the checks that need no facilitator. A 65-byte signature that does not recover to the payer is invalid unless
 // the payer is a contract, which may define valid signatures itself. Only the chain knows whether the payer is a contract, so
 // that lookup comes last. An expired payment skips it: it cannot begin, and it is repeated only with the signature that was
 // verified before.
 func (x *exact) Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error) {
-	now := x.now()
-	byKey, err := x.checker.Check(requirements, payload.exact, now)
+	byKey, err := x.CheckKey(requirements, payload)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
 	if !isBad || bad.Reason != x402.ReasonSignature {
-		return checked{Checked: byKey}, err
+		return byKey, err
 	}
-	unsigned, termsErr := x.checker.CheckTerms(requirements, payload.exact, now)
+	unsigned, termsErr := x.checker.CheckTerms(requirements, payload.exact, x.now())
 	if termsErr != nil {
 		return checked{Checked: unsigned}, termsErr
 	}
@@ -81,7 +86,7 @@ func (x *exact) Check(ctx context.Context, requirements x402.PaymentRequirements
 	case lookupErr != nil:
 		return checked{}, lookupErr
 	case !isContract:
-		return checked{Checked: byKey}, err
+		return byKey, err
 	}
 	return checked{Checked: unsigned}, nil
 }

@@ -31,7 +31,9 @@ type Config struct {
 	PayTo   string
 	BaseURL string
 	Channels
-	Tracer *tracing.Tracer // nil without tracing
+	// ResponseKeys seal and open stored responses: the first one seals, all of them open. All servers of a database have the same.
+	ResponseKeys []ResponseKey
+	Tracer       *tracing.Tracer // nil without tracing
 }
 
 // Channels are the terms of payment channels (x402 scheme batch-settlement).
@@ -44,7 +46,7 @@ type Channels struct {
 	FormerAuthorizers []*ecdsa.PrivateKey
 	// WithdrawDelay is how long a payer's withdrawal from its payment channel takes: 15 minutes to 30 days.
 	WithdrawDelay time.Duration
-	// MinDeposit is the deposit that is suggested to payers, in atomic units.
+	// MinDeposit is the deposit that is suggested to payers, in atomic units. A tenth of it is the least.
 	MinDeposit uint64
 	// ClaimAge and ClaimSum say when vouchers are claimed on the chain: when the oldest one of a payment channel has this age,
 	// or when they reach this sum, in atomic units. They are claimed at once when the payer withdraws.
@@ -77,6 +79,9 @@ type Operation struct {
 	exactOnly    *Error // the challenge while payment channels are not offered; nil if there is only one scheme
 }
 
+// read tells whether the response can show what others wrote.
+func (o *Operation) read() bool { return o.ReadOnly || o.Paged }
+
 // Requirements are the payment requirements of the operation.
 func (o *Operation) Requirements() []x402.PaymentRequirements { return o.requirements }
 
@@ -91,7 +96,7 @@ func (o *Operation) Challenges() []*Error {
 // Paid names the payment that a handler runs for.
 type Paid struct {
 	ID    uuid.UUID // of its row in the ledger
-	Payer string    // lower-case address
+	Payer string    // see Attempt.Identity
 }
 
 // Handler runs the operation in tx and returns the JSON of the response. It may run several times: in a dry run, which is
@@ -161,11 +166,16 @@ type Engine struct {
 	wake        chan struct{} // wakes the recovery worker
 	started     time.Time     // see misfit
 	tracer      *tracing.Tracer
+
+	responseKeys responseKeys
 }
 
-// New makes an engine. It adds the payment requirements to the operations.
+// New makes an engine. It adds the payment requirements to the operations. Without operations it needs no response key.
 func New(config Config, operations []*Operation, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) (*Engine, error) {
 	measured := newMeasuredChain(chain, config.Tracer)
+	if len(operations) > 0 && len(config.ResponseKeys) == 0 {
+		return nil, errNoResponseKey
+	}
 	payers, breaker, contracts := newPayers(), newBreaker(facilitator, log), newSmartWallets(measured)
 	exact, err := newExact(config, breaker, measured, contracts, payers, database.Now)
 	if err != nil {
@@ -174,6 +184,7 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 	e := &Engine{
 		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(),
 		adoptions: newAdoptions(), slots: newSlots(), payers: payers, wake: make(chan struct{}, 1), started: time.Now(), tracer: config.Tracer,
+		responseKeys: newResponseKeys(config.ResponseKeys),
 	}
 	e.metrics = newMetrics(database, e.responds, config, measured.seconds)
 	exact.settling = e.metrics.settling

@@ -8,11 +8,11 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// queues let the calls on one payment channel wait for each other in memory. The lock on its row would do, but each call
-// would wait with a database connection.
+// queues let the calls of one payment channel, and the copies of one payment, wait for each other in memory. The lock on a row would
+// do, but each call would wait with a database connection.
 type queues struct {
 	mu  sync.Mutex
-	all map[string]*queue // by the id of the payment channel
+	all map[string]*queue // by the id of the payment channel, or by the payer and the nonce of a payment
 }
 
 type queue struct {
@@ -22,8 +22,8 @@ type queue struct {
 
 func newQueues() *queues { return &queues{all: map[string]*queue{}} }
 
-// join waits for its turn, for joinTime at most; the caller releases it.
-func (q *queues) join(ctx context.Context, id string) (release func(), err error) {
+// join waits for its turn, and returns busy after joinTime. The caller releases it.
+func (q *queues) join(ctx context.Context, id string, busy *Error) (release func(), err error) {
 	q.mu.Lock()
 	one := q.all[id]
 	if one == nil {
@@ -49,7 +49,7 @@ func (q *queues) join(ctx context.Context, id string) (release func(), err error
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-timer.C:
-		err = unavailable("other calls on this payment channel are running", 2, nil)
+		err = busy
 	}
 	leave()
 	return nil, err

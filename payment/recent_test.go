@@ -35,3 +35,19 @@ func TestPayersAreForgotten(t *testing.T) {
 		}
 	})
 }
+
+// TestLostStateOfAnAddress: a client without an account is known by its address, which others may share, so the address is offered exact
+// first for a minute only.
+func TestLostStateOfAnAddress(t *testing.T) {
+	t.Parallel()
+	e := &Engine{payers: newPayers()}
+	for client, row := range map[string]struct {
+		caller *Caller
+		want   time.Duration
+	}{"an address": {nil, exactFor}, "an account": {&Caller{}, lostFor}} {
+		e.preferExact(&Attempt{client: client, caller: row.caller})
+		if lost, _ := e.payers.lost.entries.Peek(client); time.Until(lost.until) > row.want {
+			t.Errorf("%s is offered exact first for %s, want %s", client, time.Until(lost.until), row.want)
+		}
+	}
+}

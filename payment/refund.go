@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -26,10 +29,10 @@ const (
 )
 
 // Refund pays what is not charged back to the payer, if the payment of a request is of type refund; otherwise it returns nil
-// and nil. The voucher of a refund proves the key of the payment channel, so no account is needed. The error is that of
-// [Engine.Pay].
-func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.Header, client string) (*x402.SettleResponse, error) {
-	if e.channels == nil || !mayBeRefund(header) {
+// and nil. The voucher of a refund proves the key of the payment channel, so no account is needed except for some parts: see mayRefundPart. Account
+// is the caller's, or nil. The error is that of [Engine.Pay].
+func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.Header, account *uuid.UUID, client string) (*x402.SettleResponse, error) {
+	if e.channels == nil {
 		return nil, nil //nolint:nilnil // Parse handles any other payment
 	}
 	payload, err := e.decode(operation, header)
@@ -62,10 +65,16 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 			return nil, e.refused(operation, x402.ReasonBatchRefundAmountInvalid,
 				fmt.Sprintf("a refund of a part must be at least %d atomic units; ask for more, or for everything", refundLeast))
 		}
+		if err := e.mayRefundPart(ctx, a, channel, account); err != nil {
+			return nil, err
+		}
 		left = part
 	}
 	if at := channel.RefundedAt; at != nil && channel.Now.Sub(*at) < refundPause {
 		return nil, errRefundTooSoon
+	}
+	if err := e.facilitator.available(); err != nil { // no voucher is charged while a refund is open
+		return nil, err
 	}
 	// From here on the refund continues even if the caller hangs up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
@@ -78,7 +87,7 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 		return nil, err
 	}
 	crash("refunding")
-	settled, err := e.refund(ctx, channel)
+	settled, err := e.refundFirst(ctx, channel)
 	if bad, ok := errors.AsType[*refusedSettlement](err); ok {
 		return nil, e.refused(operation, bad.reason, "the facilitator rejected the refund ("+bad.reason+")")
 	}
@@ -99,10 +108,41 @@ func (e *Engine) refundable(ctx context.Context, a *Attempt) (*store.PaymentChan
 	return nil, errChannelBusy
 }
 
-// mayBeRefund spares most payments a second decoding.
-func mayBeRefund(header http.Header) bool {
+// mayRefundPart returns nil if the caller may ask for a part of what is left. A claimed voucher is public, and the amount of a refund is not
+// signed: a stranger could ask for a part each minute. So with a claimed voucher a part needs a proof: the API key of an account that
+// used the payment channel, or another signature than the claimed one. Everything can be asked for once after each deposit, because then
+// nothing is left, and official clients send no API key.
+func (e *Engine) mayRefundPart(ctx context.Context, a *Attempt, channel *store.PaymentChannel, account *uuid.UUID) error {
+	public := channel.Claimed > 0 && int64(a.channel.Max) <= channel.Claimed //nolint:gosec // at most x402.MaxChannelAmount
+	if !public || channel.Signature != "" && !strings.EqualFold(a.payload.batch.Payload.Voucher.Signature, channel.Signature) {
+		return nil
+	}
+	used, err := account != nil, error(nil)
+	if used {
+		used, err = e.store.HasUsedChannel(ctx, channel, *account)
+	}
+	if err == nil && !used {
+		err = errRefundProof
+	}
+	return err
+}
+
+// MayBeRefund tells whether a request can be a refund. It spares most payments a second decoding.
+func MayBeRefund(header http.Header) bool {
 	raw, err := base64.StdEncoding.DecodeString(header.Get(x402.HeaderPaymentSignature))
 	return err == nil && bytes.Contains(raw, []byte(`"`+x402.BatchRefund+`"`))
+}
+
+// refundFirst is refund for the first attempt: if it certainly did not reach the facilitator, the payment channel is open again.
+func (e *Engine) refundFirst(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
+	settled, err := e.refund(ctx, channel)
+	if unknown, ok := errors.AsType[*x402.UnknownOutcome](err); !ok || !unknown.NotSent {
+		return settled, err
+	}
+	if _, endErr := e.store.EndRefund(ctx, channel, store.OnChain{}, nil); endErr != nil {
+		return nil, outcomeUnknown(errors.Join(err, endErr))
+	}
+	return nil, unavailable("the payment facilitator is unavailable", 2, err)
 }
 
 // refund settles the refund of a payment channel that BeginRefund or ClaimRefunds returned. It claims what is charged first, in
@@ -170,7 +210,7 @@ func (e *Engine) endRefund(ctx context.Context, channel *store.PaymentChannel, f
 	}
 	ended, err := e.store.EndRefund(ctx, channel, chain, &store.PaymentChannelTransaction{
 		Kind: store.ChannelRefund, Network: channel.Network, Asset: channel.Asset, PayTo: channel.PayTo, PaymentChannelIDs: store.ChannelIDs{channel.ID},
-		Claimed: max(chain.Claimed-channel.Claimed, 0), Paid: paid, Transaction: settled.Transaction,
+		Paid: paid, Transaction: settled.Transaction,
 	})
 	if err != nil {
 		return nil, outcomeUnknown(err)

@@ -1,24 +1,63 @@
 package payment
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/klauspost/compress/s2"
+
+	"github.com/parley-chat/parley/store"
 )
 
-// The ledger keeps each paid response so that a repetition gets it again. It is sealed with a key made of the request, which
-// the ledger forgets when it stores the response: whoever reads the table alone has to know what was asked, with the TAN if
-// the response is an API key. Who may have a response again is decided in engine.go, not here.
-func responseCipher(request []byte) (cipher.AEAD, error) {
-	mixed := sha256.New()
-	_, _ = mixed.Write([]byte("parley response\x00"))
-	_, _ = mixed.Write(request)
-	block, err := aes.NewCipher(mixed.Sum(nil))
+// ResponseKey is a secret of the servers that is not in the database. It seals stored responses.
+type ResponseKey [32]byte
+
+// The ledger keeps each paid response so that a repetition gets it again. The request alone must not open it: many requests are
+// constant. The database alone must not open it either: it has replicas and backups. So the key of a response is made of a
+// ResponseKey, of the payment, and of the request, which the ledger forgets when it stores the response. Who may have a response
+// again is decided in engine.go, not here.
+
+// responseKeys seal with the first key and open with all of them.
+type responseKeys []responseKey
+
+type responseKey struct {
+	name   []byte // begins each response that the key sealed
+	secret ResponseKey
+}
+
+// keyNameSize is enough to tell the few keys of a file apart.
+const keyNameSize = 4
+
+// errNoResponseKey means that none of the keys has sealed the response.
+var errNoResponseKey = errors.New("the response key is not there")
+
+func newResponseKeys(secrets []ResponseKey) (keys responseKeys) {
+	for _, secret := range secrets {
+		key := responseKey{secret: secret}
+		key.name = key.derive("parley response key name")[:keyNameSize]
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// derive returns 32 bytes that depend on the secret and the parts, of which all but the last one have fixed lengths.
+func (k responseKey) derive(parts ...string) []byte {
+	mixed := hmac.New(sha256.New, k.secret[:])
+	for _, part := range parts {
+		_, _ = mixed.Write([]byte(part))
+	}
+	return mixed.Sum(nil)
+}
+
+func (k responseKey) cipher(payment uuid.UUID, request []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(k.derive("parley response\x00", string(payment[:]), string(request)))
 	if err != nil {
 		return nil, err
 	}
@@ -34,37 +73,62 @@ const compressed = 0
 // maxStoredRead is how long the response of a read may be to be stored. A longer one is read again.
 const maxStoredRead = 64 << 10
 
-func sealResponse(request, response []byte) ([]byte, error) {
-	seal, err := responseCipher(request)
+// seal encrypts a response. That of a read gets longer than store.ShortResponse, so that the ledger erases it after an hour: it shows
+// what others wrote.
+func (k responseKeys) seal(payment uuid.UUID, request, response []byte, read bool) ([]byte, error) {
+	if len(k) == 0 {
+		return nil, fmt.Errorf("seal response: %w", errNoResponseKey)
+	}
+	seal, err := k[0].cipher(payment, request)
 	if err != nil {
 		return nil, fmt.Errorf("seal response: %w", err)
 	}
 	if len(response) >= compressFrom {
 		small := make([]byte, 1+s2.MaxEncodedLen(len(response)))
 		small[0] = compressed
-		response = small[:1+len(s2.Encode(small[1:], response))]
+		small = small[:1+len(s2.Encode(small[1:], response))]
+		if !read || len(small) >= store.ShortResponse {
+			response = small
+		}
 	}
-	sealed := make([]byte, seal.NonceSize(), seal.NonceSize()+len(response)+seal.Overhead())
-	_, _ = rand.Read(sealed)
-	return seal.Seal(sealed, sealed, response, nil), nil
+	if missing := store.ShortResponse - len(response); read && missing > 0 {
+		response = append(bytes.Clone(response), make([]byte, missing)...)
+	}
+	sealed := make([]byte, keyNameSize+seal.NonceSize(), keyNameSize+seal.NonceSize()+len(response)+seal.Overhead())
+	copy(sealed, k[0].name)
+	nonce := sealed[keyNameSize:]
+	_, _ = rand.Read(nonce)
+	return seal.Seal(sealed, nonce, response, nil), nil
 }
 
-func openResponse(request, sealed []byte) ([]byte, error) {
-	seal, err := responseCipher(request)
+// open returns errNoResponseKey if the key that sealed the response is not there any more.
+func (k responseKeys) open(payment uuid.UUID, request, sealed []byte) ([]byte, error) {
+	for _, key := range k {
+		if rest, ok := bytes.CutPrefix(sealed, key.name); ok {
+			response, err := key.open(payment, request, rest)
+			if err != nil {
+				return nil, fmt.Errorf("open response: %w", err)
+			}
+			return response, nil
+		}
+	}
+	return nil, errNoResponseKey
+}
+
+func (k responseKey) open(payment uuid.UUID, request, sealed []byte) ([]byte, error) {
+	seal, err := k.cipher(payment, request)
 	if err != nil {
-		return nil, fmt.Errorf("open response: %w", err)
+		return nil, err
 	}
 	if len(sealed) < seal.NonceSize() {
-		return nil, errors.New("open response: too short")
+		return nil, errors.New("too short")
 	}
 	response, err := seal.Open(nil, sealed[:seal.NonceSize()], sealed[seal.NonceSize():], nil)
 	if err != nil {
-		return nil, fmt.Errorf("open response: %w", err)
+		return nil, err
 	}
 	if len(response) > 0 && response[0] == compressed {
-		if response, err = s2.Decode(nil, response[1:]); err != nil {
-			return nil, fmt.Errorf("open response: %w", err)
-		}
+		return s2.Decode(nil, response[1:])
 	}
-	return response, nil
+	return bytes.TrimRight(response, "\x00"), nil // JSON has no zero bytes
 }

@@ -19,6 +19,8 @@ type Scheme interface {
 	// Check checks a payload against our requirements. It must be cheap, because unpaid callers cause it. The error is an
 	// *x402.Invalid if the payment is invalid, or an *Error if that cannot be decided now.
 	Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error)
+	// CheckKey is Check without I/O: a signature that is not by the payer's own key is invalid or not Conclusive.
+	CheckKey(requirements x402.PaymentRequirements, payload payload) (checked, error)
 	// Restore completes an attempt that was made from a row: requirements and checked.
 	Restore(attempt *Attempt, row *store.Payment) error
 	// Fund checks that the payer holds what the payment moves, before any work is done for it. The error is an

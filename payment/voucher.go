@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// repeatableRead is for how long the same voucher executes a read again whose response was too long to store.
-	// The read is executed on the present state, so this is short: the voucher would buy newer messages too.
+	// repeatableRead is for how long after its delivery the same payment executes a read again whose response was too long to
+	// store. The read is executed on the present state, so this is short: the payment would buy newer messages too.
 	repeatableRead = time.Minute
 	// chargeTimeout bounds the transaction that charges a voucher.
 	chargeTimeout = 30 * time.Second
@@ -37,7 +37,7 @@ func (e *Engine) charge(ctx context.Context, call *Call) (*Receipt, error) {
 	if err := call.admit(); err != nil {
 		return nil, err
 	}
-	release, err := e.queues.join(ctx, id)
+	release, err := e.queues.join(ctx, id, errQueueLong)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (e *Engine) chargeOnce(ctx context.Context, call *Call) (_ *Receipt, err er
 	a := call.Attempt
 	row := a.row()
 	row.Request, row.Payload, row.KeyHash = nil, nil, nil // needed for recovery only
-	charge := &store.VoucherCharge{Voucher: e.toCharge(a), Payment: row, MaxAge: e.mirrorLifetime(), Repeatable: repeatableRead}
+	charge := &store.VoucherCharge{Voucher: e.toCharge(a), Payment: row, MaxAge: e.mirrorLifetime()}
 	response, err := e.chargeBatched(ctx, call, charge)
 	if errors.Is(err, store.ErrNotBatched) {
 		response, err = e.chargeAlone(ctx, call, charge)
@@ -109,7 +109,7 @@ func (e *Engine) chargeBatched(ctx context.Context, call *Call, charge *store.Vo
 	switch {
 	case call.Batched != nil:
 		return call.Batched.Charge(ctx, func(response []byte) (*store.VoucherCharge, error) {
-			return charge, a.keepResponse(charge.Payment, response)
+			return charge, e.keepResponse(a, charge.Payment, response)
 		})
 	case a.operation.Paged:
 		on = e.store.WithoutTransaction()
@@ -119,7 +119,7 @@ func (e *Engine) chargeBatched(ctx context.Context, call *Call, charge *store.Vo
 	if response, err = call.Handle(ctx, on, a.paid()); err != nil {
 		return nil, err
 	}
-	if err := a.keepResponse(charge.Payment, response); err != nil {
+	if err := e.keepResponse(a, charge.Payment, response); err != nil {
 		return nil, err
 	}
 	return response, on.ChargeDelivered(ctx, charge)
@@ -135,10 +135,10 @@ func (e *Engine) chargeAlone(ctx context.Context, call *Call, charge *store.Vouc
 		if response, err = call.Handle(ctx, tx, a.paid()); err != nil {
 			return err
 		}
-		if err = a.keepResponse(charge.Payment, response); err != nil {
+		if err = e.keepResponse(a, charge.Payment, response); err != nil {
 			return err
 		}
-		return tx.RecordVoucher(ctx, charge.Payment, charge.Channel.UsedAt, charge.Repeatable)
+		return tx.RecordVoucher(ctx, charge.Payment, charge.Channel.UsedAt)
 	})
 	return response, err
 }
@@ -146,9 +146,9 @@ func (e *Engine) chargeAlone(ctx context.Context, call *Call, charge *store.Vouc
 // keepResponse adds the response to the row of a voucher that is about to be charged, unless it is too long. Reads are stored
 // too: if the voucher that was charged last executed them again, it would buy newer messages for nothing, and a poll that marked
 // its messages as read would be lost with its response.
-func (a *Attempt) keepResponse(row *store.Payment, response []byte) (err error) {
+func (e *Engine) keepResponse(a *Attempt, row *store.Payment, response []byte) (err error) {
 	if !a.operation.ReadOnly || len(response) <= maxStoredRead {
-		row.Response, err = sealResponse(a.request, response)
+		row.Response, err = e.responseKeys.seal(row.ID, a.request, response, a.operation.read())
 	}
 	crash("charging")
 	return err

@@ -34,8 +34,9 @@ func facilitatorState(probed <-chan bool) string {
 }
 
 // Admin handles requests from the operator, on its own listener: the operator's page at /, GET /metrics (Prometheus), /livez, /readyz,
-// and the profiles of /debug/pprof/. Only /metrics, /livez and /readyz can be called under a name with a dot. The server is ready if its database is available. An unavailable facilitator does not make it
-// unready, because free operations and prices still work; /readyz reports it.
+// and the profiles of /debug/pprof/. Under a name with a dot only /livez and /readyz can be called, and /metrics by what is no browser. The
+// server is ready if its database is available. An unavailable facilitator does not make it unready, because free operations and prices
+// still work; /readyz reports it.
 func (s *Server) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
@@ -65,11 +66,24 @@ func (s *Server) Admin() http.Handler {
 // byOperator tells whether the request comes from the operator, and not from a page of another site in the operator's browser. Load
 // balancers and Prometheus may use any name.
 func byOperator(r *http.Request) bool {
-	switch r.URL.Path {
-	case "/livez", "/readyz", "/metrics":
+	switch {
+	case r.URL.Path == "/livez", r.URL.Path == "/readyz":
 		return true
+	case !ownHost(r.Host):
+		return r.URL.Path == "/metrics" && !byBrowser(r.Header)
 	}
-	return ownHost(r.Host) && r.Header.Get("Sec-Fetch-Site") != "cross-site"
+	return r.Header.Get("Sec-Fetch-Site") != "cross-site"
+}
+
+// byBrowser tells whether a browser sent the request, by what no script can change or leave out. Without TLS browsers send no Sec-Fetch-Site
+// to names with a dot, but always deflate as an encoding, except with a range. Prometheus sends gzip or identity, and none of the others.
+func byBrowser(header http.Header) bool {
+	for _, name := range []string{"Sec-Fetch-Site", "Origin", "Referer", "Range"} {
+		if header.Get(name) != "" {
+			return true
+		}
+	}
+	return strings.Contains(strings.Join(header.Values("Accept-Encoding"), ","), "deflate")
 }
 
 // ownHost tells whether a browser may show the listener's responses under this name. A site of somebody else can let its name resolve to

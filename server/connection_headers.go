@@ -12,8 +12,7 @@ import (
 const (
 	maxHeaderBytes = 64 << 10 // of all headers of a request; net/http returns 431 above it
 	maxHeaderLines = 200      // of them; a short line takes a hundred times its bytes in memory
-	maxHeldBytes   = 16 << 20 // of all headers that are not complete, beside the first of each connection's
-	freeBytes      = 4 << 10  // first ones: net/http has a buffer of this size for each anyway
+	freeBytes      = 4 << 10  // of headers that are not complete do not count: net/http has a buffer of this size for each connection anyway
 )
 
 // headerCount counts the headers of a request as they arrive.
@@ -87,31 +86,14 @@ func (c *connection) readHeaders(caller net.Conn, read []byte, err error) (int, 
 	return len(read), err
 }
 
-// addHeaders records how many bytes of headers the connection has sent. If all connections together have sent too many,
-// the one that has been sending for longest is closed.
+// addHeaders records how many bytes of headers the connection has sent.
 func (l *connections) addHeaders(c *connection, bytes int) {
 	l.mu.Lock()
+	defer l.unlock()
 	if !c.closed {
-		l.held += bytes - c.held
-		c.held = bytes
-	}
-	var displaced *connection
-	for e := l.waiting.Front(); e != nil && l.held > maxHeldBytes; e = e.Next() {
-		if longest := e.Value.(*connection); longest.held > 0 {
-			longest.forget()
-			displaced = longest
-			break
-		}
-	}
-	l.mu.Unlock()
-	if displaced != nil {
-		l.displaced.Inc()
-		_ = displaced.Conn.Close()
+		l.hold(&c.bytes, c.address, bytes-c.bytes.size)
 	}
 }
 
 // dropHeaders undoes addHeaders. The caller holds the lock.
-func (c *connection) dropHeaders() {
-	c.all.held -= c.held
-	c.held = 0
-}
+func (c *connection) dropHeaders() { c.all.held -= c.all.memory.drop(&c.bytes) }

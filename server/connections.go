@@ -1,7 +1,6 @@
 package server
 
 import (
-	"container/list"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -24,38 +23,39 @@ const (
 	refusalsAtOnce = 64               // further connections are closed without a response
 )
 
-// connections bounds the open connections, in total and per address. When the limit is reached, a new connection
-// replaces the one that has been idle for longest, of the same address or of all. Connections with a request in
-// progress stay. So a caller that holds connections open locks nobody out, and an honest caller loses an idle
-// connection at most.
+// connections bounds what is held for callers who have not paid: open connections, requests, and the bytes of their headers and bodies.
+// What waits for its caller can be displaced: a connection without a complete request, and a request whose body is not complete. At a
+// limit of an address, a newcomer displaces what has waited for longest at that address; at a limit of all, what has waited for longest
+// at the address that holds most. What is complete stays. So a caller that holds much locks nobody out.
 type connections struct {
 	limits    Limits
 	encrypted bool // by TLS: what is written without a handshake means nothing
 
 	mu        sync.Mutex
 	open      int
-	held      int       // bytes of headers that are not complete
-	waiting   list.List // of *connection: without a complete request, longest first
-	addresses map[netip.Prefix]*addressConnections
-	running   int // requests, if the connections are encrypted
-	requests  map[netip.Prefix]int
+	running   int // requests
+	held      int // bytes of headers and bodies
+	addresses map[netip.Prefix]addressUse
+	silent    shares     // connections without a complete request
+	reading   shares     // requests whose body is not complete
+	memory    shares     // bytes of headers and bodies
+	closing   []net.Conn // displaced; unlock closes them
 
 	refusing           chan struct{}
 	refused, displaced prometheus.Counter
 }
 
-type addressConnections struct {
-	open    int
-	waiting list.List
-}
+// addressUse counts what an address has open, whether it waits or not.
+type addressUse struct{ connections, requests int }
 
 func newConnections(limits Limits) *connections {
 	return &connections{
-		limits: limits, addresses: map[netip.Prefix]*addressConnections{}, requests: map[netip.Prefix]int{}, refusing: make(chan struct{}, refusalsAtOnce),
+		limits: limits, addresses: map[netip.Prefix]addressUse{}, silent: newShares(), reading: newShares(), memory: newShares(),
+		refusing: make(chan struct{}, refusalsAtOnce),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_connections_refused_total",
 			Help: "Connections and requests that were refused because all others were at work."}),
 		displaced: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_connections_displaced_total",
-			Help: "Connections without a request that were closed to make room."}),
+			Help: "Connections and requests that waited for their callers and were ended to make room."}),
 	}
 }
 
@@ -74,13 +74,12 @@ func (l *connections) collectors() []prometheus.Collector {
 // connection is an admitted connection.
 type connection struct {
 	net.Conn
-	all     *connections
-	address netip.Prefix
-	of      *addressConnections
-	closed  bool
-	held    int // counted in all.held
-
-	inAll, inAddress *list.Element // nil while it has a request
+	all      *connections
+	address  netip.Prefix
+	closed   bool
+	complete int   // requests at work
+	place    share // of all.silent
+	bytes    share // of all.memory: headers that are not complete
 
 	counting sync.Mutex // with HTTP/2 the state changes while another goroutine reads
 	headers  headerCount
@@ -119,57 +118,69 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 }
 
+// unlock unlocks, and then closes what was displaced.
+func (l *connections) unlock() {
+	closing := l.closing
+	l.closing = nil
+	l.mu.Unlock()
+	for _, conn := range closing {
+		_ = conn.Close()
+	}
+}
+
+// count changes the counts of an address and of all.
+func (l *connections) count(address netip.Prefix, connections, requests int) {
+	l.open += connections
+	l.running += requests
+	use := l.addresses[address]
+	use.connections += connections
+	use.requests += requests
+	l.addresses[address] = use
+	if use == (addressUse{}) {
+		delete(l.addresses, address)
+	}
+}
+
+// makeRoom makes room for one more, at an address that is full or where so many are there in all. It returns false if nothing waits that
+// could be displaced.
+func (l *connections) makeRoom(waiting *shares, ofAddress bool, address netip.Prefix, inAll int) bool {
+	var from *holder
+	switch {
+	case ofAddress:
+		from = waiting.holders[address]
+	case inAll >= l.limits.Connections:
+		from = waiting.largest()
+	default:
+		return true
+	}
+	if from.oldest() == nil {
+		return false
+	}
+	from.oldest().owner.displace()
+	return true
+}
+
 // admit admits the connection, or returns nil.
 func (l *connections) admit(conn net.Conn) *connection {
 	address := parseAddress(conn.RemoteAddr().String())
 	c := &connection{Conn: conn, all: l, address: network(address)}
-	var displaced *connection
-	defer func() {
-		if displaced != nil {
-			l.displaced.Inc()
-			_ = displaced.Conn.Close()
-		}
-	}()
+	c.place.owner, c.bytes.owner = c, c
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c.of = l.addresses[c.address]; c.of == nil {
-		c.of = &addressConnections{}
+	defer l.unlock()
+	full := l.addresses[c.address].connections >= l.limits.ConnectionsPerAddress && !l.limits.trusts(address)
+	if !l.makeRoom(&l.silent, full, c.address, l.open) {
+		return nil
 	}
-	queue := (*list.List)(nil) // whose longest waiting connection must go
-	switch {
-	case c.of.open >= l.limits.ConnectionsPerAddress && !l.limits.trusts(address):
-		queue = &c.of.waiting
-	case l.open >= l.limits.Connections:
-		queue = &l.waiting
-	}
-	if queue != nil {
-		if queue.Len() == 0 {
-			return nil
-		}
-		displaced = queue.Front().Value.(*connection)
-		displaced.forget()
-	}
-	l.open++
-	c.of.open++
-	l.addresses[c.address] = c.of
-	c.idle()
+	l.count(c.address, 1, 0)
+	l.silent.wait(&c.place, c.address, 1)
 	return c
 }
 
-// idle moves the connection to the end of the idle list. The caller holds the lock.
-func (c *connection) idle() {
-	if c.inAll == nil && !c.closed {
-		c.inAll, c.inAddress = c.all.waiting.PushBack(c), c.of.waiting.PushBack(c)
-	}
-}
-
-// busy removes the connection from the idle list. The caller holds the lock.
-func (c *connection) busy() {
-	if c.inAll != nil {
-		c.all.waiting.Remove(c.inAll)
-		c.of.waiting.Remove(c.inAddress)
-		c.inAll, c.inAddress = nil, nil
-	}
+// displace closes a connection that waits for its caller. The caller holds the lock.
+func (c *connection) displace() {
+	c.all.displaced.Inc()
+	c.forget()
+	c.all.closing = append(c.all.closing, c.Conn)
 }
 
 // forget removes the connection. The caller holds the lock.
@@ -177,13 +188,10 @@ func (c *connection) forget() {
 	if c.closed {
 		return
 	}
-	c.busy()
-	c.dropHeaders()
 	c.closed = true
-	c.all.open--
-	if c.of.open--; c.of.open == 0 {
-		delete(c.all.addresses, c.address)
-	}
+	c.all.silent.drop(&c.place)
+	c.dropHeaders()
+	c.all.count(c.address, -1, 0)
 }
 
 func (c *connection) Close() error {
@@ -212,13 +220,11 @@ func (l *connections) observe(conn net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch state {
-	case http.StateActive: // its headers are complete
-		c.busy()
+	case http.StateActive: // its headers are complete; begin counts them
 		c.dropHeaders()
 		c.count(headerCount{complete: true})
 	case http.StateIdle:
 		c.count(headerCount{})
-		c.idle()
 	}
 }
 

@@ -69,7 +69,7 @@ func TestErasureLetsOthersCall(t *testing.T) {
 		read, err := f.peer.ListGroupMessagesWithResponse(t.Context(), client.ListGroupMessagesRequest{ChatID: f.group})
 		testkit.Require200(t, "a read", read, err)
 		for _, message := range read.JSON200.Messages {
-			if message.Content == "ZQ3 after it" { // the other one is pinned
+			if message.Content == trace+" after it" { // the other one is pinned
 				f.peer.groupMust("pin", f.group, "message_id", message.MessageID)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ type story struct {
 	real         map[string]string // what stands in the examples -> what it is here
 	inTheExample map[string]string // and back
 	told         map[string]bool   // operationIds
+	requests     [][]byte          // what was sent, in canonical form
 }
 
 // calls are the names that the examples give to what the test made.
@@ -87,6 +89,32 @@ func (s *story) holds(name string, operation *openapi3.Operation, a testkit.Repl
 	}
 }
 
+// sent records a request in the form that the server binds its payment to.
+func (s *story) sent(path, body string) {
+	s.t.Helper()
+	if body == "" {
+		_, query, _ := strings.Cut(path, "?")
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.requests = append(s.requests, []byte(values.Encode()))
+		return
+	}
+	value := map[string]any{}
+	for name, property := range testkit.Operations["POST "+path].Operation.RequestBody.Value.Content["application/json"].Schema.Value.Properties {
+		if property.Value.Default != nil {
+			value[name] = property.Value.Default
+		}
+	}
+	err := json.Unmarshal([]byte(body), &value)
+	canonical, failed := json.Marshal(value)
+	if err != nil || failed != nil {
+		s.t.Fatal(err, failed)
+	}
+	s.requests = append(s.requests, canonical)
+}
+
 // tell sends the example of an operation's request and holds the reply against the example of its response.
 func (s *story) tell(who *agent, operationID string) {
 	s.t.Helper()
@@ -114,6 +142,7 @@ func (s *story) tell(who *agent, operationID string) {
 		if route.Operation.Extensions["x-payment-info"] != nil {
 			headers = append(headers, "X-API-KEY", who.Key, x402.HeaderPaymentSignature, s.w.signFor(who.Wallet, route.Method, route.Path))
 		}
+		s.sent(path, body)
 		a := s.w.call(route.Method, path, body, headers...)
 		a.Require(s.t, fmt.Sprintf("the example of %s is refused", operationID), 200)
 		if key := a.Text("api_key"); key != "" {
@@ -130,6 +159,12 @@ func (s *story) tell(who *agent, operationID string) {
 // examples make one story, and replied with its example, but for times and what the server makes up.
 func TestExamples(t *testing.T) {
 	t.Parallel()
+	tellAll(t)
+}
+
+// tellAll plays the examples of all operations.
+func tellAll(t *testing.T) *story {
+	t.Helper()
 	w := newWorld(t)
 	s := &story{t: t, w: w, real: map[string]string{}, inTheExample: map[string]string{}, told: map[string]bool{}}
 	oracle := &agent{&testkit.Agent{Name: "weather_oracle", Wallet: w.Wallet(1000 * testkit.Dollar)}, w}
@@ -200,6 +235,7 @@ func TestExamples(t *testing.T) {
 			t.Errorf("the example of %s is not part of the story", name)
 		}
 	}
+	return s
 }
 
 // TestHealthExample: the sentences are those of the example; its numbers are of a busier server.

@@ -15,6 +15,7 @@ const (
 	maxEntries   = 100       // the contract's limit of an array in a request
 	maxErrorBody = 16 << 10  // bytes of an error's body, whatever was sent
 	maxMessage   = 2 << 10   // bytes of an error's message
+	maxDepth     = 16        // levels of JSON in a request; the contract has fewer
 
 	// Bytes for white space and punctuation, per value and per body. Indented JSON needs less.
 	spacePerValue = 32

@@ -34,7 +34,7 @@ func wasteful() map[string]struct {
 	ones := strings.Repeat("1,", 59_999) + "1"
 	encoded := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 	post := func(path, body string, status int) request {
-		return request{http.MethodPost, path, body, nil, status}
+		return request{http.MethodPost, path, body, []string{x402.HeaderPaymentSignature, "x"}, status} // else 16 KiB are read
 	}
 	return map[string]request{
 		"60,000 wrong entries":              post("/chat/group/edit", `{"chat_id":`+quote(noChat)+`,"add_member_ids":[`+ones+`]}`, http.StatusBadRequest),

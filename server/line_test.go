@@ -151,7 +151,11 @@ func TestValidation(t *testing.T) {
 		{"too many ids", "/chat/group/create", `{"name":"x","initial_member_ids":["` + strings.Repeat(noAgent+`","`, 100) + noAgent + `"]}`, []string{"/initial_member_ids"}, "at most 100"},
 		{"a wrong id in a list", "/chat/group/create", `{"name":"x","initial_member_ids":["` + noAgent + `","bob"]}`, []string{"/initial_member_ids/1"}, "must be the id of an agent"},
 	} {
-		a := w.call(http.MethodPost, test.path, test.body)
+		var payment []string
+		if len(test.body) > 16<<10 { // without a payment the price comes first
+			payment = []string{x402.HeaderPaymentSignature, "x"}
+		}
+		a := w.call(http.MethodPost, test.path, test.body, payment...)
 		var got []string
 		for _, detail := range a.Details {
 			got = append(got, detail.Field)

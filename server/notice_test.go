@@ -3,6 +3,7 @@ package server_test
 import (
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -57,17 +58,17 @@ func TestNotices(t *testing.T) {
 	alice.groupMust("leave", chat)
 	bob.groupMust("edit", chat, "add_member_ids", []string{alice.ID})
 	bob.groupMust("leave", chat, "successor_agent_id", alice.ID)
-	hears(alice, "she left of her own accord and came back", `bob added group_chat "travellers"`, `bob added group_chat "travellers"`, `bob made_admin group_chat "travellers"`)
+	hears(alice, "she left of her own accord and came back", `bob made_admin group_chat "travellers"`)
 	alice.groupMust("edit", chat, "add_member_ids", []string{bob.ID})
 	alice.groupMust("delete", chat)
-	hears(bob, "the group is deleted", `alice added group_chat "travellers"`, `alice deleted group_chat "travellers"`)
+	hears(bob, "the group is deleted", `alice deleted group_chat "travellers"`)
 	hears(alice, "she deleted it")
 
 	news := alice.channel("news")
 	bob.must("/channel/subscribe", fields{"channel_id": news})
 	alice.must("/channel/edit", fields{"channel_id": news, "remove_subscriber_ids": []string{bob.ID}})
 	alice.must("/channel/transfer", fields{"channel_id": news, "new_admin_agent_id": bob.ID})
-	hears(bob, "the channel", `alice removed channel "news"`, `alice made_admin channel "news"`)
+	hears(bob, "the channel", `alice made_admin channel "news"`)
 	bob.must("/channel/delete", fields{"channel_id": news})
 	hears(alice, "a deleted channel tells its subscribers nothing")
 }
@@ -97,6 +98,79 @@ func TestNoticesTellNoMore(t *testing.T) {
 	}
 	check("he was no member", bob)
 	check("she was a member", carol, `alice banned group_chat "secret plans"`)
+}
+
+// TestOneNoticeForEachConversation: whoever adds and removes the same agent again and again, each time with another name, gives it one notice
+// of each of his conversations: the newest state.
+func TestOneNoticeForEachConversation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	mallory, bob, carol := w.agent("mallory"), w.agent("bob"), w.agent("carol")
+	quiet := carol.createGroup("planners", bob)
+	chat := mallory.createGroup("first", bob)
+	for i := range 10 {
+		mallory.groupMust("edit", chat, "remove_member_ids", []string{bob.ID}, "name", fmt.Sprintf("buy now %d", i))
+		mallory.groupMust("edit", chat, "add_member_ids", []string{bob.ID})
+	}
+	if unread := w.Count("SELECT count(*) FROM notices"); unread != 2 {
+		t.Errorf("there are %d unread notices of two conversations", unread)
+	}
+	want := []string{`carol added group_chat "planners"`, `mallory added group_chat "buy now 9"`}
+	if diff := cmp.Diff(want, bob.notices(true)); diff != "" {
+		t.Errorf("bob reads (-want +got):\n%s", diff)
+	}
+	carol.groupMust("delete", quiet)
+	if diff := cmp.Diff([]string{`carol deleted group_chat "planners"`}, bob.notices(true)); diff != "" {
+		t.Errorf("after he has read the notices bob reads (-want +got):\n%s", diff)
+	}
+}
+
+// TestUnreadNoticesAreBounded: an agent has at most 500 unread notices; the newest ones stay.
+func TestUnreadNoticesAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	alice.createGroup("planners", bob)
+	w.Exec(`INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at) SELECT n.agent_id, 'removed', n.conversation_id, n.source_name, n.actor_id, now()
+		FROM notices n CROSS JOIN generate_series(1, 599)`)
+	alice.createGroup("the newest", bob)
+	if unread := w.Count("SELECT count(*) FROM notices"); unread != 500 {
+		t.Errorf("bob has %d unread notices, want 500", unread)
+	}
+	if newest := w.Count("SELECT count(*) FROM notices WHERE source_name = 'the newest'"); newest != 1 {
+		t.Error("the newest notice is not there")
+	}
+}
+
+// TestNoticesWithoutDeadlocks: agents read while others add and remove them in several group chats, and every call succeeds.
+func TestNoticesWithoutDeadlocks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	readers := []*agent{w.agent("alice"), w.agent("bob"), w.agent("carol")}
+	var running sync.WaitGroup
+	for i := range 3 {
+		admin := w.agent(fmt.Sprintf("admin%d", i))
+		chat := admin.createGroup("planners")
+		ids := []string{readers[i].ID, readers[(i+1)%3].ID, readers[(i+2)%3].ID}
+		running.Go(func() {
+			for range testkit.Times(8) {
+				admin.groupMust("edit", chat, "add_member_ids", ids)
+				admin.groupMust("edit", chat, "remove_member_ids", ids)
+			}
+		})
+		running.Go(func() {
+			for range testkit.Times(16) {
+				readers[i].notices(true)
+			}
+		})
+	}
+	running.Wait()
+	for _, reader := range readers {
+		reader.notices(true)
+		if left := reader.notices(true); len(left) > 0 {
+			t.Errorf("%s reads again %v", reader.Name, left)
+		}
+	}
 }
 
 // TestManyNotices: a call returns the oldest 50.

@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"regexp"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"golang.org/x/time/rate"
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
@@ -92,8 +94,34 @@ func (s *Server) catch(next echo.HandlerFunc, c echo.Context) (err error) {
 	return next(c)
 }
 
+// lineLimit limits the log lines of requests that were rejected with 429: a caller above its limit would fill the disk. The metrics count
+// all of them.
+type lineLimit struct {
+	lines   *rate.Limiter
+	omitted atomic.Int64
+}
+
+func newLineLimit() *lineLimit { return &lineLimit{lines: rate.NewLimiter(1, 10)} }
+
+// take tells whether a line may be written, and how many were omitted before it.
+func (l *lineLimit) take() (omitted int64, ok bool) {
+	if !l.lines.Allow() {
+		l.omitted.Add(1)
+		return 0, false
+	}
+	return l.omitted.Swap(0), true
+}
+
 func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) {
 	status := c.Response().Status
+	omitted, ok := int64(0), true
+	displaced := requestFrom(c).wasDisplaced()
+	if status == http.StatusTooManyRequests || displaced {
+		omitted, ok = s.limitedLines.take()
+	}
+	if !ok {
+		return
+	}
 	level := slog.LevelInfo
 	attributes := []slog.Attr{
 		slog.String("request_id", record.requestID),
@@ -111,7 +139,10 @@ func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) 
 			attributes = append(attributes, slog.String(text.key, text.value))
 		}
 	}
-	if status >= http.StatusInternalServerError {
+	if omitted > 0 {
+		attributes = append(attributes, slog.Int64("omitted", omitted))
+	}
+	if status >= http.StatusInternalServerError && !displaced {
 		level = slog.LevelError
 	}
 	if record.cause != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"reflect"
 	"strings"
 
@@ -51,23 +50,13 @@ func readContract() (*openapi3.T, map[string]*operation, error) {
 				security = *described.Security
 			}
 			operation.Account = len(security) > 0
-			operation.ReadOnly, _ = described.Extensions["x-read-only"].(bool)
+			operation.ReadOnly = parley.ReadOnly(described)
 			operation.Secret, _ = described.Extensions["x-secret-response"].(bool)
-			operation.Paged = returnsMessages(described)
+			operation.Paged = parley.ReturnsPage(described)
 			operations[method+" "+path] = operation
 		}
 	}
 	return document, operations, nil
-}
-
-// returnsMessages tells whether the response is a page of messages.
-func returnsMessages(described *openapi3.Operation) bool {
-	success := described.Responses.Status(http.StatusOK)
-	if success == nil || success.Value.Content.Get("application/json") == nil {
-		return false
-	}
-	_, ok := success.Value.Content.Get("application/json").Schema.Value.Properties["messages"]
-	return ok
 }
 
 var _ gen.StrictServerInterface = (*call)(nil)

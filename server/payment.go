@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
+	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"github.com/parley-chat/parley/gen"
@@ -56,10 +58,14 @@ func clientOf(c echo.Context, operation *operation) string {
 func (s *Server) refund(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		operation := operationFrom(c)
-		if !operation.paid() || c.Request().Method != http.MethodGet {
+		if !operation.paid() || c.Request().Method != http.MethodGet || !payment.MayBeRefund(c.Request().Header) {
 			return next(c)
 		}
-		settled, err := s.payments.Refund(c.Request().Context(), &operation.Operation, c.Request().Header, clientOf(c, operation))
+		account, err := s.optionalAccount(c.Request())
+		if err != nil {
+			return err
+		}
+		settled, err := s.payments.Refund(c.Request().Context(), &operation.Operation, c.Request().Header, account, clientOf(c, operation))
 		if err != nil {
 			return err
 		}
@@ -75,6 +81,25 @@ func (s *Server) refund(next echo.HandlerFunc) echo.HandlerFunc {
 		c.Response().Header().Set(name, value)
 		return c.NoContent(http.StatusNoContent)
 	}
+}
+
+// optionalAccount returns the account of the API key, or nil without one.
+func (s *Server) optionalAccount(r *http.Request) (*uuid.UUID, error) {
+	key := r.Header.Get("X-API-KEY")
+	if key == "" {
+		return nil, nil //nolint:nilnil // official clients send none with a refund
+	}
+	if !wellFormedKey(key) {
+		return nil, errInvalidKey
+	}
+	agent, err := s.store.AgentByKey(r.Context(), key)
+	switch {
+	case errors.Is(err, store.ErrAgentNotFound):
+		return nil, errInvalidKey
+	case err != nil:
+		return nil, err
+	}
+	return &agent.ID, nil
 }
 
 // parsePayment parses the payment and checks it against the payment requirements.
@@ -117,8 +142,12 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		if record.attempt == nil {
 			return operation.handler.run(c.Request().Context(), &call{server: s, tx: s.store, caller: record.caller}, request)
 		}
+		requestFrom(c).release()
 		made := s.newCall(operation, record.attempt, record.caller, request)
-		s.limitTANs(made, record)
+		defer s.limitTANs(c.Request().Context(), made, record)()
+		if operation.ReadOnly || operation.Paged {
+			record.payment.measure(made)
+		}
 		receipt, err := s.payments.Pay(c.Request().Context(), made)
 		if err != nil {
 			return nil, err

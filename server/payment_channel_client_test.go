@@ -36,7 +36,7 @@ func TestTwoOffers(t *testing.T) {
 		}
 		offer := offerOf(t, required)
 		terms, err := x402.TermsOf(offer)
-		want := x402.ChannelTerms{ReceiverAuthorizer: testkit.Address(authorizer), WithdrawDelay: 86_400, MinDeposit: testkit.Dollar}
+		want := x402.ChannelTerms{ReceiverAuthorizer: testkit.Address(authorizer), WithdrawDelay: 86_400, MinDeposit: suggestedDeposit}
 		if err != nil || terms != want || offer.Amount != "5000" {
 			t.Errorf("the terms are %+v (%v), want %+v", terms, err, want)
 		}

@@ -122,7 +122,7 @@ func (a *payerAgent) register(name string) {
 // returns a secret. Nothing is charged twice, and what is not charged comes back.
 func TestPayerPaysFromChannels(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withChannels)
+	w := newWorld(t, withChannels, suggesting(testkit.Dollar))
 	a := w.payerAgent()
 	a.register("alice")
 	ctx := t.Context()
@@ -145,7 +145,7 @@ func TestPayerPaysFromChannels(t *testing.T) {
 	if n := w.Count(`SELECT count(*) FROM payments WHERE scheme = 'exact'`); n != 0 {
 		t.Errorf("%d calls were paid with transfers, want 0", n)
 	}
-	if refunded, err := a.payer.Refund(ctx, w.url+"/agent/me"); err != nil || refunded != 2*testkit.Dollar-cost {
+	if refunded, err := a.payer.Refund(ctx, w.url+"/agent/me", a.key); err != nil || refunded != 2*testkit.Dollar-cost {
 		t.Errorf("refunded %d, %v, want %d", refunded, err, 2*testkit.Dollar-cost)
 	}
 	if diff := cmp.Diff(uint64(10*testkit.Dollar-cost), w.Ledger.Balance(a.payer.Address())); diff != "" {
@@ -187,7 +187,7 @@ func TestPayerLosesAResponseAndTheNextVoucher(t *testing.T) {
 // TestPayerWithoutEnoughForADeposit: a wallet that cannot deposit pays with transfers.
 func TestPayerWithoutEnoughForADeposit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withChannels)
+	w := newWorld(t, withChannels, suggesting(testkit.Dollar))
 	a := w.payerAgent()
 	poor := w.Wallet(50_000)
 	a.wallet = fmt.Sprintf("%x", evm.FromECDSA(poor))

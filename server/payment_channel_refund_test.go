@@ -9,15 +9,15 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// refund asks for a refund, as official clients do: without an API key.
-func (p *channelPayer) refund(path string, charged, amount uint64) testkit.Reply {
+// refund asks for a refund, as official clients do: without an API key, unless headers have one.
+func (p *channelPayer) refund(path string, charged, amount uint64, headers ...string) testkit.Reply {
 	p.w.T.Helper()
 	signed, err := p.signer(sendPath).SignRefund(p.w.T.Context(), charged, amount)
 	if err != nil {
 		p.w.T.Fatal(err)
 	}
 	signed.Accepted = offerOf(p.w.T, p.w.priceOf(http.MethodGet, path))
-	return p.w.call(http.MethodGet, path, "", x402.HeaderPaymentSignature, p.encode(signed))
+	return p.w.call(http.MethodGet, path, "", append(headers, x402.HeaderPaymentSignature, p.encode(signed))...)
 }
 
 // TestRefund: what is not charged goes back to the payer, what is charged is claimed, and the channel goes on after a deposit.

@@ -16,9 +16,17 @@ import (
 // authorizer is the server's key for payment channels.
 var authorizer = testkit.NewKey()
 
+// leastDeposit is small, so that tests can use up a deposit with few calls.
+const leastDeposit, suggestedDeposit = 5000, 50_000
+
 // withChannels offers payment channels.
 func withChannels(config *server.Config, _ *payment.Chain, _ string) {
-	config.Channels = payment.Channels{Authorizer: authorizer, WithdrawDelay: 24 * time.Hour, MinDeposit: testkit.Dollar, ClaimAge: 6 * time.Hour, ClaimSum: testkit.Dollar}
+	config.Channels = payment.Channels{Authorizer: authorizer, WithdrawDelay: 24 * time.Hour, MinDeposit: suggestedDeposit, ClaimAge: 6 * time.Hour, ClaimSum: testkit.Dollar}
+}
+
+// suggesting sets the suggested deposit.
+func suggesting(amount uint64) setting {
+	return func(config *server.Config, _ *payment.Chain, _ string) { config.Channels.MinDeposit = amount }
 }
 
 // zeroSalt is the salt of the official clients.

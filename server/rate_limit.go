@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -8,11 +10,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/labstack/echo/v4"
-	"golang.org/x/time/rate"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -69,17 +70,6 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// manyBuckets is how many addresses, accounts or wallets are remembered: 16 MiB at most, at about 250 bytes each. The
-// one that was seen least recently is dropped, and starts with a full bucket again.
-const manyBuckets = 1 << 16
-
-// buckets are the token buckets of one limit.
-type buckets[K comparable] struct {
-	policy policy
-	rate   Rate
-	all    *lru.Cache[K, *rate.Limiter]
-}
-
 // policy describes a limit for the RateLimit header fields.
 type policy struct {
 	name   string // of the header fields and of the metric: address, account, wallet, tan
@@ -88,88 +78,39 @@ type policy struct {
 	whose  string // for the message
 }
 
-func newBuckets[K comparable](name, whose string, limit Rate) *buckets[K] {
-	all, _ := lru.New[K, *rate.Limiter](manyBuckets) // fails for sizes below 1
-	window := time.Duration(math.Ceil(float64(limit.Burst)/limit.PerSecond)) * time.Second
-	return &buckets[K]{policy{name, limit.Burst, window, whose}, limit, all}
-}
-
-func (b *buckets[K]) of(key K) *rate.Limiter {
-	if bucket, ok := b.all.Get(key); ok {
-		return bucket
-	}
-	bucket := rate.NewLimiter(rate.Limit(b.rate.PerSecond), b.rate.Burst)
-	if before, ok, _ := b.all.PeekOrAdd(key, bucket); ok {
-		return before
-	}
-	return bucket
-}
-
-// take takes a token, or returns how long to wait for one.
-func (b *buckets[K]) take(key K) (wait time.Duration, ok bool) {
-	bucket := b.of(key)
-	if bucket.Allow() {
-		return 0, true
-	}
-	return b.wait(bucket), false
-}
-
-// empty tells whether take would fail, and takes no token.
-func (b *buckets[K]) empty(key K) (wait time.Duration, empty bool) {
-	bucket, ok := b.all.Peek(key)
-	if !ok || bucket.Tokens() >= 1 {
-		return 0, false
-	}
-	return b.wait(bucket), true
-}
-
-func (b *buckets[K]) wait(bucket *rate.Limiter) time.Duration {
-	return time.Duration((1 - bucket.Tokens()) / b.rate.PerSecond * float64(time.Second))
-}
-
-// charge takes a token for a finished call. The bucket may become negative.
-func (b *buckets[K]) charge(key K) { b.of(key).ReserveN(time.Now(), 1) }
-
-// give returns a token. The limiter has no method for that, but it accepts a negative number, and a bucket never holds
-// more than its burst (TestTokensAreGivenBack).
-func (b *buckets[K]) give(key K) {
-	if bucket, ok := b.all.Peek(key); ok {
-		bucket.ReserveN(time.Now(), -1)
-	}
-}
-
-// rateLimits count unpaid calls.
-type rateLimits struct {
-	addresses *buckets[netip.Prefix]
-	accounts  *buckets[uuid.UUID]
-	wallets   *buckets[walletAt]
-}
-
-// walletAt is a wallet at a client address. A settled authorization is public and can be replayed by anybody. A replay
-// from another address must not use up the tokens of the wallet's owner.
-type walletAt struct {
-	wallet  evm.Address
-	address netip.Prefix
-}
-
-func newRateLimits(limits Limits) *rateLimits {
-	return &rateLimits{
-		addresses: newBuckets[netip.Prefix]("address", "from this address", limits.Address),
-		accounts:  newBuckets[uuid.UUID]("account", "of this account", limits.Account),
-		wallets:   newBuckets[walletAt]("wallet", "by this wallet", limits.Wallet),
-	}
-}
-
 // payer says which buckets are charged if a call with a payment ends unpaid. A call in progress takes no token, so an
 // agent may have any number of payments in progress.
 type payer struct {
 	address   netip.Prefix
 	account   uuid.UUID
 	wallet    walletAt
-	checked   bool // the payment's form, key and signature are in order
-	byAddress bool // the address is charged
+	worked    time.Duration // what the handler took to make a response
+	checked   bool          // the payment's form, key and signature are in order
+	byAddress bool          // the address is charged
 	byAccount bool
+	admitted  bool // as a recent payer, at an address without tokens
+	public    bool // admitted by a signature, which can be public
 }
+
+// workPerToken is the time of a handler that costs a token if its response is not paid for.
+const workPerToken = 5 * time.Millisecond
+
+// measure measures the handler of a read, which runs before the payment is certain. A rejected call costs the same whatever it took, because
+// on a busy server that says little about the caller; other handlers wait for locks.
+func (p *payer) measure(made *payment.Call) {
+	handle := made.Handle
+	made.Handle = func(ctx context.Context, tx *store.Store, paid payment.Paid) ([]byte, error) {
+		started := time.Now()
+		response, err := handle(ctx, tx, paid)
+		if err == nil {
+			p.worked += time.Since(started)
+		}
+		return response, err
+	}
+}
+
+// tokens is what a call that ended unpaid takes.
+func (p *payer) tokens() int { return 1 + int(p.worked/workPerToken) }
 
 // limited returns the 429 of a limit.
 func (s *Server) limited(policy policy, wait time.Duration) *problem {
@@ -188,8 +129,7 @@ func (p *policy) writeHeader(header http.Header, wait int) {
 
 // limitUnpaid limits unpaid calls per address. A call without payment takes a token before its body is read; if the
 // address has none left, a paying account may use its own. A call with a payment first goes through the cheap checks,
-// so that others cannot use up the tokens of a shared address. If the address has none left, only wallets that settled
-// recently get that far.
+// so that others cannot use up the tokens of a shared address. If the address has none left, only recent payers get that far.
 func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		record := recordFrom(c)
@@ -201,11 +141,34 @@ func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 			return next(c)
 		}
-		if wait, empty := s.rates.addresses.empty(record.payment.address); empty && !s.payments.NamesRecentPayer(&operation.Operation, c.Request().Header) {
-			return s.limited(s.rates.addresses.policy, wait)
+		if wait, empty := s.rates.addresses.empty(record.payment.address); empty {
+			if err := s.admitRecentPayer(operation, c.Request().Header, &record.payment, wait); err != nil {
+				return err
+			}
 		}
 		return s.countPayment(record, next(c))
 	}
+}
+
+// admitRecentPayer admits a call with a payment at an address without tokens if its account paid lately, which the API key proves, or if
+// its payment is signed by a wallet or for a payment channel that paid lately. Such a signature can be public, and anybody can send it
+// again: those calls share one bucket of the address.
+func (s *Server) admitRecentPayer(operation *operation, header http.Header, payer *payer, wait time.Duration) error {
+	if account, ok := s.payments.RecentAccount(store.HashKey(header.Get("X-API-KEY"))); ok {
+		if wait, empty := s.rates.accounts.empty(account); empty {
+			return s.limited(s.rates.accounts.policy, wait)
+		}
+		payer.account, payer.byAccount, payer.admitted = account, true, true
+		return nil
+	}
+	if !s.payments.SignedByRecentPayer(&operation.Operation, header) {
+		return s.limited(s.rates.addresses.policy, wait)
+	}
+	if wait, empty := s.rates.recent.empty(payer.address); empty {
+		return s.limited(s.rates.recent.policy, wait)
+	}
+	payer.admitted, payer.public = true, true
+	return nil
 }
 
 // takeForInquiry takes a token for a call without payment: from its address, or, if that has none left, from its
@@ -263,13 +226,29 @@ func (s *Server) countPayment(record *record, err error) error {
 		p = problemOf(err)
 	}
 	switch {
-	case p != nil && (p.status == http.StatusTooManyRequests || p.unread || (p.unknown && p.charged)):
+	case p == errDisplaced: // by requests of its own address, most likely
+		s.rates.addresses.charge(payer.address, 1)
+		return err
+	case p != nil && (p.unread || (p.unknown && p.charged)):
 		return err // an unavailable database is not the caller's fault, nor that a settled payment cannot be delivered yet
+	case p != nil && p.status == http.StatusTooManyRequests && !payer.admitted:
+		return err
 	case record.paid || (p != nil && p.charged && !p.redeeming):
 		s.rates.addresses.give(payer.address)
 		if payer.byAccount {
 			s.rates.accounts.give(payer.account)
 		}
+		return err
+	}
+	tokens := payer.tokens()
+	if payer.byAccount {
+		s.rates.accounts.charge(payer.account, tokens)
+	}
+	if payer.public {
+		s.rates.recent.charge(payer.address, tokens)
+	}
+	switch {
+	case p != nil && p.status == http.StatusTooManyRequests:
 		return err
 	case !payer.checked:
 		if wait, ok := s.rates.addresses.take(payer.address); !ok {
@@ -277,18 +256,21 @@ func (s *Server) countPayment(record *record, err error) error {
 		}
 		return err
 	}
-	if payer.byAccount {
-		s.rates.accounts.charge(payer.account)
-	}
 	// Somebody else may have sent a payment that is already in the ledger.
-	sentBefore := p != nil && knownToLedger(p.code)
+	sentBefore := p != nil && (knownToLedger(p.code) || corrected(err))
 	if !sentBefore {
-		s.rates.wallets.charge(payer.wallet)
+		s.rates.wallets.charge(payer.wallet, tokens)
 	}
 	if payer.byAddress || (sentBefore && !payer.byAccount) {
-		s.rates.addresses.charge(payer.address)
+		s.rates.addresses.charge(payer.address, tokens)
 	}
 	return err
+}
+
+// corrected tells whether a voucher did not fit its payment channel. It may be a claimed one, which is public.
+func corrected(err error) bool {
+	refused, ok := errors.AsType[*payment.Error](err)
+	return ok && refused.Correction
 }
 
 // knownToLedger tells whether the code means that the payment is already in the ledger.

@@ -15,7 +15,7 @@ import (
 func TestTokensAreGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limit := newBuckets[string]("address", "", Rate{PerSecond: 1, Burst: 3})
+		limit := newBuckets[string]("address", "", Rate{PerSecond: 1, Burst: 3}, func(string) string { return "" })
 		left := func() (n int) {
 			for {
 				if _, ok := limit.take("a"); !ok {
@@ -38,8 +38,8 @@ func TestTokensAreGivenBack(t *testing.T) {
 		if got := left(); got != 3 {
 			t.Errorf("after ten were given back there are %d, want the burst of 3", got)
 		}
-		limit.charge("a")
-		limit.charge("a")
+		limit.charge("a", 1)
+		limit.charge("a", 1)
 		limit.give("a")
 		limit.give("a") // what it owed
 		if wait, ok := limit.take("a"); ok || wait <= 0 || wait > time.Second {
@@ -48,47 +48,6 @@ func TestTokensAreGivenBack(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if got := left(); got != 2 {
 			t.Errorf("after two seconds there are %d, want 2", got)
-		}
-	})
-}
-
-// TestBucketsAreBounded: what is remembered of strangers has an end.
-func TestBucketsAreBounded(t *testing.T) {
-	t.Parallel()
-	limit := newBuckets[int]("address", "", Rate{PerSecond: 1, Burst: 1})
-	for i := range 3 * manyBuckets {
-		limit.take(i)
-	}
-	if got := limit.all.Len(); got != manyBuckets {
-		t.Errorf("%d buckets are remembered, want %d", got, manyBuckets)
-	}
-}
-
-// TestTANTries: five wrong ones in ten minutes, of whoever makes them.
-func TestTANTries(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tries, wrongTANs := newTANTries(), DefaultLimits().WrongTANs
-		for i := range wrongTANs {
-			if _, ok := tries.allowed("0xa", wrongTANs); !ok {
-				t.Fatalf("the try after %d wrong ones is refused", i)
-			}
-			tries.wrong("0xa")
-			time.Sleep(time.Minute)
-		}
-		if wait, ok := tries.allowed("0xa", wrongTANs); ok || wait != 5*time.Minute {
-			t.Errorf("after five wrong ones in five minutes: %v %v, want to wait five minutes", wait, ok)
-		}
-		if _, ok := tries.allowed("0xb", wrongTANs); !ok {
-			t.Error("the tries of one wallet count against another")
-		}
-		time.Sleep(5 * time.Minute)
-		if _, ok := tries.allowed("0xa", wrongTANs); !ok {
-			t.Error("ten minutes after the first wrong one a try is refused")
-		}
-		tries.wrong("0xa")
-		if _, ok := tries.allowed("0xa", wrongTANs); !ok {
-			t.Error("the count does not begin anew")
 		}
 	})
 }

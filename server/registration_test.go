@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
@@ -88,6 +90,73 @@ func TestWrongTANsCountAgainstWhoTries(t *testing.T) {
 		}
 	}
 	w.Secret(from(victim, "192.0.2.3", tan).Field(t, "api_key"))
+}
+
+// TestWrongTANsAtTheSameTime: of many wrong TANs that one address sends at once, with a wallet for each, five are checked, with one server and
+// with two. They end the tries for ten minutes.
+func TestWrongTANsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	for name, servers := range map[string]int{"one server": 1, "two servers": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			worlds := []*world{newWorld(t)}
+			if servers == 2 {
+				worlds = append(worlds, newWorldOn(t, worlds[0].DatabaseURL))
+			}
+			const create = "/register/create_account"
+			replies := make([]testkit.Reply, 24)
+			var running sync.WaitGroup
+			for i := range replies {
+				w := worlds[i%servers]
+				payment := w.sign(w.Wallet(10*testkit.Dollar), create)
+				running.Go(func() {
+					replies[i], _ = w.try(http.MethodPost, create, account("victim", "00000000"), x402.HeaderPaymentSignature, payment)
+				})
+			}
+			running.Wait()
+			statuses := map[int]int{}
+			for _, a := range replies {
+				statuses[a.Status]++
+			}
+			if diff := cmp.Diff(map[int]int{http.StatusForbidden: 5, http.StatusTooManyRequests: len(replies) - 5}, statuses); diff != "" {
+				t.Errorf("the statuses of %d wrong TANs (-want +got):\n%s", len(replies), diff)
+			}
+			w := worlds[0]
+			if rows := w.Count("SELECT count(*) FROM tan_tries WHERE checking > 0"); rows != 0 {
+				t.Errorf("%d tries are still being checked", rows)
+			}
+			w.Exec("UPDATE tan_tries SET expires_at = now() - interval '1 second'")
+			w.pay(w.Wallet(10*testkit.Dollar), create, account("victim", "00000000")).WantRefused(t, "ten minutes later", http.StatusForbidden, "invalid_tan")
+			if _, err := w.store.CleanUp(t.Context(), 100); err != nil || w.Count("SELECT count(*) FROM tan_tries") != 2 {
+				t.Errorf("expired tries are not deleted: %v", err)
+			}
+		})
+	}
+}
+
+// TestRightTANsAtTheSameTime: tries with right TANs count for nobody, however many an address makes at once.
+func TestRightTANsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var running sync.WaitGroup
+	for i := range 12 {
+		name, wallet := fmt.Sprintf("agent_%d", i), w.Wallet(10*testkit.Dollar)
+		tan := w.pay(wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`).Field(t, "tan")
+		w.Secret(tan)
+		payment := w.sign(wallet, "/register/create_account")
+		running.Go(func() {
+			a, err := w.try(http.MethodPost, "/register/create_account", account(name, tan), x402.HeaderPaymentSignature, payment)
+			if err != nil || a.Status != http.StatusOK {
+				t.Errorf("%s: %v, %v", name, a, err)
+				return
+			}
+			w.Secret(a.Text("api_key"))
+		})
+	}
+	running.Wait()
+	if rows := w.Count("SELECT count(*) FROM tan_tries WHERE checking + wrong > 0"); rows != 0 {
+		t.Errorf("%d tries count", rows)
+	}
 }
 
 // TestOneTANTwoPayments: both payments are good, one creates the account, the other is not charged.

@@ -37,6 +37,7 @@ type Config struct {
 	Skill          Skill
 	LegacyX402     bool // also publish /.well-known/x402, for old crawlers; new ones warn about it
 	Channels       payment.Channels
+	ResponseKeys   []payment.ResponseKey // of stored responses: the first one seals, all of them open
 	Limits         Limits
 	Retention      store.Retention
 	DrainTime      time.Duration // how long the server is not ready, but serves, before it stops
@@ -55,27 +56,28 @@ type Skill struct {
 
 // Server implements the contract's operations.
 type Server struct {
-	config      Config
-	store       *store.Store
-	payments    *payment.Engine
-	log         *slog.Logger
-	operations  map[string]*operation // by "METHOD /path"
-	byID        map[string]*operation
-	documents   []discovery.Document
-	health      health
-	service     operator.Service
-	history     *callHistory
-	refusals    *refusals
-	figures     figures
-	echo        *echo.Echo
-	metrics     *metrics
-	rates       *rateLimits
-	tanTries    *tanTries
-	connections *connections
-	retention   *retention.Worker
-	draining    atomic.Bool  // /readyz returns 503
-	waiting     atomic.Bool  // for Config.Await
-	running     atomic.Int64 // requests
+	config       Config
+	store        *store.Store
+	payments     *payment.Engine
+	log          *slog.Logger
+	operations   map[string]*operation // by "METHOD /path"
+	byID         map[string]*operation
+	documents    []discovery.Document
+	health       health
+	service      operator.Service
+	history      *callHistory
+	refusals     *refusals
+	figures      figures
+	echo         *echo.Echo
+	metrics      *metrics
+	rates        *rateLimits
+	limitedLines *lineLimit    // of 429s
+	tanTurns     chan struct{} // see tanTry.try
+	connections  *connections
+	retention    *retention.Worker
+	draining     atomic.Bool  // /readyz returns 503
+	waiting      atomic.Bool  // for Config.Await
+	running      atomic.Int64 // requests
 }
 
 // New reads the contract and prepares everything that is the same for all requests.
@@ -87,7 +89,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	config.Limits = config.Limits.withDefaults()
 	s := &Server{
 		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
-		rates: newRateLimits(config.Limits), tanTries: newTANTries(), connections: newConnections(config.Limits),
+		rates: newRateLimits(config.Limits), limitedLines: newLineLimit(), tanTurns: make(chan struct{}, maxTANTurns), connections: newConnections(config.Limits),
 		retention: retention.New(database, config.Retention, log),
 		refusals:  newRefusals(), figures: figures{revenue: revenueParts{}},
 	}
@@ -104,7 +106,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		operation.Extensions = map[string]jsontext.Value{"bazaar": entry}
 		paid = append(paid, &operation.Operation)
 	}
-	engine := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Channels: config.Channels, Tracer: config.Tracer}
+	engine := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Channels: config.Channels, ResponseKeys: config.ResponseKeys, Tracer: config.Tracer}
 	if s.payments, err = payment.New(engine, paid, database, facilitator, chain, log); err != nil {
 		return nil, err
 	}
@@ -149,6 +151,7 @@ func (s *Server) Handler() http.Handler { return s.echo }
 func (s *Server) routes() *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = s.writeError
+	e.Use(s.admitRequest) // limits of requests, headers and memory
 	if s.config.Tracer != nil {
 		e.Use(s.trace)
 	}
@@ -157,7 +160,7 @@ func (s *Server) routes() *echo.Echo {
 		allowCORS,          // for agents in browsers; preflight requests are free
 		s.resolveOperation, // finds the operation
 		s.limitUnpaid,      // before any work; a paid call takes no token
-		s.readBody,         // up to the limit of the operation
+		s.readBody,         // up to the limit of the operation; without payment 16 KiB, then 402
 		s.priceInquiry,     // 402 if there is neither payment nor body
 		s.validate,         // 400: mistakes are free
 		s.requirePayment,   // 402 if there is no payment
@@ -210,19 +213,18 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 		begin()
 	}
 	limited := net.Listener(listener{accepting, s.connections})
-	handler := s.Handler()
 	if s.config.TLS != nil {
 		limited = newSecureListener(listener{accepting, s.connections}, s.config.TLS.Config) //nolint:contextcheck // a handshake has its own deadline
-		handler = s.connections.limitRequests(limitHeaders(handler))
 	}
 	server := &http.Server{
-		Handler:           handler,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		Handler:           s.Handler(),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer},
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      payment.Lease + 15*time.Second, // a response waits for the settlement
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       withConnection,
 		ConnState:         s.connections.observe,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
@@ -282,37 +284,11 @@ func (s *Server) resolveOperation(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// readBody reads the body.
-func (s *Server) readBody(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		operation := operationFrom(c)
-		if operation == nil {
-			return next(c)
-		}
-		if described := operation.route.Operation.RequestBody; described != nil { // the body of a GET has no meaning and is not read
-			body, err := bodyOf(c.Request(), operation.bounds.bytes)
-			if err != nil {
-				return err
-			}
-			if len(body) == 0 && !described.Value.Required {
-				body = emptyObject(c.Request())
-			}
-			c.Set(bodyKey, body)
-		} else if c.Request().ContentLength != 0 {
-			return next(c) // the rest of the request keeps its deadline
-		}
-		if hasPayment(c) {
-			// The request is complete. Its read deadline must not end the wait for the settlement.
-			_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
-		}
-		return next(c)
-	}
-}
-
 const (
 	operationKey = "parley.operation"
 	bodyKey      = "parley.body"
 	recordKey    = "parley.record"
+	requestKey   = "parley.request"
 )
 
 func operationFrom(c echo.Context) *operation {

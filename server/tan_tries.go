@@ -6,87 +6,110 @@ import (
 	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 )
 
-// wrongTANsFor is how long a wrong TAN counts.
-const wrongTANsFor = 10 * time.Minute
+const (
+	// wrongTANsFor is how long a wrong TAN counts.
+	wrongTANsFor = 10 * time.Minute
+	// tanTurn is how long a try waits for others of the same wallet or address that are being checked.
+	tanTurn = 3 * time.Second
+	// tanRecordTime limits the statement that records the outcome of a try. If it fails, the try counts like a wrong one.
+	tanRecordTime = 5 * time.Second
+)
 
-// tanTries counts wrong TANs per wallet and per address that sent them. It does not count per username, so nobody can
-// use up the tries of another agent.
-type tanTries struct {
-	mu     sync.Mutex
-	wrongs *lru.Cache[string, *wrongTries]
+// createAccount is the operation that takes a TAN.
+const createAccount = "createAccount"
+
+// maxTANTurns is how many calls take a try at the same time.
+const maxTANTurns = 2
+
+// tanTry is the try of a call, which counts against the wallet and the address that make it. It does not count against the username,
+// so nobody can use up the tries of another agent.
+type tanTry struct {
+	server  *Server
+	keys    []string
+	taken   bool
+	records sync.WaitGroup
 }
 
-type wrongTries struct {
-	count int
-	until time.Time // from the first one
-}
-
-func newTANTries() *tanTries {
-	wrongs, _ := lru.New[string, *wrongTries](manyBuckets) // fails for sizes below 1
-	return &tanTries{wrongs: wrongs}
-}
-
-// allowed tells whether the key may try a TAN, or how long it must wait.
-func (t *tanTries) allowed(key string, most int) (retryAfter time.Duration, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	tries, known := t.wrongs.Get(key)
-	if !known {
-		return 0, true
+// limitTANs limits the wrong TANs of a call. The limit is checked where a TAN can be guessed: before a payment begins, when it is
+// certain that the wallet can pay, and before a payment is redeemed with another request. A settled payment with a correct TAN is
+// always delivered. Call end after the call.
+func (s *Server) limitTANs(ctx context.Context, made *payment.Call, record *record) (end func()) {
+	if record.operation.ID != createAccount {
+		return func() {}
 	}
-	left := time.Until(tries.until)
-	return left, left <= 0 || tries.count < most
+	try := &tanTry{server: s, keys: []string{"wallet " + made.Attempt.Identity(), "address " + record.payment.address.String()}}
+	made.Admit = func() error { return try.take(ctx) }
+	handle := made.Handle
+	made.Handle = func(ctx context.Context, tx *store.Store, paid payment.Paid) ([]byte, error) {
+		response, err := handle(ctx, tx, paid)
+		if wrong := errors.Is(err, store.ErrInvalidTAN); wrong || err == nil {
+			try.over(wrong) //nolint:contextcheck // see over
+		}
+		return response, err
+	}
+	return func() { //nolint:contextcheck // see over
+		try.over(false)
+		try.records.Wait()
+	}
+}
+
+// take takes a try, unless the call has one.
+func (t *tanTry) take(ctx context.Context) error {
+	most := t.server.config.Limits.WrongTANs
+	for began := time.Now(); !t.taken; {
+		err := t.try(ctx, most)
+		none, used := errors.AsType[*store.TooManyTANs](err)
+		left, waited := store.Wait(ctx, tanTurn-time.Since(began))
+		switch {
+		case err == nil:
+			t.taken = true
+			continue
+		case !used:
+			return err
+		case none.After > 0 || left <= 0:
+			return t.server.tooManyTANs(most, none.After)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+			waited()
+		}
+	}
+	return nil
+}
+
+// try is TryTAN for few calls at a time: those of one address wait for each other in the database, each with a connection.
+func (t *tanTry) try(ctx context.Context, most int) error {
+	select {
+	case t.server.tanTurns <- struct{}{}:
+		defer func() { <-t.server.tanTurns }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return t.server.store.TryTAN(ctx, t.keys, most, wrongTANsFor)
+}
+
+// over records the outcome of the try. It does not wait, because the handler runs in a transaction that has a connection already.
+func (t *tanTry) over(wrong bool) {
+	if !t.taken {
+		return
+	}
+	t.taken = false
+	t.records.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), tanRecordTime)
+		defer cancel()
+		if err := t.server.store.EndTANTry(ctx, t.keys, wrong); err != nil {
+			t.server.log.WarnContext(ctx, "record the try of a TAN", "error", err)
+		}
+	})
 }
 
 // tooManyTANs returns the 429 for too many wrong TANs.
 func (s *Server) tooManyTANs(most int, retryAfter time.Duration) *problem {
 	return s.limited(policy{name: "tan", quota: most, window: wrongTANsFor, whose: "with a wrong TAN"}, retryAfter)
-}
-
-// wrong records a wrong TAN.
-func (t *tanTries) wrong(key string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	tries, known := t.wrongs.Get(key)
-	if !known || !time.Now().Before(tries.until) {
-		tries = &wrongTries{until: time.Now().Add(wrongTANsFor)}
-		t.wrongs.Add(key, tries)
-	}
-	tries.count++
-}
-
-// createAccount is the operation that takes a TAN.
-const createAccount = "createAccount"
-
-// limitTANs limits the wrong TANs of a call. The limit is checked where a TAN can be guessed: before a payment begins,
-// and before a payment is redeemed with another request. A settled payment with a correct TAN is always delivered.
-func (s *Server) limitTANs(made *payment.Call, record *record) {
-	if record.operation.ID != createAccount {
-		return
-	}
-	keys := []string{made.Attempt.Payer(), record.payment.address.String()}
-	made.Admit = func() error {
-		for _, key := range keys {
-			if retryAfter, ok := s.tanTries.allowed(key, s.config.Limits.WrongTANs); !ok {
-				return s.tooManyTANs(s.config.Limits.WrongTANs, retryAfter)
-			}
-		}
-		return nil
-	}
-	handle := made.Handle
-	made.Handle = func(ctx context.Context, tx *store.Store, paid payment.Paid) ([]byte, error) {
-		response, err := handle(ctx, tx, paid)
-		if errors.Is(err, store.ErrInvalidTAN) {
-			for _, key := range keys {
-				s.tanTries.wrong(key)
-			}
-		}
-		return response, err
-	}
 }

@@ -4,20 +4,22 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
-	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/parley-chat/parley/gen"
 )
 
-// maxStreams is the number of concurrent requests of one connection with HTTP/2. limitRequests bounds those of all connections.
-const maxStreams = 16
+// maxStreams is the number of concurrent requests of one connection with HTTP/2. admitRequest bounds those of all connections.
+const (
+	maxStreams = 16
+
+	// What HTTP/2 buffers before a handler reads it: of a frame, of a request, and of a connection.
+	maxFrame         = 16 << 10
+	streamBuffer     = 64 << 10
+	connectionBuffer = 256 << 10
+)
 
 // TLS says how connections are encrypted.
 type TLS struct {
@@ -43,7 +45,7 @@ func (t *TLS) collector() prometheus.Collector {
 // handshake holds up nobody: it has as much time as the headers of a request, and its bytes count like theirs.
 //
 // For HTTP/1.1 it returns connections whose headers are counted after decryption. For HTTP/2 it returns what net/http needs, a
-// *tls.Conn. There net/http itself limits bytes, and limitHeaders the number of headers.
+// *tls.Conn. There net/http itself limits bytes, and admitRequest the number of headers.
 type secureListener struct {
 	listener
 	config  *tls.Config
@@ -131,71 +133,4 @@ type secureConnection struct {
 func (c *secureConnection) Read(to []byte) (int, error) {
 	n, err := c.Conn.Read(to)
 	return c.on.readHeaders(c.Conn, to[:n], err)
-}
-
-// limitHeaders rejects requests with too many headers. For HTTP/1.1 this is done while they arrive.
-func limitHeaders(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lines := 0
-		for _, values := range r.Header {
-			lines += len(values)
-		}
-		if lines <= maxHeaderLines {
-			next.ServeHTTP(w, r)
-			return
-		}
-		refuseRequest(w, http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, fmt.Sprintf("a request can have at most %d headers", maxHeaderLines))
-	})
-}
-
-// limitRequests holds requests to the limits of connections, in total and per address: with HTTP/2 one connection has several requests.
-func (l *connections) limitRequests(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		address := parseAddress(r.RemoteAddr)
-		if !l.begin(address) {
-			l.refused.Inc()
-			w.Header().Set("Retry-After", "1")
-			refuseRequest(w, http.StatusServiceUnavailable, gen.ErrorCodeUnavailable,
-				"too many requests are in progress; wait for Retry-After seconds, then send the same request")
-			return
-		}
-		defer l.end(address)
-		next.ServeHTTP(w, r)
-	})
-}
-
-// begin counts a request, or returns false if there are too many.
-func (l *connections) begin(address netip.Addr) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	of := network(address)
-	if l.running >= l.limits.Connections || l.requests[of] >= l.limits.ConnectionsPerAddress && !l.limits.trusts(address) {
-		return false
-	}
-	l.running++
-	l.requests[of]++
-	return true
-}
-
-// end undoes begin.
-func (l *connections) end(address netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	of := network(address)
-	l.running--
-	if l.requests[of]--; l.requests[of] == 0 {
-		delete(l.requests, of)
-	}
-}
-
-// refuseRequest writes a response before the request has an id.
-func refuseRequest(w http.ResponseWriter, status int, code gen.ErrorCode, message string) {
-	body := errorBody{Message: message, Code: code, RequestID: newRequestID()}
-	header := w.Header()
-	header.Set("Content-Type", "application/json")
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("X-Request-Id", body.RequestID)
-	w.WriteHeader(status)
-	_, _ = w.Write(body.encode())
 }

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/x402"
 )
 
 // selfSigned returns a certificate for 127.0.0.1, and a pool with it.
@@ -140,58 +140,26 @@ func TestHandshakesAreBounded(t *testing.T) {
 	}
 }
 
-// TestStreamsAreBounded: with HTTP/2 requests are held to the limits of connections, however many connections they share, and a connection
-// has few of them.
-func TestStreamsAreBounded(t *testing.T) {
+// TestStreamsPerConnection: a connection has at most 16 requests at a time.
+func TestStreamsPerConnection(t *testing.T) {
 	t.Parallel()
-	const limit = 16 + 4 // the streams of one connection, and some of a second one
-	w, address, roots := listenTLS(t, func(config *server.Config) { config.Limits.ConnectionsPerAddress = limit })
-	caller := tlsClient(t, roots, true)
-	get := func() int {
-		response, err := caller.Get("https://" + address + "/skill")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = response.Body.Close()
-		return response.StatusCode
-	}
-	if status := get(); status != http.StatusOK { // opens the connection
-		t.Fatalf("the first request: %d", status)
-	}
-	figure := func(name string) (n int) {
-		for line := range strings.Lines(w.admin("/metrics")) {
-			_, _ = fmt.Sscanf(line, name+" %d", &n)
-		}
-		return n
-	}
-	var bodies []*io.PipeWriter
+	w, address, roots := listenTLS(t, func(*server.Config) {})
+	w.url, w.http = "https://"+address, tlsClient(t, roots, true)
+	w.call(http.MethodGet, "/skill", "").Want(t, "the request that opens the connection", 200)
 	var calls sync.WaitGroup
-	for range limit {
+	for range 17 {
 		body, writer := io.Pipe()
-		bodies = append(bodies, writer)
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+"/agent/profile", body)
+		defer calls.Wait()
+		defer func() { _ = writer.Close() }()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/chat/private/send", body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		request.Header.Set("Content-Type", "application/json")
-		calls.Go(func() {
-			if response, err := caller.Do(request); err == nil {
-				_ = response.Body.Close()
-			}
-		})
-		_, _ = io.WriteString(writer, "{") // returns when the client sends the body
+		request.Header.Set(x402.HeaderPaymentSignature, "x")
+		calls.Go(func() { _, _ = w.http.Do(request) }) //nolint:bodyclose // the test ends
+		_, _ = io.WriteString(writer, unfinished)      // returns when the client sent the body
 	}
-	if !testkit.Eventually(5*time.Second, func() bool { return get() == http.StatusServiceUnavailable }) {
-		t.Errorf("beside %d unfinished requests another one is served", limit)
-	}
-	if open, refused := figure("parley_connections_open"), figure("parley_connections_refused_total"); open != 2 || refused == 0 {
-		t.Errorf("%d connections are open and %d requests were refused, want 2 connections", open, refused)
-	}
-	for _, body := range bodies {
-		_ = body.Close()
-	}
-	calls.Wait()
-	if !testkit.Eventually(5*time.Second, func() bool { return get() == http.StatusOK }) {
-		t.Error("the end of the requests makes no room")
+	if metrics := w.admin("/metrics"); !strings.Contains(metrics, "parley_connections_open 2\n") {
+		t.Error("17 requests do not have two connections")
 	}
 }

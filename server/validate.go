@@ -37,38 +37,6 @@ func invalid(details ...gen.ErrorDetail) *problem {
 		message: "the request does not match the contract: " + strings.Join(parts, "; ")}
 }
 
-// bodyOf reads the body up to the limit, and makes it readable again. A body with a larger Content-Length is not read.
-func bodyOf(r *http.Request, most int) ([]byte, error) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil, nil
-	}
-	tooLarge := &problem{status: http.StatusRequestEntityTooLarge, code: gen.ErrorCodeBodyTooLarge,
-		message: fmt.Sprintf("the request body must have at most %d bytes", most)}
-	if r.ContentLength > int64(most) {
-		return nil, tooLarge
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, int64(most)))
-	_, isTooLarge := errors.AsType[*http.MaxBytesError](err)
-	switch {
-	case isTooLarge:
-		return nil, tooLarge
-	case err != nil:
-		return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, message: "the request body was truncated; send the same request again", cause: err,
-			details: []gen.ErrorDetail{{Message: "was truncated"}}}
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	return body, nil
-}
-
-// emptyObject gives a request without body, where the contract allows that, the body {}. A payment then has the same fingerprint
-// with both.
-func emptyObject(r *http.Request) []byte {
-	body := []byte("{}")
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	r.Header.Set("Content-Type", "application/json")
-	return body
-}
-
 // validate validates the request against the contract and sets defaults. It runs before the payment, so mistakes are
 // free. The handler gets the validated value (KeepValidatedValue).
 func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
@@ -147,6 +115,9 @@ func checkJSON(body []byte, operation *operation) *gen.ErrorDetail {
 			return &gen.ErrorDetail{Field: string(decoder.StackPointer()), Message: "must not be null; leave it out instead"}
 		case token.Kind() == '"' && strings.ContainsRune(token.String(), 0):
 			return &gen.ErrorDetail{Field: string(decoder.StackPointer()), Message: "must not contain U+0000"}
+		}
+		if decoder.StackDepth() > maxDepth {
+			return &gen.ErrorDetail{Message: fmt.Sprintf("is nested more than %d levels deep", maxDepth)}
 		}
 		bounds := &operation.bounds
 		switch kind, length := decoder.StackIndex(decoder.StackDepth()); {

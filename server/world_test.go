@@ -23,6 +23,9 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
+// responseKey seals the stored responses of all worlds.
+var responseKey = payment.ResponseKey{1}
+
 func TestMain(m *testing.M) { storetest.Main(m) }
 
 // world is a server on a real port, with a database of its own and a payment network that moves real balances. Every
@@ -75,7 +78,8 @@ func newWorldOver(t testing.TB, databaseURL, serversURL string, settings ...sett
 		}
 		w.Facilitator.ServeHTTP(rw, r)
 	}))
-	config := server.Config{BaseURL: "http://parley.test", Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL}
+	config := server.Config{BaseURL: "http://parley.test", Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
+		ResponseKeys: []payment.ResponseKey{responseKey}}
 	log := slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var chain payment.Chain = &x402.Chain{URL: facilitator.URL + "/rpc"}
 	for _, set := range settings {

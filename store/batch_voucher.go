@@ -11,13 +11,13 @@ import (
 )
 
 // VoucherCharge is a voucher to charge, and the payment that is recorded as delivered in the same transaction. MaxAge is how
-// old the recorded state of the blockchain may be. Repeatable is for how long a read whose response is not stored can be
-// executed again. The charge sets Channel: the payment channel, with what can differ between its charges.
+// old the recorded state of the blockchain may be. The charge sets Channel: the payment channel, with what can differ between
+// its charges.
 type VoucherCharge struct {
-	Voucher            Voucher
-	Payment            *Payment
-	MaxAge, Repeatable time.Duration
-	Channel            *PaymentChannel
+	Voucher Voucher
+	Payment *Payment
+	MaxAge  time.Duration
+	Channel *PaymentChannel
 }
 
 // chargedChannel is what a batch returns of a payment channel that it has charged.
@@ -37,9 +37,9 @@ func (c *VoucherCharge) done(charged chargedChannel) {
 
 // voucherItem has the columns of a voucher and its payment in a batch, without the id of the payment; voucherKinds are their
 // types. Everything else in the row of the payment comes from the payment channel.
-const voucherItem = `channel, channel_payer, price, cumulative, max_unclaimed, signature, max_age, repeatable, operation, account, fingerprint, signature_hash, identifier, secret, response`
+const voucherItem = `channel, channel_payer, price, cumulative, max_unclaimed, signature, max_age, operation, account, fingerprint, signature_hash, identifier, secret, response`
 
-var voucherKinds = []string{"text", "text", "bigint", "bigint", "bigint", "text", "interval", "interval", "text", "uuid", "bytea", "bytea", "text", "boolean", "bytea"}
+var voucherKinds = []string{"text", "text", "bigint", "bigint", "bigint", "text", "interval", "text", "uuid", "bytea", "bytea", "text", "boolean", "bytea"}
 
 // voucherValues returns the arguments for voucherItem.
 func voucherValues[T any](batch []batchItem[T], charge func(T) *VoucherCharge) []any {
@@ -50,7 +50,7 @@ func voucherValues[T any](batch []batchItem[T], charge func(T) *VoucherCharge) [
 		column(batch, func(t T) int64 { return voucher(t).Price }), column(batch, func(t T) int64 { return voucher(t).Max }),
 		column(batch, func(t T) int64 { return voucher(t).MaxUnclaimed }),
 		column(batch, func(t T) string { return voucher(t).Signature }), column(batch, func(t T) time.Duration { return charge(t).MaxAge }),
-		column(batch, func(t T) time.Duration { return charge(t).Repeatable }), column(batch, func(t T) string { return payment(t).Operation }),
+		column(batch, func(t T) string { return payment(t).Operation }),
 		column(batch, func(t T) *[16]byte { return (*[16]byte)(payment(t).AgentID) }), column(batch, func(t T) []byte { return payment(t).Fingerprint }),
 		column(batch, func(t T) []byte { return payment(t).SignatureHash }), column(batch, func(t T) *string { return payment(t).PaymentIdentifier }),
 		column(batch, func(t T) bool { return payment(t).Secret }), column(batch, func(t T) []byte { return payment(t).Response }),
@@ -79,7 +79,7 @@ var fittingVouchers = `
 const (
 	recordVouchers = `INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint,
 			signature_hash, payment_identifier, payment_channel_id, cumulative_amount, state, lease_until, secret, response, created_at, updated_at)
-		SELECT d.payment, 2, 'batch-settlement', d.network, d.asset, d.channel_payer, d.channel || ':' || d.cumulative, d.pay_to, d.price, now() + d.repeatable,
+		SELECT d.payment, 2, 'batch-settlement', d.network, d.asset, d.channel_payer, d.channel || ':' || d.cumulative, d.pay_to, d.price, now(),
 			d.operation, d.account, d.fingerprint, d.signature_hash, d.identifier, d.channel, d.cumulative, 'delivered', now(), d.secret, d.response, now(), now()
 		FROM due d`
 	onceRecorded    = `ORDER BY d.account, d.operation, d.identifier ON CONFLICT DO NOTHING RETURNING id`

@@ -40,7 +40,7 @@ func chargeOf(channel, payer string, cumulative int64, agent uuid.UUID) *store.V
 	payment.PaymentChannelID, payment.CumulativeAmount, payment.Response = &channel, &cumulative, []byte("sealed")
 	return &store.VoucherCharge{
 		Voucher: store.Voucher{Channel: channel, Payer: payer, Price: voucherPrice, Max: cumulative, MaxUnclaimed: 1 << 40, Signature: fmt.Sprint("signature ", cumulative)},
-		Payment: payment, MaxAge: time.Hour, Repeatable: time.Hour,
+		Payment: payment, MaxAge: time.Hour,
 	}
 }
 
@@ -71,7 +71,7 @@ func (g *ground) charge(ctx context.Context, s *store.Store, charge *store.Vouch
 				return err
 			}
 			charge.Channel = channel
-			return tx.RecordVoucher(ctx, charge.Payment, channel.UsedAt, charge.Repeatable)
+			return tx.RecordVoucher(ctx, charge.Payment, channel.UsedAt)
 		})
 	}
 	return err

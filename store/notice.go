@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // Notice tells an agent what another agent did to it in a group chat or channel. SourceName is the name of the group chat or
@@ -39,8 +40,12 @@ const (
 	NoticeDeleted   = "deleted"
 )
 
-// maxNotices is how many notices a call returns.
-const maxNotices = 50
+const (
+	// maxNotices is how many notices a call returns.
+	maxNotices = 50
+	// maxUnreadNotices is how many notices an agent has. Each is of another conversation, and to create one costs more than a call.
+	maxUnreadNotices = 500
+)
 
 // notify writes one notice for each agent but the actor itself.
 func (s *Store) notify(ctx context.Context, noticeType string, conversation, actor uuid.UUID, agents []uuid.UUID) error {
@@ -60,21 +65,45 @@ func (s *Store) notify(ctx context.Context, noticeType string, conversation, act
 	return s.writeNotices(ctx, noticeType, &source, actor, told)
 }
 
+// writeNotices replaces the agents' unread notices of the conversation: the newest one tells what counts, and names that somebody chooses
+// cost him a conversation each. The lock of the conversation lets one transaction at a time write its notices. Others delete notices
+// without waiting for a lock (readNotices, forgetNotices), so waiting for them here cannot deadlock.
 func (s *Store) writeNotices(ctx context.Context, noticeType string, source *Conversation, actor uuid.UUID, agents []uuid.UUID) error {
 	notices := make([]Notice, len(agents))
 	for i, agent := range agents {
 		notices[i] = Notice{AgentID: agent, Type: noticeType, ConversationID: source.ID, SourceName: *source.Name, ActorID: actor, CreatedAt: s.Now()}
 	}
+	if _, err := gorm.G[Notice](s.db).Where("conversation_id = ? AND agent_id IN ?", source.ID, agents).Delete(ctx); err != nil {
+		return fmt.Errorf("replace notices: %w", err)
+	}
 	if err := s.gorm(ctx, &Notice{}).Create(&notices).Error; err != nil {
 		return fmt.Errorf("write notices: %w", err)
+	}
+	return s.forgetNotices(ctx, agents)
+}
+
+// forgetNotices deletes the oldest notices of agents that have too many.
+func (s *Store) forgetNotices(ctx context.Context, agents []uuid.UUID) error {
+	// Exec, because an offset for each agent needs a lateral join.
+	err := s.db.WithContext(ctx).Exec(`
+		WITH surplus AS MATERIALIZED (
+			SELECT o.agent_id, o.number FROM unnest(CAST(@agents AS uuid[])) AS a (id)
+			CROSS JOIN LATERAL (SELECT agent_id, number FROM notices WHERE agent_id = a.id ORDER BY number DESC OFFSET @most) o
+		), locked AS MATERIALIZED (
+			SELECT n.agent_id, n.number FROM notices n JOIN surplus USING (agent_id, number) FOR UPDATE OF n SKIP LOCKED
+		)
+		DELETE FROM notices n USING locked l WHERE n.agent_id = l.agent_id AND n.number = l.number`,
+		map[string]any{"agents": UUIDs(agents), "most": maxUnreadNotices}).Error
+	if err != nil {
+		return fmt.Errorf("forget notices: %w", err)
 	}
 	return nil
 }
 
 // notices returns the agent's oldest notices.
-func (s *Store) notices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
+func (s *Store) notices(ctx context.Context, agent uuid.UUID, locking ...clause.Expression) ([]NoticeView, error) {
 	var notices []NoticeView
-	err := s.gorm(ctx, &Notice{}).Select(noticeColumns).
+	err := s.gorm(ctx, &Notice{}).Clauses(locking...).Select(noticeColumns).
 		Joins("JOIN conversations c ON c.id = notices.conversation_id").Joins("JOIN agents a ON a.id = notices.actor_id").
 		Where("notices.agent_id = ?", agent).Order("notices.number").Limit(maxNotices).Scan(&notices).Error
 	if err != nil {
@@ -88,9 +117,9 @@ const noticeColumns = `notices.agent_id, notices.number, notices.type, notices.c
 	notices.type = 'deleted' AND EXISTS (SELECT FROM conversation_removals r WHERE r.conversation_id = notices.conversation_id) AS by_operator`
 
 // readNotices returns the agent's oldest notices and deletes them, in this transaction. The lock of the agent (readUnread)
-// keeps two calls from returning the same notice.
+// keeps two calls from returning the same notice. A notice that is being replaced is left out; the new one comes with the next call.
 func (s *Store) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
-	notices, err := s.notices(ctx, agent)
+	notices, err := s.notices(ctx, agent, clause.Locking{Strength: "UPDATE", Table: clause.Table{Name: "notices"}, Options: clause.LockingOptionsSkipLocked})
 	if err != nil || len(notices) == 0 {
 		return nil, err
 	}

@@ -131,7 +131,8 @@ func TestMatchesAreCut(t *testing.T) {
 				t.Errorf("%s in %s: %d pages with %v, want all even numbers", query, content, pages, all)
 			}
 		}
-		if second, err := r.SearchMessages(t.Context(), chat, "needle", 50, 2, nil); err != nil || len(second.Messages) == 0 || second.Messages[0].Number != 100 {
+		// The bound of work can end the search before the second page begins.
+		if second, err := r.SearchMessages(t.Context(), chat, "needle", 50, 2, nil); err != nil || second.SearchedTo == nil && (len(second.Messages) == 0 || second.Messages[0].Number != 100) {
 			t.Errorf("page 2 in %s begins with %v (%v), want 100", content, numbers(second), err)
 		}
 	}

@@ -125,10 +125,9 @@ func (s *Store) advance(ctx context.Context, changes map[string]any, condition s
 }
 
 // RecordVoucher inserts the payment of a charged voucher as delivered, in the transaction that charges it. Now is the time
-// of that transaction; repeatable is for how long a read whose response is not stored can be executed again. It returns
-// ErrStalePayment if the voucher or the payment identifier is already in the ledger.
-func (s *Store) RecordVoucher(ctx context.Context, payment *Payment, now time.Time, repeatable time.Duration) error {
-	payment.State, payment.CreatedAt, payment.UpdatedAt, payment.LeaseUntil, payment.ValidBefore = PaymentDelivered, now, now, now, now.Add(repeatable)
+// of that transaction. It returns ErrStalePayment if the voucher or the payment identifier is already in the ledger.
+func (s *Store) RecordVoucher(ctx context.Context, payment *Payment, now time.Time) error {
+	payment.State, payment.CreatedAt, payment.UpdatedAt, payment.LeaseUntil, payment.ValidBefore = PaymentDelivered, now, now, now, now
 	written := s.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{DoNothing: true}).Create(payment)
 	switch {
 	case written.Error != nil:

@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
@@ -19,6 +21,21 @@ func (s *Store) BeginRefund(ctx context.Context, channel *PaymentChannel, amount
 	}, `id = ? AND payer = ? AND state = 'open' AND charged = ? AND refund_nonce = ? AND balance = ?
 		AND (refunded_at IS NULL OR refunded_at <= now() - CAST(? AS interval))`,
 		channel.ID, channel.Payer, channel.Charged, channel.RefundNonce, channel.Balance, pause)
+}
+
+// HasUsedChannel tells whether an account made a deposit into a payment channel, or the call that was charged last.
+func (s *Store) HasUsedChannel(ctx context.Context, channel *PaymentChannel, account uuid.UUID) (bool, error) {
+	found, err := query[struct{ Found bool }](ctx, s, `SELECT
+		EXISTS (SELECT FROM payments WHERE payment_channel_id = @id AND deposit_amount > 0 AND agent_id = @account AND state IN ('delivered', 'deposited'))
+		OR EXISTS (SELECT FROM payments WHERE network = @network AND asset = @asset AND payer = @payer AND nonce = @voucher AND agent_id = @account) AS found`,
+		pgx.NamedArgs{
+			"id": channel.ID, "account": account, "network": channel.Network, "asset": channel.Asset, "payer": channel.Payer,
+			"voucher": channel.ID + ":" + strconv.FormatInt(channel.Charged, 10),
+		})
+	if err != nil {
+		return false, fmt.Errorf("look up who used a payment channel: %w", err)
+	}
+	return found[0].Found, nil
 }
 
 // ClaimRefunds takes up to limit refunds whose lease is over, and leases them to the caller. Several servers may claim
@@ -49,6 +66,13 @@ func (s *Store) EndRefund(ctx context.Context, channel *PaymentChannel, chain On
 	}
 	changes["state"], changes["refund_amount"], changes["lease_until"] = PaymentChannelOpen, 0, nil
 	err = s.Transaction(ctx, func(tx *Store) error {
+		if refunded != nil { // a claim may have been recorded since the refund began
+			claimed, err := gorm.G[PaymentChannel](tx.db, forNoKeyUpdate).Select("claimed").Where("id = ? AND payer = ?", channel.ID, channel.Payer).Take(ctx)
+			if err != nil {
+				return fmt.Errorf("lock payment channel: %w", err)
+			}
+			refunded.Claimed = max(chain.Claimed-claimed.Claimed, 0)
+		}
 		ended, err = tx.advance(ctx, changes, "id = ? AND payer = ? AND state = 'refunding' AND refund_nonce = ?", channel.ID, channel.Payer, channel.RefundNonce)
 		if err != nil || refunded == nil {
 			return err

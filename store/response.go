@@ -14,14 +14,17 @@ import (
 // contract names the same times.
 const (
 	SecretLifetime   = 10 * time.Minute // a response with a TAN or an API key
-	responseLifetime = time.Hour        // any other response of more than 512 bytes
+	ResponseLifetime = time.Hour        // any other response of more than ShortResponse
 	failureLifetime  = time.Hour        // a payment that was rejected, at least until it expires: no money was taken
 )
 
-// longResponse tells whether a stored response is long. The index payments_long_responses has the same condition.
-const longResponse = "octet_length(response) > 512"
+// ShortResponse is how many bytes a stored response has that the ledger keeps forever.
+const ShortResponse = 512
 
-// CleanUp erases expired responses and failed payments, at most limit of each kind, and returns the largest count of a
+// longResponse tells whether a stored response is long. The index payments_long_responses has the same condition.
+var longResponse = fmt.Sprintf("octet_length(response) > %d", ShortResponse)
+
+// CleanUp erases expired responses, failed payments and tries of TANs, at most limit of each kind, and returns the largest count of a
 // kind. It skips rows that another transaction has locked; the next run erases them.
 func (s *Store) CleanUp(ctx context.Context, limit int) (most int, err error) {
 	old := func(condition string, values ...any) *gorm.DB {
@@ -32,7 +35,9 @@ func (s *Store) CleanUp(ctx context.Context, limit int) (most int, err error) {
 	chosen := func(old *gorm.DB) *gorm.DB { return s.gorm(ctx, &Payment{}).Where("id = ANY (ARRAY(?))", old) }
 	for _, erased := range []*gorm.DB{
 		chosen(old("secret AND response IS NOT NULL AND updated_at < now() - CAST(? AS interval)", SecretLifetime)).UpdateColumn("response", nil),
-		chosen(old(longResponse+" AND updated_at < now() - CAST(? AS interval)", responseLifetime)).UpdateColumn("response", nil),
+		chosen(old(longResponse+" AND updated_at < now() - CAST(? AS interval)", ResponseLifetime)).UpdateColumn("response", nil),
+		s.gorm(ctx, &TANTries{}).Where("key_hash = ANY (ARRAY(?))", s.gorm(ctx, &TANTries{}).Select("key_hash").Where("expires_at < now()").Order("expires_at").Limit(limit).
+			Clauses(clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked})).Delete(&TANTries{}),
 		chosen(old("state = 'failed' AND updated_at < now() - CAST(? AS interval) AND valid_before < now()", failureLifetime)).Delete(&Payment{}),
 	} {
 		if erased.Error != nil {

@@ -61,7 +61,7 @@ func TestModelsAreTheSchema(t *testing.T) {
 		"memberships": store.Membership{}, "messages": store.Message{}, "payments": store.Payment{}, "blocks": store.Block{}, "reactions": store.Reaction{},
 		"payment_channels": store.PaymentChannel{}, "payment_channel_transactions": store.PaymentChannelTransaction{}, "notices": store.Notice{},
 		"suspensions": store.Suspension{}, "audit": store.AuditEntry{}, "refunds": store.Refund{}, "reserved_usernames": store.ReservedUsername{},
-		"conversation_removals": store.ConversationRemoval{},
+		"conversation_removals": store.ConversationRemoval{}, "tan_tries": store.TANTries{},
 	}
 	rows, err := connection.Query(t.Context(), `SELECT table_name, column_name FROM information_schema.columns
 		WHERE table_schema = 'public' AND table_name NOT IN ('goose_db_version', 'schema_compat')`)

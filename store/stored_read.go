@@ -9,16 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Reads are the operations whose responses contain messages of others. A stored response of them can contain content that was
-// removed since. It is encrypted, so nobody can tell.
-var Reads = []string{
-	"listUnreadMessages", "listPrivateMessages", "listGroupMessages", "listChannelMessages",
-	"searchPrivateMessages", "searchGroupMessages", "searchChannelMessages", "getGroupChat",
-}
-
-// StoredReads selects the responses of Reads that were stored at this time or later. Conversation, if it is not uuid.Nil, restricts
-// them to those of its members, subscribers and admin.
+// StoredReads selects the responses of operations that were stored at this time or later. They are those that can show what was removed
+// since: the database cannot tell, because they are encrypted. Conversation, if it is not uuid.Nil, restricts them to those of its
+// members, subscribers and admin.
 type StoredReads struct {
+	Operations   []string // parley.Reads
 	Conversation uuid.UUID
 	Since        time.Time
 }
@@ -55,7 +50,7 @@ func (s *Store) EraseReads(ctx context.Context, of StoredReads) (erased int64, e
 			After          *time.Time
 			Last           *uuid.UUID
 		}](ctx, s, eraseReads, pgx.NamedArgs{
-			"reads": Reads, "conversation": of.Conversation, "none": uuid.Nil, "after": after, "last": last, "limit": readsPage,
+			"reads": of.Operations, "conversation": of.Conversation, "none": uuid.Nil, "after": after, "last": last, "limit": readsPage,
 		})
 		if err != nil {
 			return erased, fmt.Errorf("erase stored responses: %w", err)
@@ -68,10 +63,10 @@ func (s *Store) EraseReads(ctx context.Context, of StoredReads) (erased int64, e
 	}
 }
 
-// OpenReads counts the payments of Reads that are open since before a time: their responses are still to be stored.
-func (s *Store) OpenReads(ctx context.Context, before time.Time) (int64, error) {
+// OpenReads counts the payments of operations that are open since before a time: their responses are still to be stored.
+func (s *Store) OpenReads(ctx context.Context, operations []string, before time.Time) (int64, error) {
 	counts, err := query[int64](ctx, s, `SELECT count(*) FROM payments
-		WHERE state IN ('settling', 'unknown') AND operation = ANY (CAST($1 AS text[])) AND created_at < $2`, Reads, before)
+		WHERE state IN ('settling', 'unknown') AND operation = ANY (CAST($1 AS text[])) AND created_at < $2`, operations, before)
 	if err != nil {
 		return 0, fmt.Errorf("look for open reads: %w", err)
 	}

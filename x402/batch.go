@@ -160,6 +160,10 @@ type ChannelTerms struct {
 	MinDeposit uint64
 }
 
+// LeastDeposit is the least deposit that a Parley server takes, in atomic units: a tenth of the suggested one. To bring a deposit to the
+// chain costs the operator a transaction.
+func (t ChannelTerms) LeastDeposit() uint64 { return t.MinDeposit / 10 }
+
 // BatchRequirements returns payment requirements of scheme batch-settlement: at most amount atomic units of the
 // network's token for one request, paid to payTo from a channel with these terms.
 func (n Network) BatchRequirements(amount uint64, payTo string, maxTimeoutSeconds int, terms ChannelTerms) PaymentRequirements {

@@ -40,7 +40,7 @@ type BatchChecked struct {
 	// ChannelID identifies the channel. It is computed from the configuration.
 	ChannelID string
 	// Payer and PayerAuthorizer are the members of the configuration. The voucher's signature proves PayerAuthorizer.
-	// It does not prove Payer: anybody can name any payer, but only a payer's deposit gives the channel a balance.
+	// It does not prove Payer: anybody can name any payer, and deposit into such a channel with a collector of its own.
 	Payer, PayerAuthorizer string
 	// Max is the voucher's cumulative amount, at most [MaxChannelAmount].
 	Max uint64

@@ -21,6 +21,7 @@ const (
 	ReasonBatchValidBefore         = "invalid_batch_settlement_evm_payload_authorization_valid_before"
 	ReasonBatchValidAfter          = "invalid_batch_settlement_evm_payload_authorization_valid_after"
 	ReasonBatchDepositSignature    = "invalid_batch_settlement_evm_receive_authorization_signature"
+	ReasonBatchDepositBelowMin     = "invalid_batch_settlement_evm_deposit_below_min_deposit"
 	ReasonBatchInsufficientBalance = "invalid_batch_settlement_evm_insufficient_balance"
 
 	// From /settle.

@@ -63,7 +63,8 @@ func (d Domain) typedData(primaryType string, fields []TypedField, digest [32]by
 	}
 }
 
-// signTypedData asks the signer for a signature and checks it, so that a wrong key is not found only by the server.
+// signTypedData asks the signer for a signature and checks it, so that a wrong key, or a form that contracts reject, is not found only by
+// the server.
 func signTypedData(ctx context.Context, signer Signer, data TypedData) (string, error) {
 	signature, err := signer.SignTypedData(ctx, data)
 	if err != nil {
@@ -72,7 +73,7 @@ func signTypedData(ctx context.Context, signer Signer, data TypedData) (string, 
 	if _, holdsKey := signer.(KeySigner); holdsKey {
 		return signature, nil
 	}
-	address, err := RecoverHex(data.Digest, signature)
+	address, err := recoverStrict(data.Digest, signature)
 	if err != nil {
 		return "", fmt.Errorf("the signer's signature is malformed: %w", err)
 	}

@@ -62,12 +62,21 @@ func (locked) SignTypedData(context.Context, x402.TypedData) (string, error) {
 	return "", errors.New("the device is locked")
 }
 
-// TestWrongSigner: a signature by another key, or none, is an error and is not sent.
+// raw is a signer whose signatures end with a v of 0 or 1, which contracts reject.
+type raw struct{ outside }
+
+func (r raw) SignTypedData(ctx context.Context, data x402.TypedData) (string, error) {
+	signature, err := r.outside.SignTypedData(ctx, data)
+	return signature[:130] + map[string]string{"1b": "00", "1c": "01"}[signature[130:]], err
+}
+
+// TestWrongSigner: a signature by another key, one that contracts reject, or none, is an error and is not sent.
 func TestWrongSigner(t *testing.T) {
 	t.Parallel()
-	offer := testkit.PlayMoney.Requirements(5000, testkit.Address(testkit.NewKey()), 60)
+	offer, rawKey := testkit.PlayMoney.Requirements(5000, testkit.Address(testkit.NewKey()), 60), testkit.NewKey()
 	for name, signer := range map[string]x402.Signer{
 		"another key": outside{testkit.NewKey(), testkit.Address(testkit.NewKey())},
+		"a raw v":     raw{outside{rawKey, testkit.Address(rawKey)}},
 		"text":        prints("signed!"),
 		"nothing":     prints(""),
 		"an error":    locked{},

@@ -19,6 +19,7 @@ import (
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
@@ -45,6 +46,7 @@ func newWorld(t *testing.T) *world {
 	front := httptest.NewUnstartedServer(nil)
 	config := server.Config{
 		BaseURL: "http://" + front.Listener.Addr().String(), Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
+		ResponseKeys: []payment.ResponseKey{{1}},
 	}
 	chain := &x402.Chain{URL: facilitator.URL + "/rpc"}
 	parley, err := server.New(config, stored, &x402.Facilitator{BaseURL: facilitator.URL}, chain, slog.New(slog.DiscardHandler))

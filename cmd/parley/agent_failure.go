@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -124,7 +123,7 @@ func (f *failure) refused(refused *agent.RefusedError) {
 func report(to io.Writer, err error) int {
 	f, ok := errors.AsType[*failure](err)
 	if !ok {
-		fmt.Fprintln(to, "parley:", err)
+		fmt.Fprintln(to, "parley:", agent.Reveal(err.Error())) // an endpoint or a facilitator may have written a part of it
 		if _, usage := errors.AsType[*usageError](err); usage {
 			return exitUsage
 		}
@@ -134,7 +133,7 @@ func report(to io.Writer, err error) int {
 	if !f.asJSON {
 		fmt.Fprintln(to, "parley:", strings.ReplaceAll(text, "\n", "\n    "))
 		if f.next != "" && !strings.Contains(text, f.next) {
-			fmt.Fprintln(to, "try:", f.next)
+			fmt.Fprintln(to, "try:", agent.Reveal(f.next))
 		}
 		return f.exit
 	}
@@ -142,8 +141,6 @@ func report(to io.Writer, err error) int {
 	if f.next != "" {
 		shown["next"] = f.next
 	}
-	encoder := json.NewEncoder(to)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(shown) // standard error may be closed
+	_ = encodeJSON(to, shown) // standard error may be closed
 	return f.exit
 }

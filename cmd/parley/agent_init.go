@@ -50,6 +50,9 @@ func (c *initCommand) Run(ctx context.Context, s *session) error {
 	if err == nil {
 		err = os.MkdirAll(home, 0o700)
 	}
+	if err == nil {
+		err = agent.CheckFolder(home) // before a file is made in it
+	}
 	if err != nil {
 		return err
 	}

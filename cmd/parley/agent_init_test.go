@@ -77,6 +77,29 @@ func TestRealMoneyNeedsASafePlace(t *testing.T) {
 	}
 }
 
+// TestSharedHome: a program neither makes a wallet in a folder that other users may write to, nor uses the settings in one.
+func TestSharedHome(t *testing.T) {
+	t.Parallel()
+	alice := newUser(t, "http://127.0.0.1:1")
+	if err := os.MkdirAll(alice.home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(alice.home, "config.json"), []byte(`{"signer":"touch signed","address":"0x1"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(alice.home, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{{"init", "--username", "alice", "--yes"}, {"status"}, {"wallet", "balance"}, {"mcp"}} {
+		if got := alice.fails(exitError, command...); !strings.Contains(got["error"].(string), "chmod go-w "+alice.home) {
+			t.Errorf("parley %v: %v", command, got)
+		}
+	}
+	if files, err := os.ReadDir(alice.home); err != nil || len(files) != 1 {
+		t.Errorf("the folder has %v, %v", files, err)
+	}
+}
+
 // TestPlayKeysStayPlayKeys: keys that are in plaintext because they were made for play money do not get real money.
 func TestPlayKeysStayPlayKeys(t *testing.T) {
 	t.Parallel()

@@ -78,10 +78,8 @@ func (s *session) encode(w io.Writer, value object) error {
 	if err := decoder.Decode(&plain); err != nil {
 		return err
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
 	if s.query == nil {
-		return encoder.Encode(mapTexts(plain, agent.Reveal))
+		return encodeJSON(w, mapTexts(plain, agent.Reveal))
 	}
 	found := s.query.Run(plain)
 	for {
@@ -95,7 +93,7 @@ func (s *session) encode(w io.Writer, value object) error {
 		next = mapTexts(next, agent.Reveal)
 		if text, ok := next.(string); ok {
 			fmt.Fprintln(w, text)
-		} else if err := encoder.Encode(next); err != nil {
+		} else if err := encodeJSON(w, next); err != nil {
 			return err
 		}
 	}

@@ -143,6 +143,9 @@ func (s *session) load() (err error) {
 	if s.home, err = agentHome(s.flags.Home); err != nil {
 		return err
 	}
+	if err := agent.CheckFolder(s.home); err != nil {
+		return err
+	}
 	s.config, err = loadConfig(s.home)
 	return err
 }

@@ -172,10 +172,8 @@ type agentsExport struct {
 
 func (a *agentsExport) Run(ctx context.Context, to console) error {
 	return withAgent(ctx, a.Ledger, a.Agent, func(database *store.Store, agent *store.Agent) error {
-		lines := json.NewEncoder(to.out)
-		lines.SetEscapeHTML(false)
 		return database.ExportAgent(ctx, agent.ID, func(record store.ExportedRecord) error {
-			return lines.Encode(struct {
+			return encodeJSON(to.out, struct {
 				Kind string          `json:"kind"`
 				Data json.RawMessage `json:"data"`
 			}{record.Kind, record.Data})

@@ -4,7 +4,6 @@ package main
 
 import (
 	"crypto/ecdsa"
-	"os"
 	"strings"
 	"time"
 
@@ -17,7 +16,7 @@ import (
 type channels struct {
 	AuthorizerKeyFile string        `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"File with the private key (64 hex digits) that signs claims and refunds of payment channels. Without it payment channels are not offered, except by parley dev, which creates a key in its data folder. Use a new key: it holds no money, must not be the payee's, and must not be used with another database. Former keys follow, one per line; they claim and refund older payment channels."`
 	WithdrawDelay     time.Duration `name:"channel-withdraw-delay" env:"PARLEY_CHANNEL_WITHDRAW_DELAY" default:"24h" placeholder:"TIME" help:"How long a payer's withdrawal from its payment channel takes (${default}), from 15m to 720h. What is not claimed by then is lost."`
-	MinDeposit        string        `name:"channel-min-deposit" env:"PARLEY_CHANNEL_MIN_DEPOSIT" default:"1.00" placeholder:"USD" help:"The deposit that is suggested to payers (${default} USD)."`
+	MinDeposit        string        `name:"channel-min-deposit" env:"PARLEY_CHANNEL_MIN_DEPOSIT" default:"1.00" placeholder:"USD" help:"The deposit that is suggested to payers (${default} USD). A tenth of it is the least: each deposit costs the operator a transaction."`
 	ClaimAge          time.Duration `name:"channel-claim-age" env:"PARLEY_CHANNEL_CLAIM_AGE" default:"24h" placeholder:"TIME" help:"Claim the vouchers of a payment channel on the blockchain when the oldest one has this age (${default}), at most the withdraw delay. A withdrawal is noticed and claimed earlier."`
 	ClaimSum          string        `name:"channel-claim-sum" env:"PARLEY_CHANNEL_CLAIM_SUM" default:"1.00" placeholder:"USD" help:"Claim them earlier when they reach this sum (${default} USD)."`
 	MaxUnclaimed      string        `name:"channel-max-unclaimed" env:"PARLEY_CHANNEL_MAX_UNCLAIMED" default:"10.00" placeholder:"USD" help:"Refuse vouchers of a payment channel while more than this is charged and not claimed (${default} USD). At least the claim sum."`
@@ -62,27 +61,19 @@ func (c channels) config(payee string) (payment.Channels, error) {
 	return config, wrong.err()
 }
 
-// authorizerKeys reads the private keys from a file, one per line. The first one is the current one. The error does not contain
-// a key.
+// authorizerKeys reads the private keys from a file. The first one is the current one. The error does not contain a key.
 func authorizerKeys(file, payee string) (current *ecdsa.PrivateKey, former []*ecdsa.PrivateKey, err error) {
-	var wrong wrongSettings
-	raw, err := os.ReadFile(file)
+	const setting = "authorizer-key-file"
+	keys, err := readKeys(setting, file, "a private key", evm.HexToECDSA)
 	if err != nil {
-		wrong.check(false, "authorizer-key-file", file, "a file that can be read, not one with: "+cause(err))
-		return nil, nil, wrong
+		return nil, nil, err
 	}
-	var keys []*ecdsa.PrivateKey
-	for line := range strings.Lines(strings.TrimSpace(string(raw)) + "\n") {
-		key, err := evm.HexToECDSA(strings.TrimPrefix(strings.TrimSpace(line), "0x")) // its error may quote the key
-		if err != nil {
-			wrong.check(false, "authorizer-key-file", file, "a file with a private key of 64 hex digits on each line")
-			return nil, nil, wrong
-		}
+	for _, key := range keys {
 		if strings.EqualFold(evm.PubkeyToAddress(key.PublicKey).Hex(), payee) {
-			wrong.check(false, "authorizer-key-file", file, "a file with other keys than the payee's")
+			var wrong wrongSettings
+			wrong.check(false, setting, file, "a file with other keys than the payee's")
 			return nil, nil, wrong
 		}
-		keys = append(keys, key)
 	}
 	return keys[0], keys[1:], nil
 }

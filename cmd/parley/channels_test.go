@@ -74,7 +74,7 @@ func TestAuthorizerKey(t *testing.T) {
 	data := t.TempDir()
 	var keys []string
 	for range 2 {
-		path, err := authorizerKey(data)
+		path, err := ownKey(data, devAuthorizerKey)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +50,11 @@ func (f *findings) warn(what, found, remedy string) {
 	*f = append(*f, finding{warning, what, found, remedy})
 }
 
+// warnReadable warns of a file with a secret.
+func (f *findings) warnReadable(what, name string) {
+	f.warn(what, name+" can be read by every user of this machine", "let only the server read it: chmod o-r "+name)
+}
+
 func (f *findings) fail(what, found, remedy string) {
 	*f = append(*f, finding{failed, what, found, remedy})
 }
@@ -83,6 +87,7 @@ func (c *check) Run(ctx context.Context, to console, settings *settings) error {
 		func(ctx context.Context) findings { return c.checkFacilitator(ctx, config) },
 		func(ctx context.Context) findings { return c.checkChain(ctx, config) },
 		func(context.Context) findings { return c.checkAuthorizer(config) },
+		func(context.Context) findings { return c.checkResponseKeys(config) },
 		func(ctx context.Context) findings { return c.checkAddresses(ctx, config) },
 	}
 	results := make([]findings, len(groups))
@@ -100,7 +105,7 @@ func (c *check) Run(ctx context.Context, to console, settings *settings) error {
 		found = append(found, c.checkPayment(ctx, config)...)
 	}
 	if c.JSON {
-		err = json.NewEncoder(to.out).Encode(map[string]any{"findings": found, "failed": found.count(failed), "warnings": found.count(warning)})
+		err = encodeJSON(to.out, map[string]any{"findings": found, "failed": found.count(failed), "warnings": found.count(warning)})
 	} else {
 		err = found.print(to.out)
 	}
@@ -138,7 +143,7 @@ func settingsFindings(settings *settings, err error) (found findings) {
 	}
 	for _, name := range settings.secretPlaces() {
 		if readableByAll(name) {
-			found.warn("secrets", name+" can be read by every user of this machine", "let only the server read it: chmod o-r "+name)
+			found.warnReadable("secrets", name)
 		}
 	}
 	return found
@@ -169,7 +174,7 @@ func (c *check) checkAuthorizer(config server.Config) (found findings) {
 		found.ok(what, "none: payment channels are not offered")
 	case config.Channels.Authorizer == nil: // told as a wrong setting
 	case readableByAll(name):
-		found.warn(what, name+" can be read by every user of this machine", "let only the server read it: chmod o-r "+name)
+		found.warnReadable(what, name)
 	default:
 		found.ok(what, "key of "+addressOf(config.Channels.Authorizer)+", not the payee's")
 	}

@@ -40,13 +40,19 @@ func TestCheckIsGreen(t *testing.T) {
 	if err := run(t.Context(), []string{"migrate", "--database-url", migrating}, console{io.Discard, io.Discard}); err != nil {
 		t.Fatal(err)
 	}
-	key, err := authorizerKey(folder(t))
+	data := folder(t)
+	key, err := ownKey(data, devAuthorizerKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	responses, err := ownKey(data, devResponseKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
 	settings := []string{"--database-url-file", writeFile(t, serving), "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
-		"--authorizer-key-file", key, "--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen", testkit.FreeAddress(t)}
+		"--authorizer-key-file", key, "--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen", testkit.FreeAddress(t),
+		"--response-key-file", responses}
 	found, err := checked(t, settings...)
 	if err != nil || found.count(warning) != 1 || !strings.Contains(found.text(), "is not served yet") {
 		t.Errorf("before the start: %v\n%s", err, found.text())
@@ -99,7 +105,7 @@ func goodWorld(t *testing.T) (settings []string, network string) {
 	t.Helper()
 	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
 	return []string{"--database-url", storetest.URL(t), "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
-		"--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t)}, play.URL
+		"--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--response-key-file", testResponseKey}, play.URL
 }
 
 // TestCheckDatabase: each fault of a database is told with a remedy.
@@ -142,7 +148,7 @@ func TestCheckDatabase(t *testing.T) {
 func TestCheckChain(t *testing.T) {
 	t.Parallel()
 	settings, network := goodWorld(t)
-	key, err := authorizerKey(folder(t))
+	key, err := ownKey(folder(t), devAuthorizerKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +218,7 @@ func fakeEndpoint(t *testing.T, network, method, result string) string {
 func TestCheckAddresses(t *testing.T) {
 	t.Parallel()
 	settings, network := goodWorld(t)
-	key, err := authorizerKey(folder(t))
+	key, err := ownKey(folder(t), devAuthorizerKey)
 	if err == nil {
 		err = os.Chmod(key, 0o644) //nolint:gosec // the test's fault
 	}
@@ -220,6 +226,8 @@ func TestCheckAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFinding(t, settings, "warning authorizer: "+key+" can be read by every user", "--authorizer-key-file", key)
+	wantFinding(t, settings, "warning response key: "+key+" can be read by every user", "--response-key-file", key)
+	wantFinding(t, settings, "failed settings: --response-key-file (PARLEY_RESPONSE_KEY_FILE) is missing", "--response-key-file", "")
 	wantFinding(t, settings, "failed settings: --authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) is /nowhere", "--authorizer-key-file", "/nowhere")
 	config := writeFile(t, "database-url: "+settings[1])
 	if err := os.Chmod(config, 0o644); err != nil { //nolint:gosec // the test's fault

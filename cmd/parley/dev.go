@@ -13,7 +13,7 @@ import (
 // dev is a server for developers, and what else can be done with its data.
 type dev struct {
 	Run     devServer  `cmd:"" default:"withargs" help:"Run server, PostgreSQL and a play-money payment network (default)."`
-	Backup  devBackup  `cmd:"" help:"Write database, play-money ledger and authorizer's key into one file. Stop dev before."`
+	Backup  devBackup  `cmd:"" help:"Write database, play-money ledger and keys into one file. Stop dev before."`
 	Restore devRestore `cmd:"" help:"Read them from a file into a folder without data."`
 }
 

@@ -22,9 +22,10 @@ import (
 const (
 	devCluster       = "postgres"
 	devAuthorizerKey = "authorizer-key"
+	devResponseKey   = "response-key"
 )
 
-var devFiles = []string{devAuthorizerKey, devnet.JournalName}
+var devFiles = []string{devAuthorizerKey, devResponseKey, devnet.JournalName}
 
 type devBackup struct {
 	File string `arg:"" type:"path" help:"The backup, a new file."`
@@ -45,7 +46,8 @@ func (d *devBackup) Run(ctx context.Context, to console) (err error) {
 	}
 	size, err := writeArchive(d.File, func(archive *tar.Writer) error {
 		for _, name := range devFiles {
-			if err := addFile(archive, filepath.Join(d.Data, name), name); err != nil {
+			err := addFile(archive, filepath.Join(d.Data, name), name)
+			if err != nil && !replaceable(name, err) {
 				return err
 			}
 		}
@@ -55,6 +57,11 @@ func (d *devBackup) Run(ctx context.Context, to console) (err error) {
 		_, err = fmt.Fprintf(to.out, "wrote %s, %d bytes\n", d.File, size)
 	}
 	return err
+}
+
+// replaceable tells whether a missing file does no harm. Earlier versions have no response key, and dev makes a new one.
+func replaceable(name string, err error) bool {
+	return name == devResponseKey && errors.Is(err, fs.ErrNotExist)
 }
 
 // writeArchive writes a new file, complete or not at all, and returns its size.
@@ -149,7 +156,8 @@ func (d *devRestore) Run(ctx context.Context, to console) (err error) {
 		return fmt.Errorf("restore %s: %w", d.File, err)
 	}
 	for _, name := range devFiles {
-		if err := os.Rename(filepath.Join(restored, name), filepath.Join(d.Data, name)); err != nil {
+		err := os.Rename(filepath.Join(restored, name), filepath.Join(d.Data, name))
+		if err != nil && !replaceable(name, err) {
 			return fmt.Errorf("restore %s: %w", d.File, err)
 		}
 	}

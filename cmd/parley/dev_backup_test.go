@@ -54,12 +54,19 @@ func TestDevBackup(t *testing.T) {
 		t.Fatalf("backup: %v %s", err, out)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the backup, which has the authorizer's key: %v, %v, want it for its owner only", info.Mode(), err)
+		t.Errorf("the backup, which has keys: %v, %v, want it for its owner only", info.Mode(), err)
 	}
 	wantDevError(t, "exists: give the name of a new file", "backup", file, "--data", data)
 	wantDevError(t, "has data already", "restore", file, "--data", data)
 	if out, err := devCommand(t, "restore", file, "--data", other); err != nil {
 		t.Fatalf("restore: %v %s", err, out)
+	}
+	for _, name := range []string{devAuthorizerKey, devResponseKey} {
+		if key, err := os.ReadFile(filepath.Join(data, name)); err != nil {
+			t.Error(err)
+		} else if copied, err := os.ReadFile(filepath.Join(other, name)); err != nil || !bytes.Equal(key, copied) {
+			t.Errorf("the restored %s is another one: %v", name, err)
+		}
 	}
 	second := start(t, nil, append(args, other)...)
 	if got := second.balance(t, devnet.Payee); got != payee {

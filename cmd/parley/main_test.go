@@ -53,8 +53,9 @@ func folder(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(name); err != nil {
-			t.Error(err)
+		// PostgreSQL of a process that was killed may still write.
+		if !testkit.Eventually(20*time.Second, func() bool { return os.RemoveAll(name) == nil }) {
+			t.Errorf("%s cannot be removed", name)
 		}
 	})
 	if err := os.Chmod(name, 0o755); err != nil {
@@ -72,7 +73,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 	}
 	p := &process{logs: &testkit.Buffer{}}
 	cmd := exec.CommandContext(context.Background(), program, args...)
-	cmd.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1"), env...)
+	cmd.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1", "PARLEY_RESPONSE_KEY_FILE="+testResponseKey), env...)
 	cmd.Stderr = p.logs
 	if p.Process, err = testkit.Launch(cmd); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
@@ -146,17 +147,19 @@ func settled(ctx context.Context, database *store.Store, to console) (at time.Ti
 }
 
 // eraseReads erases the stored responses that contain what was removed, also those of calls that are under way. settledAt is from settled.
-func eraseReads(ctx context.Context, database *store.Store, to console, of store.StoredReads, settledAt time.Time) error {
+func eraseReads(ctx context.Context, database *store.Store, to console, of store.StoredReads, settledAt time.Time) (err error) {
+	if of.Operations, err = parley.Reads(); err != nil {
+		return err
+	}
 	var open int64
 	for deadline := time.Now().Add(payment.Lease); ; {
-		var err error
-		if open, err = database.OpenReads(ctx, settledAt); err != nil {
+		if open, err = database.OpenReads(ctx, of.Operations, settledAt); err != nil {
 			return err
 		}
 		if open == 0 || time.Now().After(deadline) {
 			break
 		}
-		fmt.Fprintf(to.err, "waiting for %d calls that read messages and whose payments settle\n", open)
+		fmt.Fprintf(to.err, "waiting for %d reads whose payments settle\n", open)
 		if err := sleep(ctx, time.Second); err != nil {
 			return err
 		}
@@ -166,7 +169,7 @@ func eraseReads(ctx context.Context, database *store.Store, to console, of store
 		return err
 	}
 	if _, err = fmt.Fprintf(to.out, "%d stored responses erased\n", erased); err == nil && open > 0 {
-		err = fmt.Errorf("%d payments of calls that read messages stay open, and their responses are stored later: "+
+		err = fmt.Errorf("%d payments of reads stay open, and their responses are stored later: "+
 			"run this again when `parley payments open` no longer lists them", open)
 	}
 	return err

@@ -5,8 +5,8 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"strings"
 
+	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -58,12 +58,10 @@ func cells[T any](columns []columnOf[T], record T) (all []string) {
 	return all
 }
 
-// cell formats a value for a spreadsheet. Spreadsheets run text that starts like a formula, and a facilitator's reason
-// can start so. cell puts an apostrophe before such text.
+// cell formats a value for a spreadsheet.
 func cell(value any) string {
-	written := text(value)
-	if _, isText := value.(string); isText && written != "" && strings.ContainsRune("=+-@\t\r\n", rune(written[0])) {
-		return "'" + written
+	if written, isText := value.(string); isText {
+		return agent.Cell(written)
 	}
-	return written
+	return text(value)
 }

@@ -6,11 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
+	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -102,20 +101,9 @@ func text(value any) string {
 		if err != nil {
 			return err.Error()
 		}
-		return string(raw)
+		return agent.EscapeJSON(string(raw))
 	}
 	return fmt.Sprint(value)
-}
-
-// printable replaces control characters in external text, such as a facilitator's reason, because they could control
-// the terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, s)
 }
 
 // writeJSON writes a record as one line of JSON.
@@ -131,8 +119,7 @@ func writeJSON[T any](to io.Writer, columns []columnOf[T], record T) error {
 		}
 		line = append(fmt.Appendf(line, "%q:", column.name), value...)
 	}
-	_, err := to.Write(append(line, '}', '\n'))
-	return err
+	return encodeJSON(to, json.RawMessage(append(line, '}')))
 }
 
 // table returns a writer that aligns tab-separated cells when it is flushed.

@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -61,7 +60,7 @@ func (p *paymentsReconcile) Run(ctx context.Context, to console) error {
 	}
 	database.Close()
 	if p.JSON {
-		err = json.NewEncoder(to.out).Encode(report)
+		err = encodeJSON(to.out, report)
 	} else {
 		err = printReconciliation(to.out, report)
 	}

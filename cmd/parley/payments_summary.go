@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -79,7 +78,7 @@ func (p *paymentsSummary) Run(ctx context.Context, to console) error {
 		return err
 	}
 	if p.JSON {
-		return json.NewEncoder(to.out).Encode(summary)
+		return encodeJSON(to.out, summary)
 	}
 	out := table(to.out)
 	fmt.Fprintln(out, "DAY\tOPERATION\tDELIVERED\tUSD\tUNDELIVERABLE\tUSD\tREFUSED\tUSD\tOPEN\tUSD\tDEPOSITED\tUSD\tREFUNDED\tUSD")

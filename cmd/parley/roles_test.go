@@ -85,7 +85,7 @@ func TestRoles(t *testing.T) {
 	if err := run(t.Context(), []string{"migrate", "--database-url", serving}, console{io.Discard, io.Discard}); err != nil {
 		t.Errorf("nothing is to migrate; the role that serves: %v", err)
 	}
-	key, err := authorizerKey(folder(t))
+	key, err := ownKey(folder(t), devAuthorizerKey)
 	if err != nil {
 		t.Fatal(err)
 	}

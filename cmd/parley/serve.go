@@ -29,28 +29,29 @@ type serve struct {
 
 // serverSettings are the settings of a server. Those that concern money have no defaults, except the network.
 type serverSettings struct {
-	File           settingsFile  `embed:""`
-	DatabaseURL    string        `env:"PARLEY_DATABASE_URL" secret:"" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
-	Payee          string        `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that receives the payments."`
-	Facilitator    facilitator   `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_"`
-	Network        string        `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
-	Asset          string        `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
-	AssetName      string        `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
-	AssetVersion   string        `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
-	Listen         string        `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Address on which to listen."`
-	BaseURL        string        `env:"PARLEY_BASE_URL" placeholder:"URL" help:"Public URL of the server, part of the contract and of payment requirements. Required unless the server listens on loopback."`
-	RPCURL         string        `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, used to check wallet balances and the outcome of payments. The play-money network has one at /rpc."`
-	AdminListen    string        `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for the operator's page, /metrics, /livez, /readyz and /debug/pprof/. Never make it public. By default it is not served."`
-	DrainTime      time.Duration `env:"PARLEY_DRAIN_TIME" default:"5s" help:"How long /readyz returns 503 before the server stops accepting calls, so that a load balancer notices (${default}). Without --admin-listen there is no wait."`
-	TrustedProxies []string      `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
-	Logging        logging       `embed:""`
-	Traces         traces        `embed:""`
-	TLS            encryption    `embed:"" prefix:"tls-" envprefix:"PARLEY_TLS_"`
-	Limits         limits        `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
-	Channels       channels      `embed:""`
-	Retention      lifetimes     `embed:""`
-	LegacyX402     bool          `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New crawlers warn about it."`
-	Skill          skill         `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
+	File            settingsFile  `embed:""`
+	DatabaseURL     string        `env:"PARLEY_DATABASE_URL" secret:"" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
+	Payee           string        `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that receives the payments."`
+	Facilitator     facilitator   `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_"`
+	Network         string        `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
+	Asset           string        `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
+	AssetName       string        `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
+	AssetVersion    string        `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
+	Listen          string        `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Address on which to listen."`
+	BaseURL         string        `env:"PARLEY_BASE_URL" placeholder:"URL" help:"Public URL of the server, part of the contract and of payment requirements. Required unless the server listens on loopback."`
+	RPCURL          string        `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, used to check wallet balances and the outcome of payments. The play-money network has one at /rpc."`
+	AdminListen     string        `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for the operator's page, /metrics, /livez, /readyz and /debug/pprof/. Never make it public. By default it is not served."`
+	DrainTime       time.Duration `env:"PARLEY_DRAIN_TIME" default:"5s" help:"How long /readyz returns 503 before the server stops accepting calls, so that a load balancer notices (${default}). Without --admin-listen there is no wait."`
+	TrustedProxies  []string      `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
+	Logging         logging       `embed:""`
+	Traces          traces        `embed:""`
+	TLS             encryption    `embed:"" prefix:"tls-" envprefix:"PARLEY_TLS_"`
+	Limits          limits        `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
+	Channels        channels      `embed:""`
+	ResponseKeyFile string        `name:"response-key-file" env:"PARLEY_RESPONSE_KEY_FILE" type:"path" placeholder:"FILE" help:"File with the key (64 hex digits: openssl rand -hex 32) that encrypts stored responses. All servers of a database have the same file. Former keys follow, one per line; they still decrypt."`
+	Retention       lifetimes     `embed:""`
+	LegacyX402      bool          `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New crawlers warn about it."`
+	Skill           skill         `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
 }
 
 // skill is the content of the response of GET /skill.
@@ -101,13 +102,15 @@ func (s *serverSettings) config() (server.Config, error) {
 	wrong.add(err)
 	channels, err := s.Channels.config(s.Payee)
 	wrong.add(err)
+	responseKeys, err := responseKeys(s.ResponseKeyFile)
+	wrong.add(err)
 	wrong.add(s.TLS.check())
 	_, err = s.Traces.config()
 	wrong.add(err)
 	retention, err := s.Retention.config()
 	wrong.add(err)
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.Facilitator.URL, "/"),
-		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Channels: channels, Limits: limits, Retention: retention}, wrong.err()
+		Skill: s.Skill.config(), LegacyX402: s.LegacyX402, Channels: channels, ResponseKeys: responseKeys, Limits: limits, Retention: retention}, wrong.err()
 }
 
 // network returns the blockchain and its token. For a token that Parley does not know it needs further settings.
@@ -127,10 +130,16 @@ func (s *serverSettings) network() (x402.Network, error) {
 	return x402.Network{ID: s.Network, ChainID: chain, Asset: s.Asset, AssetName: s.AssetName, AssetVersion: s.AssetVersion}, wrong.err()
 }
 
+// memoryLimit is the heap and the stacks above which the garbage is collected more often. All connections without a payment need less.
+const memoryLimit = 300 << 20
+
 // Run serves until ctx ends.
 func (s *serve) Run(ctx context.Context, to console, settings *settings) error {
 	if os.Getenv("GOGC") == "" { // most objects are short-lived: collecting less often costs some tens of megabytes
 		debug.SetGCPercent(300)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" { // collect more often rather than take more, when many callers hold what they may
+		debug.SetMemoryLimit(memoryLimit)
 	}
 	config, err := s.config()
 	err = settings.report(err)

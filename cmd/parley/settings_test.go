@@ -25,8 +25,11 @@ import (
 // goodSettings are enough for serve.
 var goodSettings = []string{
 	"--database-url=postgres://parley:hunter2@127.0.0.1:1/parley", "--payee=" + devnet.Payee, "--facilitator-url=https://facilitator.example",
-	"--rpc-url=https://rpc.example/hunter2",
+	"--rpc-url=https://rpc.example/hunter2", "--response-key-file=" + testResponseKey,
 }
+
+// testResponseKey is the file with the key of stored responses of all tests.
+const testResponseKey = "testdata/response-key"
 
 func writeFile(t *testing.T, content string) string {
 	t.Helper()
@@ -56,7 +59,7 @@ func TestSettingsPrecedence(t *testing.T) {
 	t.Setenv("PARLEY_LIMIT_ACCOUNT_RATE", "2")
 	t.Setenv("PARLEY_LIMIT_WALLET_RATE", "") // as compose.yaml sets it for a variable that is not set
 	t.Setenv("PARLEY_LISTEN", "")
-	text := printed(t, "--limit-account-rate=1", goodSettings[0], goodSettings[2], goodSettings[3])
+	text := printed(t, append(slices.Clone(goodSettings[2:]), "--limit-account-rate=1", goodSettings[0])...)
 	for _, line := range []string{
 		"limit-account-rate: 1  # flag --limit-account-rate", "limit-address-rate: 2  # PARLEY_LIMIT_ADDRESS_RATE", "limit-wallet-rate: 3  # " + file,
 		"drain-time: 3s  # " + file, "limit-wrong-tans: 5  # default", `listen: 127.0.0.1:8402  # default`,

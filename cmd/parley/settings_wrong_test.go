@@ -97,6 +97,11 @@ var wrongValues = []wrongSetting{
 	{"--authorizer-key-file=GOOD --channel-max-unclaimed=0.5",
 		"--channel-max-unclaimed (PARLEY_CHANNEL_MAX_UNCLAIMED) is 0.5; use a sum in USD, at least that of --channel-claim-sum"},
 	{"--authorizer-key-file=GOOD --channel-idle-refund=-1h", "--channel-idle-refund (PARLEY_CHANNEL_IDLE_REFUND) is -1h; use 0s or longer"},
+	{"--response-key-file=", "--response-key-file (PARLEY_RESPONSE_KEY_FILE) is missing; use a file with 64 hex digits: openssl rand -hex 32"},
+	{"--response-key-file=/nowhere",
+		"--response-key-file (PARLEY_RESPONSE_KEY_FILE) is /nowhere; use a file that can be read, not one with: no such file or directory"},
+	{"--response-key-file=HUNTER2", "--response-key-file (PARLEY_RESPONSE_KEY_FILE) is HUNTER2; use a file with a key of 64 hex digits on each line"},
+	{"--response-key-file=ZEROS", "--response-key-file (PARLEY_RESPONSE_KEY_FILE) is ZEROS; use a file with a key of 64 hex digits on each line"},
 	{"--config=/nowhere", "--config (PARLEY_CONFIG) is /nowhere; use a file that can be read, not one with: no such file or directory"},
 	{"--tls-key-file=/key.pem", "--tls-certificate-file (PARLEY_TLS_CERTIFICATE_FILE) is missing; use the file with the certificate of --tls-key-file"},
 	{"--tls-certificate-file=/nowhere --tls-key-file=/nowhere",
@@ -165,7 +170,7 @@ func refused(t *testing.T, further []string, want string) {
 // TestWrongSettings: each wrong setting is one sentence with the setting, its value and a remedy. No secret is shown.
 func TestWrongSettings(t *testing.T) {
 	key := func(account int) string { return writeFile(t, devnet.Accounts()[account].PrivateKey) }
-	places := strings.NewReplacer("PAYEES_OWN", key(3), "GOOD", key(2))
+	places := strings.NewReplacer("PAYEES_OWN", key(3), "GOOD", key(2), "HUNTER2", writeFile(t, strings.Repeat("5a", 32)+"\nhunter2"), "ZEROS", writeFile(t, strings.Repeat("0", 64)))
 	for _, test := range wrongValues {
 		refused(t, strings.Fields(places.Replace(test.args)), places.Replace(test.want))
 	}

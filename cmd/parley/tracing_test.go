@@ -83,6 +83,7 @@ func TestTraces(t *testing.T) {
 	w.add("the authorizer's key", strings.Repeat("5a", 32), nil)
 	alice, bob := newUser(t, w.URL, "PARLEY_WALLET_KEY="+devnet.Accounts()[6].PrivateKey), newUser(t, w.URL, "PARLEY_WALLET_KEY="+devnet.Accounts()[7].PrivateKey)
 	tracedJourney(t, w, alice, bob)
+	server.register(t, 5, "carol") // pays with scheme exact
 	strange, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/agent/me", nil)
 	strange.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	response, err := http.DefaultClient.Do(strange)

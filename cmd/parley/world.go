@@ -5,9 +5,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -18,7 +16,6 @@ import (
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 type worldOptions struct {
@@ -70,11 +67,19 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 	w.closers = append(w.closers, func() error { stop(); return nil })
 
 	if options.channels.AuthorizerKeyFile == "" {
-		if options.channels.AuthorizerKeyFile, err = authorizerKey(options.data); err != nil {
+		if options.channels.AuthorizerKeyFile, err = ownKey(options.data, devAuthorizerKey); err != nil {
 			return nil, err
 		}
 	}
 	channels, err := options.channels.config(devnet.Payee)
+	if err != nil {
+		return nil, err
+	}
+	responseKey, err := ownKey(options.data, devResponseKey)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := responseKeys(responseKey)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +90,7 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 	w.url, w.facilitatorURL = "http://"+listener.Addr().String(), "http://"+facilitatorListener.Addr().String()
 	config := server.Config{
 		BaseURL: w.url, Network: play, PayTo: devnet.Payee, FacilitatorURL: w.facilitatorURL, Skill: skill{}.config(), Limits: options.limits, Channels: channels,
+		ResponseKeys: keys,
 	}
 	client, err := facilitator{URL: w.facilitatorURL}.config(options.log)
 	if err != nil {
@@ -103,23 +109,6 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 		w.failed <- nil // for close
 		return nil, err
 	}
-}
-
-// authorizerKey returns the file of the key that signs claims and refunds of payment channels. It creates the key at the first
-// start: the channels of a database belong to one key.
-func authorizerKey(data string) (string, error) {
-	path := filepath.Join(data, devAuthorizerKey)
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return path, err
-	}
-	key, err := evm.GenerateKey()
-	if err == nil {
-		err = os.WriteFile(path+".new", fmt.Appendf(nil, "%x\n", evm.FromECDSA(key)), 0o600)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	return path, err
 }
 
 // openDatabase opens the given database or starts one, and migrates it.

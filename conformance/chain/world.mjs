@@ -1,6 +1,10 @@
 // The world of the checks: the chain, PostgreSQL, the facilitator and Parley's server in production mode, and how a check is reported.
 import { strict as assert } from "node:assert";
+import { randomBytes } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
+import { newFolder } from "./clients.mjs";
 import { startChain } from "./evm.mjs";
 import { command, newFacilitator, newServer, startDatabase } from "./processes.mjs";
 
@@ -12,8 +16,10 @@ export async function startWorld({ settings = [], seconds, audit }) {
   const facilitator = await newFacilitator(chain);
   const payee = privateKeyToAddress(generatePrivateKey());
   console.log(command("migrate", "--database-url", database.url).trim());
+  const responseKey = join(newFolder(), "response-key");
+  writeFileSync(responseKey, randomBytes(32).toString("hex"), { mode: 0o600 });
   const server = await newServer([
-    ...["--network", "eip155:84532", "--payee", payee],
+    ...["--network", "eip155:84532", "--payee", payee, "--response-key-file", responseKey],
     ...["--facilitator-url", facilitator.url, "--rpc-url", chain.url, "--database-url", database.url],
     ...settings,
   ]);

@@ -49,7 +49,7 @@ function freeAddress() {
 export async function startWorld() {
   const folder = mkdtempSync(join(tmpdir(), "parley-page-"));
   process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
-  writeFileSync(join(folder, "authorizer"), randomBytes(32).toString("hex"), { mode: 0o600 });
+  for (const key of ["authorizer", "responses"]) writeFileSync(join(folder, key), randomBytes(32).toString("hex"), { mode: 0o600 });
   const database = new Program(postgres, []);
   const network = new Program(parley, ["devnet", "--listen", "127.0.0.1:0", "--data", join(folder, "devnet")]);
   const [databaseURL, facilitator] = await Promise.all([database.ready(), network.ready()]);
@@ -59,7 +59,7 @@ export async function startWorld() {
     const program = new Program(parley, [
       ...["serve", "--database-url", databaseURL, "--listen", address, "--admin-listen", admin, "--drain-time", "0s"],
       ...["--network", "eip155:84532", "--payee", payee, "--facilitator-url", facilitator, "--rpc-url", `${facilitator}/rpc`],
-      ...["--authorizer-key-file", join(folder, "authorizer")],
+      ...["--authorizer-key-file", join(folder, "authorizer"), "--response-key-file", join(folder, "responses")],
     ]);
     await program.ready();
     return program;

@@ -195,7 +195,7 @@ func openBooks(ctx context.Context, folder string) (*books, error) {
 func (b *books) close(ctx context.Context) error {
 	var spent uint64
 	for _, payer := range b.payers {
-		if _, err := payer.Refund(ctx, os.Getenv("PARLEY_URL")+"/agent/me"); err != nil {
+		if _, err := payer.Refund(ctx, os.Getenv("PARLEY_URL")+"/agent/me", ""); err != nil {
 			return err
 		}
 		spent += payer.Spent()

@@ -1,0 +1,97 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
+)
+
+// claimed makes a paid call by the agent from a new payment channel, and claims its voucher, which is public then.
+func (a *agent) claimed(to *agent) *channelPayer {
+	a.w.T.Helper()
+	a.opened(to, 1)
+	a.w.due()
+	if !a.w.recoverUntil(func() bool {
+		return a.w.Count(`SELECT claimed FROM payment_channels WHERE payer = lower($1)`, testkit.Address(a.Wallet)) == 5000
+	}) {
+		a.w.T.Fatal("nothing is claimed")
+	}
+	return a.w.channelPayer(a.Wallet)
+}
+
+// TestClaimedVoucherRefundsNoPart: a claimed voucher is public, and the amount of a refund is not signed. Without the API key of an account
+// that used the payment channel it refunds no part. It refunds everything, after which nothing is left.
+func TestClaimedVoucherRefundsNoPart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob, mallory := w.agent("alice"), w.agent("bob"), w.agent("mallory")
+	payer := alice.claimed(bob)
+	later := func() { w.Exec(`UPDATE payment_channels SET refunded_at = refunded_at - interval '1 minute'`) }
+	payer.refund("/agent/me", 5000, 15_000).Want(t, "a part, by a stranger", http.StatusConflict, "proof_required")
+	payer.refund("/agent/me", 5000, 15_000, "X-API-KEY", mallory.Key).Want(t, "a part, with the key of an account that never used it", http.StatusConflict, "proof_required")
+	payer.refund("/agent/me", 5000, 15_000, "X-API-KEY", mallory.Key+"x").Want(t, "a part, with a wrong key", http.StatusUnauthorized, "invalid_api_key")
+	payer.refund("/agent/me", 5000, 15_000, "X-API-KEY", alice.Key).Require(t, "a part, with the key of its account", http.StatusNoContent)
+	later()
+	payer.refund("/agent/me", 5000, 15_000).Want(t, "another part, by a stranger", http.StatusConflict, "proof_required")
+	payer.refund("/agent/me", 5000, 0).Require(t, "the rest, without a key", http.StatusNoContent)
+	later()
+	if reason, _, _ := correctionOf(t, payer.refund("/agent/me", 5000, 0)); reason != x402.ReasonBatchRefundNoBalance {
+		t.Errorf("once more: %s, want that nothing is left", reason)
+	}
+	w.checkChannels()
+}
+
+// TestDustIsRefused: each deposit costs the operator a transaction, so one below the least is refused before the facilitator is asked.
+func TestDustIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	before := w.settles.Load()
+	if reason := reasonOf(t, alice.sendWith(payer.sign(sendPath, 5000, leastDeposit-1), bob, "a first deposit")); reason != x402.ReasonBatchDepositBelowMin {
+		t.Errorf("a first deposit below the least is refused because of %q", reason)
+	}
+	alice.opened(bob, 1)
+	for n := range 3 {
+		if reason := reasonOf(t, alice.sendWith(payer.sign(sendPath, 10_000, 1), bob, "a top-up")); reason != x402.ReasonBatchDepositBelowMin {
+			t.Errorf("top-up %d of one atomic unit is refused because of %q", n+1, reason)
+		}
+	}
+	if n := w.settles.Load() - before; n != 1 {
+		t.Errorf("/settle was called %d times, want once, for the deposit that is large enough", n)
+	}
+}
+
+// reasonOf returns the reason of a 402 that charged nothing.
+func reasonOf(t *testing.T, a testkit.Reply) string {
+	t.Helper()
+	required, err := x402.DecodePaymentRequired(a.Header.Get(x402.HeaderPaymentRequired))
+	if a.Status != http.StatusPaymentRequired || err != nil || a.Charged {
+		t.Fatalf("%v, want a 402 without a charge (%v)", a, err)
+	}
+	return required.Error
+}
+
+// TestAdoptionBesideMadeUpVouchers: one client's vouchers of payment channels that do not exist keep nobody else's from being found on
+// the chain.
+func TestAdoptionBesideMadeUpVouchers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob, mallory := w.agent("alice"), w.agent("bob"), w.agent("mallory")
+	payer := w.channelPayer(alice.Wallet)
+	if err := w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 40 {
+		made := w.channelPayer(testkit.NewKey())
+		made.salt = "0x" + strings.Repeat("0", 62) + fmt.Sprintf("%02x", n)
+		mallory.sendWith(made.sign(sendPath, 5000, 0), bob, "made up")
+	}
+	if a := alice.sendWith(payer.sign(sendPath, 5000, 0), bob, "from a payment channel on the chain"); a.Status != http.StatusOK {
+		t.Errorf("%v, want 200", a)
+	}
+}

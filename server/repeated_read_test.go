@@ -1,0 +1,81 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
+)
+
+// TestReadIsExecutedOnce: the ledger is asked before a read is executed. So a payment that was used, refused or is in progress buys no
+// second execution, however many copies of it arrive.
+func TestReadIsExecutedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	chat, _ := alice.send(bob, "hello")
+	const path = "/chat/private/search"
+	body := fields{"chat_id": chat, "query": "hel+o"}.json(t)
+	search := func(payment string) testkit.Reply {
+		return w.call(http.MethodPost, path, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+	}
+	used, cancelled := w.sign(alice.Wallet, path), testkit.Payment(t, alice.Wallet, w.price(path))
+	search(used).Require(t, "a search", http.StatusOK)
+	if err := w.Ledger.Cancel(cancelled.Payload.Authorization.From, cancelled.Payload.Authorization.Nonce); err != nil {
+		t.Fatal(err)
+	}
+	if a := search(w.Encode(cancelled)); a.Status != http.StatusPaymentRequired {
+		t.Fatalf("a cancelled payment: %v, want 402", a)
+	}
+	copied := w.sign(alice.Wallet, path)
+	w.Connect(func(ctx context.Context, c *pgx.Conn) error {
+		// Until the end nobody can read messages: a search that is executed waits.
+		if _, err := c.Exec(ctx, `BEGIN; LOCK TABLE messages`); err != nil {
+			return err
+		}
+		const waiting = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+		again := func(what, payment string, status int) {
+			replied := make(chan testkit.Reply, 1)
+			go func() { replied <- search(payment) }()
+			for {
+				select {
+				case a := <-replied:
+					if a.Status != status {
+						t.Errorf("%s again: %v, want %d", what, a, status)
+					}
+					return
+				case <-time.After(20 * time.Millisecond):
+					if w.Count(waiting) > 0 {
+						t.Errorf("%s executes its search again", what)
+					}
+				}
+			}
+		}
+		again("a used payment", used, http.StatusOK)
+		again("a refused payment", w.Encode(cancelled), http.StatusPaymentRequired)
+		var copies sync.WaitGroup
+		for range 8 {
+			copies.Go(func() {
+				_, _ = w.try(http.MethodPost, path, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, copied)
+			})
+		}
+		if !testkit.Eventually(10*time.Second, func() bool { return w.Count(waiting) > 0 }) {
+			t.Error("no copy is executed")
+		}
+		for until := time.Now().Add(time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+			if n := w.Count(waiting); n > 1 {
+				t.Errorf("%d copies of a payment are executed at a time, want 1", n)
+				break
+			}
+		}
+		_, err := c.Exec(ctx, `ROLLBACK`)
+		copies.Wait()
+		return err
+	})
+}

@@ -1,0 +1,260 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/parley-chat/parley/gen"
+)
+
+const (
+	maxHeldBytes = 16 << 20 // of headers and bodies, for all callers who have not paid
+	alwaysHeld   = 16 << 10 // of an address, even beyond maxHeldBytes: a small request is never displaced for its bytes
+	perHeader    = 128      // bytes that a header takes beside its name and value
+
+	// How long a caller may take to read a response: one that it has paid for, which may have 2 MiB, another one, and a refusal.
+	paidWriteTime    = 30 * time.Second
+	writeTime        = 5 * time.Second
+	refusalWriteTime = time.Second
+)
+
+// request is a request in progress. It can be displaced while it waits for its caller: to send the body, and to read the response.
+type request struct {
+	all      *connections
+	on       *connection // nil in tests
+	address  netip.Prefix
+	response http.ResponseWriter
+	place    share // of all.reading
+	bytes    share // of all.memory: headers and body, until the payment is certain
+	state    requestState
+}
+
+type requestState int
+
+const (
+	reading requestState = iota
+	complete
+	responding
+	displaced // by others
+	ended
+)
+
+var errDisplaced = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, unread: true,
+	message: "the server needed the room of this unfinished request for others; wait for Retry-After seconds, then send the same request"}
+
+type connectionKey struct{}
+
+// withConnection makes the connection known to its requests.
+func withConnection(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, admittedBelow(conn))
+}
+
+func requestFrom(c echo.Context) *request {
+	r, _ := c.Get(requestKey).(*request)
+	return r
+}
+
+// admitRequest holds requests to their limits: headers, and as many as connections, in total and per address. With HTTP/2 one connection
+// has several.
+func (s *Server) admitRequest(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		lines, bytes := 0, len(c.Request().RequestURI)
+		for name, values := range c.Request().Header {
+			lines += len(values)
+			for _, value := range values {
+				bytes += perHeader + len(name) + len(value)
+			}
+		}
+		writer := http.NewResponseController(c.Response().Writer)
+		if lines > maxHeaderLines { // with HTTP/1.1 they were refused while they arrived
+			_ = writer.SetWriteDeadline(time.Now().Add(refusalWriteTime))
+			refuseRequest(c.Response(), http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, fmt.Sprintf("a request can have at most %d headers", maxHeaderLines))
+			return nil
+		}
+		r := s.connections.begin(c.Request(), c.Response().Writer, s.clientAddress(c.Request()), bytes)
+		if r == nil {
+			s.connections.refused.Inc()
+			_ = writer.SetWriteDeadline(time.Now().Add(refusalWriteTime))
+			c.Response().Header().Set("Retry-After", "1")
+			refuseRequest(c.Response(), http.StatusServiceUnavailable, gen.ErrorCodeUnavailable,
+				"too many requests are in progress; wait for Retry-After seconds, then send the same request")
+			return nil
+		}
+		defer r.end()
+		c.Set(requestKey, r)
+		c.Response().Before(func() { // a caller that does not read must not hold the request for long
+			_ = writer.SetWriteDeadline(time.Now().Add(r.respond(recordFrom(c))))
+		})
+		err := next(c)
+		if c.Request().ProtoMajor > 1 {
+			_ = writer.Flush() // else net/http waits for the caller after the request is forgotten here
+		}
+		return err
+	}
+}
+
+// begin counts a request, or returns nil if there are too many.
+func (l *connections) begin(r *http.Request, w http.ResponseWriter, client netip.Prefix, bytes int) *request {
+	on, _ := r.Context().Value(connectionKey{}).(*connection)
+	begun := &request{all: l, on: on, address: client, response: w}
+	begun.place.owner, begun.bytes.owner = begun, begun
+	l.mu.Lock()
+	defer l.unlock()
+	full := l.addresses[client].requests >= l.limits.ConnectionsPerAddress && !l.limits.trusts(parseAddress(r.RemoteAddr))
+	if !l.makeRoom(&l.reading, full, client, l.running) {
+		return nil
+	}
+	l.count(client, 0, 1)
+	l.reading.wait(&begun.place, client, 1)
+	l.hold(&begun.bytes, client, bytes)
+	return begun
+}
+
+// hold counts further bytes. If there are too many in all, the address that holds most loses what has waited for longest. The caller
+// holds the lock.
+func (l *connections) hold(s *share, address netip.Prefix, bytes int) {
+	l.held += bytes
+	if s.of == nil {
+		l.memory.wait(s, address, bytes)
+	} else {
+		l.memory.grow(s, bytes)
+	}
+	for l.held > maxHeldBytes {
+		largest := l.memory.largest()
+		if largest == nil || largest.size <= alwaysHeld {
+			return
+		}
+		largest.oldest().owner.displace()
+	}
+}
+
+// hold counts further bytes of the body. It returns errDisplaced if the request must end.
+func (r *request) hold(bytes int) error {
+	r.all.mu.Lock()
+	defer r.all.unlock()
+	if r.state == reading && bytes > 0 {
+		r.all.hold(&r.bytes, r.address, bytes)
+	}
+	if r.state == displaced {
+		return errDisplaced
+	}
+	return nil
+}
+
+// finish ends the wait for the caller: its body is complete. It returns errDisplaced if the request must end.
+func (r *request) finish() error {
+	r.all.mu.Lock()
+	defer r.all.unlock()
+	switch r.state {
+	case displaced:
+		return errDisplaced
+	case reading:
+		r.state = complete
+		r.all.reading.drop(&r.place)
+		r.all.memory.keep(&r.bytes)
+		if r.on != nil {
+			if r.on.complete++; r.on.complete == 1 {
+				r.all.silent.drop(&r.on.place)
+			}
+		}
+	}
+	return nil
+}
+
+// respond lets the request wait for its caller again, who may not read the response. It returns how long it may take to.
+func (r *request) respond(record *record) time.Duration {
+	r.all.mu.Lock()
+	defer r.all.unlock()
+	switch r.state {
+	case displaced:
+		return refusalWriteTime
+	case complete:
+		r.state = responding
+		r.all.reading.wait(&r.place, r.address, 1)
+		if size := r.all.memory.drop(&r.bytes); size > 0 {
+			r.all.memory.wait(&r.bytes, r.address, size)
+		}
+		r.leaveConnection()
+	}
+	if record != nil && record.paid {
+		return paidWriteTime
+	}
+	return writeTime
+}
+
+// wasDisplaced tells whether the request made room for others.
+func (r *request) wasDisplaced() bool {
+	if r == nil {
+		return false
+	}
+	r.all.mu.Lock()
+	defer r.all.unlock()
+	return r.state == displaced
+}
+
+// leaveConnection lets the connection wait again if none of its requests is at work. The caller holds the lock.
+func (r *request) leaveConnection() {
+	if r.on == nil {
+		return
+	}
+	if r.on.complete--; r.on.complete == 0 && !r.on.closed {
+		r.all.silent.wait(&r.on.place, r.on.address, 1)
+	}
+}
+
+// release ends the count of its bytes: from here on the payment engine bounds what it holds.
+func (r *request) release() {
+	r.all.mu.Lock()
+	defer r.all.unlock()
+	r.all.held -= r.all.memory.drop(&r.bytes)
+}
+
+// displace makes the reading of the body, or the writing of the response, fail. The caller holds the lock, so the response still exists.
+func (r *request) displace() {
+	r.all.displaced.Inc()
+	writes := r.state == responding
+	r.forget(displaced)
+	if writes {
+		_ = http.NewResponseController(r.response).SetWriteDeadline(time.Unix(1, 0))
+		return
+	}
+	_ = http.NewResponseController(r.response).SetReadDeadline(time.Unix(1, 0))
+}
+
+// end ends the request.
+func (r *request) end() {
+	r.all.mu.Lock()
+	defer r.all.unlock()
+	if r.state == complete {
+		r.leaveConnection()
+	}
+	if r.state != displaced {
+		r.forget(ended)
+	}
+}
+
+// forget removes the request. The caller holds the lock.
+func (r *request) forget(state requestState) {
+	r.state = state
+	r.all.reading.drop(&r.place)
+	r.all.held -= r.all.memory.drop(&r.bytes)
+	r.all.count(r.address, 0, -1)
+}
+
+// refuseRequest writes a response before the request has an id.
+func refuseRequest(w http.ResponseWriter, status int, code gen.ErrorCode, message string) {
+	body := errorBody{Message: message, Code: code, RequestID: newRequestID()}
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Request-Id", body.RequestID)
+	w.WriteHeader(status)
+	_, _ = w.Write(body.encode())
+}

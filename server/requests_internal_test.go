@@ -1,0 +1,162 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/labstack/echo/v4"
+)
+
+// deadlines records whether a request's reading, or the writing of its response, was ended.
+type deadlines struct {
+	http.ResponseWriter
+	ended, writeEnded bool
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	d.writeEnded = at.Before(time.Now())
+	return nil
+}
+
+// TestUnreadResponsesMakeRoom: a request at work is not displaced. One whose response is being written is, because its caller may not read.
+func TestUnreadResponsesMakeRoom(t *testing.T) {
+	t.Parallel()
+	all := newConnections(Limits{Connections: 2, ConnectionsPerAddress: 2})
+	begin := func(address string) (*request, *deadlines) {
+		w := &deadlines{ResponseWriter: httptest.NewRecorder()}
+		return all.begin(httptest.NewRequest(http.MethodPost, "/", nil), w, netip.MustParsePrefix(address+"/32"), 1000), w
+	}
+	first, firstWrites := begin("192.0.2.1")
+	second, secondWrites := begin("192.0.2.1")
+	for _, r := range []*request{first, second} {
+		if err := r.finish(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, _ := begin("192.0.2.2"); r != nil {
+		t.Fatal("a request at work is displaced")
+	}
+	if took := first.respond(nil); took != writeTime {
+		t.Errorf("a response that is not paid for may take %s, want %s", took, writeTime)
+	}
+	if r, _ := begin("192.0.2.2"); r == nil || !firstWrites.writeEnded || secondWrites.writeEnded {
+		t.Errorf("a request of another address is admitted: %t; the response ends: %t, that at work: %t", r != nil, firstWrites.writeEnded, secondWrites.writeEnded)
+	}
+	second.respond(&record{paid: true})
+	first.end()
+	second.end()
+	if all.held != 1000 || all.running != 1 {
+		t.Errorf("%d bytes of %d requests are held at the end, want those of the last one", all.held, all.running)
+	}
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.ended = !at.IsZero() && at.Before(time.Now())
+	return nil
+}
+
+// TestBodiesHaveABudget: when unpaid headers and bodies hold too much, the oldest unfinished request of the address that holds most ends.
+// What is complete stays and counts; what is released or ended does not count. A small request is never displaced.
+func TestBodiesHaveABudget(t *testing.T) {
+	t.Parallel()
+	all := newConnections(DefaultLimits())
+	begin := func(address string, bytes int) (*request, *deadlines) {
+		t.Helper()
+		w := &deadlines{ResponseWriter: httptest.NewRecorder()}
+		r := all.begin(httptest.NewRequest(http.MethodPost, "/", nil), w, netip.MustParsePrefix(address+"/32"), 1000)
+		if r == nil {
+			t.Fatal("a request is refused")
+		}
+		_ = r.hold(bytes)
+		return r, w
+	}
+	const part = maxHeldBytes / 32
+	finished, _ := begin("192.0.2.1", 10*part)
+	if err := finished.finish(); err != nil {
+		t.Fatal(err)
+	}
+	oldest, oldestReads := begin("192.0.2.1", 5*part)
+	newer, newerReads := begin("192.0.2.1", 5*part)
+	honest, honestReads := begin("192.0.2.2", 11*part)
+	if oldestReads.ended || newerReads.ended || honestReads.ended {
+		t.Fatal("31 parts of 32 displace a request")
+	}
+	_ = honest.hold(2 * part)
+	if !oldestReads.ended || newerReads.ended || honestReads.ended {
+		t.Errorf("33 parts of 32: ended are the oldest %t, a newer one %t, another address's %t; want only the oldest of the address that holds 20 parts", oldestReads.ended, newerReads.ended, honestReads.ended)
+	}
+	if err := oldest.hold(1); !errors.Is(err, errDisplaced) {
+		t.Errorf("a displaced request may hold more: %v", err)
+	}
+	if err := oldest.finish(); !errors.Is(err, errDisplaced) {
+		t.Errorf("a displaced request finishes: %v", err)
+	}
+	finished.release()
+	finished.end()
+	oldest.end()
+	honest.end()
+	if all.held != 5*part+1000 || all.running != 1 {
+		t.Errorf("%d bytes of %d requests are held at the end, want those of the newer one", all.held, all.running)
+	}
+
+	newer.end()
+
+	for _, bytes := range []int{16 * part, 16*part - 8<<10} { // complete requests hold all
+		r, _ := begin("192.0.2.3", bytes)
+		if err := r.finish(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	small, smallReads := begin("192.0.2.4", 10<<10)
+	if err := small.finish(); err != nil || smallReads.ended {
+		t.Errorf("a request of 10 KiB is displaced for its bytes: %v", err)
+	}
+	if _, largeReads := begin("192.0.2.5", 20<<10); !largeReads.ended {
+		t.Error("a request of 20 KiB finds room beside those that hold all")
+	}
+}
+
+// TestLimitedLines: of many 429s few are logged, and the next line says how many were omitted.
+func TestLimitedLines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := &Server{log: slog.New(slog.NewJSONHandler(&log, nil)), limitedLines: newLineLimit()}
+		write := func(status int) {
+			c := echo.New().NewContext(httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder())
+			c.Response().Status = status
+			s.logRequest(c, &record{}, 0)
+		}
+		for range 1000 {
+			write(http.StatusTooManyRequests)
+		}
+		if lines := strings.Count(log.String(), "\n"); lines != 10 {
+			t.Errorf("1,000 429s have %d lines, want 10", lines)
+		}
+		log.Reset()
+		write(http.StatusOK)
+		time.Sleep(time.Second)
+		write(http.StatusTooManyRequests)
+		var got []string
+		for line := range strings.Lines(log.String()) {
+			var fields map[string]any
+			if err := json.Unmarshal([]byte(line), &fields); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprint(fields["status"], " ", fields["omitted"]))
+		}
+		if want := "[200 <nil> 429 990]"; fmt.Sprint(got) != want {
+			t.Errorf("the next lines are %v, want %s", got, want)
+		}
+	})
+}
