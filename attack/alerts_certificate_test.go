@@ -29,7 +29,7 @@ func init() {
 }
 
 // certificate writes a new certificate and its key.
-func (w *alertWorld) certificate(folder string, valid time.Duration) {
+func (w *world) certificate(folder string, valid time.Duration) {
 	w.T.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

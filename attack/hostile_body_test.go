@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -28,42 +29,50 @@ const (
 	sendRate    = 50 << 20
 )
 
-// fromAddresses keeps more connections of n addresses busy than the server admits, each with a request that never ends: begin is sent at
-// once, and a further byte every three seconds. A connection that is closed is opened again.
-func (x *trial) fromAddresses(ctx context.Context, n int, begin string) {
-	const workers = 4400 // of 4,096
-	pause := workers * time.Second / time.Duration(min(connectRate, sendRate/len(begin)))
+// reopened calls use in n workers, each of which opens a connection as soon as its last one has ended, at most rate connections a second.
+// use returns when the connection has ended.
+func (x *trial) reopened(ctx context.Context, workers, addresses, rate int, use func(net.Conn)) {
+	pause := time.Duration(workers) * time.Second / time.Duration(rate)
 	flood(ctx, workers, 1_000, func(ctx context.Context, worker, round int) {
 		wait := pause
 		if round == 0 {
-			wait = pause * time.Duration(worker) / workers
+			wait = pause * time.Duration(worker) / time.Duration(workers)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
-		connection, err := x.connectFrom(ctx, fmt.Sprintf("127.0.1.%d", 1+worker%n))
+		connection, err := x.connectFrom(ctx, fmt.Sprintf("127.0.1.%d", 1+worker%addresses))
 		if err != nil {
 			return
 		}
 		defer hangUp(connection)
-		for text := begin; ctx.Err() == nil; text = " " {
+		defer context.AfterFunc(ctx, func() { hangUp(connection) })()
+		use(connection)
+		x.tally.add(0, "", 0, "")
+	})
+}
+
+// fromAddresses keeps more connections of n addresses busy than the server admits, each with a request that never ends: begin is sent at
+// once, and a further byte every three seconds. A connection that is closed is opened again.
+func (x *trial) fromAddresses(ctx context.Context, n int, begin string) {
+	x.reopened(ctx, 4400, n, min(connectRate, sendRate/len(begin)), func(connection net.Conn) { // 4,096 are admitted
+		for text := begin; ; text = " " {
 			_ = connection.SetWriteDeadline(time.Now().Add(5 * time.Second))
 			if _, err := io.WriteString(connection, text); err != nil {
 				break
 			}
 			_ = connection.SetReadDeadline(time.Now().Add(3 * time.Second))
-			if n, err := connection.Read(make([]byte, 512)); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			if _, err := io.Copy(io.Discard, connection); !errors.Is(err, os.ErrDeadlineExceeded) {
 				break
 			}
 		}
-		x.tally.add(0, "", 0, "")
 	})
 }
 
-// TestHostileUnfinishedBodies: bodies of 190,000 bytes that lack their end, and slow ones of a few bytes, on more
-// connections of four or eight addresses than the server admits, take little memory and keep nobody at other addresses out.
+// TestHostileUnfinishedBodies: bodies of 190,000 bytes that lack their end, slow ones of a few bytes, and headers behind a complete request,
+// on more connections of four or eight addresses than the server admits, take little memory and keep nobody at other addresses out.
 func TestHostileUnfinishedBodies(t *testing.T) {
 	x := newTrial(t)
 	x.onlyOtherAddress()
@@ -77,7 +86,8 @@ func TestHostileUnfinishedBodies(t *testing.T) {
 		{"the same with a payment that is none", head + "PAYMENT-SIGNATURE: x\r\nContent-Length: 190100\r\n\r\n" + body, []int{4, 8}},
 		{"chunks of 15 KiB without their end", head + "Transfer-Encoding: chunked\r\n\r\n3c00\r\n" + body[:15<<10] + "\r\n", []int{4}},
 		{"slow bodies of 130 bytes", head + "Content-Length: 130\r\n\r\n{", []int{4}},
-		{"headers of 60 KB and slow bodies", head + "X-Long: " + strings.Repeat("a", 60_000) + "\r\nContent-Length: 130\r\n\r\n{", []int{4}},
+		{"headers of 30 KB and slow bodies", head + "X-Long: " + strings.Repeat("a", 30_000) + "\r\nContent-Length: 130\r\n\r\n{", []int{4}},
+		{"1,300 headers behind a complete request", "GET /health HTTP/1.1\r\nHost: parley\r\n\r\nGET /health HTTP/1.1\r\n" + strings.Repeat("a:\n", 1300), []int{4}},
 	} {
 		for _, addresses := range attack.addresses {
 			x.measure(fmt.Sprintf("%s, from %d addresses", attack.name, addresses), func(ctx context.Context) { x.fromAddresses(ctx, addresses, attack.begin) })

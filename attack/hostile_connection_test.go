@@ -47,7 +47,7 @@ func (x *trial) response(connection net.Conn, patience time.Duration) {
 	x.tally.add(response.StatusCode, "", len(body), "a bare connection")
 }
 
-// TestHostileHeaders: headers above 64 KiB are refused, and 150 connections whose headers never end take no memory.
+// TestHostileHeaders: headers above 32 KiB are refused, and 150 connections whose headers never end take no memory.
 func TestHostileHeaders(t *testing.T) {
 	x := newTrial(t)
 	for _, kilobytes := range []int{100, 500, 1_500} {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -187,7 +188,7 @@ type caller struct {
 func newCaller(address string, y *tally) *caller {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: 10 * time.Second}
 	return &caller{address: address, tally: y, http: &http.Client{
-		Transport:     &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, DisableCompression: true},
+		Transport:     &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, DisableCompression: true, TLSClientConfig: anyCertificate},
 		Timeout:       time.Minute,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -206,7 +207,8 @@ func (c *caller) do(ctx context.Context, method, url, body string, headers ...st
 	if c.paying && r.Status == http.StatusOK {
 		size = 0
 	}
-	_, path, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	_, path, _ := strings.Cut(url, "://")
+	_, path, _ = strings.Cut(path, "/")
 	path, _, _ = strings.Cut(path, "?")
 	c.tally.add(r.Status, r.Code, size, fmt.Sprintf("%s /%s: %d", method, path, r.Status))
 	return r, err
@@ -249,6 +251,20 @@ func newTrial(t *testing.T) *trial {
 	x.watch = newWatch(t, x.world)
 	x.s = x.another()
 	return x
+}
+
+// anyCertificate lets clients of the tests connect to their own servers.
+var anyCertificate = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
+
+// secure restarts the server with TLS.
+func (x *trial) secure() {
+	x.t.Helper()
+	folder := x.t.TempDir()
+	x.certificate(folder, time.Hour)
+	x.s.url = "https://" + x.s.listen
+	x.s.flags = append(x.s.flags, "--base-url", x.s.url,
+		"--tls-certificate-file", filepath.Join(folder, "certificate.pem"), "--tls-key-file", filepath.Join(folder, "key.pem"))
+	x.s.restart("")
 }
 
 // another starts a further server on the same database.

@@ -36,7 +36,7 @@ func (s *server) refused(t *testing.T, name string, o order, statuses ...int) {
 	if !slices.Contains(statuses, r.Status) || r.Charged {
 		t.Errorf("%s: %v, want %v", name, r, statuses)
 	}
-	// Headers above 64 KiB are refused before anybody looks at what they say.
+	// Headers above 32 KiB are refused before anybody looks at what they say.
 	if _, err := x402.DecodePaymentRequired(r.Header.Get(x402.HeaderPaymentRequired)); err != nil && r.Status != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("%s: the reply does not say how to pay: %v", name, err)
 	}

@@ -46,6 +46,7 @@ func (s *Server) readBody(next echo.HandlerFunc) echo.HandlerFunc {
 			body = emptyObject(c.Request())
 		}
 		c.Set(bodyKey, body)
+		recordFrom(c).payment.body = len(body)
 		return next(c)
 	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -10,22 +11,37 @@ import (
 )
 
 const (
-	maxHeaderBytes = 64 << 10 // of all headers of a request; net/http returns 431 above it
+	maxHeaderBytes = 32 << 10 // of all headers of a request; net/http returns 431 above it
 	maxHeaderLines = 200      // of them; a short line takes a hundred times its bytes in memory
 	freeBytes      = 4 << 10  // of headers that are not complete do not count: net/http has a buffer of this size for each connection anyway
+	bufferedLines  = freeBytes / len("a:\n")
 )
 
 // headerCount counts the headers of a request as they arrive.
 type headerCount struct {
 	complete         bool
 	bytes, lines, at int // at: the bytes of the last line
+	after            int // lines that were read behind the headers: the body, or the next request
+	buffered         int // lines that were read with the request before, and may be headers of this one
+}
+
+// next begins to count the next request of the connection.
+func (h headerCount) next() headerCount { return headerCount{buffered: h.after} }
+
+// held is how many bytes of memory unfinished headers take.
+func (h headerCount) held() int {
+	if h.complete {
+		return 0
+	}
+	return max(0, h.bytes-freeBytes) + h.buffered*perHeader
 }
 
 // count counts further lines of the request, up to the empty line that ends its headers. It returns how many bytes belong to them.
-func (h *headerCount) count(read []byte) (bytes int) {
+func (h *headerCount) count(read []byte) int {
 	for i, b := range read {
 		switch {
 		case h.complete:
+			h.after = min(h.after+bytes.Count(read[i:], []byte("\n")), bufferedLines)
 			return i
 		case b == '\n':
 			h.complete = h.at == 0
@@ -59,10 +75,10 @@ func (c *connection) countBytes(n int) {
 		n = 0
 	}
 	c.headers.bytes += n
-	bytes := c.headers.bytes
+	held := c.headers.held()
 	c.counting.Unlock()
-	if n > 0 && bytes > freeBytes {
-		c.all.addHeaders(c, bytes-freeBytes)
+	if n > 0 && held > 0 { // else nothing changed
+		c.all.holdHeaders(c, held)
 	}
 }
 
@@ -70,7 +86,7 @@ func (c *connection) countBytes(n int) {
 // writes a response to the caller.
 func (c *connection) readHeaders(caller net.Conn, read []byte, err error) (int, error) {
 	c.counting.Lock()
-	bytes := c.headers.count(read)
+	n := c.headers.count(read)
 	complete, lines := c.headers.complete, c.headers.lines
 	c.counting.Unlock()
 	switch {
@@ -81,19 +97,22 @@ func (c *connection) readHeaders(caller net.Conn, read []byte, err error) (int, 
 		_ = closeWrite(caller)
 		return 0, errTooManyHeaders
 	case !c.all.encrypted:
-		c.countBytes(bytes)
+		c.countBytes(n)
 	}
 	return len(read), err
 }
 
-// addHeaders records how many bytes of headers the connection has sent.
-func (l *connections) addHeaders(c *connection, bytes int) {
+// holdHeaders records how many bytes of memory the connection's unfinished headers take.
+func (l *connections) holdHeaders(c *connection, held int) {
 	l.mu.Lock()
 	defer l.unlock()
-	if !c.closed {
-		l.hold(&c.bytes, c.address, bytes-c.bytes.size)
+	switch {
+	case held == 0:
+		c.dropHeaders()
+	case !c.closed:
+		l.hold(&c.bytes, c.address, held-c.bytes.size)
 	}
 }
 
-// dropHeaders undoes addHeaders. The caller holds the lock.
+// dropHeaders undoes holdHeaders. The caller holds the lock.
 func (c *connection) dropHeaders() { c.all.held -= c.all.memory.drop(&c.bytes) }

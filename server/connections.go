@@ -217,30 +217,21 @@ func (l *connections) observe(conn net.Conn, state http.ConnState) {
 	if c == nil {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	switch state {
 	case http.StateActive: // its headers are complete; begin counts them
-		c.dropHeaders()
-		c.count(headerCount{complete: true})
+		c.count(func(headers headerCount) headerCount { headers.complete = true; return headers })
 	case http.StateIdle:
-		c.count(headerCount{})
+		c.count(headerCount.next)
 	}
 }
 
-// restart begins to count anew, after a handshake.
-func (l *connections) restart(c *connection) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.count(headerCount{})
-	c.dropHeaders()
-}
-
-// count sets what is counted of the request.
-func (c *connection) count(headers headerCount) {
+// count changes what is counted of the request.
+func (c *connection) count(change func(headerCount) headerCount) {
 	c.counting.Lock()
-	c.headers = headers
+	c.headers = change(c.headers)
+	held := c.headers.held()
 	c.counting.Unlock()
+	c.all.holdHeaders(c, held)
 }
 
 // refuse returns 503 and closes the connection after a short time.

@@ -73,7 +73,7 @@ func closedWithin(conn net.Conn, patience time.Duration) bool {
 
 const head = "GET /skill HTTP/1.1\r\nHost: parley.test\r\n"
 
-// TestHeadersAreBounded: more than 64 KiB or 200 lines of headers are refused at once.
+// TestHeadersAreBounded: more than 32 KiB or 200 lines of headers are refused at once.
 func TestHeadersAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -93,7 +93,7 @@ func TestHeadersAreBounded(t *testing.T) {
 		}
 	}
 	for name, headers := range map[string]string{
-		"60 KiB": "X-Long: " + strings.Repeat("x", 60<<10) + "\r\n",
+		"30 KiB": "X-Long: " + strings.Repeat("x", 30<<10) + "\r\n",
 		"150":    strings.Repeat("X-Short: x\r\n", 150),
 	} {
 		conn := w.dial(address, strings.Repeat(head+headers+"\r\n", 2)) // twice: the count begins anew
@@ -112,7 +112,7 @@ func TestUnfinishedHeadersCostLittle(t *testing.T) {
 	address := w.listen()
 	var conns []net.Conn
 	for name, headers := range map[string]string{
-		"one long header": "X-Long: " + strings.Repeat("x", 60<<10),
+		"one long header": "X-Long: " + strings.Repeat("x", 30<<10),
 		"short headers":   strings.Repeat("a:\r\n", 190) + "b: ",
 	} {
 		runtime.GC()
@@ -135,12 +135,12 @@ func TestUnfinishedHeadersCostLittle(t *testing.T) {
 		}
 	}
 	// All that many connections together hold is bounded, too.
-	for range 600 {
-		w.dial(address, head+"X-Long: "+strings.Repeat("x", 60<<10))
+	for range 1000 {
+		w.dial(address, head+"X-Long: "+strings.Repeat("x", 30<<10))
 	}
 	time.Sleep(300 * time.Millisecond)
 	if metrics := w.admin("/metrics"); strings.Contains(metrics, "parley_connections_displaced_total 0\n") {
-		t.Error("600 unfinished headers of 60 KiB displace none of them")
+		t.Error("1,000 unfinished headers of 30 KiB displace none of them")
 	}
 	w.call(http.MethodGet, "/skill", "").Want(t, "an honest caller beside them", 200)
 }

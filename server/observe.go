@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"regexp"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -94,8 +95,8 @@ func (s *Server) catch(next echo.HandlerFunc, c echo.Context) (err error) {
 	return next(c)
 }
 
-// lineLimit limits the log lines of requests that were rejected with 429: a caller above its limit would fill the disk. The metrics count
-// all of them.
+// lineLimit limits log lines that callers can cause at no cost, which would fill the disk: those of requests that were rejected with 429,
+// which the metrics count, and what net/http says about connections.
 type lineLimit struct {
 	lines   *rate.Limiter
 	omitted atomic.Int64
@@ -110,6 +111,19 @@ func (l *lineLimit) take() (omitted int64, ok bool) {
 		return 0, false
 	}
 	return l.omitted.Swap(0), true
+}
+
+// connectionLog logs what net/http says about connections.
+type connectionLog struct {
+	log   *slog.Logger
+	lines *lineLimit
+}
+
+func (l connectionLog) Write(line []byte) (int, error) {
+	if omitted, ok := l.lines.take(); ok {
+		l.log.Warn(strings.TrimSpace(string(line)), slog.Int64("omitted", omitted))
+	}
+	return len(line), nil
 }
 
 func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) {

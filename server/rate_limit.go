@@ -85,6 +85,7 @@ type payer struct {
 	account   uuid.UUID
 	wallet    walletAt
 	worked    time.Duration // what the handler took to make a response
+	body      int           // bytes that were read
 	checked   bool          // the payment's form, key and signature are in order
 	byAddress bool          // the address is charged
 	byAccount bool
@@ -92,8 +93,12 @@ type payer struct {
 	public    bool // admitted by a signature, which can be public
 }
 
-// workPerToken is the time of a handler that costs a token if its response is not paid for.
-const workPerToken = 5 * time.Millisecond
+// What costs a further token if the response is not paid for: time of the handler, and bytes of the body, which take a millisecond to
+// decode and check.
+const (
+	workPerToken = 5 * time.Millisecond
+	bodyPerToken = 32 << 10
+)
 
 // measure measures the handler of a read, which runs before the payment is certain. A rejected call costs the same whatever it took, because
 // on a busy server that says little about the caller; other handlers wait for locks.
@@ -110,7 +115,7 @@ func (p *payer) measure(made *payment.Call) {
 }
 
 // tokens is what a call that ended unpaid takes.
-func (p *payer) tokens() int { return 1 + int(p.worked/workPerToken) }
+func (p *payer) tokens() int { return 1 + int(p.worked/workPerToken) + p.body/bodyPerToken }
 
 // limited returns the 429 of a limit.
 func (s *Server) limited(policy policy, wait time.Duration) *problem {
@@ -250,10 +255,8 @@ func (s *Server) countPayment(record *record, err error) error {
 	switch {
 	case p != nil && p.status == http.StatusTooManyRequests:
 		return err
-	case !payer.checked:
-		if wait, ok := s.rates.addresses.take(payer.address); !ok {
-			return s.limited(s.rates.addresses.policy, wait)
-		}
+	case !payer.checked: // concurrent calls may all have seen the last token: the bucket becomes negative, so that their rate is limited too
+		s.rates.addresses.charge(payer.address, tokens)
 		return err
 	}
 	// Somebody else may have sent a payment that is already in the ledger.

@@ -52,6 +52,23 @@ func TestTokensAreGivenBack(t *testing.T) {
 	})
 }
 
+// TestConcurrentFailuresAreLimited: calls that fail at the same time have all seen the same token. Each takes one all the same, so that
+// their rate does not grow with their number.
+func TestConcurrentFailuresAreLimited(t *testing.T) {
+	t.Parallel()
+	limits := Limits{Address: Rate{PerSecond: 1, Burst: 1}}.withDefaults()
+	s := &Server{rates: newRateLimits(limits), metrics: newMetrics(nil, new(atomic.Int64))}
+	for range 10 {
+		_ = s.countPayment(&record{}, &problem{status: http.StatusUnauthorized})
+	}
+	if wait, _ := s.rates.addresses.empty(netip.Prefix{}); wait < 9*time.Second {
+		t.Errorf("after ten concurrent failures the next call is admitted in %s, want 10s: a second each", wait)
+	}
+	if long := (&payer{body: 200 << 10}).tokens(); long != 7 {
+		t.Errorf("a rejected call with a body of 200 KiB takes %d tokens, want 7", long)
+	}
+}
+
 // TestTooManyTANs: the 429 tells when to come again, and which limit it is.
 func TestTooManyTANs(t *testing.T) {
 	t.Parallel()

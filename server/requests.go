@@ -174,6 +174,8 @@ func (r *request) respond(record *record) time.Duration {
 	switch r.state {
 	case displaced:
 		return refusalWriteTime
+	case reading: // it is rejected before its body was read
+		r.state = responding
 	case complete:
 		r.state = responding
 		r.all.reading.wait(&r.place, r.address, 1)

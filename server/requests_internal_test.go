@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -57,6 +59,14 @@ func TestUnreadResponsesMakeRoom(t *testing.T) {
 	second.end()
 	if all.held != 1000 || all.running != 1 {
 		t.Errorf("%d bytes of %d requests are held at the end, want those of the last one", all.held, all.running)
+	}
+	refused, refusedWrites := begin("192.0.2.1") // before its body was read
+	refused.respond(nil)
+	for range 2 {
+		begin("192.0.2.2")
+	}
+	if !refusedWrites.writeEnded {
+		t.Error("the response to a request whose body was not read does not end")
 	}
 }
 
@@ -126,7 +136,39 @@ func TestBodiesHaveABudget(t *testing.T) {
 	}
 }
 
-// TestLimitedLines: of many 429s few are logged, and the next line says how many were omitted.
+// TestPipelinedHeadersAreCounted: what is read together with a request may be headers of the next one. It counts against the budget until
+// that one is complete.
+func TestPipelinedHeadersAreCounted(t *testing.T) {
+	t.Parallel()
+	const complete = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+	for name, test := range map[string]struct {
+		sent string
+		want int
+	}{
+		"one request":              {complete, 0},
+		"unfinished headers":       {complete + strings.Repeat("a:\n", 1000), 1000 * perHeader},
+		"more than a buffer holds": {complete + strings.Repeat("\n", 10_000), bufferedLines * perHeader},
+	} {
+		all := newConnections(DefaultLimits())
+		caller, conn := net.Pipe()
+		c := &connection{Conn: conn, all: all}
+		c.bytes.owner = c
+		go func() { _, _ = io.WriteString(caller, test.sent) }()
+		if _, err := io.ReadFull(c, make([]byte, len(test.sent))); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct {
+			state http.ConnState
+			want  int
+		}{{http.StateActive, 0}, {http.StateIdle, test.want}, {http.StateActive, 0}} {
+			if all.observe(c, step.state); all.held != step.want {
+				t.Errorf("%s, connection %s: %d bytes are held, want %d", name, step.state, all.held, step.want)
+			}
+		}
+	}
+}
+
+// TestLimitedLines: of many 429s, and of many broken connections, few are logged, and the next line says how many were omitted.
 func TestLimitedLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -157,6 +199,14 @@ func TestLimitedLines(t *testing.T) {
 		}
 		if want := "[200 <nil> 429 990]"; fmt.Sprint(got) != want {
 			t.Errorf("the next lines are %v, want %s", got, want)
+		}
+		log.Reset()
+		broken := connectionLog{s.log, newLineLimit()}
+		for range 1000 {
+			_, _ = fmt.Fprintln(broken, "http2: server connection error")
+		}
+		if lines := strings.Count(log.String(), "\n"); lines != 10 {
+			t.Errorf("1,000 broken connections have %d lines, want 10", lines)
 		}
 	})
 }

@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"errors"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -226,7 +227,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnContext:       withConnection,
 		ConnState:         s.connections.observe,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ErrorLog:          log.New(connectionLog{s.log, newLineLimit()}, "", 0),
 	}
 	go func() { failed <- server.Serve(limited) }()
 	select {

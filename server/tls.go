@@ -18,7 +18,7 @@ const (
 	// What HTTP/2 buffers before a handler reads it: of a frame, of a request, and of a connection.
 	maxFrame         = 16 << 10
 	streamBuffer     = 64 << 10
-	connectionBuffer = 256 << 10
+	connectionBuffer = 64 << 10
 )
 
 // TLS says how connections are encrypted.
@@ -98,7 +98,7 @@ func (l *secureListener) handshake(conn *connection) {
 		_ = conn.Close()
 		return
 	}
-	conn.all.restart(conn)
+	conn.count(headerCount.next)
 	select {
 	case l.secured <- ready:
 	case <-l.closed:
