@@ -255,8 +255,14 @@ func (s *Server) countPayment(record *record, err error) error {
 	switch {
 	case p != nil && p.status == http.StatusTooManyRequests:
 		return err
-	case !payer.checked: // concurrent calls may all have seen the last token: the bucket becomes negative, so that their rate is limited too
-		s.rates.addresses.charge(payer.address, tokens)
+	case !payer.checked:
+		wait, empty := s.rates.addresses.empty(payer.address)
+		if !payer.admitted { // concurrent calls may all have seen the last token; each takes one, so that the bucket becomes negative
+			s.rates.addresses.charge(payer.address, tokens)
+		}
+		if empty {
+			return s.limited(s.rates.addresses.policy, wait)
+		}
 		return err
 	}
 	// Somebody else may have sent a payment that is already in the ledger.
