@@ -121,7 +121,7 @@ type connectionLog struct {
 
 func (l connectionLog) Write(line []byte) (int, error) {
 	if omitted, ok := l.lines.take(); ok {
-		l.log.Warn(strings.TrimSpace(string(line)), slog.Int64("omitted", omitted))
+		l.log.Warn("connection failed", slog.String("error", strings.TrimSpace(string(line))), slog.Int64("omitted", omitted))
 	}
 	return len(line), nil
 }
