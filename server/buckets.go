@@ -38,34 +38,27 @@ func newBuckets[K comparable](name, whose string, limit Rate, wider func(K) K) *
 }
 
 // of returns the bucket of a key, or the one that it shares.
-func (b *buckets[K]) of(key K) *rate.Limiter {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var others K
-	for most := manyBuckets; ; key, most = b.wider(key), most+sharedBuckets {
-		if bucket, ok := b.all.Get(key); ok {
-			return bucket
-		}
-		if key == others || b.room(most) {
-			bucket := rate.NewLimiter(rate.Limit(b.rate.PerSecond), b.rate.Burst)
-			b.all.Add(key, bucket)
-			return bucket
-		}
-	}
-}
+func (b *buckets[K]) of(key K) *rate.Limiter { return b.find(key, true) }
 
 // known returns the bucket that of would return, or nil if that would be a new one.
-func (b *buckets[K]) known(key K) *rate.Limiter {
+func (b *buckets[K]) known(key K) *rate.Limiter { return b.find(key, false) }
+
+func (b *buckets[K]) find(key K, add bool) *rate.Limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var others K
 	for most := manyBuckets; ; key, most = b.wider(key), most+sharedBuckets {
-		if bucket, ok := b.all.Peek(key); ok {
+		bucket, ok := b.all.Get(key)
+		switch {
+		case ok:
 			return bucket
+		case key != others && !b.room(most):
+			continue
+		case add:
+			bucket = rate.NewLimiter(rate.Limit(b.rate.PerSecond), b.rate.Burst)
+			b.all.Add(key, bucket)
 		}
-		if key == others || b.all.Len() < most {
-			return nil
-		}
+		return bucket
 	}
 }
 
