@@ -258,7 +258,7 @@ func (a *Attempt) repeatOnly() error {
 // is settled, refused or in progress must not buy the execution again. A voucher is compared with its channel first; only its payment
 // identifier can be in the ledger.
 func (a *Attempt) executesFirst() bool {
-	return a.operation.read() && (!a.voucher() || a.identifier != "")
+	return a.operation.Reads() && (!a.voucher() || a.identifier != "")
 }
 
 // nothingNew is why the caller may not begin a call, or nil.

@@ -79,8 +79,8 @@ type Operation struct {
 	exactOnly    *Error // the challenge while payment channels are not offered; nil if there is only one scheme
 }
 
-// read tells whether the response can show what others wrote.
-func (o *Operation) read() bool { return o.ReadOnly || o.Paged }
+// Reads tells whether the response can show what others wrote.
+func (o *Operation) Reads() bool { return o.ReadOnly || o.Paged }
 
 // Requirements are the payment requirements of the operation.
 func (o *Operation) Requirements() []x402.PaymentRequirements { return o.requirements }

@@ -173,7 +173,7 @@ func (e *Engine) makeEffect(ctx context.Context, call *Call, row *store.Payment,
 func (e *Engine) deliveryOf(a *Attempt, row *store.Payment, transaction string, response []byte) (delivery store.Delivery, err error) {
 	delivery = store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}
 	if !a.operation.ReadOnly || len(response) <= maxStoredRead {
-		delivery.Response, err = e.responseKeys.seal(row.ID, a.request, response, a.operation.read())
+		delivery.Response, err = e.responseKeys.seal(row.ID, a.request, response, a.operation.Reads())
 	}
 	crash("delivering")
 	return delivery, err

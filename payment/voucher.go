@@ -148,7 +148,7 @@ func (e *Engine) chargeAlone(ctx context.Context, call *Call, charge *store.Vouc
 // its messages as read would be lost with its response.
 func (e *Engine) keepResponse(a *Attempt, row *store.Payment, response []byte) (err error) {
 	if !a.operation.ReadOnly || len(response) <= maxStoredRead {
-		row.Response, err = e.responseKeys.seal(row.ID, a.request, response, a.operation.read())
+		row.Response, err = e.responseKeys.seal(row.ID, a.request, response, a.operation.Reads())
 	}
 	crash("charging")
 	return err

@@ -145,7 +145,7 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		requestFrom(c).release()
 		made := s.newCall(operation, record.attempt, record.caller, request)
 		defer s.limitTANs(c.Request().Context(), made, record)()
-		if operation.ReadOnly || operation.Paged {
+		if operation.Reads() {
 			record.payment.measure(made)
 		}
 		receipt, err := s.payments.Pay(c.Request().Context(), made)
