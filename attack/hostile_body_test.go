@@ -29,7 +29,7 @@ const (
 	sendRate    = 50 << 20
 )
 
-// reopened calls use in n workers, each of which opens a connection as soon as its last one has ended, at most rate connections a second.
+// reopened calls use in so many workers, each of which opens a connection as soon as its last one has ended, at most rate connections a second.
 // use returns when the connection has ended.
 func (x *trial) reopened(ctx context.Context, workers, addresses, rate int, use func(net.Conn)) {
 	pause := time.Duration(workers) * time.Second / time.Duration(rate)
@@ -50,7 +50,6 @@ func (x *trial) reopened(ctx context.Context, workers, addresses, rate int, use 
 		defer hangUp(connection)
 		defer context.AfterFunc(ctx, func() { hangUp(connection) })()
 		use(connection)
-		x.tally.add(0, "", 0, "")
 	})
 }
 
@@ -68,6 +67,7 @@ func (x *trial) fromAddresses(ctx context.Context, n int, begin string) {
 				break
 			}
 		}
+		x.tally.add(0, "", 0, "")
 	})
 }
 

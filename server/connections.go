@@ -26,7 +26,8 @@ const (
 // connections bounds what is held for callers who have not paid: open connections, requests, and the bytes of their headers and bodies.
 // What waits for its caller can be displaced: a connection without a complete request, and a request whose body is not complete. At a
 // limit of an address, a newcomer displaces what has waited for longest at that address; at a limit of all, what has waited for longest
-// at the address that holds most. What is complete stays. So a caller that holds much locks nobody out.
+// at the address that holds most. What is at work stays, and no address has more at work than it leaves free. So a caller that holds much
+// locks nobody out.
 type connections struct {
 	limits    Limits
 	encrypted bool // by TLS: what is written without a handshake means nothing
@@ -34,6 +35,7 @@ type connections struct {
 	mu        sync.Mutex
 	open      int
 	running   int // requests
+	working   int // requests at work: complete, without a response
 	held      int // bytes of headers and bodies
 	addresses map[netip.Prefix]addressUse
 	silent    shares     // connections without a complete request
@@ -45,8 +47,8 @@ type connections struct {
 	refused, displaced prometheus.Counter
 }
 
-// addressUse counts what an address has open, whether it waits or not.
-type addressUse struct{ connections, requests int }
+// addressUse counts what an address has open, whether it waits or not, and its requests at work.
+type addressUse struct{ connections, requests, working int }
 
 func newConnections(limits Limits) *connections {
 	return &connections{
@@ -129,12 +131,14 @@ func (l *connections) unlock() {
 }
 
 // count changes the counts of an address and of all.
-func (l *connections) count(address netip.Prefix, connections, requests int) {
-	l.open += connections
-	l.running += requests
+func (l *connections) count(address netip.Prefix, by addressUse) {
+	l.open += by.connections
+	l.running += by.requests
+	l.working += by.working
 	use := l.addresses[address]
-	use.connections += connections
-	use.requests += requests
+	use.connections += by.connections
+	use.requests += by.requests
+	use.working += by.working
 	l.addresses[address] = use
 	if use == (addressUse{}) {
 		delete(l.addresses, address)
@@ -171,7 +175,7 @@ func (l *connections) admit(conn net.Conn) *connection {
 	if !l.makeRoom(&l.silent, full, c.address, l.open) {
 		return nil
 	}
-	l.count(c.address, 1, 0)
+	l.count(c.address, addressUse{connections: 1})
 	l.silent.wait(&c.place, c.address, 1)
 	return c
 }
@@ -191,7 +195,7 @@ func (c *connection) forget() {
 	c.closed = true
 	c.all.silent.drop(&c.place)
 	c.dropHeaders()
-	c.all.count(c.address, -1, 0)
+	c.all.count(c.address, addressUse{connections: -1})
 }
 
 func (c *connection) Close() error {

@@ -231,7 +231,7 @@ func (s *Server) countPayment(record *record, err error) error {
 		p = problemOf(err)
 	}
 	switch {
-	case p == errDisplaced: // by requests of its own address, most likely
+	case p == errDisplaced || p == errCrowded: // by requests of its own address, most likely
 		s.rates.addresses.charge(payer.address, 1)
 		return err
 	case p != nil && (p.unread || (p.unknown && p.charged)):

@@ -48,6 +48,10 @@ const (
 var errDisplaced = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, unread: true,
 	message: "the server needed the room of this unfinished request for others; wait for Retry-After seconds, then send the same request"}
 
+// errCrowded keeps an address from having so many requests at work that others find no room.
+var errCrowded = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, unread: true,
+	message: "too many requests of this address are at work; wait for Retry-After seconds, then send the same request"}
+
 type connectionKey struct{}
 
 // withConnection makes the connection known to its requests.
@@ -106,11 +110,11 @@ func (l *connections) begin(r *http.Request, w http.ResponseWriter, client netip
 	begun.place.owner, begun.bytes.owner = begun, begun
 	l.mu.Lock()
 	defer l.unlock()
-	full := l.addresses[client].requests >= l.limits.ConnectionsPerAddress && !l.limits.trusts(parseAddress(r.RemoteAddr))
+	full := l.addresses[client].requests >= l.limits.ConnectionsPerAddress && !l.limits.trusts(client.Addr())
 	if !l.makeRoom(&l.reading, full, client, l.running) {
 		return nil
 	}
-	l.count(client, 0, 1)
+	l.count(client, addressUse{requests: 1})
 	l.reading.wait(&begun.place, client, 1)
 	l.hold(&begun.bytes, client, bytes)
 	return begun
@@ -147,7 +151,7 @@ func (r *request) hold(bytes int) error {
 	return nil
 }
 
-// finish ends the wait for the caller: its body is complete. It returns errDisplaced if the request must end.
+// finish ends the wait for the caller: its body is complete. It returns errDisplaced or errCrowded if the request must end.
 func (r *request) finish() error {
 	r.all.mu.Lock()
 	defer r.all.unlock()
@@ -155,7 +159,11 @@ func (r *request) finish() error {
 	case displaced:
 		return errDisplaced
 	case reading:
+		if r.all.crowded(r.address) {
+			return errCrowded
+		}
 		r.state = complete
+		r.all.count(r.address, addressUse{working: 1})
 		r.all.reading.drop(&r.place)
 		r.all.memory.keep(&r.bytes)
 		if r.on != nil {
@@ -165,6 +173,13 @@ func (r *request) finish() error {
 		}
 	}
 	return nil
+}
+
+// crowded tells whether an address has as many requests at work as there is room for further ones. Without a limit for each address it has
+// none here either.
+func (l *connections) crowded(address netip.Prefix) bool {
+	return l.addresses[address].working >= l.limits.Connections-l.working && l.limits.ConnectionsPerAddress < l.limits.Connections &&
+		!l.limits.trusts(address.Addr())
 }
 
 // respond lets the request wait for its caller again, who may not read the response. It returns how long it may take to.
@@ -178,6 +193,7 @@ func (r *request) respond(record *record) time.Duration {
 		r.state = responding
 	case complete:
 		r.state = responding
+		r.all.count(r.address, addressUse{working: -1})
 		r.all.reading.wait(&r.place, r.address, 1)
 		if size := r.all.memory.drop(&r.bytes); size > 0 {
 			r.all.memory.wait(&r.bytes, r.address, size)
@@ -234,6 +250,7 @@ func (r *request) end() {
 	r.all.mu.Lock()
 	defer r.all.unlock()
 	if r.state == complete {
+		r.all.count(r.address, addressUse{working: -1})
 		r.leaveConnection()
 	}
 	if r.state != displaced {
@@ -246,7 +263,7 @@ func (r *request) forget(state requestState) {
 	r.state = state
 	r.all.reading.drop(&r.place)
 	r.all.held -= r.all.memory.drop(&r.bytes)
-	r.all.count(r.address, 0, -1)
+	r.all.count(r.address, addressUse{requests: -1})
 }
 
 // refuseRequest writes a response before the request has an id.

@@ -70,6 +70,53 @@ func TestUnreadResponsesMakeRoom(t *testing.T) {
 	}
 }
 
+// TestNoAddressTakesAllRoom: an address has at most as many requests at work as are not at work, so that others find room. What ends, or
+// waits for its caller again, leaves room.
+func TestNoAddressTakesAllRoom(t *testing.T) {
+	t.Parallel()
+	all := newConnections(Limits{Connections: 8, ConnectionsPerAddress: 7})
+	var working []*request
+	work := func(address string) (n int) {
+		for {
+			w := &deadlines{ResponseWriter: httptest.NewRecorder()}
+			r := all.begin(httptest.NewRequest(http.MethodPost, "/", nil), w, netip.MustParsePrefix(address+"/32"), 1000)
+			if r == nil {
+				return n
+			}
+			switch err := r.finish(); {
+			case err == nil:
+				working = append(working, r)
+				n++
+			case !errors.Is(err, errCrowded):
+				t.Fatal(err)
+			default:
+				r.end()
+				return n
+			}
+		}
+	}
+	for _, step := range []struct {
+		address string
+		want    int
+	}{{"192.0.2.1", 4}, {"192.0.2.2", 2}, {"192.0.2.3", 1}, {"192.0.2.4", 1}, {"192.0.2.5", 0}} {
+		if got := work(step.address); got != step.want {
+			t.Errorf("%s has %d requests at work, want %d", step.address, got, step.want)
+		}
+	}
+	working[0].respond(nil)
+	working[0].end()
+	working[1].end()
+	if got := work("192.0.2.5"); got != 1 {
+		t.Errorf("when two have ended, a further address has %d requests at work, want 1", got)
+	}
+	for _, r := range working[2:] {
+		r.end()
+	}
+	if len(all.addresses) != 0 || all.working != 0 {
+		t.Errorf("at the end %d requests are at work, of %v", all.working, all.addresses)
+	}
+}
+
 func (d *deadlines) SetReadDeadline(at time.Time) error {
 	d.ended = !at.IsZero() && at.Before(time.Now())
 	return nil
