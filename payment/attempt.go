@@ -41,7 +41,7 @@ type Attempt struct {
 	request     []byte  // canonical
 	fingerprint [sha256.Size]byte
 	identifier  string // payment-identifier; "" without one
-	expired     *Error // not nil: the payment is too old to begin, but may be repeated
+	expired     *Error // not nil: the payment is too old to begin, or for former terms, but may be repeated
 	recovered   bool   // no caller waits
 	begun       bool   // this call wrote the row
 	proven      bool   // see Engine.prove
@@ -59,6 +59,17 @@ func (a *Attempt) Identity() string {
 	}
 	return a.checked.Payer
 }
+
+// Signer is Identity if that is certain, else "": whoever names a wallet must not use up its tokens.
+func (a *Attempt) Signer() string {
+	if !a.Conclusive {
+		return ""
+	}
+	return a.Identity()
+}
+
+// Request is the canonical form of the request.
+func (a *Attempt) Request() []byte { return a.request }
 
 // Version is the x402 version of the payment.
 func (a *Attempt) Version() int { return a.payload.version() }
@@ -79,8 +90,13 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 	if scheme != nil {
 		requirements, ok = scheme.Match(operation.requirements, payload)
 	}
-	if !ok {
+	var former *Error // not nil: the payment is for terms that are not ours, or not any more
+	switch {
+	case scheme == nil:
 		return nil, e.refused(operation, "No matching payment requirements", mismatch(operation, payload))
+	case !ok:
+		former = e.refused(operation, "No matching payment requirements", mismatch(operation, payload))
+		requirements = scheme.Terms(payload)
 	}
 	identifier, ok := identifierOf(payload.extensions())
 	if !ok {
@@ -88,10 +104,12 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 	}
 	checked, err := scheme.Check(ctx, requirements, payload)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
-	if isBad && !bad.OutOfTime {
+	switch {
+	case isBad && !bad.OutOfTime && former != nil:
+		return nil, former
+	case isBad && !bad.OutOfTime:
 		return nil, e.refused(operation, bad.Reason, bad.Message)
-	}
-	if err != nil && !isBad {
+	case err != nil && !isBad:
 		return nil, err
 	}
 	id, err := uuid.NewV7()
@@ -115,7 +133,17 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 		attempt.identifier = identifier
 	}
 	attempt.fingerprint = sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", operation.ID, account, request))
-	return attempt, nil
+	if former == nil {
+		return attempt, nil
+	}
+	attempt.expired = former
+	switch row, err := e.lookUp(ctx, attempt); {
+	case err != nil:
+		return nil, outcomeUnknown(err)
+	case row == nil || row.Operation != operation.ID || !attempt.same(row):
+		return nil, former
+	}
+	return attempt, nil // it was begun before the terms changed
 }
 
 // mismatch tells why a payment matches no entry of accepts. The most frequent reason is a payment for another operation.
@@ -185,18 +213,21 @@ func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 	if operation == nil {
 		return nil, fmt.Errorf("the contract has no operation %s any more", row.Operation)
 	}
+	request, raw, err := e.responseKeys.openRow(row)
+	if err != nil {
+		return nil, fmt.Errorf("open the request of a payment: %w", err)
+	}
 	attempt := &Attempt{
-		id: row.ID, operation: operation, request: row.Request,
+		id: row.ID, operation: operation, request: request,
 		checked: checked{Checked: x402.Checked{Payer: row.Payer, Nonce: row.Nonce, ValidBefore: row.ValidBefore}},
 	}
-	var err error
 	switch {
 	case row.Scheme == x402.SchemeBatch:
-		attempt.payload.batch, err = x402.ParseBatchPayment(row.Payload)
+		attempt.payload.batch, err = x402.ParseBatchPayment(raw)
 	case row.X402Version == x402.VersionV1:
-		attempt.payload.exact, err = x402.ParsePaymentPayloadV1(row.Payload, e.config.Network)
+		attempt.payload.exact, err = x402.ParsePaymentPayloadV1(raw, e.config.Network)
 	default:
-		attempt.payload.exact, err = x402.ParsePaymentPayload(row.Payload)
+		attempt.payload.exact, err = x402.ParsePaymentPayload(raw)
 	}
 	if err != nil {
 		return nil, err

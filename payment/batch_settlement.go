@@ -76,6 +76,14 @@ func (b *batch) Match(offers []x402.PaymentRequirements, payload payload) (x402.
 	return x402.MatchBatch(offers, payload.batch)
 }
 
+// Terms returns the terms of the payment channel.
+func (b *batch) Terms(payload payload) x402.PaymentRequirements {
+	config := payload.batch.Payload.ChannelConfig
+	amount, _ := strconv.ParseUint(payload.batch.Accepted.Amount, 10, 64) // Check refuses 0
+	return b.config.Network.BatchRequirements(amount, config.Receiver, maxTimeoutSeconds,
+		x402.ChannelTerms{ReceiverAuthorizer: config.ReceiverAuthorizer, WithdrawDelay: config.WithdrawDelay})
+}
+
 // CheckKey runs the checks of a payer that signs its deposits with its own key.
 func (b *batch) CheckKey(requirements x402.PaymentRequirements, payload payload) (checked, error) {
 	byKey, err := b.checker.Check(requirements, payload.batch, b.now())

@@ -100,21 +100,35 @@ func (e *Engine) checkSupport(ctx context.Context) bool {
 type adoptions struct {
 	tried  recent[string, struct{}]
 	rate   *rate.Limiter
-	shares recent[string, *rate.Limiter] // by client: see Engine.Challenge
+	shares clientRates
 }
 
 func newAdoptions() adoptions {
-	return adoptions{newRecent[string, struct{}](maxLost), rate.NewLimiter(adoptionsPerSecond, adoptionBurst), newRecent[string, *rate.Limiter](maxLost)}
+	return adoptions{newRecent[string, struct{}](maxLost), rate.NewLimiter(adoptionsPerSecond, adoptionBurst), newClientRates(adoptionShare, adoptionShareBurst, adoptionPause)}
 }
 
 // allow tells whether the client may have a channel looked up now.
-func (a *adoptions) allow(client string) bool {
-	share, ok := a.shares.get(client)
+func (a *adoptions) allow(client string) bool { return a.shares.allow(client) && a.rate.Allow() }
+
+// clientRates are token buckets by client: see Engine.Challenge.
+type clientRates struct {
+	perSecond rate.Limit
+	burst     int
+	full      time.Duration // in which an empty bucket is full again
+	buckets   recent[string, *rate.Limiter]
+}
+
+func newClientRates(perSecond rate.Limit, burst int, full time.Duration) clientRates {
+	return clientRates{perSecond, burst, full, newRecent[string, *rate.Limiter](maxLost)}
+}
+
+func (r clientRates) allow(client string) bool {
+	bucket, ok := r.buckets.get(client)
 	if !ok {
-		share = rate.NewLimiter(adoptionShare, adoptionShareBurst)
-		a.shares.add(client, share, adoptionPause) // by then it is full again
+		bucket = rate.NewLimiter(r.perSecond, r.burst)
+		r.buckets.add(client, bucket, r.full)
 	}
-	return share.Allow() && a.rate.Allow()
+	return bucket.Allow()
 }
 
 // adopt looks on the chain for a payment channel that the ledger does not know: the payer may have deposited on its own, or the

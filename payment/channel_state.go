@@ -80,12 +80,22 @@ func (e *Engine) corrective(a *Attempt, channel *store.PaymentChannel, bad *x402
 	e.preferExact(a)
 	refused := e.refused(a.operation, bad.Reason, bad.Message)
 	var newest *x402.VoucherState
-	if public := int64(a.channel.Max) <= channel.Claimed; channel.Signature != "" && !public { //nolint:gosec // at most x402.MaxChannelAmount
+	if channel.Signature != "" && !mayBePublic(a, channel) {
 		newest = &x402.VoucherState{SignedMaxClaimable: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
 	}
 	refused.Correction = true
 	refused.Required.Accepts = x402.Corrective(a.operation.requirements, stateOf(channel), newest)
 	return refused
+}
+
+// mayBePublic tells whether the voucher may stand on the chain. Which vouchers a claim under way has, and whether it came through, is not
+// recorded, so any that it can have counts.
+func mayBePublic(a *Attempt, channel *store.PaymentChannel) bool {
+	most := channel.Claimed
+	if channel.ClaimAfter != nil {
+		most = channel.SignedMax
+	}
+	return most > 0 && int64(a.channel.Max) <= most //nolint:gosec // at most x402.MaxChannelAmount
 }
 
 // outOfStep returns the corrective 402 for a voucher that was charged for another request, or not last.

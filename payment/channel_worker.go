@@ -19,6 +19,8 @@ const (
 	unsupportedEvery = time.Minute
 	// refreshBatch is how many payment channels it refreshes at a time.
 	refreshBatch = 50
+	// refreshShare is how often a payment channel that owes us money is looked at within its withdraw delay.
+	refreshShare = 24
 	// idleEvery is how often it looks for idle payment channels, and idlePause the pause after a refund of one that failed.
 	idleEvery = time.Minute
 	idlePause = 10 * time.Minute
@@ -69,7 +71,7 @@ func (e *Engine) checkKeys(ctx context.Context) {
 
 // refreshChannels looks at the chain for withdrawals from payment channels that owe us money.
 func (e *Engine) refreshChannels(ctx context.Context) {
-	stale, err := e.store.StaleChannels(ctx, e.config.Network.ID, strings.ToLower(e.config.Network.Asset), e.config.WithdrawDelay/24, refreshBatch)
+	stale, err := e.store.StaleChannels(ctx, e.config.Network.ID, strings.ToLower(e.config.Network.Asset), e.config.WithdrawDelay/refreshShare, refreshShare, refreshBatch)
 	for i := range stale {
 		channel := &stale[i]
 		found, chainErr := e.channels.onChain(ctx, e.attemptOf(channel))

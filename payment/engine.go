@@ -130,7 +130,10 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 	action, err := e.decide(a, row, proven)
 	switch action {
 	case settleFirst:
-		if a.voucher() {
+		switch {
+		case a.expired != nil:
+			return nil, a.expired
+		case a.voucher():
 			return e.charge(ctx, call)
 		}
 		return e.settleFirst(ctx, call)
@@ -165,9 +168,6 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 // settleFirst handles a payment that is not in the ledger.
 func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) {
 	a := call.Attempt
-	if a.expired != nil {
-		return nil, a.expired
-	}
 	if err := e.facilitator.available(); err != nil {
 		return nil, err
 	}
@@ -187,6 +187,9 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
 	row := a.row()
+	if err := e.responseKeys.sealOpen(row); err != nil {
+		return nil, err
+	}
 	defer e.held.add(row.ID)()
 	if channel != nil {
 		err = e.beginDeposit(ctx, call, row, channel)

@@ -1,6 +1,8 @@
 package payment
 
 import (
+	"time"
+
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -56,6 +58,9 @@ var (
 			"the payment channel, or ask for everything"}
 	errRefundTooSoon = &Error{Code: CodeBusy, RetryAfter: int(refundPause.Seconds()),
 		Message: "this payment channel was refunded within the last minute; nothing was refunded now; try again in a minute"}
+	errCheapRefunds = &Error{Code: CodeBusy, RetryAfter: int(time.Hour.Seconds()) / cheapRefunds,
+		Message: "many payment channels that were hardly used were refunded for this client within the last hour; nothing was refunded now; " +
+			"try again after Retry-After, or withdraw from the payment channel on the blockchain"}
 	errInProgress = &Error{Code: CodeInProgress, RetryAfter: 2,
 		Message: "this payment is being settled; send the same request with the same payment again"}
 )

@@ -56,6 +56,13 @@ func (x *exact) Match(offers []x402.PaymentRequirements, payload payload) (x402.
 	return x402.Match(offers, payload.exact)
 }
 
+// Terms returns the terms that the authorization has.
+func (x *exact) Terms(payload payload) x402.PaymentRequirements {
+	authorization := payload.exact.Payload.Authorization
+	amount, _ := strconv.ParseUint(authorization.Value, 10, 64) // Check refuses 0
+	return x.config.Network.Requirements(amount, authorization.To, maxTimeoutSeconds)
+}
+
 // Restore uses the row's terms: the price or the payee may have changed since.
 func (x *exact) Restore(attempt *Attempt, row *store.Payment) error {
 	attempt.requirements = x.config.Network.Requirements(uint64(row.Amount), row.PayTo, maxTimeoutSeconds) //nolint:gosec // positive

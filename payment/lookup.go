@@ -47,7 +47,11 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 // finds only payments of its channel.
 func (e *Engine) secretOf(ctx context.Context, a *Attempt) (*store.Payment, error) {
 	asset := strings.ToLower(a.requirements.Asset)
-	row, err := e.store.PaymentOfWallet(ctx, a.requirements.Network, asset, a.checked.Payer, a.operation.ID, a.account(), a.fingerprint[:])
+	channel := ""
+	if a.channel != nil {
+		channel = a.channel.ChannelID
+	}
+	row, err := e.store.PaymentOfWallet(ctx, a.requirements.Network, asset, a.checked.Payer, a.operation.ID, a.account(), a.fingerprint[:], channel)
 	if err == nil && row != nil && a.voucher() && !a.sameChannel(row) {
 		row = nil
 	}

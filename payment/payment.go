@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
+	"golang.org/x/time/rate"
 
 	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/store"
@@ -147,25 +148,26 @@ type Restore func(ctx context.Context, row *store.Payment, attempt *Attempt) (*C
 
 // Engine takes payments through the states of the ledger.
 type Engine struct {
-	config      Config
-	store       *store.Store
-	log         *slog.Logger
-	facilitator *breaker
-	exact       *exact
-	channels    *batch                // nil if payment channels are not offered
-	operations  map[string]*Operation // by ID
-	queues      *queues
-	unclaimed   unclaimed
-	adoptions   adoptions
-	payouts     payouts
-	slots       *slots
-	payers      *payers
-	metrics     *metrics
-	unrecorded  sync.Map // of *store.Payment to unrecordedOutcome
-	held        held
-	wake        chan struct{} // wakes the recovery worker
-	started     time.Time     // see misfit
-	tracer      *tracing.Tracer
+	config       Config
+	store        *store.Store
+	log          *slog.Logger
+	facilitator  *breaker
+	exact        *exact
+	channels     *batch                // nil if payment channels are not offered
+	operations   map[string]*Operation // by ID
+	queues       *queues
+	unclaimed    unclaimed
+	adoptions    adoptions
+	cheapRefunds clientRates
+	payouts      payouts
+	slots        *slots
+	payers       *payers
+	metrics      *metrics
+	unrecorded   sync.Map // of *store.Payment to unrecordedOutcome
+	held         held
+	wake         chan struct{} // wakes the recovery worker
+	started      time.Time     // see misfit
+	tracer       *tracing.Tracer
 
 	responseKeys responseKeys
 }
@@ -183,7 +185,7 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 	}
 	e := &Engine{
 		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(),
-		adoptions: newAdoptions(), slots: newSlots(), payers: payers, wake: make(chan struct{}, 1), started: time.Now(), tracer: config.Tracer,
+		adoptions: newAdoptions(), cheapRefunds: newClientRates(rate.Every(time.Hour/cheapRefunds), cheapRefunds, time.Hour), slots: newSlots(), payers: payers, wake: make(chan struct{}, 1), started: time.Now(), tracer: config.Tracer,
 		responseKeys: newResponseKeys(config.ResponseKeys),
 	}
 	e.metrics = newMetrics(database, e.responds, config, measured.seconds)

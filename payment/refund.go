@@ -24,6 +24,10 @@ const (
 	// refundLeast is the smallest refund of a part, and of the rest of an idle payment channel, in atomic units: one cent. The
 	// transaction costs the operator about a third of that. A payer can ask for the rest whatever it is.
 	refundLeast = 10_000
+	// A deposit and its refund cost the operator about 0.007 USD. What was charged since the last claim or refund must be worth that, in
+	// atomic units; else a client has so many refunds an hour, on each server. Its money is not lost: it can withdraw on the chain.
+	refundWorth  = 10_000
+	cheapRefunds = 10
 	// refundsAtOnce is how many refunds a server resumes at a time.
 	refundsAtOnce = 8
 )
@@ -73,6 +77,9 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 	if at := channel.RefundedAt; at != nil && channel.Now.Sub(*at) < refundPause {
 		return nil, errRefundTooSoon
 	}
+	if channel.Charged-channel.Claimed < refundWorth && !e.cheapRefunds.allow(client) {
+		return nil, errCheapRefunds
+	}
 	if err := e.facilitator.available(); err != nil { // no voucher is charged while a refund is open
 		return nil, err
 	}
@@ -113,8 +120,7 @@ func (e *Engine) refundable(ctx context.Context, a *Attempt) (*store.PaymentChan
 // used the payment channel, or another signature than the claimed one. Everything can be asked for once after each deposit, because then
 // nothing is left, and official clients send no API key.
 func (e *Engine) mayRefundPart(ctx context.Context, a *Attempt, channel *store.PaymentChannel, account *uuid.UUID) error {
-	public := channel.Claimed > 0 && int64(a.channel.Max) <= channel.Claimed //nolint:gosec // at most x402.MaxChannelAmount
-	if !public || channel.Signature != "" && !strings.EqualFold(a.payload.batch.Payload.Voucher.Signature, channel.Signature) {
+	if !mayBePublic(a, channel) || channel.Signature != "" && !strings.EqualFold(a.payload.batch.Payload.Voucher.Signature, channel.Signature) {
 		return nil
 	}
 	used, err := account != nil, error(nil)
@@ -177,8 +183,11 @@ func (e *Engine) refund(ctx context.Context, channel *store.PaymentChannel) (*x4
 		return e.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
 	}
 	// A refund that was settled before is rejected too, because its nonce is used.
-	if receipt, err := e.refundOutcome(ctx, channel, nil); err == nil {
-		return receipt, nil
+	asking, cancel := context.WithTimeout(ctx, chainTimeout)
+	found, _, err := e.channels.chain.Channel(asking, channel.ID)
+	cancel()
+	if err != nil || found.RefundNonce > uint64(channel.RefundNonce) { //nolint:gosec // not negative
+		return e.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
 	}
 	if _, err := e.store.EndRefund(ctx, channel, store.OnChain{}, nil); err != nil {
 		return nil, outcomeUnknown(err)

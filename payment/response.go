@@ -16,7 +16,8 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// ResponseKey is a secret of the servers that is not in the database. It seals stored responses.
+// ResponseKey is a secret of the servers that is not in the database. It seals stored responses, and what an open payment needs to be
+// completed, and it is part of the hashes of TANs.
 type ResponseKey [32]byte
 
 // The ledger keeps each paid response so that a repetition gets it again. The request alone must not open it: many requests are
@@ -31,6 +32,13 @@ type responseKey struct {
 	name   []byte // begins each response that the key sealed
 	secret ResponseKey
 }
+
+// What a key seals.
+const (
+	ofResponse = "parley response"
+	ofRequest  = "parley request "
+	ofPayload  = "parley payload "
+)
 
 // keyNameSize is enough to tell the few keys of a file apart.
 const keyNameSize = 4
@@ -56,8 +64,9 @@ func (k responseKey) derive(parts ...string) []byte {
 	return mixed.Sum(nil)
 }
 
-func (k responseKey) cipher(payment uuid.UUID, request []byte) (cipher.AEAD, error) {
-	block, err := aes.NewCipher(k.derive("parley response\x00", string(payment[:]), string(request)))
+// cipher is that of a purpose: "parley response" with the request, or "parley request " and "parley payload " with nothing.
+func (k responseKey) cipher(purpose string, payment uuid.UUID, request []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(k.derive(purpose+"\x00", string(payment[:]), string(request)))
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +88,7 @@ func (k responseKeys) seal(payment uuid.UUID, request, response []byte, read boo
 	if len(k) == 0 {
 		return nil, fmt.Errorf("seal response: %w", errNoResponseKey)
 	}
-	seal, err := k[0].cipher(payment, request)
+	seal, err := k[0].cipher(ofResponse, payment, request)
 	if err != nil {
 		return nil, fmt.Errorf("seal response: %w", err)
 	}
@@ -94,41 +103,82 @@ func (k responseKeys) seal(payment uuid.UUID, request, response []byte, read boo
 	if missing := store.ShortResponse - len(response); read && missing > 0 {
 		response = append(bytes.Clone(response), make([]byte, missing)...)
 	}
-	sealed := make([]byte, keyNameSize+seal.NonceSize(), keyNameSize+seal.NonceSize()+len(response)+seal.Overhead())
-	copy(sealed, k[0].name)
+	return k[0].encrypt(seal, response), nil
+}
+
+// encrypt returns the name of the key, a nonce, and the ciphertext.
+func (k responseKey) encrypt(seal cipher.AEAD, data []byte) []byte {
+	sealed := make([]byte, keyNameSize+seal.NonceSize(), keyNameSize+seal.NonceSize()+len(data)+seal.Overhead())
+	copy(sealed, k.name)
 	nonce := sealed[keyNameSize:]
 	_, _ = rand.Read(nonce)
-	return seal.Seal(sealed, nonce, response, nil), nil
+	return seal.Seal(sealed, nonce, data, nil)
+}
+
+// sealOpen encrypts what recovery needs of a payment that is about to begin. Its payment identifier proves possession, and its request can
+// hold a TAN.
+func (k responseKeys) sealOpen(row *store.Payment) error {
+	if len(k) == 0 {
+		return fmt.Errorf("seal payment: %w", errNoResponseKey)
+	}
+	for purpose, data := range map[string]*[]byte{ofRequest: &row.Request, ofPayload: &row.Payload} {
+		seal, err := k[0].cipher(purpose, row.ID, nil)
+		if err != nil {
+			return fmt.Errorf("seal payment: %w", err)
+		}
+		*data = k[0].encrypt(seal, *data)
+	}
+	return nil
+}
+
+// openRow undoes sealOpen.
+func (k responseKeys) openRow(row *store.Payment) (request, payload []byte, err error) {
+	for _, key := range k {
+		if bytes.HasPrefix(row.Request, key.name) {
+			request, err = key.decrypt(ofRequest, row.ID, nil, row.Request[keyNameSize:])
+			if err == nil {
+				payload, err = key.decrypt(ofPayload, row.ID, nil, bytes.TrimPrefix(row.Payload, key.name))
+			}
+			return request, payload, err
+		}
+	}
+	return nil, nil, errNoResponseKey
+}
+
+// HashTAN returns hashes of a TAN, one for each key. The first one is stored. Without a key whoever reads the database could find a TAN by
+// trying: it has 40 bits.
+func (e *Engine) HashTAN(username, tan string) [][]byte {
+	hashes := make([][]byte, len(e.responseKeys))
+	for i, key := range e.responseKeys {
+		hashes[i] = key.derive("parley TAN\x00", username, "\x00", tan)
+	}
+	return hashes
 }
 
 // open returns errNoResponseKey if the key that sealed the response is not there any more.
 func (k responseKeys) open(payment uuid.UUID, request, sealed []byte) ([]byte, error) {
 	for _, key := range k {
 		if rest, ok := bytes.CutPrefix(sealed, key.name); ok {
-			response, err := key.open(payment, request, rest)
+			response, err := key.decrypt(ofResponse, payment, request, rest)
 			if err != nil {
 				return nil, fmt.Errorf("open response: %w", err)
 			}
-			return response, nil
+			if len(response) > 0 && response[0] == compressed {
+				return s2.Decode(nil, response[1:])
+			}
+			return bytes.TrimRight(response, "\x00"), nil // JSON has no zero bytes
 		}
 	}
 	return nil, errNoResponseKey
 }
 
-func (k responseKey) open(payment uuid.UUID, request, sealed []byte) ([]byte, error) {
-	seal, err := k.cipher(payment, request)
+func (k responseKey) decrypt(purpose string, payment uuid.UUID, request, sealed []byte) ([]byte, error) {
+	seal, err := k.cipher(purpose, payment, request)
 	if err != nil {
 		return nil, err
 	}
 	if len(sealed) < seal.NonceSize() {
 		return nil, errors.New("too short")
 	}
-	response, err := seal.Open(nil, sealed[:seal.NonceSize()], sealed[seal.NonceSize():], nil)
-	if err != nil {
-		return nil, err
-	}
-	if len(response) > 0 && response[0] == compressed {
-		return s2.Decode(nil, response[1:])
-	}
-	return bytes.TrimRight(response, "\x00"), nil // JSON has no zero bytes
+	return seal.Open(nil, sealed[:seal.NonceSize()], sealed[seal.NonceSize():], nil)
 }

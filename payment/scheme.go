@@ -16,6 +16,8 @@ type Scheme interface {
 	Requirements(price uint64) x402.PaymentRequirements
 	// Match returns the payment requirements among offers that the payer accepted, or false.
 	Match(offers []x402.PaymentRequirements, payload payload) (x402.PaymentRequirements, bool)
+	// Terms returns payment requirements with the payload's own terms, which may be former ones of ours.
+	Terms(payload payload) x402.PaymentRequirements
 	// Check checks a payload against our requirements. It must be cheap, because unpaid callers cause it. The error is an
 	// *x402.Invalid if the payment is invalid, or an *Error if that cannot be decided now.
 	Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -404,5 +406,46 @@ func TestStoredResponsesAreSealed(t *testing.T) {
 	}
 	if plain := w.Count("SELECT count(*) FROM agents WHERE encode(key_hash, 'escape') LIKE 'parley_%'"); plain != 0 {
 		t.Error("an API key is stored in the open")
+	}
+}
+
+// TestFormerTerms: the payee has changed. A payment that was begun before is repeated or completed, and never gets a 402, after which its
+// payer would sign another one. A payment that is not in the ledger gets the 402.
+func TestFormerTerms(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"delivered": false, "outcome unknown": true} {
+		for _, voucher := range []bool{false, true} {
+			if lost && voucher {
+				continue // a voucher is charged at once
+			}
+			t.Run(fmt.Sprintf("%s, voucher %t", name, voucher), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, withChannels)
+				alice, bob := w.agent("alice"), w.agent("bob")
+				body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"hello"}`
+				signed, unused := w.sign(alice.Wallet, sendPath), w.sign(alice.Wallet, sendPath)
+				if voucher {
+					alice.opened(bob, 1)
+					signed = w.channelPayer(alice.Wallet).sign(sendPath, 10_000, 0)
+				}
+				mend := func() {}
+				if lost {
+					mend = w.breakFacilitator(w.settleAndThen(testkit.HangUp))
+				}
+				w.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, signed)
+				mend()
+				other := newWorldOn(t, w.DatabaseURL, withChannels, func(config *server.Config, _ *payment.Chain, _ string) {
+					config.PayTo = "0x" + strings.Repeat("42", 20)
+				})
+				other.Ledger, other.Facilitator = w.Ledger, w.Facilitator
+				again := other.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, signed)
+				again.Want(t, "the payment again", http.StatusOK)
+				other.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, unused).
+					Want(t, "another payment for the former terms", http.StatusPaymentRequired)
+				if n := other.Count(`SELECT count(*) FROM messages WHERE content = 'hello'`); n != 1 {
+					t.Errorf("%d messages, want 1", n)
+				}
+			})
+		}
 	}
 }

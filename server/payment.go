@@ -176,7 +176,7 @@ func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller 
 	}
 	if reserve := reservations[operation.ID]; reserve != nil {
 		made.Reserve = func(ctx context.Context, tx *store.Store, paid payment.Paid) error {
-			return reserve(ctx, tx, paid, request)
+			return reserve(s, ctx, tx, paid, request)
 		}
 	}
 	return made
@@ -185,7 +185,7 @@ func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller 
 // restore makes the call of a payment in the ledger.
 func (s *Server) restore(ctx context.Context, row *store.Payment, attempt *payment.Attempt) (*payment.Call, error) {
 	operation := s.byID[row.Operation]
-	request, err := operation.handler.decode(row.Request)
+	request, err := operation.handler.decode(attempt.Request())
 	if err != nil {
 		return nil, err
 	}
@@ -200,8 +200,8 @@ func (s *Server) restore(ctx context.Context, row *store.Payment, attempt *payme
 }
 
 // reservations lists the operations that reserve something when their settlement begins.
-var reservations = map[string]func(ctx context.Context, tx *store.Store, paid payment.Paid, request any) error{
-	createAccount: claimRegistration,
+var reservations = map[string]func(s *Server, ctx context.Context, tx *store.Store, paid payment.Paid, request any) error{
+	createAccount: (*Server).claimRegistration,
 }
 
 // setPaymentResponse writes the outcome of the payment.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -117,5 +119,23 @@ func TestClaimOnWithdrawal(t *testing.T) {
 	payer := w.channelPayer(alice.Wallet)
 	if _, state, _ := correctionOf(t, alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "withdrawing")); state.WithdrawRequestedAt == 0 {
 		t.Errorf("a voucher during the withdrawal: %+v", state)
+	}
+}
+
+// TestWithdrawalAfterALongerDelay: the withdraw delay of new payment channels was raised. Withdrawals from older ones, with a shorter delay, are
+// still noticed and claimed in time.
+func TestWithdrawalAfterALongerDelay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	signer := alice.opened(bob, 4)
+	later := newWorldOn(t, w.DatabaseURL, withChannels, func(config *server.Config, _ *payment.Chain, _ string) {
+		config.Channels.WithdrawDelay = 30 * 24 * time.Hour
+	})
+	later.Ledger, later.Facilitator = w.Ledger, w.Facilitator
+	w.withdraw(signer, 80_000)
+	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '2 hours', unclaimed_since = now() - interval '2 hours'`)
+	if !later.recoverFor(20*time.Second, func() bool { return w.Ledger.Channel(signer.ID).TotalClaimed == 20_000 }) {
+		t.Error("two hours after the payer began to withdraw from a payment channel with a delay of 24 hours, nothing is claimed")
 	}
 }

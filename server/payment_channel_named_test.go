@@ -98,3 +98,49 @@ func TestVouchersOfOthersTakeTokens(t *testing.T) {
 	}
 	w.wantLimited("a claimed voucher of somebody else, too often", w.call(http.MethodGet, "/skill", "", "X-Forwarded-For", stranger), "address")
 }
+
+// TestNamedPayerGetsNoSecretOfOthers: the registration that a stranger paid with a channel that names a wallet is not that wallet's. Its own
+// payments get a TAN and a key of their own, which the stranger does not know.
+func TestNamedPayerGetsNoSecretOfOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	const request, create, body = "/register/request_account", "/register/create_account", `{"requested_username":"wanted"}`
+	victim, stranger := w.Wallet(10*testkit.Dollar), w.Wallet(10*testkit.Dollar)
+	sign := w.naming(stranger, testkit.Address(victim), 2*testkit.Dollar)
+	reserved := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, sign(request, 10_000))
+	tan := reserved.Field(t, "tan")
+	w.Secret(tan)
+	w.pay(victim, request, body).Want(t, "the wallet asks for the same name", http.StatusConflict)
+	created := w.call(http.MethodPost, create, account("wanted", tan), x402.HeaderPaymentSignature, sign(create, 1_000_000))
+	w.Secret(created.Field(t, "api_key"))
+	w.pay(victim, create, account("wanted", tan)).Want(t, "the wallet creates the account that exists", http.StatusForbidden)
+}
+
+// TestNamedWalletKeepsItsTokens: made-up vouchers name a wallet, and take no tokens of it.
+func TestNamedWalletKeepsItsTokens(t *testing.T) {
+	t.Parallel()
+	const request, tries = "/register/request_account", 10
+	w := newWorld(t, withChannels, withLimits(server.Limits{Wallet: few(tries)}))
+	alice, bob := w.agent("alice"), w.agent("bob")
+	offer := offerOf(t, w.price(request))
+	for range 2 * tries {
+		signer, err := x402.NewChannelSigner(x402.NewKeySigner(testkit.NewKey()), zeroSalt, offer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signer.Config.Payer = testkit.Address(alice.Wallet)
+		if signer.ID, err = x402.ChannelIDOf(signer.Config, offer.Network); err != nil {
+			t.Fatal(err)
+		}
+		signed, err := signer.Sign(t.Context(), 10_000, 0, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := w.call(http.MethodPost, request, `{"requested_username":"strange"}`, x402.HeaderPaymentSignature, (&channelPayer{w: w}).encode(signed))
+		if a.Status == http.StatusOK {
+			t.Fatalf("a voucher that nobody signed: %v", a)
+		}
+	}
+	w.pay(alice.Wallet, sendPath, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"hello"}`, "X-API-KEY", alice.Key).
+		Want(t, "a paid call of the wallet that was named", http.StatusOK)
+}

@@ -1,8 +1,10 @@
 package server_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 
 	"github.com/parley-chat/parley/internal/testkit"
@@ -100,5 +102,64 @@ func TestLostRefund(t *testing.T) {
 			}
 			w.checkChannels()
 		})
+	}
+}
+
+// TestRefundIsNotForgotten: a refund whose response was lost is rejected when it is sent again. While the chain cannot be read, that does not
+// show that nothing was refunded, so the payment channel stays closed.
+func TestRefundIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	alice.sendWith(payer.sign(sendPath, 5000, 100_000), bob, "one").Require(t, "open", http.StatusOK)
+	var settles atomic.Int32
+	lose := w.settleAndThen(testkit.HangUp)
+	defer w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case r.URL.Path == "/rpc":
+			rw.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		case r.URL.Path == "/settle" && settles.Add(1) == 1:
+			return lose(rw, r)
+		}
+		return false
+	})()
+	payer.refund("/agent/me", 5000, 0).Require(t, "a refund whose response is lost", http.StatusServiceUnavailable)
+	w.Exec(`UPDATE payment_channels SET lease_until = now() - interval '1 second'`)
+	if !w.recoverUntil(func() bool { return settles.Load() > 1 }) {
+		t.Fatal("the refund is not sent again")
+	}
+	if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "two"); a.Status == http.StatusOK {
+		t.Errorf("a voucher is charged to a payment channel that was refunded: %v", a)
+	}
+}
+
+// TestCheapRefunds: refunds of payment channels that brought in less than they cost are bounded for each client.
+func TestCheapRefunds(t *testing.T) {
+	t.Parallel()
+	const bound = 10
+	w := newWorld(t, withChannels)
+	bob := w.agent("bob")
+	alice := w.agent("alice")
+	refund := func(n, charged uint64) int {
+		t.Helper()
+		payer := &channelPayer{w: w, key: alice.Wallet, salt: fmt.Sprintf("0x%064x", n)}
+		alice.sendWith(payer.sign(sendPath, 5000, 100_000), bob, fmt.Sprint("hello ", n)).Require(t, "deposit", http.StatusOK)
+		for sum := uint64(10_000); sum <= charged; sum += 5000 {
+			alice.sendWith(payer.sign(sendPath, sum, 0), bob, fmt.Sprint("hello ", n, sum)).Require(t, "voucher", http.StatusOK)
+		}
+		return payer.refund("/agent/me", charged, 0).Status
+	}
+	for n := range uint64(bound) {
+		if status := refund(n+1, 5000); status != http.StatusNoContent {
+			t.Fatalf("refund %d: %d, want 204", n+1, status)
+		}
+	}
+	if status := refund(bound+1, 5000); status != http.StatusServiceUnavailable {
+		t.Errorf("a further refund of a payment channel that was charged 0.005 USD: %d, want 503", status)
+	}
+	if status := refund(bound+2, 10_000); status != http.StatusNoContent {
+		t.Errorf("a refund of a payment channel that was charged 0.01 USD: %d, want 204", status)
 	}
 }

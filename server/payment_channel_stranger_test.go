@@ -95,3 +95,33 @@ func TestAdoptionBesideMadeUpVouchers(t *testing.T) {
 		t.Errorf("%v, want 200", a)
 	}
 }
+
+// TestClaimUnderWayMakesPublic: while the response to a claim is missing, its vouchers may stand on the chain. They show no newer voucher and
+// refund no part.
+func TestClaimUnderWayMakesPublic(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	signer := alice.opened(bob, 1)
+	payer := w.channelPayer(alice.Wallet)
+	public := payer.sign("/register/request_account", 5000, 0)
+	w.due()
+	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
+	if !w.recoverUntil(func() bool { return w.Ledger.Channel(signer.ID).TotalClaimed == 5000 }) {
+		t.Fatal("not claimed")
+	}
+	mend()
+	if claimed := w.Count(`SELECT claimed FROM payment_channels`); claimed != 0 {
+		t.Fatalf("%d is recorded as claimed, want nothing yet", claimed)
+	}
+	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "two").Require(t, "the payer goes on", http.StatusOK)
+	a := w.call(http.MethodPost, "/register/request_account", `{"requested_username":"strange"}`, x402.HeaderPaymentSignature, public)
+	required, err := x402.DecodePaymentRequired(a.Header.Get(x402.HeaderPaymentRequired))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, newest, _ := x402.Correction(offerOf(t, required)); newest != nil {
+		t.Errorf("a stranger with the claimed voucher is shown the newest one, for %s", newest.SignedMaxClaimable)
+	}
+	payer.refund("/agent/me", 10_000, 10_000).Want(t, "a part with a voucher that may stand on the chain", http.StatusConflict)
+}

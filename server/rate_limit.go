@@ -202,7 +202,7 @@ func (s *Server) limitPayments(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		payer, wallet := &record.payment, record.attempt.Payer()
 		payer.checked = true
-		payer.wallet = walletAt{evm.HexToAddress(wallet), payer.address}
+		payer.wallet = walletAt{evm.HexToAddress(record.attempt.Signer()), payer.address}
 		if !record.attempt.Genuine() || !s.payments.PaidLately(wallet) {
 			payer.byAddress = true
 			if wait, empty := s.rates.addresses.empty(payer.address); empty {

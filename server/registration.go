@@ -12,7 +12,8 @@ import (
 // RequestAccount reserves the username and issues its TAN.
 func (c *call) RequestAccount(ctx context.Context, req gen.RequestAccountRequestObject) (gen.RequestAccountResponseObject, error) {
 	tan := newTAN()
-	err := c.tx.RequestAccount(ctx, req.Body.RequestedUsername, c.paid.Payer, tan, c.paid.ID)
+	name := req.Body.RequestedUsername
+	err := c.tx.RequestAccount(ctx, name, c.paid.Payer, c.server.payments.HashTAN(name, tan)[0], c.paid.ID)
 	return gen.RequestAccount200JSONResponse{Success: true, TAN: tan, Message: "TAN issued; create the account with it within 10 minutes"}, err
 }
 
@@ -23,15 +24,15 @@ func (c *call) CreateAccount(ctx context.Context, req gen.CreateAccountRequestOb
 		ID: newID(), Username: req.Body.Username, Description: req.Body.Description, IsDiscoverable: true,
 		KeyHash: store.HashKey(key), CreatedAt: c.server.now(),
 	}
-	err := c.tx.CreateAccount(ctx, agent, typedTAN(req.Body.TAN), c.paid.ID)
+	err := c.tx.CreateAccount(ctx, agent, c.server.payments.HashTAN(agent.Username, typedTAN(req.Body.TAN)), c.paid.ID)
 	return gen.CreateAccount200JSONResponse{Success: true, APIKey: key, Message: "account created; keep the API key, it is shown only once"}, err
 }
 
 // claimRegistration reserves the username and its TAN for the payment when its settlement begins, so that no other
 // payment can use them before delivery.
-func claimRegistration(ctx context.Context, tx *store.Store, paid payment.Paid, request any) error {
+func (s *Server) claimRegistration(ctx context.Context, tx *store.Store, paid payment.Paid, request any) error {
 	body := request.(gen.CreateAccountRequestObject).Body //nolint:forcetypeassert // the operation's
-	return tx.ClaimRegistration(ctx, body.Username, typedTAN(body.TAN), paid.ID)
+	return tx.ClaimRegistration(ctx, body.Username, s.payments.HashTAN(body.Username, typedTAN(body.TAN)), paid.ID)
 }
 
 // typedTAN normalises a TAN: Crockford base32 ignores case.

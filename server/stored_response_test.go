@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
@@ -166,4 +167,45 @@ func TestResponseKeyRotation(t *testing.T) {
 	repeat(without, calls[0]).WantRefused(t, "a message without the former key", http.StatusConflict, "payment_reused")
 	repeat(without, calls[2]).WantRefused(t, "a replaced API key without the former key", http.StatusUnauthorized, "invalid_api_key")
 	repeat(without, calls[1]).WantRefused(t, "a read without the former key", http.StatusConflict, "payment_reused")
+}
+
+// TestOpenPaymentsOpenNothing: while a registration settles, its row shows neither the payment identifier, which proves possession, nor the TAN.
+// The hash of the TAN has a key that is not in the database.
+func TestOpenPaymentsOpenNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const create, identifier = "/register/create_account", "secret_identifier_of_the_payer"
+	payer := w.Wallet(10 * testkit.Dollar)
+	tan := w.pay(payer, "/register/request_account", `{"requested_username":"wanted"}`).Field(t, "tan")
+	w.Secret(tan)
+	var hash []byte
+	w.Scan(`SELECT tan_hash FROM registrations`, nil, &hash)
+	if plain := sha256.Sum256([]byte("wanted\x00" + tan)); bytes.Equal(hash, plain[:]) {
+		t.Error("the hash of the TAN has no key, so whoever reads it finds the TAN by trying")
+	}
+	var row []byte
+	defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" {
+			w.Scan(`SELECT payload || request FROM payments WHERE state = 'settling'`, nil, &row)
+		}
+		return false
+	})()
+	created := w.call(http.MethodPost, create, account("wanted", tan), x402.HeaderPaymentSignature, w.sign(payer, create, testkit.Identified(identifier)))
+	w.Secret(created.Field(t, "api_key"))
+	if len(row) == 0 || bytes.Contains(row, []byte(identifier)) || bytes.Contains(row, []byte(tan)) {
+		t.Errorf("the %d bytes of the open payment show its identifier or the TAN", len(row))
+	}
+}
+
+// TestTANOutlivesARotation: a TAN that was issued before the response key changed is valid after it.
+func TestTANOutlivesARotation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	payer := w.Wallet(10 * testkit.Dollar)
+	tan := w.pay(payer, "/register/request_account", `{"requested_username":"wanted"}`).Field(t, "tan")
+	w.Secret(tan)
+	rotated := newWorldOn(t, w.DatabaseURL, withResponseKeys(payment.ResponseKey{2}, responseKey))
+	rotated.Ledger, rotated.Facilitator = w.Ledger, w.Facilitator
+	created := rotated.pay(payer, "/register/create_account", account("wanted", tan))
+	rotated.Secret(created.Field(t, "api_key"))
 }

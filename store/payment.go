@@ -96,12 +96,14 @@ func (s *Store) PaymentByIdentifier(ctx context.Context, agent *uuid.UUID, payer
 // PaymentOfWallet returns the payment that a new authorization of the same wallet gives access to, for an operation
 // whose response holds a secret. It is the payment of the same request if that is open or its response is stored, or an
 // undeliverable payment of the same operation and account. It returns nil if there is none.
-func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprint []byte) (*Payment, error) {
-	return s.onePayment(ctx, `secret AND network = $1 AND asset = $2 AND payer = $3 AND operation = $4 AND (
+func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprint []byte, channel string) (*Payment, error) {
+	return s.onePayment(ctx, `secret AND network = $1 AND asset = $2 AND payer = $3 AND operation = $4
+		AND (payment_channel_id IS NULL OR payment_channel_id = $8 OR EXISTS (
+			SELECT FROM payment_channels c WHERE c.id = payment_channel_id AND c.payer = payments.payer AND c.payer_authorizer = payments.payer)) AND (
 			(state = 'delivered' AND fingerprint = $5 AND response IS NOT NULL AND updated_at > now() - $6::interval)
 			OR (state IN ('settling', 'unknown') AND fingerprint = $5)
 			OR (state = 'undeliverable' AND agent_id IS NOT DISTINCT FROM $7::uuid)
-		) ORDER BY fingerprint = $5 DESC, created_at DESC LIMIT 1`, network, asset, payer, operation, fingerprint, SecretLifetime, agent)
+		) ORDER BY fingerprint = $5 DESC, created_at DESC LIMIT 1`, network, asset, payer, operation, fingerprint, SecretLifetime, agent, channel)
 }
 
 // onePayment loads a payment with the time of the database, or returns nil. It uses pgx because GORM allocates half as

@@ -129,12 +129,12 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 	return nil
 }
 
-// StaleChannels returns up to limit payment channels with unclaimed money whose recorded state is older than age, oldest
-// first.
-func (s *Store) StaleChannels(ctx context.Context, network, asset string, age time.Duration, limit int) ([]PaymentChannel, error) {
+// StaleChannels returns up to limit payment channels with unclaimed money whose recorded state is older than age, or than a share of their
+// own withdraw delay, oldest first. The delay of older payment channels may be shorter than that of new ones.
+func (s *Store) StaleChannels(ctx context.Context, network, asset string, age time.Duration, share, limit int) ([]PaymentChannel, error) {
 	channels, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
 		WHERE unclaimed_since IS NOT NULL AND state <> 'refunding' AND network = $1 AND asset = $2
-			AND synced_at < now() - $3::interval ORDER BY synced_at LIMIT $4`, network, asset, age, limit)
+			AND synced_at < now() - least($3::interval, withdraw_delay * interval '1 second' / $5) ORDER BY synced_at LIMIT $4`, network, asset, age, limit, share)
 	if err != nil {
 		return nil, fmt.Errorf("look for payment channels to refresh: %w", err)
 	}

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -25,15 +24,9 @@ type Registration struct {
 // TANLifetime is how long a TAN is valid.
 const TANLifetime = 10 * time.Minute
 
-// hashTAN includes the username, so that equal TANs of two usernames have different hashes.
-func hashTAN(username, tan string) []byte {
-	sum := sha256.Sum256([]byte(username + "\x00" + tan))
-	return sum[:]
-}
-
-// RequestAccount reserves the username for the payer and stores the hash of the TAN, which the response to the payment
+// RequestAccount reserves the username for the payer and stores the hash of username and TAN, which the response to the payment
 // holds. A new request by the same payer replaces the TAN. It returns ErrUsernameTaken or ErrUsernameReserved.
-func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string, payment uuid.UUID) error {
+func (s *Store) RequestAccount(ctx context.Context, username, payer string, tanHash []byte, payment uuid.UUID) error {
 	if err := s.checkUsername(ctx, username, uuid.Nil); err != nil {
 		return err
 	}
@@ -45,7 +38,7 @@ func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string,
 		}},
 	}
 	reserved := s.gorm(ctx, &Registration{}).Clauses(free).Create(map[string]any{
-		"username": username, "tan_hash": hashTAN(username, tan), "payer": payer, "payment_id": payment,
+		"username": username, "tan_hash": tanHash, "payer": payer, "payment_id": payment,
 		"expires_at": gorm.Expr("now() + CAST(? AS interval)", TANLifetime), // the database's clock decides, as for leases
 	})
 	if reserved.Error != nil {
@@ -60,9 +53,9 @@ func (s *Store) RequestAccount(ctx context.Context, username, payer, tan string,
 // ClaimRegistration reserves the username and its TAN for a payment that is about to settle. It returns
 // ErrUsernameReserved if another payment claimed them first, or if the TAN was replaced or has expired since it was
 // checked. A claim with a TAN that is not valid would block the username for the owner of the valid one.
-func (s *Store) ClaimRegistration(ctx context.Context, username, tan string, payment uuid.UUID) error {
+func (s *Store) ClaimRegistration(ctx context.Context, username string, tanHashes [][]byte, payment uuid.UUID) error {
 	claimed, err := gorm.G[Registration](s.db).
-		Where("username = ? AND tan_hash = ? AND claimed_by IS NULL AND expires_at > now()", username, hashTAN(username, tan)).
+		Where("username = ? AND tan_hash IN ? AND claimed_by IS NULL AND expires_at > now()", username, tanHashes).
 		Update(ctx, "claimed_by", payment)
 	if err != nil {
 		return fmt.Errorf("claim registration: %w", err)
@@ -75,11 +68,11 @@ func (s *Store) ClaimRegistration(ctx context.Context, username, tan string, pay
 
 // CreateAccount turns the registration into an agent. It returns ErrInvalidTAN, ErrUsernameReserved (another payment
 // has claimed the registration) or ErrUsernameTaken.
-func (s *Store) CreateAccount(ctx context.Context, agent Agent, tan string, payment uuid.UUID) error {
+func (s *Store) CreateAccount(ctx context.Context, agent Agent, tanHashes [][]byte, payment uuid.UUID) error {
 	var used []Registration
 	err := s.gorm(ctx, &Registration{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "payment_id"}}}).
-		Where("username = ? AND tan_hash = ? AND (claimed_by = ? OR (claimed_by IS NULL AND expires_at > now()))",
-			agent.Username, hashTAN(agent.Username, tan), payment).Delete(&used).Error
+		Where("username = ? AND tan_hash IN ? AND (claimed_by = ? OR (claimed_by IS NULL AND expires_at > now()))",
+			agent.Username, tanHashes, payment).Delete(&used).Error
 	if err != nil {
 		return fmt.Errorf("use TAN: %w", err)
 	}
