@@ -275,7 +275,7 @@ func (e *Engine) resume(ctx context.Context, call *Call, row *store.Payment) (*R
 	}
 	attempt, err := e.restore(row)
 	if err != nil {
-		return nil, err
+		return nil, e.unreadable(ctx, row, err)
 	}
 	stored := *call
 	stored.Attempt = attempt

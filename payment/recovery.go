@@ -140,20 +140,22 @@ func (e *Engine) recovered(ctx context.Context, restore Restore, row *store.Paym
 			err = fmt.Errorf("panic: %v", value)
 		}
 	}()
-	unreadable := func(err error) error {
-		return e.unclear(ctx, row, &unclearSettlement{store.Unclear{Reason: "the stored call cannot be read", Sent: false}, err})
-	}
 	attempt, err := e.restore(row)
 	if err != nil {
-		return unreadable(err)
+		return e.unreadable(ctx, row, err)
 	}
 	attempt.recovered = true
 	call, err := restore(ctx, row, attempt)
 	if err != nil {
-		return unreadable(err)
+		return e.unreadable(ctx, row, err)
 	}
 	_, err = e.settle(ctx, call, row, nil)
 	return err
+}
+
+// unreadable leaves a payment open that this server cannot read, because it lacks the response key or is older.
+func (e *Engine) unreadable(ctx context.Context, row *store.Payment, err error) error {
+	return e.unclear(ctx, row, &unclearSettlement{store.Unclear{Reason: "the stored call cannot be read", Sent: false}, err})
 }
 
 // cleanUp deletes stored responses and failed payments that have expired, until ctx ends.

@@ -197,6 +197,26 @@ func TestOpenPaymentsOpenNothing(t *testing.T) {
 	}
 }
 
+// TestOpenPaymentOfAnotherKey: a server that lacks the response key leaves another server's open payment open, and never refuses it.
+func TestOpenPaymentOfAnotherKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	body, signed := `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"hello"}`, w.sign(alice.Wallet, sendPath)
+	send := func(to *world) testkit.Reply {
+		return to.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, signed)
+	}
+	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
+	send(w).Want(t, "a payment whose outcome is lost", http.StatusServiceUnavailable)
+	mend()
+	other := newWorldOn(t, w.DatabaseURL, withResponseKeys(payment.ResponseKey{2}))
+	other.Ledger, other.Facilitator = w.Ledger, w.Facilitator
+	w.Exec(`UPDATE payments SET lease_until = now() WHERE state = 'unknown'`)
+	send(other).Want(t, "at a server without the key", http.StatusServiceUnavailable, "payment_unknown")
+	w.Exec(`UPDATE payments SET lease_until = now() WHERE state = 'unknown'`)
+	send(w).Want(t, "at its own server", http.StatusOK)
+}
+
 // TestTANOutlivesARotation: a TAN that was issued before the response key changed is valid after it.
 func TestTANOutlivesARotation(t *testing.T) {
 	t.Parallel()
