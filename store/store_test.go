@@ -28,11 +28,11 @@ func agent(t *testing.T, s *store.Store, name string) uuid.UUID {
 	t.Helper()
 	id := uuid.Must(uuid.NewV7())
 	ctx := t.Context()
-	if err := s.RequestAccount(ctx, name, "0xpayer", []byte("TAN"), uuid.New()); err != nil {
+	if err := s.RequestAccount(ctx, name, "0xpayer", store.HashKey("TAN"), uuid.New()); err != nil {
 		t.Fatal(err)
 	}
 	created := store.Agent{ID: id, Username: name, IsDiscoverable: true, KeyHash: store.HashKey(name), CreatedAt: time.Now()}
-	if err := s.CreateAccount(ctx, created, [][]byte{[]byte("TAN")}, uuid.New()); err != nil {
+	if err := s.CreateAccount(ctx, created, [][]byte{store.HashKey("TAN")}, uuid.New()); err != nil {
 		t.Fatal(err)
 	}
 	return id
@@ -277,7 +277,7 @@ func TestRefusals(t *testing.T) {
 		{"a message to oneself", toSelf, store.ErrNothingToSelf},
 		{"a message to nobody", toNobody, store.ErrAgentNotFound},
 		{"a chat that is not there", noChat, store.ErrChatNotFound},
-		{"a taken username", s.RequestAccount(ctx, "alice", "0xpayer", []byte("TAN"), uuid.New()), store.ErrUsernameTaken},
+		{"a taken username", s.RequestAccount(ctx, "alice", "0xpayer", store.HashKey("TAN"), uuid.New()), store.ErrUsernameTaken},
 	} {
 		if !errors.Is(test.err, test.want) {
 			t.Errorf("%s: %v, want %v", test.name, test.err, test.want)

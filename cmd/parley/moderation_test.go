@@ -42,9 +42,9 @@ func (m *moderated) agent(username string) uuid.UUID {
 	m.t.Helper()
 	const tan = "AAAA0000"
 	agent := store.Agent{ID: uuid.Must(uuid.NewV7()), Username: username, Description: "I am " + username, IsDiscoverable: true, KeyHash: store.HashKey(username)}
-	err := m.on.RequestAccount(m.t.Context(), username, "0xpayer", []byte(tan), uuid.New())
+	err := m.on.RequestAccount(m.t.Context(), username, "0xpayer", store.HashKey(tan), uuid.New())
 	if err == nil {
-		err = m.on.CreateAccount(m.t.Context(), agent, [][]byte{[]byte(tan)}, uuid.New())
+		err = m.on.CreateAccount(m.t.Context(), agent, [][]byte{store.HashKey(tan)}, uuid.New())
 	}
 	if err != nil {
 		m.t.Fatal(err)
