@@ -187,6 +187,10 @@ func seedForPlans(t *testing.T, databaseURL string) {
 			state, lease_until, created_at, updated_at, response)
 		 SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa', '0xb' || n % 1000, '0xc' || n, '0xd', 1000, now(), 'getOwnAgent', NULL, sha256(n::text::bytea), sha256(n::text::bytea),
 			'delivered', now(), now(), now(), 'x' FROM generate_series(1, 200000) n`,
+		`INSERT INTO payment_channels (id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged, signed_max, signature,
+			balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, used_at, created_at)
+		 SELECT '0x' || lpad(n::text, 64, '0'), '0xb' || n, '0xb' || n, 'eip155:84532', '0xa', '0xd', '0xe', 86400, '0x', 0, 0, '', 1000000, 0, 0, 0, now(), 'open',
+			now(), now() FROM generate_series(1, 20000) n`,
 		`INSERT INTO suspensions (agent_id, message, was_listed, created_at) SELECT id, '', false, now() FROM agents LIMIT 20000`,
 		`INSERT INTO reserved_usernames (username_hash, created_at) SELECT sha256(n::text::bytea), now() FROM generate_series(1, 20000) n`,
 		`INSERT INTO conversation_removals (conversation_id, created_at) SELECT id, now() FROM conversations LIMIT 5000`,

@@ -99,7 +99,7 @@ func (s *Store) PaymentByIdentifier(ctx context.Context, agent *uuid.UUID, payer
 func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprint []byte, channel string) (*Payment, error) {
 	return s.onePayment(ctx, `secret AND network = $1 AND asset = $2 AND payer = $3 AND operation = $4
 		AND (payment_channel_id IS NULL OR payment_channel_id = $8
-			OR (SELECT c.payer_authorizer = c.payer FROM payment_channels c WHERE c.id = payments.payment_channel_id)) AND (
+			OR (SELECT c.payer_authorizer = c.payer FROM payment_channels c WHERE c.id = payments.payment_channel_id AND c.payer = payments.payer)) AND (
 			(state = 'delivered' AND fingerprint = $5 AND response IS NOT NULL AND updated_at > now() - $6::interval)
 			OR (state IN ('settling', 'unknown') AND fingerprint = $5)
 			OR (state = 'undeliverable' AND agent_id IS NOT DISTINCT FROM $7::uuid)
