@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 	kongcompletion "github.com/jotaen/kong-completion"
@@ -37,14 +38,23 @@ type console struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	ctx, stop := interruptible(context.Background())
 	err := run(ctx, os.Args[1:], console{os.Stdout, os.Stderr})
 	stop()
 	if err != nil {
 		os.Exit(report(os.Stderr, err))
 	}
 }
+
+// interruptible returns a context that the first signal ends. From secondSignal later on, another one ends the process.
+func interruptible(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	ctx, stop = signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, func() { time.AfterFunc(secondSignal, stop) })
+	return ctx, stop
+}
+
+// secondSignal leaves out the signal that comes with the first one: the command timeout sends one to the process and one to its group.
+const secondSignal = time.Second
 
 func run(ctx context.Context, args []string, to console) error {
 	exited, running, server := false, &invocation{}, &settings{}
