@@ -54,7 +54,7 @@ func interruptible(parent context.Context) (ctx context.Context, stop context.Ca
 }
 
 // secondSignal leaves out the signal that comes with the first one: the command timeout sends one to the process and one to its group.
-const secondSignal = time.Second
+const secondSignal = 200 * time.Millisecond
 
 func run(ctx context.Context, args []string, to console) error {
 	exited, running, server := false, &invocation{}, &settings{}
