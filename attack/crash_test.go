@@ -82,13 +82,13 @@ func TestKilledAtEveryStep(t *testing.T) {
 		{"dry-run", []string{"dry-run"}, false},
 		{"begun", []string{"begun"}, true},
 		{"settled", []string{"settled"}, true},
-		{"delivering", []string{"delivering"}, true},
+		{"committing", []string{"committing"}, true},
 		{"delivered", []string{"delivered"}, true},
 		{"begun, then claimed", []string{"begun", "claimed"}, true},
 		{"begun, then resettled", []string{"begun", "resettled"}, true},
 		{"begun, then claimed, then resettled", []string{"begun", "claimed", "resettled"}, true},
-		{"settled, then delivering", []string{"settled", "delivering"}, true}, // the chain says that it has settled
-		{"begun, then delivering", []string{"begun", "delivering"}, true},
+		{"settled, then committing", []string{"settled", "committing"}, true}, // the chain says that it has settled
+		{"begun, then committing", []string{"begun", "committing"}, true},
 		{"begun, then delivered", []string{"begun", "delivered"}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -228,7 +228,7 @@ func TestRefusedAtRecovery(t *testing.T) {
 		revenue := w.Revenue()
 		wanted := fmt.Sprintf("wanted_%d", round)
 		o := w.order(payer, "", "/register/request_account", map[string]any{"requested_username": wanted})
-		s.crashes([]string{"begun", "settled", "delivering"}[round%3], o)
+		s.crashes([]string{"begun", "settled", "committing"}[round%3], o)
 		w.Exec("INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ($1, sha256($2), '0xsomebody', now() + interval '10 minutes')", wanted, []byte(wanted))
 		s.start("")
 		w.check()

@@ -210,7 +210,7 @@ func (x *trial) served(what, id string, o, again order, secret string) {
 // TestHostileOwnerAfterKill: the server dies at each step of a payment whose response holds a secret. Its owner gets the
 // response, charged once, with the identifier or with a fresh payment; a stranger gets nothing.
 func TestHostileOwnerAfterKill(t *testing.T) {
-	for _, point := range []string{"begun", "settled", "delivering", "delivered"} {
+	for _, point := range []string{"begun", "settled", "committing", "delivered"} {
 		t.Run(point, func(t *testing.T) {
 			x := newTrial(t)
 			for i, proof := range []string{"identifier", "fresh"} {

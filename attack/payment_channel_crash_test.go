@@ -25,7 +25,7 @@ type channelCrash struct {
 func TestKilledAtEveryStepOfAVoucher(t *testing.T) {
 	t.Parallel()
 	for _, test := range []channelCrash{
-		{"parsed", []string{"parsed"}, false}, {"charging", []string{"charging"}, false}, {"charged", []string{"charged"}, true},
+		{"parsed", []string{"parsed"}, false}, {"committing", []string{"committing"}, false}, {"charged", []string{"charged"}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -58,10 +58,10 @@ func TestKilledAtEveryStepOfADeposit(t *testing.T) {
 	t.Parallel()
 	for _, test := range []channelCrash{
 		{"parsed", []string{"parsed"}, false}, {"dry-run", []string{"dry-run"}, false},
-		{"begun", []string{"begun"}, true}, {"settled", []string{"settled"}, true}, {"delivering", []string{"delivering"}, true},
+		{"begun", []string{"begun"}, true}, {"settled", []string{"settled"}, true}, {"committing", []string{"committing"}, true},
 		{"delivered", []string{"delivered"}, true},
 		{"begun, then claimed", []string{"begun", "claimed"}, true}, {"begun, then resettled", []string{"begun", "resettled"}, true},
-		{"settled, then delivering", []string{"settled", "delivering"}, true}, {"begun, then delivered", []string{"begun", "delivered"}, true},
+		{"settled, then committing", []string{"settled", "committing"}, true}, {"begun, then delivered", []string{"begun", "delivered"}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -298,8 +298,8 @@ func (r *randomRun) chain(w http.ResponseWriter, request *http.Request) {
 // disturb kills and restarts servers, and cuts them off, until the end. It leaves all of them running.
 func (r *randomRun) disturb(until context.Context) {
 	points := []string{
-		"parsed", "dry-run", "begun", "settled", "delivering", "delivered", "claimed", "resettled",
-		"charging", "charged", "refunding", "refunded", "claiming", "claimed on chain",
+		"parsed", "dry-run", "begun", "settled", "committing", "delivered", "claimed", "resettled",
+		"charged", "refunding", "refunded", "claiming", "claimed on chain",
 	}
 	for number := 1; ; number++ {
 		chance := r.chance("disturbance", number)
@@ -427,7 +427,7 @@ func (r *randomRun) watch(name string, log io.Writer) func([]byte) {
 				return
 			}
 			r.checkSecrecy("the output of "+name, line)
-			if bytes.Contains(line, []byte(`"msg":"payment recovered"`)) {
+			if bytes.Contains(line, []byte(`"msg":"payment retried"`)) {
 				was, end := field(line, "was"), field(line, "code")
 				r.mu.Lock()
 				r.recovered[was+" → "+or(end, "done")]++

@@ -42,7 +42,7 @@ type Attempt struct {
 	fingerprint [sha256.Size]byte
 	identifier  string // payment-identifier; "" without one
 	expired     *Error // not nil: the payment is too old to begin, or for former terms, but may be repeated
-	recovered   bool   // no caller waits
+	retried     bool   // by the recovery worker; no caller waits
 	begun       bool   // this call wrote the row
 	proven      bool   // see Engine.prove
 	unknown     bool   // its payment channel is not in the ledger, and so neither is this voucher
@@ -167,7 +167,7 @@ func (e *Engine) decode(operation *Operation, header http.Header) (decoded paylo
 	if name == x402.HeaderPaymentV1 {
 		decoded.exact, err = x402.DecodePaymentPayloadV1(header.Get(name), e.config.Network)
 	} else {
-		decoded.exact, decoded.batch, err = x402.DecodePayment(header.Get(name))
+		decoded.exact, decoded.channel, err = x402.DecodePayment(header.Get(name))
 	}
 	if err != nil {
 		return payload{}, e.malformed(operation, name, err.Error())
@@ -192,8 +192,8 @@ func (e *Engine) SignedByRecentPayer(operation *Operation, header http.Header) b
 		return false
 	}
 	recent := e.PaidLately(payload.payer())
-	if payload.batch != nil && payload.batch.Payload.Type != x402.BatchDeposit {
-		recent = e.payers.channelPaidLately(strings.ToLower(payload.batch.Payload.Voucher.ChannelID))
+	if payload.channel != nil && payload.channel.Payload.Type != x402.BatchDeposit {
+		recent = e.payers.channelPaidLately(strings.ToLower(payload.channel.Payload.Voucher.ChannelID))
 	}
 	scheme := e.schemeOf(payload)
 	if !recent || scheme == nil {
@@ -223,7 +223,7 @@ func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 	}
 	switch {
 	case row.Scheme == x402.SchemeBatch:
-		attempt.payload.batch, err = x402.ParseBatchPayment(raw)
+		attempt.payload.channel, err = x402.ParseBatchPayment(raw)
 	case row.X402Version == x402.VersionV1:
 		attempt.payload.exact, err = x402.ParsePaymentPayloadV1(raw, e.config.Network)
 	default:

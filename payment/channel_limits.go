@@ -73,7 +73,7 @@ func (e *Engine) unclaimedTooMuch(a *Attempt, of string) error {
 }
 
 // offered tells whether payment channels are offered: unless the facilitator has said that it does not settle them.
-func (b *batch) offered() bool { return !b.unsupported.Load() }
+func (b *channelScheme) offered() bool { return !b.unsupported.Load() }
 
 // checkSupport asks the facilitator whether it settles payment channels on our network, and returns false if it did not respond.
 func (e *Engine) checkSupport(ctx context.Context) bool {

@@ -96,7 +96,7 @@ func (e *Engine) attemptOf(channel *store.PaymentChannel) *Attempt {
 		Type: x402.BatchVoucher, ChannelConfig: configOf(channel), Voucher: voucherOf(channel),
 	}}
 	return &Attempt{
-		scheme: e.channels, payload: payload{batch: payment}, requirements: payment.Accepted,
+		scheme: e.channels, payload: payload{channel: payment}, requirements: payment.Accepted,
 		checked: checked{channel: &x402.BatchChecked{ChannelID: channel.ID}},
 	}
 }

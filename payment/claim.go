@@ -102,7 +102,7 @@ func (e *Engine) claimSums(ctx context.Context, sums []store.UnclaimedSum, age t
 }
 
 // claimAll claims vouchers of one authorizer and one payee in one transaction, and returns how many it claimed. A voucher that
-// the chain rejects reverts all, so a rejected batch is split in halves until the others are claimed.
+// the chain rejects reverts all, so rejected claims are split in halves until the others are claimed.
 func (e *Engine) claimAll(ctx context.Context, channels []store.PaymentChannel) (claimed int) {
 	ctx, span := e.tracer.Root(ctx, "claim", trace.SpanKindInternal)
 	span.SetInt("parley.payment_channels", len(channels))

@@ -51,14 +51,14 @@ func (e *Engine) prepareDeposit(ctx context.Context, a *Attempt) (*store.Payment
 }
 
 // before returns the payment channel on the chain before a deposit.
-func (b *batch) before(ctx context.Context, a *Attempt) (x402.Channel, error) {
+func (b *channelScheme) before(ctx context.Context, a *Attempt) (x402.Channel, error) {
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
 	channel, _, err := b.chain.Channel(asking, a.channel.ChannelID)
 	if err == nil {
 		return channel, nil
 	}
-	verdict, err := b.facilitator.VerifyBatch(ctx, a.payload.batch, a.requirements)
+	verdict, err := b.facilitator.VerifyBatch(ctx, a.payload.channel, a.requirements)
 	switch {
 	case err != nil:
 		return x402.Channel{}, b.facilitator.unavailable(err)
@@ -74,7 +74,7 @@ func (b *batch) before(ctx context.Context, a *Attempt) (x402.Channel, error) {
 
 // newChannel makes the row of a payment channel.
 func newChannel(a *Attempt, found x402.Channel) *store.PaymentChannel {
-	config, chain := a.payload.batch.Payload.ChannelConfig, mirrorOf(found)
+	config, chain := a.payload.channel.Payload.ChannelConfig, mirrorOf(found)
 	return &store.PaymentChannel{
 		ID: a.channel.ChannelID, Payer: a.checked.Payer, PayerAuthorizer: a.channel.PayerAuthorizer, Network: a.requirements.Network,
 		Asset: strings.ToLower(a.requirements.Asset), PayTo: strings.ToLower(config.Receiver), ReceiverAuthorizer: strings.ToLower(config.ReceiverAuthorizer),
@@ -116,22 +116,9 @@ func (e *Engine) deliverDeposit(ctx context.Context, call *Call, row *store.Paym
 		moved.channel = &found
 	}
 	chain := mirrorOf(*moved.channel)
-	var channel *store.PaymentChannel
-	err := e.store.Transaction(ctx, func(tx *store.Store) (err error) {
-		if channel, err = tx.ChargeDeposit(ctx, row.ID, e.toCharge(a), chain); err != nil {
-			return err
-		}
-		if response == nil {
-			if response, err = call.Handle(ctx, tx, a.paid()); err != nil {
-				return err
-			}
-		}
-		delivery, err := e.deliveryOf(a, row, moved.transaction, response)
-		if err != nil {
-			return err
-		}
-		return tx.PaymentDelivered(ctx, delivery)
-	})
+	closing := e.delivered(a, row, moved.transaction)
+	closing.Deposit = &store.DepositCharge{Voucher: e.toCharge(a), Chain: chain}
+	response, err := e.commit(ctx, call, response, closing)
 	row.Transaction = moved.transaction
 	refusal, refused := errors.AsType[*store.Refusal](err)
 	switch {
@@ -140,7 +127,7 @@ func (e *Engine) deliverDeposit(ctx context.Context, call *Call, row *store.Paym
 		e.metrics.payment(row, outcomeDelivered)
 		e.payers.charged(a)
 		e.unclaimed.charged(row.Amount)
-		return &Receipt{Response: response, Settled: chargedAs(a, row, channel, a.operation.Price)}, nil
+		return &Receipt{Response: response, Settled: chargedAs(a, row, closing.Deposit.Channel, a.operation.Price)}, nil
 	case errors.Is(err, store.ErrStalePayment):
 		return nil, err
 	case !refused && !errors.Is(err, store.ErrVoucherMismatch):
@@ -150,7 +137,7 @@ func (e *Engine) deliverDeposit(ctx context.Context, call *Call, row *store.Paym
 	if refused {
 		reason = refusal.Code
 	}
-	channel, err = e.store.KeepDeposit(ctx, row, moved.transaction, reason, chain)
+	channel, err := e.store.KeepDeposit(ctx, row, moved.transaction, reason, chain)
 	switch {
 	case errors.Is(err, store.ErrStalePayment):
 		return nil, err

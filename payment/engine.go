@@ -116,8 +116,8 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 // step does what the payment needs. On store.ErrStalePayment the caller reads the ledger again.
 func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
 	a := call.Attempt
-	if row != nil && row.Recovered() {
-		return nil, e.bindRecovered(ctx, a, row)
+	if row != nil && row.Restored() {
+		return nil, e.bindRestored(ctx, a, row)
 	}
 	proven := !a.operation.Secret || a.proven
 	if !proven && row != nil && a.owns(row) {
@@ -225,19 +225,10 @@ func (e *Engine) dryRun(ctx context.Context, call *Call) (response []byte, err e
 		return nil, err
 	}
 	defer release()
-	switch {
-	case a.operation.ReadOnly:
+	if a.operation.ReadOnly {
 		return call.Handle(ctx, e.store, a.paid())
-	case call.Batched != nil:
-		return nil, call.Batched.Check(ctx)
-	case a.operation.Paged:
-		_, err := call.Handle(ctx, e.store.ForDryRun(), a.paid())
-		return nil, err
 	}
-	return nil, e.store.DryRun(ctx, func(tx *store.Store) error {
-		_, err := call.Handle(ctx, tx, a.paid())
-		return err
-	})
+	return nil, e.store.DryRun(ctx, call.work())
 }
 
 // begin records the payment as settling, together with the operation's reservation.

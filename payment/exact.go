@@ -204,7 +204,7 @@ var errStillOpen = errors.New("the authorization is neither used nor cancelled n
 // onChain returns the outcome of an authorization that is used, cancelled or expired, in the form of Settle. It returns
 // errStillOpen otherwise.
 func (x *exact) onChain(ctx context.Context, a *Attempt, row *store.Payment) (string, error) {
-	if !a.recovered { // a caller is waiting; the recovery worker can wait longer
+	if !a.retried { // a caller is waiting; the recovery worker can wait longer
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, chainTimeout)
 		defer cancel()

@@ -8,13 +8,13 @@ import (
 )
 
 // lookUp finds the payment in the ledger by its authorization or voucher, by its payment identifier, or, if the response holds
-// a secret, by wallet and request. A recovered payment comes last: another payment may have bought what its call was to buy.
+// a secret, by wallet and request. A restored payment comes last: another payment may have bought what its call was to buy.
 func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error) {
 	row, err := e.store.Payment(ctx, a.requirements.Network, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce)
-	if err != nil || row != nil && !row.Recovered() {
+	if err != nil || row != nil && !row.Restored() {
 		return row, err
 	}
-	other := row // recovered, or paid by the voucher of this deposit, for another request
+	other := row // restored, or paid by the voucher of this deposit, for another request
 	if a.channel != nil {
 		row, err = e.store.PaymentOfVoucher(ctx, a.channel.ChannelID, a.checked.Payer, int64(a.channel.Max)) //nolint:gosec // at most x402.MaxChannelAmount
 		if err != nil || row != nil && (a.voucher() || a.owns(row)) {
@@ -37,7 +37,7 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 		}
 	}
 	if other == nil && a.operation.Secret && a.caller == nil && a.channel == nil && a.expired == nil {
-		return e.store.RecoveredOfWallet(ctx, a.requirements.Network, strings.ToLower(a.requirements.Asset), a.checked.Payer,
+		return e.store.RestoredOfWallet(ctx, a.requirements.Network, strings.ToLower(a.requirements.Asset), a.checked.Payer,
 			int64(a.operation.Price)) //nolint:gosec // a price
 	}
 	return other, nil

@@ -72,6 +72,7 @@ type Operation struct {
 	Secret      bool                      // the response holds a TAN or an API key
 	Account     bool                      // the call needs an API key
 	Paged       bool                      // reads a page of messages and marks it as read
+	Shared      bool                      // see store.Work
 	Extensions  map[string]jsontext.Value // x402 extensions in the 402
 
 	requirements []x402.PaymentRequirements
@@ -100,32 +101,26 @@ type Paid struct {
 	Payer string    // see Attempt.Identity
 }
 
-// Handler runs the operation in tx and returns the JSON of the response. It may run several times: in a dry run, which is
-// rolled back, and at delivery. An error rolls tx back.
+// Handler runs the operation and returns the JSON of the response. See store.Work for how often it runs, and on what.
 type Handler func(ctx context.Context, tx *store.Store, paid Paid) (response []byte, err error)
-
-// Batched is an effect that can share one statement with those of other calls (group commit).
-type Batched interface {
-	// Check is the dry run. It returns nil if the operation's rules allow the effect, and changes nothing.
-	Check(ctx context.Context) error
-	// Deliver makes the effect and closes the payment in one transaction. Record makes the ledger's entry for a response. On
-	// store.ErrNotBatched nothing has happened, and the call's Handler runs in its own transaction.
-	Deliver(ctx context.Context, record func(response []byte) (store.Delivery, error)) (response []byte, err error)
-	// Charge is Deliver for a payment by voucher, which it charges in the same transaction.
-	Charge(ctx context.Context, record func(response []byte) (*store.VoucherCharge, error)) (response []byte, err error)
-}
 
 // Call is one request for a paid operation.
 type Call struct {
 	Attempt *Attempt
 	Handle  Handler
-	Batched Batched // nil for most operations
 	// Reserve runs in the transaction that begins the settlement. It reserves what no other call may take before delivery. It
 	// may be nil.
 	Reserve func(ctx context.Context, tx *store.Store, paid Paid) error
 	// Admit runs before a payment begins, and before an undeliverable payment is redeemed. An error rejects the call. It may be
 	// nil.
 	Admit func() error
+}
+
+// work is what the call does in the database.
+func (c *Call) work() store.Work {
+	return store.Work{Shared: c.Attempt.operation.Shared, Run: func(ctx context.Context, tx *store.Store) ([]byte, error) {
+		return c.Handle(ctx, tx, c.Attempt.paid())
+	}}
 }
 
 // admit runs Admit.
@@ -153,7 +148,7 @@ type Engine struct {
 	log          *slog.Logger
 	facilitator  *breaker
 	exact        *exact
-	channels     *batch                // nil if payment channels are not offered
+	channels     *channelScheme        // nil if payment channels are not offered
 	operations   map[string]*Operation // by ID
 	queues       *queues
 	unclaimed    unclaimed
@@ -191,7 +186,7 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 	e.metrics = newMetrics(database, e.responds, config, measured.seconds)
 	exact.settling = e.metrics.settling
 	if config.Authorizer != nil {
-		if e.channels, err = newBatch(config, breaker, measured, contracts, database.Now); err != nil {
+		if e.channels, err = newChannelScheme(config, breaker, measured, contracts, database.Now); err != nil {
 			return nil, err
 		}
 		e.channels.settling = e.metrics.settling

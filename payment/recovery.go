@@ -41,7 +41,7 @@ func (e *Engine) Recover(ctx context.Context, restore Restore) {
 			e.resumeRefunds(ctx)
 		}
 		for e.Ready() && ctx.Err() == nil {
-			if free := cap(places) - len(places); free == 0 || e.claim(ctx, restore, free, places, &running) < free {
+			if free := cap(places) - len(places); free == 0 || e.takeOpen(ctx, restore, free, places, &running) < free {
 				break
 			}
 		}
@@ -54,9 +54,9 @@ func (e *Engine) Recover(ctx context.Context, restore Restore) {
 	}
 }
 
-// claim leases up to free open payments, makes an attempt at each in its own goroutine, and returns how many there were.
-func (e *Engine) claim(ctx context.Context, restore Restore, free int, places chan struct{}, running *sync.WaitGroup) int {
-	rows, err := e.store.ClaimOpenPayments(ctx, store.OpenPayments{
+// takeOpen leases up to free open payments, makes an attempt at each in its own goroutine, and returns how many there were.
+func (e *Engine) takeOpen(ctx context.Context, restore Restore, free int, places chan struct{}, running *sync.WaitGroup) int {
+	rows, err := e.store.TakeOpenPayments(ctx, store.OpenPayments{
 		Network: e.config.Network.ID, Asset: strings.ToLower(e.config.Network.Asset), Limit: free, MaxAttempts: maxAttempts, Held: e.working(),
 	}, Lease)
 	if err != nil && ctx.Err() == nil {
@@ -95,14 +95,14 @@ func (e *Engine) wakeUp() {
 	}
 }
 
-// retry makes one attempt at a claimed payment and logs the outcome.
+// retry makes one attempt at a payment that was taken and logs the outcome.
 func (e *Engine) retry(ctx context.Context, restore Restore, row *store.Payment) {
 	ctx, cancel := context.WithTimeout(ctx, Lease)
 	defer cancel()
-	ctx, span := e.tracer.Root(ctx, "recover payment", trace.SpanKindInternal)
+	ctx, span := e.tracer.Root(ctx, "retry payment", trace.SpanKindInternal)
 	span.Set("parley.operation", row.Operation)
 	span.Set("parley.payment_id", row.ID.String())
-	err := e.recovered(ctx, restore, row)
+	err := e.retryOnce(ctx, restore, row)
 	defer endSpan(span, err)
 	attributes := []slog.Attr{
 		slog.String("payment_id", row.ID.String()), slog.String("operation", row.Operation), slog.String("payer", row.Payer),
@@ -122,7 +122,7 @@ func (e *Engine) retry(ctx context.Context, restore Restore, row *store.Payment)
 	if err != nil {
 		attributes = append(attributes, slog.String("error", causeOf(err)))
 	}
-	e.log.LogAttrs(ctx, level, "payment recovered", attributes...)
+	e.log.LogAttrs(ctx, level, "payment retried", attributes...)
 }
 
 // causeOf returns the text for the log. An operator needs the cause, not the message for the caller.
@@ -133,8 +133,8 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-// recovered continues a claimed payment with the same steps as a new one.
-func (e *Engine) recovered(ctx context.Context, restore Restore, row *store.Payment) (err error) {
+// retryOnce continues a payment that was taken with the same steps as a new one.
+func (e *Engine) retryOnce(ctx context.Context, restore Restore, row *store.Payment) (err error) {
 	defer func() {
 		if value := recover(); value != nil { // one broken payment must not end the process
 			err = fmt.Errorf("panic: %v", value)
@@ -144,7 +144,7 @@ func (e *Engine) recovered(ctx context.Context, restore Restore, row *store.Paym
 	if err != nil {
 		return e.unreadable(ctx, row, err)
 	}
-	attempt.recovered = true
+	attempt.retried = true
 	call, err := restore(ctx, row, attempt)
 	if err != nil {
 		return e.unreadable(ctx, row, err)

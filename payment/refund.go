@@ -40,21 +40,21 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 		return nil, nil //nolint:nilnil // Parse handles any other payment
 	}
 	payload, err := e.decode(operation, header)
-	if err != nil || payload.batch == nil || payload.batch.Payload.Type != x402.BatchRefund {
+	if err != nil || payload.channel == nil || payload.channel.Payload.Type != x402.BatchRefund {
 		return nil, nil //nolint:nilnil,nilerr // as above, and Parse reports errors
 	}
 	requirements, ok := e.channels.Match(operation.requirements, payload)
 	if !ok {
 		return nil, e.refused(operation, "No matching payment requirements", "the refund does not match the payment requirements of this operation")
 	}
-	of, err := e.channels.checker.Check(requirements, payload.batch, e.store.Now())
+	of, err := e.channels.checker.Check(requirements, payload.channel, e.store.Now())
 	if bad, ok := errors.AsType[*x402.Invalid](err); ok {
 		return nil, e.refused(operation, bad.Reason, bad.Message)
 	}
 	if err != nil {
 		return nil, err
 	}
-	a := &Attempt{operation: operation, scheme: e.channels, payload: payload, requirements: requirements, checked: batchChecked(of), client: client}
+	a := &Attempt{operation: operation, scheme: e.channels, payload: payload, requirements: requirements, checked: channelChecked(of), client: client}
 	channel, err := e.refundable(ctx, a)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (e *Engine) refundable(ctx context.Context, a *Attempt) (*store.PaymentChan
 // used the payment channel, or another signature than the claimed one. Everything can be asked for once after each deposit, because then
 // nothing is left, and official clients send no API key.
 func (e *Engine) mayRefundPart(ctx context.Context, a *Attempt, channel *store.PaymentChannel, account *uuid.UUID) error {
-	if !mayBePublic(a, channel) || channel.Signature != "" && !strings.EqualFold(a.payload.batch.Payload.Voucher.Signature, channel.Signature) {
+	if !mayBePublic(a, channel) || channel.Signature != "" && !strings.EqualFold(a.payload.channel.Payload.Voucher.Signature, channel.Signature) {
 		return nil
 	}
 	used, err := account != nil, error(nil)
@@ -250,7 +250,7 @@ func (e *Engine) resumeRefunds(ctx context.Context) {
 		if err != nil {
 			text = causeOf(err)
 		}
-		e.log.InfoContext(ctx, "refund recovered", "payment_channel_id", channels[i].ID, "error", text)
+		e.log.InfoContext(ctx, "refund retried", "payment_channel_id", channels[i].ID, "error", text)
 	}
 }
 

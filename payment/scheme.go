@@ -36,43 +36,43 @@ type Scheme interface {
 
 // payload is a decoded payment. Exactly one of its fields is not nil.
 type payload struct {
-	exact *x402.PaymentPayload
-	batch *x402.BatchPayment
+	exact   *x402.PaymentPayload
+	channel *x402.BatchPayment
 }
 
 func (p payload) version() int {
-	if p.batch != nil {
-		return p.batch.X402Version
+	if p.channel != nil {
+		return p.channel.X402Version
 	}
 	return p.exact.X402Version
 }
 
 func (p payload) raw() []byte {
-	if p.batch != nil {
-		return p.batch.Raw()
+	if p.channel != nil {
+		return p.channel.Raw()
 	}
 	return p.exact.Raw()
 }
 
 func (p payload) extensions() map[string]jsontext.Value {
-	if p.batch != nil {
-		return p.batch.Extensions
+	if p.channel != nil {
+		return p.channel.Extensions
 	}
 	return p.exact.Extensions
 }
 
 // amount is the amount of the offer that the payer accepted, as it says.
 func (p payload) amount() string {
-	if p.batch != nil {
-		return p.batch.Accepted.Amount
+	if p.channel != nil {
+		return p.channel.Accepted.Amount
 	}
 	return p.exact.Accepted.Amount
 }
 
 // payer is the address that pays, in any case of letters.
 func (p payload) payer() string {
-	if p.batch != nil {
-		return p.batch.Payload.ChannelConfig.Payer
+	if p.channel != nil {
+		return p.channel.Payload.ChannelConfig.Payer
 	}
 	return p.exact.Payload.Authorization.From
 }
@@ -82,10 +82,10 @@ func (p payload) signature() string {
 	switch {
 	case p.exact != nil:
 		return p.exact.Payload.Signature
-	case p.batch.Payload.Deposit != nil:
-		return p.batch.Payload.Deposit.Authorization.ERC3009.Signature
+	case p.channel.Payload.Deposit != nil:
+		return p.channel.Payload.Deposit.Authorization.ERC3009.Signature
 	}
-	return p.batch.Payload.Voucher.Signature
+	return p.channel.Payload.Voucher.Signature
 }
 
 // checked is the result of a scheme's checks. Nonce is the ledger's: see store.Payment.

@@ -20,12 +20,12 @@ const Lease = settleTimeout + 15*time.Second
 //	settling      -> (none)         AbandonSettlement: certainly not sent
 //	settling      -> failed         PaymentFailed: refused for good
 //	settling      -> unknown        PaymentUnclear: the money may have moved
-//	settling      -> delivered      PaymentDelivered, with the effect
+//	settling      -> delivered      Commit, with the effect
 //	settling      -> undeliverable  PaymentUndeliverable: settled, then rejected by the operation's rules
 //	settling      -> deposited      KeepDeposit: the same for a deposit, which is in the payer's channel
-//	unknown       -> settling       ResumeSettlement (a caller), ClaimOpenPayments (the recovery worker)
+//	unknown       -> settling       ResumeSettlement (a caller), TakeOpenPayments (the recovery worker)
 //	settling      -> settling       the same, once the lease is over
-//	undeliverable -> delivered      PaymentDelivered: redeemed with another request
+//	undeliverable -> delivered      Commit: redeemed with another request
 func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, response []byte) (*Receipt, error) {
 	moved, err := settlement{transaction: row.Transaction}, error(nil)
 	if moved.transaction == "" {
@@ -99,7 +99,7 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, mo
 		return e.deliverDeposit(ctx, call, row, moved, response)
 	}
 	transaction := moved.transaction
-	response, err := e.makeEffect(ctx, call, row, transaction, response)
+	response, err := e.commit(ctx, call, response, e.delivered(call.Attempt, row, transaction))
 	unclear := &unclearSettlement{store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction}, err}
 	refusal, refused := errors.AsType[*store.Refusal](err)
 	switch {
@@ -130,51 +130,37 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, mo
 	}
 }
 
-// makeEffect runs the call, closes its payment in the same transaction, and returns the response.
-func (e *Engine) makeEffect(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte) ([]byte, error) {
-	ctx, span := e.tracer.Start(ctx, "deliver")
-	var err error
-	defer func() { endSpan(span, err) }()
-	a := call.Attempt
-	record := func(response []byte) (store.Delivery, error) { return e.deliveryOf(a, row, transaction, response) }
-	closePayment := func(on *store.Store, response []byte) error {
-		delivery, err := record(response)
-		if err != nil {
-			return err
-		}
-		return on.PaymentDelivered(ctx, delivery)
+// delivered is the closing of a payment that has settled.
+func (e *Engine) delivered(a *Attempt, row *store.Payment, transaction string) store.Closing {
+	return store.Closing{
+		Delivery: &store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}, Seal: e.sealer(a, row),
 	}
-	err = store.ErrNotBatched
-	switch {
-	case response != nil:
-		err = closePayment(e.store, response)
-		return response, err
-	case call.Batched != nil:
-		response, err = call.Batched.Deliver(ctx, record)
-	case a.operation.Paged:
-		page := e.store.WithoutTransaction()
-		if response, err = call.Handle(ctx, page, a.paid()); err == nil {
-			err = closePayment(page, response)
-		}
-	}
-	if !errors.Is(err, store.ErrNotBatched) {
-		return response, err
-	}
-	err = e.store.Transaction(ctx, func(tx *store.Store) (err error) {
-		if response, err = call.Handle(ctx, tx, a.paid()); err != nil {
-			return err
-		}
-		return closePayment(tx, response)
-	})
-	return response, err
 }
 
-// deliveryOf makes the ledger's entry for a response.
-func (e *Engine) deliveryOf(a *Attempt, row *store.Payment, transaction string, response []byte) (delivery store.Delivery, err error) {
-	delivery = store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}
-	if !a.operation.ReadOnly || len(response) <= maxStoredRead {
-		delivery.Response, err = e.responseKeys.seal(row.ID, a.request, response, a.operation.Reads())
+// commit runs the call and closes its payment in one transaction. Response, if not nil, is the dry run's: a read is not executed again.
+func (e *Engine) commit(ctx context.Context, call *Call, response []byte, closing store.Closing) (_ []byte, err error) {
+	name := "deliver"
+	if closing.Charge != nil {
+		name = "charge"
 	}
-	crash("delivering")
-	return delivery, err
+	ctx, span := e.tracer.Start(ctx, name)
+	defer func() { endSpan(span, err) }()
+	work := call.work()
+	if response != nil {
+		work = store.Made(response)
+	}
+	return e.store.Commit(ctx, work, closing)
+}
+
+// sealer seals the response of a call for the ledger, unless it is too long. Reads are stored too: if the voucher that was charged last
+// executed them again, it would buy newer messages for nothing, and a poll that marked its messages as read would be lost with its
+// response.
+func (e *Engine) sealer(a *Attempt, row *store.Payment) func(response []byte) ([]byte, error) {
+	return func(response []byte) (sealed []byte, err error) {
+		if !a.operation.ReadOnly || len(response) <= maxStoredRead {
+			sealed, err = e.responseKeys.seal(row.ID, a.request, response, a.operation.Reads())
+		}
+		crash("committing")
+		return sealed, err
+	}
 }

@@ -12,7 +12,7 @@ func endSpan(span tracing.Span, err error) {
 	if !span.Recording() {
 		return
 	}
-	failed := err != nil && !errors.Is(err, store.ErrStalePayment) && !errors.Is(err, store.ErrNotBatched) && !errors.Is(err, store.ErrVoucherMismatch)
+	failed := err != nil && !errors.Is(err, store.ErrStalePayment) && !errors.Is(err, store.ErrVoucherMismatch)
 	if refusal, ok := errors.AsType[*store.Refusal](err); ok {
 		span.Set("parley.refusal", refusal.Code)
 		failed = false

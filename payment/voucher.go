@@ -74,18 +74,13 @@ func (e *Engine) checkChannel(ctx context.Context, a *Attempt) error {
 	return e.misfit(ctx, a, channel)
 }
 
-// chargeOnce makes the effect and charges the voucher, in the group commit or in a transaction of its own.
-func (e *Engine) chargeOnce(ctx context.Context, call *Call) (_ *Receipt, err error) {
-	ctx, span := e.tracer.Start(ctx, "charge")
-	defer func() { endSpan(span, err) }()
+// chargeOnce makes the effect and charges the voucher.
+func (e *Engine) chargeOnce(ctx context.Context, call *Call) (*Receipt, error) {
 	a := call.Attempt
 	row := a.row()
 	row.Request, row.Payload, row.KeyHash = nil, nil, nil // needed for recovery only
 	charge := &store.VoucherCharge{Voucher: e.toCharge(a), Payment: row, MaxAge: e.mirrorLifetime()}
-	response, err := e.chargeBatched(ctx, call, charge)
-	if errors.Is(err, store.ErrNotBatched) {
-		response, err = e.chargeAlone(ctx, call, charge)
-	}
+	response, err := e.commit(ctx, call, nil, store.Closing{Charge: charge, Seal: e.sealer(a, row)})
 	_, refused := errors.AsType[*store.Refusal](err)
 	switch {
 	case err == nil:
@@ -101,64 +96,11 @@ func (e *Engine) chargeOnce(ctx context.Context, call *Call) (_ *Receipt, err er
 	return &Receipt{Response: response, Settled: chargedAs(a, row, charge.Channel, uint64(row.Amount))}, nil //nolint:gosec // positive
 }
 
-// chargeBatched is chargeOnce in the group commit. It returns store.ErrNotBatched if nothing has happened and the call needs a
-// transaction of its own.
-func (e *Engine) chargeBatched(ctx context.Context, call *Call, charge *store.VoucherCharge) (response []byte, err error) {
-	a := call.Attempt
-	on := e.store
-	switch {
-	case call.Batched != nil:
-		return call.Batched.Charge(ctx, func(response []byte) (*store.VoucherCharge, error) {
-			return charge, e.keepResponse(a, charge.Payment, response)
-		})
-	case a.operation.Paged:
-		on = e.store.WithoutTransaction()
-	case !a.operation.ReadOnly:
-		return nil, store.ErrNotBatched
-	}
-	if response, err = call.Handle(ctx, on, a.paid()); err != nil {
-		return nil, err
-	}
-	if err := e.keepResponse(a, charge.Payment, response); err != nil {
-		return nil, err
-	}
-	return response, on.ChargeDelivered(ctx, charge)
-}
-
-// chargeAlone is chargeOnce in a transaction of its own.
-func (e *Engine) chargeAlone(ctx context.Context, call *Call, charge *store.VoucherCharge) (response []byte, err error) {
-	a := call.Attempt
-	err = e.store.Transaction(ctx, func(tx *store.Store) (err error) {
-		if charge.Channel, err = tx.ChargeVoucher(ctx, charge.Voucher, charge.MaxAge); err != nil {
-			return err
-		}
-		if response, err = call.Handle(ctx, tx, a.paid()); err != nil {
-			return err
-		}
-		if err = e.keepResponse(a, charge.Payment, response); err != nil {
-			return err
-		}
-		return tx.RecordVoucher(ctx, charge.Payment, charge.Channel.UsedAt)
-	})
-	return response, err
-}
-
-// keepResponse adds the response to the row of a voucher that is about to be charged, unless it is too long. Reads are stored
-// too: if the voucher that was charged last executed them again, it would buy newer messages for nothing, and a poll that marked
-// its messages as read would be lost with its response.
-func (e *Engine) keepResponse(a *Attempt, row *store.Payment, response []byte) (err error) {
-	if !a.operation.ReadOnly || len(response) <= maxStoredRead {
-		row.Response, err = e.responseKeys.seal(row.ID, a.request, response, a.operation.Reads())
-	}
-	crash("charging")
-	return err
-}
-
 // toCharge is the voucher as the store needs it.
 func (e *Engine) toCharge(a *Attempt) store.Voucher {
 	return store.Voucher{
 		Channel: a.channel.ChannelID, Payer: a.checked.Payer, Price: int64(a.operation.Price), Max: int64(a.channel.Max), //nolint:gosec // at most x402.MaxChannelAmount
-		MaxUnclaimed: e.maxUnclaimed(), Signature: a.payload.batch.Payload.Voucher.Signature,
+		MaxUnclaimed: e.maxUnclaimed(), Signature: a.payload.channel.Payload.Voucher.Signature,
 	}
 }
 
@@ -167,8 +109,8 @@ func (a *Attempt) withoutDeposit() *Attempt {
 	voucher := *a
 	of := *a.channel
 	of.Deposit, of.Type, of.Conclusive = 0, x402.BatchVoucher, true
-	voucher.checked = batchChecked(of)
-	voucher.payload.batch = a.payload.batch.AsVoucher()
+	voucher.checked = channelChecked(of)
+	voucher.payload.channel = a.payload.channel.AsVoucher()
 	voucher.expired = nil
 	return &voucher
 }

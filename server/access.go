@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 )
@@ -26,8 +27,13 @@ type call struct {
 
 // send sends a message: to the other agent of a private chat, to a group chat as a member, to a channel as its admin.
 // The store checks this right in the statement that writes, because a ban may be committed between two statements.
-func (c *call) send(ctx context.Context, message store.OutgoingMessage) (*store.Sent, error) {
-	return c.tx.SendMessage(ctx, message)
+func (c *call) send(ctx context.Context, message store.OutgoingMessage) (conversation uuid.UUID, id gen.MessageID, err error) {
+	message.ID, message.Sender = newID(), c.caller.ID
+	sent, err := c.tx.SendMessage(ctx, message)
+	if err != nil {
+		return uuid.Nil, "", err
+	}
+	return sent.ConversationID, formatID(messagePrefix, message.ID), nil
 }
 
 // messageForReader returns the message with its conversation if the caller may read it.

@@ -53,7 +53,9 @@ func (c *call) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequestOb
 
 // SendChannelMessage sends a message to all subscribers.
 func (c *call) SendChannelMessage(ctx context.Context, req gen.SendChannelMessageRequestObject) (gen.SendChannelMessageResponseObject, error) {
-	return sendMessage[gen.SendChannelMessageResponseObject](ctx, c, req)
+	message := store.OutgoingMessage{Kind: store.KindChannel, To: idOf(channelPrefix, req.Body.ChannelID), Content: req.Body.Content}
+	_, id, err := c.send(ctx, message)
+	return gen.SendChannelMessage200JSONResponse{Success: true, MessageID: id, Message: messageSent}, err
 }
 
 // SubscribeChannel makes the caller a subscriber, unless it is banned.

@@ -125,7 +125,9 @@ func (c *call) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatReque
 
 // SendGroupMessage sends a message to all members.
 func (c *call) SendGroupMessage(ctx context.Context, req gen.SendGroupMessageRequestObject) (gen.SendGroupMessageResponseObject, error) {
-	return sendMessage[gen.SendGroupMessageResponseObject](ctx, c, req)
+	message := store.OutgoingMessage{Kind: store.KindGroup, To: idOf(chatPrefix, req.Body.ChatID), Content: req.Body.Content}
+	_, id, err := c.send(ctx, message)
+	return gen.SendGroupMessage200JSONResponse{Success: true, MessageID: id, Message: messageSent}, err
 }
 
 // ListGroupMessages returns a page of the group's messages, newest first, and marks them read.

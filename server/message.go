@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/google/uuid"
 
@@ -15,97 +14,7 @@ import (
 // matchesPerPage is the page size of a message search. The contract names it, and callers cannot choose it.
 const matchesPerPage = 50
 
-// responder makes the response to a request that sends one message.
-type responder func(chat uuid.UUID, message gen.MessageID) any
-
 const messageSent = "message sent"
-
-// outgoing returns the message that a request sends; a nil responder if the request sends none.
-func outgoing(sender *store.Agent, request any) (message store.OutgoingMessage, respond responder) {
-	switch req := request.(type) {
-	case gen.SendPrivateMessageRequestObject:
-		message = store.OutgoingMessage{Kind: store.KindPrivate, To: idOf(agentPrefix, req.Body.RecipientAgentID), Content: req.Body.Content}
-		respond = func(chat uuid.UUID, id gen.MessageID) any {
-			return gen.SendPrivateMessage200JSONResponse{Success: true, ChatID: formatID(chatPrefix, chat), MessageID: id, Message: messageSent}
-		}
-	case gen.SendGroupMessageRequestObject:
-		message = store.OutgoingMessage{Kind: store.KindGroup, To: idOf(chatPrefix, req.Body.ChatID), Content: req.Body.Content}
-		respond = func(_ uuid.UUID, id gen.MessageID) any {
-			return gen.SendGroupMessage200JSONResponse{Success: true, MessageID: id, Message: messageSent}
-		}
-	case gen.SendChannelMessageRequestObject:
-		message = store.OutgoingMessage{Kind: store.KindChannel, To: idOf(channelPrefix, req.Body.ChannelID), Content: req.Body.Content}
-		respond = func(_ uuid.UUID, id gen.MessageID) any {
-			return gen.SendChannelMessage200JSONResponse{Success: true, MessageID: id, Message: messageSent}
-		}
-	default:
-		return message, nil
-	}
-	message.ID, message.Sender = newID(), sender.ID
-	return message, respond
-}
-
-// sendMessage runs an operation that sends one message.
-func sendMessage[Response any](ctx context.Context, c *call, request any) (response Response, err error) {
-	message, respond := outgoing(c.caller, request)
-	sent, err := c.send(ctx, message)
-	if err != nil {
-		return response, err
-	}
-	return respond(sent.ConversationID, formatID(messagePrefix, message.ID)).(Response), nil //nolint:forcetypeassert // of this operation
-}
-
-// batchedSend is the effect of an operation that sends one message. It runs in the group commit of package store.
-type batchedSend struct {
-	store   *store.Store
-	message store.OutgoingMessage
-	respond responder
-}
-
-// Check returns nil if the caller may send the message.
-func (s *batchedSend) Check(ctx context.Context) error { return s.store.CheckMessage(ctx, s.message) }
-
-// Deliver sends the message and closes its payment.
-func (s *batchedSend) Deliver(ctx context.Context, record func(response []byte) (store.Delivery, error)) ([]byte, error) {
-	conversation, response, err := s.prepare(ctx)
-	if err != nil {
-		return nil, err
-	}
-	delivery, err := record(response)
-	if err != nil {
-		return nil, err
-	}
-	return response, s.store.SendDelivered(ctx, s.message, conversation, delivery)
-}
-
-// Charge sends the message and charges its voucher.
-func (s *batchedSend) Charge(ctx context.Context, record func(response []byte) (*store.VoucherCharge, error)) ([]byte, error) {
-	conversation, response, err := s.prepare(ctx)
-	if err != nil {
-		return nil, err
-	}
-	charge, err := record(response)
-	if err != nil {
-		return nil, err
-	}
-	return response, s.store.SendCharged(ctx, s.message, conversation, charge)
-}
-
-// prepare returns the conversation of the message, and the response. The response names the conversation, so a new
-// private chat cannot be created in a batch.
-func (s *batchedSend) prepare(ctx context.Context) (conversation uuid.UUID, response []byte, err error) {
-	conversation = s.message.To
-	if s.message.Kind == store.KindPrivate {
-		if conversation, err = s.store.PrivateChat(ctx, s.message.Sender, s.message.To); err != nil {
-			return uuid.Nil, nil, err
-		}
-		if conversation == uuid.Nil {
-			return uuid.Nil, nil, store.ErrNotBatched
-		}
-	}
-	response, err = json.Marshal(s.respond(conversation, formatID(messagePrefix, s.message.ID)))
-	return conversation, response, err
-}
 
 // sendNote sends a private message about a group chat or channel. Why is the type of About.
 func (c *call) sendNote(ctx context.Context, to uuid.UUID, why, what string, about *store.ConversationView, note *gen.Note) error {
@@ -117,8 +26,8 @@ func (c *call) sendNote(ctx context.Context, to uuid.UUID, why, what string, abo
 	if note != nil {
 		text += " " + *note
 	}
-	_, err := c.send(ctx, store.OutgoingMessage{
-		Kind: store.KindPrivate, To: to, Sender: c.caller.ID, ID: newID(), Content: text,
+	_, _, err := c.send(ctx, store.OutgoingMessage{
+		Kind: store.KindPrivate, To: to, Content: text,
 		About: &store.About{Type: why, Kind: about.Kind, Source: about.ID, Name: *about.Name},
 	})
 	return err

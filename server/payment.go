@@ -171,9 +171,6 @@ func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller 
 		}
 		return json.Marshal(response)
 	}}
-	if message, respond := outgoing(caller, request); respond != nil {
-		made.Batched = &batchedSend{s.store, message, respond}
-	}
 	if reserve := reservations[operation.ID]; reserve != nil {
 		made.Reserve = func(ctx context.Context, tx *store.Store, paid payment.Paid) error {
 			return reserve(s, ctx, tx, paid, request)
@@ -201,7 +198,7 @@ func (s *Server) restore(ctx context.Context, row *store.Payment, attempt *payme
 
 // reservations lists the operations that reserve something when their settlement begins.
 var reservations = map[string]func(s *Server, ctx context.Context, tx *store.Store, paid payment.Paid, request any) error{
-	createAccount: (*Server).claimRegistration,
+	createAccount: (*Server).reserveRegistration,
 }
 
 // setPaymentResponse writes the outcome of the payment.

@@ -9,7 +9,9 @@ import (
 
 // SendPrivateMessage sends a message to another agent. The first message creates the private chat.
 func (c *call) SendPrivateMessage(ctx context.Context, req gen.SendPrivateMessageRequestObject) (gen.SendPrivateMessageResponseObject, error) {
-	return sendMessage[gen.SendPrivateMessageResponseObject](ctx, c, req)
+	message := store.OutgoingMessage{Kind: store.KindPrivate, To: idOf(agentPrefix, req.Body.RecipientAgentID), Content: req.Body.Content}
+	chat, id, err := c.send(ctx, message)
+	return gen.SendPrivateMessage200JSONResponse{Success: true, ChatID: formatID(chatPrefix, chat), MessageID: id, Message: messageSent}, err
 }
 
 // GetPrivateChat returns a private chat to its members.

@@ -211,7 +211,7 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	open := store.OpenPayments{Network: testkit.PlayMoney.ID, Asset: strings.ToLower(testkit.PlayMoney.Asset), Limit: 10, MaxAttempts: 50}
 	claim := func() int {
 		t.Helper()
-		rows, err := w.store.ClaimOpenPayments(t.Context(), open, time.Hour)
+		rows, err := w.store.TakeOpenPayments(t.Context(), open, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,7 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	go func() { other.BePresent(living, func() { close(ready) }); close(gone) }()
 	<-ready
 	w.Exec(`UPDATE payments SET lease_until = now() - interval '1 second' WHERE state = 'unknown'`)
-	if rows, err := other.ClaimOpenPayments(t.Context(), open, time.Hour); err != nil || len(rows) != 1 {
+	if rows, err := other.TakeOpenPayments(t.Context(), open, time.Hour); err != nil || len(rows) != 1 {
 		t.Fatalf("the other server claims %d payments (%v), want 1", len(rows), err)
 	}
 	if got := claim(); got != 0 {

@@ -28,11 +28,11 @@ func (c *call) CreateAccount(ctx context.Context, req gen.CreateAccountRequestOb
 	return gen.CreateAccount200JSONResponse{Success: true, APIKey: key, Message: "account created; keep the API key, it is shown only once"}, err
 }
 
-// claimRegistration reserves the username and its TAN for the payment when its settlement begins, so that no other
+// reserveRegistration reserves the username and its TAN for the payment when its settlement begins, so that no other
 // payment can use them before delivery.
-func (s *Server) claimRegistration(ctx context.Context, tx *store.Store, paid payment.Paid, request any) error {
+func (s *Server) reserveRegistration(ctx context.Context, tx *store.Store, paid payment.Paid, request any) error {
 	body := request.(gen.CreateAccountRequestObject).Body //nolint:forcetypeassert // the operation's
-	return tx.ClaimRegistration(ctx, body.Username, s.payments.HashTAN(body.Username, typedTAN(body.TAN)), paid.ID)
+	return tx.ReserveRegistration(ctx, body.Username, s.payments.HashTAN(body.Username, typedTAN(body.TAN)), paid.ID)
 }
 
 // typedTAN normalises a TAN: Crockford base32 ignores case.

@@ -19,13 +19,12 @@ import (
 
 // Group commit: concurrent calls share one statement, and so one commit. While a batch runs, new calls are queued for
 // the next batch, so a call never waits for other calls to arrive. There are six kinds of batch: messages to check
-// (CheckMessage), payments to begin (BeginSettlement), payments to deliver (PaymentDelivered), messages to send
-// together with the delivery of their payments (SendDelivered), vouchers to charge for reads (ChargeDelivered), and
-// messages to send together with the charge of their vouchers (SendCharged).
+// (checkMessage), payments to begin (BeginSettlement), and the four kinds of Commit: payments to deliver, messages to send together with
+// the delivery of their payments, vouchers to charge, and messages to send together with the charge of their vouchers.
 
-// ErrNotBatched means that a call cannot be part of a batch. The call changed nothing and needs a transaction of its
+// errNotBatched means that a call cannot be part of a batch. The call changed nothing and needs a transaction of its
 // own.
-var ErrNotBatched = errors.New("this call needs a transaction of its own")
+var errNotBatched = errors.New("this call needs a transaction of its own")
 
 const (
 	// batchTimeout bounds a batch on a store without limits.

@@ -46,8 +46,8 @@ func (q *conversationQueue) leaves(size int, free bool) bool {
 	return q.size < ownBatch || q.free >= calmAfter
 }
 
-// send sends the message as a batch item.
-func (s *Store) send(ctx context.Context, message paidMessage) error {
+// sendItem sends the message as a batch item.
+func (s *Store) sendItem(ctx context.Context, message paidMessage) error {
 	if queue, ok := s.contended.Get(message.conversation); ok {
 		return queue.do(ctx, message)
 	}
@@ -187,7 +187,7 @@ func (s *Store) sendLocked(ctx context.Context, connection *pgxpool.Conn, items 
 			case err != nil:
 				return unlessRolledBack(err)
 			case !kind.placed[i].Sent:
-				return ErrNotBatched
+				return errNotBatched
 			}
 			message.charge.done(kind.placed[i].chargedChannel)
 			return nil

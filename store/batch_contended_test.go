@@ -32,13 +32,13 @@ func (g *ground) sender(s *store.Store, i int, vouchers bool) func(to uuid.UUID)
 		message := toGroup(from, to, "contended")
 		if vouchers {
 			charged += voucherPrice
-			return s.SendCharged(g.t.Context(), message, to, chargeOf(channel, payer, charged, from))
+			return g.charge(g.t.Context(), s, chargeOf(channel, payer, charged, from), message)
 		}
 		payment := beginning(payer, from)
 		if err := s.BeginSettlement(g.t.Context(), payment, time.Minute); err != nil {
 			return err
 		}
-		return s.SendDelivered(g.t.Context(), message, to, deliveryOf(payment))
+		return commit(g.t.Context(), s, sending(message), deliveryOf(payment))
 	}
 }
 
@@ -86,10 +86,6 @@ func TestLockedConversationDelaysNoOther(t *testing.T) {
 	g := newGround(t)
 	const senders = 12
 	other := g.agents[1]
-	chat, err := g.PrivateChat(t.Context(), g.agents[0], other)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var waiting []func(uuid.UUID) error
 	for i := range senders {
 		waiting = append(waiting, g.sender(g.Store, i, i%2 == 0))
@@ -97,7 +93,7 @@ func TestLockedConversationDelaysNoOther(t *testing.T) {
 	channel, payer := g.openChannel(senders, 1)
 	results := make(chan error, senders)
 	sent := make(chan error, 1)
-	err = g.Transaction(t.Context(), func(tx *store.Store) error {
+	err := g.Transaction(t.Context(), func(tx *store.Store) error {
 		if err := tx.LockConversation(t.Context(), g.group); err != nil {
 			return err
 		}
@@ -106,7 +102,7 @@ func TestLockedConversationDelaysNoOther(t *testing.T) {
 			time.Sleep(10 * time.Millisecond) // a batch of its own for each
 		}
 		go func() {
-			sent <- g.SendCharged(t.Context(), private(g.agents[0], other, "meanwhile"), chat, chargeOf(channel, payer, voucherPrice, g.agents[0]))
+			sent <- g.charge(t.Context(), g.Store, chargeOf(channel, payer, voucherPrice, g.agents[0]), private(g.agents[0], other, "meanwhile"))
 		}()
 		select {
 		case err := <-sent:

@@ -53,7 +53,7 @@ func (s *Store) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
 		i := slices.IndexFunc(written, func(one begunPayment) bool { return one.ID == payment.ID })
 		switch {
 		case rolledBack(err) && len(batch) > 1: // one failed, or deadlock with another server: retry each alone
-			return ErrNotBatched
+			return errNotBatched
 		case err != nil:
 			return fmt.Errorf("write payment: %w", err)
 		case i < 0:
@@ -113,7 +113,7 @@ func (s *Store) deliverRead(ctx context.Context, delivery Delivery, mark *readMa
 	})
 	switch err := s.runBatch(ctx, batch); {
 	case rolledBack(err):
-		return ErrNotBatched
+		return errNotBatched
 	case err != nil:
 		return fmt.Errorf("deliver payment: %w", err)
 	case !closed:
@@ -156,10 +156,10 @@ type OpenPayments struct {
 // listed the held ones is younger.
 const unheld = 10 * time.Second
 
-// ClaimOpenPayments takes open payments and leases them to the caller. It takes payments whose lease is over, payments whose
+// TakeOpenPayments takes open payments and leases them to the caller. It takes payments whose lease is over, payments whose
 // server has died, and those of this server that it does not hold. Several servers may claim concurrently; each payment goes to
 // one of them.
-func (s *Store) ClaimOpenPayments(ctx context.Context, open OpenPayments, lease time.Duration) ([]Payment, error) {
+func (s *Store) TakeOpenPayments(ctx context.Context, open OpenPayments, lease time.Duration) ([]Payment, error) {
 	// With an array the planner uses the index, even if the table was small when the statement was planned.
 	payments, err := query[Payment](ctx, s, `
 		WITH alive AS (

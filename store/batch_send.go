@@ -13,9 +13,9 @@ type messageCheck struct {
 	right   sendRight
 }
 
-// CheckMessage is the dry run of SendMessage, as a batch item. It returns nil if the message may be sent, and otherwise
+// checkMessage is the dry run of SendMessage, as a batch item. It returns nil if the message may be sent, and otherwise
 // the refusal that SendMessage would return. It takes no locks and changes nothing.
-func (s *Store) CheckMessage(ctx context.Context, message OutgoingMessage) error {
+func (s *Store) checkMessage(ctx context.Context, message OutgoingMessage) error {
 	if message.toSelf() {
 		return ErrNothingToSelf
 	}
@@ -73,20 +73,20 @@ func (m paidMessage) key() any {
 	return m.delivery.Payment
 }
 
-// SendDelivered appends the message to the conversation and closes its payment in one transaction, as a batch item of
-// the group commit. It returns ErrNotBatched if nothing changed and the message needs a transaction of its own: the
-// message is refused, the payment was closed before, or a statement failed.
-func (s *Store) SendDelivered(ctx context.Context, message OutgoingMessage, conversation uuid.UUID, delivery Delivery) error {
-	return s.send(ctx, paidMessage{OutgoingMessage: message, conversation: conversation, delivery: delivery})
-}
-
-// SendCharged appends the message to the conversation and charges its voucher in one transaction, as SendDelivered. It
-// returns ErrNotBatched also if the voucher cannot be charged.
-func (s *Store) SendCharged(ctx context.Context, message OutgoingMessage, conversation uuid.UUID, charge *VoucherCharge) error {
-	item := *charge // the batch may write to it after the call gave up
-	err := s.send(ctx, paidMessage{OutgoingMessage: message, conversation: conversation, charge: &item})
+// send appends the message to the conversation and closes its payment in one transaction, as a batch item of the group commit. It
+// returns errNotBatched if nothing changed and the message needs a transaction of its own: the message is refused, the payment was
+// closed before, the voucher cannot be charged, or a statement failed.
+func (s *Store) send(ctx context.Context, message OutgoingMessage, conversation uuid.UUID, closing Closing) error {
+	item := paidMessage{OutgoingMessage: message, conversation: conversation}
+	if closing.Charge == nil {
+		item.delivery = *closing.Delivery
+		return s.sendItem(ctx, item)
+	}
+	charge := *closing.Charge // the batch may write to it after the call gave up
+	item.charge = &charge
+	err := s.sendItem(ctx, item)
 	if err == nil {
-		charge.Channel = item.Channel
+		closing.Charge.Channel = charge.Channel
 	}
 	return err
 }
@@ -222,17 +222,17 @@ func (s *Store) sendBatch(ctx context.Context, batch []batchItem[paidMessage]) {
 		case placed[i].Locked:
 			locked = append(locked, item)
 		default: // a transaction of its own returns the reason
-			item.done <- ErrNotBatched
+			item.done <- errNotBatched
 		}
 	}
 	s.sendAgain(locked) //nolint:contextcheck // the next batch is other work
 }
 
-// unlessRolledBack returns ErrNotBatched for a statement that was rolled back. Each item then runs in a transaction of
+// unlessRolledBack returns errNotBatched for a statement that was rolled back. Each item then runs in a transaction of
 // its own, which returns its own error.
 func unlessRolledBack(err error) error {
 	if rolledBack(err) {
-		return ErrNotBatched
+		return errNotBatched
 	}
 	return fmt.Errorf("send message: %w", err)
 }

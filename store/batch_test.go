@@ -27,39 +27,29 @@ func beginning(payer string, agent uuid.UUID) *store.Payment {
 	}
 }
 
-func deliveryOf(payment *store.Payment) store.Delivery {
-	return store.Delivery{Payment: payment.ID, Fingerprint: payment.Fingerprint, Transaction: "0xf", Response: []byte("sealed")}
+// deliveryOf is the closing of a payment that was delivered.
+func deliveryOf(payment *store.Payment) store.Closing {
+	return store.Closing{Delivery: &store.Delivery{Payment: payment.ID, Fingerprint: payment.Fingerprint, Transaction: "0xf"}, Seal: sealed}
 }
 
-// deliver sends the messages and closes the payment as the payment engine does: a single message, or none, in a batch if it can.
-func (g *ground) deliver(ctx context.Context, payment *store.Payment, messages ...store.OutgoingMessage) error {
-	err := store.ErrNotBatched
-	switch len(messages) {
-	case 0:
-		err = g.PaymentDelivered(ctx, deliveryOf(payment))
-	case 1:
-		to := messages[0].To
-		if messages[0].Kind == store.KindPrivate {
-			var err error
-			if to, err = g.PrivateChat(ctx, messages[0].Sender, to); err != nil {
-				return err
-			}
-		}
-		if to != uuid.Nil {
-			err = g.SendDelivered(g.t.Context(), messages[0], to, deliveryOf(payment))
-		}
-	}
-	if !errors.Is(err, store.ErrNotBatched) {
-		return err
-	}
-	return g.Transaction(ctx, func(tx *store.Store) error {
+func sealed([]byte) ([]byte, error) { return []byte("sealed"), nil }
+
+// sending is the work of a call that sends messages.
+func sending(messages ...store.OutgoingMessage) store.Work {
+	return store.Work{Shared: len(messages) < 2, Run: func(ctx context.Context, tx *store.Store) ([]byte, error) {
 		for _, message := range messages {
 			if _, err := tx.SendMessage(ctx, message); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return tx.PaymentDelivered(ctx, deliveryOf(payment))
-	})
+		return []byte("{}"), nil
+	}}
+}
+
+// commit does what a call does, and closes its payment.
+func commit(ctx context.Context, s *store.Store, work store.Work, closing store.Closing) error {
+	_, err := s.Commit(ctx, work, closing)
+	return err
 }
 
 // batchCall is a call of TestBatches, and the error that it gets.
@@ -86,7 +76,7 @@ func newCallers(t *testing.T) *callers {
 		t.Fatal(err)
 	}
 	c.used = beginning("0xused", g.agents[0])
-	if err := errors.Join(g.BeginSettlement(t.Context(), c.used, time.Minute), g.PaymentDelivered(t.Context(), deliveryOf(c.used))); err != nil {
+	if err := errors.Join(g.BeginSettlement(t.Context(), c.used, time.Minute), commit(t.Context(), g.Store, sending(), deliveryOf(c.used))); err != nil {
 		t.Fatal(err)
 	}
 	c.newcomers = make(chan uuid.UUID, 150) // more than will be wanted
@@ -136,7 +126,7 @@ func (c *callers) make(call batchCall) bool {
 		if errors.Is(call.want, store.ErrBlocked) || errors.Is(call.want, store.ErrNotMember) {
 			want = call.want
 		}
-		if err := c.CheckMessage(ctx, call.messages[0]); !errors.Is(err, want) {
+		if err := c.DryRun(ctx, sending(call.messages[0])); !errors.Is(err, want) {
 			c.t.Errorf("the check says %v, want %v", err, want)
 		}
 	}
@@ -150,7 +140,7 @@ func (c *callers) make(call batchCall) bool {
 			return cmp.Or(err, errGiveUp)
 		})
 	} else {
-		err = c.deliver(ctx, call.payment, call.messages...)
+		err = commit(ctx, c.Store, sending(call.messages...), deliveryOf(call.payment))
 	}
 	if !errors.Is(err, call.want) {
 		c.t.Errorf("got %v, want %v", err, call.want)
@@ -222,9 +212,9 @@ func TestBatchDeliversAPaymentOnce(t *testing.T) {
 	ctx := t.Context()
 	deliver := func(payment *store.Payment, text string) error {
 		if text == "" {
-			return g.deliver(ctx, payment)
+			return commit(ctx, g.Store, sending(), deliveryOf(payment))
 		}
-		return g.deliver(ctx, payment, private(g.agents[0], g.agents[1], text))
+		return commit(ctx, g.Store, sending(private(g.agents[0], g.agents[1], text)), deliveryOf(payment))
 	}
 	done := make(chan struct{})
 	var others sync.WaitGroup
@@ -306,21 +296,20 @@ func TestMarkedWithThePayment(t *testing.T) {
 	if err := g.BeginSettlement(ctx, payment, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	page := g.WithoutTransaction()
-	if err := page.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + 1}); err != nil {
-		t.Fatal(err)
+	reading := func(messages int64) store.Work {
+		return store.Work{Shared: true, Run: func(ctx context.Context, tx *store.Store) ([]byte, error) {
+			err := tx.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + messages})
+			marker("before the payment is closed", first)
+			return nil, err
+		}}
 	}
-	marker("before the payment is closed", first)
-	if err := page.PaymentDelivered(ctx, deliveryOf(payment)); err != nil {
+	if err := commit(ctx, g.Store, reading(1), deliveryOf(payment)); err != nil {
 		t.Fatal(err)
 	}
 	marker("with the payment", first+1)
-	again := g.WithoutTransaction()
-	if err := again.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + 2}); err != nil {
-		t.Fatal(err)
-	}
-	if err := again.PaymentDelivered(ctx, deliveryOf(payment)); !errors.Is(err, store.ErrStalePayment) {
+	first++
+	if err := commit(ctx, g.Store, reading(1), deliveryOf(payment)); !errors.Is(err, store.ErrStalePayment) {
 		t.Errorf("a closed payment is closed again: %v, want ErrStalePayment", err)
 	}
-	marker("after the closed payment was closed again", first+1)
+	marker("after the closed payment was closed again", first)
 }

@@ -57,7 +57,7 @@ func voucherValues[T any](batch []batchItem[T], charge func(T) *VoucherCharge) [
 	}
 }
 
-// voucherFits is the condition of a payment channel for a voucher: see ChargeVoucher.
+// voucherFits is the condition of a payment channel for a voucher: see chargeVoucher.
 const voucherFits = `charged + @price = @cumulative AND balance >= @cumulative AND claimed < @cumulative AND claimed >= CAST(@cumulative AS bigint) - @max_unclaimed AND state = 'open'
 	AND withdraw_requested_at = 0 AND synced_at > now() - CAST(@max_age AS interval)`
 
@@ -113,13 +113,9 @@ func chargeValues(batch []batchItem[*VoucherCharge]) []any {
 		voucherValues(batch, func(c *VoucherCharge) *VoucherCharge { return c })...)
 }
 
-// ChargeDelivered charges the voucher of a call that has no effect, as an item of the group commit. On a store from
-// WithoutTransaction it also marks the messages of the response as read, in the same transaction. It returns
-// ErrNotBatched if nothing changed and the call needs a transaction of its own, which returns the reason.
-func (s *Store) ChargeDelivered(ctx context.Context, charge *VoucherCharge) error {
-	if s.pending != nil && s.pending.mark != nil {
-		return s.chargeRead(ctx, charge, s.pending.mark)
-	}
+// chargeShared charges the voucher of a call that has no effect, as an item of the group commit. It returns errNotBatched if nothing
+// changed and the call needs a transaction of its own, which returns the reason.
+func (s *Store) chargeShared(ctx context.Context, charge *VoucherCharge) error {
 	item := *charge // the batch may write to it after the call gave up
 	err := s.charges.do(ctx, &item)
 	if err == nil {
@@ -142,7 +138,7 @@ func (c *VoucherCharge) result(charged []chargedVoucher, i int, err error) error
 	case err != nil && !rolledBack(err):
 		return fmt.Errorf("charge voucher: %w", err)
 	case err != nil, row < 0:
-		return ErrNotBatched
+		return errNotBatched
 	}
 	c.done(charged[row].chargedChannel)
 	return nil

@@ -44,37 +44,13 @@ func chargeOf(channel, payer string, cumulative int64, agent uuid.UUID) *store.V
 	}
 }
 
-// charge makes the effect and charges the voucher as the payment engine does: in a batch if it can.
-func (g *ground) charge(ctx context.Context, s *store.Store, charge *store.VoucherCharge, message *store.OutgoingMessage) error {
-	var err error
-	if message == nil {
-		err = s.ChargeDelivered(ctx, charge)
-	} else {
-		to := message.To
-		if message.Kind == store.KindPrivate {
-			if to, err = s.PrivateChat(ctx, message.Sender, to); err != nil {
-				return err
-			}
-		}
-		err = store.ErrNotBatched
-		if to != uuid.Nil {
-			err = s.SendCharged(g.t.Context(), *message, to, charge)
+// charge makes the effect and charges the voucher as the payment engine does.
+func (g *ground) charge(ctx context.Context, s *store.Store, charge *store.VoucherCharge, messages ...store.OutgoingMessage) error {
+	for {
+		if err := commit(ctx, s, sending(messages...), store.Closing{Charge: charge, Seal: sealed}); !store.Deadlocked(err) {
+			return err
 		}
 	}
-	for errors.Is(err, store.ErrNotBatched) || store.Deadlocked(err) {
-		err = s.Transaction(ctx, func(tx *store.Store) error {
-			channel, err := tx.ChargeVoucher(ctx, charge.Voucher, charge.MaxAge)
-			if err == nil && message != nil {
-				_, err = tx.SendMessage(ctx, *message)
-			}
-			if err != nil {
-				return err
-			}
-			charge.Channel = channel
-			return tx.RecordVoucher(ctx, charge.Payment, channel.UsedAt)
-		})
-	}
-	return err
 }
 
 // chargeAny makes a random call with the next voucher of a payment channel, on one of two servers. Others may be faster.
@@ -90,29 +66,29 @@ func (c *callers) chargeAny(random *rand.Rand, s *store.Store, channel, payer st
 	if err != nil {
 		c.t.Error(err)
 	}
-	charge, message, want := chargeOf(channel, payer, known.Charged+voucherPrice, from), &out, error(nil)
+	charge, messages, want := chargeOf(channel, payer, known.Charged+voucherPrice, from), []store.OutgoingMessage{out}, error(nil)
 	switch random.IntN(8) {
 	case 0:
-		*message, want = private(c.blocked, c.agents[0], "hello?"), store.ErrBlocked
+		messages[0], want = private(c.blocked, c.agents[0], "hello?"), store.ErrBlocked
 	case 1:
-		*message, want = toGroup(c.stranger, c.group, "hello?"), store.ErrNotMember
+		messages[0], want = toGroup(c.stranger, c.group, "hello?"), store.ErrNotMember
 	case 2: // a chat that is not there yet
-		*message = private(from, <-c.newcomers, "hello")
+		messages[0] = private(from, <-c.newcomers, "hello")
 	case 3: // an amount that never fits
 		charge, want = chargeOf(channel, payer, known.Charged+voucherPrice+1, from), store.ErrVoucherMismatch
 	case 4: // another payment has this identifier
 		charge.Payment.AgentID, charge.Payment.PaymentIdentifier, want = &c.agents[0], &usedIdentifier, store.ErrStalePayment
 	case 5, 6:
-		message = nil
+		messages = nil
 	}
-	switch err := c.charge(c.t.Context(), s, charge, message); {
+	switch err := c.charge(c.t.Context(), s, charge, messages...); {
 	case errors.Is(err, store.ErrVoucherMismatch): // another call was faster
 		return 0, 0
 	case !errors.Is(err, want):
 		c.t.Errorf("a call returns %v, want %v", err, want)
 	case err == nil && charge.Channel.RefundNonce != 3:
 		c.t.Errorf("a call returns the payment channel %+v", charge.Channel)
-	case err == nil && message != nil:
+	case err == nil && messages != nil:
 		return 1, 1
 	case err == nil:
 		return 1, 0
@@ -135,7 +111,7 @@ func TestVoucherBatches(t *testing.T) {
 	first, payer := c.openChannel(99, 1)
 	identified := chargeOf(first, payer, voucherPrice, c.agents[0])
 	identified.Payment.PaymentIdentifier = &usedIdentifier
-	if err := c.ChargeDelivered(t.Context(), identified); err != nil {
+	if err := c.charge(t.Context(), c.Store, identified); err != nil {
 		t.Fatal(err)
 	}
 	const messages, payments = `SELECT count(*) FROM messages`, `SELECT count(*) FROM payments WHERE state = 'delivered'`
@@ -258,12 +234,12 @@ func TestChargedPage(t *testing.T) {
 	for _, test := range []struct {
 		cumulative, mark, marked int64
 		want                     error
-	}{{2 * voucherPrice, 2, 0, store.ErrNotBatched}, {voucherPrice, 1, 1, nil}, {voucherPrice, 2, 1, store.ErrNotBatched}, {2 * voucherPrice, 2, 2, nil}} {
-		page := g.WithoutTransaction()
-		if err := page.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + test.mark}); err != nil {
-			t.Fatal(err)
-		}
-		if err := page.ChargeDelivered(ctx, chargeOf(channel, payer, test.cumulative, reader)); !errors.Is(err, test.want) {
+	}{{2 * voucherPrice, 2, 0, store.ErrVoucherMismatch}, {voucherPrice, 1, 1, nil}, {voucherPrice, 2, 1, store.ErrVoucherMismatch}, {2 * voucherPrice, 2, 2, nil}} {
+		page := store.Work{Shared: true, Run: func(ctx context.Context, tx *store.Store) ([]byte, error) {
+			return nil, tx.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + test.mark})
+		}}
+		closing := store.Closing{Charge: chargeOf(channel, payer, test.cumulative, reader), Seal: sealed}
+		if err := commit(ctx, g.Store, page, closing); !errors.Is(err, test.want) {
 			t.Errorf("a voucher for %d returns %v, want %v", test.cumulative, err, test.want)
 		}
 		if marked := view().ReadNumber - first; marked != test.marked {

@@ -27,7 +27,7 @@ func TestClaimOfAnOpenPayment(t *testing.T) {
 	begun := func() *store.Payment {
 		payment := beginning("0xpayer", g.agents[0])
 		if err := errors.Join(g.RequestAccount(ctx, "wanted", "0xpayer", store.HashKey("TAN"), uuid.New()), g.BeginSettlement(ctx, payment, time.Minute),
-			g.ClaimRegistration(ctx, "wanted", [][]byte{store.HashKey("TAN")}, payment.ID)); err != nil {
+			g.ReserveRegistration(ctx, "wanted", [][]byte{store.HashKey("TAN")}, payment.ID)); err != nil {
 			t.Fatal(err)
 		}
 		return payment
@@ -71,14 +71,14 @@ func TestClaimNeedsTheTAN(t *testing.T) {
 	if err := g.RequestAccount(ctx, "wanted", "0xpayer", store.HashKey("NEW"), uuid.New()); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.ClaimRegistration(ctx, "wanted", [][]byte{store.HashKey("OLD")}, uuid.New()); !errors.Is(err, store.ErrUsernameReserved) {
+	if err := g.ReserveRegistration(ctx, "wanted", [][]byte{store.HashKey("OLD")}, uuid.New()); !errors.Is(err, store.ErrUsernameReserved) {
 		t.Errorf("a claim with a TAN that was replaced: %v, want that the username is reserved", err)
 	}
 	g.query(func(c *pgx.Conn) error {
 		_, err := c.Exec(ctx, `UPDATE registrations SET expires_at = now()`)
 		return err
 	})
-	if err := g.ClaimRegistration(ctx, "wanted", [][]byte{store.HashKey("NEW")}, uuid.New()); !errors.Is(err, store.ErrUsernameReserved) {
+	if err := g.ReserveRegistration(ctx, "wanted", [][]byte{store.HashKey("NEW")}, uuid.New()); !errors.Is(err, store.ErrUsernameReserved) {
 		t.Errorf("a claim with a TAN that has expired: %v, want that the username is reserved", err)
 	}
 	if err := g.RequestAccount(ctx, "wanted", "0xother", store.HashKey("TAN"), uuid.New()); err != nil {

@@ -40,23 +40,23 @@ func writeTimes(t *testing.T, s *store.Store, alice, bob uuid.UUID) {
 	err := errors.Join(s.UnblockAgent(ctx, alice, bob),
 		s.CreateConversation(ctx, store.KindGroup, group, alice, "clocks", nil, false), s.Join(ctx, group, alice), s.AddGroupMembers(ctx, group, alice, []uuid.UUID{bob}),
 	)
-	inTransaction := func(message store.OutgoingMessage) uuid.UUID {
+	inTransaction := func(message store.OutgoingMessage) {
 		t.Helper()
 		sent, sendErr := s.SendMessage(ctx, message)
 		if sendErr != nil {
 			t.Fatal(sendErr)
 		}
 		err = errors.Join(err, s.React(ctx, sent.ConversationID, sent.Number, bob, "👍"))
-		return sent.ConversationID
 	}
-	inBatch := func(message store.OutgoingMessage, to uuid.UUID) {
+	inBatch := func(message store.OutgoingMessage) {
 		payment := beginning("0xpayer", alice)
-		err = errors.Join(err, s.BeginSettlement(ctx, payment, time.Minute), s.SendDelivered(t.Context(), message, to, deliveryOf(payment)))
+		err = errors.Join(err, s.BeginSettlement(ctx, payment, time.Minute), commit(t.Context(), s, sending(message), deliveryOf(payment)))
 	}
 	// The first message of a conversation has the time of the store, later ones have at least that of the one before.
-	inBatch(toGroup(alice, group, "one"), group)
+	inBatch(toGroup(alice, group, "one"))
 	inTransaction(toGroup(alice, group, "two"))
-	inBatch(private(alice, bob, "two"), inTransaction(private(alice, bob, "one")))
+	inTransaction(private(alice, bob, "one"))
+	inBatch(private(alice, bob, "two"))
 	err = errors.Join(err, s.Ban(ctx, group, alice, []uuid.UUID{bob}), s.DeleteConversation(ctx, store.KindGroup, group, alice), s.BlockAgent(ctx, alice, bob))
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// ErrNotBatched is what a batch returns of an item that needs a transaction of its own.
+var ErrNotBatched = errNotBatched
+
 // Models that only this package uses.
 type (
 	ReservedUsername    = reservedUsername

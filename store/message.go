@@ -55,7 +55,7 @@ type OutgoingMessage struct {
 
 func (m OutgoingMessage) toSelf() bool { return m.Kind == KindPrivate && m.To == m.Sender }
 
-// Sent is the result of sending a message.
+// Sent is the result of sending a message. Number and CreatedAt are zero where the message shares its commit with others.
 type Sent struct {
 	ConversationID uuid.UUID
 	Number         int64
@@ -106,6 +106,12 @@ func (r sendRight) refusal(kind string) error {
 //
 // It applies the rules of sendMessages to one message. See sendMessages for the order of locks.
 func (s *Store) SendMessage(ctx context.Context, message OutgoingMessage) (sent *Sent, err error) {
+	switch {
+	case s.mode == dryRun && s.tx == nil:
+		return &Sent{}, s.checkMessage(ctx, message)
+	case s.mode == shared:
+		return s.sendShared(ctx, message)
+	}
 	err = s.Transaction(ctx, func(tx *Store) error {
 		sent, err = tx.sendMessage(ctx, message)
 		return err
@@ -114,6 +120,21 @@ func (s *Store) SendMessage(ctx context.Context, message OutgoingMessage) (sent 
 		return nil, err
 	}
 	return sent, nil
+}
+
+// sendShared leaves the message to the group commit. The conversation is known before, so a new private chat cannot be created there.
+func (s *Store) sendShared(ctx context.Context, message OutgoingMessage) (sent *Sent, err error) {
+	to := message.To
+	if message.Kind == KindPrivate {
+		if to, err = s.PrivateChat(ctx, message.Sender, message.To); err != nil {
+			return nil, err
+		}
+	}
+	if to == uuid.Nil || message.About != nil || s.pending.message != nil {
+		return nil, errNotBatched
+	}
+	s.pending.message, s.pending.conversation = &message, to
+	return &Sent{ConversationID: to}, nil
 }
 
 func (s *Store) sendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error) {

@@ -32,7 +32,7 @@ func TestPatience(t *testing.T) {
 		_, lookUp := s.AgentByID(ctx, uuid.New())
 		_, unread := s.Unread(context.WithoutCancel(ctx), uuid.New(), 1, 10)
 		message := store.OutgoingMessage{Kind: store.KindGroup, To: uuid.New(), Sender: uuid.New(), Content: "hello"}
-		results = append(results, lookUp, unread, s.CheckMessage(ctx, message), s.PaymentDelivered(ctx, store.Delivery{Payment: uuid.New()}))
+		results = append(results, lookUp, unread, s.DryRun(ctx, sending(message)), commit(ctx, s, sending(), deliveryOf(&store.Payment{ID: uuid.New()})))
 	}
 	if took := time.Since(begun); took > store.Patience+2*time.Second {
 		t.Errorf("twelve steps of one call took %v, want at most %v", took, store.Patience)

@@ -130,7 +130,7 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 		if err == nil {
 			*payment = item
 		}
-		if errors.Is(err, ErrNotBatched) {
+		if errors.Is(err, errNotBatched) {
 			return s.Transaction(ctx, func(tx *Store) error { return tx.BeginSettlement(ctx, payment, lease) })
 		}
 		return err
@@ -263,16 +263,8 @@ type Delivery struct {
 	Response    []byte
 }
 
-// PaymentDelivered closes the payment. In the transaction that makes the effect, both are committed or neither. Without
-// a transaction, for an operation without effect, it is an item of the group commit. It returns ErrStalePayment if the
-// payment was closed before.
-func (s *Store) PaymentDelivered(ctx context.Context, delivery Delivery) error {
-	switch {
-	case s.tx == nil && s.pending != nil && s.pending.mark != nil:
-		return s.deliverRead(ctx, delivery, s.pending.mark)
-	case s.tx == nil:
-		return s.deliveries.do(ctx, delivery)
-	}
+// deliverPayment closes the payment in the transaction that makes the effect. It returns ErrStalePayment if the payment was closed before.
+func (s *Store) deliverPayment(ctx context.Context, delivery Delivery) error {
 	changes := closing(PaymentDelivered, map[string]any{
 		"fingerprint": delivery.Fingerprint, "transaction": delivery.Transaction, "response": delivery.Response, "failure_reason": "",
 	})

@@ -94,12 +94,12 @@ func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cum
 		channel, payer, cumulative)
 }
 
-// ChargeVoucher advances the payment channel in this transaction and returns it. The row stays locked until the
+// chargeVoucher advances the payment channel in this transaction and returns it. The row stays locked until the
 // transaction ends, so the vouchers of a payment channel are charged one after another, over any number of servers. It
 // returns ErrVoucherMismatch if the voucher is not exactly the next one, the balance does not cover it, it was claimed
 // already, more than MaxUnclaimed would be unclaimed, the payer withdraws, a deposit is being settled, or the state of the
 // blockchain is older than maxAge. UsedAt of the result is the time of the transaction.
-func (s *Store) ChargeVoucher(ctx context.Context, voucher Voucher, maxAge time.Duration) (*PaymentChannel, error) {
+func (s *Store) chargeVoucher(ctx context.Context, voucher Voucher, maxAge time.Duration) (*PaymentChannel, error) {
 	return s.advance(ctx, map[string]any{
 		"charged": voucher.Max, "signed_max": voucher.Max, "signature": voucher.Signature, "used_at": gorm.Expr("now()"),
 		"unclaimed_since": gorm.Expr("coalesce(unclaimed_since, now())"),
@@ -124,9 +124,9 @@ func (s *Store) advance(ctx context.Context, changes map[string]any, condition s
 	return &channels[0], nil
 }
 
-// RecordVoucher inserts the payment of a charged voucher as delivered, in the transaction that charges it. Now is the time
+// recordVoucher inserts the payment of a charged voucher as delivered, in the transaction that charges it. Now is the time
 // of that transaction. It returns ErrStalePayment if the voucher or the payment identifier is already in the ledger.
-func (s *Store) RecordVoucher(ctx context.Context, payment *Payment, now time.Time) error {
+func (s *Store) recordVoucher(ctx context.Context, payment *Payment, now time.Time) error {
 	payment.State, payment.CreatedAt, payment.UpdatedAt, payment.LeaseUntil, payment.ValidBefore = PaymentDelivered, now, now, now, now
 	written := s.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{DoNothing: true}).Create(payment)
 	switch {
@@ -155,10 +155,18 @@ func (s *Store) BeginDeposit(ctx context.Context, channel *PaymentChannel, payme
 	return err
 }
 
-// ChargeDeposit records the settled deposit of a payment in its payment channel and charges its voucher, in this
-// transaction. It returns ErrVoucherMismatch if the voucher cannot be charged (see [Store.ChargeVoucher]), and
+// DepositCharge is a settled deposit that brought a voucher to charge. Chain is the state of its payment channel on the blockchain.
+// Commit sets Channel.
+type DepositCharge struct {
+	Voucher Voucher
+	Chain   OnChain
+	Channel *PaymentChannel
+}
+
+// chargeDeposit records the settled deposit of a payment in its payment channel and charges its voucher, in this
+// transaction. It returns ErrVoucherMismatch if the voucher cannot be charged (see chargeVoucher), and
 // ErrStalePayment if the payment does not have the payment channel any more.
-func (s *Store) ChargeDeposit(ctx context.Context, payment uuid.UUID, voucher Voucher, chain OnChain) (*PaymentChannel, error) {
+func (s *Store) chargeDeposit(ctx context.Context, payment uuid.UUID, voucher Voucher, chain OnChain) (*PaymentChannel, error) {
 	if chain.WithdrawRequestedAt != 0 || chain.Balance < voucher.Max || chain.Claimed >= voucher.Max {
 		return nil, ErrVoucherMismatch
 	}

@@ -50,10 +50,10 @@ func (s *Store) RequestAccount(ctx context.Context, username, payer string, tanH
 	return nil
 }
 
-// ClaimRegistration reserves the username and its TAN for a payment that is about to settle. It returns
+// ReserveRegistration reserves the username and its TAN for a payment that is about to settle. It returns
 // ErrUsernameReserved if another payment claimed them first, or if the TAN was replaced or has expired since it was
 // checked. A claim with a TAN that is not valid would block the username for the owner of the valid one.
-func (s *Store) ClaimRegistration(ctx context.Context, username string, tanHashes [][]byte, payment uuid.UUID) error {
+func (s *Store) ReserveRegistration(ctx context.Context, username string, tanHashes [][]byte, payment uuid.UUID) error {
 	claimed, err := gorm.G[Registration](s.db).
 		Where("username = ? AND tan_hash IN ? AND claimed_by IS NULL AND expires_at > now()", username, tanHashes).
 		Update(ctx, "claimed_by", payment)

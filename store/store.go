@@ -36,7 +36,7 @@ type Store struct {
 	chats   *lru.Cache[PrivatePair, uuid.UUID] // private chats, keyed by pairs without ConversationID
 	mode    mode
 	tx      *transaction // nil outside a transaction
-	pending *pending     // nil unless from WithoutTransaction
+	pending *pending     // the effect of a call that shares its commit; see commitShared
 
 	// Group commit (batch.go).
 	checks     *batcher[*messageCheck]
@@ -60,8 +60,8 @@ const (
 	normal mode = iota
 	// dryRun keeps no change. Rules are checked, and pages of messages are empty.
 	dryRun
-	// batched rejects calls that need a transaction with ErrNotBatched.
-	batched
+	// shared collects the effect of a call for the group commit. Methods that need a transaction return errNotBatched.
+	shared
 )
 
 // Option is a further setting of Open.

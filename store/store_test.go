@@ -294,11 +294,16 @@ func TestDryRunLeavesNothing(t *testing.T) {
 	s := storetest.New(t)
 	ctx := t.Context()
 	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
-	if err := s.DryRun(ctx, func(tx *store.Store) error {
-		_, err := tx.SendMessage(ctx, private(alice, bob, "only a dry run"))
-		return err
-	}); err != nil {
-		t.Fatal(err)
+	dryRun := func(shared bool, run func(tx *store.Store) error) error {
+		return s.DryRun(ctx, store.Work{Shared: shared, Run: func(_ context.Context, tx *store.Store) ([]byte, error) { return nil, run(tx) }})
+	}
+	for _, shared := range []bool{false, true} {
+		if err := dryRun(shared, func(tx *store.Store) error {
+			_, err := tx.SendMessage(ctx, private(alice, bob, "only a dry run"))
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if conversations, err := s.AgentConversations(ctx, alice); err != nil || len(conversations) != 0 {
 		t.Errorf("the dry run left %d chats (%v)", len(conversations), err)
@@ -308,13 +313,13 @@ func TestDryRunLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	unknown := uuid.New()
-	if err := s.DryRun(ctx, func(tx *store.Store) error {
+	if err := dryRun(true, func(tx *store.Store) error {
 		_, err := tx.Messages(ctx, &store.ConversationView{Conversation: store.Conversation{ID: sent.ConversationID, LastNumber: 1}}, 1, 1, &unknown)
 		return err
 	}); !errors.Is(err, store.ErrMessageNotFound) {
 		t.Errorf("the dry run of a page before an unknown message ends with %v, want ErrMessageNotFound", err)
 	}
-	if err := s.DryRun(ctx, func(tx *store.Store) error {
+	if err := dryRun(true, func(tx *store.Store) error {
 		_, err := tx.ReadUnread(ctx, bob, 1, 10)
 		return err
 	}); err != nil {
@@ -323,7 +328,7 @@ func TestDryRunLeavesNothing(t *testing.T) {
 	if unread, err := s.Unread(ctx, bob, 1, 10); err != nil || unread.Total != 1 {
 		t.Errorf("after the dry run of a poll %+v (%v) is unread, want the message", unread, err)
 	}
-	rejected := s.DryRun(ctx, func(*store.Store) error { return store.ErrNotMember })
+	rejected := dryRun(true, func(*store.Store) error { return store.ErrNotMember })
 	if !errors.Is(rejected, store.ErrNotMember) {
 		t.Errorf("the dry run's refusal comes back as %v", rejected)
 	}

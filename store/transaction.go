@@ -29,20 +29,6 @@ func (s *Store) Transaction(ctx context.Context, fn func(tx *Store) error) error
 	return s.transact(ctx, normal, fn)
 }
 
-// DryRun runs fn in a transaction that is always rolled back, and returns the error of fn.
-func (s *Store) DryRun(ctx context.Context, fn func(tx *Store) error) error {
-	err := s.transact(ctx, dryRun, func(tx *Store) error {
-		if err := fn(tx); err != nil {
-			return err
-		}
-		return errDryRun
-	})
-	if errors.Is(err, errDryRun) {
-		return nil
-	}
-	return err
-}
-
 func (s *Store) transact(ctx context.Context, mode mode, fn func(tx *Store) error) error {
 	tx := &transaction{}
 	defer func() { // also if it is unknown whether COMMIT succeeded
@@ -70,26 +56,6 @@ func (s *Store) transact(ctx context.Context, mode mode, fn func(tx *Store) erro
 	}
 	return err
 }
-
-// ForDryRun returns the store for the dry run of an operation that reads messages and marks them as read. The rules are
-// checked without a transaction, and pages are empty.
-func (s *Store) ForDryRun() *Store {
-	other := *s
-	other.mode = dryRun
-	return &other
-}
-
-// WithoutTransaction returns the store for one call that reads messages, marks them as read and closes its payment with
-// PaymentDelivered on the same store. The read marker and the payment change in one transaction. If a method needs more
-// than that, it changes nothing and returns ErrNotBatched.
-func (s *Store) WithoutTransaction() *Store {
-	other := *s
-	other.mode, other.pending = batched, &pending{}
-	return &other
-}
-
-// pending is what a store from WithoutTransaction writes when the payment is closed.
-type pending struct{ mark *readMark }
 
 // forgetAgent removes a changed agent from this server's cache. In a transaction it does so when the transaction ends.
 func (s *Store) forgetAgent(id uuid.UUID) {

@@ -126,8 +126,8 @@ func (s *Store) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int6
 	if unread, err = s.unreadMessages(ctx, agent, page, size); err != nil || unread.empty() {
 		return unread, err
 	}
-	if s.mode == batched {
-		return nil, ErrNotBatched
+	if s.mode == shared {
+		return nil, errNotBatched
 	}
 	err = s.Transaction(ctx, func(tx *Store) error {
 		unread, err = tx.readUnread(ctx, agent, page, size)
@@ -219,13 +219,12 @@ type readMark struct {
 }
 
 // MarkRead moves the agent's read marker forward to the end of a range. It does not move the marker over a message of another
-// agent that is not in the range, so that reading never loses a message. The marker never moves back. On a store from
-// WithoutTransaction the marker moves when the payment is closed, in the same transaction.
+// agent that is not in the range, so that reading never loses a message. The marker never moves back.
 func (s *Store) MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) error {
 	switch {
-	case s.mode == batched && s.pending.mark != nil: // a page marks only one conversation
-		return ErrNotBatched
-	case s.mode == batched:
+	case s.mode == shared && s.pending.mark != nil: // a page marks only one conversation
+		return errNotBatched
+	case s.mode == shared:
 		s.pending.mark = &readMark{read, agent}
 		return nil
 	case s.tx == nil:

@@ -136,7 +136,7 @@ func rolledBack(ctx context.Context, database *store.Store, dryRun bool, action 
 	if !dryRun {
 		return action(database)
 	}
-	return database.DryRun(ctx, action)
+	return database.DryRun(ctx, store.Work{Run: func(_ context.Context, tx *store.Store) ([]byte, error) { return nil, action(tx) }})
 }
 
 // settled waits until the calls that did not see a change are over, and returns the database's time then.

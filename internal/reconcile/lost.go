@@ -84,7 +84,7 @@ func (c *comparison) loseChannels(ctx context.Context, domain x402.BatchDomain) 
 	return claimed, nil
 }
 
-// Enter enters what the ledger lost: payments, which their payers can redeem ([store.OperationRecovered]), payouts, and payment
+// Enter enters what the ledger lost: payments, which their payers can redeem ([store.OperationRestored]), payouts, and payment
 // channels. It returns how many it entered. What a server has entered meanwhile is left out.
 func (r *Report) Enter(ctx context.Context, database *store.Store, chain *x402.Chain) (entered int, err error) {
 	terms := store.PaymentTerms{Network: r.Network, Asset: r.Asset, PayTo: r.Payee}
@@ -103,7 +103,7 @@ func (r *Report) Enter(ctx context.Context, database *store.Store, chain *x402.C
 		if err != nil {
 			return entered, err
 		}
-		ok, err := database.RecoverPayment(ctx, store.RecoveredPayment{
+		ok, err := database.RestorePayment(ctx, store.RestoredPayment{
 			PaymentTerms: terms, Payer: lost.Payer, Nonce: lost.Nonce, Transaction: lost.Transaction, Amount: lost.Amount, At: mined,
 		})
 		if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// batch is the x402 scheme "batch-settlement": a deposit into a payment channel, from which vouchers pay. The methods here
+// channelScheme is the x402 scheme "batch-settlement": a deposit into a payment channel, from which vouchers pay. The methods here
 // handle deposits, which move money. voucher.go charges vouchers, which move none.
-type batch struct {
+type channelScheme struct {
 	config      Config
 	terms       x402.ChannelTerms
 	checker     x402.BatchChecker
@@ -34,7 +34,7 @@ type batch struct {
 	unsupported atomic.Bool                  // the facilitator says that it does not settle payment channels
 }
 
-func newBatch(config Config, facilitator *breaker, chain Chain, contracts *smartWallets, now func() time.Time) (*batch, error) {
+func newChannelScheme(config Config, facilitator *breaker, chain Chain, contracts *smartWallets, now func() time.Time) (*channelScheme, error) {
 	checker, err := x402.NewBatchChecker(config.Network)
 	if err != nil {
 		return nil, err
@@ -53,47 +53,47 @@ func newBatch(config Config, facilitator *breaker, chain Chain, contracts *smart
 	}
 	authorizer := evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex()
 	terms := x402.ChannelTerms{ReceiverAuthorizer: authorizer, WithdrawDelay: uint64(seconds), MinDeposit: config.MinDeposit} //nolint:gosec // positive
-	return &batch{config: config, terms: terms, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts, now: now, keys: keys}, nil
+	return &channelScheme{config: config, terms: terms, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts, now: now, keys: keys}, nil
 }
 
 // scope is what this server can sign claims and refunds for.
-func (b *batch) scope() store.ChannelScope {
+func (b *channelScheme) scope() store.ChannelScope {
 	return store.ChannelScope{Network: b.config.Network.ID, Asset: strings.ToLower(b.config.Network.Asset), Authorizers: slices.Sorted(maps.Keys(b.keys))}
 }
 
 // requirementsOf returns payment requirements with the terms of a payment channel, which may be former ones of ours.
-func (b *batch) requirementsOf(channel *store.PaymentChannel) x402.PaymentRequirements {
+func (b *channelScheme) requirementsOf(channel *store.PaymentChannel) x402.PaymentRequirements {
 	terms := x402.ChannelTerms{ReceiverAuthorizer: channel.ReceiverAuthorizer, WithdrawDelay: uint64(channel.WithdrawDelay)} //nolint:gosec // positive
 	return b.config.Network.BatchRequirements(1, channel.PayTo, maxTimeoutSeconds, terms)
 }
 
-func (b *batch) Requirements(price uint64) x402.PaymentRequirements {
+func (b *channelScheme) Requirements(price uint64) x402.PaymentRequirements {
 	return b.config.Network.BatchRequirements(price, b.config.PayTo, maxTimeoutSeconds, b.terms)
 }
 
 // Match compares the payment with the offers of this scheme.
-func (b *batch) Match(offers []x402.PaymentRequirements, payload payload) (x402.PaymentRequirements, bool) {
-	return x402.MatchBatch(offers, payload.batch)
+func (b *channelScheme) Match(offers []x402.PaymentRequirements, payload payload) (x402.PaymentRequirements, bool) {
+	return x402.MatchBatch(offers, payload.channel)
 }
 
 // Terms returns the terms of the payment channel.
-func (b *batch) Terms(payload payload) x402.PaymentRequirements {
-	config := payload.batch.Payload.ChannelConfig
-	amount, _ := strconv.ParseUint(payload.batch.Accepted.Amount, 10, 64) // Check refuses 0
+func (b *channelScheme) Terms(payload payload) x402.PaymentRequirements {
+	config := payload.channel.Payload.ChannelConfig
+	amount, _ := strconv.ParseUint(payload.channel.Accepted.Amount, 10, 64) // Check refuses 0
 	return b.config.Network.BatchRequirements(amount, config.Receiver, maxTimeoutSeconds,
 		x402.ChannelTerms{ReceiverAuthorizer: config.ReceiverAuthorizer, WithdrawDelay: config.WithdrawDelay})
 }
 
 // CheckKey runs the checks of a payer that signs its deposits with its own key.
-func (b *batch) CheckKey(requirements x402.PaymentRequirements, payload payload) (checked, error) {
-	byKey, err := b.checker.Check(requirements, payload.batch, b.now())
-	return batchChecked(byKey), err
+func (b *channelScheme) CheckKey(requirements x402.PaymentRequirements, payload payload) (checked, error) {
+	byKey, err := b.checker.Check(requirements, payload.channel, b.now())
+	return channelChecked(byKey), err
 }
 
 // Check runs the checks that need no I/O. A deposit with 65 bytes of signature that are not by the payer's key is invalid
 // unless the payer is a contract: see exact.Check.
-func (b *batch) Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error) {
-	if payload.batch.Payload.Type == x402.BatchRefund {
+func (b *channelScheme) Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error) {
+	if payload.channel.Payload.Type == x402.BatchRefund {
 		return checked{}, &x402.Invalid{Reason: x402.ReasonBatchPayloadType, Message: "this operation takes no refund; the GET operations do"}
 	}
 	byKey, err := b.CheckKey(requirements, payload)
@@ -101,9 +101,9 @@ func (b *batch) Check(ctx context.Context, requirements x402.PaymentRequirements
 	if !isBad || bad.Reason != x402.ReasonBatchDepositSignature {
 		return byKey, err
 	}
-	unsigned, termsErr := b.checker.CheckContract(requirements, payload.batch, b.now())
+	unsigned, termsErr := b.checker.CheckContract(requirements, payload.channel, b.now())
 	if termsErr != nil {
-		return batchChecked(unsigned), termsErr
+		return channelChecked(unsigned), termsErr
 	}
 	switch isContract, lookupErr := b.contracts.isContract(ctx, payload.payer()); {
 	case lookupErr != nil:
@@ -111,11 +111,11 @@ func (b *batch) Check(ctx context.Context, requirements x402.PaymentRequirements
 	case !isContract:
 		return byKey, err
 	}
-	return batchChecked(unsigned), nil
+	return channelChecked(unsigned), nil
 }
 
-// batchChecked names the payment as the ledger does.
-func batchChecked(of x402.BatchChecked) checked {
+// channelChecked names the payment as the ledger does.
+func channelChecked(of x402.BatchChecked) checked {
 	nonce := of.DepositNonce
 	if of.Deposit == 0 {
 		nonce = voucherNonce(of.ChannelID, of.Max)
@@ -129,11 +129,11 @@ func voucherNonce(channelID string, cumulative uint64) string {
 }
 
 // Restore checks the deposit against its own terms: those of the server may have changed since.
-func (b *batch) Restore(attempt *Attempt, row *store.Payment) error {
-	config := attempt.payload.batch.Payload.ChannelConfig
+func (b *channelScheme) Restore(attempt *Attempt, row *store.Payment) error {
+	config := attempt.payload.channel.Payload.ChannelConfig
 	terms := x402.ChannelTerms{ReceiverAuthorizer: config.ReceiverAuthorizer, WithdrawDelay: config.WithdrawDelay}
 	attempt.requirements = b.config.Network.BatchRequirements(uint64(row.Amount), row.PayTo, maxTimeoutSeconds, terms) //nolint:gosec // positive
-	of, err := b.checker.CheckContract(attempt.requirements, attempt.payload.batch, row.CreatedAt)
+	of, err := b.checker.CheckContract(attempt.requirements, attempt.payload.channel, row.CreatedAt)
 	if late, ok := errors.AsType[*x402.Invalid](err); err != nil && (!ok || !late.OutOfTime) {
 		return err
 	}
@@ -142,7 +142,7 @@ func (b *batch) Restore(attempt *Attempt, row *store.Payment) error {
 }
 
 // Fund checks that the wallet has the deposit. That it paid lately proves nothing: deposits are larger than prices.
-func (b *batch) Fund(ctx context.Context, a *Attempt) error {
+func (b *channelScheme) Fund(ctx context.Context, a *Attempt) error {
 	if !a.Conclusive { // only the chain can judge the signature
 		return b.verify(ctx, a)
 	}
@@ -160,7 +160,7 @@ func (b *batch) Fund(ctx context.Context, a *Attempt) error {
 }
 
 // Fresh asks the chain, because anybody may have brought the deposit there.
-func (b *batch) Fresh(ctx context.Context, a *Attempt) (bool, error) {
+func (b *channelScheme) Fresh(ctx context.Context, a *Attempt) (bool, error) {
 	if !a.Conclusive {
 		return true, b.verify(ctx, a)
 	}
@@ -174,8 +174,8 @@ func (b *batch) Fresh(ctx context.Context, a *Attempt) (bool, error) {
 }
 
 // verify asks the facilitator to check the payment against the chain.
-func (b *batch) verify(ctx context.Context, a *Attempt) error {
-	verdict, err := b.facilitator.VerifyBatch(ctx, a.payload.batch, a.requirements)
+func (b *channelScheme) verify(ctx context.Context, a *Attempt) error {
+	verdict, err := b.facilitator.VerifyBatch(ctx, a.payload.channel, a.requirements)
 	if err != nil {
 		return b.facilitator.unavailable(err)
 	}
@@ -189,14 +189,14 @@ func (b *batch) verify(ctx context.Context, a *Attempt) error {
 var errNotReported = errors.New("the facilitator does not report the payment channel")
 
 // onChain returns the payment channel as the blockchain endpoint sees it, else as the facilitator does.
-func (b *batch) onChain(ctx context.Context, a *Attempt) (x402.Channel, error) {
+func (b *channelScheme) onChain(ctx context.Context, a *Attempt) (x402.Channel, error) {
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
 	channel, _, err := b.chain.Channel(asking, a.channel.ChannelID)
 	if err == nil {
 		return channel, nil
 	}
-	verdict, verifyErr := b.facilitator.VerifyBatch(ctx, a.payload.batch.AsVoucher(), a.requirements)
+	verdict, verifyErr := b.facilitator.VerifyBatch(ctx, a.payload.channel.AsVoucher(), a.requirements)
 	switch {
 	case verifyErr != nil:
 		return x402.Channel{}, errors.Join(err, verifyErr)
@@ -208,7 +208,7 @@ func (b *batch) onChain(ctx context.Context, a *Attempt) (x402.Channel, error) {
 
 // Settle asks the facilitator to bring the deposit to the chain. If an earlier attempt may have brought it, or if the
 // facilitator rejects it, because anybody may have, the channel itself is looked at.
-func (b *batch) Settle(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
+func (b *channelScheme) Settle(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
 	if row.Attempts > 1 {
 		if arrived, err := b.arrived(ctx, a, row); err == nil || !errors.Is(err, errStillOpen) {
 			return arrived, err
@@ -217,7 +217,7 @@ func (b *batch) Settle(ctx context.Context, a *Attempt, row *store.Payment) (set
 	settling, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	asked := time.Now()
-	settled, err := b.facilitator.SettleDeposit(settling, a.payload.batch, a.requirements)
+	settled, err := b.facilitator.SettleDeposit(settling, a.payload.channel, a.requirements)
 	b.settling.WithLabelValues(strconv.FormatBool(err == nil)).Observe(time.Since(asked).Seconds())
 	if row.Attempts > 1 {
 		crash("resettled")
@@ -245,7 +245,7 @@ func (b *batch) Settle(ctx context.Context, a *Attempt, row *store.Payment) (set
 
 // arrived tells what became of a deposit, in the form of Settle. It returns errStillOpen if the deposit is not on the chain
 // and may still get there. The nonce of a deposit names its channel, so the money is in the channel whoever brought it.
-func (b *batch) arrived(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
+func (b *channelScheme) arrived(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
 	state, err := b.chain.Authorization(asking, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
@@ -267,8 +267,8 @@ func (b *batch) arrived(ctx context.Context, a *Attempt, row *store.Payment) (se
 
 // arrivedByBalance is arrived if the blockchain endpoint is unavailable: the facilitator tells the balance of the channel.
 // What was charged before was covered before, so a balance below that and the deposit lacks the deposit.
-func (b *batch) arrivedByBalance(ctx context.Context, a *Attempt, cause error) (settlement, error) {
-	verdict, err := b.facilitator.VerifyBatch(ctx, a.payload.batch.AsVoucher(), a.requirements)
+func (b *channelScheme) arrivedByBalance(ctx context.Context, a *Attempt, cause error) (settlement, error) {
+	verdict, err := b.facilitator.VerifyBatch(ctx, a.payload.channel.AsVoucher(), a.requirements)
 	if err != nil {
 		return settlement{}, &unclearSettlement{store.Unclear{Reason: "the blockchain endpoint is unavailable", Sent: true}, errors.Join(cause, err)}
 	}

@@ -11,39 +11,39 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// OperationRecovered is the operation of a recovered payment: a payment whose row was lost with a restored database, and that was
-// entered again from the blockchain. The blockchain tells the wallet, the amount and the payee, but not the call. A recovered payment is
+// OperationRestored is the operation of a restored payment: a payment whose row was lost with a restored database, and that was
+// entered again from the blockchain. The blockchain tells the wallet, the amount and the payee, but not the call. A restored payment is
 // undeliverable until its payer redeems it for a call with the same price. Then it gets the operation and the account of that call.
-const OperationRecovered = "recovered"
+const OperationRestored = "recovered"
 
-// recoveredReason is the failure reason of a recovered payment.
-const recoveredReason = "lost_with_a_restored_database"
+// restoredReason is the failure reason of a restored payment.
+const restoredReason = "lost_with_a_restored_database"
 
-// Recovered tells whether the payment is a recovered one that is neither redeemed for any call yet nor refunded.
-func (p *Payment) Recovered() bool {
-	return p.Operation == OperationRecovered && p.State == PaymentUndeliverable && p.FailureReason != Refunded
+// Restored tells whether the payment is a restored one that is neither redeemed for any call yet nor refunded.
+func (p *Payment) Restored() bool {
+	return p.Operation == OperationRestored && p.State == PaymentUndeliverable && p.FailureReason != Refunded
 }
 
-// RecoveredPayment is a transfer to the payee, made by an EIP-3009 authorization. Addresses, nonce and transaction are in lower case,
+// RestoredPayment is a transfer to the payee, made by an EIP-3009 authorization. Addresses, nonce and transaction are in lower case,
 // Amount is in atomic units, and At is the time of its block.
-type RecoveredPayment struct {
+type RestoredPayment struct {
 	PaymentTerms
 	Payer, Nonce, Transaction string
 	Amount                    int64
 	At                        time.Time
 }
 
-// RecoverPayment enters a settled payment that the ledger lacks, or has as failed. It returns false if the ledger has it in another state.
-func (s *Store) RecoverPayment(ctx context.Context, lost RecoveredPayment) (bool, error) {
+// RestorePayment enters a settled payment that the ledger lacks, or has as failed. It returns false if the ledger has it in another state.
+func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (bool, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return false, err
 	}
 	unknown := make([]byte, 32) // the hash of nothing: no request and no signature matches
 	row := map[string]any{
-		"operation": OperationRecovered, "agent_id": nil, "key_hash": nil, "fingerprint": unknown, "signature_hash": unknown,
+		"operation": OperationRestored, "agent_id": nil, "key_hash": nil, "fingerprint": unknown, "signature_hash": unknown,
 		"payment_identifier": nil, "secret": false, "amount": lost.Amount, "pay_to": lost.PayTo, "transaction": lost.Transaction,
-		"state": PaymentUndeliverable, "failure_reason": recoveredReason, "created_at": lost.At, "updated_at": s.Now(),
+		"state": PaymentUndeliverable, "failure_reason": restoredReason, "created_at": lost.At, "updated_at": s.Now(),
 	}
 	replaced := clause.Assignments(row)
 	row["id"], row["x402_version"], row["scheme"], row["network"], row["asset"] = id, 2, "exact", lost.Network, lost.Asset
@@ -59,10 +59,10 @@ func (s *Store) RecoverPayment(ctx context.Context, lost RecoveredPayment) (bool
 	return written.RowsAffected == 1, nil
 }
 
-// RecoveredOfWallet returns the oldest recovered payment of a wallet with this amount, or nil.
-func (s *Store) RecoveredOfWallet(ctx context.Context, network, asset, payer string, amount int64) (*Payment, error) {
+// RestoredOfWallet returns the oldest restored payment of a wallet with this amount, or nil.
+func (s *Store) RestoredOfWallet(ctx context.Context, network, asset, payer string, amount int64) (*Payment, error) {
 	return s.onePayment(ctx, `network = $1 AND asset = $2 AND payer = $3 AND amount = $4 AND operation = $5 AND `+deliverable+`
-		ORDER BY created_at LIMIT 1`, network, asset, payer, amount, OperationRecovered)
+		ORDER BY created_at LIMIT 1`, network, asset, payer, amount, OperationRestored)
 }
 
 // HasPaidFor tells whether the wallet has signed a transfer for a delivered call of the account: a payment of scheme exact, or a
@@ -76,7 +76,7 @@ func (s *Store) HasPaidFor(ctx context.Context, network, asset, payer string, ag
 	return found[0].Found, nil
 }
 
-// Redemption is the call for which a recovered payment is redeemed. The fields are those of [Payment].
+// Redemption is the call for which a restored payment is redeemed. The fields are those of [Payment].
 type Redemption struct {
 	Payment           uuid.UUID
 	Payer             string
@@ -88,11 +88,11 @@ type Redemption struct {
 	Secret            bool
 }
 
-// BindRecovered binds a recovered payment to a call. From then on it is an undeliverable payment of that operation and account. It
+// BindRestored binds a restored payment to a call. From then on it is an undeliverable payment of that operation and account. It
 // returns ErrStalePayment if it is bound to a call already, or if another payment has the payment identifier.
-func (s *Store) BindRecovered(ctx context.Context, call Redemption) error {
+func (s *Store) BindRestored(ctx context.Context, call Redemption) error {
 	changed := s.gorm(ctx, &Payment{}).
-		Where("id = ? AND payer = ? AND operation = ? AND "+deliverable, call.Payment, call.Payer, OperationRecovered).
+		Where("id = ? AND payer = ? AND operation = ? AND "+deliverable, call.Payment, call.Payer, OperationRestored).
 		Updates(map[string]any{
 			"operation": call.Operation, "agent_id": call.AgentID, "fingerprint": call.Fingerprint, "signature_hash": call.SignatureHash,
 			"payment_identifier": call.PaymentIdentifier, "secret": call.Secret, "updated_at": s.Now(),
@@ -102,7 +102,7 @@ func (s *Store) BindRecovered(ctx context.Context, call Redemption) error {
 	case ok && taken.Code == "23505":
 		return ErrStalePayment
 	case changed.Error != nil:
-		return fmt.Errorf("bind a recovered payment: %w", changed.Error)
+		return fmt.Errorf("bind a restored payment: %w", changed.Error)
 	case changed.RowsAffected == 0:
 		return ErrStalePayment
 	}
