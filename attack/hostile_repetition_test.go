@@ -45,8 +45,7 @@ func costly(chat string) string {
 // each repeated by 24 clients.
 func TestHostileRepeatedSearch(t *testing.T) {
 	x := newTrial(t)
-	const searchPath = "/chat/private/search"
-	reader, chat := x.largeChat(100)
+	reader, chat := x.largeChat(100, wide)
 	stranger := x.agent("stranger")
 	body := costly(chat)
 	paid := forged(reader.wallet, reader.key, searchPath, body)

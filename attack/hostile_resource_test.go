@@ -161,7 +161,7 @@ func TestHostileEmptyWalletSends(t *testing.T) {
 // TestHostileUnpaidReads: 24 readers whose wallets are empty ask for the largest page.
 func TestHostileUnpaidReads(t *testing.T) {
 	x := newTrial(t)
-	reader, chat := x.largeChat(250)
+	reader, chat := x.largeChat(250, wide)
 	x.withHonest()
 	attacker, made, before := x.attacker(), &wallets{}, x.Count("SELECT count(*) FROM registrations")
 	body := fmt.Sprintf(`{"chat_id":%q,"n":250}`, chat)
@@ -179,17 +179,17 @@ func TestHostileUnpaidReads(t *testing.T) {
 	x.check()
 }
 
-// largeChat makes a chat of n messages as long as they may be.
-func (x *trial) largeChat(n int) (reader *agent, chat string) {
+// largeChat makes a chat of n messages.
+func (x *trial) largeChat(n int, content func(number int) string) (reader *agent, chat string) {
 	x.t.Helper()
 	reader, writer := x.agent("large_reader"), x.agent("large_writer")
 	paying := newCaller("127.0.0.9", nil)
 	for number := range n {
-		content := wide(number)
+		text := content(number)
 		x.mu.Lock()
-		x.contents[content] = true
+		x.contents[text] = true
 		x.mu.Unlock()
-		raw, err := json.Marshal(map[string]any{"recipient_agent_id": reader.id, "content": content})
+		raw, err := json.Marshal(map[string]any{"recipient_agent_id": reader.id, "content": text})
 		if err != nil {
 			x.t.Fatal(err)
 		}
@@ -252,7 +252,7 @@ func TestHostileManyEmptyWallets(t *testing.T) {
 func TestHostilePages(t *testing.T) {
 	x := newTrial(t)
 	const limit = 1 << 20
-	reader, chat := x.largeChat(100)
+	reader, chat := x.largeChat(100, wide)
 	type page struct {
 		Messages []struct {
 			MessageID string `json:"message_id"`

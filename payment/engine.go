@@ -182,8 +182,9 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	if err != nil {
 		return nil, err
 	}
+	response, done := e.slots.keep(response)
+	defer done()
 	crash("dry-run")
-	// From here on the call continues even if the caller hangs up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
 	row := a.row()
@@ -225,6 +226,8 @@ func (e *Engine) dryRun(ctx context.Context, call *Call) (response []byte, err e
 		return nil, err
 	}
 	defer release()
+	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
+	ctx = context.WithoutCancel(ctx)
 	if a.operation.ReadOnly {
 		return call.Handle(ctx, e.store, a.paid())
 	}

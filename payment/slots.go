@@ -12,6 +12,7 @@ import (
 // they cannot delay the others.
 type slots struct {
 	payers, strangers *semaphore.Weighted
+	responses         *semaphore.Weighted // bytes of reads that wait for their settlement
 }
 
 const (
@@ -21,16 +22,18 @@ const (
 	slotBytes = 16 << 10
 	// maxWeight is the maximum weight of a call.
 	maxWeight = 8
+	// maxWaiting is how many bytes of responses wait for their settlement.
+	maxWaiting = 64 << 20
 )
 
 func newSlots() *slots {
-	return &slots{semaphore.NewWeighted(payerSlots), semaphore.NewWeighted(strangerSlots)}
+	return &slots{semaphore.NewWeighted(payerSlots), semaphore.NewWeighted(strangerSlots), semaphore.NewWeighted(maxWaiting)}
 }
 
 // acquire waits for a slot; the caller releases it.
 func (s *slots) acquire(ctx context.Context, a *Attempt, payer bool) (release func(), err error) {
 	weight := min(1+int64(len(a.request))/slotBytes, maxWeight)
-	if a.operation.Paged { // a page may hold 1 MiB
+	if a.operation.Reads() { // a page may hold 1 MiB
 		weight = maxWeight
 	}
 	pool := s.strangers
@@ -45,4 +48,14 @@ func (s *slots) acquire(ctx context.Context, a *Attempt, payer bool) (release fu
 		return nil, unavailable("the server is busy", 2, err)
 	}
 	return func() { pool.Release(weight) }, nil
+}
+
+// keep keeps the response of a read until it is settled, or forgets it if too many wait already: then the read is executed again when it
+// is paid for. The caller calls done.
+func (s *slots) keep(response []byte) (kept []byte, done func()) {
+	size := int64(len(response))
+	if !s.responses.TryAcquire(size) {
+		return nil, func() {}
+	}
+	return response, func() { s.responses.Release(size) }
 }

@@ -47,7 +47,8 @@ func (e *Engine) charge(ctx context.Context, call *Call) (*Receipt, error) {
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, chargeTimeout)
+	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), chargeTimeout)
 	defer cancel()
 	for deadlocks := 0; ; deadlocks++ {
 		receipt, err := e.chargeOnce(ctx, call)

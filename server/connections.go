@@ -37,10 +37,12 @@ type connections struct {
 	running   int // requests
 	working   int // requests at work: complete, without a response
 	held      int // bytes of headers and bodies
+	sending   int // bytes of responses of paid calls
 	addresses map[netip.Prefix]addressUse
 	silent    shares     // connections without a complete request
 	reading   shares     // requests whose body is not complete
 	memory    shares     // bytes of headers and bodies
+	sent      shares     // bytes of responses of paid calls
 	closing   []net.Conn // displaced; unlock closes them
 
 	refusing           chan struct{}
@@ -52,7 +54,7 @@ type addressUse struct{ connections, requests, working int }
 
 func newConnections(limits Limits) *connections {
 	return &connections{
-		limits: limits, addresses: map[netip.Prefix]addressUse{}, silent: newShares(), reading: newShares(), memory: newShares(),
+		limits: limits, addresses: map[netip.Prefix]addressUse{}, silent: newShares(), reading: newShares(), memory: newShares(), sent: newShares(),
 		refusing: make(chan struct{}, refusalsAtOnce),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_connections_refused_total",
 			Help: "Connections and requests that were refused because all others were at work."}),

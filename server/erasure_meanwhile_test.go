@@ -6,15 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
-// hold runs a statement that locks rows, in a transaction that commit ends.
-func (w *world) hold(statement string, id uuid.UUID) (commit func()) {
+// hold runs a statement that locks something, in a transaction that commit ends.
+func (w *world) hold(statement string, values ...any) (commit func()) {
 	t := w.T
 	t.Helper()
 	ctx := t.Context()
@@ -28,7 +27,7 @@ func (w *world) hold(statement string, id uuid.UUID) (commit func()) {
 	t.Cleanup(func() { _ = holder.Close(context.WithoutCancel(ctx)) })
 	tx, err := holder.Begin(ctx)
 	must(err)
-	_, err = tx.Exec(ctx, statement, id)
+	_, err = tx.Exec(ctx, statement, values...)
 	must(err)
 	return func() { must(tx.Commit(ctx)) }
 }

@@ -71,8 +71,7 @@ func problemOf(err error) *problem {
 		unavailable := *errUnavailable
 		unavailable.cause = err
 		return &unavailable
-	case errors.Is(err, context.Canceled):
-		// The caller has disconnected, so nobody reads this.
+	case errors.Is(err, context.Canceled): // see hungUp
 		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, unread: true, message: "the request was cancelled", cause: err}
 	}
 	return &problem{status: http.StatusInternalServerError, code: gen.ErrorCodeInternalError, cause: err,
@@ -134,12 +133,23 @@ func (b *errorBody) require(p *problem, nameV1 string) {
 	b.Accepts = accepts
 }
 
+// statusHungUp stands in the log and the metrics for a failed call whose caller did not wait for the response. It is nginx's status for
+// that. Nobody receives it.
+const statusHungUp = 499
+
+// hungUp tells whether the caller has closed the connection or the stream.
+func hungUp(c echo.Context) bool { return c.Request().Context().Err() != nil }
+
 // writeError writes the response for an error. No other function does.
 func (s *Server) writeError(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
 	}
 	p := problemOf(err)
+	status := p.status
+	if status >= http.StatusInternalServerError && hungUp(c) {
+		status = statusHungUp
+	}
 	record := recordFrom(c)
 	record.code, record.cause = p.code, p.cause
 	header := c.Response().Header()
@@ -167,10 +177,10 @@ func (s *Server) writeError(err error, c echo.Context) {
 		s.setPaymentResponse(c, p.settled)
 	}
 	if c.Request().Method == http.MethodHead {
-		_ = c.NoContent(p.status)
+		_ = c.NoContent(status)
 		return
 	}
-	_ = c.JSONBlob(p.status, body.encode())
+	_ = c.JSONBlob(status, body.encode())
 }
 
 // encode returns the body as JSON of at most maxErrorBody bytes. It shortens the message, then drops details from the

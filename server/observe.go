@@ -40,6 +40,8 @@ type record struct {
 	caller      *store.Agent     // nil if the operation needs no API key
 	keyReplaced bool             // the API key was replaced by the last rotation
 	attempt     *payment.Attempt // of a paid operation
+
+	responseBytes int // of a paid call
 }
 
 func recordFrom(c echo.Context) *record {
@@ -97,8 +99,8 @@ func (s *Server) catch(next echo.HandlerFunc, c echo.Context) (err error) {
 	return next(c)
 }
 
-// lineLimit limits log lines that callers can cause at no cost, which would fill the disk: those of requests that were rejected with 429,
-// which the metrics count, and what net/http says about connections.
+// lineLimit limits log lines that callers can cause at no cost, which would fill the disk: those of preflight requests and of requests
+// that were rejected with 429 or that nobody waited for, which the metrics count, and what net/http says about connections.
 type lineLimit struct {
 	lines   *rate.Limiter
 	omitted atomic.Int64
@@ -132,7 +134,7 @@ func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) 
 	status := c.Response().Status
 	omitted, ok := int64(0), true
 	displaced := requestFrom(c).wasDisplaced()
-	if status == http.StatusTooManyRequests || displaced {
+	if status == http.StatusTooManyRequests || status == statusHungUp || displaced || c.Request().Method == http.MethodOptions {
 		omitted, ok = s.limitedLines.take()
 	}
 	if !ok {

@@ -152,7 +152,7 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		if err != nil {
 			return nil, err
 		}
-		record.transaction, record.paid = receipt.Settled.Transaction, !receipt.Repeated
+		record.transaction, record.paid, record.responseBytes = receipt.Settled.Transaction, !receipt.Repeated, len(receipt.Response)
 		s.setPaymentResponse(c, receipt.Settled)
 		if receipt.Repeated {
 			c.Response().Header().Set("Idempotent-Replayed", "true")

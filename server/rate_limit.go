@@ -151,7 +151,8 @@ func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 				return err
 			}
 		}
-		return s.countPayment(record, next(c))
+		err := next(c)
+		return s.countPayment(record, hungUp(c), err)
 	}
 }
 
@@ -223,8 +224,8 @@ func (s *Server) limitPayments(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 // countPayment charges a call with a payment that ended unpaid. A paid call returns the token of its price inquiry to
-// the address or the account.
-func (s *Server) countPayment(record *record, err error) error {
+// the address or the account. A caller that hung up cannot tell what its call came to, and pays for the work in tokens.
+func (s *Server) countPayment(record *record, hungUp bool, err error) error {
 	payer := &record.payment
 	var p *problem
 	if err != nil {
@@ -234,7 +235,7 @@ func (s *Server) countPayment(record *record, err error) error {
 	case p == errDisplaced || p == errCrowded: // by requests of its own address, most likely
 		s.rates.addresses.charge(payer.address, 1)
 		return err
-	case p != nil && (p.unread || (p.unknown && p.charged)):
+	case p != nil && (p.unread && !hungUp || p.unknown && p.charged):
 		return err // an unavailable database is not the caller's fault, nor that a settled payment cannot be delivered yet
 	case p != nil && p.status == http.StatusTooManyRequests && !payer.admitted:
 		return err

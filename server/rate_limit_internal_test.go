@@ -59,13 +59,27 @@ func TestConcurrentFailuresAreLimited(t *testing.T) {
 	limits := Limits{Address: Rate{PerSecond: 1, Burst: 1}}.withDefaults()
 	s := &Server{rates: newRateLimits(limits), metrics: newMetrics(nil, new(atomic.Int64))}
 	for range 10 {
-		_ = s.countPayment(&record{}, &problem{status: http.StatusUnauthorized})
+		_ = s.countPayment(&record{}, false, &problem{status: http.StatusUnauthorized})
 	}
 	if wait, _ := s.rates.addresses.empty(netip.Prefix{}); wait < 9*time.Second {
 		t.Errorf("after ten concurrent failures the next call is admitted in %s, want 10s: a second each", wait)
 	}
 	if long := (&payer{body: 200 << 10}).tokens(); long != 7 {
 		t.Errorf("a rejected call with a body of 200 KiB takes %d tokens, want 7", long)
+	}
+}
+
+// TestHangingUpIsNotFree: an unavailable database takes no token, but whoever does not wait for the response pays for the work.
+func TestHangingUpIsNotFree(t *testing.T) {
+	t.Parallel()
+	for hungUp, want := range map[bool]time.Duration{false: time.Second, true: 4 * time.Second} {
+		limits := Limits{Address: Rate{PerSecond: 1, Burst: 10}}.withDefaults()
+		s := &Server{rates: newRateLimits(limits), metrics: newMetrics(nil, new(atomic.Int64))}
+		s.rates.addresses.charge(netip.Prefix{}, 10)
+		_ = s.countPayment(&record{payment: payer{checked: true, byAddress: true, worked: 2 * workPerToken}}, hungUp, errUnavailable)
+		if wait, _ := s.rates.addresses.empty(netip.Prefix{}); wait.Round(time.Second) != want {
+			t.Errorf("hung up %t: the address waits for %s, want %s", hungUp, wait, want)
+		}
 	}
 }
 

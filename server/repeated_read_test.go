@@ -79,3 +79,38 @@ func TestReadIsExecutedOnce(t *testing.T) {
 		return err
 	})
 }
+
+// TestReadOfACallerThatHangsUpIsPaid: a caller that does not wait for the response pays for it all the same, with either scheme, and the
+// same payment gets it later.
+func TestReadOfACallerThatHangsUpIsPaid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	alice.opened(bob, 1)
+	chat, _ := alice.send(bob, "hello")
+	const path = "/chat/private/search"
+	body := fields{"chat_id": chat, "query": "hel+o"}.json(t)
+	for scheme, payment := range map[string]string{
+		x402.SchemeExact: w.sign(alice.Wallet, path), x402.SchemeBatch: w.channelPayer(alice.Wallet).sign(path, 10_000, 0),
+	} {
+		paid := func() int { return w.Count("SELECT count(*) FROM payments WHERE operation = 'searchPrivateMessages'") }
+		before := paid()
+		commit := w.hold("LOCK TABLE messages")
+		ctx, hangUp := context.WithCancel(t.Context())
+		w.whileWaiting(func() {
+			_, err := testkit.Request(ctx, w.http, http.MethodPost, w.url+path, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+			if err == nil {
+				t.Errorf("%s: there is a reply", scheme)
+			}
+		}, hangUp)
+		time.Sleep(100 * time.Millisecond) // if the server were to end the call, it would have done so by now
+		commit()
+		if !testkit.Eventually(10*time.Second, func() bool { return paid() == before+1 }) {
+			t.Errorf("%s: %d calls are paid, want one", scheme, paid()-before)
+		}
+		a := w.call(http.MethodPost, path, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+		if a.Status != http.StatusOK || a.Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("%s, again: %v, want the stored response", scheme, a)
+		}
+	}
+}

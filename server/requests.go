@@ -17,6 +17,7 @@ const (
 	maxHeldBytes = 16 << 20 // of headers and bodies, for all callers who have not paid
 	alwaysHeld   = 16 << 10 // of an address, even beyond maxHeldBytes: a small request is never displaced for its bytes
 	perHeader    = 128      // bytes that a header takes beside its name and value
+	maxSentBytes = 64 << 20 // of responses of paid calls that their callers are reading
 
 	// How long a caller may take to read a response: one that it has paid for, which may have 2 MiB, another one, and a refusal.
 	paidWriteTime    = 30 * time.Second
@@ -32,6 +33,7 @@ type request struct {
 	response http.ResponseWriter
 	place    share // of all.reading
 	bytes    share // of all.memory: headers and body, until the payment is certain
+	sent     share // of all.sent: the response of a paid call, while the caller reads it
 	state    requestState
 }
 
@@ -107,7 +109,7 @@ func (s *Server) admitRequest(next echo.HandlerFunc) echo.HandlerFunc {
 func (l *connections) begin(r *http.Request, w http.ResponseWriter, client netip.Prefix, bytes int) *request {
 	on, _ := r.Context().Value(connectionKey{}).(*connection)
 	begun := &request{all: l, on: on, address: client, response: w}
-	begun.place.owner, begun.bytes.owner = begun, begun
+	begun.place.owner, begun.bytes.owner, begun.sent.owner = begun, begun, begun
 	l.mu.Lock()
 	defer l.unlock()
 	full := l.addresses[client].requests >= l.limits.ConnectionsPerAddress && !l.limits.trusts(client.Addr())
@@ -200,10 +202,26 @@ func (r *request) respond(record *record) time.Duration {
 		}
 		r.leaveConnection()
 	}
-	if record != nil && record.paid {
+	if record == nil {
+		return writeTime
+	}
+	if r.state == responding && record.responseBytes > 0 {
+		r.all.send(r, record.responseBytes)
+	}
+	if record.paid {
 		return paidWriteTime
 	}
 	return writeTime
+}
+
+// send counts the response of a paid call. If there are too many bytes in all, the address that holds most loses the response that has waited
+// for its reader for longest: the same payment gets it again. The caller holds the lock.
+func (l *connections) send(r *request, bytes int) {
+	l.sending += bytes
+	l.sent.wait(&r.sent, r.address, bytes)
+	for l.sending > maxSentBytes {
+		l.sent.largest().oldest().owner.displace()
+	}
 }
 
 // wasDisplaced tells whether the request made room for others.
@@ -263,6 +281,7 @@ func (r *request) forget(state requestState) {
 	r.state = state
 	r.all.reading.drop(&r.place)
 	r.all.held -= r.all.memory.drop(&r.bytes)
+	r.all.sending -= r.all.sent.drop(&r.sent)
 	r.all.count(r.address, addressUse{requests: -1})
 }
 

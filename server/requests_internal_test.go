@@ -70,6 +70,44 @@ func TestUnreadResponsesMakeRoom(t *testing.T) {
 	}
 }
 
+// TestPaidResponsesHaveABudget: when responses of paid calls that nobody reads take too much, the oldest of the address that holds most
+// ends. What is read or ended does not count.
+func TestPaidResponsesHaveABudget(t *testing.T) {
+	t.Parallel()
+	all := newConnections(DefaultLimits())
+	const part = maxSentBytes / 16
+	respond := func(address string) (*request, *deadlines) {
+		t.Helper()
+		w := &deadlines{ResponseWriter: httptest.NewRecorder()}
+		r := all.begin(httptest.NewRequest(http.MethodPost, "/", nil), w, netip.MustParsePrefix(address+"/32"), 1000)
+		if err := r.finish(); err != nil {
+			t.Fatal(err)
+		}
+		if took := r.respond(&record{paid: true, responseBytes: part}); took != paidWriteTime {
+			t.Errorf("a response that is paid for may take %s, want %s", took, paidWriteTime)
+		}
+		return r, w
+	}
+	_, other := respond("192.0.2.2")
+	read, _ := respond("192.0.2.1")
+	var writes []*deadlines
+	for range 15 {
+		_, w := respond("192.0.2.1")
+		writes = append(writes, w)
+		if len(writes) == 1 {
+			read.end()
+		}
+	}
+	if all.sending != maxSentBytes || other.writeEnded || writes[0].writeEnded {
+		t.Errorf("%d bytes are held and one has ended, want %d and none", all.sending, maxSentBytes)
+	}
+	respond("192.0.2.3")
+	if all.sending != maxSentBytes || other.writeEnded || !writes[0].writeEnded || writes[1].writeEnded {
+		t.Errorf("%d bytes are held; the oldest of the largest has ended: %t, the next: %t, that of another address: %t",
+			all.sending, writes[0].writeEnded, writes[1].writeEnded, other.writeEnded)
+	}
+}
+
 // TestNoAddressTakesAllRoom: an address has at most as many requests at work as are not at work, so that others find room. What ends, or
 // waits for its caller again, leaves room.
 func TestNoAddressTakesAllRoom(t *testing.T) {
@@ -215,27 +253,29 @@ func TestPipelinedHeadersAreCounted(t *testing.T) {
 	}
 }
 
-// TestLimitedLines: of many 429s, and of many broken connections, few are logged, and the next line says how many were omitted.
+// TestLimitedLines: of many requests that cost their caller nothing, and of many broken connections, few are logged, and the next line says how many were omitted.
 func TestLimitedLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		s := &Server{log: slog.New(slog.NewJSONHandler(&log, nil)), limitedLines: newLineLimit()}
-		write := func(status int) {
-			c := echo.New().NewContext(httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder())
+		write := func(method string, status int) {
+			c := echo.New().NewContext(httptest.NewRequest(method, "/", nil), httptest.NewRecorder())
 			c.Response().Status = status
 			s.logRequest(c, &record{}, 0)
 		}
 		for range 1000 {
-			write(http.StatusTooManyRequests)
+			write(http.MethodGet, http.StatusTooManyRequests)
+			write(http.MethodPost, statusHungUp)
+			write(http.MethodOptions, http.StatusNoContent)
 		}
 		if lines := strings.Count(log.String(), "\n"); lines != 10 {
-			t.Errorf("1,000 429s have %d lines, want 10", lines)
+			t.Errorf("3,000 free requests have %d lines, want 10", lines)
 		}
 		log.Reset()
-		write(http.StatusOK)
+		write(http.MethodGet, http.StatusOK)
 		time.Sleep(time.Second)
-		write(http.StatusTooManyRequests)
+		write(http.MethodGet, http.StatusTooManyRequests)
 		var got []string
 		for line := range strings.Lines(log.String()) {
 			var fields map[string]any
@@ -244,7 +284,7 @@ func TestLimitedLines(t *testing.T) {
 			}
 			got = append(got, fmt.Sprint(fields["status"], " ", fields["omitted"]))
 		}
-		if want := "[200 <nil> 429 990]"; fmt.Sprint(got) != want {
+		if want := "[200 <nil> 429 2990]"; fmt.Sprint(got) != want {
 			t.Errorf("the next lines are %v, want %s", got, want)
 		}
 		log.Reset()

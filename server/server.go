@@ -72,7 +72,7 @@ type Server struct {
 	echo         *echo.Echo
 	metrics      *metrics
 	rates        *rateLimits
-	limitedLines *lineLimit    // of 429s
+	limitedLines *lineLimit    // of free requests
 	tanTurns     chan struct{} // see tanTry.try
 	connections  *connections
 	retention    *retention.Worker

@@ -23,7 +23,7 @@ type (
 
 // SearchWithin is SearchMessages with bounds of the test's own.
 func (s *Store) SearchWithin(ctx context.Context, view *ConversationView, query string, n, page int64, messages int, work int64, indexed int, batch int64) (*Matches, error) {
-	return s.searchMessages(ctx, view, query, n, page, nil, bounds{messages, work, indexed, batch})
+	return s.searchMessages(ctx, view, query, n, page, nil, bounds{messages, work, indexed, time.Minute, batch})
 }
 
 // Likes is what the index is asked for a query.

@@ -2,25 +2,30 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"gorm.io/gorm"
 )
 
 // bounds limits the cost of one message search.
 type bounds struct {
-	messages int   // checked by the matcher
-	work     int64 // bytes checked, times the steps of the pattern; a unit takes a few nanoseconds at worst
-	indexed  int   // messages that the index may return; with more, checking one after the other is as good
-	batch    int64 // messages loaded at a time, limited also by the size of a page
+	messages int           // checked by the matcher
+	work     int64         // bytes checked, times the steps of the pattern; a unit takes a few nanoseconds at worst
+	indexed  int           // messages that the index may return; with more, checking one after the other is as good
+	lookUp   time.Duration // of the query to the index; after that, too, the messages are checked one after the other
+	batch    int64         // messages loaded at a time, limited also by the size of a page
 }
 
 // At this limit of work the worst pattern costs a search about as much as a plain scan of 20,000 messages, which takes
 // some 40 ms. The contract names the 20,000 messages. A search that ends here says where to continue.
-var searchBounds = bounds{messages: 20_000, work: 10_000_000, indexed: 5_000, batch: 500}
+var searchBounds = bounds{messages: 20_000, work: 10_000_000, indexed: 5_000, lookUp: 100 * time.Millisecond, batch: 500}
 
 // Matches is a page of a message search. SearchedTo is the oldest message that was checked, if the search ended before
 // the first message of the conversation because it reached its bounds or because the next match did not fit on the
@@ -177,7 +182,9 @@ const lookUp = `
 	WHERE conversation_id = @conversation AND number <= @newest AND fold(content) LIKE ANY (CAST(@likes AS text[])) LIMIT @most`
 
 // indexedMessages returns the numbers of all messages that contain the literals of the pattern, in no particular order.
-// It returns false if the pattern has no literals or too many messages contain them.
+// It returns false if the pattern has no literals, if it does not get its turn, or if too many messages contain them or their trigrams: PostgreSQL compares each
+// message that has the trigrams with each LIKE pattern, which takes milliseconds for a long one, and LIMIT does not count those that
+// do not match.
 func (s *Store) indexedMessages(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) ([]int64, bool, error) {
 	characters := pattern.characters()
 	if characters == "" {
@@ -191,15 +198,45 @@ func (s *Store) indexedMessages(ctx context.Context, conversation uuid.UUID, new
 	if likes == nil {
 		return nil, false, nil
 	}
-	// This statement is not prepared, because the best plan depends on the values. From the sixth execution of a
-	// prepared statement PostgreSQL may use one plan for all values.
-	numbers, err := query[int64](ctx, s, lookUp, pgx.QueryExecModeCacheDescribe, pgx.NamedArgs{
-		"conversation": conversation, "newest": newest, "likes": likes, "most": within.indexed + 1,
-	})
-	if err != nil {
+	if !s.awaitLookUp(ctx) {
+		return nil, false, nil
+	}
+	defer s.lookUps.Release(1)
+	numbers, err := s.numbersWithin(ctx, within.lookUp, pgx.NamedArgs{"conversation": conversation, "newest": newest, "likes": likes, "most": within.indexed + 1})
+	switch {
+	case timedOut(err):
+		return nil, false, nil
+	case err != nil:
 		return nil, false, fmt.Errorf("look up literals: %w", err)
 	}
 	return numbers, len(numbers) <= within.indexed, nil
+}
+
+// awaitLookUp waits for the turn of a query to the index, as long as for a connection.
+func (s *Store) awaitLookUp(ctx context.Context) bool {
+	limit, done := Wait(ctx, Serving.Acquire)
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return s.lookUps.Acquire(ctx, 1) == nil
+}
+
+// numbersWithin runs lookUp for at most limit, in one round trip. The best plan depends on the values; from the sixth execution of a
+// prepared statement PostgreSQL may use one plan for all values.
+func (s *Store) numbersWithin(ctx context.Context, limit time.Duration, values pgx.NamedArgs) (numbers []int64, err error) {
+	var batch pgx.Batch // is one transaction, so the settings end with it
+	batch.Queue("SELECT set_config('statement_timeout', $1, true), set_config('plan_cache_mode', 'force_custom_plan', true)", strconv.FormatInt(limit.Milliseconds(), 10))
+	batch.Queue(lookUp, values).Query(func(rows pgx.Rows) error {
+		numbers, err = pgx.CollectRows(rows, scan[int64])
+		return err
+	})
+	return numbers, s.runBatch(ctx, &batch)
+}
+
+// timedOut tells whether PostgreSQL ended the statement at statement_timeout.
+func timedOut(err error) bool {
+	said, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && said.Code == "57014"
 }
 
 // foldings queries how the database folds each character.

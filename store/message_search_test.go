@@ -228,6 +228,21 @@ func TestSearchMessagesAtTheBounds(t *testing.T) {
 	}
 }
 
+// TestSearchDoesNotWaitForTheIndex: messages that have all trigrams of a query without matching it are compared with sixteen long
+// patterns each, for more than a second in all. The search gives the index up and says how far it got.
+func TestSearchDoesNotWaitForTheIndex(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, storetest.URL(t))
+	chat := r.chat(60, `CASE WHEN i = 59 THEN repeat('a', 245) || 'b' ELSE repeat(repeat('a', 240) || 'b', 67) END`)
+	matches, err := r.SearchMessages(t.Context(), chat, "(a?a?a?a?)"+strings.Repeat("a", 241)+"b", 50, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int64{59}, numbers(matches)); diff != "" || matches.SearchedTo == nil {
+		t.Errorf("searched to the end: %t; matches (-want +got):\n%s", matches.SearchedTo == nil, diff)
+	}
+}
+
 // TestSearchNeverMisses holds searches for random patterns against the plain expression, in databases of several
 // locales: whatever the index leaves out must not match.
 func TestSearchNeverMisses(t *testing.T) {

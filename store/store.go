@@ -49,6 +49,7 @@ type Store struct {
 	// contended are the queues of the conversations that other transactions lock too; waiters bounds their transactions.
 	contended  *lru.Cache[uuid.UUID, *conversationQueue]
 	waiters    *semaphore.Weighted
+	lookUps    *semaphore.Weighted // concurrent queries to the index of messages: a hostile one takes a processor for bounds.lookUp
 	batchSizes *prometheus.HistogramVec
 	tracer     *tracing.Tracer // nil without tracing
 }
@@ -129,6 +130,7 @@ func Open(ctx context.Context, url string, limits Limits, options ...Option) (*S
 	}
 	s := &Store{pool: pool, records: records, db: db, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
 		contended: contended, waiters: semaphore.NewWeighted(int64(max(1, config.MaxConns/2))),
+		lookUps:    semaphore.NewWeighted(int64(max(1, config.MaxConns/4))),
 		batchSizes: newBatchSizes(), tracer: tracer}
 	s.checks = newBatcher(s.batchOf("checks"), s.checkBatch, nil)
 	s.begins = newBatcher(s.batchOf("begins"), s.beginBatch, nil)
