@@ -178,15 +178,18 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	if err := call.admit(); err != nil {
 		return nil, err
 	}
+	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
+	defer cancel()
 	response, err := e.dryRun(ctx, call)
 	if err != nil {
 		return nil, err
 	}
-	response, done := e.slots.keep(response)
-	defer done()
+	if !e.slots.keep(response) {
+		response = nil // executed again when it is paid for
+	}
+	defer e.slots.forget(response)
 	crash("dry-run")
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
-	defer cancel()
 	row := a.row()
 	if err := e.responseKeys.sealOpen(row); err != nil {
 		return nil, err
@@ -226,8 +229,6 @@ func (e *Engine) dryRun(ctx context.Context, call *Call) (response []byte, err e
 		return nil, err
 	}
 	defer release()
-	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
-	ctx = context.WithoutCancel(ctx)
 	if a.operation.ReadOnly {
 		return call.Handle(ctx, e.store, a.paid())
 	}

@@ -40,6 +40,10 @@ func (s *slots) acquire(ctx context.Context, a *Attempt, payer bool) (release fu
 	if payer {
 		pool = s.payers
 	}
+	release = func() { pool.Release(weight) }
+	if pool.TryAcquire(weight) {
+		return release, nil
+	}
 	limit, done := store.Wait(ctx, joinTime)
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -47,15 +51,10 @@ func (s *slots) acquire(ctx context.Context, a *Attempt, payer bool) (release fu
 	if err := pool.Acquire(ctx, weight); err != nil {
 		return nil, unavailable("the server is busy", 2, err)
 	}
-	return func() { pool.Release(weight) }, nil
+	return release, nil
 }
 
-// keep keeps the response of a read until it is settled, or forgets it if too many wait already: then the read is executed again when it
-// is paid for. The caller calls done.
-func (s *slots) keep(response []byte) (kept []byte, done func()) {
-	size := int64(len(response))
-	if !s.responses.TryAcquire(size) {
-		return nil, func() {}
-	}
-	return response, func() { s.responses.Release(size) }
-}
+// keep tells whether the response of a read can be kept until it is settled: too many may wait already. The caller forgets it.
+func (s *slots) keep(response []byte) bool { return s.responses.TryAcquire(int64(len(response))) }
+
+func (s *slots) forget(response []byte) { s.responses.Release(int64(len(response))) }

@@ -6,20 +6,15 @@ import "testing"
 func TestWaitingResponsesHaveABudget(t *testing.T) {
 	t.Parallel()
 	s := newSlots()
-	long := make([]byte, maxWaiting)
-	kept, done := s.keep(long)
-	if len(kept) != len(long) {
-		t.Fatalf("%d bytes are kept, want %d", len(kept), len(long))
+	long, short := make([]byte, maxWaiting), []byte("x")
+	if !s.keep(long) {
+		t.Fatalf("%d bytes are not kept", len(long))
 	}
-	if more, none := s.keep([]byte("x")); more != nil {
+	if s.keep(short) {
 		t.Error("a further response is kept")
-	} else {
-		none()
 	}
-	done()
-	if more, done := s.keep([]byte("x")); string(more) != "x" {
+	s.forget(long)
+	if !s.keep(short) {
 		t.Error("when the first has ended, there is no room for another")
-	} else {
-		done()
 	}
 }

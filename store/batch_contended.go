@@ -46,7 +46,9 @@ func (q *conversationQueue) leaves(size int, free bool) bool {
 	return q.size < ownBatch || q.free >= calmAfter
 }
 
-// sendItem sends the message as a batch item.
+// sendItem appends the message to the conversation and closes its payment in one transaction, as an item of the group commit. It
+// returns errNotBatched if nothing changed and the message needs a transaction of its own: the message is refused, the payment was
+// closed before, the voucher cannot be charged, or a statement failed.
 func (s *Store) sendItem(ctx context.Context, message paidMessage) error {
 	if queue, ok := s.contended.Get(message.conversation); ok {
 		return queue.do(ctx, message)
@@ -56,7 +58,7 @@ func (s *Store) sendItem(ctx context.Context, message paidMessage) error {
 
 // shared is the batcher for messages to any conversation.
 func (s *Store) shared(message paidMessage) *batcher[paidMessage] {
-	if message.charge != nil {
+	if message.Charge != nil {
 		return s.chargedSends
 	}
 	return s.sends
@@ -164,7 +166,7 @@ func (s *Store) sendLocked(ctx context.Context, connection *pgxpool.Conn, items 
 	}
 	for _, item := range items {
 		kind := &kinds[0]
-		if item.value.charge != nil {
+		if item.value.Charge != nil {
 			kind = &kinds[1]
 		}
 		kind.items = append(kind.items, item)
@@ -189,7 +191,7 @@ func (s *Store) sendLocked(ctx context.Context, connection *pgxpool.Conn, items 
 			case !kind.placed[i].Sent:
 				return errNotBatched
 			}
-			message.charge.done(kind.placed[i].chargedChannel)
+			message.Charge.done(kind.placed[i].chargedChannel)
 			return nil
 		})
 	}

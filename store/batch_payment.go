@@ -157,7 +157,7 @@ type OpenPayments struct {
 const unheld = 10 * time.Second
 
 // TakeOpenPayments takes open payments and leases them to the caller. It takes payments whose lease is over, payments whose
-// server has died, and those of this server that it does not hold. Several servers may claim concurrently; each payment goes to
+// server has died, and those of this server that it does not hold. Several servers may take concurrently; each payment goes to
 // one of them.
 func (s *Store) TakeOpenPayments(ctx context.Context, open OpenPayments, lease time.Duration) ([]Payment, error) {
 	// With an array the planner uses the index, even if the table was small when the statement was planned.

@@ -55,40 +55,20 @@ func (s *Store) checkBatch(ctx context.Context, batch []batchItem[*messageCheck]
 	})
 }
 
-// paidMessage is a batch item: a message to a conversation, and its payment, which is either to be delivered or, if charge
-// is not nil, to be charged to a payment channel.
+// paidMessage is a batch item: a message to a conversation, and how its payment ends.
 type paidMessage struct {
 	OutgoingMessage
+	Closing
 	conversation uuid.UUID
-	delivery     Delivery
-	charge       *VoucherCharge
 	locked       int // how many batches have found the conversation locked
 }
 
 // key is the payment, or the payment channel that is charged.
 func (m paidMessage) key() any {
-	if m.charge != nil {
-		return m.charge.Voucher.Channel
+	if m.Charge != nil {
+		return m.Charge.Voucher.Channel
 	}
-	return m.delivery.Payment
-}
-
-// send appends the message to the conversation and closes its payment in one transaction, as a batch item of the group commit. It
-// returns errNotBatched if nothing changed and the message needs a transaction of its own: the message is refused, the payment was
-// closed before, the voucher cannot be charged, or a statement failed.
-func (s *Store) send(ctx context.Context, message OutgoingMessage, conversation uuid.UUID, closing Closing) error {
-	item := paidMessage{OutgoingMessage: message, conversation: conversation}
-	if closing.Charge == nil {
-		item.delivery = *closing.Delivery
-		return s.sendItem(ctx, item)
-	}
-	charge := *closing.Charge // the batch may write to it after the call gave up
-	item.charge = &charge
-	err := s.sendItem(ctx, item)
-	if err == nil {
-		closing.Charge.Channel = charge.Channel
-	}
-	return err
+	return m.Delivery.Payment
 }
 
 // sendMessages appends messages to conversations and closes their payments. It handles any number of messages in one
@@ -198,11 +178,11 @@ type placedMessage struct {
 // sendStatement returns the statement that sends a batch, and its arguments.
 func (s *Store) sendStatement(batch []batchItem[paidMessage]) (statement string, values []any) {
 	values = append(messageValues(batch), s.Now())
-	if batch[0].value.charge != nil {
-		return sendCharged, append(values, voucherValues(batch, func(m paidMessage) *VoucherCharge { return m.charge })...)
+	if batch[0].value.Charge != nil {
+		return sendCharged, append(values, voucherValues(batch, func(m paidMessage) *VoucherCharge { return m.Charge })...)
 	}
-	return sendMessages, append(values, column(batch, func(m paidMessage) []byte { return m.delivery.Fingerprint }),
-		column(batch, func(m paidMessage) string { return m.delivery.Transaction }), column(batch, func(m paidMessage) []byte { return m.delivery.Response }))
+	return sendMessages, append(values, column(batch, func(m paidMessage) []byte { return m.Delivery.Fingerprint }),
+		column(batch, func(m paidMessage) string { return m.Delivery.Transaction }), column(batch, func(m paidMessage) []byte { return m.Delivery.Response }))
 }
 
 // sendBatch sends messages. Either all of them charge a voucher, or none does.
@@ -217,7 +197,7 @@ func (s *Store) sendBatch(ctx context.Context, batch []batchItem[paidMessage]) {
 		case err != nil:
 			item.done <- unlessRolledBack(err)
 		case placed[i].Sent:
-			item.value.charge.done(placed[i].chargedChannel)
+			item.value.Charge.done(placed[i].chargedChannel)
 			item.done <- nil
 		case placed[i].Locked:
 			locked = append(locked, item)
@@ -245,10 +225,10 @@ func messageValues(batch []batchItem[paidMessage]) []any {
 		column(batch, func(m message) [16]byte { return m.To }), column(batch, func(m message) [16]byte { return m.Sender }),
 		column(batch, func(m message) [16]byte { return m.ID }), column(batch, func(m message) string { return m.Content }),
 		column(batch, func(m message) [16]byte {
-			if m.charge != nil {
-				return m.charge.Payment.ID
+			if m.Charge != nil {
+				return m.Charge.Payment.ID
 			}
-			return m.delivery.Payment
+			return m.Delivery.Payment
 		}),
 	}
 }

@@ -113,17 +113,6 @@ func chargeValues(batch []batchItem[*VoucherCharge]) []any {
 		voucherValues(batch, func(c *VoucherCharge) *VoucherCharge { return c })...)
 }
 
-// chargeShared charges the voucher of a call that has no effect, as an item of the group commit. It returns errNotBatched if nothing
-// changed and the call needs a transaction of its own, which returns the reason.
-func (s *Store) chargeShared(ctx context.Context, charge *VoucherCharge) error {
-	item := *charge // the batch may write to it after the call gave up
-	err := s.charges.do(ctx, &item)
-	if err == nil {
-		charge.Channel = item.Channel
-	}
-	return err
-}
-
 func (s *Store) chargeBatch(ctx context.Context, batch []batchItem[*VoucherCharge]) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()

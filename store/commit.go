@@ -90,17 +90,26 @@ func (s *Store) commitShared(ctx context.Context, work Work, closing Closing) (r
 	if err := closing.seal(response); err != nil {
 		return nil, err
 	}
+	if charge := closing.Charge; charge != nil {
+		item := *charge // the batch may write to it after the call gave up
+		closing.Charge = &item
+		defer func() {
+			if err == nil {
+				charge.Channel = item.Channel
+			}
+		}()
+	}
 	switch effect := item.pending; {
 	case effect.message != nil && effect.mark != nil:
 		return nil, errNotBatched
 	case effect.message != nil:
-		err = s.send(ctx, *effect.message, effect.conversation, closing)
+		err = s.sendItem(ctx, paidMessage{OutgoingMessage: *effect.message, Closing: closing, conversation: effect.conversation})
 	case effect.mark != nil && closing.Charge != nil:
 		err = s.chargeRead(ctx, closing.Charge, effect.mark)
 	case effect.mark != nil:
 		err = s.deliverRead(ctx, *closing.Delivery, effect.mark)
 	case closing.Charge != nil:
-		err = s.chargeShared(ctx, closing.Charge)
+		err = s.charges.do(ctx, closing.Charge)
 	default:
 		err = s.deliveries.do(ctx, *closing.Delivery)
 	}

@@ -32,7 +32,7 @@ func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UU
 		if err := s.BeginSettlement(ctx, payment, time.Minute); err != nil {
 			return err
 		}
-		all = append(all, batchItem[paidMessage]{value: paidMessage{OutgoingMessage: out, conversation: conversation, delivery: Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}}, done: make(chan error, 1), since: time.Now()})
+		all = append(all, batchItem[paidMessage]{value: paidMessage{OutgoingMessage: out, Closing: Closing{Delivery: &Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}}, conversation: conversation}, done: make(chan error, 1), since: time.Now()})
 	}
 	s.sendBatch(ctx, all)
 	var err error
