@@ -151,7 +151,7 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 		if err := call.admit(); err != nil {
 			return nil, err
 		}
-		return e.deliver(ctx, call, row, settlement{transaction: row.Transaction}, nil)
+		return e.deliver(context.WithoutCancel(ctx), call, row, settlement{transaction: row.Transaction}, nil) // see settleFirst
 	case resume:
 		receipt, err := e.resume(ctx, call, row)
 		if err == nil && !proven { // the payment is complete, but public data must not return a secret
