@@ -25,26 +25,18 @@ func (o *order) raw() string {
 }
 
 // TestHostileSlowIndex: messages with all trigrams of a query that they do not match, which the database compares with sixteen long
-// patterns each. The searcher does not wait for the response.
+// patterns each.
 func TestHostileSlowIndex(t *testing.T) {
 	x := newTrial(t)
 	reader, chat := x.largeChat(150, func(n int) string {
 		return fmt.Sprintf("%06d ", n) + strings.Repeat(strings.Repeat("a", 240)+"b", 67)
 	})
 	body := fmt.Sprintf(`{"chat_id":%q,"query":%q}`, chat, "(a?a?a?a?)"+strings.Repeat("a", 241)+"b")
-	orders := prepared(200, func(int) order { return forged(reader.wallet, reader.key, searchPath, body) })
-	var next atomic.Int64
-	x.measure("searches that the index cannot answer, hung up", func(ctx context.Context) {
+	attacker, wallet := x.attacker(), x.Wallet(100*testkit.Dollar)
+	attacker.paying = true
+	x.measure("searches that the index cannot answer, 4 at a time", func(ctx context.Context) {
 		flood(ctx, 4, 1000, func(ctx context.Context, _, _ int) {
-			connection, err := x.connectFrom(ctx, attackerAddress)
-			if err != nil {
-				return
-			}
-			defer func() { _ = connection.Close() }()
-			if _, err := io.WriteString(connection, orders[int(next.Add(1))%len(orders)].raw()); err != nil {
-				return
-			}
-			x.response(connection, 30*time.Millisecond)
+			_, _ = attacker.send(ctx, x.s, forged(wallet, reader.key, searchPath, body))
 		})
 	})
 	x.check()

@@ -151,7 +151,7 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 		if err := call.admit(); err != nil {
 			return nil, err
 		}
-		return e.deliver(context.WithoutCancel(ctx), call, row, settlement{transaction: row.Transaction}, nil) // see settleFirst
+		return e.deliver(context.WithoutCancel(ctx), call, row, settlement{transaction: row.Transaction}, nil) // see dryRun
 	case resume:
 		receipt, err := e.resume(ctx, call, row)
 		if err == nil && !proven { // the payment is complete, but public data must not return a secret
@@ -178,13 +178,12 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	if err := call.admit(); err != nil {
 		return nil, err
 	}
-	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
-	defer cancel()
 	response, err := e.dryRun(ctx, call)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease) // see dryRun
+	defer cancel()
 	if !e.slots.keep(response) {
 		response = nil // executed again when it is paid for
 	}
@@ -229,6 +228,8 @@ func (e *Engine) dryRun(ctx context.Context, call *Call) (response []byte, err e
 		return nil, err
 	}
 	defer release()
+	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
+	ctx = context.WithoutCancel(ctx)
 	if a.operation.ReadOnly {
 		return call.Handle(ctx, e.store, a.paid())
 	}

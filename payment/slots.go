@@ -33,7 +33,7 @@ func newSlots() *slots {
 // acquire waits for a slot; the caller releases it.
 func (s *slots) acquire(ctx context.Context, a *Attempt, payer bool) (release func(), err error) {
 	weight := min(1+int64(len(a.request))/slotBytes, maxWeight)
-	if a.operation.Reads() { // a page may hold 1 MiB
+	if a.operation.Paged { // a page may hold 1 MiB
 		weight = maxWeight
 	}
 	pool := s.strangers
