@@ -84,23 +84,6 @@ func newChannel(a *Attempt, found x402.Channel) *store.PaymentChannel {
 	}
 }
 
-// beginDeposit records the payment as settling and reserves its payment channel, together with the operation's reservation.
-func (e *Engine) beginDeposit(ctx context.Context, call *Call, row *store.Payment, channel *store.PaymentChannel) error {
-	err := e.store.Transaction(ctx, func(tx *store.Store) error {
-		if err := tx.BeginDeposit(ctx, channel, row, Lease); err != nil {
-			return err
-		}
-		if call.Reserve == nil {
-			return nil
-		}
-		return call.Reserve(ctx, tx, call.Attempt.paid())
-	})
-	if errors.Is(err, store.ErrVoucherMismatch) { // another call of the channel was faster
-		return store.ErrStalePayment
-	}
-	return err
-}
-
 // deliverDeposit records the deposit in its payment channel, charges the voucher, makes the effect and closes the payment, in
 // one transaction. If the operation rejects the call, or the voucher does not fit any more, only the deposit is recorded.
 func (e *Engine) deliverDeposit(ctx context.Context, call *Call, row *store.Payment, moved settlement, response []byte) (*Receipt, error) {

@@ -195,9 +195,9 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	}
 	defer e.held.add(row.ID)()
 	if channel != nil {
-		err = e.beginDeposit(ctx, call, row, channel)
+		err = e.store.BeginDeposit(ctx, channel, row, Lease, call.reserve(ctx))
 	} else {
-		err = e.begin(ctx, call, row)
+		err = e.store.BeginSettlement(ctx, row, Lease, call.reserve(ctx))
 	}
 	if err != nil {
 		return nil, e.notBegun(ctx, row, err)
@@ -231,25 +231,12 @@ func (e *Engine) dryRun(ctx context.Context, call *Call) (response []byte, err e
 	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
 	ctx = context.WithoutCancel(ctx)
 	if a.operation.ReadOnly {
-		return call.Handle(ctx, e.store, a.paid())
+		return e.store.Read(ctx, call.work())
 	}
 	return nil, e.store.DryRun(ctx, call.work())
 }
 
-// begin records the payment as settling, together with the operation's reservation.
-func (e *Engine) begin(ctx context.Context, call *Call, row *store.Payment) error {
-	if call.Reserve == nil {
-		return e.store.BeginSettlement(ctx, row, Lease)
-	}
-	return e.store.Transaction(ctx, func(tx *store.Store) error {
-		if err := tx.BeginSettlement(ctx, row, Lease); err != nil {
-			return err
-		}
-		return call.Reserve(ctx, tx, call.Attempt.paid())
-	})
-}
-
-// notBegun handles an error of begin. Unless it is certain that the row was not committed, the recovery worker may
+// notBegun handles an error of BeginSettlement. Unless it is certain that the row was not committed, the recovery worker may
 // find it and settle it, so the outcome is unknown.
 func (e *Engine) notBegun(ctx context.Context, row *store.Payment, err error) error {
 	_, refused := errors.AsType[*store.Refusal](err)

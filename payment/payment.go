@@ -3,7 +3,7 @@
 // the effect and the record of the payment in one database transaction.
 //
 // The package does not depend on the HTTP framework or on the operations. Its input is a [Call]: a payment that [Engine.Parse]
-// has read, and a [Handler]. Its output is a [Receipt] or an error: an [*Error], a [*store.Refusal] from the handler, or an
+// has read, and what to do for it. Its output is a [Receipt] or an error: an [*Error], a [*store.Refusal] from the handler, or an
 // unexpected error.
 package payment
 
@@ -72,7 +72,6 @@ type Operation struct {
 	Secret      bool                      // the response holds a TAN or an API key
 	Account     bool                      // the call needs an API key
 	Paged       bool                      // reads a page of messages and marks it as read
-	Shared      bool                      // see store.Work
 	Extensions  map[string]jsontext.Value // x402 extensions in the 402
 
 	requirements []x402.PaymentRequirements
@@ -101,26 +100,28 @@ type Paid struct {
 	Payer string    // see Attempt.Identity
 }
 
-// Handler runs the operation and returns the JSON of the response. See store.Work for how often it runs, and on what.
-type Handler func(ctx context.Context, tx *store.Store, paid Paid) (response []byte, err error)
-
 // Call is one request for a paid operation.
 type Call struct {
 	Attempt *Attempt
-	Handle  Handler
+	// Work runs the operation and returns the JSON of the response.
+	Work func(paid Paid) store.Work
 	// Reserve runs in the transaction that begins the settlement. It reserves what no other call may take before delivery. It
 	// may be nil.
-	Reserve func(ctx context.Context, tx *store.Store, paid Paid) error
+	Reserve func(ctx context.Context, tx *store.Tx, paid Paid) error
 	// Admit runs before a payment begins, and before an undeliverable payment is redeemed. An error rejects the call. It may be
 	// nil.
 	Admit func() error
 }
 
 // work is what the call does in the database.
-func (c *Call) work() store.Work {
-	return store.Work{Shared: c.Attempt.operation.Shared, Run: func(ctx context.Context, tx *store.Store) ([]byte, error) {
-		return c.Handle(ctx, tx, c.Attempt.paid())
-	}}
+func (c *Call) work() store.Work { return c.Work(c.Attempt.paid()) }
+
+// reserve is Reserve for the store.
+func (c *Call) reserve(ctx context.Context) func(tx *store.Tx) error {
+	if c.Reserve == nil {
+		return nil
+	}
+	return func(tx *store.Tx) error { return c.Reserve(ctx, tx, c.Attempt.paid()) }
 }
 
 // admit runs Admit.

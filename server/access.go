@@ -10,13 +10,20 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// call is one call of an operation. It is the receiver of the handlers. If a handler returns an error, its response is
-// ignored.
+// call is one call of an operation. It is the receiver of the handlers that read, send a message, or mark messages as read. If a
+// handler returns an error, its response is ignored.
 type call struct {
 	server *Server
-	tx     *store.Store // the transaction; the plain store for read-only operations
-	caller *store.Agent // nil for operations without security
-	paid   payment.Paid // zero for free operations
+	read   *store.Reader
+	do     store.Actions // nil for free operations
+	caller *store.Agent  // nil for operations without security
+	paid   payment.Paid  // zero for free operations
+}
+
+// change is a call that changes more than a shared commit can. It is the receiver of those handlers.
+type change struct {
+	call
+	tx *store.Tx
 }
 
 // Access rules. Each function loads a conversation and checks the right of the caller in one step. An outsider gets
@@ -29,7 +36,7 @@ type call struct {
 // The store checks this right in the statement that writes, because a ban may be committed between two statements.
 func (c *call) send(ctx context.Context, message store.OutgoingMessage) (conversation uuid.UUID, id gen.MessageID, err error) {
 	message.ID, message.Sender = newID(), c.caller.ID
-	sent, err := c.tx.SendMessage(ctx, message)
+	sent, err := c.do.SendMessage(ctx, message)
 	if err != nil {
 		return uuid.Nil, "", err
 	}
@@ -38,7 +45,7 @@ func (c *call) send(ctx context.Context, message store.OutgoingMessage) (convers
 
 // messageForReader returns the message with its conversation if the caller may read it.
 func (c *call) messageForReader(ctx context.Context, id uuid.UUID) (*store.MessageView, error) {
-	view, err := c.tx.MessageView(ctx, id, c.caller.ID)
+	view, err := c.read.MessageView(ctx, id, c.caller.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +77,7 @@ func (c *call) forReader(ctx context.Context, kind string, id uuid.UUID) (*store
 }
 
 // forAdmin locks the conversation and returns it if the caller is its admin.
-func (c *call) forAdmin(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
+func (c *change) forAdmin(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
 	view, err := c.lockedForAnyone(ctx, kind, id)
 	if err != nil {
 		return nil, err
@@ -87,7 +94,7 @@ func (c *call) forAdmin(ctx context.Context, kind string, id uuid.UUID) (*store.
 }
 
 // lockedForReader locks the conversation and returns it if the caller may read it.
-func (c *call) lockedForReader(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
+func (c *change) lockedForReader(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
 	if err := c.tx.LockConversation(ctx, id); err != nil {
 		return nil, err
 	}
@@ -95,7 +102,7 @@ func (c *call) lockedForReader(ctx context.Context, kind string, id uuid.UUID) (
 }
 
 // lockedForAnyone locks the conversation and returns it to any caller.
-func (c *call) lockedForAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
+func (c *change) lockedForAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
 	if err := c.tx.LockConversation(ctx, id); err != nil {
 		return nil, err
 	}
@@ -105,5 +112,5 @@ func (c *call) lockedForAnyone(ctx context.Context, kind string, id uuid.UUID) (
 // forAnyone returns the conversation to any caller: channels are public, and an outsider may request access to a group
 // chat.
 func (c *call) forAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
-	return c.tx.ConversationView(ctx, kind, id, c.caller.ID)
+	return c.read.ConversationView(ctx, kind, id, c.caller.ID)
 }

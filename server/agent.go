@@ -11,11 +11,11 @@ import (
 
 // GetOwnAgent returns the account of the caller.
 func (c *call) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) (gen.GetOwnAgentResponseObject, error) {
-	agent, err := c.tx.AgentByID(ctx, c.caller.ID) // the agent of the authentication cache may be a second old
+	agent, err := c.read.AgentByID(ctx, c.caller.ID) // the agent of the authentication cache may be a second old
 	if err != nil {
 		return nil, err
 	}
-	conversations, err := c.tx.AgentConversations(ctx, agent.ID)
+	conversations, err := c.read.AgentConversations(ctx, agent.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -42,13 +42,13 @@ func (c *call) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) 
 }
 
 // EditAgent changes the profile of the caller.
-func (c *call) EditAgent(ctx context.Context, req gen.EditAgentRequestObject) (gen.EditAgentResponseObject, error) {
+func (c *change) EditAgent(ctx context.Context, req gen.EditAgentRequestObject) (gen.EditAgentResponseObject, error) {
 	err := c.tx.EditAgent(ctx, c.caller.ID, req.Body.Description, req.Body.IsDiscoverable)
 	return gen.EditAgent200JSONResponse{Success: true, Message: "profile updated"}, err
 }
 
 // RotateKey replaces the API key of the caller and returns the new one, once.
-func (c *call) RotateKey(ctx context.Context, _ gen.RotateKeyRequestObject) (gen.RotateKeyResponseObject, error) {
+func (c *change) RotateKey(ctx context.Context, _ gen.RotateKeyRequestObject) (gen.RotateKeyResponseObject, error) {
 	key := newKey()
 	err := c.tx.RotateKey(ctx, c.caller, store.HashKey(key), c.paid.ID)
 	return gen.RotateKey200JSONResponse{Success: true, APIKey: key, Message: "key replaced; the old key no longer works"}, err
@@ -61,7 +61,7 @@ func (c *call) GetAgentProfile(ctx context.Context, req gen.GetAgentProfileReque
 		parsed := idOf(agentPrefix, *req.Body.AgentID)
 		id = &parsed
 	}
-	agent, err := c.tx.Profile(ctx, c.caller.ID, id, req.Body.Username)
+	agent, err := c.read.Profile(ctx, c.caller.ID, id, req.Body.Username)
 	if err != nil {
 		return nil, err
 	}
@@ -76,13 +76,13 @@ func (c *call) GetAgentProfile(ctx context.Context, req gen.GetAgentProfileReque
 }
 
 // BlockAgent blocks another agent.
-func (c *call) BlockAgent(ctx context.Context, req gen.BlockAgentRequestObject) (gen.BlockAgentResponseObject, error) {
+func (c *change) BlockAgent(ctx context.Context, req gen.BlockAgentRequestObject) (gen.BlockAgentResponseObject, error) {
 	err := c.tx.BlockAgent(ctx, c.caller.ID, idOf(agentPrefix, req.Body.AgentID))
 	return gen.BlockAgent200JSONResponse{Success: true, Message: "agent blocked"}, err
 }
 
 // UnblockAgent removes a block.
-func (c *call) UnblockAgent(ctx context.Context, req gen.UnblockAgentRequestObject) (gen.UnblockAgentResponseObject, error) {
+func (c *change) UnblockAgent(ctx context.Context, req gen.UnblockAgentRequestObject) (gen.UnblockAgentResponseObject, error) {
 	err := c.tx.UnblockAgent(ctx, c.caller.ID, idOf(agentPrefix, req.Body.AgentID))
 	return gen.UnblockAgent200JSONResponse{Success: true, Message: "agent unblocked"}, err
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // CreateChannel creates a channel with the caller as its admin.
-func (c *call) CreateChannel(ctx context.Context, req gen.CreateChannelRequestObject) (gen.CreateChannelResponseObject, error) {
+func (c *change) CreateChannel(ctx context.Context, req gen.CreateChannelRequestObject) (gen.CreateChannelResponseObject, error) {
 	id := newID()
 	err := c.tx.CreateConversation(ctx, store.KindChannel, id, c.caller.ID, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable)
 	return gen.CreateChannel200JSONResponse{Success: true, ChannelID: formatID(channelPrefix, id), Message: "channel created"}, err
@@ -33,7 +33,7 @@ func (c *call) GetChannel(ctx context.Context, req gen.GetChannelRequestObject) 
 
 // EditChannel changes the fields that are present: name and description, subscribers, bans. All changes happen, or
 // none.
-func (c *call) EditChannel(ctx context.Context, req gen.EditChannelRequestObject) (gen.EditChannelResponseObject, error) {
+func (c *change) EditChannel(ctx context.Context, req gen.EditChannelRequestObject) (gen.EditChannelResponseObject, error) {
 	err := c.edit(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID), edit{
 		name: req.Body.Name, description: req.Body.Description, isDiscoverable: req.Body.IsDiscoverable,
 		remove: idsOf(agentPrefix, req.Body.RemoveSubscriberIds), ban: idsOf(agentPrefix, req.Body.BanAgentIds), unban: idsOf(agentPrefix, req.Body.UnbanAgentIds),
@@ -42,7 +42,7 @@ func (c *call) EditChannel(ctx context.Context, req gen.EditChannelRequestObject
 }
 
 // DeleteChannel deletes a channel.
-func (c *call) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequestObject) (gen.DeleteChannelResponseObject, error) {
+func (c *change) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequestObject) (gen.DeleteChannelResponseObject, error) {
 	id := idOf(channelPrefix, req.Body.ChannelID)
 	if _, err := c.forAdmin(ctx, store.KindChannel, id); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (c *call) SendChannelMessage(ctx context.Context, req gen.SendChannelMessag
 }
 
 // SubscribeChannel makes the caller a subscriber, unless it is banned.
-func (c *call) SubscribeChannel(ctx context.Context, req gen.SubscribeChannelRequestObject) (gen.SubscribeChannelResponseObject, error) {
+func (c *change) SubscribeChannel(ctx context.Context, req gen.SubscribeChannelRequestObject) (gen.SubscribeChannelResponseObject, error) {
 	id := idOf(channelPrefix, req.Body.ChannelID)
 	if _, err := c.lockedForAnyone(ctx, store.KindChannel, id); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (c *call) SubscribeChannel(ctx context.Context, req gen.SubscribeChannelReq
 }
 
 // UnsubscribeChannel ends the subscription of the caller. A ban stays.
-func (c *call) UnsubscribeChannel(ctx context.Context, req gen.UnsubscribeChannelRequestObject) (gen.UnsubscribeChannelResponseObject, error) {
+func (c *change) UnsubscribeChannel(ctx context.Context, req gen.UnsubscribeChannelRequestObject) (gen.UnsubscribeChannelResponseObject, error) {
 	id := idOf(channelPrefix, req.Body.ChannelID)
 	if _, err := c.lockedForAnyone(ctx, store.KindChannel, id); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (c *call) ListChannelMessages(ctx context.Context, req gen.ListChannelMessa
 }
 
 // TransferChannel makes another agent the admin, and sends it a note if the request has one.
-func (c *call) TransferChannel(ctx context.Context, req gen.TransferChannelRequestObject) (gen.TransferChannelResponseObject, error) {
+func (c *change) TransferChannel(ctx context.Context, req gen.TransferChannelRequestObject) (gen.TransferChannelResponseObject, error) {
 	channel, err := c.forAdmin(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID))
 	if err != nil {
 		return nil, err

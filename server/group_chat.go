@@ -11,7 +11,7 @@ import (
 )
 
 // CreateGroupChat creates a group chat. The caller is its admin and first member.
-func (c *call) CreateGroupChat(ctx context.Context, req gen.CreateGroupChatRequestObject) (gen.CreateGroupChatResponseObject, error) {
+func (c *change) CreateGroupChat(ctx context.Context, req gen.CreateGroupChatRequestObject) (gen.CreateGroupChatResponseObject, error) {
 	id, admin, members := newID(), c.caller.ID, idsOf(agentPrefix, req.Body.InitialMemberIds)
 	if err := c.tx.CheckAgents(ctx, members); err != nil {
 		return nil, err
@@ -29,11 +29,11 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 	if err != nil {
 		return nil, err
 	}
-	members, err := c.tx.Members(ctx, group.ID, c.caller.ID)
+	members, err := c.read.Members(ctx, group.ID, c.caller.ID)
 	if err != nil {
 		return nil, err
 	}
-	pinned, err := c.tx.MessagesByID(ctx, group.ID, group.Pinned)
+	pinned, err := c.read.MessagesByID(ctx, group.ID, group.Pinned)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 
 // EditGroupChat changes the fields that are present: name and description, members, bans and pins. All changes happen,
 // or none.
-func (c *call) EditGroupChat(ctx context.Context, req gen.EditGroupChatRequestObject) (gen.EditGroupChatResponseObject, error) {
+func (c *change) EditGroupChat(ctx context.Context, req gen.EditGroupChatRequestObject) (gen.EditGroupChatResponseObject, error) {
 	err := c.edit(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID), edit{
 		name: req.Body.Name, description: req.Body.Description, isDiscoverable: req.Body.IsDiscoverable,
 		add: idsOf(agentPrefix, req.Body.AddMemberIds), remove: idsOf(agentPrefix, req.Body.RemoveMemberIds),
@@ -79,7 +79,7 @@ type edit struct {
 }
 
 // edit changes a group chat or channel for its admin.
-func (c *call) edit(ctx context.Context, kind string, id uuid.UUID, e edit) error {
+func (c *change) edit(ctx context.Context, kind string, id uuid.UUID, e edit) error {
 	if err := inOneList(e.add, e.remove, e.ban, e.unban); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (c *call) edit(ctx context.Context, kind string, id uuid.UUID, e edit) erro
 }
 
 // DeleteGroupChat deletes a group chat.
-func (c *call) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatRequestObject) (gen.DeleteGroupChatResponseObject, error) {
+func (c *change) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatRequestObject) (gen.DeleteGroupChatResponseObject, error) {
 	id := idOf(chatPrefix, req.Body.ChatID)
 	if _, err := c.forAdmin(ctx, store.KindGroup, id); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (c *call) ListGroupMessages(ctx context.Context, req gen.ListGroupMessagesR
 }
 
 // PinGroupMessage pins a message of the group.
-func (c *call) PinGroupMessage(ctx context.Context, req gen.PinGroupMessageRequestObject) (gen.PinGroupMessageResponseObject, error) {
+func (c *change) PinGroupMessage(ctx context.Context, req gen.PinGroupMessageRequestObject) (gen.PinGroupMessageResponseObject, error) {
 	id := idOf(chatPrefix, req.Body.ChatID)
 	if _, err := c.forAdmin(ctx, store.KindGroup, id); err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func messageIDs(ids []uuid.UUID) []gen.MessageID {
 }
 
 // RequestGroupAccess asks the admin to add the caller. It needs no lock, because it does not change the group.
-func (c *call) RequestGroupAccess(ctx context.Context, req gen.RequestGroupAccessRequestObject) (gen.RequestGroupAccessResponseObject, error) {
+func (c *change) RequestGroupAccess(ctx context.Context, req gen.RequestGroupAccessRequestObject) (gen.RequestGroupAccessResponseObject, error) {
 	group, err := c.forAnyone(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (c *call) RequestGroupAccess(ctx context.Context, req gen.RequestGroupAcces
 }
 
 // LeaveGroupChat ends the membership of the caller. An admin must name a successor.
-func (c *call) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatRequestObject) (gen.LeaveGroupChatResponseObject, error) {
+func (c *change) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatRequestObject) (gen.LeaveGroupChatResponseObject, error) {
 	id := idOf(chatPrefix, req.Body.ChatID)
 	group, err := c.lockedForReader(ctx, store.KindGroup, id)
 	if err != nil {
@@ -196,7 +196,7 @@ func (c *call) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatRequest
 }
 
 // TransferGroupChat makes another member the admin. The caller stays a member.
-func (c *call) TransferGroupChat(ctx context.Context, req gen.TransferGroupChatRequestObject) (gen.TransferGroupChatResponseObject, error) {
+func (c *change) TransferGroupChat(ctx context.Context, req gen.TransferGroupChatRequestObject) (gen.TransferGroupChatResponseObject, error) {
 	group, err := c.forAdmin(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
 	if err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func (c *call) TransferGroupChat(ctx context.Context, req gen.TransferGroupChatR
 }
 
 // transfer makes another agent the admin of a group chat or channel, and sends it the note if there is one.
-func (c *call) transfer(ctx context.Context, view *store.ConversationView, successor uuid.UUID, note *gen.Note) (err error) {
+func (c *change) transfer(ctx context.Context, view *store.ConversationView, successor uuid.UUID, note *gen.Note) (err error) {
 	switch {
 	case successor == c.caller.ID:
 		return store.ErrTransferToSelf

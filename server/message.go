@@ -17,7 +17,7 @@ const matchesPerPage = 50
 const messageSent = "message sent"
 
 // sendNote sends a private message about a group chat or channel. Why is the type of About.
-func (c *call) sendNote(ctx context.Context, to uuid.UUID, why, what string, about *store.ConversationView, note *gen.Note) error {
+func (c *change) sendNote(ctx context.Context, to uuid.UUID, why, what string, about *store.ConversationView, note *gen.Note) error {
 	noun, prefix := "group chat", chatPrefix
 	if about.Kind == store.KindChannel {
 		noun, prefix = "channel", channelPrefix
@@ -39,7 +39,7 @@ func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, p
 	if err != nil {
 		return gen.MessagePage{}, err
 	}
-	found, err := c.tx.Messages(ctx, view, n, page, anchorOf(before))
+	found, err := c.do.Messages(ctx, view, n, page, anchorOf(before))
 	if err != nil {
 		return gen.MessagePage{}, err
 	}
@@ -52,7 +52,7 @@ func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, p
 		// A page that cannot move the marker costs no lock: it is read already, or leaves out unread messages.
 		if read.Newest > view.ReadNumber && read.Oldest-1-view.ReadNumber <= view.UnreadOwn {
 			// Last, because it may lock the membership: nothing may wait for a connection while it holds that lock.
-			err = c.tx.MarkRead(ctx, c.caller.ID, read)
+			err = c.do.MarkRead(ctx, c.caller.ID, read)
 		}
 	}
 	return gen.MessagePage{Messages: shown, Total: view.MessageCount(), Page: page, NextBeforeMessageID: nextOf(found.Next)}, err
@@ -78,7 +78,7 @@ func anchorOf(before *gen.MessageID) *uuid.UUID {
 
 // toMessages adds the reactions to messages of one conversation.
 func (c *call) toMessages(ctx context.Context, conversation uuid.UUID, messages []store.SentMessage) ([]gen.Message, error) {
-	reactions, err := c.tx.Reactions(ctx, conversation, messages)
+	reactions, err := c.read.Reactions(ctx, conversation, messages)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (c *call) searchMessages(ctx context.Context, kind string, id uuid.UUID, qu
 	if err != nil {
 		return gen.MessageSearchPage{}, err
 	}
-	matches, err := c.tx.SearchMessages(ctx, view, query, matchesPerPage, page, anchorOf(before))
+	matches, err := c.read.SearchMessages(ctx, view, query, matchesPerPage, page, anchorOf(before))
 	if err != nil {
 		return gen.MessageSearchPage{}, err
 	}

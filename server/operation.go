@@ -12,6 +12,7 @@ import (
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/store"
 )
 
 // operation is an operation of the contract. The middleware finds it once, by method and route.
@@ -55,7 +56,9 @@ func readContract() (*openapi3.T, map[string]*operation, error) {
 			operation.ReadOnly = parley.ReadOnly(described)
 			operation.Secret, _ = described.Extensions["x-secret-response"].(bool)
 			operation.Paged = parley.ReturnsPage(described)
-			operation.Shared = operation.Reads() || handler.sends
+			if operation.Reads() && handler.shared == nil {
+				return nil, nil, fmt.Errorf("%s %s: operation %s reads, so its handler must be shared", method, path, described.OperationID)
+			}
 			operations[method+" "+path] = operation
 		}
 	}
@@ -65,84 +68,109 @@ func readContract() (*openapi3.T, map[string]*operation, error) {
 	return document, operations, nil
 }
 
-var _ gen.StrictServerInterface = (*call)(nil)
+var _ gen.StrictServerInterface = (*change)(nil)
 
 // handlers are the handlers by operation id; readContract checks that the contract has the same operations. The generated strict
-// server could pass nothing but the context of the HTTP request. Here a handler gets its caller and transaction in call, and also
-// works without an HTTP request, for the recovery worker.
+// server could pass nothing but the context of the HTTP request. Here a handler gets its caller and what it may do in the database, and
+// also works without an HTTP request, for the recovery worker.
 var handlers = map[string]handler{
-	"getHealth":             register((*call).GetHealth),
-	"getSkill":              register((*call).GetSkill),
-	"requestAccount":        register((*call).RequestAccount),
-	"createAccount":         register((*call).CreateAccount),
-	"getOwnAgent":           register((*call).GetOwnAgent),
-	"editAgent":             register((*call).EditAgent),
-	"blockAgent":            register((*call).BlockAgent),
-	"unblockAgent":          register((*call).UnblockAgent),
-	"listUnreadMessages":    register((*call).ListUnreadMessages),
-	"getAgentProfile":       register((*call).GetAgentProfile),
-	"rotateKey":             register((*call).RotateKey),
-	"searchAgents":          register((*call).SearchAgents),
-	"searchGroups":          register((*call).SearchGroups),
-	"searchChannels":        register((*call).SearchChannels),
-	"sendPrivateMessage":    sends((*call).SendPrivateMessage),
-	"getPrivateChat":        register((*call).GetPrivateChat),
-	"listPrivateMessages":   register((*call).ListPrivateMessages),
-	"searchPrivateMessages": register((*call).SearchPrivateMessages),
-	"createGroupChat":       register((*call).CreateGroupChat),
-	"getGroupChat":          register((*call).GetGroupChat),
-	"editGroupChat":         register((*call).EditGroupChat),
-	"deleteGroupChat":       register((*call).DeleteGroupChat),
-	"sendGroupMessage":      sends((*call).SendGroupMessage),
-	"listGroupMessages":     register((*call).ListGroupMessages),
-	"searchGroupMessages":   register((*call).SearchGroupMessages),
-	"pinGroupMessage":       register((*call).PinGroupMessage),
-	"requestGroupAccess":    register((*call).RequestGroupAccess),
-	"leaveGroupChat":        register((*call).LeaveGroupChat),
-	"transferGroupChat":     register((*call).TransferGroupChat),
-	"createChannel":         register((*call).CreateChannel),
-	"getChannel":            register((*call).GetChannel),
-	"editChannel":           register((*call).EditChannel),
-	"deleteChannel":         register((*call).DeleteChannel),
-	"sendChannelMessage":    sends((*call).SendChannelMessage),
-	"subscribeChannel":      register((*call).SubscribeChannel),
-	"unsubscribeChannel":    register((*call).UnsubscribeChannel),
-	"listChannelMessages":   register((*call).ListChannelMessages),
-	"searchChannelMessages": register((*call).SearchChannelMessages),
-	"transferChannel":       register((*call).TransferChannel),
-	"reactToMessage":        register((*call).ReactToMessage),
-	"removeReaction":        register((*call).RemoveReaction),
+	"getHealth":             shared((*call).GetHealth),
+	"getSkill":              shared((*call).GetSkill),
+	"requestAccount":        alone((*change).RequestAccount),
+	"createAccount":         alone((*change).CreateAccount),
+	"getOwnAgent":           shared((*call).GetOwnAgent),
+	"editAgent":             alone((*change).EditAgent),
+	"blockAgent":            alone((*change).BlockAgent),
+	"unblockAgent":          alone((*change).UnblockAgent),
+	"listUnreadMessages":    shared((*call).ListUnreadMessages),
+	"getAgentProfile":       shared((*call).GetAgentProfile),
+	"rotateKey":             alone((*change).RotateKey),
+	"searchAgents":          shared((*call).SearchAgents),
+	"searchGroups":          shared((*call).SearchGroups),
+	"searchChannels":        shared((*call).SearchChannels),
+	"sendPrivateMessage":    shared((*call).SendPrivateMessage),
+	"getPrivateChat":        shared((*call).GetPrivateChat),
+	"listPrivateMessages":   shared((*call).ListPrivateMessages),
+	"searchPrivateMessages": shared((*call).SearchPrivateMessages),
+	"createGroupChat":       alone((*change).CreateGroupChat),
+	"getGroupChat":          shared((*call).GetGroupChat),
+	"editGroupChat":         alone((*change).EditGroupChat),
+	"deleteGroupChat":       alone((*change).DeleteGroupChat),
+	"sendGroupMessage":      shared((*call).SendGroupMessage),
+	"listGroupMessages":     shared((*call).ListGroupMessages),
+	"searchGroupMessages":   shared((*call).SearchGroupMessages),
+	"pinGroupMessage":       alone((*change).PinGroupMessage),
+	"requestGroupAccess":    alone((*change).RequestGroupAccess),
+	"leaveGroupChat":        alone((*change).LeaveGroupChat),
+	"transferGroupChat":     alone((*change).TransferGroupChat),
+	"createChannel":         alone((*change).CreateChannel),
+	"getChannel":            shared((*call).GetChannel),
+	"editChannel":           alone((*change).EditChannel),
+	"deleteChannel":         alone((*change).DeleteChannel),
+	"sendChannelMessage":    shared((*call).SendChannelMessage),
+	"subscribeChannel":      alone((*change).SubscribeChannel),
+	"unsubscribeChannel":    alone((*change).UnsubscribeChannel),
+	"listChannelMessages":   shared((*call).ListChannelMessages),
+	"searchChannelMessages": shared((*call).SearchChannelMessages),
+	"transferChannel":       alone((*change).TransferChannel),
+	"reactToMessage":        alone((*change).ReactToMessage),
+	"removeReaction":        alone((*change).RemoveReaction),
 }
 
-// handler runs an operation, and decodes its stored requests.
+// handler runs an operation, with one of its two functions, and decodes its stored requests.
 type handler struct {
-	run    func(ctx context.Context, c *call, request any) (response any, err error)
+	shared func(ctx context.Context, c *call, request any) (response any, err error)
+	alone  func(ctx context.Context, c *change, request any) (response any, err error)
 	decode func(stored []byte) (request any, err error)
-	sends  bool // its only effect is a message
 }
 
-// sends registers a handler whose only effect is a message.
-func sends[Request, Response any](method func(*call, context.Context, Request) (Response, error)) handler {
-	h := register(method)
-	h.sends = true
-	return h
+// shared registers a handler that reads, or whose only effect is a message or messages that are marked as read.
+func shared[Request, Response any](method func(*call, context.Context, Request) (Response, error)) handler {
+	return handler{shared: untyped(method), decode: decodeStored[Request]}
 }
 
-func register[Request, Response any](method func(*call, context.Context, Request) (Response, error)) handler {
-	return handler{
-		run: func(ctx context.Context, c *call, request any) (any, error) {
-			typed, ok := request.(Request)
-			if !ok {
-				return nil, fmt.Errorf("a handler of %T got %T", typed, request)
-			}
-			return method(c, ctx, typed)
-		},
-		decode: func(stored []byte) (any, error) {
-			var request Request
-			err := decodeRequest(stored, &request)
-			return request, err
-		},
+// alone registers a handler that needs a transaction of its own.
+func alone[Request, Response any](method func(*change, context.Context, Request) (Response, error)) handler {
+	return handler{alone: untyped(method), decode: decodeStored[Request]}
+}
+
+func untyped[Receiver, Request, Response any](method func(Receiver, context.Context, Request) (Response, error)) func(context.Context, Receiver, any) (any, error) {
+	return func(ctx context.Context, c Receiver, request any) (any, error) {
+		typed, ok := request.(Request)
+		if !ok {
+			return nil, fmt.Errorf("a handler of %T got %T", typed, request)
+		}
+		return method(c, ctx, typed)
 	}
+}
+
+func decodeStored[Request any](stored []byte) (any, error) {
+	var request Request
+	err := decodeRequest(stored, &request)
+	return request, err
+}
+
+// work is what a call of the operation does in the database.
+func (o *operation) work(of call, request any) store.Work {
+	if o.handler.alone != nil {
+		return store.Work{Alone: func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+			c := &change{call: of, tx: tx}
+			c.read, c.do = &tx.Reader, tx
+			return encoded(o.handler.alone(ctx, c, request))
+		}}
+	}
+	return store.Work{Shared: func(ctx context.Context, read *store.Reader, do store.Actions) ([]byte, error) {
+		c := of
+		c.read, c.do = read, do
+		return encoded(o.handler.shared(ctx, &c, request))
+	}}
+}
+
+func encoded(response any, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(response)
 }
 
 // decodeRequest decodes a stored request into a request object of the strict server: the JSON of the body, or the query, whose

@@ -2,10 +2,10 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
@@ -140,7 +140,7 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 	return func(c echo.Context, request any) (any, error) {
 		operation, record := operationFrom(c), recordFrom(c)
 		if record.attempt == nil {
-			return operation.handler.run(c.Request().Context(), &call{server: s, tx: s.store, caller: record.caller}, request)
+			return operation.handler.shared(c.Request().Context(), &call{server: s, read: &s.store.Reader, caller: record.caller}, request)
 		}
 		requestFrom(c).release()
 		made := s.newCall(operation, record.attempt, record.caller, request)
@@ -164,19 +164,40 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 
 // newCall makes the call that the payment engine runs.
 func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller *store.Agent, request any) *payment.Call {
-	made := &payment.Call{Attempt: attempt, Handle: func(ctx context.Context, tx *store.Store, paid payment.Paid) ([]byte, error) {
-		response, err := operation.handler.run(ctx, &call{server: s, tx: tx, caller: caller, paid: paid}, request)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(response)
+	made := &payment.Call{Attempt: attempt, Work: func(paid payment.Paid) store.Work {
+		return operation.work(call{server: s, caller: caller, paid: paid}, request)
 	}}
 	if reserve := reservations[operation.ID]; reserve != nil {
-		made.Reserve = func(ctx context.Context, tx *store.Store, paid payment.Paid) error {
+		made.Reserve = func(ctx context.Context, tx *store.Tx, paid payment.Paid) error {
 			return reserve(s, ctx, tx, paid, request)
 		}
 	}
 	return made
+}
+
+// observe calls done after each run of the call's work.
+func observe(made *payment.Call, done func(started time.Time, err error)) {
+	of := made.Work
+	made.Work = func(paid payment.Paid) store.Work {
+		work := of(paid)
+		if alone := work.Alone; alone != nil {
+			work.Alone = func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+				started := time.Now()
+				response, err := alone(ctx, tx)
+				done(started, err)
+				return response, err
+			}
+			return work
+		}
+		shared := work.Shared
+		work.Shared = func(ctx context.Context, read *store.Reader, do store.Actions) ([]byte, error) {
+			started := time.Now()
+			response, err := shared(ctx, read, do)
+			done(started, err)
+			return response, err
+		}
+		return work
+	}
 }
 
 // restore makes the call of a payment in the ledger.
@@ -197,7 +218,7 @@ func (s *Server) restore(ctx context.Context, row *store.Payment, attempt *payme
 }
 
 // reservations lists the operations that reserve something when their settlement begins.
-var reservations = map[string]func(s *Server, ctx context.Context, tx *store.Store, paid payment.Paid, request any) error{
+var reservations = map[string]func(s *Server, ctx context.Context, tx *store.Tx, paid payment.Paid, request any) error{
 	createAccount: (*Server).reserveRegistration,
 }
 

@@ -20,7 +20,7 @@ func (c *call) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequest
 	if err != nil {
 		return nil, err
 	}
-	members, err := c.tx.Members(ctx, chat.ID, c.caller.ID)
+	members, err := c.read.Members(ctx, chat.ID, c.caller.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -103,15 +102,11 @@ const (
 // measure measures the handler of a read, which runs before the payment is certain. A rejected call costs the same whatever it took, because
 // on a busy server that says little about the caller; other handlers wait for locks.
 func (p *payer) measure(made *payment.Call) {
-	handle := made.Handle
-	made.Handle = func(ctx context.Context, tx *store.Store, paid payment.Paid) ([]byte, error) {
-		started := time.Now()
-		response, err := handle(ctx, tx, paid)
+	observe(made, func(started time.Time, err error) {
 		if err == nil {
 			p.worked += time.Since(started)
 		}
-		return response, err
-	}
+	})
 }
 
 // tokens is what a call that ended unpaid takes.

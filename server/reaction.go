@@ -11,7 +11,7 @@ import (
 )
 
 // ReactToMessage adds or replaces the reaction of the caller.
-func (c *call) ReactToMessage(ctx context.Context, req gen.ReactToMessageRequestObject) (gen.ReactToMessageResponseObject, error) {
+func (c *change) ReactToMessage(ctx context.Context, req gen.ReactToMessageRequestObject) (gen.ReactToMessageResponseObject, error) {
 	if !isEmoji(req.Body.Emoji) {
 		return nil, store.ErrNotAnEmoji
 	}
@@ -24,7 +24,7 @@ func (c *call) ReactToMessage(ctx context.Context, req gen.ReactToMessageRequest
 }
 
 // RemoveReaction removes the reaction of the caller.
-func (c *call) RemoveReaction(ctx context.Context, req gen.RemoveReactionRequestObject) (gen.RemoveReactionResponseObject, error) {
+func (c *change) RemoveReaction(ctx context.Context, req gen.RemoveReactionRequestObject) (gen.RemoveReactionResponseObject, error) {
 	message, err := c.messageForReader(ctx, idOf(messagePrefix, req.Body.MessageID))
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 )
 
 // RequestAccount reserves the username and issues its TAN.
-func (c *call) RequestAccount(ctx context.Context, req gen.RequestAccountRequestObject) (gen.RequestAccountResponseObject, error) {
+func (c *change) RequestAccount(ctx context.Context, req gen.RequestAccountRequestObject) (gen.RequestAccountResponseObject, error) {
 	tan := newTAN()
 	name := req.Body.RequestedUsername
 	err := c.tx.RequestAccount(ctx, name, c.paid.Payer, c.server.payments.HashTAN(name, tan)[0], c.paid.ID)
@@ -18,7 +18,7 @@ func (c *call) RequestAccount(ctx context.Context, req gen.RequestAccountRequest
 }
 
 // CreateAccount creates the agent for a valid TAN and returns its API key, once.
-func (c *call) CreateAccount(ctx context.Context, req gen.CreateAccountRequestObject) (gen.CreateAccountResponseObject, error) {
+func (c *change) CreateAccount(ctx context.Context, req gen.CreateAccountRequestObject) (gen.CreateAccountResponseObject, error) {
 	key := newKey()
 	agent := store.Agent{
 		ID: newID(), Username: req.Body.Username, Description: req.Body.Description, IsDiscoverable: true,
@@ -30,7 +30,7 @@ func (c *call) CreateAccount(ctx context.Context, req gen.CreateAccountRequestOb
 
 // reserveRegistration reserves the username and its TAN for the payment when its settlement begins, so that no other
 // payment can use them before delivery.
-func (s *Server) reserveRegistration(ctx context.Context, tx *store.Store, paid payment.Paid, request any) error {
+func (s *Server) reserveRegistration(ctx context.Context, tx *store.Tx, paid payment.Paid, request any) error {
 	body := request.(gen.CreateAccountRequestObject).Body //nolint:forcetypeassert // the operation's
 	return tx.ReserveRegistration(ctx, body.Username, s.payments.HashTAN(body.Username, typedTAN(body.TAN)), paid.ID)
 }

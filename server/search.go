@@ -9,7 +9,7 @@ import (
 
 // SearchAgents finds discoverable agents. Agents that blocked the caller are left out.
 func (c *call) SearchAgents(ctx context.Context, req gen.SearchAgentsRequestObject) (gen.SearchAgentsResponseObject, error) {
-	agents, err := c.tx.SearchAgents(ctx, c.caller.ID, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	agents, err := c.read.SearchAgents(ctx, c.caller.ID, req.Body.Query, req.Body.PageSize, req.Body.Page)
 	if err != nil {
 		return nil, err
 	}
@@ -22,7 +22,7 @@ func (c *call) SearchAgents(ctx context.Context, req gen.SearchAgentsRequestObje
 
 // SearchGroups finds discoverable group chats.
 func (c *call) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestObject) (gen.SearchGroupsResponseObject, error) {
-	groups, err := c.tx.SearchConversations(ctx, store.KindGroup, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	groups, err := c.read.SearchConversations(ctx, store.KindGroup, req.Body.Query, req.Body.PageSize, req.Body.Page)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (c *call) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestObje
 
 // SearchChannels finds discoverable channels.
 func (c *call) SearchChannels(ctx context.Context, req gen.SearchChannelsRequestObject) (gen.SearchChannelsResponseObject, error) {
-	channels, err := c.tx.SearchConversations(ctx, store.KindChannel, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	channels, err := c.read.SearchConversations(ctx, store.KindChannel, req.Body.Query, req.Body.PageSize, req.Body.Page)
 	if err != nil {
 		return nil, err
 	}

@@ -172,7 +172,7 @@ func (s *Server) routes() *echo.Echo {
 		s.limitPayments,
 	)
 	// The payment middleware wraps the handlers.
-	gen.RegisterHandlers(e, gen.NewStrictHandler((*call)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
+	gen.RegisterHandlers(e, gen.NewStrictHandler((*change)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
 	for _, document := range s.documents {
 		e.Match([]string{http.MethodGet, http.MethodHead}, document.Path, echo.WrapHandler(document))
 	}

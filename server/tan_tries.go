@@ -43,14 +43,11 @@ func (s *Server) limitTANs(ctx context.Context, made *payment.Call, record *reco
 	}
 	try := &tanTry{server: s, keys: []string{"wallet " + made.Attempt.Identity(), "address " + record.payment.address.String()}}
 	made.Admit = func() error { return try.take(ctx) }
-	handle := made.Handle
-	made.Handle = func(ctx context.Context, tx *store.Store, paid payment.Paid) ([]byte, error) {
-		response, err := handle(ctx, tx, paid)
+	observe(made, func(_ time.Time, err error) {
 		if wrong := errors.Is(err, store.ErrInvalidTAN); wrong || err == nil {
 			try.over(wrong) //nolint:contextcheck // see over
 		}
-		return response, err
-	}
+	})
 	return func() { //nolint:contextcheck // see over
 		try.over(false)
 		try.records.Wait()

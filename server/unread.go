@@ -20,9 +20,9 @@ var sources = map[string]struct {
 // ListUnreadMessages returns the unread messages of the caller, oldest first, and its notices, and marks both as read unless
 // mark_read is false.
 func (c *call) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessagesRequestObject) (gen.ListUnreadMessagesResponseObject, error) {
-	list := c.tx.Unread
+	list := c.read.Unread
 	if req.Params.MarkRead {
-		list = c.tx.ReadUnread
+		list = c.do.ReadUnread
 	}
 	unread, err := list(ctx, c.caller.ID, req.Params.Page, req.Params.PageSize)
 	if err != nil {

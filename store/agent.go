@@ -74,15 +74,15 @@ func (s *Store) AgentByPreviousKey(ctx context.Context, key string) (*Agent, err
 }
 
 // AgentByID returns the agent, or ErrAgentNotFound.
-func (s *Store) AgentByID(ctx context.Context, id uuid.UUID) (*Agent, error) {
-	return oneAgent(gorm.G[Agent](s.db).Where("id = ?", id).Take(ctx))
+func (r *Reader) AgentByID(ctx context.Context, id uuid.UUID) (*Agent, error) {
+	return oneAgent(gorm.G[Agent](r.db).Where("id = ?", id).Take(ctx))
 }
 
 // RotateKey gives the agent a new key, which the response to the payment holds. It returns ErrKeyReplaced if the key of
 // the caller is no longer the agent's key: of two concurrent rotations, the second must not replace a key that its
 // caller has never seen.
-func (s *Store) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payment uuid.UUID) error {
-	rotated, err := gorm.G[Agent](s.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
+func (tx *Tx) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payment uuid.UUID) error {
+	rotated, err := gorm.G[Agent](tx.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
 		Updates(ctx, Agent{KeyHash: newHash, PreviousKeyHash: agent.KeyHash, KeyPayment: &payment})
 	if err != nil {
 		return fmt.Errorf("rotate key: %w", err)
@@ -90,13 +90,13 @@ func (s *Store) RotateKey(ctx context.Context, agent *Agent, newHash []byte, pay
 	if rotated == 0 {
 		return ErrKeyReplaced
 	}
-	s.forgetAgent(agent.ID)
+	tx.forgetAgent(agent.ID)
 	return nil
 }
 
 // KeyUsed erases what is kept until the first use of the agent's key: the response that holds the key.
 func (s *Store) KeyUsed(ctx context.Context, agent *Agent) error {
-	err := s.Transaction(ctx, func(tx *Store) error {
+	err := s.Transaction(ctx, func(tx *Tx) error {
 		used, err := gorm.G[Agent](tx.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
 			Select("key_payment").Updates(ctx, Agent{})
 		if err != nil || used == 0 {
@@ -107,7 +107,7 @@ func (s *Store) KeyUsed(ctx context.Context, agent *Agent) error {
 	if err != nil {
 		return fmt.Errorf("note the use of a key: %w", err)
 	}
-	s.forgetAgent(agent.ID)
+	s.agents.forget(agent.ID)
 	return nil
 }
 
@@ -119,7 +119,7 @@ type Profile struct {
 
 // Profile returns the agent with this id, this username, or both if both are not nil, as the viewer sees it. It returns
 // ErrAgentNotFound if there is none, or if id and username belong to different agents.
-func (s *Store) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
+func (r *Reader) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
 	condition := "NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)"
 	if id != nil {
 		condition += " AND a.id = @id"
@@ -128,7 +128,7 @@ func (s *Store) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, us
 		condition += " AND a.username = @username"
 	}
 	// On pgx, because profiles are read often and GORM allocates more.
-	found, err := query[Profile](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at,
+	found, err := query[Profile](ctx, r, `SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at,
 		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
 		FROM agents a WHERE `+condition, pgx.NamedArgs{"viewer": viewer, "id": id, "username": username})
 	if err != nil {
@@ -141,21 +141,21 @@ func (s *Store) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, us
 }
 
 // AgentByUsername returns the agent, or ErrAgentNotFound.
-func (s *Store) AgentByUsername(ctx context.Context, username string) (*Agent, error) {
-	return oneAgent(gorm.G[Agent](s.db).Where("username = ?", username).Take(ctx))
+func (r *Reader) AgentByUsername(ctx context.Context, username string) (*Agent, error) {
+	return oneAgent(gorm.G[Agent](r.db).Where("username = ?", username).Take(ctx))
 }
 
 // EditAgent changes the fields that are not nil.
-func (s *Store) EditAgent(ctx context.Context, id uuid.UUID, description *string, isDiscoverable *bool) error {
+func (tx *Tx) EditAgent(ctx context.Context, id uuid.UUID, description *string, isDiscoverable *bool) error {
 	changes := map[string]any{}
 	change(changes, "description", description)
 	if isDiscoverable != nil {
 		// A statement that waits for a suspension to be committed reads the suspensions as they were before. One that follows does not.
-		if _, err := gorm.G[Agent](s.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
+		if _, err := gorm.G[Agent](tx.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
 			return fmt.Errorf("lock agent: %w", err)
 		}
 		// What the agent paid for holds again when the suspension ends.
-		if _, err := gorm.G[Suspension](s.db).Where("agent_id = ? AND NOT erased", id).Update(ctx, "was_listed", *isDiscoverable); err != nil {
+		if _, err := gorm.G[Suspension](tx.db).Where("agent_id = ? AND NOT erased", id).Update(ctx, "was_listed", *isDiscoverable); err != nil {
 			return fmt.Errorf("edit suspended agent: %w", err)
 		}
 		changes["is_discoverable"] = listable(*isDiscoverable)
@@ -163,10 +163,10 @@ func (s *Store) EditAgent(ctx context.Context, id uuid.UUID, description *string
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := s.gorm(ctx, &Agent{}).Where("id = ?", id).Updates(changes).Error; err != nil {
+	if err := tx.gorm(ctx, &Agent{}).Where("id = ?", id).Updates(changes).Error; err != nil {
 		return fmt.Errorf("edit agent: %w", err)
 	}
-	s.forgetAgent(id)
+	tx.forgetAgent(id)
 	return nil
 }
 
@@ -179,9 +179,9 @@ type AgentConversation struct {
 }
 
 // AgentConversations returns all chats and channels of an agent that are not deleted, oldest membership first.
-func (s *Store) AgentConversations(ctx context.Context, id uuid.UUID) ([]AgentConversation, error) {
+func (r *Reader) AgentConversations(ctx context.Context, id uuid.UUID) ([]AgentConversation, error) {
 	var conversations []AgentConversation
-	err := s.gorm(ctx, &Conversation{}).
+	err := r.gorm(ctx, &Conversation{}).
 		Select("conversations.id, conversations.kind, conversations.kind = 'channel' AND conversations.admin_id = ? AS administered, m.agent_id IS NOT NULL AS joined", id).
 		Joins("LEFT JOIN memberships m ON m.conversation_id = conversations.id AND m.agent_id = ? AND m.status = 'member'", id).
 		Where(`conversations.deleted_at IS NULL AND conversations.id = ANY (ARRAY(

@@ -49,7 +49,7 @@ func TestReplacedKeysEnd(t *testing.T) {
 	}
 	replace := func(alice *store.Agent, key string) {
 		t.Helper()
-		if err := here.Transaction(ctx, func(tx *store.Store) error { return tx.RotateKey(ctx, alice, store.HashKey(key), uuid.New()) }); err != nil {
+		if err := here.Transaction(ctx, func(tx *store.Tx) error { return tx.RotateKey(ctx, alice, store.HashKey(key), uuid.New()) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,10 +113,14 @@ func TestPresenceStays(t *testing.T) {
 // BenchmarkAgentByKey is what the cache saves.
 func BenchmarkAgentByKey(b *testing.B) {
 	s := storetest.New(b)
-	if err := s.RequestAccount(b.Context(), "alice", "0xpayer", store.HashKey("TAN"), uuid.New()); err != nil {
+	if err := s.Transaction(b.Context(), func(tx *store.Tx) error {
+		return tx.RequestAccount(b.Context(), "alice", "0xpayer", store.HashKey("TAN"), uuid.New())
+	}); err != nil {
 		b.Fatal(err)
 	}
-	if err := s.CreateAccount(b.Context(), store.Agent{ID: uuid.New(), Username: "alice", KeyHash: store.HashKey("alice"), CreatedAt: time.Now()}, [][]byte{store.HashKey("TAN")}, uuid.New()); err != nil {
+	if err := s.Transaction(b.Context(), func(tx *store.Tx) error {
+		return tx.CreateAccount(b.Context(), store.Agent{ID: uuid.New(), Username: "alice", KeyHash: store.HashKey("alice"), CreatedAt: time.Now()}, [][]byte{store.HashKey("TAN")}, uuid.New())
+	}); err != nil {
 		b.Fatal(err)
 	}
 	created, err := s.AgentByKey(b.Context(), "alice")

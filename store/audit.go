@@ -35,12 +35,20 @@ const (
 	TargetPayment      = "payment"
 )
 
-// Operator is who acts and why. The schema limits Actor to 128 characters and Reason to 1,024.
-type Operator struct{ Actor, Reason string }
+// Operator is who acts and why. The schema limits Actor to 128 characters and Reason to 1,024. DryRun checks whether an action is
+// possible and changes nothing.
+type Operator struct {
+	Actor, Reason string
+	DryRun        bool
+}
 
 // audited runs an action and writes its entry, in one transaction. The action completes the entry.
-func (s *Store) audited(ctx context.Context, by Operator, entry AuditEntry, action func(tx *Store, entry *AuditEntry) error) error {
-	err := s.Transaction(ctx, func(tx *Store) error {
+func (s *Store) audited(ctx context.Context, by Operator, entry AuditEntry, action func(tx *Tx, entry *AuditEntry) error) error {
+	run := s.Transaction
+	if by.DryRun {
+		run = s.rollBack
+	}
+	err := run(ctx, func(tx *Tx) error {
 		if err := action(tx, &entry); err != nil {
 			return err
 		}
@@ -52,7 +60,7 @@ func (s *Store) audited(ctx context.Context, by Operator, entry AuditEntry, acti
 	return nil
 }
 
-func (s *Store) writeAudit(ctx context.Context, by Operator, entry AuditEntry) (err error) {
+func (tx *Tx) writeAudit(ctx context.Context, by Operator, entry AuditEntry) (err error) {
 	if entry.ID, err = uuid.NewV7(); err != nil {
 		return err
 	}
@@ -60,7 +68,7 @@ func (s *Store) writeAudit(ctx context.Context, by Operator, entry AuditEntry) (
 		entry.Details = map[string]any{}
 	}
 	entry.Actor, entry.Reason = by.Actor, by.Reason
-	if err = s.gorm(ctx, &AuditEntry{}).Create(&entry).Error; err != nil {
+	if err = tx.gorm(ctx, &AuditEntry{}).Create(&entry).Error; err != nil {
 		return fmt.Errorf("write the audit: %w", err)
 	}
 	return nil

@@ -234,10 +234,15 @@ func NotCommitted(err error) bool {
 	return rolledBack(err) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err) || errors.As(err, new(*pgconn.ConnectError))
 }
 
+// session is what a statement runs on: a Store, a Reader or a Tx.
+type session interface{ reader() *Reader }
+
+func (r *Reader) reader() *Reader { return r }
+
 // query runs a statement on the pgx pool, never in a transaction. The result type needs a field for each column of the
 // result, with the same name.
-func query[T any](ctx context.Context, s *Store, text string, arguments ...any) ([]T, error) {
-	connection, err := s.pool.Acquire(ctx)
+func query[T any](ctx context.Context, on session, text string, arguments ...any) ([]T, error) {
+	connection, err := on.reader().pool.Acquire(ctx)
 	if err != nil {
 		return nil, notSent(err)
 	}
@@ -247,8 +252,8 @@ func query[T any](ctx context.Context, s *Store, text string, arguments ...any) 
 }
 
 // runBatch runs the statements of a batch in one transaction.
-func (s *Store) runBatch(ctx context.Context, batch *pgx.Batch) error {
-	connection, err := s.pool.Acquire(ctx)
+func (r *Reader) runBatch(ctx context.Context, batch *pgx.Batch) error {
+	connection, err := r.pool.Acquire(ctx)
 	if err != nil {
 		return notSent(err)
 	}

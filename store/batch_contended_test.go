@@ -35,7 +35,7 @@ func (g *ground) sender(s *store.Store, i int, vouchers bool) func(to uuid.UUID)
 			return g.charge(g.t.Context(), s, chargeOf(channel, payer, charged, from), message)
 		}
 		payment := beginning(payer, from)
-		if err := s.BeginSettlement(g.t.Context(), payment, time.Minute); err != nil {
+		if err := s.BeginSettlement(g.t.Context(), payment, time.Minute, nil); err != nil {
 			return err
 		}
 		return commit(g.t.Context(), s, sending(message), deliveryOf(payment))
@@ -93,7 +93,7 @@ func TestLockedConversationDelaysNoOther(t *testing.T) {
 	channel, payer := g.openChannel(senders, 1)
 	results := make(chan error, senders)
 	sent := make(chan error, 1)
-	err := g.Transaction(t.Context(), func(tx *store.Store) error {
+	err := g.Transaction(t.Context(), func(tx *store.Tx) error {
 		if err := tx.LockConversation(t.Context(), g.group); err != nil {
 			return err
 		}

@@ -36,14 +36,42 @@ func sealed([]byte) ([]byte, error) { return []byte("sealed"), nil }
 
 // sending is the work of a call that sends messages.
 func sending(messages ...store.OutgoingMessage) store.Work {
-	return store.Work{Shared: len(messages) < 2, Run: func(ctx context.Context, tx *store.Store) ([]byte, error) {
-		for _, message := range messages {
-			if _, err := tx.SendMessage(ctx, message); err != nil {
-				return nil, err
-			}
-		}
-		return []byte("{}"), nil
+	if len(messages) > 1 {
+		return sendingAlone(messages...)
+	}
+	return sharing(func(ctx context.Context, do store.Actions) error { return sendAll(ctx, do, messages) })
+}
+
+// sendingAlone is sending in a transaction of its own.
+func sendingAlone(messages ...store.OutgoingMessage) store.Work {
+	return store.Work{Alone: func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+		return []byte("{}"), sendAll(ctx, tx, messages)
 	}}
+}
+
+func sendAll(ctx context.Context, do store.Actions, messages []store.OutgoingMessage) error {
+	for _, message := range messages {
+		if _, err := do.SendMessage(ctx, message); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sharing is the work of a call that shares its commit.
+func sharing(run func(ctx context.Context, do store.Actions) error) store.Work {
+	return store.Work{Shared: func(ctx context.Context, _ *store.Reader, do store.Actions) ([]byte, error) {
+		return []byte("{}"), run(ctx, do)
+	}}
+}
+
+// alone runs fn in a transaction.
+func alone[T any](ctx context.Context, s *store.Store, fn func(tx *store.Tx) (T, error)) (result T, err error) {
+	err = s.Transaction(ctx, func(tx *store.Tx) error {
+		result, err = fn(tx)
+		return err
+	})
+	return result, err
 }
 
 // commit does what a call does, and closes its payment.
@@ -72,11 +100,11 @@ func newCallers(t *testing.T) *callers {
 	t.Helper()
 	g := newGround(t)
 	c := &callers{ground: g, stranger: agent(t, g.Store, "stranger"), blocked: agent(t, g.Store, "blocked")}
-	if err := g.BlockAgent(t.Context(), g.agents[0], c.blocked); err != nil {
+	if err := g.Transaction(t.Context(), func(tx *store.Tx) error { return tx.BlockAgent(t.Context(), g.agents[0], c.blocked) }); err != nil {
 		t.Fatal(err)
 	}
 	c.used = beginning("0xused", g.agents[0])
-	if err := errors.Join(g.BeginSettlement(t.Context(), c.used, time.Minute), commit(t.Context(), g.Store, sending(), deliveryOf(c.used))); err != nil {
+	if err := errors.Join(g.BeginSettlement(t.Context(), c.used, time.Minute, nil), commit(t.Context(), g.Store, sending(), deliveryOf(c.used))); err != nil {
 		t.Fatal(err)
 	}
 	c.newcomers = make(chan uuid.UUID, 150) // more than will be wanted
@@ -130,12 +158,12 @@ func (c *callers) make(call batchCall) bool {
 			c.t.Errorf("the check says %v, want %v", err, want)
 		}
 	}
-	if err := c.BeginSettlement(ctx, call.payment, time.Minute); err != nil && !errors.Is(err, store.ErrStalePayment) {
+	if err := c.BeginSettlement(ctx, call.payment, time.Minute, nil); err != nil && !errors.Is(err, store.ErrStalePayment) {
 		c.t.Errorf("begin: %v", err)
 	}
 	var err error
 	if call.giveUp {
-		err = c.Transaction(ctx, func(tx *store.Store) error {
+		err = c.Transaction(ctx, func(tx *store.Tx) error {
 			_, err := tx.SendMessage(ctx, call.messages[0])
 			return cmp.Or(err, errGiveUp)
 		})
@@ -150,7 +178,7 @@ func (c *callers) make(call batchCall) bool {
 
 // lockBoth locks two conversations in one transaction, as somebody who leaves one and writes to another.
 func (c *callers) lockBoth(n int) {
-	err := c.Transaction(c.t.Context(), func(tx *store.Store) error {
+	err := c.Transaction(c.t.Context(), func(tx *store.Tx) error {
 		err := tx.LockConversation(c.t.Context(), c.conversations[n%len(c.conversations)])
 		time.Sleep(time.Millisecond)
 		return errors.Join(err, tx.LockConversation(c.t.Context(), c.conversations[(n*5+3)%len(c.conversations)]))
@@ -227,7 +255,7 @@ func TestBatchDeliversAPaymentOnce(t *testing.T) {
 				default:
 				}
 				payment := beginning(fmt.Sprintf("0xother%d", i), g.agents[0])
-				if err := errors.Join(g.BeginSettlement(ctx, payment, time.Minute), deliver(payment, []string{"", "other"}[n%2])); err != nil {
+				if err := errors.Join(g.BeginSettlement(ctx, payment, time.Minute, nil), deliver(payment, []string{"", "other"}[n%2])); err != nil {
 					t.Errorf("another payment: %v", err)
 				}
 			}
@@ -235,7 +263,7 @@ func TestBatchDeliversAPaymentOnce(t *testing.T) {
 	}
 	for round := range 20 {
 		payment := beginning(fmt.Sprintf("0xredeemed%d", round), g.agents[0])
-		err := errors.Join(g.BeginSettlement(ctx, payment, time.Minute), g.PaymentUndeliverable(ctx, payment.ID, "0xf", "not_member"))
+		err := errors.Join(g.BeginSettlement(ctx, payment, time.Minute, nil), g.PaymentUndeliverable(ctx, payment.ID, "0xf", "not_member"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +300,9 @@ func TestMarkedWithThePayment(t *testing.T) {
 	g := newGround(t)
 	ctx, writer, reader := t.Context(), g.agents[0], g.agents[1]
 	for range 3 {
-		if _, err := g.SendMessage(ctx, store.OutgoingMessage{Kind: store.KindPrivate, To: reader, Sender: writer, ID: uuid.Must(uuid.NewV7()), Content: "read me"}); err != nil {
+		if _, err := alone(ctx, g.Store, func(tx *store.Tx) (*store.Sent, error) {
+			return tx.SendMessage(ctx, store.OutgoingMessage{Kind: store.KindPrivate, To: reader, Sender: writer, ID: uuid.Must(uuid.NewV7()), Content: "read me"})
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -293,15 +323,15 @@ func TestMarkedWithThePayment(t *testing.T) {
 		}
 	}
 	payment := beginning("0xreader", reader)
-	if err := g.BeginSettlement(ctx, payment, time.Minute); err != nil {
+	if err := g.BeginSettlement(ctx, payment, time.Minute, nil); err != nil {
 		t.Fatal(err)
 	}
 	reading := func(messages int64) store.Work {
-		return store.Work{Shared: true, Run: func(ctx context.Context, tx *store.Store) ([]byte, error) {
-			err := tx.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + messages})
+		return sharing(func(ctx context.Context, do store.Actions) error {
+			err := do.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + messages})
 			marker("before the payment is closed", first)
-			return nil, err
-		}}
+			return err
+		})
 	}
 	if err := commit(ctx, g.Store, reading(1), deliveryOf(payment)); err != nil {
 		t.Fatal(err)

@@ -214,7 +214,9 @@ func TestChargedPage(t *testing.T) {
 	g := newGround(t)
 	ctx, reader := t.Context(), g.agents[1]
 	for range 3 {
-		if _, err := g.SendMessage(ctx, private(g.agents[0], reader, "read me")); err != nil {
+		if _, err := alone(ctx, g.Store, func(tx *store.Tx) (*store.Sent, error) {
+			return tx.SendMessage(ctx, private(g.agents[0], reader, "read me"))
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -235,9 +237,9 @@ func TestChargedPage(t *testing.T) {
 		cumulative, mark, marked int64
 		want                     error
 	}{{2 * voucherPrice, 2, 0, store.ErrVoucherMismatch}, {voucherPrice, 1, 1, nil}, {voucherPrice, 2, 1, store.ErrVoucherMismatch}, {2 * voucherPrice, 2, 2, nil}} {
-		page := store.Work{Shared: true, Run: func(ctx context.Context, tx *store.Store) ([]byte, error) {
-			return nil, tx.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + test.mark})
-		}}
+		page := sharing(func(ctx context.Context, do store.Actions) error {
+			return do.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + test.mark})
+		})
 		closing := store.Closing{Charge: chargeOf(channel, payer, test.cumulative, reader), Seal: sealed}
 		if err := commit(ctx, g.Store, page, closing); !errors.Is(err, test.want) {
 			t.Errorf("a voucher for %d returns %v, want %v", test.cumulative, err, test.want)

@@ -26,14 +26,14 @@ const shownDescription = `CASE WHEN EXISTS (SELECT 1 FROM blocks b WHERE b.block
 
 // BlockAgent blocks an agent. If the agent is already blocked, nothing changes. It returns ErrBlockSelf or
 // ErrAgentNotFound.
-func (s *Store) BlockAgent(ctx context.Context, blocker, blocked uuid.UUID) error {
+func (tx *Tx) BlockAgent(ctx context.Context, blocker, blocked uuid.UUID) error {
 	if blocker == blocked {
 		return ErrBlockSelf
 	}
-	if err := s.CheckAgents(ctx, []uuid.UUID{blocked}); err != nil {
+	if err := tx.CheckAgents(ctx, []uuid.UUID{blocked}); err != nil {
 		return err
 	}
-	err := gorm.G[Block](s.db, clause.OnConflict{DoNothing: true}).Create(ctx, &Block{BlockerID: blocker, BlockedID: blocked})
+	err := gorm.G[Block](tx.db, clause.OnConflict{DoNothing: true}).Create(ctx, &Block{BlockerID: blocker, BlockedID: blocked})
 	if errors.Is(err, gorm.ErrForeignKeyViolated) {
 		return ErrAgentNotFound
 	}
@@ -44,21 +44,21 @@ func (s *Store) BlockAgent(ctx context.Context, blocker, blocked uuid.UUID) erro
 }
 
 // UnblockAgent removes a block. If there is none, nothing changes. It returns ErrAgentNotFound.
-func (s *Store) UnblockAgent(ctx context.Context, blocker, blocked uuid.UUID) error {
-	ended, err := gorm.G[Block](s.db).Where("blocker_id = ? AND blocked_id = ?", blocker, blocked).Delete(ctx)
+func (tx *Tx) UnblockAgent(ctx context.Context, blocker, blocked uuid.UUID) error {
+	ended, err := gorm.G[Block](tx.db).Where("blocker_id = ? AND blocked_id = ?", blocker, blocked).Delete(ctx)
 	if err != nil {
 		return fmt.Errorf("unblock agent: %w", err)
 	}
 	if ended == 0 {
-		return s.CheckAgents(ctx, []uuid.UUID{blocked})
+		return tx.CheckAgents(ctx, []uuid.UUID{blocked})
 	}
 	return nil
 }
 
 // checkBlocks returns ErrBlocked if to has blocked from, and ErrBlocking if from has blocked to. If both have, it
 // returns ErrBlocked, because unblocking costs money and would not help.
-func (s *Store) checkBlocks(ctx context.Context, from, to uuid.UUID) error {
-	blocks, err := gorm.G[Block](s.db).Select("blocker_id").
+func (r *Reader) checkBlocks(ctx context.Context, from, to uuid.UUID) error {
+	blocks, err := gorm.G[Block](r.db).Select("blocker_id").
 		Where("(blocker_id = ? AND blocked_id = ?) OR (blocker_id = ? AND blocked_id = ?)", from, to, to, from).Find(ctx)
 	switch {
 	case err != nil:

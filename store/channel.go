@@ -8,19 +8,19 @@ import (
 
 // TransferChannel makes another agent the admin and notifies it, and makes the former admin a subscriber. It returns ErrAgentNotFound or
 // ErrBanned. Lock the channel first.
-func (s *Store) TransferChannel(ctx context.Context, channel, from, to uuid.UUID) error {
-	if err := s.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
+func (tx *Tx) TransferChannel(ctx context.Context, channel, from, to uuid.UUID) error {
+	if err := tx.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
 		return err
 	}
-	view, err := s.ConversationView(ctx, KindChannel, channel, to)
+	view, err := tx.ConversationView(ctx, KindChannel, channel, to)
 	if err != nil {
 		return err
 	}
 	if view.Status == StatusBanned {
 		return ErrBanned
 	}
-	if err := s.setAdmin(ctx, channel, from, to); err != nil {
+	if err := tx.setAdmin(ctx, channel, from, to); err != nil {
 		return err
 	}
-	return s.Join(ctx, channel, from)
+	return tx.Join(ctx, channel, from)
 }

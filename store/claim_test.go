@@ -26,8 +26,12 @@ func TestClaimOfAnOpenPayment(t *testing.T) {
 	}
 	begun := func() *store.Payment {
 		payment := beginning("0xpayer", g.agents[0])
-		if err := errors.Join(g.RequestAccount(ctx, "wanted", "0xpayer", store.HashKey("TAN"), uuid.New()), g.BeginSettlement(ctx, payment, time.Minute),
-			g.ReserveRegistration(ctx, "wanted", [][]byte{store.HashKey("TAN")}, payment.ID)); err != nil {
+		if err := errors.Join(g.Transaction(ctx, func(tx *store.Tx) error {
+			return tx.RequestAccount(ctx, "wanted", "0xpayer", store.HashKey("TAN"), uuid.New())
+		}), g.BeginSettlement(ctx, payment, time.Minute, nil),
+			g.Transaction(ctx, func(tx *store.Tx) error {
+				return tx.ReserveRegistration(ctx, "wanted", [][]byte{store.HashKey("TAN")}, payment.ID)
+			})); err != nil {
 			t.Fatal(err)
 		}
 		return payment
@@ -68,20 +72,28 @@ func TestClaimNeedsTheTAN(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
 	ctx := t.Context()
-	if err := g.RequestAccount(ctx, "wanted", "0xpayer", store.HashKey("NEW"), uuid.New()); err != nil {
+	if err := g.Transaction(ctx, func(tx *store.Tx) error {
+		return tx.RequestAccount(ctx, "wanted", "0xpayer", store.HashKey("NEW"), uuid.New())
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.ReserveRegistration(ctx, "wanted", [][]byte{store.HashKey("OLD")}, uuid.New()); !errors.Is(err, store.ErrUsernameReserved) {
+	if err := g.Transaction(ctx, func(tx *store.Tx) error {
+		return tx.ReserveRegistration(ctx, "wanted", [][]byte{store.HashKey("OLD")}, uuid.New())
+	}); !errors.Is(err, store.ErrUsernameReserved) {
 		t.Errorf("a claim with a TAN that was replaced: %v, want that the username is reserved", err)
 	}
 	g.query(func(c *pgx.Conn) error {
 		_, err := c.Exec(ctx, `UPDATE registrations SET expires_at = now()`)
 		return err
 	})
-	if err := g.ReserveRegistration(ctx, "wanted", [][]byte{store.HashKey("NEW")}, uuid.New()); !errors.Is(err, store.ErrUsernameReserved) {
+	if err := g.Transaction(ctx, func(tx *store.Tx) error {
+		return tx.ReserveRegistration(ctx, "wanted", [][]byte{store.HashKey("NEW")}, uuid.New())
+	}); !errors.Is(err, store.ErrUsernameReserved) {
 		t.Errorf("a claim with a TAN that has expired: %v, want that the username is reserved", err)
 	}
-	if err := g.RequestAccount(ctx, "wanted", "0xother", store.HashKey("TAN"), uuid.New()); err != nil {
+	if err := g.Transaction(ctx, func(tx *store.Tx) error {
+		return tx.RequestAccount(ctx, "wanted", "0xother", store.HashKey("TAN"), uuid.New())
+	}); err != nil {
 		t.Errorf("another wallet asks for the username: %v", err)
 	}
 }
@@ -97,7 +109,7 @@ func TestOneBadBeginning(t *testing.T) {
 			if i%2 == 0 {
 				payment = beginning("0xpayer", uuid.New()) // of no agent
 			}
-			if err := g.BeginSettlement(t.Context(), payment, time.Minute); (err != nil) != (i%2 == 0) {
+			if err := g.BeginSettlement(t.Context(), payment, time.Minute, nil); (err != nil) != (i%2 == 0) {
 				t.Errorf("payment %d: %v", i, err)
 			}
 		})

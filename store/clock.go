@@ -53,7 +53,7 @@ func (c *clock) read(ctx context.Context, from interface {
 }
 
 // Now returns the time of the database. It costs no query: BePresent and ReadClock read the database's clock.
-func (s *Store) Now() time.Time { return s.clock.now() }
+func (r *Reader) Now() time.Time { return r.clock.now() }
 
 // ReadClock reads the database's clock once, for a store that is not used with BePresent.
 func (s *Store) ReadClock(ctx context.Context) error { return s.clock.read(ctx, s.pool) }

@@ -37,27 +37,29 @@ func timesOff(t *testing.T, connection *pgx.Conn, first, last time.Time) (off []
 func writeTimes(t *testing.T, s *store.Store, alice, bob uuid.UUID) {
 	t.Helper()
 	ctx, group := t.Context(), uuid.Must(uuid.NewV7())
-	err := errors.Join(s.UnblockAgent(ctx, alice, bob),
-		s.CreateConversation(ctx, store.KindGroup, group, alice, "clocks", nil, false), s.Join(ctx, group, alice), s.AddGroupMembers(ctx, group, alice, []uuid.UUID{bob}),
+	err := errors.Join(s.Transaction(ctx, func(tx *store.Tx) error { return tx.UnblockAgent(ctx, alice, bob) }),
+		s.Transaction(ctx, func(tx *store.Tx) error {
+			return tx.CreateConversation(ctx, store.KindGroup, group, alice, "clocks", nil, false)
+		}), s.Transaction(ctx, func(tx *store.Tx) error { return tx.Join(ctx, group, alice) }), s.Transaction(ctx, func(tx *store.Tx) error { return tx.AddGroupMembers(ctx, group, alice, []uuid.UUID{bob}) }),
 	)
 	inTransaction := func(message store.OutgoingMessage) {
 		t.Helper()
-		sent, sendErr := s.SendMessage(ctx, message)
+		sent, sendErr := alone(ctx, s, func(tx *store.Tx) (*store.Sent, error) { return tx.SendMessage(ctx, message) })
 		if sendErr != nil {
 			t.Fatal(sendErr)
 		}
-		err = errors.Join(err, s.React(ctx, sent.ConversationID, sent.Number, bob, "👍"))
+		err = errors.Join(err, s.Transaction(ctx, func(tx *store.Tx) error { return tx.React(ctx, sent.ConversationID, sent.Number, bob, "👍") }))
 	}
 	inBatch := func(message store.OutgoingMessage) {
 		payment := beginning("0xpayer", alice)
-		err = errors.Join(err, s.BeginSettlement(ctx, payment, time.Minute), commit(t.Context(), s, sending(message), deliveryOf(payment)))
+		err = errors.Join(err, s.BeginSettlement(ctx, payment, time.Minute, nil), commit(t.Context(), s, sending(message), deliveryOf(payment)))
 	}
 	// The first message of a conversation has the time of the store, later ones have at least that of the one before.
 	inBatch(toGroup(alice, group, "one"))
 	inTransaction(toGroup(alice, group, "two"))
 	inTransaction(private(alice, bob, "one"))
 	inBatch(private(alice, bob, "two"))
-	err = errors.Join(err, s.Ban(ctx, group, alice, []uuid.UUID{bob}), s.DeleteConversation(ctx, store.KindGroup, group, alice), s.BlockAgent(ctx, alice, bob))
+	err = errors.Join(err, s.Transaction(ctx, func(tx *store.Tx) error { return tx.Ban(ctx, group, alice, []uuid.UUID{bob}) }), s.Transaction(ctx, func(tx *store.Tx) error { return tx.DeleteConversation(ctx, store.KindGroup, group, alice) }), s.Transaction(ctx, func(tx *store.Tx) error { return tx.BlockAgent(ctx, alice, bob) }))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,19 +7,43 @@ import (
 	"github.com/google/uuid"
 )
 
-// Work is what a paid call does in the database.
+// Work is what a call does in the database: one of its two functions, which may run several times. The changes of a dry run are lost.
 type Work struct {
-	// Run loads with the caller's right, makes the effect, and returns the response. It may run several times: in a dry run, whose
-	// changes are lost, and for the commit.
-	Run func(ctx context.Context, tx *Store) (response []byte, err error)
-	// Shared is true if Run changes at most one thing, at its end: it sends a message with SendMessage, or it marks messages as read.
-	// Such a call shares its commit with others if it can.
-	Shared bool
+	// Shared loads with the caller's right and returns the response. Such a call shares its commit with others if it can.
+	Shared func(ctx context.Context, read *Reader, do Actions) (response []byte, err error)
+	// Alone runs in a transaction of its own.
+	Alone func(ctx context.Context, tx *Tx) (response []byte, err error)
 }
+
+// Actions are what a call that shares its commit can do beside reading. It does at most one thing that changes something, at its end.
+type Actions interface {
+	// Messages returns page (from 1) of n messages of the conversation, newest first: see [Reader.Messages].
+	Messages(ctx context.Context, view *ConversationView, n, page int64, before *uuid.UUID) (*MessagePage, error)
+	// MarkRead marks messages as read: see [Tx.MarkRead].
+	MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) error
+	// ReadUnread returns unread messages and marks them as read: see [Tx.ReadUnread].
+	ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error)
+	// SendMessage sends a message: see [Tx.SendMessage].
+	SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error)
+}
+
+var (
+	_ Actions = (*Tx)(nil)
+	_ Actions = (*sharedActions)(nil)
+	_ Actions = dryActions{}
+)
 
 // Made is work that is done: it has the response and changes nothing.
 func Made(response []byte) Work {
-	return Work{Shared: true, Run: func(context.Context, *Store) ([]byte, error) { return response, nil }}
+	return Work{Shared: func(context.Context, *Reader, Actions) ([]byte, error) { return response, nil }}
+}
+
+// in runs the work in a transaction.
+func (w Work) in(ctx context.Context, tx *Tx) (response []byte, err error) {
+	if w.Alone != nil {
+		return w.Alone(ctx, tx)
+	}
+	return w.Shared(ctx, &tx.Reader, tx)
 }
 
 // Closing is how the payment of a call ends, in the transaction of the effect: it is delivered, or a voucher is charged and recorded as
@@ -33,39 +57,90 @@ type Closing struct {
 }
 
 // DryRun runs work without effect and returns the error that Commit would return at this moment.
-func (s *Store) DryRun(ctx context.Context, work Work) error {
-	if work.Shared {
-		dry := *s
-		dry.mode = dryRun
-		_, err := work.Run(ctx, &dry)
+func (s *Store) DryRun(ctx context.Context, work Work) (err error) {
+	if work.Alone == nil {
+		_, err = work.Shared(ctx, &s.Reader, dryActions{s})
 		return err
 	}
-	err := s.transact(ctx, dryRun, func(tx *Store) error {
-		if _, err := work.Run(ctx, tx); err != nil {
-			return err
-		}
-		return errDryRun
+	return s.rollBack(ctx, func(tx *Tx) error {
+		_, err := work.Alone(ctx, tx)
+		return err
 	})
-	if errors.Is(err, errDryRun) {
-		return nil
+}
+
+// Read runs work that changes nothing and returns the response.
+func (s *Store) Read(ctx context.Context, work Work) ([]byte, error) {
+	return work.Shared(ctx, &s.Reader, &sharedActions{Store: s})
+}
+
+// dryActions checks the rules. It returns empty pages, because nobody sees them.
+type dryActions struct{ *Store }
+
+func (d dryActions) Messages(ctx context.Context, view *ConversationView, _, _ int64, before *uuid.UUID) (*MessagePage, error) {
+	_, err := d.newestBefore(ctx, view, before)
+	return &MessagePage{}, err
+}
+
+func (dryActions) MarkRead(context.Context, uuid.UUID, ReadRange) error { return nil }
+
+func (dryActions) ReadUnread(context.Context, uuid.UUID, int64, int64) (*Unread, error) {
+	return &Unread{}, nil
+}
+
+func (d dryActions) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error) {
+	return &Sent{}, d.checkMessage(ctx, message)
+}
+
+// sharedActions collects the effect of a call for the group commit. What needs a transaction returns errNotBatched.
+type sharedActions struct {
+	*Store
+	message      *OutgoingMessage
+	conversation uuid.UUID // of the message
+	mark         *readMark
+}
+
+func (a *sharedActions) SendMessage(ctx context.Context, message OutgoingMessage) (sent *Sent, err error) {
+	to := message.To
+	if message.Kind == KindPrivate {
+		if to, err = a.PrivateChat(ctx, message.Sender, message.To); err != nil {
+			return nil, err
+		}
 	}
-	return err
+	if to == uuid.Nil || message.About != nil { // the private chat is still to be created
+		return nil, errNotBatched
+	}
+	a.message, a.conversation = &message, to
+	return &Sent{ConversationID: to}, nil
+}
+
+func (a *sharedActions) MarkRead(_ context.Context, agent uuid.UUID, read ReadRange) error {
+	a.mark = &readMark{read, agent}
+	return nil
+}
+
+// ReadUnread needs no transaction if it finds nothing, as most polls do.
+func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
+	unread, err := a.unreadMessages(ctx, agent, page, size)
+	if err == nil && !unread.empty() {
+		err = errNotBatched
+	}
+	return unread, err
 }
 
 // Commit runs work and closes its payment in one transaction, and returns the response. It shares a group commit with other calls, or
 // has a transaction of its own. It returns a Refusal if the work is rejected, ErrStalePayment if the payment was closed before, and
 // ErrVoucherMismatch if the voucher cannot be charged; then nothing has changed. See NotCommitted for other errors.
 func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (response []byte, err error) {
-	if work.Shared && closing.Deposit == nil {
+	if work.Alone == nil && closing.Deposit == nil {
 		if response, err = s.commitShared(ctx, work, closing); !errors.Is(err, errNotBatched) {
 			return response, err
 		}
 	}
-	err = s.Transaction(ctx, func(tx *Store) error {
+	err = s.Transaction(ctx, func(tx *Tx) error {
 		if err := closing.charge(ctx, tx); err != nil {
 			return err
 		}
-		if response, err = work.Run(ctx, tx); err != nil {
+		if response, err = work.in(ctx, tx); err != nil {
 			return err
 		}
 		if err := closing.seal(response); err != nil {
@@ -82,9 +157,8 @@ func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (respons
 // commitShared is Commit in the group commit. It returns errNotBatched if nothing changed and the call needs a transaction of its own,
 // which may return the reason.
 func (s *Store) commitShared(ctx context.Context, work Work, closing Closing) (response []byte, err error) {
-	item := *s
-	item.mode, item.pending = shared, &pending{}
-	if response, err = work.Run(ctx, &item); err != nil {
+	effect := &sharedActions{Store: s}
+	if response, err = work.Shared(ctx, &s.Reader, effect); err != nil {
 		return nil, err
 	}
 	if err := closing.seal(response); err != nil {
@@ -99,9 +173,7 @@ func (s *Store) commitShared(ctx context.Context, work Work, closing Closing) (r
 			}
 		}()
 	}
-	switch effect := item.pending; {
-	case effect.message != nil && effect.mark != nil:
-		return nil, errNotBatched
+	switch {
 	case effect.message != nil:
 		err = s.sendItem(ctx, paidMessage{OutgoingMessage: *effect.message, Closing: closing, conversation: effect.conversation})
 	case effect.mark != nil && closing.Charge != nil:
@@ -116,15 +188,8 @@ func (s *Store) commitShared(ctx context.Context, work Work, closing Closing) (r
 	return response, err
 }
 
-// pending is the effect of a call that shares its commit.
-type pending struct {
-	message      *OutgoingMessage
-	conversation uuid.UUID // of the message
-	mark         *readMark
-}
-
 // charge charges the voucher in this transaction, if there is one.
-func (c *Closing) charge(ctx context.Context, tx *Store) (err error) {
+func (c *Closing) charge(ctx context.Context, tx *Tx) (err error) {
 	switch {
 	case c.Charge != nil:
 		c.Charge.Channel, err = tx.chargeVoucher(ctx, c.Charge.Voucher, c.Charge.MaxAge)

@@ -20,10 +20,12 @@ func TestRejectedAlike(t *testing.T) {
 	stranger, banned := agent(t, g.Store, "stranger"), agent(t, g.Store, "banned")
 	deleted, channel := uuid.Must(uuid.NewV7()), g.conversations[len(g.conversations)-1]
 	if err := errors.Join(
-		g.BlockAgent(ctx, blocker, sender), g.BlockAgent(ctx, sender, blocked), g.SuspendAgent(ctx, store.Operator{Actor: "operator", Reason: "test"}, gone, ""),
-		g.Join(ctx, g.group, banned), g.Ban(ctx, g.group, g.agents[0], []uuid.UUID{banned}),
-		g.CreateConversation(ctx, store.KindGroup, deleted, sender, "deleted", nil, false), g.Join(ctx, deleted, sender),
-		g.DeleteConversation(ctx, store.KindGroup, deleted, sender),
+		g.Transaction(ctx, func(tx *store.Tx) error { return tx.BlockAgent(ctx, blocker, sender) }), g.Transaction(ctx, func(tx *store.Tx) error { return tx.BlockAgent(ctx, sender, blocked) }), g.SuspendAgent(ctx, store.Operator{Actor: "operator", Reason: "test"}, gone, ""),
+		g.Transaction(ctx, func(tx *store.Tx) error { return tx.Join(ctx, g.group, banned) }), g.Transaction(ctx, func(tx *store.Tx) error { return tx.Ban(ctx, g.group, g.agents[0], []uuid.UUID{banned}) }),
+		g.Transaction(ctx, func(tx *store.Tx) error {
+			return tx.CreateConversation(ctx, store.KindGroup, deleted, sender, "deleted", nil, false)
+		}), g.Transaction(ctx, func(tx *store.Tx) error { return tx.Join(ctx, deleted, sender) }),
+		g.Transaction(ctx, func(tx *store.Tx) error { return tx.DeleteConversation(ctx, store.KindGroup, deleted, sender) }),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -49,15 +51,14 @@ func TestRejectedAlike(t *testing.T) {
 		"to a channel, as a subscriber":           {toChannel(sender, channel), store.ErrNotAdmin},
 		"to an unknown channel":                   {toChannel(sender, uuid.New()), store.ErrChannelNotFound},
 	} {
-		work := sending(test.message)
-		if err := g.DryRun(ctx, work); !errors.Is(err, test.want) {
+		if err := g.DryRun(ctx, sending(test.message)); !errors.Is(err, test.want) {
 			t.Errorf("the dry run of a message %s: %v, want %v", name, err, test.want)
 		}
-		for _, work.Shared = range []bool{true, false} {
+		for path, work := range map[string]store.Work{"shared": sending(test.message), "alone": sendingAlone(test.message)} {
 			channels++
 			id, payer := g.openChannel(channels, 1)
 			begun, closed := beginning("0xpayer", sender), beginning("0xpayer", sender)
-			if err := errors.Join(g.BeginSettlement(ctx, begun, time.Minute), g.BeginSettlement(ctx, closed, time.Minute),
+			if err := errors.Join(g.BeginSettlement(ctx, begun, time.Minute, nil), g.BeginSettlement(ctx, closed, time.Minute, nil),
 				commit(ctx, g.Store, store.Made(nil), deliveryOf(closed))); err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +72,7 @@ func TestRejectedAlike(t *testing.T) {
 				"and a voucher that is no fit": {store.Closing{Charge: chargeOf(id, payer, 2*voucherPrice, sender), Seal: sealed}, store.ErrVoucherMismatch},
 			} {
 				if err := commit(ctx, g.Store, work, one.closing); !errors.Is(err, one.want) {
-					t.Errorf("a message %s %s, shared: %t: %v, want %v", name, how, work.Shared, err, one.want)
+					t.Errorf("a message %s %s, %s: %v, want %v", name, how, path, err, one.want)
 				}
 			}
 		}

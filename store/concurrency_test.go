@@ -24,7 +24,7 @@ func pollInOrder(t *testing.T, s *store.Store, poller uuid.UUID, all int) (seen 
 			return seen
 		}
 		var page *store.Unread
-		err := s.Transaction(t.Context(), func(tx *store.Store) (err error) {
+		err := s.Transaction(t.Context(), func(tx *store.Tx) (err error) {
 			page, err = tx.ReadUnread(t.Context(), poller, 1, 250)
 			return err
 		})
@@ -61,7 +61,7 @@ func TestEveryPollerSeesEveryMessage(t *testing.T) {
 	for i := range conversations {
 		group := uuid.Must(uuid.NewV7())
 		groups = append(groups, group)
-		err := s.Transaction(ctx, func(tx *store.Store) error {
+		err := s.Transaction(ctx, func(tx *store.Tx) error {
 			if err := tx.CreateConversation(ctx, store.KindGroup, group, members[0], fmt.Sprintf("group %d", i), nil, false); err != nil {
 				return err
 			}
@@ -77,7 +77,9 @@ func TestEveryPollerSeesEveryMessage(t *testing.T) {
 		writing.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 1))
 			for n := range each {
-				sent, err := s.SendMessage(ctx, toGroup(members[i], groups[random.IntN(conversations)], fmt.Sprintf("message %d of sender %d", n, i)))
+				sent, err := alone(ctx, s, func(tx *store.Tx) (*store.Sent, error) {
+					return tx.SendMessage(ctx, toGroup(members[i], groups[random.IntN(conversations)], fmt.Sprintf("message %d of sender %d", n, i)))
+				})
 				if err != nil {
 					t.Errorf("sender %d: %v %v", i, sent, err)
 					return

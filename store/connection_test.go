@@ -35,7 +35,7 @@ func TestSilentDatabase(t *testing.T) {
 			return err
 		},
 		"a transaction": func() error {
-			return s.Transaction(t.Context(), func(tx *store.Store) error { return tx.CheckAgents(t.Context(), nil) })
+			return s.Transaction(t.Context(), func(tx *store.Tx) error { return tx.CheckAgents(t.Context(), nil) })
 		},
 	}
 	all := func(most time.Duration) (failed int) {
@@ -188,7 +188,7 @@ func TestLocksOfALostServer(t *testing.T) {
 	g := newGround(t)
 	route, lostURL := storetest.RouteTo(t, g.connection.Config().ConnString())
 	lost := withLimits(t, lostURL)
-	err := lost.Transaction(t.Context(), func(tx *store.Store) error {
+	err := lost.Transaction(t.Context(), func(tx *store.Tx) error {
 		if err := tx.LockConversation(t.Context(), g.group); err != nil {
 			t.Error(err)
 		}

@@ -54,9 +54,9 @@ var notFound = map[string]*Refusal{KindPrivate: ErrChatNotFound, KindGroup: ErrC
 
 // ConversationView loads the conversation of this kind and the membership of the agent, in one round trip. It returns
 // ErrChatNotFound, ErrChannelNotFound or ErrDeleted.
-func (s *Store) ConversationView(ctx context.Context, kind string, id, agent uuid.UUID) (*ConversationView, error) {
+func (r *Reader) ConversationView(ctx context.Context, kind string, id, agent uuid.UUID) (*ConversationView, error) {
 	var view ConversationView
-	err := s.gorm(ctx, &Conversation{}).Select(viewColumns).
+	err := r.gorm(ctx, &Conversation{}).Select(viewColumns).
 		Joins("LEFT JOIN memberships m ON m.conversation_id = conversations.id AND m.agent_id = ?", agent).
 		Where("conversations.id = ? AND conversations.kind = ?", id, kind).Take(&view).Error
 	switch {
@@ -82,16 +82,16 @@ var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}
 // LockConversation locks a conversation until the transaction ends. Code that changes members, admin, bans, pins or
 // deletion locks the conversation first and then reads its ConversationView. So such changes run one after the other,
 // and each sees the earlier ones.
-func (s *Store) LockConversation(ctx context.Context, id uuid.UUID) error {
-	if _, err := gorm.G[Conversation](s.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
+func (tx *Tx) LockConversation(ctx context.Context, id uuid.UUID) error {
+	if _, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
 		return fmt.Errorf("lock conversation: %w", err)
 	}
 	return nil
 }
 
 // CreateConversation creates a group chat or channel without members.
-func (s *Store) CreateConversation(ctx context.Context, kind string, id, admin uuid.UUID, name string, description *string, isDiscoverable bool) error {
-	err := gorm.G[Conversation](s.db).Create(ctx, &Conversation{
+func (tx *Tx) CreateConversation(ctx context.Context, kind string, id, admin uuid.UUID, name string, description *string, isDiscoverable bool) error {
+	err := gorm.G[Conversation](tx.db).Create(ctx, &Conversation{
 		ID: id, Kind: kind, Name: &name, Description: description, AdminID: &admin, IsDiscoverable: isDiscoverable,
 	})
 	if err != nil {
@@ -101,12 +101,12 @@ func (s *Store) CreateConversation(ctx context.Context, kind string, id, admin u
 }
 
 // EditConversation changes the fields of a group chat or channel that are not nil.
-func (s *Store) EditConversation(ctx context.Context, id uuid.UUID, name, description *string, isDiscoverable *bool) error {
+func (tx *Tx) EditConversation(ctx context.Context, id uuid.UUID, name, description *string, isDiscoverable *bool) error {
 	changes := map[string]any{}
 	change(changes, "name", name)
 	change(changes, "description", description)
 	change(changes, "is_discoverable", isDiscoverable)
-	return s.changeConversation(ctx, id, changes)
+	return tx.changeConversation(ctx, id, changes)
 }
 
 // change adds the column to the changes, unless the value is nil.
@@ -118,20 +118,20 @@ func change[T any](changes map[string]any, column string, value *T) {
 
 // DeleteConversation marks a group chat or channel as deleted, and notifies the members of a group chat. Its row, members and
 // messages stay. Lock the conversation first.
-func (s *Store) DeleteConversation(ctx context.Context, kind string, id, actor uuid.UUID) error {
-	if err := s.changeConversation(ctx, id, map[string]any{"deleted_at": s.Now()}); err != nil || kind != KindGroup {
+func (tx *Tx) DeleteConversation(ctx context.Context, kind string, id, actor uuid.UUID) error {
+	if err := tx.changeConversation(ctx, id, map[string]any{"deleted_at": tx.Now()}); err != nil || kind != KindGroup {
 		return err // a channel may have any number of subscribers
 	}
-	members, err := s.memberIDs(ctx, id)
+	members, err := tx.memberIDs(ctx, id)
 	if err != nil {
 		return err
 	}
-	return s.notify(ctx, NoticeDeleted, id, actor, members)
+	return tx.notify(ctx, NoticeDeleted, id, actor, members)
 }
 
 // memberIDs returns the members or subscribers, those that joined first before the others.
-func (s *Store) memberIDs(ctx context.Context, id uuid.UUID) (members []uuid.UUID, err error) {
-	err = gorm.G[Membership](s.db).Select("agent_id").Where("conversation_id = ? AND status = 'member'", id).Order("joined_at, agent_id").Scan(ctx, &members)
+func (r *Reader) memberIDs(ctx context.Context, id uuid.UUID) (members []uuid.UUID, err error) {
+	err = gorm.G[Membership](r.db).Select("agent_id").Where("conversation_id = ? AND status = 'member'", id).Order("joined_at, agent_id").Scan(ctx, &members)
 	if err != nil {
 		return nil, fmt.Errorf("list members: %w", err)
 	}
@@ -139,21 +139,21 @@ func (s *Store) memberIDs(ctx context.Context, id uuid.UUID) (members []uuid.UUI
 }
 
 // setAdmin makes another agent the admin and notifies it. It returns ErrAgentSuspended, or ErrAgentNotFound if the agent was erased.
-func (s *Store) setAdmin(ctx context.Context, id, from, to uuid.UUID) error {
-	if err := s.checkUsable(ctx, to); err != nil {
+func (tx *Tx) setAdmin(ctx context.Context, id, from, to uuid.UUID) error {
+	if err := tx.checkUsable(ctx, to); err != nil {
 		return err
 	}
-	if err := s.changeConversation(ctx, id, map[string]any{"admin_id": to}); err != nil {
+	if err := tx.changeConversation(ctx, id, map[string]any{"admin_id": to}); err != nil {
 		return err
 	}
-	return s.notify(ctx, NoticeMadeAdmin, id, from, []uuid.UUID{to})
+	return tx.notify(ctx, NoticeMadeAdmin, id, from, []uuid.UUID{to})
 }
 
-func (s *Store) changeConversation(ctx context.Context, id uuid.UUID, changes map[string]any) error {
+func (tx *Tx) changeConversation(ctx context.Context, id uuid.UUID, changes map[string]any) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := s.gorm(ctx, &Conversation{}).Where("id = ?", id).Updates(changes).Error; err != nil {
+	if err := tx.gorm(ctx, &Conversation{}).Where("id = ?", id).Updates(changes).Error; err != nil {
 		return fmt.Errorf("change conversation: %w", err)
 	}
 	return nil
@@ -170,9 +170,9 @@ type Member struct {
 
 // Members returns the members of a chat in the order in which they joined, as the viewer sees them. The description of
 // a member that has blocked the viewer is empty. Members and admin come from the same snapshot.
-func (s *Store) Members(ctx context.Context, id, viewer uuid.UUID) ([]Member, error) {
+func (r *Reader) Members(ctx context.Context, id, viewer uuid.UUID) ([]Member, error) {
 	var members []Member
-	err := s.gorm(ctx, &Agent{}).
+	err := r.gorm(ctx, &Agent{}).
 		Select("agents.id, agents.username, coalesce(agents.id = c.admin_id, false) AS is_admin, m.joined_at, "+shownDescription, viewer).
 		Joins("JOIN memberships m ON m.agent_id = agents.id").Joins("JOIN conversations c ON c.id = m.conversation_id").
 		Where("m.conversation_id = ? AND m.status = 'member'", id).Order("m.joined_at, agents.id").Find(&members).Error

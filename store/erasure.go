@@ -31,7 +31,7 @@ func (s *Store) EraseAgent(ctx context.Context, by Operator, agent uuid.UUID) (e
 	const tries = 5
 	for try := 1; ; try++ {
 		erased = Erasure{}
-		err = s.changeAccount(ctx, by, "agents.erase", agent, func(tx *Store, entry *AuditEntry, account *Agent, before *Suspension) error {
+		err = s.changeAccount(ctx, by, "agents.erase", agent, func(tx *Tx, entry *AuditEntry, account *Agent, before *Suspension) error {
 			if before == nil {
 				return ErrNotSuspendedYet
 			}
@@ -52,16 +52,16 @@ func (s *Store) EraseAgent(ctx context.Context, by Operator, agent uuid.UUID) (e
 
 // erase first changes what calls of others do not lock, because it finds it by reading whole tables. Then it locks the conversations,
 // and finds the rest by keys.
-func (s *Store) erase(ctx context.Context, account *Agent, erased *Erasure) error {
-	if err := s.checkErasable(ctx, account.ID); err != nil {
+func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error {
+	if err := tx.checkErasable(ctx, account.ID); err != nil {
 		return err
 	}
-	wrote, err := s.eraseMessages(ctx, account.ID, erased)
+	wrote, err := tx.eraseMessages(ctx, account.ID, erased)
 	if err != nil {
 		return err
 	}
 	var ignored int64
-	err = s.eraseRows(ctx, map[string]any{"agent": account.ID, "created": account.CreatedAt}, []erasureStep{
+	err = tx.eraseRows(ctx, map[string]any{"agent": account.ID, "created": account.CreatedAt}, []erasureStep{
 		{&erased.Reactions, `DELETE FROM reactions WHERE agent_id = @agent`},
 		// The registration has no account. Its wallet has paid for the account soon after it.
 		{&ignored, `UPDATE payments SET response = NULL, payment_identifier = NULL, fingerprint = sha256(uuid_send(id)) WHERE agent_id IS NULL AND secret
@@ -77,10 +77,10 @@ func (s *Store) erase(ctx context.Context, account *Agent, erased *Erasure) erro
 	if err != nil {
 		return err
 	}
-	if err := s.leaveForGood(ctx, account.ID, wrote, erased); err != nil {
+	if err := tx.leaveForGood(ctx, account.ID, wrote, erased); err != nil {
 		return err
 	}
-	return s.eraseAccount(ctx, account)
+	return tx.eraseAccount(ctx, account)
 }
 
 const deleteBlocks = `DELETE FROM blocks WHERE blocker_id = @agent OR blocked_id = @agent`
@@ -88,7 +88,7 @@ const deleteBlocks = `DELETE FROM blocks WHERE blocker_id = @agent OR blocked_id
 // FinishErasure erases what others wrote about an erased account while they did not know that it was erased, and the names of its deleted
 // conversations where others have them. It may be repeated.
 func (s *Store) FinishErasure(ctx context.Context, agent uuid.UUID) error {
-	if err := s.Transaction(ctx, func(tx *Store) error { return tx.leaveForGood(ctx, agent, nil, &Erasure{}) }); err != nil {
+	if err := s.Transaction(ctx, func(tx *Tx) error { return tx.leaveForGood(ctx, agent, nil, &Erasure{}) }); err != nil {
 		return err
 	}
 	var ignored int64
@@ -102,17 +102,17 @@ func (s *Store) FinishErasure(ctx context.Context, agent uuid.UUID) error {
 }
 
 // eraseMessages removes the content of all messages of an agent, and returns the conversations that they are in.
-func (s *Store) eraseMessages(ctx context.Context, agent uuid.UUID, erased *Erasure) (wrote []uuid.UUID, err error) {
+func (tx *Tx) eraseMessages(ctx context.Context, agent uuid.UUID, erased *Erasure) (wrote []uuid.UUID, err error) {
 	var counts []struct {
 		ConversationID uuid.UUID
 		Messages       int64
 	}
-	err = s.db.WithContext(ctx).Raw(`
+	err = tx.db.WithContext(ctx).Raw(`
 		WITH gone AS (
 			UPDATE messages SET content = @removed, about = NULL, removed_at = coalesce(removed_at, @now) WHERE sender_id = @agent RETURNING conversation_id
 		)
 		SELECT conversation_id, count(*) AS messages FROM gone GROUP BY conversation_id`,
-		map[string]any{"agent": agent, "now": s.Now(), "removed": removedContent}).Scan(&counts).Error
+		map[string]any{"agent": agent, "now": tx.Now(), "removed": removedContent}).Scan(&counts).Error
 	if err != nil {
 		return nil, fmt.Errorf("erase messages: %w", err)
 	}
@@ -125,21 +125,21 @@ func (s *Store) eraseMessages(ctx context.Context, agent uuid.UUID, erased *Eras
 
 // leaveForGood takes the pins of an agent away, gives up what it administers, and ends its memberships. wrote are the conversations
 // that it wrote in.
-func (s *Store) leaveForGood(ctx context.Context, agent uuid.UUID, wrote []uuid.UUID, erased *Erasure) error {
-	locked, err := s.lockConversationsOf(ctx, agent, wrote)
+func (tx *Tx) leaveForGood(ctx context.Context, agent uuid.UUID, wrote []uuid.UUID, erased *Erasure) error {
+	locked, err := tx.lockConversationsOf(ctx, agent, wrote)
 	if err != nil {
 		return err
 	}
-	if err := s.takePins(ctx, agent, locked); err != nil {
+	if err := tx.takePins(ctx, agent, locked); err != nil {
 		return err
 	}
-	if err := s.giveUpConversations(ctx, agent, locked, erased); err != nil {
+	if err := tx.giveUpConversations(ctx, agent, locked, erased); err != nil {
 		return err
 	}
 	// The agent stays a member of its private chats, which the other agents read, and of the group chats that were deleted.
 	const left = `c.id = ANY (@conversations) AND c.kind <> 'private' AND (c.kind = 'channel' OR c.admin_id <> @agent)`
 	var ignored int64
-	return s.eraseRows(ctx, map[string]any{"agent": agent, "conversations": UUIDs(locked)}, []erasureStep{
+	return tx.eraseRows(ctx, map[string]any{"agent": agent, "conversations": UUIDs(locked)}, []erasureStep{
 		{&ignored, `UPDATE conversations c SET member_count = c.member_count - 1 WHERE ` + left + `
 			AND c.id IN (SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member')`},
 		{&erased.Memberships, `DELETE FROM memberships m USING conversations c WHERE m.agent_id = @agent AND m.conversation_id = c.id
@@ -150,8 +150,8 @@ func (s *Store) leaveForGood(ctx context.Context, agent uuid.UUID, wrote []uuid.
 
 // takePins takes away the pins of an agent's messages. The count makes PostgreSQL look each pin up; with NOT EXISTS it reads all messages
 // of the conversation.
-func (s *Store) takePins(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) error {
-	err := s.db.WithContext(ctx).Exec(`UPDATE conversations c SET pinned = ARRAY(SELECT p.id FROM unnest(c.pinned) WITH ORDINALITY AS p (id, n) WHERE (
+func (tx *Tx) takePins(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) error {
+	err := tx.db.WithContext(ctx).Exec(`UPDATE conversations c SET pinned = ARRAY(SELECT p.id FROM unnest(c.pinned) WITH ORDINALITY AS p (id, n) WHERE (
 		SELECT count(*) FROM messages m WHERE m.id = p.id AND m.conversation_id = c.id AND m.sender_id = @agent) = 0 ORDER BY p.n)
 		WHERE c.id = ANY (@conversations) AND c.pinned <> '{}' AND EXISTS (
 		SELECT FROM messages m WHERE m.conversation_id = c.id AND m.id = ANY (c.pinned) AND m.sender_id = @agent)`,
@@ -168,9 +168,9 @@ type erasureStep struct {
 	statement string
 }
 
-func (s *Store) eraseRows(ctx context.Context, parameters map[string]any, steps []erasureStep) error {
+func (r *Reader) eraseRows(ctx context.Context, parameters map[string]any, steps []erasureStep) error {
 	for _, step := range steps {
-		done := s.db.WithContext(ctx).Exec(step.statement, parameters)
+		done := r.db.WithContext(ctx).Exec(step.statement, parameters)
 		if done.Error != nil {
 			return fmt.Errorf("erase rows: %w", done.Error)
 		}
@@ -180,12 +180,12 @@ func (s *Store) eraseRows(ctx context.Context, parameters map[string]any, steps 
 }
 
 // checkErasable returns an error if a payment of the agent is not closed. Its request and payload are needed.
-func (s *Store) checkErasable(ctx context.Context, agent uuid.UUID) error {
-	open, err := gorm.G[Payment](s.db).Where("agent_id = ? AND state IN ('settling', 'unknown')", agent).Count(ctx, "id")
+func (r *Reader) checkErasable(ctx context.Context, agent uuid.UUID) error {
+	open, err := gorm.G[Payment](r.db).Where("agent_id = ? AND state IN ('settling', 'unknown')", agent).Count(ctx, "id")
 	if err != nil {
 		return fmt.Errorf("look for open payments: %w", err)
 	}
-	owed, err := gorm.G[Payment](s.db).Where("agent_id = ? AND state = 'undeliverable' AND failure_reason <> ?", agent, Refunded).Count(ctx, "id")
+	owed, err := gorm.G[Payment](r.db).Where("agent_id = ? AND state = 'undeliverable' AND failure_reason <> ?", agent, Refunded).Count(ctx, "id")
 	switch {
 	case err != nil:
 		return fmt.Errorf("look for undeliverable payments: %w", err)
@@ -198,8 +198,8 @@ func (s *Store) checkErasable(ctx context.Context, agent uuid.UUID) error {
 }
 
 // lockConversationsOf locks the conversations that the agent wrote in, is a member of, or administers, in one order.
-func (s *Store) lockConversationsOf(ctx context.Context, agent uuid.UUID, wrote []uuid.UUID) (locked []uuid.UUID, err error) {
-	err = s.gorm(ctx, &Conversation{}).Clauses(forNoKeyUpdate).Select("id").
+func (tx *Tx) lockConversationsOf(ctx context.Context, agent uuid.UUID, wrote []uuid.UUID) (locked []uuid.UUID, err error) {
+	err = tx.gorm(ctx, &Conversation{}).Clauses(forNoKeyUpdate).Select("id").
 		Where("id = ANY (?) OR admin_id = ? OR id IN (SELECT conversation_id FROM memberships WHERE agent_id = ?)", UUIDs(wrote), agent, agent).
 		Order("id").Scan(&locked).Error
 	if err != nil {
@@ -210,19 +210,19 @@ func (s *Store) lockConversationsOf(ctx context.Context, agent uuid.UUID, wrote 
 
 // giveUpConversations hands the agent's group chats over to the members that joined first, and deletes its other group chats and its
 // channels for good, with names and descriptions, which it has written.
-func (s *Store) giveUpConversations(ctx context.Context, agent uuid.UUID, locked []uuid.UUID, erased *Erasure) error {
-	heirs, err := s.heirs(ctx, agent, locked)
+func (tx *Tx) giveUpConversations(ctx context.Context, agent uuid.UUID, locked []uuid.UUID, erased *Erasure) error {
+	heirs, err := tx.heirs(ctx, agent, locked)
 	if err != nil {
 		return err
 	}
 	for _, one := range heirs {
-		if err := s.setAdmin(ctx, one.ConversationID, agent, one.AgentID); err != nil {
+		if err := tx.setAdmin(ctx, one.ConversationID, agent, one.AgentID); err != nil {
 			return err
 		}
 	}
 	erased.HandedOver = int64(len(heirs))
 	var ignored int64
-	return s.eraseRows(ctx, map[string]any{"agent": agent, "conversations": UUIDs(locked), "name": erasedName, "now": s.Now()}, []erasureStep{
+	return tx.eraseRows(ctx, map[string]any{"agent": agent, "conversations": UUIDs(locked), "name": erasedName, "now": tx.Now()}, []erasureStep{
 		{&ignored, `DELETE FROM conversation_removals r USING conversations c WHERE c.id = ANY (@conversations) AND c.admin_id = @agent AND r.conversation_id = c.id`},
 		{&erased.Deleted, `UPDATE conversations SET name = @name, description = '', deleted_at = coalesce(deleted_at, @now)
 			WHERE id = ANY (@conversations) AND admin_id = @agent`},
@@ -231,8 +231,8 @@ func (s *Store) giveUpConversations(ctx context.Context, agent uuid.UUID, locked
 
 // heirs returns for each group chat of the admin among these conversations the member that joined first and may become the admin, if there
 // is one.
-func (s *Store) heirs(ctx context.Context, admin uuid.UUID, conversations []uuid.UUID) (heirs []Membership, err error) {
-	err = s.db.WithContext(ctx).Raw(`
+func (r *Reader) heirs(ctx context.Context, admin uuid.UUID, conversations []uuid.UUID) (heirs []Membership, err error) {
+	err = r.db.WithContext(ctx).Raw(`
 		SELECT DISTINCT ON (m.conversation_id) m.conversation_id, m.agent_id FROM conversations c JOIN memberships m ON m.conversation_id = c.id
 		WHERE c.id = ANY (@conversations) AND c.admin_id = @admin AND c.kind = 'group' AND c.deleted_at IS NULL AND m.status = 'member' AND m.agent_id <> @admin
 			AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = m.agent_id)
@@ -247,15 +247,15 @@ func (s *Store) heirs(ctx context.Context, admin uuid.UUID, conversations []uuid
 const erasedName = "erased"
 
 // eraseAccount empties the account. Its username is random, so that nobody can have registered it before.
-func (s *Store) eraseAccount(ctx context.Context, account *Agent) error {
+func (tx *Tx) eraseAccount(ctx context.Context, account *Agent) error {
 	random := make([]byte, 12+32)
 	_, _ = rand.Read(random)
 	changes := map[string]any{
 		"username": erasedName + "_" + hex.EncodeToString(random[:12]), "description": "", "is_discoverable": false,
 		"key_hash": random[12:], "previous_key_hash": nil, "key_payment": nil,
 	}
-	if err := s.reserveUsername(ctx, account.Username, nil); err != nil {
+	if err := tx.reserveUsername(ctx, account.Username, nil); err != nil {
 		return err
 	}
-	return s.gorm(ctx, &Agent{}).Where("id = ?", account.ID).Updates(changes).Error
+	return tx.gorm(ctx, &Agent{}).Where("id = ?", account.ID).Updates(changes).Error
 }

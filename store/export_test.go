@@ -22,12 +22,12 @@ type (
 )
 
 // SearchWithin is SearchMessages with bounds of the test's own.
-func (s *Store) SearchWithin(ctx context.Context, view *ConversationView, query string, n, page int64, messages int, work int64, indexed int, batch int64) (*Matches, error) {
-	return s.searchMessages(ctx, view, query, n, page, nil, bounds{messages, work, indexed, time.Minute, batch})
+func (r *Reader) SearchWithin(ctx context.Context, view *ConversationView, query string, n, page int64, messages int, work int64, indexed int, batch int64) (*Matches, error) {
+	return r.searchMessages(ctx, view, query, n, page, nil, bounds{messages, work, indexed, time.Minute, batch})
 }
 
 // Likes is what the index is asked for a query.
-func (s *Store) Likes(ctx context.Context, query string) ([]string, error) {
+func (r *Reader) Likes(ctx context.Context, query string) ([]string, error) {
 	pattern, err := parsePattern(query)
 	if err != nil {
 		return nil, err
@@ -36,21 +36,21 @@ func (s *Store) Likes(ctx context.Context, query string) ([]string, error) {
 	if characters == "" {
 		return nil, nil
 	}
-	foldings, err := s.foldings(ctx, characters)
+	foldings, err := r.foldings(ctx, characters)
 	return pattern.likes(foldings), err
 }
 
 // ExplainLookUp shows the plan by which the index is asked for a query.
-func (s *Store) ExplainLookUp(ctx context.Context, view *ConversationView, wanted string) (string, error) {
-	likes, err := s.Likes(ctx, wanted)
+func (r *Reader) ExplainLookUp(ctx context.Context, view *ConversationView, wanted string) (string, error) {
+	likes, err := r.Likes(ctx, wanted)
 	if err != nil {
 		return "", err
 	}
-	return s.explain(ctx, lookUp, pgx.NamedArgs{"conversation": view.ID, "newest": view.LastNumber, "likes": likes, "most": searchBounds.indexed + 1})
+	return r.explain(ctx, lookUp, pgx.NamedArgs{"conversation": view.ID, "newest": view.LastNumber, "likes": likes, "most": searchBounds.indexed + 1})
 }
 
 // ExplainDirectory shows the plan of a search among agents (kind is empty), group chats or channels.
-func (s *Store) ExplainDirectory(ctx context.Context, kind, wanted string) (string, error) {
+func (r *Reader) ExplainDirectory(ctx context.Context, kind, wanted string) (string, error) {
 	d := agentDirectory
 	values := pgx.NamedArgs{"caller": uuid.Nil, "query": wanted, "size": 10, "offset": 0}
 	if kind != "" {
@@ -58,11 +58,11 @@ func (s *Store) ExplainDirectory(ctx context.Context, kind, wanted string) (stri
 		delete(values, "caller")
 	}
 	statement := d.statement(strings.Fields(wanted), values)
-	return s.explain(ctx, statement, values)
+	return r.explain(ctx, statement, values)
 }
 
-func (s *Store) explain(ctx context.Context, statement string, values pgx.NamedArgs) (string, error) {
-	lines, err := query[string](ctx, s, "EXPLAIN (ANALYZE, BUFFERS) "+statement, values)
+func (r *Reader) explain(ctx context.Context, statement string, values pgx.NamedArgs) (string, error) {
+	lines, err := query[string](ctx, r, "EXPLAIN (ANALYZE, BUFFERS) "+statement, values)
 	return strings.Join(lines, "\n"), err
 }
 

@@ -13,11 +13,11 @@ import (
 // AddGroupMembers makes existing agents members, in this order, on behalf of admin, and notifies them. Agents that are already
 // members stay unchanged, even if they have blocked the admin. It returns ErrBlocked, ErrBanned or ErrMemberLimit. Lock the
 // group first.
-func (s *Store) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agents []uuid.UUID) error {
+func (tx *Tx) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agents []uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil
 	}
-	members, err := gorm.G[Membership](s.db).Select("agent_id").
+	members, err := gorm.G[Membership](tx.db).Select("agent_id").
 		Where("conversation_id = ? AND agent_id IN ? AND status = 'member'", group, agents).Find(ctx)
 	if err != nil {
 		return fmt.Errorf("look for members: %w", err)
@@ -25,29 +25,29 @@ func (s *Store) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, age
 	newcomers := slices.DeleteFunc(slices.Clone(agents), func(agent uuid.UUID) bool {
 		return slices.ContainsFunc(members, func(member Membership) bool { return member.AgentID == agent })
 	})
-	blocks, err := gorm.G[Block](s.db).Where("blocked_id = ? AND blocker_id IN ?", admin, newcomers).Count(ctx, "*")
+	blocks, err := gorm.G[Block](tx.db).Where("blocked_id = ? AND blocker_id IN ?", admin, newcomers).Count(ctx, "*")
 	if err != nil {
 		return fmt.Errorf("look for blocks: %w", err)
 	}
 	if blocks > 0 {
 		return ErrBlocked
 	}
-	if err := s.Join(ctx, group, newcomers...); err != nil {
+	if err := tx.Join(ctx, group, newcomers...); err != nil {
 		return err
 	}
-	chat, err := s.loadConversation(ctx, group)
+	chat, err := tx.loadConversation(ctx, group)
 	if err != nil {
 		return err
 	}
 	if chat.MemberCount > MemberLimit {
 		return ErrMemberLimit
 	}
-	return s.notify(ctx, NoticeAdded, group, admin, newcomers)
+	return tx.notify(ctx, NoticeAdded, group, admin, newcomers)
 }
 
 // loadConversation returns a conversation that is known to exist.
-func (s *Store) loadConversation(ctx context.Context, id uuid.UUID) (Conversation, error) {
-	conversation, err := gorm.G[Conversation](s.db).Where("id = ?", id).Take(ctx)
+func (r *Reader) loadConversation(ctx context.Context, id uuid.UUID) (Conversation, error) {
+	conversation, err := gorm.G[Conversation](r.db).Where("id = ?", id).Take(ctx)
 	if err != nil {
 		return conversation, fmt.Errorf("load conversation: %w", err)
 	}
@@ -55,35 +55,35 @@ func (s *Store) loadConversation(ctx context.Context, id uuid.UUID) (Conversatio
 }
 
 // Unpin removes the pins of the messages. Messages that are not pinned are ignored. Lock the group first.
-func (s *Store) Unpin(ctx context.Context, group uuid.UUID, messages []uuid.UUID) error {
+func (tx *Tx) Unpin(ctx context.Context, group uuid.UUID, messages []uuid.UUID) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	chat, err := s.loadConversation(ctx, group)
+	chat, err := tx.loadConversation(ctx, group)
 	if err != nil {
 		return err
 	}
 	pinned := slices.DeleteFunc(chat.Pinned, func(pin uuid.UUID) bool { return slices.Contains(messages, pin) })
-	return s.changeConversation(ctx, group, map[string]any{"pinned": pinned})
+	return tx.changeConversation(ctx, group, map[string]any{"pinned": pinned})
 }
 
 // PinMessage pins a message of the group and returns all pins, the newest last. A message that is already pinned keeps
 // its position. It returns ErrMessageNotFound or ErrPinLimit. After ErrPinLimit the transaction is aborted. Lock the
 // group first.
-func (s *Store) PinMessage(ctx context.Context, group, message uuid.UUID) (UUIDs, error) {
-	found, err := gorm.G[Message](s.db).Where("id = ? AND conversation_id = ?", message, group).Count(ctx, "*")
+func (tx *Tx) PinMessage(ctx context.Context, group, message uuid.UUID) (UUIDs, error) {
+	found, err := gorm.G[Message](tx.db).Where("id = ? AND conversation_id = ?", message, group).Count(ctx, "*")
 	if err != nil {
 		return nil, fmt.Errorf("find message: %w", err)
 	}
 	if found == 0 {
 		return nil, ErrMessageNotFound
 	}
-	chat, err := s.loadConversation(ctx, group)
+	chat, err := tx.loadConversation(ctx, group)
 	if err != nil || slices.Contains(chat.Pinned, message) {
 		return chat.Pinned, err
 	}
 	pinned := append(chat.Pinned, message) //nolint:gocritic // of a row that was just loaded
-	err = s.changeConversation(ctx, group, map[string]any{"pinned": pinned})
+	err = tx.changeConversation(ctx, group, map[string]any{"pinned": pinned})
 	if errors.Is(err, gorm.ErrCheckConstraintViolated) { // the schema sets the limit
 		return nil, ErrPinLimit
 	}
@@ -92,11 +92,11 @@ func (s *Store) PinMessage(ctx context.Context, group, message uuid.UUID) (UUIDs
 
 // TransferGroupChat makes another member the admin and notifies it. It returns ErrAgentNotFound, ErrBanned or ErrSuccessorNotMember.
 // Lock the group first.
-func (s *Store) TransferGroupChat(ctx context.Context, group, from, to uuid.UUID) error {
-	if err := s.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
+func (tx *Tx) TransferGroupChat(ctx context.Context, group, from, to uuid.UUID) error {
+	if err := tx.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
 		return err
 	}
-	view, err := s.ConversationView(ctx, KindGroup, group, to)
+	view, err := tx.ConversationView(ctx, KindGroup, group, to)
 	switch {
 	case err != nil:
 		return err
@@ -105,5 +105,5 @@ func (s *Store) TransferGroupChat(ctx context.Context, group, from, to uuid.UUID
 	case view.Status != StatusMember:
 		return ErrSuccessorNotMember
 	}
-	return s.setAdmin(ctx, group, from, to)
+	return tx.setAdmin(ctx, group, from, to)
 }

@@ -58,37 +58,39 @@ func TestSendWaitsForTheGroupLock(t *testing.T) {
 	giveUp := errors.New("give up")
 	for _, test := range []struct {
 		name   string
-		change func(tx *store.Store, group uuid.UUID) error
+		change func(tx *store.Tx, group uuid.UUID) error
 		sent   bool
 	}{
-		{"the sender is banned", func(tx *store.Store, group uuid.UUID) error { return tx.Ban(ctx, group, alice, []uuid.UUID{bob}) }, false},
-		{"the sender is removed", func(tx *store.Store, group uuid.UUID) error { return tx.Remove(ctx, group, alice, []uuid.UUID{bob}) }, false},
-		{"the group is deleted", func(tx *store.Store, group uuid.UUID) error {
+		{"the sender is banned", func(tx *store.Tx, group uuid.UUID) error { return tx.Ban(ctx, group, alice, []uuid.UUID{bob}) }, false},
+		{"the sender is removed", func(tx *store.Tx, group uuid.UUID) error { return tx.Remove(ctx, group, alice, []uuid.UUID{bob}) }, false},
+		{"the group is deleted", func(tx *store.Tx, group uuid.UUID) error {
 			return tx.DeleteConversation(ctx, store.KindGroup, group, alice)
 		}, false},
-		{"the ban is given up", func(tx *store.Store, group uuid.UUID) error {
+		{"the ban is given up", func(tx *store.Tx, group uuid.UUID) error {
 			return errors.Join(tx.Ban(ctx, group, alice, []uuid.UUID{bob}), giveUp)
 		}, true},
-		{"somebody else is banned", func(tx *store.Store, group uuid.UUID) error { return tx.Ban(ctx, group, alice, []uuid.UUID{carol}) }, true},
-		{"the sender becomes the admin", func(tx *store.Store, group uuid.UUID) error { return tx.TransferGroupChat(ctx, group, alice, bob) }, true},
-		{"somebody else writes", func(tx *store.Store, group uuid.UUID) error {
+		{"somebody else is banned", func(tx *store.Tx, group uuid.UUID) error { return tx.Ban(ctx, group, alice, []uuid.UUID{carol}) }, true},
+		{"the sender becomes the admin", func(tx *store.Tx, group uuid.UUID) error { return tx.TransferGroupChat(ctx, group, alice, bob) }, true},
+		{"somebody else writes", func(tx *store.Tx, group uuid.UUID) error {
 			_, err := tx.SendMessage(ctx, toGroup(alice, group, "first"))
 			return err
 		}, true},
 	} {
 		group := uuid.Must(uuid.NewV7())
-		if err := s.CreateConversation(ctx, store.KindGroup, group, alice, "group", nil, false); err != nil {
+		if err := s.Transaction(ctx, func(tx *store.Tx) error {
+			return tx.CreateConversation(ctx, store.KindGroup, group, alice, "group", nil, false)
+		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.AddGroupMembers(ctx, group, alice, []uuid.UUID{alice, bob, carol}); err != nil {
+		if err := s.Transaction(ctx, func(tx *store.Tx) error { return tx.AddGroupMembers(ctx, group, alice, []uuid.UUID{alice, bob, carol}) }); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error, 2)
 		payment := beginning("0xpayer", bob)
-		if err := s.BeginSettlement(ctx, payment, time.Minute); err != nil {
+		if err := s.BeginSettlement(ctx, payment, time.Minute, nil); err != nil {
 			t.Fatal(err)
 		}
-		err := s.Transaction(ctx, func(tx *store.Store) error {
+		err := s.Transaction(ctx, func(tx *store.Tx) error {
 			if err := tx.LockConversation(ctx, group); err != nil {
 				return err
 			}
@@ -97,7 +99,7 @@ func TestSendWaitsForTheGroupLock(t *testing.T) {
 				return changed
 			}
 			go func() {
-				_, err := s.SendMessage(ctx, toGroup(bob, group, "hello"))
+				_, err := alone(ctx, s, func(tx *store.Tx) (*store.Sent, error) { return tx.SendMessage(ctx, toGroup(bob, group, "hello")) })
 				done <- err
 			}()
 			go func() { done <- commit(t.Context(), s, sending(toGroup(bob, group, "hello")), deliveryOf(payment)) }()
@@ -147,16 +149,18 @@ func TestGroupMembersKeepTheirOrder(t *testing.T) {
 	everybody, last := agents[:store.MemberLimit], agents[store.MemberLimit]
 
 	group := uuid.Must(uuid.NewV7())
-	if err := s.CreateConversation(ctx, store.KindGroup, group, agents[0], "a thousand", nil, false); err != nil {
+	if err := s.Transaction(ctx, func(tx *store.Tx) error {
+		return tx.CreateConversation(ctx, store.KindGroup, group, agents[0], "a thousand", nil, false)
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.AddGroupMembers(ctx, group, agents[0], everybody); err != nil {
+	if err := s.Transaction(ctx, func(tx *store.Tx) error { return tx.AddGroupMembers(ctx, group, agents[0], everybody) }); err != nil {
 		t.Fatalf("a thousand members: %v", err)
 	}
-	if err := s.AddGroupMembers(ctx, group, agents[0], everybody[:3]); err != nil {
+	if err := s.Transaction(ctx, func(tx *store.Tx) error { return tx.AddGroupMembers(ctx, group, agents[0], everybody[:3]) }); err != nil {
 		t.Errorf("adding members of a full group: %v, want no change", err)
 	}
-	err = s.Transaction(ctx, func(tx *store.Store) error {
+	err = s.Transaction(ctx, func(tx *store.Tx) error {
 		if err := tx.AddGroupMembers(ctx, group, agents[0], []uuid.UUID{agents[1], last}); err != nil {
 			return fmt.Errorf("one more: %w", err)
 		}

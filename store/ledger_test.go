@@ -203,7 +203,9 @@ func TestResolve(t *testing.T) {
 	}
 
 	// The username that the failed payment held is free again.
-	if err := s.RequestAccount(t.Context(), "bob", "0xpayer", store.HashKey("TAN"), uuid.New()); err != nil {
+	if err := s.Transaction(t.Context(), func(tx *store.Tx) error {
+		return tx.RequestAccount(t.Context(), "bob", "0xpayer", store.HashKey("TAN"), uuid.New())
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := connection.Exec(t.Context(), `UPDATE registrations SET claimed_by = $1`, unknown[0].ID); err != nil {

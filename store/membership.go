@@ -32,7 +32,7 @@ const (
 const MemberLimit = 1000
 
 // CheckAgents returns ErrAgentNotFound if one of the ids belongs to no agent, or to one that was erased.
-func (s *Store) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
+func (r *Reader) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (s *Store) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
 	for _, id := range ids {
 		wanted[id] = true
 	}
-	found, err := gorm.G[Agent](s.db).
+	found, err := gorm.G[Agent](r.db).
 		Where("id IN ? AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = agents.id AND s.erased)", ids).Count(ctx, "*")
 	if err != nil {
 		return fmt.Errorf("look for agents: %w", err)
@@ -53,75 +53,75 @@ func (s *Store) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
 
 // Join makes existing agents members or subscribers, in this order. Those that already are stay unchanged. All earlier
 // messages count as read. It returns ErrBanned if one of the agents is banned. Lock the conversation first.
-func (s *Store) Join(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
+func (tx *Tx) Join(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil
 	}
-	banned, err := gorm.G[Membership](s.db).Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents).Count(ctx, "*")
+	banned, err := gorm.G[Membership](tx.db).Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents).Count(ctx, "*")
 	if err != nil {
 		return fmt.Errorf("look for bans: %w", err)
 	}
 	if banned > 0 {
 		return ErrBanned
 	}
-	joined, err := s.loadConversation(ctx, conversation)
+	joined, err := tx.loadConversation(ctx, conversation)
 	if err != nil {
 		return err
 	}
-	return s.addMemberships(ctx, Membership{
-		ConversationID: conversation, Status: StatusMember, ReadNumber: joined.LastNumber, JoinedNumber: joined.LastNumber, JoinedAt: s.Now(),
+	return tx.addMemberships(ctx, Membership{
+		ConversationID: conversation, Status: StatusMember, ReadNumber: joined.LastNumber, JoinedNumber: joined.LastNumber, JoinedAt: tx.Now(),
 	}, agents)
 }
 
 // addMemberships adds a membership like this one for each agent that has none in the conversation. The times are one
 // microsecond apart. If the agents become members, it updates the member count.
-func (s *Store) addMemberships(ctx context.Context, like Membership, agents []uuid.UUID) error {
+func (tx *Tx) addMemberships(ctx context.Context, like Membership, agents []uuid.UUID) error {
 	memberships := make([]Membership, len(agents))
 	for i, agent := range agents {
 		memberships[i] = like
 		memberships[i].AgentID, memberships[i].JoinedAt = agent, like.JoinedAt.Add(time.Duration(i)*time.Microsecond)
 	}
-	added := s.gorm(ctx, &Membership{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&memberships)
+	added := tx.gorm(ctx, &Membership{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&memberships)
 	if added.Error != nil {
 		return fmt.Errorf("add to conversation: %w", added.Error)
 	}
 	if like.Status != StatusMember {
 		return nil
 	}
-	return s.countMembers(ctx, like.ConversationID, added.RowsAffected)
+	return tx.countMembers(ctx, like.ConversationID, added.RowsAffected)
 }
 
 // countMembers adds more to the member count of a conversation.
-func (s *Store) countMembers(ctx context.Context, conversation uuid.UUID, more int64) error {
+func (tx *Tx) countMembers(ctx context.Context, conversation uuid.UUID, more int64) error {
 	if more == 0 {
 		return nil
 	}
-	return s.changeConversation(ctx, conversation, map[string]any{"member_count": gorm.Expr("member_count + ?", more)})
+	return tx.changeConversation(ctx, conversation, map[string]any{"member_count": gorm.Expr("member_count + ?", more)})
 }
 
 // Leave ends the membership of an agent, if it has one. Lock the conversation first.
-func (s *Store) Leave(ctx context.Context, conversation, agent uuid.UUID) error {
-	_, err := s.endMemberships(ctx, conversation, []uuid.UUID{agent})
+func (tx *Tx) Leave(ctx context.Context, conversation, agent uuid.UUID) error {
+	_, err := tx.endMemberships(ctx, conversation, []uuid.UUID{agent})
 	return err
 }
 
 // Remove ends memberships on behalf of actor and notifies the agents. Agents that are not members are ignored. Lock the
 // conversation first.
-func (s *Store) Remove(ctx context.Context, conversation, actor uuid.UUID, agents []uuid.UUID) error {
-	gone, err := s.endMemberships(ctx, conversation, agents)
+func (tx *Tx) Remove(ctx context.Context, conversation, actor uuid.UUID, agents []uuid.UUID) error {
+	gone, err := tx.endMemberships(ctx, conversation, agents)
 	if err != nil {
 		return err
 	}
-	return s.notify(ctx, NoticeRemoved, conversation, actor, gone)
+	return tx.notify(ctx, NoticeRemoved, conversation, actor, gone)
 }
 
 // endMemberships returns the agents that were members.
-func (s *Store) endMemberships(ctx context.Context, conversation uuid.UUID, agents []uuid.UUID) ([]uuid.UUID, error) {
+func (tx *Tx) endMemberships(ctx context.Context, conversation uuid.UUID, agents []uuid.UUID) ([]uuid.UUID, error) {
 	if len(agents) == 0 {
 		return nil, nil
 	}
 	var ended []Membership
-	err := s.gorm(ctx, &ended).Clauses(clause.Returning{Columns: []clause.Column{{Name: "agent_id"}}}).
+	err := tx.gorm(ctx, &ended).Clauses(clause.Returning{Columns: []clause.Column{{Name: "agent_id"}}}).
 		Where("conversation_id = ? AND agent_id IN ? AND status = 'member'", conversation, agents).Delete(&ended).Error
 	if err != nil {
 		return nil, fmt.Errorf("leave conversation: %w", err)
@@ -130,29 +130,29 @@ func (s *Store) endMemberships(ctx context.Context, conversation uuid.UUID, agen
 	for i, membership := range ended {
 		gone[i] = membership.AgentID
 	}
-	return gone, s.countMembers(ctx, conversation, -int64(len(gone)))
+	return gone, tx.countMembers(ctx, conversation, -int64(len(gone)))
 }
 
 // Ban ends memberships and bans the agents on behalf of actor, whether they were members or not. Agents that are banned stay
 // unchanged. It notifies former members only: a notice contains a name that the actor chose, and would be cheap spam to others.
 // Lock the conversation first.
-func (s *Store) Ban(ctx context.Context, conversation, actor uuid.UUID, agents []uuid.UUID) error {
-	gone, err := s.endMemberships(ctx, conversation, agents)
+func (tx *Tx) Ban(ctx context.Context, conversation, actor uuid.UUID, agents []uuid.UUID) error {
+	gone, err := tx.endMemberships(ctx, conversation, agents)
 	if err != nil || len(agents) == 0 {
 		return err
 	}
-	if err := s.addMemberships(ctx, Membership{ConversationID: conversation, Status: StatusBanned, JoinedAt: s.Now()}, agents); err != nil {
+	if err := tx.addMemberships(ctx, Membership{ConversationID: conversation, Status: StatusBanned, JoinedAt: tx.Now()}, agents); err != nil {
 		return err
 	}
-	return s.notify(ctx, NoticeBanned, conversation, actor, gone)
+	return tx.notify(ctx, NoticeBanned, conversation, actor, gone)
 }
 
 // Unban lifts bans. It makes no agent a member. Lock the conversation first.
-func (s *Store) Unban(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
+func (tx *Tx) Unban(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil
 	}
-	_, err := gorm.G[Membership](s.db).Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents).Delete(ctx)
+	_, err := gorm.G[Membership](tx.db).Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents).Delete(ctx)
 	if err != nil {
 		return fmt.Errorf("lift ban: %w", err)
 	}

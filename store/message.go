@@ -105,62 +105,30 @@ func (r sendRight) refusal(kind string) error {
 // ErrAgentNotFound, ErrAgentSuspended.
 //
 // It applies the rules of sendMessages to one message. See sendMessages for the order of locks.
-func (s *Store) SendMessage(ctx context.Context, message OutgoingMessage) (sent *Sent, err error) {
-	switch {
-	case s.mode == dryRun && s.tx == nil:
-		return &Sent{}, s.checkMessage(ctx, message)
-	case s.mode == shared:
-		return s.sendShared(ctx, message)
-	}
-	err = s.Transaction(ctx, func(tx *Store) error {
-		sent, err = tx.sendMessage(ctx, message)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return sent, nil
-}
-
-// sendShared leaves the message to the group commit. The conversation is known before, so a new private chat cannot be created there.
-func (s *Store) sendShared(ctx context.Context, message OutgoingMessage) (sent *Sent, err error) {
-	to := message.To
-	if message.Kind == KindPrivate {
-		if to, err = s.PrivateChat(ctx, message.Sender, message.To); err != nil {
-			return nil, err
-		}
-	}
-	if to == uuid.Nil || message.About != nil || s.pending.message != nil {
-		return nil, errNotBatched
-	}
-	s.pending.message, s.pending.conversation = &message, to
-	return &Sent{ConversationID: to}, nil
-}
-
-func (s *Store) sendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error) {
+func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error) {
 	to := message.To
 	if message.Kind == KindPrivate {
 		var err error
-		if to, err = s.openPrivateChat(ctx, message); err != nil {
+		if to, err = tx.openPrivateChat(ctx, message); err != nil {
 			return nil, err
 		}
 	}
-	conversation, membership, err := s.lockForSending(ctx, message, to)
+	conversation, membership, err := tx.lockForSending(ctx, message, to)
 	if err != nil {
 		return nil, err
 	}
-	sent := &Sent{ConversationID: to, Number: conversation.LastNumber + 1, CreatedAt: s.Now().Truncate(time.Microsecond)}
+	sent := &Sent{ConversationID: to, Number: conversation.LastNumber + 1, CreatedAt: tx.Now().Truncate(time.Microsecond)}
 	if last := conversation.LastMessageAt; last != nil && last.After(sent.CreatedAt) {
 		sent.CreatedAt = *last
 	}
-	err = gorm.G[Message](s.db).Create(ctx, &Message{
+	err = gorm.G[Message](tx.db).Create(ctx, &Message{
 		ConversationID: to, Number: sent.Number, ID: message.ID, SenderID: message.Sender, Content: message.Content, About: message.About,
 		CreatedAt: sent.CreatedAt,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write message: %w", err)
 	}
-	_, err = gorm.G[Conversation](s.db).Where("id = ?", to).Updates(ctx, Conversation{LastNumber: sent.Number, LastMessageAt: &sent.CreatedAt})
+	_, err = gorm.G[Conversation](tx.db).Where("id = ?", to).Updates(ctx, Conversation{LastNumber: sent.Number, LastMessageAt: &sent.CreatedAt})
 	if err != nil {
 		return nil, fmt.Errorf("count message: %w", err)
 	}
@@ -172,7 +140,7 @@ func (s *Store) sendMessage(ctx context.Context, message OutgoingMessage) (*Sent
 	if membership.ReadNumber+membership.UnreadOwn == conversation.LastNumber {
 		own = Membership{ReadNumber: sent.Number}
 	}
-	_, err = gorm.G[Membership](s.db).Where("conversation_id = ? AND agent_id = ?", to, message.Sender).Select("read_number", "unread_own").
+	_, err = gorm.G[Membership](tx.db).Where("conversation_id = ? AND agent_id = ?", to, message.Sender).Select("read_number", "unread_own").
 		Updates(ctx, Membership{ReadNumber: max(membership.ReadNumber, own.ReadNumber), UnreadOwn: own.UnreadOwn})
 	if err != nil {
 		return nil, fmt.Errorf("count own message: %w", err)
@@ -182,14 +150,14 @@ func (s *Store) sendMessage(ctx context.Context, message OutgoingMessage) (*Sent
 
 // lockForSending locks the conversation and then the sender's membership, and checks whether the sender may send. For a
 // private chat openPrivateChat has checked the blocks before.
-func (s *Store) lockForSending(ctx context.Context, message OutgoingMessage, to uuid.UUID) (conversation Conversation, membership Membership, err error) {
-	conversation, err = gorm.G[Conversation](s.db, forNoKeyUpdate).Where("id = ? AND kind = ?", to, message.Kind).Take(ctx)
+func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uuid.UUID) (conversation Conversation, membership Membership, err error) {
+	conversation, err = gorm.G[Conversation](tx.db, forNoKeyUpdate).Where("id = ? AND kind = ?", to, message.Kind).Take(ctx)
 	right := sendRight{Found: err == nil, Recipient: true}
 	if err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
 		return conversation, membership, fmt.Errorf("lock conversation: %w", err)
 	}
 	if right.Found {
-		memberships, err := gorm.G[Membership](s.db, forNoKeyUpdate).Where("conversation_id = ? AND agent_id = ?", to, message.Sender).Find(ctx)
+		memberships, err := gorm.G[Membership](tx.db, forNoKeyUpdate).Where("conversation_id = ? AND agent_id = ?", to, message.Sender).Find(ctx)
 		if err != nil {
 			return conversation, membership, fmt.Errorf("lock membership: %w", err)
 		}
@@ -222,21 +190,17 @@ const listMessages = `
 // Messages returns page (from 1) of n messages of the conversation, newest first. It returns only as many as fit on a
 // page by size. Numbers have no gaps, so a page is one range of the key, however far back it is, and it stays the same
 // range if other pages were cut short. With before, pages start at the message that is older than that one. It returns
-// ErrMessageNotFound if before is not a message of this conversation. In a dry run the page is empty, because nobody
-// sees it. Messages reads committed data only, not the writes of this transaction.
-func (s *Store) Messages(ctx context.Context, view *ConversationView, n, page int64, before *uuid.UUID) (*MessagePage, error) {
-	newest, err := s.newestBefore(ctx, view, before)
+// ErrMessageNotFound if before is not a message of this conversation.
+func (r *Reader) Messages(ctx context.Context, view *ConversationView, n, page int64, before *uuid.UUID) (*MessagePage, error) {
+	newest, err := r.newestBefore(ctx, view, before)
 	if err != nil {
 		return nil, err
-	}
-	if s.mode == dryRun {
-		return &MessagePage{}, nil
 	}
 	if page-1 > newest/n { // beyond the end; also prevents an overflow of the product below
 		return &MessagePage{}, nil
 	}
 	newest -= (page - 1) * n
-	messages, err := query[SentMessage](ctx, s, listMessages,
+	messages, err := query[SentMessage](ctx, r, listMessages,
 		pgx.NamedArgs{"conversation": view.ID, "newest": newest, "oldest": newest - n, "most": maxPageContent})
 	if err != nil {
 		return nil, fmt.Errorf("list messages: %w", err)
@@ -250,11 +214,11 @@ func (s *Store) Messages(ctx context.Context, view *ConversationView, n, page in
 
 // newestBefore returns the number at which pages start: that of the newest message, or that of the message before the
 // given one. It returns ErrMessageNotFound if before is not a message of this conversation.
-func (s *Store) newestBefore(ctx context.Context, view *ConversationView, before *uuid.UUID) (int64, error) {
+func (r *Reader) newestBefore(ctx context.Context, view *ConversationView, before *uuid.UUID) (int64, error) {
 	if before == nil {
 		return view.LastNumber, nil
 	}
-	anchor, err := gorm.G[Message](s.db).Select("number").Where("id = ? AND conversation_id = ?", *before, view.ID).Take(ctx)
+	anchor, err := gorm.G[Message](r.db).Select("number").Where("id = ? AND conversation_id = ?", *before, view.ID).Take(ctx)
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return 0, ErrMessageNotFound
 	}
@@ -265,12 +229,12 @@ func (s *Store) newestBefore(ctx context.Context, view *ConversationView, before
 }
 
 // MessagesByID returns messages of a conversation in the order of their ids. Ids of no message there are left out.
-func (s *Store) MessagesByID(ctx context.Context, conversation uuid.UUID, ids []uuid.UUID) ([]SentMessage, error) {
+func (r *Reader) MessagesByID(ctx context.Context, conversation uuid.UUID, ids []uuid.UUID) ([]SentMessage, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	var found []SentMessage
-	err := s.gorm(ctx, &Message{}).Select("messages.conversation_id, messages.number, messages.id, messages.sender_id, messages.content, messages.about, "+
+	err := r.gorm(ctx, &Message{}).Select("messages.conversation_id, messages.number, messages.id, messages.sender_id, messages.content, messages.about, "+
 		"messages.created_at, messages.removed_at, a.username AS sender_username").Joins("JOIN agents a ON a.id = messages.sender_id").
 		Where("messages.conversation_id = ? AND messages.id IN ?", conversation, ids).Find(&found).Error
 	if err != nil {

@@ -39,23 +39,23 @@ type Matches struct {
 // SearchMessages returns page (from 1) of the messages that match the query, n on a page, newest first. The query is a
 // regular expression or a literal. With before, only messages older than that one are searched. It returns
 // ErrPatternTooLarge, ErrNothingToFind, or ErrMessageNotFound if before is not a message of this conversation.
-func (s *Store) SearchMessages(ctx context.Context, view *ConversationView, wanted string, n, page int64, before *uuid.UUID) (*Matches, error) {
-	return s.searchMessages(ctx, view, wanted, n, page, before, searchBounds)
+func (r *Reader) SearchMessages(ctx context.Context, view *ConversationView, wanted string, n, page int64, before *uuid.UUID) (*Matches, error) {
+	return r.searchMessages(ctx, view, wanted, n, page, before, searchBounds)
 }
 
-func (s *Store) searchMessages(ctx context.Context, view *ConversationView, wanted string, n, page int64, before *uuid.UUID, within bounds) (*Matches, error) {
+func (r *Reader) searchMessages(ctx context.Context, view *ConversationView, wanted string, n, page int64, before *uuid.UUID, within bounds) (*Matches, error) {
 	pattern, err := parsePattern(wanted)
 	if err != nil {
 		return nil, err
 	}
-	newest, err := s.newestBefore(ctx, view, before)
+	newest, err := r.newestBefore(ctx, view, before)
 	if err != nil {
 		return nil, err
 	}
 	if page-1 > newest/n { // beyond the end; also prevents an overflow of the product below
 		return &Matches{Literal: pattern.literal}, nil
 	}
-	next, err := s.candidates(ctx, view.ID, newest, pattern, within)
+	next, err := r.candidates(ctx, view.ID, newest, pattern, within)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (s *Store) searchMessages(ctx context.Context, view *ConversationView, want
 		}
 		search.look(batch)
 	}
-	matches, err := s.matches(ctx, view.ID, search.found, search.searchedTo)
+	matches, err := r.matches(ctx, view.ID, search.found, search.searchedTo)
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +123,8 @@ func (s *search) look(batch []searchedMessage) {
 
 // candidates returns a function that loads the next messages to check, newest first. These are the messages that the
 // index returns, if the pattern has literals that are rare enough, otherwise all messages.
-func (s *Store) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) (func() ([]searchedMessage, error), error) {
-	numbers, rare, err := s.indexedMessages(ctx, conversation, newest, pattern, within)
+func (r *Reader) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) (func() ([]searchedMessage, error), error) {
+	numbers, rare, err := r.indexedMessages(ctx, conversation, newest, pattern, within)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (s *Store) candidates(ctx context.Context, conversation uuid.UUID, newest i
 			if len(numbers) == 0 {
 				return nil, nil
 			}
-			batch, err := query[searchedMessage](ctx, s, namedContents, pgx.NamedArgs{"conversation": conversation, "numbers": numbers[from:], "most": maxPageContent})
+			batch, err := query[searchedMessage](ctx, r, namedContents, pgx.NamedArgs{"conversation": conversation, "numbers": numbers[from:], "most": maxPageContent})
 			numbers = numbers[:len(numbers)-len(batch)]
 			return batch, err
 		}, nil
@@ -145,7 +145,7 @@ func (s *Store) candidates(ctx context.Context, conversation uuid.UUID, newest i
 		if newest <= 0 {
 			return nil, nil
 		}
-		batch, err := query[searchedMessage](ctx, s, nextContents,
+		batch, err := query[searchedMessage](ctx, r, nextContents,
 			pgx.NamedArgs{"conversation": conversation, "newest": newest, "oldest": newest - within.batch, "most": maxPageContent})
 		newest -= int64(len(batch))
 		return batch, err
@@ -185,12 +185,12 @@ const lookUp = `
 // It returns false if the pattern has no literals, if it does not get its turn, or if too many messages contain them or their trigrams: PostgreSQL compares each
 // message that has the trigrams with each LIKE pattern, which takes milliseconds for a long one, and LIMIT does not count those that
 // do not match.
-func (s *Store) indexedMessages(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) ([]int64, bool, error) {
+func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) ([]int64, bool, error) {
 	characters := pattern.characters()
 	if characters == "" {
 		return nil, false, nil
 	}
-	foldings, err := s.foldings(ctx, characters)
+	foldings, err := r.foldings(ctx, characters)
 	if err != nil {
 		return nil, false, err
 	}
@@ -198,11 +198,11 @@ func (s *Store) indexedMessages(ctx context.Context, conversation uuid.UUID, new
 	if likes == nil {
 		return nil, false, nil
 	}
-	if !s.awaitLookUp(ctx) {
+	if !r.awaitLookUp(ctx) {
 		return nil, false, nil
 	}
-	defer s.lookUps.Release(1)
-	numbers, err := s.numbersWithin(ctx, within.lookUp, pgx.NamedArgs{"conversation": conversation, "newest": newest, "likes": likes, "most": within.indexed + 1})
+	defer r.lookUps.Release(1)
+	numbers, err := r.numbersWithin(ctx, within.lookUp, pgx.NamedArgs{"conversation": conversation, "newest": newest, "likes": likes, "most": within.indexed + 1})
 	switch {
 	case timedOut(err):
 		return nil, false, nil
@@ -213,24 +213,24 @@ func (s *Store) indexedMessages(ctx context.Context, conversation uuid.UUID, new
 }
 
 // awaitLookUp waits for the turn of a query to the index, as long as for a connection.
-func (s *Store) awaitLookUp(ctx context.Context) bool {
+func (r *Reader) awaitLookUp(ctx context.Context) bool {
 	limit, done := Wait(ctx, Serving.Acquire)
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return s.lookUps.Acquire(ctx, 1) == nil
+	return r.lookUps.Acquire(ctx, 1) == nil
 }
 
 // numbersWithin runs lookUp for at most limit, in one round trip. The best plan depends on the values; from the sixth execution of a
 // prepared statement PostgreSQL may use one plan for all values.
-func (s *Store) numbersWithin(ctx context.Context, limit time.Duration, values pgx.NamedArgs) (numbers []int64, err error) {
+func (r *Reader) numbersWithin(ctx context.Context, limit time.Duration, values pgx.NamedArgs) (numbers []int64, err error) {
 	var batch pgx.Batch // is one transaction, so the settings end with it
 	batch.Queue("SELECT set_config('statement_timeout', $1, true), set_config('plan_cache_mode', 'force_custom_plan', true)", strconv.FormatInt(limit.Milliseconds(), 10))
 	batch.Queue(lookUp, values).Query(func(rows pgx.Rows) error {
 		numbers, err = pgx.CollectRows(rows, scan[int64])
 		return err
 	})
-	return numbers, s.runBatch(ctx, &batch)
+	return numbers, r.runBatch(ctx, &batch)
 }
 
 // timedOut tells whether PostgreSQL ended the statement at statement_timeout.
@@ -240,12 +240,12 @@ func timedOut(err error) bool {
 }
 
 // foldings queries how the database folds each character.
-func (s *Store) foldings(ctx context.Context, characters string) (map[rune]folding, error) {
+func (r *Reader) foldings(ctx context.Context, characters string) (map[rune]folding, error) {
 	type row struct {
 		Character, Folded string
 		Word              bool
 	}
-	rows, err := query[row](ctx, s, `
+	rows, err := query[row](ctx, r, `
 		SELECT c AS character, fold(c) AS folded, c ~ '[[:alnum:]]' AS word FROM unnest(string_to_array(@characters, NULL)) AS c`,
 		pgx.NamedArgs{"characters": characters})
 	if err != nil {
@@ -259,11 +259,11 @@ func (s *Store) foldings(ctx context.Context, characters string) (map[rune]foldi
 }
 
 // matches loads the found messages, newest first.
-func (s *Store) matches(ctx context.Context, conversation uuid.UUID, found []int64, searchedTo int64) (*Matches, error) {
+func (r *Reader) matches(ctx context.Context, conversation uuid.UUID, found []int64, searchedTo int64) (*Matches, error) {
 	matches := &Matches{}
 	if len(found) > 0 {
 		var err error
-		matches.Messages, err = query[SentMessage](ctx, s, `
+		matches.Messages, err = query[SentMessage](ctx, r, `
 			SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, m.removed_at, a.username AS sender_username
 			FROM messages m JOIN agents a ON a.id = m.sender_id
 			WHERE m.conversation_id = @conversation AND m.number = ANY (CAST(@numbers AS bigint[])) ORDER BY m.number DESC`,
@@ -273,7 +273,7 @@ func (s *Store) matches(ctx context.Context, conversation uuid.UUID, found []int
 		}
 	}
 	if searchedTo > 0 {
-		last, err := gorm.G[Message](s.db).Select("id").Where("conversation_id = ? AND number = ?", conversation, searchedTo).Find(ctx)
+		last, err := gorm.G[Message](r.db).Select("id").Where("conversation_id = ? AND number = ?", conversation, searchedTo).Find(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("load the last message: %w", err)
 		}

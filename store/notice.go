@@ -48,7 +48,7 @@ const (
 )
 
 // notify writes one notice for each agent but the actor itself.
-func (s *Store) notify(ctx context.Context, noticeType string, conversation, actor uuid.UUID, agents []uuid.UUID) error {
+func (tx *Tx) notify(ctx context.Context, noticeType string, conversation, actor uuid.UUID, agents []uuid.UUID) error {
 	var told []uuid.UUID
 	for _, agent := range agents {
 		if agent != actor && !slices.Contains(told, agent) {
@@ -58,34 +58,34 @@ func (s *Store) notify(ctx context.Context, noticeType string, conversation, act
 	if len(told) == 0 {
 		return nil
 	}
-	source, err := s.loadConversation(ctx, conversation)
+	source, err := tx.loadConversation(ctx, conversation)
 	if err != nil {
 		return err
 	}
-	return s.writeNotices(ctx, noticeType, &source, actor, told)
+	return tx.writeNotices(ctx, noticeType, &source, actor, told)
 }
 
 // writeNotices replaces the agents' unread notices of the conversation: the newest one tells what counts, and names that somebody chooses
 // cost him a conversation each. The lock of the conversation lets one transaction at a time write its notices. Others delete notices
 // without waiting for a lock (readNotices, forgetNotices), so waiting for them here cannot deadlock.
-func (s *Store) writeNotices(ctx context.Context, noticeType string, source *Conversation, actor uuid.UUID, agents []uuid.UUID) error {
+func (tx *Tx) writeNotices(ctx context.Context, noticeType string, source *Conversation, actor uuid.UUID, agents []uuid.UUID) error {
 	notices := make([]Notice, len(agents))
 	for i, agent := range agents {
-		notices[i] = Notice{AgentID: agent, Type: noticeType, ConversationID: source.ID, SourceName: *source.Name, ActorID: actor, CreatedAt: s.Now()}
+		notices[i] = Notice{AgentID: agent, Type: noticeType, ConversationID: source.ID, SourceName: *source.Name, ActorID: actor, CreatedAt: tx.Now()}
 	}
-	if _, err := gorm.G[Notice](s.db).Where("conversation_id = ? AND agent_id IN ?", source.ID, agents).Delete(ctx); err != nil {
+	if _, err := gorm.G[Notice](tx.db).Where("conversation_id = ? AND agent_id IN ?", source.ID, agents).Delete(ctx); err != nil {
 		return fmt.Errorf("replace notices: %w", err)
 	}
-	if err := s.gorm(ctx, &Notice{}).Create(&notices).Error; err != nil {
+	if err := tx.gorm(ctx, &Notice{}).Create(&notices).Error; err != nil {
 		return fmt.Errorf("write notices: %w", err)
 	}
-	return s.forgetNotices(ctx, agents)
+	return tx.forgetNotices(ctx, agents)
 }
 
 // forgetNotices deletes the oldest notices of agents that have too many.
-func (s *Store) forgetNotices(ctx context.Context, agents []uuid.UUID) error {
+func (tx *Tx) forgetNotices(ctx context.Context, agents []uuid.UUID) error {
 	// Exec, because an offset for each agent needs a lateral join.
-	err := s.db.WithContext(ctx).Exec(`
+	err := tx.db.WithContext(ctx).Exec(`
 		WITH surplus AS MATERIALIZED (
 			SELECT o.agent_id, o.number FROM unnest(CAST(@agents AS uuid[])) AS a (id)
 			CROSS JOIN LATERAL (SELECT agent_id, number FROM notices WHERE agent_id = a.id ORDER BY number DESC OFFSET @most) o
@@ -101,9 +101,9 @@ func (s *Store) forgetNotices(ctx context.Context, agents []uuid.UUID) error {
 }
 
 // notices returns the agent's oldest notices.
-func (s *Store) notices(ctx context.Context, agent uuid.UUID, locking ...clause.Expression) ([]NoticeView, error) {
+func (r *Reader) notices(ctx context.Context, agent uuid.UUID, locking ...clause.Expression) ([]NoticeView, error) {
 	var notices []NoticeView
-	err := s.gorm(ctx, &Notice{}).Clauses(locking...).Select(noticeColumns).
+	err := r.gorm(ctx, &Notice{}).Clauses(locking...).Select(noticeColumns).
 		Joins("JOIN conversations c ON c.id = notices.conversation_id").Joins("JOIN agents a ON a.id = notices.actor_id").
 		Where("notices.agent_id = ?", agent).Order("notices.number").Limit(maxNotices).Scan(&notices).Error
 	if err != nil {
@@ -118,8 +118,8 @@ const noticeColumns = `notices.agent_id, notices.number, notices.type, notices.c
 
 // readNotices returns the agent's oldest notices and deletes them, in this transaction. The lock of the agent (readUnread)
 // keeps two calls from returning the same notice. A notice that is being replaced is left out; the new one comes with the next call.
-func (s *Store) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
-	notices, err := s.notices(ctx, agent, clause.Locking{Strength: "UPDATE", Table: clause.Table{Name: "notices"}, Options: clause.LockingOptionsSkipLocked})
+func (tx *Tx) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
+	notices, err := tx.notices(ctx, agent, clause.Locking{Strength: "UPDATE", Table: clause.Table{Name: "notices"}, Options: clause.LockingOptionsSkipLocked})
 	if err != nil || len(notices) == 0 {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (s *Store) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView,
 	for i, notice := range notices {
 		numbers[i] = notice.Number
 	}
-	if _, err := gorm.G[Notice](s.db).Where("agent_id = ? AND number IN ?", agent, numbers).Delete(ctx); err != nil {
+	if _, err := gorm.G[Notice](tx.db).Where("agent_id = ? AND number IN ?", agent, numbers).Delete(ctx); err != nil {
 		return nil, fmt.Errorf("delete read notices: %w", err)
 	}
 	return notices, nil

@@ -173,7 +173,7 @@ func TestUnreadPagesAreCut(t *testing.T) {
 	var read []uuid.UUID
 	for total := int64(70); total > 0; total = 70 - int64(len(read)) {
 		var unread *store.Unread
-		err := r.Transaction(t.Context(), func(tx *store.Store) (err error) {
+		err := r.Transaction(t.Context(), func(tx *store.Tx) (err error) {
 			unread, err = tx.ReadUnread(t.Context(), reader, 1, 250)
 			return err
 		})

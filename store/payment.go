@@ -108,8 +108,8 @@ func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, oper
 
 // onePayment loads a payment with the time of the database, or returns nil. It uses pgx because GORM allocates half as
 // much again for each repeated call.
-func (s *Store) onePayment(ctx context.Context, condition string, values ...any) (*Payment, error) {
-	found, err := query[Payment](ctx, s, `SELECT `+paymentColumns+` FROM payments WHERE `+condition, values...)
+func (r *Reader) onePayment(ctx context.Context, condition string, values ...any) (*Payment, error) {
+	found, err := query[Payment](ctx, r, `SELECT `+paymentColumns+` FROM payments WHERE `+condition, values...)
 	if err != nil {
 		return nil, fmt.Errorf("look payment up: %w", err)
 	}
@@ -119,29 +119,43 @@ func (s *Store) onePayment(ctx context.Context, condition string, values ...any)
 	return &found[0], nil
 }
 
-// BeginSettlement inserts the payment as settling, leased to the caller for the duration lease. In a transaction it
-// inserts in that transaction; otherwise it is an item of the group commit. It returns ErrStalePayment if the same
+// BeginSettlement inserts the payment as settling, leased to the caller for the duration lease. Reserve, if not nil, runs in the same
+// transaction; otherwise the payment is an item of the group commit. It returns ErrStalePayment if the same
 // authorization, or another payment with the same identifier, is already in the ledger.
-func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration) error {
-	payment.State, payment.Attempts, payment.Lease, payment.Owner = PaymentSettling, 1, lease, &s.owner
-	if s.tx == nil {
+func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration, reserve func(tx *Tx) error) error {
+	if reserve == nil {
 		item := *payment // the batch may use it after the call gave up
+		item.begin(s.owner, lease)
 		err := s.begins.do(ctx, &item)
 		if err == nil {
 			*payment = item
 		}
-		if errors.Is(err, errNotBatched) {
-			return s.Transaction(ctx, func(tx *Store) error { return tx.BeginSettlement(ctx, payment, lease) })
+		if !errors.Is(err, errNotBatched) {
+			return err
 		}
-		return err
 	}
+	return s.Transaction(ctx, func(tx *Tx) error {
+		if err := tx.beginSettlement(ctx, payment, lease); err != nil || reserve == nil {
+			return err
+		}
+		return reserve(tx)
+	})
+}
+
+// begin makes the first attempt of the server with this number.
+func (p *Payment) begin(owner int32, lease time.Duration) {
+	p.State, p.Attempts, p.Lease, p.Owner = PaymentSettling, 1, lease, &owner
+}
+
+func (tx *Tx) beginSettlement(ctx context.Context, payment *Payment, lease time.Duration) error {
+	payment.begin(tx.owner, lease)
 	// Raw, because leases and ages are measured only with the clock of the database.
-	now, err := gorm.G[time.Time](s.db).Raw("SELECT now()").Take(ctx)
+	now, err := gorm.G[time.Time](tx.db).Raw("SELECT now()").Take(ctx)
 	if err != nil {
 		return fmt.Errorf("ask for the time: %w", err)
 	}
 	payment.CreatedAt, payment.UpdatedAt, payment.LeaseUntil = now, now, now.Add(lease)
-	written := s.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{DoNothing: true}).Create(payment)
+	written := tx.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{DoNothing: true}).Create(payment)
 	switch {
 	case written.Error != nil:
 		return fmt.Errorf("write payment: %w", written.Error)
@@ -236,7 +250,7 @@ func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transact
 // closePayment closes a payment that has no effect, and releases the username and the payment channel that were claimed
 // for it. A payment that does not match the condition keeps its claims, because it may still be delivered.
 func (s *Store) closePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
-	return s.Transaction(ctx, func(tx *Store) error {
+	return s.Transaction(ctx, func(tx *Tx) error {
 		if err := tx.changePayment(ctx, id, changes, condition, values...); err != nil {
 			return err
 		}
@@ -264,17 +278,17 @@ type Delivery struct {
 }
 
 // deliverPayment closes the payment in the transaction that makes the effect. It returns ErrStalePayment if the payment was closed before.
-func (s *Store) deliverPayment(ctx context.Context, delivery Delivery) error {
+func (tx *Tx) deliverPayment(ctx context.Context, delivery Delivery) error {
 	changes := closing(PaymentDelivered, map[string]any{
 		"fingerprint": delivery.Fingerprint, "transaction": delivery.Transaction, "response": delivery.Response, "failure_reason": "",
 	})
-	return s.changePayment(ctx, delivery.Payment, changes, deliverable)
+	return tx.changePayment(ctx, delivery.Payment, changes, deliverable)
 }
 
 // AbandonSettlement deletes a payment that was begun and certainly not sent to the facilitator. It returns
 // ErrStalePayment if another server has taken the payment.
 func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
-	return s.Transaction(ctx, func(tx *Store) error {
+	return s.Transaction(ctx, func(tx *Tx) error {
 		taken, err := gorm.G[Payment](tx.db).Where("id = ? AND state = 'settling' AND attempts = 1 AND owner = ?", payment.ID, tx.owner).Delete(ctx)
 		switch {
 		case err != nil:
@@ -291,9 +305,9 @@ func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 
 // changePayment changes a payment if the condition holds. Otherwise it returns ErrStalePayment: the caller has a stale
 // payment state.
-func (s *Store) changePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
+func (r *Reader) changePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
 	changes["updated_at"] = gorm.Expr("now()")
-	moved := s.gorm(ctx, &Payment{}).Where("id = ?", id).Where(condition, values...).Updates(changes)
+	moved := r.gorm(ctx, &Payment{}).Where("id = ?", id).Where(condition, values...).Updates(changes)
 	switch {
 	case moved.Error != nil:
 		return fmt.Errorf("change payment: %w", moved.Error)
@@ -303,8 +317,8 @@ func (s *Store) changePayment(ctx context.Context, id uuid.UUID, changes map[str
 	return nil
 }
 
-func (s *Store) releaseUsername(ctx context.Context, payment uuid.UUID) error {
-	if _, err := gorm.G[Registration](s.db).Where("claimed_by = ?", payment).Update(ctx, "claimed_by", nil); err != nil {
+func (tx *Tx) releaseUsername(ctx context.Context, payment uuid.UUID) error {
+	if _, err := gorm.G[Registration](tx.db).Where("claimed_by = ?", payment).Update(ctx, "claimed_by", nil); err != nil {
 		return fmt.Errorf("release username: %w", err)
 	}
 	return nil

@@ -99,8 +99,8 @@ func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cum
 // returns ErrVoucherMismatch if the voucher is not exactly the next one, the balance does not cover it, it was claimed
 // already, more than MaxUnclaimed would be unclaimed, the payer withdraws, a deposit is being settled, or the state of the
 // blockchain is older than maxAge. UsedAt of the result is the time of the transaction.
-func (s *Store) chargeVoucher(ctx context.Context, voucher Voucher, maxAge time.Duration) (*PaymentChannel, error) {
-	return s.advance(ctx, map[string]any{
+func (tx *Tx) chargeVoucher(ctx context.Context, voucher Voucher, maxAge time.Duration) (*PaymentChannel, error) {
+	return tx.advance(ctx, map[string]any{
 		"charged": voucher.Max, "signed_max": voucher.Max, "signature": voucher.Signature, "used_at": gorm.Expr("now()"),
 		"unclaimed_since": gorm.Expr("coalesce(unclaimed_since, now())"),
 	}, "id = @id AND payer = @payer AND "+voucherFits, map[string]any{
@@ -111,9 +111,9 @@ func (s *Store) chargeVoucher(ctx context.Context, voucher Voucher, maxAge time.
 
 // advance changes a payment channel in this transaction and returns it. It returns ErrVoucherMismatch if the condition does
 // not hold.
-func (s *Store) advance(ctx context.Context, changes map[string]any, condition string, values ...any) (*PaymentChannel, error) {
+func (r *Reader) advance(ctx context.Context, changes map[string]any, condition string, values ...any) (*PaymentChannel, error) {
 	var channels []PaymentChannel
-	moved := s.db.WithContext(ctx).Model(&channels).Clauses(clause.Returning{Columns: []clause.Column{{Name: paymentChannelColumns, Raw: true}}}).
+	moved := r.db.WithContext(ctx).Model(&channels).Clauses(clause.Returning{Columns: []clause.Column{{Name: paymentChannelColumns, Raw: true}}}).
 		Where(condition, values...).Updates(changes)
 	switch {
 	case moved.Error != nil:
@@ -126,9 +126,9 @@ func (s *Store) advance(ctx context.Context, changes map[string]any, condition s
 
 // recordVoucher inserts the payment of a charged voucher as delivered, in the transaction that charges it. Now is the time
 // of that transaction. It returns ErrStalePayment if the voucher or the payment identifier is already in the ledger.
-func (s *Store) recordVoucher(ctx context.Context, payment *Payment, now time.Time) error {
+func (tx *Tx) recordVoucher(ctx context.Context, payment *Payment, now time.Time) error {
 	payment.State, payment.CreatedAt, payment.UpdatedAt, payment.LeaseUntil, payment.ValidBefore = PaymentDelivered, now, now, now, now
-	written := s.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{DoNothing: true}).Create(payment)
+	written := tx.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{DoNothing: true}).Create(payment)
 	switch {
 	case written.Error != nil:
 		return fmt.Errorf("record voucher: %w", written.Error)
@@ -138,20 +138,26 @@ func (s *Store) recordVoucher(ctx context.Context, payment *Payment, now time.Ti
 	return nil
 }
 
-// BeginDeposit inserts the payment as settling, like BeginSettlement, and reserves the payment channel for it. A payment
-// channel that is not known is inserted. It returns ErrStalePayment if the payment is already in the ledger, and
-// ErrVoucherMismatch if the payment channel is not as the caller has read it.
-func (s *Store) BeginDeposit(ctx context.Context, channel *PaymentChannel, payment *Payment, lease time.Duration) error {
-	if err := s.BeginSettlement(ctx, payment, lease); err != nil {
-		return err
+// BeginDeposit is BeginSettlement for a deposit, and reserves the payment channel for it. A payment channel that is not known is
+// inserted. It returns ErrStalePayment if the payment is already in the ledger, or if the payment channel is not as the caller has
+// read it.
+func (s *Store) BeginDeposit(ctx context.Context, channel *PaymentChannel, payment *Payment, lease time.Duration, reserve func(tx *Tx) error) error {
+	err := s.BeginSettlement(ctx, payment, lease, func(tx *Tx) error {
+		fresh := *channel
+		fresh.State, fresh.PaymentID, fresh.SyncedAt, fresh.UsedAt, fresh.CreatedAt = PaymentChannelOpen, nil, payment.CreatedAt, payment.CreatedAt, payment.CreatedAt
+		if err := tx.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&fresh).Error; err != nil {
+			return fmt.Errorf("insert payment channel: %w", err)
+		}
+		_, err := tx.advance(ctx, map[string]any{"state": PaymentChannelDepositing, "payment_id": payment.ID},
+			"id = ? AND payer = ? AND charged = ? AND state = 'open'", channel.ID, channel.Payer, channel.Charged)
+		if err != nil || reserve == nil {
+			return err
+		}
+		return reserve(tx)
+	})
+	if errors.Is(err, ErrVoucherMismatch) {
+		return ErrStalePayment
 	}
-	fresh := *channel
-	fresh.State, fresh.PaymentID, fresh.SyncedAt, fresh.UsedAt, fresh.CreatedAt = PaymentChannelOpen, nil, payment.CreatedAt, payment.CreatedAt, payment.CreatedAt
-	if err := s.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&fresh).Error; err != nil {
-		return fmt.Errorf("insert payment channel: %w", err)
-	}
-	_, err := s.advance(ctx, map[string]any{"state": PaymentChannelDepositing, "payment_id": payment.ID},
-		"id = ? AND payer = ? AND charged = ? AND state = 'open'", channel.ID, channel.Payer, channel.Charged)
 	return err
 }
 
@@ -166,7 +172,7 @@ type DepositCharge struct {
 // chargeDeposit records the settled deposit of a payment in its payment channel and charges its voucher, in this
 // transaction. It returns ErrVoucherMismatch if the voucher cannot be charged (see chargeVoucher), and
 // ErrStalePayment if the payment does not have the payment channel any more.
-func (s *Store) chargeDeposit(ctx context.Context, payment uuid.UUID, voucher Voucher, chain OnChain) (*PaymentChannel, error) {
+func (tx *Tx) chargeDeposit(ctx context.Context, payment uuid.UUID, voucher Voucher, chain OnChain) (*PaymentChannel, error) {
 	if chain.WithdrawRequestedAt != 0 || chain.Balance < voucher.Max || chain.Claimed >= voucher.Max {
 		return nil, ErrVoucherMismatch
 	}
@@ -174,7 +180,7 @@ func (s *Store) chargeDeposit(ctx context.Context, payment uuid.UUID, voucher Vo
 	changes["charged"], changes["signed_max"], changes["signature"] = voucher.Max, voucher.Max, voucher.Signature
 	changes["state"], changes["payment_id"], changes["used_at"] = PaymentChannelOpen, nil, gorm.Expr("now()")
 	changes["unclaimed_since"] = gorm.Expr("coalesce(unclaimed_since, now())")
-	return s.advance(ctx, changes, "id = ? AND payer = ? AND payment_id = ? AND charged + ? = ?",
+	return tx.advance(ctx, changes, "id = ? AND payer = ? AND payment_id = ? AND charged + ? = ?",
 		voucher.Channel, voucher.Payer, payment, voucher.Price, voucher.Max)
 }
 
@@ -182,7 +188,7 @@ func (s *Store) chargeDeposit(ctx context.Context, payment uuid.UUID, voucher Vo
 // stays good for another request, so the payment releases its payment identifier. It returns ErrStalePayment if another
 // server has closed the payment.
 func (s *Store) KeepDeposit(ctx context.Context, payment *Payment, transaction, reason string, chain OnChain) (channel *PaymentChannel, err error) {
-	err = s.Transaction(ctx, func(tx *Store) error {
+	err = s.Transaction(ctx, func(tx *Tx) error {
 		changes := closing(PaymentDeposited, map[string]any{"transaction": transaction, "failure_reason": reason, "payment_identifier": nil})
 		if err := tx.changePayment(ctx, payment.ID, changes, "state = 'settling'"); err != nil {
 			return err
@@ -212,7 +218,7 @@ func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel,
 func (s *Store) AdoptPaymentChannel(ctx context.Context, channel *PaymentChannel) error {
 	adopted := *channel
 	var now time.Time
-	err := s.Transaction(ctx, func(tx *Store) error {
+	err := s.Transaction(ctx, func(tx *Tx) error {
 		if err := tx.db.WithContext(ctx).Raw("SELECT now()").Scan(&now).Error; err != nil {
 			return err
 		}
@@ -239,10 +245,10 @@ func (c OnChain) changes() map[string]any {
 
 // releasePaymentChannel ends the deposit of a payment that is closed without effect. A payment channel that never had
 // money is deleted.
-func (s *Store) releasePaymentChannel(ctx context.Context, payment uuid.UUID) error {
-	deleted, err := gorm.G[PaymentChannel](s.db).Where("payment_id = ? AND balance = 0 AND charged = 0", payment).Delete(ctx)
+func (tx *Tx) releasePaymentChannel(ctx context.Context, payment uuid.UUID) error {
+	deleted, err := gorm.G[PaymentChannel](tx.db).Where("payment_id = ? AND balance = 0 AND charged = 0", payment).Delete(ctx)
 	if err == nil && deleted == 0 {
-		err = s.gorm(ctx, &PaymentChannel{}).Where("payment_id = ?", payment).
+		err = tx.gorm(ctx, &PaymentChannel{}).Where("payment_id = ?", payment).
 			Updates(map[string]any{"state": PaymentChannelOpen, "payment_id": nil}).Error
 	}
 	if err != nil {

@@ -52,12 +52,12 @@ func (c *ChannelIDs) Scan(value any) error {
 func (c ChannelIDs) Value() (driver.Value, error) { return arrayText(c), nil }
 
 // RecordChannelTransaction inserts a transaction that is confirmed. Its id and time are set here.
-func (s *Store) RecordChannelTransaction(ctx context.Context, one *PaymentChannelTransaction) error {
+func (r *Reader) RecordChannelTransaction(ctx context.Context, one *PaymentChannelTransaction) error {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return err
 	}
-	err = s.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
+	err = r.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
 		"id": id, "kind": one.Kind, "network": one.Network, "asset": one.Asset, "pay_to": one.PayTo,
 		"payment_channel_ids": one.PaymentChannelIDs,
 		"claimed":             one.Claimed, "paid": one.Paid, "transaction": one.Transaction, "created_at": gorm.Expr("now()"),

@@ -65,7 +65,7 @@ func (s *Store) EndRefund(ctx context.Context, channel *PaymentChannel, chain On
 		changes = chain.changes()
 	}
 	changes["state"], changes["refund_amount"], changes["lease_until"] = PaymentChannelOpen, 0, nil
-	err = s.Transaction(ctx, func(tx *Store) error {
+	err = s.Transaction(ctx, func(tx *Tx) error {
 		if refunded != nil { // a claim may have been recorded since the refund began
 			claimed, err := gorm.G[PaymentChannel](tx.db, forNoKeyUpdate).Select("claimed").Where("id = ? AND payer = ?", channel.ID, channel.Payer).Take(ctx)
 			if err != nil {

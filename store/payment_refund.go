@@ -33,7 +33,7 @@ type Refund struct {
 func (s *Store) RecordRefund(ctx context.Context, by Operator, refund Refund) error {
 	entry := AuditEntry{Action: "payments.refund", TargetKind: TargetPayment, TargetID: refund.PaymentID}
 	entry.Details = map[string]any{"amount": refund.Amount, "transaction": refund.Transaction}
-	return s.audited(ctx, by, entry, func(tx *Store, entry *AuditEntry) error {
+	return s.audited(ctx, by, entry, func(tx *Tx, entry *AuditEntry) error {
 		record, err := gorm.G[PaymentRecord](tx.db, forNoKeyUpdate).Where("id = ? AND payer = ?", refund.PaymentID, refund.Payer).Take(ctx)
 		if err != nil {
 			return err

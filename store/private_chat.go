@@ -36,66 +36,72 @@ func (s *Store) PrivateChat(ctx context.Context, a, b uuid.UUID) (uuid.UUID, err
 	if chat, ok := s.chats.Get(pair); ok {
 		return chat, nil
 	}
-	found, err := gorm.G[PrivatePair](s.db).Where("low_agent = ? AND high_agent = ?", pair.LowAgent, pair.HighAgent).Take(ctx)
+	chat, err := s.findPrivateChat(ctx, pair)
+	if chat != uuid.Nil {
+		s.chats.Add(pair, chat)
+	}
+	return chat, err
+}
+
+// findPrivateChat is PrivateChat without the cache, which must not have a chat that is not committed.
+func (r *Reader) findPrivateChat(ctx context.Context, pair PrivatePair) (uuid.UUID, error) {
+	found, err := gorm.G[PrivatePair](r.db).Where("low_agent = ? AND high_agent = ?", pair.LowAgent, pair.HighAgent).Take(ctx)
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return uuid.Nil, nil
 	}
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("find private chat: %w", err)
 	}
-	if s.tx == nil { // in a transaction the chat may be uncommitted
-		s.chats.Add(pair, found.ConversationID)
-	}
 	return found.ConversationID, nil
 }
 
 // openPrivateChat returns the chat for the private message, and creates it if there is none.
-func (s *Store) openPrivateChat(ctx context.Context, message OutgoingMessage) (uuid.UUID, error) {
+func (tx *Tx) openPrivateChat(ctx context.Context, message OutgoingMessage) (uuid.UUID, error) {
 	if message.toSelf() {
 		return uuid.Nil, ErrNothingToSelf
 	}
-	if err := s.checkBlocks(ctx, message.Sender, message.To); err != nil {
+	if err := tx.checkBlocks(ctx, message.Sender, message.To); err != nil {
 		return uuid.Nil, err
 	}
-	if err := s.checkUsable(ctx, message.To); err != nil {
+	if err := tx.checkUsable(ctx, message.To); err != nil {
 		return uuid.Nil, err
 	}
-	if chat, err := s.PrivateChat(ctx, message.Sender, message.To); err != nil || chat != uuid.Nil {
+	if chat, err := tx.findPrivateChat(ctx, pairOf(message.Sender, message.To)); err != nil || chat != uuid.Nil {
 		return chat, err
 	}
-	if err := s.CheckAgents(ctx, []uuid.UUID{message.Sender, message.To}); err != nil {
+	if err := tx.CheckAgents(ctx, []uuid.UUID{message.Sender, message.To}); err != nil {
 		return uuid.Nil, err
 	}
-	return s.createPrivateChat(ctx, pairOf(message.Sender, message.To))
+	return tx.createPrivateChat(ctx, pairOf(message.Sender, message.To))
 }
 
 // createPrivateChat creates the chat of two existing agents, unless another transaction creates it first.
-func (s *Store) createPrivateChat(ctx context.Context, pair PrivatePair) (uuid.UUID, error) {
+func (tx *Tx) createPrivateChat(ctx context.Context, pair PrivatePair) (uuid.UUID, error) {
 	chat := Conversation{Kind: KindPrivate, MemberCount: 2}
 	var err error
 	if chat.ID, err = uuid.NewV7(); err != nil {
 		return uuid.Nil, err
 	}
 	pair.ConversationID = chat.ID
-	if err := gorm.G[Conversation](s.db).Create(ctx, &chat); err != nil {
+	if err := gorm.G[Conversation](tx.db).Create(ctx, &chat); err != nil {
 		return uuid.Nil, fmt.Errorf("create private chat: %w", err)
 	}
 	// If two sends race, the second one waits here for the first and then finds its chat.
-	created := s.gorm(ctx, &PrivatePair{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&pair)
+	created := tx.gorm(ctx, &PrivatePair{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&pair)
 	if created.Error != nil {
 		return uuid.Nil, fmt.Errorf("create private chat: %w", created.Error)
 	}
 	if created.RowsAffected == 0 {
-		if _, err := gorm.G[Conversation](s.db).Where("id = ?", chat.ID).Delete(ctx); err != nil {
+		if _, err := gorm.G[Conversation](tx.db).Where("id = ?", chat.ID).Delete(ctx); err != nil {
 			return uuid.Nil, fmt.Errorf("create private chat: %w", err)
 		}
-		return s.PrivateChat(ctx, pair.LowAgent, pair.HighAgent)
+		return tx.findPrivateChat(ctx, pair)
 	}
 	members := []Membership{
 		{ConversationID: chat.ID, AgentID: pair.LowAgent, Status: StatusMember, JoinedAt: chat.CreatedAt},
 		{ConversationID: chat.ID, AgentID: pair.HighAgent, Status: StatusMember, JoinedAt: chat.CreatedAt},
 	}
-	if err := gorm.G[Membership](s.db).CreateInBatches(ctx, &members, len(members)); err != nil {
+	if err := gorm.G[Membership](tx.db).CreateInBatches(ctx, &members, len(members)); err != nil {
 		return uuid.Nil, fmt.Errorf("create private chat: %w", err)
 	}
 	return chat.ID, nil

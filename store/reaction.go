@@ -43,9 +43,9 @@ type MessageView struct {
 }
 
 // MessageView finds a message by its id. It returns ErrMessageNotFound or ErrDeleted.
-func (s *Store) MessageView(ctx context.Context, message, agent uuid.UUID) (*MessageView, error) {
+func (r *Reader) MessageView(ctx context.Context, message, agent uuid.UUID) (*MessageView, error) {
 	var view MessageView
-	err := s.gorm(ctx, &Message{}).Select("messages.number, "+viewColumns).Joins("JOIN conversations ON conversations.id = messages.conversation_id").
+	err := r.gorm(ctx, &Message{}).Select("messages.number, "+viewColumns).Joins("JOIN conversations ON conversations.id = messages.conversation_id").
 		Joins("LEFT JOIN memberships m ON m.conversation_id = messages.conversation_id AND m.agent_id = ?", agent).
 		Where("messages.id = ?", message).Take(&view).Error
 	if errors.Is(err, gorm.ErrRecordNotFound) {
@@ -62,12 +62,12 @@ func (s *Store) MessageView(ctx context.Context, message, agent uuid.UUID) (*Mes
 
 // React adds the agent's reaction to a message, or replaces it. It returns ErrMessageNotFound if there is no such message. Then the
 // transaction is aborted.
-func (s *Store) React(ctx context.Context, conversation uuid.UUID, number int64, agent uuid.UUID, emoji string) error {
+func (tx *Tx) React(ctx context.Context, conversation uuid.UUID, number int64, agent uuid.UUID, emoji string) error {
 	replace := clause.OnConflict{
 		Columns:   []clause.Column{{Name: "conversation_id"}, {Name: "number"}, {Name: "agent_id"}},
 		DoUpdates: clause.AssignmentColumns([]string{"emoji", "created_at"}),
 	}
-	err := gorm.G[Reaction](s.db, replace).Create(ctx, &Reaction{ConversationID: conversation, Number: number, AgentID: agent, Emoji: emoji})
+	err := gorm.G[Reaction](tx.db, replace).Create(ctx, &Reaction{ConversationID: conversation, Number: number, AgentID: agent, Emoji: emoji})
 	if errors.Is(err, gorm.ErrForeignKeyViolated) { // the message was removed meanwhile
 		return ErrMessageNotFound
 	}
@@ -78,8 +78,8 @@ func (s *Store) React(ctx context.Context, conversation uuid.UUID, number int64,
 }
 
 // RemoveReaction removes the agent's reaction. If there is none, nothing changes.
-func (s *Store) RemoveReaction(ctx context.Context, conversation uuid.UUID, number int64, agent uuid.UUID) error {
-	_, err := gorm.G[Reaction](s.db).Where("conversation_id = ? AND number = ? AND agent_id = ?", conversation, number, agent).Delete(ctx)
+func (tx *Tx) RemoveReaction(ctx context.Context, conversation uuid.UUID, number int64, agent uuid.UUID) error {
+	_, err := gorm.G[Reaction](tx.db).Where("conversation_id = ? AND number = ? AND agent_id = ?", conversation, number, agent).Delete(ctx)
 	if err != nil {
 		return fmt.Errorf("remove reaction: %w", err)
 	}
@@ -100,7 +100,7 @@ const listReactions = `
 
 // Reactions returns the reactions to these messages of a conversation, by number, in one round trip. Messages without
 // reactions have no entry.
-func (s *Store) Reactions(ctx context.Context, conversation uuid.UUID, messages []SentMessage) (map[int64]*Reactions, error) {
+func (r *Reader) Reactions(ctx context.Context, conversation uuid.UUID, messages []SentMessage) (map[int64]*Reactions, error) {
 	if len(messages) == 0 {
 		return nil, nil
 	}
@@ -111,7 +111,7 @@ func (s *Store) Reactions(ctx context.Context, conversation uuid.UUID, messages 
 	rows, err := query[struct {
 		NamedReaction
 		Position, Count int64
-	}](ctx, s, listReactions, pgx.NamedArgs{"conversation": conversation, "numbers": wanted, "limit": ReactionLimit})
+	}](ctx, r, listReactions, pgx.NamedArgs{"conversation": conversation, "numbers": wanted, "limit": ReactionLimit})
 	if err != nil {
 		return nil, fmt.Errorf("list reactions: %w", err)
 	}

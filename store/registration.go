@@ -26,8 +26,8 @@ const TANLifetime = 10 * time.Minute
 
 // RequestAccount reserves the username for the payer and stores the hash of username and TAN, which the response to the payment
 // holds. A new request by the same payer replaces the TAN. It returns ErrUsernameTaken or ErrUsernameReserved.
-func (s *Store) RequestAccount(ctx context.Context, username, payer string, tanHash []byte, payment uuid.UUID) error {
-	if err := s.checkUsername(ctx, username, uuid.Nil); err != nil {
+func (tx *Tx) RequestAccount(ctx context.Context, username, payer string, tanHash []byte, payment uuid.UUID) error {
+	if err := tx.checkUsername(ctx, username, uuid.Nil); err != nil {
 		return err
 	}
 	free := clause.OnConflict{
@@ -37,7 +37,7 @@ func (s *Store) RequestAccount(ctx context.Context, username, payer string, tanH
 			gorm.Expr("registrations.claimed_by IS NULL AND (registrations.expires_at <= now() OR registrations.payer = excluded.payer)"),
 		}},
 	}
-	reserved := s.gorm(ctx, &Registration{}).Clauses(free).Create(map[string]any{
+	reserved := tx.gorm(ctx, &Registration{}).Clauses(free).Create(map[string]any{
 		"username": username, "tan_hash": tanHash, "payer": payer, "payment_id": payment,
 		"expires_at": gorm.Expr("now() + CAST(? AS interval)", TANLifetime), // the database's clock decides, as for leases
 	})
@@ -53,8 +53,8 @@ func (s *Store) RequestAccount(ctx context.Context, username, payer string, tanH
 // ReserveRegistration reserves the username and its TAN for a payment that is about to settle. It returns
 // ErrUsernameReserved if another payment claimed them first, or if the TAN was replaced or has expired since it was
 // checked. A claim with a TAN that is not valid would block the username for the owner of the valid one.
-func (s *Store) ReserveRegistration(ctx context.Context, username string, tanHashes [][]byte, payment uuid.UUID) error {
-	claimed, err := gorm.G[Registration](s.db).
+func (tx *Tx) ReserveRegistration(ctx context.Context, username string, tanHashes [][]byte, payment uuid.UUID) error {
+	claimed, err := gorm.G[Registration](tx.db).
 		Where("username = ? AND tan_hash IN ? AND claimed_by IS NULL AND expires_at > now()", username, tanHashes).
 		Update(ctx, "claimed_by", payment)
 	if err != nil {
@@ -68,16 +68,16 @@ func (s *Store) ReserveRegistration(ctx context.Context, username string, tanHas
 
 // CreateAccount turns the registration into an agent. It returns ErrInvalidTAN, ErrUsernameReserved (another payment
 // has claimed the registration) or ErrUsernameTaken.
-func (s *Store) CreateAccount(ctx context.Context, agent Agent, tanHashes [][]byte, payment uuid.UUID) error {
+func (tx *Tx) CreateAccount(ctx context.Context, agent Agent, tanHashes [][]byte, payment uuid.UUID) error {
 	var used []Registration
-	err := s.gorm(ctx, &Registration{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "payment_id"}}}).
+	err := tx.gorm(ctx, &Registration{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "payment_id"}}}).
 		Where("username = ? AND tan_hash IN ? AND (claimed_by = ? OR (claimed_by IS NULL AND expires_at > now()))",
 			agent.Username, tanHashes, payment).Delete(&used).Error
 	if err != nil {
 		return fmt.Errorf("use TAN: %w", err)
 	}
 	if len(used) == 0 {
-		claimed, err := gorm.G[Registration](s.db).Where("username = ? AND claimed_by IS NOT NULL", agent.Username).Count(ctx, "*")
+		claimed, err := gorm.G[Registration](tx.db).Where("username = ? AND claimed_by IS NOT NULL", agent.Username).Count(ctx, "*")
 		if err != nil {
 			return fmt.Errorf("look for registration: %w", err)
 		}
@@ -87,11 +87,11 @@ func (s *Store) CreateAccount(ctx context.Context, agent Agent, tanHashes [][]by
 		return ErrInvalidTAN
 	}
 	agent.KeyPayment = &payment
-	switch err := gorm.G[Agent](s.db).Create(ctx, &agent); {
+	switch err := gorm.G[Agent](tx.db).Create(ctx, &agent); {
 	case errors.Is(err, gorm.ErrDuplicatedKey):
 		return ErrUsernameTaken
 	case err != nil:
 		return fmt.Errorf("create agent: %w", err)
 	}
-	return s.eraseResponse(ctx, used[0].PaymentID) // the TAN has been used
+	return tx.eraseResponse(ctx, used[0].PaymentID) // the TAN has been used
 }

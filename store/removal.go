@@ -40,8 +40,8 @@ type StoredMessage struct {
 func (StoredMessage) TableName() string { return "messages" }
 
 // StoredMessage returns a message, or ErrMessageNotFound.
-func (s *Store) StoredMessage(ctx context.Context, id uuid.UUID) (*StoredMessage, error) {
-	found, err := gorm.G[StoredMessage](s.db).Where("id = ?", id).Find(ctx)
+func (r *Reader) StoredMessage(ctx context.Context, id uuid.UUID) (*StoredMessage, error) {
+	found, err := gorm.G[StoredMessage](r.db).Where("id = ?", id).Find(ctx)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("find message: %w", err)
@@ -55,7 +55,7 @@ func (s *Store) StoredMessage(ctx context.Context, id uuid.UUID) (*StoredMessage
 // that contain it with EraseReads.
 func (s *Store) RemoveMessage(ctx context.Context, by Operator, id uuid.UUID) error {
 	entry := AuditEntry{Action: "messages.remove", TargetKind: TargetMessage, TargetID: id}
-	return s.audited(ctx, by, entry, func(tx *Store, entry *AuditEntry) error {
+	return s.audited(ctx, by, entry, func(tx *Tx, entry *AuditEntry) error {
 		message, err := tx.StoredMessage(ctx, id)
 		if err != nil {
 			return err
@@ -85,8 +85,8 @@ func (s *Store) RemovedAt(ctx context.Context, conversation uuid.UUID) (*time.Ti
 }
 
 // StoredConversation returns a conversation, also if it is deleted, or ErrChatNotFound.
-func (s *Store) StoredConversation(ctx context.Context, id uuid.UUID) (*Conversation, error) {
-	found, err := gorm.G[Conversation](s.db).Where("id = ?", id).Find(ctx)
+func (r *Reader) StoredConversation(ctx context.Context, id uuid.UUID) (*Conversation, error) {
+	found, err := gorm.G[Conversation](r.db).Where("id = ?", id).Find(ctx)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("load conversation: %w", err)
@@ -99,7 +99,7 @@ func (s *Store) StoredConversation(ctx context.Context, id uuid.UUID) (*Conversa
 // RemoveConversation deletes a group chat or channel in a way that can be undone, and notifies its admin and the members of a group
 // chat. It returns ErrChatNotFound, ErrDeleted or ErrPrivate.
 func (s *Store) RemoveConversation(ctx context.Context, by Operator, id uuid.UUID) error {
-	return s.changeStored(ctx, by, "conversations.remove", id, func(tx *Store, removed *Conversation) error {
+	return s.changeStored(ctx, by, "conversations.remove", id, func(tx *Tx, removed *Conversation) error {
 		switch {
 		case removed.Kind == KindPrivate:
 			return ErrPrivate
@@ -126,7 +126,7 @@ func (s *Store) RemoveConversation(ctx context.Context, by Operator, id uuid.UUI
 
 // RestoreConversation undoes RemoveConversation. It returns ErrChatNotFound, ErrNotRemoved, or ErrErased if the admin was erased.
 func (s *Store) RestoreConversation(ctx context.Context, by Operator, id uuid.UUID) error {
-	return s.changeStored(ctx, by, "conversations.restore", id, func(tx *Store, restored *Conversation) error {
+	return s.changeStored(ctx, by, "conversations.restore", id, func(tx *Tx, restored *Conversation) error {
 		ended, err := gorm.G[conversationRemoval](tx.db).Where("conversation_id = ?", id).Delete(ctx)
 		if err != nil {
 			return err
@@ -146,9 +146,9 @@ func (s *Store) RestoreConversation(ctx context.Context, by Operator, id uuid.UU
 }
 
 // changeStored runs an action on a conversation, which is locked.
-func (s *Store) changeStored(ctx context.Context, by Operator, name string, id uuid.UUID, action func(tx *Store, conversation *Conversation) error) error {
+func (s *Store) changeStored(ctx context.Context, by Operator, name string, id uuid.UUID, action func(tx *Tx, conversation *Conversation) error) error {
 	entry := AuditEntry{Action: name, TargetKind: TargetConversation, TargetID: id}
-	return s.audited(ctx, by, entry, func(tx *Store, entry *AuditEntry) error {
+	return s.audited(ctx, by, entry, func(tx *Tx, entry *AuditEntry) error {
 		if err := tx.LockConversation(ctx, id); err != nil {
 			return err
 		}

@@ -49,11 +49,11 @@ func (s *Store) CleanUp(ctx context.Context, limit int) (most int, err error) {
 }
 
 // eraseResponse erases a stored response whose secret has been used.
-func (s *Store) eraseResponse(ctx context.Context, payment *uuid.UUID) error {
+func (r *Reader) eraseResponse(ctx context.Context, payment *uuid.UUID) error {
 	if payment == nil {
 		return nil
 	}
-	err := s.gorm(ctx, &Payment{}).Where("id = ? AND response IS NOT NULL", *payment).UpdateColumn("response", nil).Error
+	err := r.gorm(ctx, &Payment{}).Where("id = ? AND response IS NOT NULL", *payment).UpdateColumn("response", nil).Error
 	if err != nil {
 		return fmt.Errorf("erase response: %w", err)
 	}

@@ -115,7 +115,7 @@ func (s *Store) RecoverPayout(ctx context.Context, terms PaymentTerms, transacti
 	if err != nil {
 		return false, err
 	}
-	err = s.Transaction(ctx, func(tx *Store) error {
+	err = s.Transaction(ctx, func(tx *Tx) error {
 		var known int64
 		find := tx.gorm(ctx, &PaymentChannelTransaction{}).Where("transaction = ? AND kind = ?", transaction, ChannelSettle).Count(&known)
 		if find.Error != nil || known > 0 {

@@ -87,8 +87,8 @@ func (m *retentionModel) join(agent, conversation uuid.UUID) {
 // act does something at random, and returns what.
 func (m *retentionModel) act() (what string, err error) {
 	ctx, who, where := m.t.Context(), m.pick(m.agents), m.pick(m.conversations)
-	inGroup := func(change func(tx *store.Store) error) error {
-		return m.Transaction(ctx, func(tx *store.Store) error { return errors.Join(tx.LockConversation(ctx, m.group), change(tx)) })
+	inGroup := func(change func(tx *store.Tx) error) error {
+		return m.Transaction(ctx, func(tx *store.Tx) error { return errors.Join(tx.LockConversation(ctx, m.group), change(tx)) })
 	}
 	switch m.random.IntN(12) {
 	default:
@@ -97,7 +97,9 @@ func (m *retentionModel) act() (what string, err error) {
 		oldest := m.random.Int64N(30) + 1
 		newest := oldest + m.random.Int64N(30)
 		m.mark(who, where, oldest, newest)
-		return fmt.Sprintf("reading %d to %d", oldest, newest), m.MarkRead(ctx, who, store.ReadRange{Conversation: where, Oldest: oldest, Newest: newest})
+		return fmt.Sprintf("reading %d to %d", oldest, newest), m.Transaction(ctx, func(tx *store.Tx) error {
+			return tx.MarkRead(ctx, who, store.ReadRange{Conversation: where, Oldest: oldest, Newest: newest})
+		})
 	case 6:
 		read := m.read(who, 1, m.random.Int64N(6)+1)
 		for _, message := range read.Messages {
@@ -106,12 +108,12 @@ func (m *retentionModel) act() (what string, err error) {
 		return "polling", nil
 	case 7:
 		m.join(who, m.group)
-		return "rejoining", inGroup(func(tx *store.Store) error {
+		return "rejoining", inGroup(func(tx *store.Tx) error {
 			return errors.Join(tx.Leave(ctx, m.group, who), tx.Join(ctx, m.group, who))
 		})
 	case 8:
 		m.join(who, m.group)
-		return "a ban that is lifted", inGroup(func(tx *store.Store) error {
+		return "a ban that is lifted", inGroup(func(tx *store.Tx) error {
 			return errors.Join(tx.Ban(ctx, m.group, m.agents[0], []uuid.UUID{who}), tx.Unban(ctx, m.group, who), tx.Join(ctx, m.group, who))
 		})
 	case 9:
@@ -135,7 +137,7 @@ func (m *retentionModel) pinAndReact(who uuid.UUID) error {
 		return nil
 	}
 	message := messages[m.random.IntN(len(messages))]
-	err := m.Transaction(m.t.Context(), func(tx *store.Store) error {
+	err := m.Transaction(m.t.Context(), func(tx *store.Tx) error {
 		if err := errors.Join(tx.LockConversation(m.t.Context(), m.group), tx.React(m.t.Context(), m.group, message.Number, who, "👍")); err != nil {
 			return err
 		}

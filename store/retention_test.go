@@ -83,7 +83,7 @@ func TestRetentionErasesDeletedConversations(t *testing.T) {
 		FROM generate_series(1, $1) AS n`, members-len(g.agents))
 	g.exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
 		SELECT $1, id, 'member', 0, 0, now() FROM agents ON CONFLICT DO NOTHING`, g.group)
-	err := g.Transaction(ctx, func(tx *store.Store) error {
+	err := g.Transaction(ctx, func(tx *store.Tx) error {
 		return errors.Join(tx.React(ctx, g.group, 300, g.agents[2], "👍"), tx.DeleteConversation(ctx, store.KindGroup, g.group, g.agents[0]))
 	})
 	if err != nil {
@@ -155,7 +155,7 @@ func TestRetentionWhileOthersUse(t *testing.T) {
 				t.Errorf("the group chat: %v", err)
 				return
 			}
-			if err := g.React(ctx, g.group, view.FirstNumber, g.agents[1], "👍"); err != nil && !errors.Is(err, store.ErrMessageNotFound) {
+			if err := g.Transaction(ctx, func(tx *store.Tx) error { return tx.React(ctx, g.group, view.FirstNumber, g.agents[1], "👍") }); err != nil && !errors.Is(err, store.ErrMessageNotFound) {
 				t.Errorf("react: %v", err)
 			}
 			if _, err := g.SearchMessages(ctx, view, "t[a-z]xt", 50, 1, nil); err != nil {

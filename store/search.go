@@ -67,17 +67,17 @@ type FoundConversation struct {
 
 // SearchAgents returns page (from 1) of size discoverable agents that match the query, best first, without those that
 // have blocked the caller. It returns ErrNoWord.
-func (s *Store) SearchAgents(ctx context.Context, caller uuid.UUID, query string, size, page int64) ([]Agent, error) {
-	return searchDirectory[Agent](ctx, s, agentDirectory, pgx.NamedArgs{"caller": caller}, query, size, page)
+func (r *Reader) SearchAgents(ctx context.Context, caller uuid.UUID, query string, size, page int64) ([]Agent, error) {
+	return searchDirectory[Agent](ctx, r, agentDirectory, pgx.NamedArgs{"caller": caller}, query, size, page)
 }
 
 // SearchConversations returns page (from 1) of size discoverable group chats or channels that match the query, best
 // first. It returns ErrNoWord.
-func (s *Store) SearchConversations(ctx context.Context, kind, query string, size, page int64) ([]FoundConversation, error) {
-	return searchDirectory[FoundConversation](ctx, s, conversationDirectory(kind), pgx.NamedArgs{}, query, size, page)
+func (r *Reader) SearchConversations(ctx context.Context, kind, query string, size, page int64) ([]FoundConversation, error) {
+	return searchDirectory[FoundConversation](ctx, r, conversationDirectory(kind), pgx.NamedArgs{}, query, size, page)
 }
 
-func searchDirectory[T any](ctx context.Context, s *Store, d directory, values pgx.NamedArgs, wanted string, size, page int64) ([]T, error) {
+func searchDirectory[T any](ctx context.Context, r *Reader, d directory, values pgx.NamedArgs, wanted string, size, page int64) ([]T, error) {
 	if !strings.ContainsFunc(wanted, searchable) {
 		return nil, ErrNoWord
 	}
@@ -86,7 +86,7 @@ func searchDirectory[T any](ctx context.Context, s *Store, d directory, values p
 		return nil, nil
 	}
 	values["query"], values["size"], values["offset"] = strings.TrimSpace(wanted), size, (page-1)*size
-	rows, err := query[T](ctx, s, d.statement(words, values), values)
+	rows, err := query[T](ctx, r, d.statement(words, values), values)
 	if err != nil {
 		return nil, fmt.Errorf("search %s: %w", d.table, err)
 	}

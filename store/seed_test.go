@@ -83,7 +83,9 @@ func TestSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := ask(`SELECT CAST(last_number + 1 AS text) FROM conversations c JOIN private_pairs p ON p.conversation_id = c.id WHERE low_agent = '` + low.String() + `' AND high_agent = '` + high.String() + `'`)
-	if _, err := s.SendMessage(ctx, private(low, high, "and on it goes")); err != nil {
+	if _, err := alone(ctx, s, func(tx *store.Tx) (*store.Sent, error) {
+		return tx.SendMessage(ctx, private(low, high, "and on it goes"))
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if got := ask(`SELECT CAST(max(number) AS text) FROM messages WHERE content = 'and on it goes'`); got != last {

@@ -20,23 +20,26 @@ import (
 	"github.com/parley-chat/parley/internal/tracing"
 )
 
-// Store is the database, or one transaction on it; both have the same methods. GORM handles the models and ordinary
-// reads and writes. Statements that a measurement demands run on pgx. GORM and pgx have separate connection pools, so
-// that a transaction (GORM) never waits for a connection that a batch (pgx) holds, and a batch never for one that a
-// transaction holds.
-type Store struct {
+// Store is the database. A Reader reads from it, and a Tx is one transaction on it. GORM and pgx have separate connection pools, so
+// that a transaction (GORM) never waits for a connection that a batch (pgx) holds, and a batch never for one that a transaction holds.
+type Store struct{ Reader }
+
+// Reader reads what is committed, and in a transaction also what that has changed.
+type Reader struct {
+	*database
+	db *gorm.DB
+}
+
+// database is what all readers and transactions of a Store share.
+type database struct {
 	pool    *pgxpool.Pool // for query and the batches
 	records *pgxpool.Pool // for GORM
-	db      *gorm.DB
 	clock   *clock
 	guard   *guard // nil without limits
 	limits  Limits
 	owner   int32 // identifies this process in the payments that it works on
 	agents  *agentCache
 	chats   *lru.Cache[PrivatePair, uuid.UUID] // private chats, keyed by pairs without ConversationID
-	mode    mode
-	tx      *transaction // nil outside a transaction
-	pending *pending     // the effect of a call that shares its commit; see commitShared
 
 	// Group commit (batch.go).
 	checks     *batcher[*messageCheck]
@@ -53,17 +56,6 @@ type Store struct {
 	batchSizes *prometheus.HistogramVec
 	tracer     *tracing.Tracer // nil without tracing
 }
-
-// mode is what the caller uses a store for.
-type mode int
-
-const (
-	normal mode = iota
-	// dryRun keeps no change. Rules are checked, and pages of messages are empty.
-	dryRun
-	// shared collects the effect of a call for the group commit. Methods that need a transaction return errNotBatched.
-	shared
-)
 
 // Option is a further setting of Open.
 type Option func(tracer **tracing.Tracer)
@@ -128,10 +120,10 @@ func Open(ctx context.Context, url string, limits Limits, options ...Option) (*S
 	if err != nil {
 		return nil, err // the size is positive
 	}
-	s := &Store{pool: pool, records: records, db: db, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
+	s := &Store{Reader{db: db, database: &database{pool: pool, records: records, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
 		contended: contended, waiters: semaphore.NewWeighted(int64(max(1, config.MaxConns/2))),
 		lookUps:    semaphore.NewWeighted(int64(max(1, config.MaxConns/4))),
-		batchSizes: newBatchSizes(), tracer: tracer}
+		batchSizes: newBatchSizes(), tracer: tracer}}}
 	s.checks = newBatcher(s.batchOf("checks"), s.checkBatch, nil)
 	s.begins = newBatcher(s.batchOf("begins"), s.beginBatch, nil)
 	s.deliveries = newBatcher(s.batchOf("deliveries"), s.deliverBatch, func(delivery Delivery) any { return delivery.Payment })

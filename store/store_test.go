@@ -28,11 +28,15 @@ func agent(t *testing.T, s *store.Store, name string) uuid.UUID {
 	t.Helper()
 	id := uuid.Must(uuid.NewV7())
 	ctx := t.Context()
-	if err := s.RequestAccount(ctx, name, "0xpayer", store.HashKey("TAN"), uuid.New()); err != nil {
+	if err := s.Transaction(ctx, func(tx *store.Tx) error {
+		return tx.RequestAccount(ctx, name, "0xpayer", store.HashKey("TAN"), uuid.New())
+	}); err != nil {
 		t.Fatal(err)
 	}
 	created := store.Agent{ID: id, Username: name, IsDiscoverable: true, KeyHash: store.HashKey(name), CreatedAt: time.Now()}
-	if err := s.CreateAccount(ctx, created, [][]byte{store.HashKey("TAN")}, uuid.New()); err != nil {
+	if err := s.Transaction(ctx, func(tx *store.Tx) error {
+		return tx.CreateAccount(ctx, created, [][]byte{store.HashKey("TAN")}, uuid.New())
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return id
@@ -124,7 +128,7 @@ func TestNumbersHaveNoGaps(t *testing.T) {
 				from, to = bob, alice
 			}
 			for n := range each {
-				err := s.Transaction(t.Context(), func(tx *store.Store) error {
+				err := s.Transaction(t.Context(), func(tx *store.Tx) error {
 					if _, err := tx.SendMessage(t.Context(), private(from, to, fmt.Sprintf("%d of %d", n, i))); err != nil {
 						return err
 					}
@@ -178,7 +182,7 @@ func TestCallersThatLeave(t *testing.T) {
 		group.Go(func() {
 			for n := range each {
 				ctx, leave := context.WithCancel(t.Context())
-				err := s.Transaction(ctx, func(tx *store.Store) error {
+				err := s.Transaction(ctx, func(tx *store.Tx) error {
 					if n%2 == 0 {
 						if err := tx.LockConversation(ctx, uuid.New()); err != nil {
 							return err
@@ -196,7 +200,7 @@ func TestCallersThatLeave(t *testing.T) {
 	for range writers {
 		group.Go(func() {
 			for range each {
-				err := s.Transaction(t.Context(), func(tx *store.Store) error {
+				err := s.Transaction(t.Context(), func(tx *store.Tx) error {
 					if err := tx.LockConversation(t.Context(), uuid.New()); err != nil {
 						return err
 					}
@@ -221,7 +225,7 @@ func TestFailedStatementIsNotCommitted(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
-	if err := s.Transaction(t.Context(), func(tx *store.Store) error {
+	if err := s.Transaction(t.Context(), func(tx *store.Tx) error {
 		if _, err := tx.SendMessage(t.Context(), private(alice, bob, "one")); err != nil {
 			return err
 		}
@@ -241,17 +245,23 @@ func TestMarkerNeverMovesBack(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
-	sent, err := s.SendMessage(t.Context(), private(alice, bob, "hello"))
+	sent, err := alone(t.Context(), s, func(tx *store.Tx) (*store.Sent, error) {
+		return tx.SendMessage(t.Context(), private(alice, bob, "hello"))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 6 {
-		if _, err := s.SendMessage(t.Context(), private(alice, bob, "and on")); err != nil {
+		if _, err := alone(t.Context(), s, func(tx *store.Tx) (*store.Sent, error) {
+			return tx.SendMessage(t.Context(), private(alice, bob, "and on"))
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, number := range []int64{3, 6, 5} {
-		if err := s.MarkRead(t.Context(), bob, store.ReadRange{Conversation: sent.ConversationID, Oldest: 1, Newest: number}); err != nil {
+		if err := s.Transaction(t.Context(), func(tx *store.Tx) error {
+			return tx.MarkRead(t.Context(), bob, store.ReadRange{Conversation: sent.ConversationID, Oldest: 1, Newest: number})
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -266,8 +276,10 @@ func TestRefusals(t *testing.T) {
 	s := storetest.New(t)
 	ctx := t.Context()
 	alice := agent(t, s, "alice")
-	_, toSelf := s.SendMessage(ctx, private(alice, alice, "me"))
-	_, toNobody := s.SendMessage(ctx, private(alice, uuid.New(), "you?"))
+	_, toSelf := alone(ctx, s, func(tx *store.Tx) (*store.Sent, error) { return tx.SendMessage(ctx, private(alice, alice, "me")) })
+	_, toNobody := alone(ctx, s, func(tx *store.Tx) (*store.Sent, error) {
+		return tx.SendMessage(ctx, private(alice, uuid.New(), "you?"))
+	})
 	_, noChat := s.ConversationView(ctx, store.KindPrivate, uuid.New(), alice)
 	for _, test := range []struct {
 		name string
@@ -277,7 +289,9 @@ func TestRefusals(t *testing.T) {
 		{"a message to oneself", toSelf, store.ErrNothingToSelf},
 		{"a message to nobody", toNobody, store.ErrAgentNotFound},
 		{"a chat that is not there", noChat, store.ErrChatNotFound},
-		{"a taken username", s.RequestAccount(ctx, "alice", "0xpayer", store.HashKey("TAN"), uuid.New()), store.ErrUsernameTaken},
+		{"a taken username", s.Transaction(ctx, func(tx *store.Tx) error {
+			return tx.RequestAccount(ctx, "alice", "0xpayer", store.HashKey("TAN"), uuid.New())
+		}), store.ErrUsernameTaken},
 	} {
 		if !errors.Is(test.err, test.want) {
 			t.Errorf("%s: %v, want %v", test.name, test.err, test.want)
@@ -294,33 +308,31 @@ func TestDryRunLeavesNothing(t *testing.T) {
 	s := storetest.New(t)
 	ctx := t.Context()
 	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
-	dryRun := func(shared bool, run func(tx *store.Store) error) error {
-		return s.DryRun(ctx, store.Work{Shared: shared, Run: func(_ context.Context, tx *store.Store) ([]byte, error) { return nil, run(tx) }})
+	dryRun := func(run func(do store.Actions) error) error {
+		return s.DryRun(ctx, sharing(func(_ context.Context, do store.Actions) error { return run(do) }))
 	}
-	for _, shared := range []bool{false, true} {
-		if err := dryRun(shared, func(tx *store.Store) error {
-			_, err := tx.SendMessage(ctx, private(alice, bob, "only a dry run"))
-			return err
-		}); err != nil {
+	message := private(alice, bob, "only a dry run")
+	for _, work := range []store.Work{sending(message), sendingAlone(message)} {
+		if err := s.DryRun(ctx, work); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if conversations, err := s.AgentConversations(ctx, alice); err != nil || len(conversations) != 0 {
 		t.Errorf("the dry run left %d chats (%v)", len(conversations), err)
 	}
-	sent, err := s.SendMessage(ctx, private(alice, bob, "hello"))
+	sent, err := alone(ctx, s, func(tx *store.Tx) (*store.Sent, error) { return tx.SendMessage(ctx, private(alice, bob, "hello")) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	unknown := uuid.New()
-	if err := dryRun(true, func(tx *store.Store) error {
-		_, err := tx.Messages(ctx, &store.ConversationView{Conversation: store.Conversation{ID: sent.ConversationID, LastNumber: 1}}, 1, 1, &unknown)
+	if err := dryRun(func(do store.Actions) error {
+		_, err := do.Messages(ctx, &store.ConversationView{Conversation: store.Conversation{ID: sent.ConversationID, LastNumber: 1}}, 1, 1, &unknown)
 		return err
 	}); !errors.Is(err, store.ErrMessageNotFound) {
 		t.Errorf("the dry run of a page before an unknown message ends with %v, want ErrMessageNotFound", err)
 	}
-	if err := dryRun(true, func(tx *store.Store) error {
-		_, err := tx.ReadUnread(ctx, bob, 1, 10)
+	if err := dryRun(func(do store.Actions) error {
+		_, err := do.ReadUnread(ctx, bob, 1, 10)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -328,7 +340,7 @@ func TestDryRunLeavesNothing(t *testing.T) {
 	if unread, err := s.Unread(ctx, bob, 1, 10); err != nil || unread.Total != 1 {
 		t.Errorf("after the dry run of a poll %+v (%v) is unread, want the message", unread, err)
 	}
-	rejected := dryRun(true, func(*store.Store) error { return store.ErrNotMember })
+	rejected := dryRun(func(store.Actions) error { return store.ErrNotMember })
 	if !errors.Is(rejected, store.ErrNotMember) {
 		t.Errorf("the dry run's refusal comes back as %v", rejected)
 	}
@@ -339,7 +351,9 @@ func TestConstraints(t *testing.T) {
 	t.Parallel()
 	s, connection := openBeside(t)
 	alice, bob := agent(t, s, "alice"), agent(t, s, "bob")
-	sent, err := s.SendMessage(t.Context(), private(alice, bob, "hello"))
+	sent, err := alone(t.Context(), s, func(tx *store.Tx) (*store.Sent, error) {
+		return tx.SendMessage(t.Context(), private(alice, bob, "hello"))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

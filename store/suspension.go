@@ -31,8 +31,8 @@ var (
 const SettledAfter = cachedFor + Patience
 
 // Suspension returns the suspension of an agent, or nil.
-func (s *Store) Suspension(ctx context.Context, agent uuid.UUID) (*Suspension, error) {
-	found, err := gorm.G[Suspension](s.db).Where("agent_id = ?", agent).Find(ctx)
+func (r *Reader) Suspension(ctx context.Context, agent uuid.UUID) (*Suspension, error) {
+	found, err := gorm.G[Suspension](r.db).Where("agent_id = ?", agent).Find(ctx)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("look for a suspension: %w", err)
@@ -43,8 +43,8 @@ func (s *Store) Suspension(ctx context.Context, agent uuid.UUID) (*Suspension, e
 }
 
 // checkUsable returns ErrAgentNotFound if the agent was erased, and ErrAgentSuspended if it is suspended.
-func (s *Store) checkUsable(ctx context.Context, agent uuid.UUID) error {
-	suspension, err := s.Suspension(ctx, agent)
+func (r *Reader) checkUsable(ctx context.Context, agent uuid.UUID) error {
+	suspension, err := r.Suspension(ctx, agent)
 	switch {
 	case err != nil || suspension == nil:
 		return err
@@ -57,7 +57,7 @@ func (s *Store) checkUsable(ctx context.Context, agent uuid.UUID) error {
 // SuspendAgent suspends an agent, or changes what a suspended agent is told. Servers notice it within a second. It returns
 // ErrAgentNotFound or ErrErased.
 func (s *Store) SuspendAgent(ctx context.Context, by Operator, agent uuid.UUID, message string) error {
-	return s.changeAccount(ctx, by, "agents.suspend", agent, func(tx *Store, _ *AuditEntry, account *Agent, before *Suspension) error {
+	return s.changeAccount(ctx, by, "agents.suspend", agent, func(tx *Tx, _ *AuditEntry, account *Agent, before *Suspension) error {
 		if before != nil {
 			_, err := gorm.G[Suspension](tx.db).Where("agent_id = ?", agent).Update(ctx, "message", message)
 			return err
@@ -66,17 +66,17 @@ func (s *Store) SuspendAgent(ctx context.Context, by Operator, agent uuid.UUID, 
 	})
 }
 
-func (s *Store) suspend(ctx context.Context, account *Agent, message string) error {
-	err := s.gorm(ctx, &Suspension{}).Create(&Suspension{AgentID: account.ID, Message: message, WasListed: account.IsDiscoverable}).Error
+func (tx *Tx) suspend(ctx context.Context, account *Agent, message string) error {
+	err := tx.gorm(ctx, &Suspension{}).Create(&Suspension{AgentID: account.ID, Message: message, WasListed: account.IsDiscoverable}).Error
 	if err != nil {
 		return err
 	}
-	return s.list(ctx, account.ID, false)
+	return tx.list(ctx, account.ID, false)
 }
 
 // ResumeAgent ends a suspension. It returns ErrAgentNotFound, ErrErased or ErrNotSuspended.
 func (s *Store) ResumeAgent(ctx context.Context, by Operator, agent uuid.UUID) error {
-	return s.changeAccount(ctx, by, "agents.resume", agent, func(tx *Store, entry *AuditEntry, _ *Agent, before *Suspension) error {
+	return s.changeAccount(ctx, by, "agents.resume", agent, func(tx *Tx, entry *AuditEntry, _ *Agent, before *Suspension) error {
 		if before == nil {
 			return ErrNotSuspended
 		}
@@ -90,10 +90,10 @@ func (s *Store) ResumeAgent(ctx context.Context, by Operator, agent uuid.UUID) e
 
 // changeAccount runs an action on an account that is not erased, which is locked, and its suspension, if there is one.
 func (s *Store) changeAccount(
-	ctx context.Context, by Operator, name string, agent uuid.UUID, action func(tx *Store, entry *AuditEntry, account *Agent, before *Suspension) error,
+	ctx context.Context, by Operator, name string, agent uuid.UUID, action func(tx *Tx, entry *AuditEntry, account *Agent, before *Suspension) error,
 ) error {
 	entry := AuditEntry{Action: name, TargetKind: TargetAgent, TargetID: agent, AgentID: &agent}
-	return s.audited(ctx, by, entry, func(tx *Store, entry *AuditEntry) error {
+	return s.audited(ctx, by, entry, func(tx *Tx, entry *AuditEntry) error {
 		account, err := oneAgent(gorm.G[Agent](tx.db, forNoKeyUpdate).Where("id = ?", agent).Take(ctx))
 		if err != nil {
 			return err
@@ -111,8 +111,8 @@ func (s *Store) changeAccount(
 }
 
 // list makes the directory list an agent or not.
-func (s *Store) list(ctx context.Context, agent uuid.UUID, listed bool) error {
-	_, err := gorm.G[Agent](s.db).Where("id = ?", agent).Update(ctx, "is_discoverable", listed)
+func (tx *Tx) list(ctx context.Context, agent uuid.UUID, listed bool) error {
+	_, err := gorm.G[Agent](tx.db).Where("id = ?", agent).Update(ctx, "is_discoverable", listed)
 	return err
 }
 

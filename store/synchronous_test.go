@@ -52,7 +52,7 @@ func TestDeadlineShowsNoUnreplicatedCommit(t *testing.T) {
 	reopened := withLimits(t, databaseURL)
 	payment := beginning("0x1", uuid.Nil)
 	payment.AgentID = nil
-	err = reopened.BeginSettlement(t.Context(), payment, time.Minute)
+	err = reopened.BeginSettlement(t.Context(), payment, time.Minute, nil)
 	if !store.Unavailable(err) || store.NotCommitted(err) {
 		t.Errorf("a COMMIT without a standby: %v, want an unknown outcome", err)
 	}

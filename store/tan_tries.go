@@ -36,7 +36,7 @@ func tanHashes(keys []string) string {
 // TryTAN takes a try for each key before a TAN is checked. Call EndTANTry after it. The window begins with the first try. If a key has
 // no try left, it takes none and returns a *TooManyTANs.
 func (s *Store) TryTAN(ctx context.Context, keys []string, most int, window time.Duration) error {
-	return s.Transaction(ctx, func(tx *Store) error {
+	return s.Transaction(ctx, func(tx *Tx) error {
 		var taken []struct {
 			Wrong, Checking int
 			Seconds         float64

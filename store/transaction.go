@@ -8,29 +8,37 @@ import (
 	"gorm.io/gorm"
 )
 
-// transaction is what a Store collects until its transaction ends.
-type transaction struct {
-	// changed lists the agents that this server's cache must forget.
-	changed []uuid.UUID
+// Tx is one transaction.
+type Tx struct {
+	Reader
+	changed []uuid.UUID // the agents that this server's cache must forget when it ends
 }
-
-// transactionNames are the names of their spans.
-var transactionNames = map[mode]string{normal: "transaction", dryRun: "dry run transaction"}
 
 // errDryRun rolls back a dry run.
 var errDryRun = errors.New("this transaction is a dry run")
 
-// Transaction runs fn in one database transaction and commits it, unless fn returns an error. If the store is already
-// in a transaction, fn runs in that one.
-func (s *Store) Transaction(ctx context.Context, fn func(tx *Store) error) error {
-	if s.tx != nil {
-		return fn(s)
-	}
-	return s.transact(ctx, normal, fn)
+// Transaction runs fn in one transaction and commits it, unless fn returns an error.
+func (s *Store) Transaction(ctx context.Context, fn func(tx *Tx) error) error {
+	return s.transact(ctx, "transaction", fn)
 }
 
-func (s *Store) transact(ctx context.Context, mode mode, fn func(tx *Store) error) error {
-	tx := &transaction{}
+// rollBack is Transaction without effect: it returns the error of fn.
+func (s *Store) rollBack(ctx context.Context, fn func(tx *Tx) error) error {
+	err := s.transact(ctx, "dry run transaction", func(tx *Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		return errDryRun
+	})
+	if errors.Is(err, errDryRun) {
+		return nil
+	}
+	return err
+}
+
+// transact runs a transaction. Name is that of its span.
+func (s *Store) transact(ctx context.Context, name string, fn func(tx *Tx) error) error {
+	tx := &Tx{Reader: s.Reader}
 	defer func() { // also if it is unknown whether COMMIT succeeded
 		for _, id := range tx.changed {
 			s.agents.forget(id)
@@ -41,13 +49,11 @@ func (s *Store) transact(ctx context.Context, mode mode, fn func(tx *Store) erro
 		ctx, cancel = context.WithTimeout(ctx, s.limits.Transaction)
 		defer cancel()
 	}
-	ctx, span := s.tracer.Start(ctx, transactionNames[mode])
+	ctx, span := s.tracer.Start(ctx, name)
 	begun := false
 	err := s.db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
-		begun = true
-		inside := *s
-		inside.db, inside.tx, inside.mode = db, tx, mode
-		return fn(&inside)
+		begun, tx.db = true, db
+		return fn(tx)
 	})
 	_, refused := errors.AsType[*Refusal](err)
 	span.End(err != nil && !refused && !errors.Is(err, errDryRun))
@@ -57,16 +63,10 @@ func (s *Store) transact(ctx context.Context, mode mode, fn func(tx *Store) erro
 	return err
 }
 
-// forgetAgent removes a changed agent from this server's cache. In a transaction it does so when the transaction ends.
-func (s *Store) forgetAgent(id uuid.UUID) {
-	if s.tx != nil {
-		s.tx.changed = append(s.tx.changed, id)
-		return
-	}
-	s.agents.forget(id)
-}
+// forgetAgent removes a changed agent from this server's cache when the transaction ends.
+func (tx *Tx) forgetAgent(id uuid.UUID) { tx.changed = append(tx.changed, id) }
 
 // gorm returns GORM's chain for statements that its generic API cannot express: joins, and changes of several columns.
-func (s *Store) gorm(ctx context.Context, model any) *gorm.DB {
-	return s.db.WithContext(ctx).Model(model)
+func (r *Reader) gorm(ctx context.Context, model any) *gorm.DB {
+	return r.db.WithContext(ctx).Model(model)
 }

@@ -81,16 +81,16 @@ type unreadRow struct {
 
 // Unread returns page (from 1) of size unread messages of the agent in all its conversations, and its notices. It returns
 // only as many messages as fit on a page by size. It changes nothing and reads committed data only.
-func (s *Store) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	unread, err := s.unreadMessages(ctx, agent, page, size)
+func (r *Reader) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
+	unread, err := r.unreadMessages(ctx, agent, page, size)
 	if err == nil && unread.noticed {
-		unread.Notices, err = s.notices(ctx, agent)
+		unread.Notices, err = r.notices(ctx, agent)
 	}
 	return unread, err
 }
 
-func (s *Store) unreadMessages(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	rows, err := query[unreadRow](ctx, s, listUnread, pgx.NamedArgs{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent})
+func (r *Reader) unreadMessages(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
+	rows, err := query[unreadRow](ctx, r, listUnread, pgx.NamedArgs{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent})
 	if err != nil {
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
@@ -110,44 +110,22 @@ func (s *Store) unreadMessages(ctx context.Context, agent uuid.UUID, page, size 
 
 // ReadUnread returns what Unread returns and marks it as read: in each conversation up to the newest returned message, unless
 // an unread message before the returned ones would be skipped (a later page).
-// Two calls for one agent run one after the other and never return the same message. In a dry run the page is empty,
-// because nobody sees it and no rule forbids the call.
+// Two calls for one agent run one after the other and never return the same message.
 //
 // ReadUnread cannot deadlock: it waits only for the advisory lock of the agent, while it holds no other lock. After
 // that it waits for no lock.
-func (s *Store) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (unread *Unread, err error) {
-	switch {
-	case s.mode == dryRun:
-		return &Unread{}, nil
-	case s.tx != nil:
-		return s.readUnread(ctx, agent, page, size)
-	}
-	// Most polls find nothing and need no transaction.
-	if unread, err = s.unreadMessages(ctx, agent, page, size); err != nil || unread.empty() {
-		return unread, err
-	}
-	if s.mode == shared {
-		return nil, errNotBatched
-	}
-	err = s.Transaction(ctx, func(tx *Store) error {
-		unread, err = tx.readUnread(ctx, agent, page, size)
-		return err
-	})
-	return unread, err
-}
-
-func (s *Store) readUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
+func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
 	// Exec, because GORM has no advisory locks.
-	err := gorm.G[Membership](s.db).Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(? AS uuid) AS text), 0))`, agent)
+	err := gorm.G[Membership](tx.db).Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(? AS uuid) AS text), 0))`, agent)
 	if err != nil {
 		return nil, fmt.Errorf("wait for turn: %w", err)
 	}
-	unread, err := s.unreadMessages(ctx, agent, page, size)
+	unread, err := tx.unreadMessages(ctx, agent, page, size)
 	if err != nil {
 		return nil, err
 	}
 	if unread.noticed {
-		if unread.Notices, err = s.readNotices(ctx, agent); err != nil {
+		if unread.Notices, err = tx.readNotices(ctx, agent); err != nil {
 			return nil, err
 		}
 	}
@@ -162,7 +140,7 @@ func (s *Store) readUnread(ctx context.Context, agent uuid.UUID, page, size int6
 		}
 		returned[message.ConversationID] = &ReadRange{Conversation: message.ConversationID, Oldest: message.Number, Newest: message.Number}
 	}
-	locked, err := s.lockMemberships(ctx, agent, slices.Collect(maps.Keys(returned)))
+	locked, err := tx.lockMemberships(ctx, agent, slices.Collect(maps.Keys(returned)))
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +150,7 @@ func (s *Store) readUnread(ctx context.Context, agent uuid.UUID, page, size int6
 			ranges[i] = *returned[conversation]
 			delete(returned, conversation)
 		}
-		if err := s.mark(ctx, agent, ranges...); err != nil {
+		if err := tx.mark(ctx, agent, ranges...); err != nil {
 			return nil, err
 		}
 	}
@@ -186,11 +164,11 @@ func (s *Store) readUnread(ctx context.Context, agent uuid.UUID, page, size int6
 // could lock. Another transaction may lock two of them in another order (leaving a group with a note does), so
 // lockMemberships never waits for a lock in the database. It retries for a tenth of a second, which is longer than
 // concurrent sends and reads take.
-func (s *Store) lockMemberships(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) ([]uuid.UUID, error) {
+func (tx *Tx) lockMemberships(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) ([]uuid.UUID, error) {
 	skipLocked := clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked}
 	for attempt := 1; ; attempt++ {
 		var locked []uuid.UUID
-		err := gorm.G[Membership](s.db, skipLocked).Select("conversation_id").
+		err := gorm.G[Membership](tx.db, skipLocked).Select("conversation_id").
 			Where("agent_id = ? AND conversation_id IN ? AND status = 'member'", agent, conversations).Scan(ctx, &locked)
 		if err != nil {
 			return nil, fmt.Errorf("lock memberships: %w", err)
@@ -220,21 +198,12 @@ type readMark struct {
 
 // MarkRead moves the agent's read marker forward to the end of a range. It does not move the marker over a message of another
 // agent that is not in the range, so that reading never loses a message. The marker never moves back.
-func (s *Store) MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) error {
-	switch {
-	case s.mode == shared && s.pending.mark != nil: // a page marks only one conversation
-		return errNotBatched
-	case s.mode == shared:
-		s.pending.mark = &readMark{read, agent}
-		return nil
-	case s.tx == nil:
-		return s.Transaction(ctx, func(tx *Store) error { return tx.MarkRead(ctx, agent, read) })
-	}
-	_, err := gorm.G[Membership](s.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", read.Conversation, agent).Find(ctx)
+func (tx *Tx) MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) error {
+	_, err := gorm.G[Membership](tx.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", read.Conversation, agent).Find(ctx)
 	if err != nil {
 		return fmt.Errorf("lock membership: %w", err)
 	}
-	return s.mark(ctx, agent, read)
+	return tx.mark(ctx, agent, read)
 }
 
 // lock queues the statement that locks the membership. It must come before the statement that marks.
@@ -247,13 +216,13 @@ func (m *readMark) values() pgx.NamedArgs {
 }
 
 // mark marks ranges as read in this transaction, at most one for each conversation.
-func (s *Store) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) error {
+func (tx *Tx) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) error {
 	conversations, oldest, newest := make(UUIDs, len(ranges)), make(numbers, len(ranges)), make(numbers, len(ranges))
 	for i, read := range ranges {
 		conversations[i], oldest[i], newest[i] = read.Conversation, read.Oldest, read.Newest
 	}
 	// Exec, because one statement handles all conversations and reads the compared values after the lock.
-	err := gorm.G[Membership](s.db).Exec(ctx, markRead, map[string]any{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest})
+	err := gorm.G[Membership](tx.db).Exec(ctx, markRead, map[string]any{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest})
 	if err != nil {
 		return fmt.Errorf("mark read: %w", err)
 	}

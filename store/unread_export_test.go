@@ -9,12 +9,21 @@ import (
 )
 
 // SendAnywhere sends to a conversation of any kind; to a private chat, its other agent.
-func (s *Store) SendAnywhere(ctx context.Context, conversation, sender, message uuid.UUID, content string) (*Sent, error) {
-	out, err := s.OutgoingTo(ctx, conversation, sender, message, content)
+func (tx *Tx) SendAnywhere(ctx context.Context, conversation, sender, message uuid.UUID, content string) (*Sent, error) {
+	out, err := tx.OutgoingTo(ctx, conversation, sender, message, content)
 	if err != nil {
 		return nil, err
 	}
-	return s.SendMessage(ctx, out)
+	return tx.SendMessage(ctx, out)
+}
+
+// SendAnywhere is that of Tx in a transaction of its own.
+func (s *Store) SendAnywhere(ctx context.Context, conversation, sender, message uuid.UUID, content string) (sent *Sent, err error) {
+	err = s.Transaction(ctx, func(tx *Tx) error {
+		sent, err = tx.SendAnywhere(ctx, conversation, sender, message, content)
+		return err
+	})
+	return sent, err
 }
 
 // SendAtOnce sends a message of each sender to the conversation in the same place, all in one statement.
@@ -29,7 +38,7 @@ func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UU
 			ID: uuid.Must(uuid.NewV7()), X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: "0xb", Nonce: "0x" + uuid.NewString(), PayTo: "0xd",
 			Amount: 7, ValidBefore: time.Now().Add(time.Hour), Operation: "send", Fingerprint: HashKey("x"), SignatureHash: HashKey("x"), Payload: []byte("{}"), Request: []byte("{}"),
 		}
-		if err := s.BeginSettlement(ctx, payment, time.Minute); err != nil {
+		if err := s.BeginSettlement(ctx, payment, time.Minute, nil); err != nil {
 			return err
 		}
 		all = append(all, batchItem[paidMessage]{value: paidMessage{OutgoingMessage: out, Closing: Closing{Delivery: &Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}}, conversation: conversation}, done: make(chan error, 1), since: time.Now()})
@@ -43,12 +52,12 @@ func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UU
 }
 
 // OutgoingTo is a message to a conversation of any kind.
-func (s *Store) OutgoingTo(ctx context.Context, conversation, sender, message uuid.UUID, content string) (OutgoingMessage, error) {
+func (r *Reader) OutgoingTo(ctx context.Context, conversation, sender, message uuid.UUID, content string) (OutgoingMessage, error) {
 	var place struct {
 		Kind string
 		To   uuid.UUID
 	}
-	err := s.gorm(ctx, &Conversation{}).
+	err := r.gorm(ctx, &Conversation{}).
 		Select("kind, coalesce((SELECT m.agent_id FROM memberships m WHERE m.conversation_id = conversations.id AND m.agent_id <> ? AND conversations.kind = 'private'), id) AS to", sender).
 		Where("id = ?", conversation).Take(&place).Error
 	return OutgoingMessage{Kind: place.Kind, To: place.To, Sender: sender, ID: message, Content: content}, err

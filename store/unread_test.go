@@ -50,7 +50,9 @@ func newGround(t *testing.T) *ground {
 	}
 	for i, a := range g.agents {
 		for _, b := range g.agents[:i] {
-			sent, err := g.SendMessage(t.Context(), private(a, b, "the first"))
+			sent, err := alone(t.Context(), g.Store, func(tx *store.Tx) (*store.Sent, error) {
+				return tx.SendMessage(t.Context(), private(a, b, "the first"))
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +66,7 @@ func newGround(t *testing.T) *ground {
 			g.group, channel, g.agents[0])
 		return err
 	})
-	if err := errors.Join(g.Join(t.Context(), g.group, g.agents...), g.Join(t.Context(), channel, g.agents[1:]...)); err != nil {
+	if err := errors.Join(g.Transaction(t.Context(), func(tx *store.Tx) error { return tx.Join(t.Context(), g.group, g.agents...) }), g.Transaction(t.Context(), func(tx *store.Tx) error { return tx.Join(t.Context(), channel, g.agents[1:]...) })); err != nil {
 		t.Fatal(err)
 	}
 	g.add(g.group, g.agents...)
@@ -124,7 +126,7 @@ func idsOf(messages []store.UnreadMessage) []uuid.UUID {
 
 // read is ReadUnread in a transaction of its own.
 func (g *ground) read(agent uuid.UUID, page, size int64) (unread *store.Unread) {
-	err := g.Transaction(g.t.Context(), func(tx *store.Store) (err error) {
+	err := g.Transaction(g.t.Context(), func(tx *store.Tx) (err error) {
 		unread, err = tx.ReadUnread(g.t.Context(), agent, page, size)
 		return err
 	})
@@ -163,10 +165,12 @@ func TestUnreadIsWhatRecountingFinds(t *testing.T) {
 		case 6:
 			number := random.Int64N(40)
 			when = fmt.Sprintf("reading up to %d", number)
-			err = g.MarkRead(ctx, who, store.ReadRange{Conversation: where, Oldest: 1, Newest: number})
+			err = g.Transaction(ctx, func(tx *store.Tx) error {
+				return tx.MarkRead(ctx, who, store.ReadRange{Conversation: where, Oldest: 1, Newest: number})
+			})
 		case 7:
 			when = "rejoining"
-			err = g.Transaction(ctx, func(tx *store.Store) error {
+			err = g.Transaction(ctx, func(tx *store.Tx) error {
 				return errors.Join(tx.LockConversation(ctx, g.group), tx.Leave(ctx, g.group, who), tx.Join(ctx, g.group, who))
 			})
 		case 8, 9:
@@ -235,7 +239,7 @@ func (g *ground) write(agent uuid.UUID, messages int) {
 		}
 	}
 	for n := range messages {
-		err := g.Transaction(g.t.Context(), func(tx *store.Store) error {
+		err := g.Transaction(g.t.Context(), func(tx *store.Tx) error {
 			if _, err := tx.SendAnywhere(g.t.Context(), own[rand.IntN(len(own))], agent, uuid.Must(uuid.NewV7()), "text"); err != nil {
 				return err
 			}
@@ -256,7 +260,7 @@ func (g *ground) markBoth(n int) {
 	if n%2 == 0 {
 		first, second = second, first
 	}
-	err := g.Transaction(g.t.Context(), func(tx *store.Store) error {
+	err := g.Transaction(g.t.Context(), func(tx *store.Tx) error {
 		err := tx.MarkRead(g.t.Context(), g.agents[0], store.ReadRange{Conversation: first})
 		time.Sleep(time.Millisecond)
 		return errors.Join(err, tx.MarkRead(g.t.Context(), g.agents[0], store.ReadRange{Conversation: second}))
@@ -380,12 +384,14 @@ func TestReadingWhileOneWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	marked := make(chan error, 1)
-	if err := g.Transaction(ctx, func(tx *store.Store) error {
+	if err := g.Transaction(ctx, func(tx *store.Tx) error {
 		if _, err := tx.SendAnywhere(ctx, g.group, me, uuid.Must(uuid.NewV7()), "my own"); err != nil {
 			return err
 		}
 		go func() {
-			marked <- g.MarkRead(ctx, me, store.ReadRange{Conversation: g.group, Oldest: 1, Newest: other.Number})
+			marked <- g.Transaction(ctx, func(tx *store.Tx) error {
+				return tx.MarkRead(ctx, me, store.ReadRange{Conversation: g.group, Oldest: 1, Newest: other.Number})
+			})
 		}()
 		// A poll does not wait for the message: it leaves the conversation for the next time.
 		if unread := g.read(me, 1, 10); len(unread.Messages) != 0 || unread.Total != 1 {

@@ -28,24 +28,24 @@ func hashUsername(username string) []byte {
 }
 
 // FormerOwner returns the agent that had this username before it was renamed, or ErrAgentNotFound.
-func (s *Store) FormerOwner(ctx context.Context, username string) (*Agent, error) {
-	reserved, err := gorm.G[reservedUsername](s.db).Where("username_hash = ? AND agent_id IS NOT NULL", hashUsername(username)).Find(ctx)
+func (r *Reader) FormerOwner(ctx context.Context, username string) (*Agent, error) {
+	reserved, err := gorm.G[reservedUsername](r.db).Where("username_hash = ? AND agent_id IS NOT NULL", hashUsername(username)).Find(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look for a former username: %w", err)
 	}
 	if len(reserved) == 0 {
 		return nil, ErrAgentNotFound
 	}
-	return s.AgentByID(ctx, *reserved[0].AgentID)
+	return r.AgentByID(ctx, *reserved[0].AgentID)
 }
 
 // checkUsername returns ErrUsernameTaken if an agent other than owner has the username or had it.
-func (s *Store) checkUsername(ctx context.Context, username string, owner uuid.UUID) error {
-	used, err := gorm.G[Agent](s.db).Where("username = ?", username).Count(ctx, "*")
+func (r *Reader) checkUsername(ctx context.Context, username string, owner uuid.UUID) error {
+	used, err := gorm.G[Agent](r.db).Where("username = ?", username).Count(ctx, "*")
 	if err != nil {
 		return fmt.Errorf("look for a username: %w", err)
 	}
-	reserved, err := gorm.G[reservedUsername](s.db).
+	reserved, err := gorm.G[reservedUsername](r.db).
 		Where("username_hash = ? AND agent_id IS DISTINCT FROM ?", hashUsername(username), owner).Count(ctx, "*")
 	if err != nil {
 		return fmt.Errorf("look for a reserved username: %w", err)
@@ -59,7 +59,7 @@ func (s *Store) checkUsername(ctx context.Context, username string, owner uuid.U
 // RenameAgent gives an agent another username. Nobody else can register the former one. It returns ErrAgentNotFound, ErrErased,
 // ErrUsernameTaken or ErrUsernameReserved.
 func (s *Store) RenameAgent(ctx context.Context, by Operator, agent uuid.UUID, username string) error {
-	return s.changeAccount(ctx, by, "agents.rename", agent, func(tx *Store, _ *AuditEntry, account *Agent, _ *Suspension) error {
+	return s.changeAccount(ctx, by, "agents.rename", agent, func(tx *Tx, _ *AuditEntry, account *Agent, _ *Suspension) error {
 		if err := tx.checkUsername(ctx, username, agent); err != nil {
 			return err
 		}
@@ -83,8 +83,8 @@ func (s *Store) RenameAgent(ctx context.Context, by Operator, agent uuid.UUID, u
 }
 
 // reserveUsername keeps others from registering a username.
-func (s *Store) reserveUsername(ctx context.Context, username string, agent *uuid.UUID) error {
-	err := gorm.G[reservedUsername](s.db, clause.OnConflict{DoNothing: true}).
+func (tx *Tx) reserveUsername(ctx context.Context, username string, agent *uuid.UUID) error {
+	err := gorm.G[reservedUsername](tx.db, clause.OnConflict{DoNothing: true}).
 		Create(ctx, &reservedUsername{UsernameHash: hashUsername(username), AgentID: agent})
 	if err != nil {
 		return fmt.Errorf("reserve a username: %w", err)

@@ -79,8 +79,8 @@ func (c *conversationsRemove) Run(ctx context.Context, to console) error {
 		return err
 	}
 	defer database.Close()
-	err = rolledBack(ctx, database, c.DryRun, func(on *store.Store) error { return on.RemoveConversation(ctx, by, c.ID.UUID) })
-	if err != nil {
+	by.DryRun = c.DryRun
+	if err := database.RemoveConversation(ctx, by, c.ID.UUID); err != nil {
 		return err
 	}
 	done := "is removed"

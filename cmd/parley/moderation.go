@@ -131,14 +131,6 @@ func (c changes) onAgent(ctx context.Context, named string, action func(database
 	return withAgent(ctx, c.Ledger, named, func(database *store.Store, agent *store.Agent) error { return action(database, by, agent) })
 }
 
-// rolledBack runs an action as a dry run if that is asked for.
-func rolledBack(ctx context.Context, database *store.Store, dryRun bool, action func(on *store.Store) error) error {
-	if !dryRun {
-		return action(database)
-	}
-	return database.DryRun(ctx, store.Work{Run: func(_ context.Context, tx *store.Store) ([]byte, error) { return nil, action(tx) }})
-}
-
 // settled waits until the calls that did not see a change are over, and returns the database's time then.
 func settled(ctx context.Context, database *store.Store, to console) (at time.Time, err error) {
 	began := database.Now()

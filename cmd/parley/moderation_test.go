@@ -42,9 +42,13 @@ func (m *moderated) agent(username string) uuid.UUID {
 	m.t.Helper()
 	const tan = "AAAA0000"
 	agent := store.Agent{ID: uuid.Must(uuid.NewV7()), Username: username, Description: "I am " + username, IsDiscoverable: true, KeyHash: store.HashKey(username)}
-	err := m.on.RequestAccount(m.t.Context(), username, "0xpayer", store.HashKey(tan), uuid.New())
+	err := m.on.Transaction(m.t.Context(), func(tx *store.Tx) error {
+		return tx.RequestAccount(m.t.Context(), username, "0xpayer", store.HashKey(tan), uuid.New())
+	})
 	if err == nil {
-		err = m.on.CreateAccount(m.t.Context(), agent, [][]byte{store.HashKey(tan)}, uuid.New())
+		err = m.on.Transaction(m.t.Context(), func(tx *store.Tx) error {
+			return tx.CreateAccount(m.t.Context(), agent, [][]byte{store.HashKey(tan)}, uuid.New())
+		})
 	}
 	if err != nil {
 		m.t.Fatal(err)
@@ -56,11 +60,17 @@ func (m *moderated) agent(username string) uuid.UUID {
 func (m *moderated) message(from, to uuid.UUID, content string) (id, chat uuid.UUID) {
 	m.t.Helper()
 	id = uuid.Must(uuid.NewV7())
-	sent, err := m.on.SendMessage(m.t.Context(), store.OutgoingMessage{Kind: store.KindPrivate, To: to, Sender: from, ID: id, Content: content})
+	err := m.on.Transaction(m.t.Context(), func(tx *store.Tx) error {
+		sent, err := tx.SendMessage(m.t.Context(), store.OutgoingMessage{Kind: store.KindPrivate, To: to, Sender: from, ID: id, Content: content})
+		if err == nil {
+			chat = sent.ConversationID
+		}
+		return err
+	})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return id, sent.ConversationID
+	return id, chat
 }
 
 // try runs a command.
@@ -142,10 +152,12 @@ func TestModerateConversations(t *testing.T) {
 	m := newModerated(t)
 	alice, bob := m.agent("alice"), m.agent("bob")
 	group := uuid.Must(uuid.NewV7())
-	if err := m.on.CreateConversation(t.Context(), store.KindGroup, group, alice, "planners", nil, true); err != nil {
+	if err := m.on.Transaction(t.Context(), func(tx *store.Tx) error {
+		return tx.CreateConversation(t.Context(), store.KindGroup, group, alice, "planners", nil, true)
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.on.Join(t.Context(), group, alice, bob); err != nil {
+	if err := m.on.Transaction(t.Context(), func(tx *store.Tx) error { return tx.Join(t.Context(), group, alice, bob) }); err != nil {
 		t.Fatal(err)
 	}
 	id := server.ConversationID(store.KindGroup, group)
