@@ -62,24 +62,21 @@ func (m *metrics) request(operation string, status int, took time.Duration) {
 	m.seconds.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// databaseMetrics are collected from the database and its connection pools.
+// databaseMetrics are collected from the database and its connection pool.
 type databaseMetrics struct {
 	store                                         *store.Store
 	up, connections, limit, waits, waited, failed *prometheus.Desc
 }
 
 func newDatabaseMetrics(database *store.Store) *databaseMetrics {
-	pool := []string{"pool"}
 	return &databaseMetrics{
-		store: database,
-		up:    prometheus.NewDesc("parley_database_up", "0 while the database does not respond.", nil, nil),
-		connections: prometheus.NewDesc("parley_database_connections",
-			"Connections to the database by pool (batches, records) and state (in_use, idle).", []string{"pool", "state"}, nil),
-		limit: prometheus.NewDesc("parley_database_connections_max", "The most connections of a pool.", pool, nil),
-		waits: prometheus.NewDesc("parley_database_waits_total", "How often a call found no idle connection in the pool.", pool, nil),
-		waited: prometheus.NewDesc("parley_database_wait_seconds_total",
-			"How long calls waited for a connection of the pool, and got one.", pool, nil),
-		failed: prometheus.NewDesc("parley_database_waits_failed_total", "How often a call got no connection of the pool in time.", pool, nil),
+		store:       database,
+		up:          prometheus.NewDesc("parley_database_up", "0 while the database does not respond.", nil, nil),
+		connections: prometheus.NewDesc("parley_database_connections", "Connections to the database by state (in_use, idle).", []string{"state"}, nil),
+		limit:       prometheus.NewDesc("parley_database_connections_max", "The most connections to the database.", nil, nil),
+		waits:       prometheus.NewDesc("parley_database_waits_total", "How often a call found no idle connection.", nil, nil),
+		waited:      prometheus.NewDesc("parley_database_wait_seconds_total", "How long calls waited for a connection, and got one.", nil, nil),
+		failed:      prometheus.NewDesc("parley_database_waits_failed_total", "How often a call got no connection in time.", nil, nil),
 	}
 }
 
@@ -90,16 +87,15 @@ func (d *databaseMetrics) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect pings the database and reads the figures of the pools.
+// Collect pings the database and reads the figures of the pool.
 func (d *databaseMetrics) Collect(to chan<- prometheus.Metric) {
-	for _, pool := range d.store.Pools() {
-		to <- prometheus.MustNewConstMetric(d.connections, prometheus.GaugeValue, float64(pool.InUse), pool.Name, "in_use")
-		to <- prometheus.MustNewConstMetric(d.connections, prometheus.GaugeValue, float64(pool.Idle), pool.Name, "idle")
-		to <- prometheus.MustNewConstMetric(d.limit, prometheus.GaugeValue, float64(pool.Max), pool.Name)
-		to <- prometheus.MustNewConstMetric(d.waits, prometheus.CounterValue, float64(pool.Waits), pool.Name)
-		to <- prometheus.MustNewConstMetric(d.failed, prometheus.CounterValue, float64(pool.Failed), pool.Name)
-		to <- prometheus.MustNewConstMetric(d.waited, prometheus.CounterValue, pool.Waited.Seconds(), pool.Name)
-	}
+	pool := d.store.Pool()
+	to <- prometheus.MustNewConstMetric(d.connections, prometheus.GaugeValue, float64(pool.InUse), "in_use")
+	to <- prometheus.MustNewConstMetric(d.connections, prometheus.GaugeValue, float64(pool.Idle), "idle")
+	to <- prometheus.MustNewConstMetric(d.limit, prometheus.GaugeValue, float64(pool.Max))
+	to <- prometheus.MustNewConstMetric(d.waits, prometheus.CounterValue, float64(pool.Waits))
+	to <- prometheus.MustNewConstMetric(d.failed, prometheus.CounterValue, float64(pool.Failed))
+	to <- prometheus.MustNewConstMetric(d.waited, prometheus.CounterValue, pool.Waited.Seconds())
 	ctx, cancel := context.WithTimeout(context.Background(), pingTime)
 	defer cancel()
 	up := 1.0

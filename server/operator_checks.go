@@ -32,7 +32,7 @@ func (s *Server) checks(ctx context.Context) []operator.Check {
 		if err == nil {
 			schema, err = s.store.AppliedSchema(ctx)
 		}
-		list[0] = databaseCheck(err, s.store.Pools(), schema)
+		list[0] = databaseCheck(err, s.store.Pool(), schema)
 	})
 	checking.Go(func() { list[1] = s.facilitatorCheck(ctx) })
 	checking.Go(func() { list[2] = s.chainCheck(ctx) })
@@ -45,18 +45,14 @@ func (s *Server) checks(ctx context.Context) []operator.Check {
 	return list
 }
 
-func databaseCheck(err error, pools []store.PoolStatistics, schema int64) operator.Check {
+func databaseCheck(err error, pool store.PoolStatistics, schema int64) operator.Check {
 	check := operator.Check{Part: "Database", Level: operator.OK, Runbook: "parleydatabasedown"}
 	if err != nil {
 		check.Level, check.Text = operator.Bad, "it does not respond"
 		check.Remedy = "Paid calls return 503 until it does; no payment is lost. Check PostgreSQL, its host and the network between."
 		return check
 	}
-	var inUse, most int64
-	for _, pool := range pools {
-		inUse, most = inUse+pool.InUse, most+pool.Max
-	}
-	check.Text = fmt.Sprintf("%d of %d connections, schema %d", inUse, most, schema)
+	check.Text = fmt.Sprintf("%d of %d connections, schema %d", pool.InUse, pool.Max, schema)
 	if program := store.SchemaVersion(); schema != program {
 		check.Text += fmt.Sprintf(" (this program: %d)", program)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/server/operator"
+	"github.com/parley-chat/parley/store"
 )
 
 const (
@@ -81,7 +82,7 @@ func (s *Server) knownFigures(ctx context.Context) operator.Page {
 	defer f.mu.Unlock()
 	known := f.known
 	if len(known.Checks) == 0 { // the first reading has not ended yet
-		known.Checks = []operator.Check{databaseCheck(context.DeadlineExceeded, nil, 0)}
+		known.Checks = []operator.Check{databaseCheck(context.DeadlineExceeded, store.PoolStatistics{}, 0)}
 	}
 	return known
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/parley-chat/parley/internal/tracing"
@@ -239,10 +241,13 @@ type session interface{ reader() *Reader }
 
 func (r *Reader) reader() *Reader { return r }
 
-// query runs a statement on the pgx pool, never in a transaction. The result type needs a field for each column of the
-// result, with the same name.
+// query runs a statement. The result type needs a field for each column of the result, with the same name.
 func query[T any](ctx context.Context, on session, text string, arguments ...any) ([]T, error) {
-	connection, err := on.reader().pool.Acquire(ctx)
+	r := on.reader()
+	if r.tx != nil {
+		return queryTx[T](ctx, r.tx, text, arguments)
+	}
+	connection, err := r.pool.Acquire(ctx)
 	if err != nil {
 		return nil, notSent(err)
 	}
@@ -251,9 +256,19 @@ func query[T any](ctx context.Context, on session, text string, arguments ...any
 	return pgx.CollectRows(rows, scan[T])
 }
 
+// queryTx is query on the connection of a transaction.
+func queryTx[T any](ctx context.Context, tx *sql.Conn, text string, arguments []any) (found []T, err error) {
+	err = tx.Raw(func(driver any) error {
+		rows, _ := driver.(*stdlib.Conn).Conn().Query(ctx, text, arguments...) //nolint:forcetypeassert // see Open
+		found, err = pgx.CollectRows(rows, scan[T])
+		return err
+	})
+	return found, err
+}
+
 // runBatch runs the statements of a batch in one transaction.
-func (r *Reader) runBatch(ctx context.Context, batch *pgx.Batch) error {
-	connection, err := r.pool.Acquire(ctx)
+func (d *database) runBatch(ctx context.Context, batch *pgx.Batch) error {
+	connection, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return notSent(err)
 	}

@@ -142,12 +142,11 @@ func (s *Store) beginContended(conversation uuid.UUID, queue *conversationQueue)
 	}, nil
 }
 
-// acquireWaiter returns a connection for a transaction that waits for a lock. At most half of the connections are used for that, so
+// acquireWaiter returns a connection for a transaction that waits for a lock. At most a quarter of the connections are used for that, so
 // that other calls do not wait for the lock too.
 func (s *Store) acquireWaiter() (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(s.limits.Acquire, batchTimeout))
-	defer cancel()
-	if err := s.waiters.Acquire(ctx, 1); err != nil {
+	ctx := context.Background()
+	if err := s.acquire(ctx, s.waiters); err != nil {
 		return nil, err
 	}
 	connection, err := s.pool.Acquire(ctx)

@@ -132,8 +132,12 @@ func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, page, s
 // ErrVoucherMismatch if the voucher cannot be charged; then nothing has changed. See NotCommitted for other errors.
 func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (response []byte, err error) {
 	if work.Alone == nil && closing.Deposit == nil {
-		if response, err = s.commitShared(ctx, work, closing); !errors.Is(err, errNotBatched) {
+		effect := &sharedActions{Store: s}
+		if response, err = s.commitShared(ctx, work, closing, effect); !errors.Is(err, errNotBatched) {
 			return response, err
+		}
+		if response != nil && effect.message == nil && effect.mark == nil {
+			work = Made(response) // a read is not executed again
 		}
 	}
 	err = s.Transaction(ctx, func(tx *Tx) error {
@@ -154,10 +158,9 @@ func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (respons
 	return response, err
 }
 
-// commitShared is Commit in the group commit. It returns errNotBatched if nothing changed and the call needs a transaction of its own,
-// which may return the reason.
-func (s *Store) commitShared(ctx context.Context, work Work, closing Closing) (response []byte, err error) {
-	effect := &sharedActions{Store: s}
+// commitShared is Commit in the group commit. It returns errNotBatched, perhaps with the response, if nothing changed and the call needs a
+// transaction of its own, which may return the reason.
+func (s *Store) commitShared(ctx context.Context, work Work, closing Closing, effect *sharedActions) (response []byte, err error) {
 	if response, err = work.Shared(ctx, &s.Reader, effect); err != nil {
 		return nil, err
 	}

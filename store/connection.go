@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,9 @@ type Limits struct {
 var Serving = Limits{Queue: 700 * time.Millisecond, Acquire: 700 * time.Millisecond, Statement: 2500 * time.Millisecond, Transaction: 3500 * time.Millisecond}
 
 const (
+	// defaultConnections is how many connections a server opens at most, if it has no more processors and pool_max_conns is not set.
+	// Transactions use half of them, and of the others at most half wait for locks.
+	defaultConnections = 8
 	// silence is how long the peer may leave sent data unacknowledged before the connection is given up.
 	silence = 2500 * time.Millisecond
 	// connecting bounds a TCP connection to one of the hosts.
@@ -52,6 +56,9 @@ func configure(url string, guard *guard, tracer *tracing.Tracer) (*pgxpool.Confi
 	if err != nil {
 		// The error of pgx contains the URL, and so the password.
 		return nil, errors.New("the database URL is invalid; use the form postgres://user:password@host:5432/database")
+	}
+	if !strings.Contains(url, "pool_max_conns") {
+		config.MaxConns = max(defaultConnections, int32(runtime.NumCPU())) //nolint:gosec // a small number
 	}
 	dialer := &net.Dialer{Timeout: connecting, KeepAliveConfig: keepAlive, Control: giveUpAfter(silence)}
 	config.ConnConfig.DialFunc = dialer.DialContext
@@ -96,8 +103,8 @@ type guard struct {
 	limits Limits
 
 	mu       sync.Mutex
-	pools    []*pgxpool.Pool
-	reset    time.Time // when the pools were reset last
+	pool     *pgxpool.Pool
+	reset    time.Time // when the pool was reset last
 	answered time.Time // when the database last answered a statement
 }
 
@@ -134,11 +141,11 @@ func (g *guard) alive() bool {
 	return time.Since(g.answered) < time.Second
 }
 
-// watch sets the pools whose connections are closed.
-func (g *guard) watch(pools ...*pgxpool.Pool) {
+// watch sets the pool whose connections are closed.
+func (g *guard) watch(pool *pgxpool.Pool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.pools = pools
+	g.pool = pool
 }
 
 var (
@@ -182,9 +189,7 @@ func (g *guard) ended(ctx context.Context, err error) {
 		return
 	}
 	g.reset = now
-	for _, pool := range g.pools {
-		pool.Reset()
-	}
+	g.pool.Reset()
 }
 
 // TraceQueryStart limits the statement that begins.

@@ -198,7 +198,7 @@ func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, ne
 	if likes == nil {
 		return nil, false, nil
 	}
-	if !r.awaitLookUp(ctx) {
+	if r.tx != nil || r.acquire(ctx, r.lookUps) != nil { // in a transaction the time limit would end the transaction
 		return nil, false, nil
 	}
 	defer r.lookUps.Release(1)
@@ -210,15 +210,6 @@ func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, ne
 		return nil, false, fmt.Errorf("look up literals: %w", err)
 	}
 	return numbers, len(numbers) <= within.indexed, nil
-}
-
-// awaitLookUp waits for the turn of a query to the index, as long as for a connection.
-func (r *Reader) awaitLookUp(ctx context.Context) bool {
-	limit, done := Wait(ctx, Serving.Acquire)
-	defer done()
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return r.lookUps.Acquire(ctx, 1) == nil
 }
 
 // numbersWithin runs lookUp for at most limit, in one round trip. The best plan depends on the values; from the sixth execution of a

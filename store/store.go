@@ -4,7 +4,9 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,26 +22,29 @@ import (
 	"github.com/parley-chat/parley/internal/tracing"
 )
 
-// Store is the database. A Reader reads from it, and a Tx is one transaction on it. GORM and pgx have separate connection pools, so
-// that a transaction (GORM) never waits for a connection that a batch (pgx) holds, and a batch never for one that a transaction holds.
+// Store is the database. A Reader reads from it, and a Tx is one transaction on it. GORM and pgx share the connections: records of one
+// table are read and written with GORM, everything else with query.
 type Store struct{ Reader }
 
 // Reader reads what is committed, and in a transaction also what that has changed.
 type Reader struct {
 	*database
 	db *gorm.DB
+	tx *sql.Conn // the connection of the transaction; nil outside
 }
 
 // database is what all readers and transactions of a Store share.
 type database struct {
-	pool    *pgxpool.Pool // for query and the batches
-	records *pgxpool.Pool // for GORM
-	clock   *clock
-	guard   *guard // nil without limits
-	limits  Limits
-	owner   int32 // identifies this process in the payments that it works on
-	agents  *agentCache
-	chats   *lru.Cache[PrivatePair, uuid.UUID] // private chats, keyed by pairs without ConversationID
+	pool   *pgxpool.Pool
+	clock  *clock
+	guard  *guard // nil without limits
+	limits Limits
+	owner  int32 // identifies this process in the payments that it works on
+	agents *agentCache
+	chats  *lru.Cache[PrivatePair, uuid.UUID] // private chats, keyed by pairs without ConversationID
+	// transactions bounds the connections that transactions hold, which can wait for locks. The others are for batches and reads.
+	transactions *semaphore.Weighted
+	crowded      atomic.Int64 // how often a transaction found no place in time
 
 	// Group commit (batch.go).
 	checks     *batcher[*messageCheck]
@@ -67,7 +72,8 @@ func WithTracer(tracer *tracing.Tracer) Option {
 
 // Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them, with one or
 // several hosts). It does not wait for the database, because a server must start and return its prices while the database is
-// unavailable. pool_max_conns limits the connections of GORM and those of pgx, each.
+// unavailable. pool_max_conns limits the connections; see
+// defaultConnections.
 func Open(ctx context.Context, url string, limits Limits, options ...Option) (*Store, error) {
 	var tracer *tracing.Tracer
 	for _, option := range options {
@@ -85,17 +91,11 @@ func Open(ctx context.Context, url string, limits Limits, options ...Option) (*S
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	// The pool of database/sql may return a connection that a cancelled call has broken. The pool of pgx does not.
-	records, err := pgxpool.NewWithConfig(ctx, config.Copy())
-	if err != nil {
-		pool.Close()
-		return nil, fmt.Errorf("open database: %w", err)
-	}
 	if limiting != nil {
-		limiting.watch(pool, records)
+		limiting.watch(pool)
 	}
 	clock := new(clock)
-	db, err := gorm.Open(postgres.New(postgres.Config{Conn: stdlib.OpenDBFromPool(records)}), &gorm.Config{
+	db, err := gorm.Open(postgres.New(postgres.Config{Conn: stdlib.OpenDBFromPool(pool)}), &gorm.Config{
 		TranslateError: true,
 		// Code that needs a transaction opens one. A transaction around every single write would add two round trips.
 		SkipDefaultTransaction: true,
@@ -108,7 +108,6 @@ func Open(ctx context.Context, url string, limits Limits, options ...Option) (*S
 		Logger: logger.Discard,
 	})
 	if err != nil {
-		records.Close()
 		pool.Close()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
@@ -120,9 +119,10 @@ func Open(ctx context.Context, url string, limits Limits, options ...Option) (*S
 	if err != nil {
 		return nil, err // the size is positive
 	}
-	s := &Store{Reader{db: db, database: &database{pool: pool, records: records, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
-		contended: contended, waiters: semaphore.NewWeighted(int64(max(1, config.MaxConns/2))),
-		lookUps:    semaphore.NewWeighted(int64(max(1, config.MaxConns/4))),
+	s := &Store{Reader{db: db, database: &database{pool: pool, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
+		contended: contended, transactions: semaphore.NewWeighted(int64(max(1, config.MaxConns/2))),
+		waiters:    semaphore.NewWeighted(int64(max(1, config.MaxConns/4))),
+		lookUps:    semaphore.NewWeighted(int64(max(1, config.MaxConns/8))),
 		batchSizes: newBatchSizes(), tracer: tracer}}}
 	s.checks = newBatcher(s.batchOf("checks"), s.checkBatch, nil)
 	s.begins = newBatcher(s.batchOf("begins"), s.beginBatch, nil)
@@ -138,7 +138,6 @@ func (s *Store) Close() {
 	if connections, err := s.db.DB(); err == nil {
 		_ = connections.Close()
 	}
-	s.records.Close()
 	s.pool.Close()
 }
 

@@ -1,10 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/semaphore"
 	"gorm.io/gorm"
 )
 
@@ -51,16 +54,37 @@ func (s *Store) transact(ctx context.Context, name string, fn func(tx *Tx) error
 	}
 	ctx, span := s.tracer.Start(ctx, name)
 	begun := false
-	err := s.db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
-		begun, tx.db = true, db
-		return fn(tx)
-	})
+	err := s.acquire(ctx, s.transactions)
+	if err != nil {
+		s.crowded.Add(1)
+	} else {
+		defer s.transactions.Release(1)
+		err = s.db.WithContext(ctx).Connection(func(db *gorm.DB) error {
+			tx.tx, _ = db.Statement.ConnPool.(*sql.Conn)
+			return db.Transaction(func(db *gorm.DB) error {
+				begun, tx.db = true, db
+				return fn(tx)
+			})
+		})
+	}
 	_, refused := errors.AsType[*Refusal](err)
 	span.End(err != nil && !refused && !errors.Is(err, errDryRun))
 	if err != nil && !begun {
 		return notSent(err)
 	}
 	return err
+}
+
+// acquire waits for one of the places, as long as for a connection.
+func (d *database) acquire(ctx context.Context, places *semaphore.Weighted) error {
+	if places.TryAcquire(1) {
+		return nil
+	}
+	limit, done := Wait(ctx, cmp.Or(d.limits.Acquire, batchTimeout))
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return places.Acquire(ctx, 1)
 }
 
 // forgetAgent removes a changed agent from this server's cache when the transaction ends.
