@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -56,7 +55,7 @@ func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 	}
 	// On pgx, because almost every call starts with this query.
 	found, err := query[Agent](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.key_hash, a.previous_key_hash, a.key_payment,
-		a.created_at, s.message AS suspended FROM agents a LEFT JOIN suspensions s ON s.agent_id = a.id WHERE a.key_hash = $1`, hash[:])
+		a.created_at, s.message AS suspended FROM agents a LEFT JOIN suspensions s ON s.agent_id = a.id WHERE a.key_hash = @hash`, named{"hash": hash[:]})
 	if err != nil {
 		return nil, fmt.Errorf("load agent: %w", err)
 	}
@@ -130,7 +129,7 @@ func (r *Reader) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, u
 	// On pgx, because profiles are read often and GORM allocates more.
 	found, err := query[Profile](ctx, r, `SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at,
 		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
-		FROM agents a WHERE `+condition, pgx.NamedArgs{"viewer": viewer, "id": id, "username": username})
+		FROM agents a WHERE `+condition, named{"viewer": viewer, "id": id, "username": username})
 	if err != nil {
 		return nil, fmt.Errorf("load profile: %w", err)
 	}
@@ -180,14 +179,13 @@ type AgentConversation struct {
 
 // AgentConversations returns all chats and channels of an agent that are not deleted, oldest membership first.
 func (r *Reader) AgentConversations(ctx context.Context, id uuid.UUID) ([]AgentConversation, error) {
-	var conversations []AgentConversation
-	err := r.gorm(ctx, &Conversation{}).
-		Select("conversations.id, conversations.kind, conversations.kind = 'channel' AND conversations.admin_id = ? AS administered, m.agent_id IS NOT NULL AS joined", id).
-		Joins("LEFT JOIN memberships m ON m.conversation_id = conversations.id AND m.agent_id = ? AND m.status = 'member'", id).
-		Where(`conversations.deleted_at IS NULL AND conversations.id = ANY (ARRAY(
-			SELECT conversation_id FROM memberships WHERE agent_id = ? AND status = 'member'
-			UNION SELECT id FROM conversations WHERE admin_id = ? AND kind = 'channel' AND deleted_at IS NULL))`, id, id).
-		Order("coalesce(m.joined_at, conversations.created_at), conversations.id").Find(&conversations).Error
+	conversations, err := query[AgentConversation](ctx, r, `
+		SELECT c.id, c.kind, c.kind = 'channel' AND c.admin_id = @agent AS administered, m.agent_id IS NOT NULL AS joined
+		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent AND m.status = 'member'
+		WHERE c.deleted_at IS NULL AND c.id = ANY (ARRAY(
+			SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member'
+			UNION SELECT id FROM conversations WHERE admin_id = @agent AND kind = 'channel' AND deleted_at IS NULL))
+		ORDER BY coalesce(m.joined_at, c.created_at), c.id`, named{"agent": id})
 	if err != nil {
 		return nil, fmt.Errorf("list conversations of agent: %w", err)
 	}

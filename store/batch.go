@@ -2,18 +2,14 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"reflect"
 	"runtime"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/parley-chat/parley/internal/tracing"
@@ -207,13 +203,23 @@ func column[T, V any](batch []batchItem[T], of func(T) V) []V {
 	return values
 }
 
-// arrays returns parameters for unnest: arrays of these types, from $first on. The subqueries hide the lengths of the
-// arrays from the planner. Otherwise a plan for these lengths looks cheaper than the generic plan, and PostgreSQL plans
-// the statement again for every batch, which takes longer than to run it.
-func arrays(first int, kinds ...string) string {
-	all := make([]string, len(kinds))
-	for i, kind := range kinds {
-		all[i] = fmt.Sprintf("(SELECT CAST($%d AS %s[]))", first+i, kind)
+// itemColumns are the columns of an item of a batch, with their types. The value of each is an array, of the same name.
+type itemColumns []struct{ name, kind string }
+
+func (c itemColumns) columns() string {
+	names := make([]string, len(c))
+	for i, column := range c {
+		names[i] = column.name
+	}
+	return strings.Join(names, ", ")
+}
+
+// arrays returns the arrays for unnest. The subqueries hide the lengths of the arrays from the planner. Otherwise a plan for these
+// lengths looks cheaper than the generic plan, and PostgreSQL plans the statement again for every batch, which takes longer than to run it.
+func (c itemColumns) arrays() string {
+	all := make([]string, len(c))
+	for i, column := range c {
+		all[i] = fmt.Sprintf("(SELECT CAST(@%s AS %s[]))", column.name, column.kind)
 	}
 	return strings.Join(all, ", ")
 }
@@ -234,51 +240,4 @@ func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
 // NotCommitted tells whether a statement certainly was not committed: it was rolled back, or never sent.
 func NotCommitted(err error) bool {
 	return rolledBack(err) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err) || errors.As(err, new(*pgconn.ConnectError))
-}
-
-// session is what a statement runs on: a Store, a Reader or a Tx.
-type session interface{ reader() *Reader }
-
-func (r *Reader) reader() *Reader { return r }
-
-// query runs a statement. The result type needs a field for each column of the result, with the same name.
-func query[T any](ctx context.Context, on session, text string, arguments ...any) ([]T, error) {
-	r := on.reader()
-	if r.tx != nil {
-		return queryTx[T](ctx, r.tx, text, arguments)
-	}
-	connection, err := r.pool.Acquire(ctx)
-	if err != nil {
-		return nil, notSent(err)
-	}
-	defer connection.Release()
-	rows, _ := connection.Query(ctx, text, arguments...) // CollectRows returns the error
-	return pgx.CollectRows(rows, scan[T])
-}
-
-// queryTx is query on the connection of a transaction.
-func queryTx[T any](ctx context.Context, tx *sql.Conn, text string, arguments []any) (found []T, err error) {
-	err = tx.Raw(func(driver any) error {
-		rows, _ := driver.(*stdlib.Conn).Conn().Query(ctx, text, arguments...) //nolint:forcetypeassert // see Open
-		found, err = pgx.CollectRows(rows, scan[T])
-		return err
-	})
-	return found, err
-}
-
-// runBatch runs the statements of a batch in one transaction.
-func (d *database) runBatch(ctx context.Context, batch *pgx.Batch) error {
-	connection, err := d.pool.Acquire(ctx)
-	if err != nil {
-		return notSent(err)
-	}
-	defer connection.Release()
-	return connection.SendBatch(ctx, batch).Close()
-}
-
-func scan[T any](row pgx.CollectableRow) (T, error) {
-	if kind := reflect.TypeFor[T](); kind.Kind() == reflect.Struct && kind != reflect.TypeFor[time.Time]() {
-		return pgx.RowToStructByNameLax[T](row)
-	}
-	return pgx.RowTo[T](row)
 }

@@ -100,8 +100,8 @@ func (s *Store) queueFor(conversation uuid.UUID) *conversationQueue {
 
 // conversationFree locks the conversation if it is not locked, and returns a row; lockConversation then waits for the lock.
 const (
-	conversationFree = `SELECT 1 FROM conversations WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED`
-	lockConversation = `SELECT 1 FROM conversations WHERE id = $1 FOR NO KEY UPDATE`
+	conversationFree = `SELECT 1 FROM conversations WHERE id = @id FOR NO KEY UPDATE SKIP LOCKED`
+	lockConversation = `SELECT 1 FROM conversations WHERE id = @id FOR NO KEY UPDATE`
 )
 
 // beginContended begins a transaction that has locked the conversation, and returns the function that sends messages in it. It
@@ -120,12 +120,12 @@ func (s *Store) beginContended(conversation uuid.UUID, queue *conversationQueue)
 	free := false
 	batch := &pgx.Batch{}
 	batch.Queue(`BEGIN`)
-	batch.Queue(conversationFree, conversation).Query(func(rows pgx.Rows) error {
+	batch.Queue(conversationFree, named{"id": conversation}).Query(func(rows pgx.Rows) error {
 		free = rows.Next()
 		rows.Close()
 		return rows.Err()
 	})
-	batch.Queue(lockConversation, conversation)
+	batch.Queue(lockConversation, named{"id": conversation})
 	if err := connection.SendBatch(ctx, batch).Close(); err != nil {
 		end()
 		return nil, notSent(err)
@@ -174,7 +174,7 @@ func (s *Store) sendLocked(ctx context.Context, connection *pgxpool.Conn, items 
 	for i := range kinds {
 		if kind := &kinds[i]; kind.items != nil {
 			statement, values := s.sendStatement(kind.items)
-			batch.Queue(statement, values...).Query(func(rows pgx.Rows) (err error) {
+			batch.Queue(statement, values).Query(func(rows pgx.Rows) (err error) {
 				kind.placed, err = pgx.CollectRows(rows, scan[placedMessage])
 				return err
 			})

@@ -17,11 +17,11 @@ const beginPayments = `
 	INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash, fingerprint,
 		signature_hash, payment_identifier, request, payload, state, attempts, owner, secret, lease_until, created_at, updated_at)
 	SELECT p.id, p.x402_version, p.scheme, p.network, p.asset, p.payer, p.nonce, p.pay_to, p.amount, p.valid_before, p.operation, p.agent_id, p.key_hash, p.fingerprint,
-		p.signature_hash, p.payment_identifier, p.request, p.payload, 'settling', 1, $20, p.secret, now() + p.lease, now(), now()
-	FROM unnest((SELECT CAST($1 AS uuid[])), (SELECT CAST($2 AS smallint[])), (SELECT CAST($3 AS text[])), (SELECT CAST($4 AS text[])), (SELECT CAST($5 AS text[])),
-		(SELECT CAST($6 AS text[])), (SELECT CAST($7 AS text[])), (SELECT CAST($8 AS text[])), (SELECT CAST($9 AS bigint[])), (SELECT CAST($10 AS timestamptz[])),
-		(SELECT CAST($11 AS text[])), (SELECT CAST($12 AS uuid[])), (SELECT CAST($13 AS bytea[])), (SELECT CAST($14 AS bytea[])), (SELECT CAST($15 AS bytea[])),
-		(SELECT CAST($16 AS text[])), (SELECT CAST($17 AS bytea[])), (SELECT CAST($18 AS bytea[])), (SELECT CAST($19 AS boolean[])), (SELECT CAST($21 AS interval[])))
+		p.signature_hash, p.payment_identifier, p.request, p.payload, 'settling', 1, @owner, p.secret, now() + p.lease, now(), now()
+	FROM unnest((SELECT CAST(@id AS uuid[])), (SELECT CAST(@x402_version AS smallint[])), (SELECT CAST(@scheme AS text[])), (SELECT CAST(@network AS text[])), (SELECT CAST(@asset AS text[])),
+		(SELECT CAST(@payer AS text[])), (SELECT CAST(@nonce AS text[])), (SELECT CAST(@pay_to AS text[])), (SELECT CAST(@amount AS bigint[])), (SELECT CAST(@valid_before AS timestamptz[])),
+		(SELECT CAST(@operation AS text[])), (SELECT CAST(@agent_id AS uuid[])), (SELECT CAST(@key_hash AS bytea[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@signature_hash AS bytea[])),
+		(SELECT CAST(@payment_identifier AS text[])), (SELECT CAST(@request AS bytea[])), (SELECT CAST(@payload AS bytea[])), (SELECT CAST(@secret AS boolean[])), (SELECT CAST(@lease AS interval[])))
 		AS p (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash, fingerprint, signature_hash,
 			payment_identifier, request, payload, secret, lease)
 	ORDER BY p.payer, p.nonce
@@ -38,17 +38,19 @@ type begunPayment struct {
 func (s *Store) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
-	written, err := query[begunPayment](ctx, s, beginPayments,
-		column(batch, func(p *Payment) [16]byte { return p.ID }), column(batch, func(p *Payment) int16 { return p.X402Version }),
-		column(batch, func(p *Payment) string { return p.Scheme }), column(batch, func(p *Payment) string { return p.Network }),
-		column(batch, func(p *Payment) string { return p.Asset }), column(batch, func(p *Payment) string { return p.Payer }),
-		column(batch, func(p *Payment) string { return p.Nonce }), column(batch, func(p *Payment) string { return p.PayTo }),
-		column(batch, func(p *Payment) int64 { return p.Amount }), column(batch, func(p *Payment) time.Time { return p.ValidBefore }),
-		column(batch, func(p *Payment) string { return p.Operation }), column(batch, func(p *Payment) *[16]byte { return (*[16]byte)(p.AgentID) }),
-		column(batch, func(p *Payment) []byte { return p.KeyHash }), column(batch, func(p *Payment) []byte { return p.Fingerprint }),
-		column(batch, func(p *Payment) []byte { return p.SignatureHash }), column(batch, func(p *Payment) *string { return p.PaymentIdentifier }),
-		column(batch, func(p *Payment) []byte { return p.Request }), column(batch, func(p *Payment) []byte { return p.Payload }),
-		column(batch, func(p *Payment) bool { return p.Secret }), s.owner, column(batch, func(p *Payment) time.Duration { return p.Lease }))
+	written, err := query[begunPayment](ctx, s, beginPayments, named{
+		"id": column(batch, func(p *Payment) [16]byte { return p.ID }), "x402_version": column(batch, func(p *Payment) int16 { return p.X402Version }),
+		"scheme": column(batch, func(p *Payment) string { return p.Scheme }), "network": column(batch, func(p *Payment) string { return p.Network }),
+		"asset": column(batch, func(p *Payment) string { return p.Asset }), "payer": column(batch, func(p *Payment) string { return p.Payer }),
+		"nonce": column(batch, func(p *Payment) string { return p.Nonce }), "pay_to": column(batch, func(p *Payment) string { return p.PayTo }),
+		"amount": column(batch, func(p *Payment) int64 { return p.Amount }), "valid_before": column(batch, func(p *Payment) time.Time { return p.ValidBefore }),
+		"operation": column(batch, func(p *Payment) string { return p.Operation }), "agent_id": column(batch, func(p *Payment) *[16]byte { return (*[16]byte)(p.AgentID) }),
+		"key_hash": column(batch, func(p *Payment) []byte { return p.KeyHash }), "fingerprint": column(batch, func(p *Payment) []byte { return p.Fingerprint }),
+		"signature_hash":     column(batch, func(p *Payment) []byte { return p.SignatureHash }),
+		"payment_identifier": column(batch, func(p *Payment) *string { return p.PaymentIdentifier }),
+		"request":            column(batch, func(p *Payment) []byte { return p.Request }), "payload": column(batch, func(p *Payment) []byte { return p.Payload }),
+		"secret": column(batch, func(p *Payment) bool { return p.Secret }), "owner": s.owner, "lease": column(batch, func(p *Payment) time.Duration { return p.Lease }),
+	})
 	finish(batch, func(_ int, payment *Payment) error {
 		i := slices.IndexFunc(written, func(one begunPayment) bool { return one.ID == payment.ID })
 		switch {
@@ -70,16 +72,17 @@ const asDelivered = `state = 'delivered', failure_reason = '', request = NULL, p
 // deliverPayments closes delivered payments.
 const deliverPayments = `
 	UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, ` + asDelivered + `
-	FROM unnest((SELECT CAST($1 AS uuid[])), (SELECT CAST($2 AS bytea[])), (SELECT CAST($3 AS text[])), (SELECT CAST($4 AS bytea[]))) AS d (id, fingerprint, transaction, response)
+	FROM unnest((SELECT CAST(@id AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@transaction AS text[])), (SELECT CAST(@response AS bytea[]))) AS d (id, fingerprint, transaction, response)
 	WHERE p.id = d.id AND p.` + deliverable + ` RETURNING p.id`
 
 // deliverBatch closes payments whose delivery only records a response.
 func (s *Store) deliverBatch(ctx context.Context, batch []batchItem[Delivery]) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
-	closed, err := query[uuid.UUID](ctx, s, deliverPayments, column(batch, func(d Delivery) [16]byte { return d.Payment }),
-		column(batch, func(d Delivery) []byte { return d.Fingerprint }), column(batch, func(d Delivery) string { return d.Transaction }),
-		column(batch, func(d Delivery) []byte { return d.Response }))
+	closed, err := query[uuid.UUID](ctx, s, deliverPayments, named{
+		"id": column(batch, func(d Delivery) [16]byte { return d.Payment }), "fingerprint": column(batch, func(d Delivery) []byte { return d.Fingerprint }),
+		"transaction": column(batch, func(d Delivery) string { return d.Transaction }), "response": column(batch, func(d Delivery) []byte { return d.Response }),
+	})
 	finish(batch, func(_ int, delivery Delivery) error {
 		switch {
 		case err != nil:
@@ -131,7 +134,7 @@ func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.D
 	payment, err := query[Payment](ctx, s, `
 		UPDATE payments SET `+asRetried+`
 		WHERE id = @id AND (state = 'unknown' OR (state = 'settling' AND lease_until < now())) RETURNING `+paymentColumns,
-		pgx.NamedArgs{"id": id, "owner": s.owner, "lease": lease})
+		named{"id": id, "owner": s.owner, "lease": lease})
 	if err != nil {
 		return nil, fmt.Errorf("resume settlement: %w", err)
 	}
@@ -175,7 +178,7 @@ func (s *Store) TakeOpenPayments(ctx context.Context, open OpenPayments, lease t
 				AND (lease_until < now() OR (owner <> @owner AND owner NOT IN (SELECT owner FROM alive))
 					OR (owner = @owner AND state = 'settling' AND updated_at < now() - @unheld::interval AND id <> ALL (@held)))
 			ORDER BY lease_until LIMIT @limit FOR UPDATE SKIP LOCKED
-		)) RETURNING `+paymentColumns, pgx.NamedArgs{
+		)) RETURNING `+paymentColumns, named{
 		"class": presenceClass, "owner": s.owner, "lease": lease, "network": open.Network, "asset": open.Asset, "limit": open.Limit,
 		"most": open.MaxAttempts, "unheld": unheld, "held": open.Held,
 	})

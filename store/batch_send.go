@@ -36,7 +36,7 @@ const checkMessages = `
 		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM suspensions s WHERE s.agent_id = i.target) > 0 ELSE false END AS suspended,
 		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM blocks b WHERE b.blocker_id = i.target AND b.blocked_id = i.sender) > 0 ELSE false END AS blocked,
 		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM blocks b WHERE b.blocker_id = i.sender AND b.blocked_id = i.target) > 0 ELSE false END AS blocking
-	FROM unnest((SELECT CAST($1 AS text[])), (SELECT CAST($2 AS uuid[])), (SELECT CAST($3 AS uuid[]))) WITH ORDINALITY AS i (kind, target, sender, n)
+	FROM unnest((SELECT CAST(@kind AS text[])), (SELECT CAST(@target AS uuid[])), (SELECT CAST(@sender AS uuid[]))) WITH ORDINALITY AS i (kind, target, sender, n)
 	LEFT JOIN LATERAL (
 		SELECT o.id, o.admin_id, o.deleted_at IS NOT NULL AS deleted FROM conversations o WHERE i.kind <> 'private' AND o.id = i.target AND o.kind = i.kind LIMIT 1
 	) c ON true
@@ -45,8 +45,10 @@ const checkMessages = `
 func (s *Store) checkBatch(ctx context.Context, batch []batchItem[*messageCheck]) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
-	rights, err := query[sendRight](ctx, s, checkMessages, column(batch, func(c *messageCheck) string { return c.message.Kind }),
-		column(batch, func(c *messageCheck) [16]byte { return c.message.To }), column(batch, func(c *messageCheck) [16]byte { return c.message.Sender }))
+	rights, err := query[sendRight](ctx, s, checkMessages, named{
+		"kind": column(batch, func(c *messageCheck) string { return c.message.Kind }), "target": column(batch, func(c *messageCheck) [16]byte { return c.message.To }),
+		"sender": column(batch, func(c *messageCheck) [16]byte { return c.message.Sender }),
+	})
 	finish(batch, func(i int, check *messageCheck) error {
 		if err == nil {
 			check.right = rights[i]
@@ -89,15 +91,14 @@ func (m paidMessage) key() any {
 //   - A message is not sent if its payment is already closed, or if another transaction has locked the payment.
 var sendMessages = `
 	WITH item AS (
-		SELECT ` + messageItem + `, i.n
-		FROM unnest(` + arrays(1, messageKinds...) + `) WITH ORDINALITY AS i (` + messageItem + `, n)
+		SELECT ` + messageItem.columns() + `, i.n FROM unnest(` + messageItem.arrays() + `) WITH ORDINALITY AS i (` + messageItem.columns() + `, n)
 	), due AS MATERIALIZED (
 		SELECT id AS payment FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) AND ` + deliverable + ` FOR NO KEY UPDATE SKIP LOCKED
 	)` + allowedMessages + `, admitted AS (
 		SELECT conversation_id, sender, message, content, payment, n FROM allowed
 	)` + writeMessages + `, closed AS (
 		UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, ` + asDelivered + `
-		FROM unnest((SELECT CAST($7 AS uuid[])), (SELECT CAST($9 AS bytea[])), (SELECT CAST($10 AS text[])), (SELECT CAST($11 AS bytea[]))) AS d (id, fingerprint, transaction, response)
+		FROM unnest((SELECT CAST(@payment AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@transaction AS text[])), (SELECT CAST(@response AS bytea[]))) AS d (id, fingerprint, transaction, response)
 		JOIN numbered n ON n.payment = d.id WHERE p.id = d.id
 	)
 	SELECT n.number IS NOT NULL AS sent, NOT EXISTS (SELECT FROM locked l WHERE l.id = i.conversation_id) AS locked
@@ -107,8 +108,8 @@ var sendMessages = `
 // the voucher is charged. It skips payment channels that another transaction has locked.
 var sendCharged = `
 	WITH item AS (
-		SELECT ` + messageItem + `, ` + voucherItem + `, i.n
-		FROM unnest(` + arrays(1, messageKinds...) + `, ` + arrays(9, voucherKinds...) + `) WITH ORDINALITY AS i (` + messageItem + `, ` + voucherItem + `, n)
+		SELECT ` + messageItem.columns() + `, ` + voucherItem.columns() + `, i.n FROM unnest(` + messageItem.arrays() + `, ` + voucherItem.arrays() + `)
+			WITH ORDINALITY AS i (` + messageItem.columns() + `, ` + voucherItem.columns() + `, n)
 	), due AS MATERIALIZED (` + fittingVouchers + `)` + allowedMessages + `, recorded AS (
 		` + recordVouchers + ` JOIN allowed a ON a.payment = d.payment ` + onceRecorded + `
 	), admitted AS (
@@ -117,10 +118,10 @@ var sendCharged = `
 	SELECT n.number IS NOT NULL AS sent, NOT EXISTS (SELECT FROM locked l WHERE l.id = i.conversation_id) AS locked, ` + chargedColumns + `
 	FROM item i LEFT JOIN numbered n USING (n) LEFT JOIN charged c USING (n) ORDER BY i.n`
 
-// messageItem has the columns of a message in a batch; messageKinds are their types.
-const messageItem = `kind, conversation_id, recipient, sender, message, content, payment`
-
-var messageKinds = []string{"text", "uuid", "uuid", "uuid", "uuid", "text", "uuid"}
+// messageItem has the columns of a message in a batch.
+var messageItem = itemColumns{
+	{"kind", "text"}, {"conversation_id", "uuid"}, {"recipient", "uuid"}, {"sender", "uuid"}, {"message", "uuid"}, {"content", "text"}, {"payment", "uuid"},
+}
 
 // allowedMessages are the messages that may be sent, of the payments that are due.
 const allowedMessages = `, locked AS (
@@ -143,7 +144,7 @@ const allowedMessages = `, locked AS (
 
 // writeMessages writes the messages that are admitted.
 const writeMessages = `, bumped AS (
-		UPDATE conversations c SET last_number = c.last_number + a.count, last_message_at = greatest($8, c.last_message_at)
+		UPDATE conversations c SET last_number = c.last_number + a.count, last_message_at = greatest(@now, c.last_message_at)
 		FROM (SELECT conversation_id, count(*) AS count FROM admitted GROUP BY conversation_id) a
 		WHERE c.id = a.conversation_id
 		RETURNING c.id, c.last_number - a.count AS last_number, c.last_message_at
@@ -175,14 +176,23 @@ type placedMessage struct {
 	chargedChannel
 }
 
-// sendStatement returns the statement that sends a batch, and its arguments.
-func (s *Store) sendStatement(batch []batchItem[paidMessage]) (statement string, values []any) {
-	values = append(messageValues(batch), s.Now())
-	if batch[0].value.Charge != nil {
-		return sendCharged, append(values, voucherValues(batch, func(m paidMessage) *VoucherCharge { return m.Charge })...)
+// sendStatement returns the statement that sends a batch, and its values. pgx encodes [16]byte directly.
+func (s *Store) sendStatement(batch []batchItem[paidMessage]) (statement string, values named) {
+	type message = paidMessage
+	values = named{
+		"kind": column(batch, func(m message) string { return m.Kind }), "conversation_id": column(batch, func(m message) [16]byte { return m.conversation }),
+		"recipient": column(batch, func(m message) [16]byte { return m.To }), "sender": column(batch, func(m message) [16]byte { return m.Sender }),
+		"message": column(batch, func(m message) [16]byte { return m.ID }), "content": column(batch, func(m message) string { return m.Content }), "now": s.Now(),
 	}
-	return sendMessages, append(values, column(batch, func(m paidMessage) []byte { return m.Delivery.Fingerprint }),
-		column(batch, func(m paidMessage) string { return m.Delivery.Transaction }), column(batch, func(m paidMessage) []byte { return m.Delivery.Response }))
+	if batch[0].value.Charge != nil {
+		addVouchers(values, batch, func(m message) *VoucherCharge { return m.Charge })
+		return sendCharged, values
+	}
+	values["payment"] = column(batch, func(m message) [16]byte { return m.Delivery.Payment })
+	values["fingerprint"] = column(batch, func(m message) []byte { return m.Delivery.Fingerprint })
+	values["transaction"] = column(batch, func(m message) string { return m.Delivery.Transaction })
+	values["response"] = column(batch, func(m message) []byte { return m.Delivery.Response })
+	return sendMessages, values
 }
 
 // sendBatch sends messages. Either all of them charge a voucher, or none does.
@@ -190,7 +200,7 @@ func (s *Store) sendBatch(ctx context.Context, batch []batchItem[paidMessage]) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	statement, values := s.sendStatement(batch)
-	placed, err := query[placedMessage](ctx, s, statement, values...)
+	placed, err := query[placedMessage](ctx, s, statement, values)
 	var locked []batchItem[paidMessage]
 	for i, item := range batch {
 		switch {
@@ -215,20 +225,4 @@ func unlessRolledBack(err error) error {
 		return errNotBatched
 	}
 	return fmt.Errorf("send message: %w", err)
-}
-
-// messageValues returns the arguments of both statements for the messages, without their time. pgx encodes [16]byte directly.
-func messageValues(batch []batchItem[paidMessage]) []any {
-	type message = paidMessage
-	return []any{
-		column(batch, func(m message) string { return m.Kind }), column(batch, func(m message) [16]byte { return m.conversation }),
-		column(batch, func(m message) [16]byte { return m.To }), column(batch, func(m message) [16]byte { return m.Sender }),
-		column(batch, func(m message) [16]byte { return m.ID }), column(batch, func(m message) string { return m.Content }),
-		column(batch, func(m message) [16]byte {
-			if m.Charge != nil {
-				return m.Charge.Payment.ID
-			}
-			return m.Delivery.Payment
-		}),
-	}
 }

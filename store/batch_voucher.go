@@ -35,26 +35,33 @@ func (c *VoucherCharge) done(charged chargedChannel) {
 	}
 }
 
-// voucherItem has the columns of a voucher and its payment in a batch, without the id of the payment; voucherKinds are their
-// types. Everything else in the row of the payment comes from the payment channel.
-const voucherItem = `channel, channel_payer, price, cumulative, max_unclaimed, signature, max_age, operation, account, fingerprint, signature_hash, identifier, secret, response`
+// voucherItem has the columns of a voucher and its payment in a batch, without the id of the payment. Everything else in the row of the
+// payment comes from the payment channel.
+var voucherItem = itemColumns{
+	{"channel", "text"}, {"channel_payer", "text"}, {"price", "bigint"}, {"cumulative", "bigint"}, {"max_unclaimed", "bigint"}, {"signature", "text"},
+	{"max_age", "interval"}, {"operation", "text"}, {"account", "uuid"}, {"fingerprint", "bytea"}, {"signature_hash", "bytea"}, {"identifier", "text"},
+	{"secret", "boolean"}, {"response", "bytea"},
+}
 
-var voucherKinds = []string{"text", "text", "bigint", "bigint", "bigint", "text", "interval", "text", "uuid", "bytea", "bytea", "text", "boolean", "bytea"}
-
-// voucherValues returns the arguments for voucherItem.
-func voucherValues[T any](batch []batchItem[T], charge func(T) *VoucherCharge) []any {
+// addVouchers adds the values of voucherItem and the ids of the payments.
+func addVouchers[T any](to named, batch []batchItem[T], charge func(T) *VoucherCharge) {
 	voucher := func(t T) *Voucher { return &charge(t).Voucher }
 	payment := func(t T) *Payment { return charge(t).Payment }
-	return []any{
-		column(batch, func(t T) string { return voucher(t).Channel }), column(batch, func(t T) string { return voucher(t).Payer }),
-		column(batch, func(t T) int64 { return voucher(t).Price }), column(batch, func(t T) int64 { return voucher(t).Max }),
-		column(batch, func(t T) int64 { return voucher(t).MaxUnclaimed }),
-		column(batch, func(t T) string { return voucher(t).Signature }), column(batch, func(t T) time.Duration { return charge(t).MaxAge }),
-		column(batch, func(t T) string { return payment(t).Operation }),
-		column(batch, func(t T) *[16]byte { return (*[16]byte)(payment(t).AgentID) }), column(batch, func(t T) []byte { return payment(t).Fingerprint }),
-		column(batch, func(t T) []byte { return payment(t).SignatureHash }), column(batch, func(t T) *string { return payment(t).PaymentIdentifier }),
-		column(batch, func(t T) bool { return payment(t).Secret }), column(batch, func(t T) []byte { return payment(t).Response }),
-	}
+	to["payment"] = column(batch, func(t T) [16]byte { return payment(t).ID })
+	to["channel"] = column(batch, func(t T) string { return voucher(t).Channel })
+	to["channel_payer"] = column(batch, func(t T) string { return voucher(t).Payer })
+	to["price"] = column(batch, func(t T) int64 { return voucher(t).Price })
+	to["cumulative"] = column(batch, func(t T) int64 { return voucher(t).Max })
+	to["max_unclaimed"] = column(batch, func(t T) int64 { return voucher(t).MaxUnclaimed })
+	to["signature"] = column(batch, func(t T) string { return voucher(t).Signature })
+	to["max_age"] = column(batch, func(t T) time.Duration { return charge(t).MaxAge })
+	to["operation"] = column(batch, func(t T) string { return payment(t).Operation })
+	to["account"] = column(batch, func(t T) *[16]byte { return (*[16]byte)(payment(t).AgentID) })
+	to["fingerprint"] = column(batch, func(t T) []byte { return payment(t).Fingerprint })
+	to["signature_hash"] = column(batch, func(t T) []byte { return payment(t).SignatureHash })
+	to["identifier"] = column(batch, func(t T) *string { return payment(t).PaymentIdentifier })
+	to["secret"] = column(batch, func(t T) bool { return payment(t).Secret })
+	to["response"] = column(batch, func(t T) []byte { return payment(t).Response })
 }
 
 // voucherFits is the condition of a payment channel for a voucher: see chargeVoucher.
@@ -70,7 +77,7 @@ const voucherFits = `charged + @price = @cumulative AND balance >= @cumulative A
 //     identifiers do so in the same order.
 //   - advanceChannels charges the payment channels whose payments were inserted.
 var fittingVouchers = `
-		SELECT i.payment, ` + voucherItem + `, i.n, p.network, p.asset, p.pay_to FROM item i CROSS JOIN LATERAL (
+		SELECT i.payment, ` + voucherItem.columns() + `, i.n, p.network, p.asset, p.pay_to FROM item i CROSS JOIN LATERAL (
 			SELECT network, asset, pay_to FROM payment_channels
 			WHERE id = i.channel AND payer = i.channel_payer AND ` + strings.ReplaceAll(voucherFits, "@", "i.") + ` FOR NO KEY UPDATE SKIP LOCKED
 		) p
@@ -95,8 +102,8 @@ const (
 // position in the batch, from 1.
 var chargeVouchers = `
 	WITH item AS (
-		SELECT payment, ` + voucherItem + `, n FROM unnest(` + arrays(1, "uuid") + `, ` + arrays(2, voucherKinds...) + `)
-			WITH ORDINALITY AS i (payment, ` + voucherItem + `, n)
+		SELECT payment, ` + voucherItem.columns() + `, n FROM unnest((SELECT CAST(@payment AS uuid[])), ` + voucherItem.arrays() + `)
+			WITH ORDINALITY AS i (payment, ` + voucherItem.columns() + `, n)
 	), due AS MATERIALIZED (` + fittingVouchers + `), recorded AS (
 		` + recordVouchers + ` ` + onceRecorded + `
 	), charged AS (` + advanceChannels + `)
@@ -108,15 +115,16 @@ type chargedVoucher struct {
 	chargedChannel
 }
 
-func chargeValues(batch []batchItem[*VoucherCharge]) []any {
-	return append([]any{column(batch, func(c *VoucherCharge) [16]byte { return c.Payment.ID })},
-		voucherValues(batch, func(c *VoucherCharge) *VoucherCharge { return c })...)
+func chargeValues(batch []batchItem[*VoucherCharge]) named {
+	values := named{}
+	addVouchers(values, batch, func(c *VoucherCharge) *VoucherCharge { return c })
+	return values
 }
 
 func (s *Store) chargeBatch(ctx context.Context, batch []batchItem[*VoucherCharge]) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
-	charged, err := query[chargedVoucher](ctx, s, chargeVouchers, chargeValues(batch)...)
+	charged, err := query[chargedVoucher](ctx, s, chargeVouchers, chargeValues(batch))
 	finish(batch, func(i int, charge *VoucherCharge) error { return charge.result(charged, i, err) })
 }
 
@@ -144,7 +152,7 @@ func (s *Store) chargeRead(ctx context.Context, charge *VoucherCharge, mark *rea
 	batch := &pgx.Batch{}
 	mark.lock(batch)
 	var charged []chargedVoucher
-	batch.Queue(chargeVouchers, chargeValues([]batchItem[*VoucherCharge]{{value: charge}})...).Query(func(rows pgx.Rows) (err error) {
+	batch.Queue(chargeVouchers, chargeValues([]batchItem[*VoucherCharge]{{value: charge}})).Query(func(rows pgx.Rows) (err error) {
 		charged, err = pgx.CollectRows(rows, scan[chargedVoucher])
 		return err
 	})

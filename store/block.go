@@ -21,7 +21,7 @@ type Block struct {
 
 // shownDescription is the description of an agent as another agent sees it. It is empty if the agent has blocked the
 // viewer.
-const shownDescription = `CASE WHEN EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = agents.id AND b.blocked_id = ?)
+const shownDescription = `CASE WHEN EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = agents.id AND b.blocked_id = @viewer)
 	THEN '' ELSE agents.description END AS description`
 
 // BlockAgent blocks an agent. If the agent is already blocked, nothing changes. It returns ErrBlockSelf or

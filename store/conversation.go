@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -55,26 +54,24 @@ var notFound = map[string]*Refusal{KindPrivate: ErrChatNotFound, KindGroup: ErrC
 // ConversationView loads the conversation of this kind and the membership of the agent, in one round trip. It returns
 // ErrChatNotFound, ErrChannelNotFound or ErrDeleted.
 func (r *Reader) ConversationView(ctx context.Context, kind string, id, agent uuid.UUID) (*ConversationView, error) {
-	var view ConversationView
-	err := r.gorm(ctx, &Conversation{}).Select(viewColumns).
-		Joins("LEFT JOIN memberships m ON m.conversation_id = conversations.id AND m.agent_id = ?", agent).
-		Where("conversations.id = ? AND conversations.kind = ?", id, kind).Take(&view).Error
+	found, err := query[ConversationView](ctx, r, `SELECT `+viewColumns+`
+		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent
+		WHERE c.id = @id AND c.kind = @kind`, named{"id": id, "kind": kind, "agent": agent})
 	switch {
-	case errors.Is(err, gorm.ErrRecordNotFound):
-		return nil, notFound[kind]
 	case err != nil:
 		return nil, fmt.Errorf("load conversation: %w", err)
-	case view.DeletedAt != nil:
+	case len(found) == 0:
+		return nil, notFound[kind]
+	case found[0].DeletedAt != nil:
 		return nil, ErrDeleted
 	}
-	return &view, nil
+	return &found[0], nil
 }
 
-// viewColumns are the columns of ConversationView. The membership of the agent is joined as m.
-const viewColumns = `conversations.id, conversations.kind, conversations.name, conversations.description, conversations.admin_id,
-	conversations.is_discoverable, conversations.first_number, conversations.last_number, conversations.last_message_at, conversations.member_count, conversations.pinned,
-	conversations.created_at, conversations.deleted_at, coalesce(m.status, '') AS status, greatest(m.read_number, conversations.first_number - 1) AS read_number,
-	coalesce(m.unread_own, 0) AS unread_own`
+// viewColumns are the columns of ConversationView, of a conversation c and the membership m of the agent. UUIDs reads the
+// text of an array.
+const viewColumns = `c.id, c.kind, c.name, c.description, c.admin_id, c.is_discoverable, c.first_number, c.last_number, c.last_message_at, c.member_count,
+	CAST(c.pinned AS text) AS pinned, c.created_at, c.deleted_at, coalesce(m.status, '') AS status, ` + readUpTo + ` AS read_number, coalesce(m.unread_own, 0) AS unread_own`
 
 // forNoKeyUpdate locks rows like an update. Other transactions can still insert rows that refer to them.
 var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}
@@ -171,11 +168,10 @@ type Member struct {
 // Members returns the members of a chat in the order in which they joined, as the viewer sees them. The description of
 // a member that has blocked the viewer is empty. Members and admin come from the same snapshot.
 func (r *Reader) Members(ctx context.Context, id, viewer uuid.UUID) ([]Member, error) {
-	var members []Member
-	err := r.gorm(ctx, &Agent{}).
-		Select("agents.id, agents.username, coalesce(agents.id = c.admin_id, false) AS is_admin, m.joined_at, "+shownDescription, viewer).
-		Joins("JOIN memberships m ON m.agent_id = agents.id").Joins("JOIN conversations c ON c.id = m.conversation_id").
-		Where("m.conversation_id = ? AND m.status = 'member'", id).Order("m.joined_at, agents.id").Find(&members).Error
+	members, err := query[Member](ctx, r, `
+		SELECT agents.id, agents.username, coalesce(agents.id = c.admin_id, false) AS is_admin, m.joined_at, `+shownDescription+`
+		FROM memberships m JOIN agents ON agents.id = m.agent_id JOIN conversations c ON c.id = m.conversation_id
+		WHERE m.conversation_id = @id AND m.status = 'member' ORDER BY m.joined_at, agents.id`, named{"id": id, "viewer": viewer})
 	if err != nil {
 		return nil, fmt.Errorf("list members: %w", err)
 	}

@@ -61,7 +61,7 @@ func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error 
 		return err
 	}
 	var ignored int64
-	err = tx.eraseRows(ctx, map[string]any{"agent": account.ID, "created": account.CreatedAt}, []erasureStep{
+	err = tx.eraseRows(ctx, named{"agent": account.ID, "created": account.CreatedAt}, []erasureStep{
 		{&erased.Reactions, `DELETE FROM reactions WHERE agent_id = @agent`},
 		// The registration has no account. Its wallet has paid for the account soon after it.
 		{&ignored, `UPDATE payments SET response = NULL, payment_identifier = NULL, fingerprint = sha256(uuid_send(id)) WHERE agent_id IS NULL AND secret
@@ -92,7 +92,7 @@ func (s *Store) FinishErasure(ctx context.Context, agent uuid.UUID) error {
 		return err
 	}
 	var ignored int64
-	return s.eraseRows(ctx, map[string]any{"agent": agent, "name": erasedName}, []erasureStep{
+	return s.eraseRows(ctx, named{"agent": agent, "name": erasedName}, []erasureStep{
 		{&ignored, deleteBlocks},
 		{&ignored, `UPDATE notices SET source_name = @name WHERE source_name <> @name AND conversation_id IN (SELECT id FROM conversations WHERE admin_id = @agent)`},
 		{&ignored, `UPDATE messages m SET content = replace(m.content, '"' || (m.about->>'name') || '"', '"' || @name || '"'),
@@ -103,16 +103,15 @@ func (s *Store) FinishErasure(ctx context.Context, agent uuid.UUID) error {
 
 // eraseMessages removes the content of all messages of an agent, and returns the conversations that they are in.
 func (tx *Tx) eraseMessages(ctx context.Context, agent uuid.UUID, erased *Erasure) (wrote []uuid.UUID, err error) {
-	var counts []struct {
+	counts, err := query[struct {
 		ConversationID uuid.UUID
 		Messages       int64
-	}
-	err = tx.db.WithContext(ctx).Raw(`
+	}](ctx, tx, `
 		WITH gone AS (
 			UPDATE messages SET content = @removed, about = NULL, removed_at = coalesce(removed_at, @now) WHERE sender_id = @agent RETURNING conversation_id
 		)
 		SELECT conversation_id, count(*) AS messages FROM gone GROUP BY conversation_id`,
-		map[string]any{"agent": agent, "now": tx.Now(), "removed": removedContent}).Scan(&counts).Error
+		named{"agent": agent, "now": tx.Now(), "removed": removedContent})
 	if err != nil {
 		return nil, fmt.Errorf("erase messages: %w", err)
 	}
@@ -139,7 +138,7 @@ func (tx *Tx) leaveForGood(ctx context.Context, agent uuid.UUID, wrote []uuid.UU
 	// The agent stays a member of its private chats, which the other agents read, and of the group chats that were deleted.
 	const left = `c.id = ANY (@conversations) AND c.kind <> 'private' AND (c.kind = 'channel' OR c.admin_id <> @agent)`
 	var ignored int64
-	return tx.eraseRows(ctx, map[string]any{"agent": agent, "conversations": UUIDs(locked)}, []erasureStep{
+	return tx.eraseRows(ctx, named{"agent": agent, "conversations": locked}, []erasureStep{
 		{&ignored, `UPDATE conversations c SET member_count = c.member_count - 1 WHERE ` + left + `
 			AND c.id IN (SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member')`},
 		{&erased.Memberships, `DELETE FROM memberships m USING conversations c WHERE m.agent_id = @agent AND m.conversation_id = c.id
@@ -151,11 +150,11 @@ func (tx *Tx) leaveForGood(ctx context.Context, agent uuid.UUID, wrote []uuid.UU
 // takePins takes away the pins of an agent's messages. The count makes PostgreSQL look each pin up; with NOT EXISTS it reads all messages
 // of the conversation.
 func (tx *Tx) takePins(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) error {
-	err := tx.db.WithContext(ctx).Exec(`UPDATE conversations c SET pinned = ARRAY(SELECT p.id FROM unnest(c.pinned) WITH ORDINALITY AS p (id, n) WHERE (
+	_, err := exec(ctx, tx, `UPDATE conversations c SET pinned = ARRAY(SELECT p.id FROM unnest(c.pinned) WITH ORDINALITY AS p (id, n) WHERE (
 		SELECT count(*) FROM messages m WHERE m.id = p.id AND m.conversation_id = c.id AND m.sender_id = @agent) = 0 ORDER BY p.n)
 		WHERE c.id = ANY (@conversations) AND c.pinned <> '{}' AND EXISTS (
 		SELECT FROM messages m WHERE m.conversation_id = c.id AND m.id = ANY (c.pinned) AND m.sender_id = @agent)`,
-		map[string]any{"agent": agent, "conversations": UUIDs(conversations)}).Error
+		named{"agent": agent, "conversations": conversations})
 	if err != nil {
 		return fmt.Errorf("take pins away: %w", err)
 	}
@@ -168,13 +167,13 @@ type erasureStep struct {
 	statement string
 }
 
-func (r *Reader) eraseRows(ctx context.Context, parameters map[string]any, steps []erasureStep) error {
+func (r *Reader) eraseRows(ctx context.Context, values named, steps []erasureStep) error {
 	for _, step := range steps {
-		done := r.db.WithContext(ctx).Exec(step.statement, parameters)
-		if done.Error != nil {
-			return fmt.Errorf("erase rows: %w", done.Error)
+		rows, err := exec(ctx, r, step.statement, values)
+		if err != nil {
+			return fmt.Errorf("erase rows: %w", err)
 		}
-		*step.rows = done.RowsAffected
+		*step.rows = rows
 	}
 	return nil
 }
@@ -222,7 +221,7 @@ func (tx *Tx) giveUpConversations(ctx context.Context, agent uuid.UUID, locked [
 	}
 	erased.HandedOver = int64(len(heirs))
 	var ignored int64
-	return tx.eraseRows(ctx, map[string]any{"agent": agent, "conversations": UUIDs(locked), "name": erasedName, "now": tx.Now()}, []erasureStep{
+	return tx.eraseRows(ctx, named{"agent": agent, "conversations": locked, "name": erasedName, "now": tx.Now()}, []erasureStep{
 		{&ignored, `DELETE FROM conversation_removals r USING conversations c WHERE c.id = ANY (@conversations) AND c.admin_id = @agent AND r.conversation_id = c.id`},
 		{&erased.Deleted, `UPDATE conversations SET name = @name, description = '', deleted_at = coalesce(deleted_at, @now)
 			WHERE id = ANY (@conversations) AND admin_id = @agent`},
@@ -232,11 +231,11 @@ func (tx *Tx) giveUpConversations(ctx context.Context, agent uuid.UUID, locked [
 // heirs returns for each group chat of the admin among these conversations the member that joined first and may become the admin, if there
 // is one.
 func (r *Reader) heirs(ctx context.Context, admin uuid.UUID, conversations []uuid.UUID) (heirs []Membership, err error) {
-	err = r.db.WithContext(ctx).Raw(`
+	heirs, err = query[Membership](ctx, r, `
 		SELECT DISTINCT ON (m.conversation_id) m.conversation_id, m.agent_id FROM conversations c JOIN memberships m ON m.conversation_id = c.id
 		WHERE c.id = ANY (@conversations) AND c.admin_id = @admin AND c.kind = 'group' AND c.deleted_at IS NULL AND m.status = 'member' AND m.agent_id <> @admin
 			AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = m.agent_id)
-		ORDER BY m.conversation_id, m.joined_at, m.agent_id`, map[string]any{"admin": admin, "conversations": UUIDs(conversations)}).Scan(&heirs).Error
+		ORDER BY m.conversation_id, m.joined_at, m.agent_id`, named{"admin": admin, "conversations": conversations})
 	if err != nil {
 		return nil, fmt.Errorf("look for new admins: %w", err)
 	}

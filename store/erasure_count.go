@@ -29,16 +29,17 @@ func (s *Store) CountErasure(ctx context.Context, agent uuid.UUID) (counted Eras
 	for i, one := range heirs {
 		handedOver[i] = one.ConversationID
 	}
-	err = s.db.WithContext(ctx).Raw(`
+	counts, err := query[Erasure](ctx, s, `
 		SELECT (SELECT count(*) FROM messages WHERE sender_id = @agent) AS messages, (SELECT count(*) FROM reactions WHERE agent_id = @agent) AS reactions,
 			(SELECT count(*) FROM blocks WHERE blocker_id = @agent OR blocked_id = @agent) AS blocks,
 			(SELECT count(*) FROM payments WHERE agent_id = @agent) AS payments,
 			(SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id WHERE m.agent_id = @agent
 				AND (c.kind = 'channel' OR c.kind = 'group' AND (c.admin_id <> @agent OR c.id = ANY (@handed)))) AS memberships`,
-		map[string]any{"agent": agent, "handed": UUIDs(handedOver)}).Scan(&counted).Error
+		named{"agent": agent, "handed": handedOver})
 	if err != nil {
 		return counted, fmt.Errorf("count what would be erased: %w", err)
 	}
+	counted = counts[0]
 	counted.HandedOver, counted.Deleted = int64(len(heirs)), int64(len(administered)-len(heirs))
 	return counted, nil
 }

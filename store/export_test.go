@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -46,13 +45,13 @@ func (r *Reader) ExplainLookUp(ctx context.Context, view *ConversationView, want
 	if err != nil {
 		return "", err
 	}
-	return r.explain(ctx, lookUp, pgx.NamedArgs{"conversation": view.ID, "newest": view.LastNumber, "likes": likes, "most": searchBounds.indexed + 1})
+	return r.explain(ctx, lookUp, named{"conversation": view.ID, "newest": view.LastNumber, "likes": likes, "most": searchBounds.indexed + 1})
 }
 
 // ExplainDirectory shows the plan of a search among agents (kind is empty), group chats or channels.
 func (r *Reader) ExplainDirectory(ctx context.Context, kind, wanted string) (string, error) {
 	d := agentDirectory
-	values := pgx.NamedArgs{"caller": uuid.Nil, "query": wanted, "size": 10, "offset": 0}
+	values := named{"caller": uuid.Nil, "query": wanted, "size": 10, "offset": 0}
 	if kind != "" {
 		d = conversationDirectory(kind)
 		delete(values, "caller")
@@ -61,7 +60,7 @@ func (r *Reader) ExplainDirectory(ctx context.Context, kind, wanted string) (str
 	return r.explain(ctx, statement, values)
 }
 
-func (r *Reader) explain(ctx context.Context, statement string, values pgx.NamedArgs) (string, error) {
+func (r *Reader) explain(ctx context.Context, statement string, values named) (string, error) {
 	lines, err := query[string](ctx, r, "EXPLAIN (ANALYZE, BUFFERS) "+statement, values)
 	return strings.Join(lines, "\n"), err
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -177,10 +175,11 @@ type MessagePage struct {
 	Next     *uuid.UUID
 }
 
-// listMessages runs on pgx. With GORM fifty messages take half as long again.
+// sentColumns are the columns of SentMessage, of a message m and its sender a.
+const sentColumns = `m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, m.removed_at, a.username AS sender_username`
+
 const listMessages = `
-	SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, m.removed_at, a.username AS sender_username
-	FROM (
+	SELECT ` + sentColumns + ` FROM (
 		SELECT o.conversation_id, o.number, o.id, o.sender_id, o.content, o.about, o.created_at, o.removed_at,
 			sum(octet_length(o.content)) OVER (ORDER BY o.number DESC ROWS UNBOUNDED PRECEDING) AS size
 		FROM messages o WHERE o.conversation_id = @conversation AND o.number <= @newest AND o.number > @oldest
@@ -201,7 +200,7 @@ func (r *Reader) Messages(ctx context.Context, view *ConversationView, n, page i
 	}
 	newest -= (page - 1) * n
 	messages, err := query[SentMessage](ctx, r, listMessages,
-		pgx.NamedArgs{"conversation": view.ID, "newest": newest, "oldest": newest - n, "most": maxPageContent})
+		named{"conversation": view.ID, "newest": newest, "oldest": newest - n, "most": maxPageContent})
 	if err != nil {
 		return nil, fmt.Errorf("list messages: %w", err)
 	}
@@ -233,13 +232,11 @@ func (r *Reader) MessagesByID(ctx context.Context, conversation uuid.UUID, ids [
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	var found []SentMessage
-	err := r.gorm(ctx, &Message{}).Select("messages.conversation_id, messages.number, messages.id, messages.sender_id, messages.content, messages.about, "+
-		"messages.created_at, messages.removed_at, a.username AS sender_username").Joins("JOIN agents a ON a.id = messages.sender_id").
-		Where("messages.conversation_id = ? AND messages.id IN ?", conversation, ids).Find(&found).Error
+	found, err := query[SentMessage](ctx, r, `SELECT `+sentColumns+` FROM messages m JOIN agents a ON a.id = m.sender_id
+		WHERE m.conversation_id = @conversation AND m.id = ANY (CAST(@ids AS uuid[]))
+		ORDER BY array_position(CAST(@ids AS uuid[]), m.id)`, named{"conversation": conversation, "ids": ids})
 	if err != nil {
 		return nil, fmt.Errorf("load messages: %w", err)
 	}
-	slices.SortFunc(found, func(a, b SentMessage) int { return slices.Index(ids, a.ID) - slices.Index(ids, b.ID) })
 	return found, nil
 }

@@ -27,6 +27,9 @@ type bounds struct {
 // some 40 ms. The contract names the 20,000 messages. A search that ends here says where to continue.
 var searchBounds = bounds{messages: 20_000, work: 10_000_000, indexed: 5_000, lookUp: 100 * time.Millisecond, batch: 500}
 
+// quickLookUp is how long a query to the index may take without waiting for its turn. Most take a few milliseconds.
+const quickLookUp = 30 * time.Millisecond
+
 // Matches is a page of a message search. SearchedTo is the oldest message that was checked, if the search ended before
 // the first message of the conversation because it reached its bounds or because the next match did not fit on the
 // page. Otherwise it is nil. Literal means that the query is not a valid expression and was searched as literal text.
@@ -135,7 +138,7 @@ func (r *Reader) candidates(ctx context.Context, conversation uuid.UUID, newest 
 			if len(numbers) == 0 {
 				return nil, nil
 			}
-			batch, err := query[searchedMessage](ctx, r, namedContents, pgx.NamedArgs{"conversation": conversation, "numbers": numbers[from:], "most": maxPageContent})
+			batch, err := query[searchedMessage](ctx, r, namedContents, named{"conversation": conversation, "numbers": numbers[from:], "most": maxPageContent})
 			numbers = numbers[:len(numbers)-len(batch)]
 			return batch, err
 		}, nil
@@ -146,7 +149,7 @@ func (r *Reader) candidates(ctx context.Context, conversation uuid.UUID, newest 
 			return nil, nil
 		}
 		batch, err := query[searchedMessage](ctx, r, nextContents,
-			pgx.NamedArgs{"conversation": conversation, "newest": newest, "oldest": newest - within.batch, "most": maxPageContent})
+			named{"conversation": conversation, "newest": newest, "oldest": newest - within.batch, "most": maxPageContent})
 		newest -= int64(len(batch))
 		return batch, err
 	}, nil
@@ -198,11 +201,18 @@ func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, ne
 	if likes == nil {
 		return nil, false, nil
 	}
-	if r.tx != nil || r.acquire(ctx, r.lookUps) != nil { // in a transaction the time limit would end the transaction
+	if r.tx != nil { // the time limit would end the transaction
 		return nil, false, nil
 	}
-	defer r.lookUps.Release(1)
-	numbers, err := r.numbersWithin(ctx, within.lookUp, pgx.NamedArgs{"conversation": conversation, "newest": newest, "likes": likes, "most": within.indexed + 1})
+	values := named{"conversation": conversation, "newest": newest, "likes": likes, "most": within.indexed + 1}
+	numbers, err := r.numbersWithin(ctx, min(quickLookUp, within.lookUp), values)
+	if timedOut(err) { // few at a time
+		if r.acquire(ctx, r.lookUps) != nil {
+			return nil, false, nil
+		}
+		defer r.lookUps.Release(1)
+		numbers, err = r.numbersWithin(ctx, within.lookUp, values)
+	}
 	switch {
 	case timedOut(err):
 		return nil, false, nil
@@ -214,9 +224,9 @@ func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, ne
 
 // numbersWithin runs lookUp for at most limit, in one round trip. The best plan depends on the values; from the sixth execution of a
 // prepared statement PostgreSQL may use one plan for all values.
-func (r *Reader) numbersWithin(ctx context.Context, limit time.Duration, values pgx.NamedArgs) (numbers []int64, err error) {
+func (r *Reader) numbersWithin(ctx context.Context, limit time.Duration, values named) (numbers []int64, err error) {
 	var batch pgx.Batch // is one transaction, so the settings end with it
-	batch.Queue("SELECT set_config('statement_timeout', $1, true), set_config('plan_cache_mode', 'force_custom_plan', true)", strconv.FormatInt(limit.Milliseconds(), 10))
+	batch.Queue("SELECT set_config('statement_timeout', @limit, true), set_config('plan_cache_mode', 'force_custom_plan', true)", named{"limit": strconv.FormatInt(limit.Milliseconds(), 10)})
 	batch.Queue(lookUp, values).Query(func(rows pgx.Rows) error {
 		numbers, err = pgx.CollectRows(rows, scan[int64])
 		return err
@@ -238,7 +248,7 @@ func (r *Reader) foldings(ctx context.Context, characters string) (map[rune]fold
 	}
 	rows, err := query[row](ctx, r, `
 		SELECT c AS character, fold(c) AS folded, c ~ '[[:alnum:]]' AS word FROM unnest(string_to_array(@characters, NULL)) AS c`,
-		pgx.NamedArgs{"characters": characters})
+		named{"characters": characters})
 	if err != nil {
 		return nil, fmt.Errorf("fold characters: %w", err)
 	}
@@ -255,10 +265,9 @@ func (r *Reader) matches(ctx context.Context, conversation uuid.UUID, found []in
 	if len(found) > 0 {
 		var err error
 		matches.Messages, err = query[SentMessage](ctx, r, `
-			SELECT m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, m.removed_at, a.username AS sender_username
-			FROM messages m JOIN agents a ON a.id = m.sender_id
+			SELECT `+sentColumns+` FROM messages m JOIN agents a ON a.id = m.sender_id
 			WHERE m.conversation_id = @conversation AND m.number = ANY (CAST(@numbers AS bigint[])) ORDER BY m.number DESC`,
-			pgx.NamedArgs{"conversation": conversation, "numbers": found})
+			named{"conversation": conversation, "numbers": found})
 		if err != nil {
 			return nil, fmt.Errorf("load matches: %w", err)
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // Notice tells an agent what another agent did to it in a group chat or channel. SourceName is the name of the group chat or
@@ -84,8 +83,7 @@ func (tx *Tx) writeNotices(ctx context.Context, noticeType string, source *Conve
 
 // forgetNotices deletes the oldest notices of agents that have too many.
 func (tx *Tx) forgetNotices(ctx context.Context, agents []uuid.UUID) error {
-	// Exec, because an offset for each agent needs a lateral join.
-	err := tx.db.WithContext(ctx).Exec(`
+	_, err := exec(ctx, tx, `
 		WITH surplus AS MATERIALIZED (
 			SELECT o.agent_id, o.number FROM unnest(CAST(@agents AS uuid[])) AS a (id)
 			CROSS JOIN LATERAL (SELECT agent_id, number FROM notices WHERE agent_id = a.id ORDER BY number DESC OFFSET @most) o
@@ -93,7 +91,7 @@ func (tx *Tx) forgetNotices(ctx context.Context, agents []uuid.UUID) error {
 			SELECT n.agent_id, n.number FROM notices n JOIN surplus USING (agent_id, number) FOR UPDATE OF n SKIP LOCKED
 		)
 		DELETE FROM notices n USING locked l WHERE n.agent_id = l.agent_id AND n.number = l.number`,
-		map[string]any{"agents": UUIDs(agents), "most": maxUnreadNotices}).Error
+		named{"agents": agents, "most": maxUnreadNotices})
 	if err != nil {
 		return fmt.Errorf("forget notices: %w", err)
 	}
@@ -101,25 +99,28 @@ func (tx *Tx) forgetNotices(ctx context.Context, agents []uuid.UUID) error {
 }
 
 // notices returns the agent's oldest notices.
-func (r *Reader) notices(ctx context.Context, agent uuid.UUID, locking ...clause.Expression) ([]NoticeView, error) {
-	var notices []NoticeView
-	err := r.gorm(ctx, &Notice{}).Clauses(locking...).Select(noticeColumns).
-		Joins("JOIN conversations c ON c.id = notices.conversation_id").Joins("JOIN agents a ON a.id = notices.actor_id").
-		Where("notices.agent_id = ?", agent).Order("notices.number").Limit(maxNotices).Scan(&notices).Error
+func (r *Reader) notices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
+	return listNotices(ctx, r, oldestNotices, agent)
+}
+
+func listNotices(ctx context.Context, on session, statement string, agent uuid.UUID) ([]NoticeView, error) {
+	notices, err := query[NoticeView](ctx, on, statement, named{"agent": agent, "most": maxNotices})
 	if err != nil {
 		return nil, fmt.Errorf("list notices: %w", err)
 	}
 	return notices, nil
 }
 
-const noticeColumns = `notices.agent_id, notices.number, notices.type, notices.conversation_id, notices.source_name, notices.actor_id, notices.created_at,
-	c.kind, a.username AS actor_username,
-	notices.type = 'deleted' AND EXISTS (SELECT FROM conversation_removals r WHERE r.conversation_id = notices.conversation_id) AS by_operator`
+const oldestNotices = `
+	SELECT n.agent_id, n.number, n.type, n.conversation_id, n.source_name, n.actor_id, n.created_at, c.kind, a.username AS actor_username,
+		n.type = 'deleted' AND EXISTS (SELECT FROM conversation_removals r WHERE r.conversation_id = n.conversation_id) AS by_operator
+	FROM notices n JOIN conversations c ON c.id = n.conversation_id JOIN agents a ON a.id = n.actor_id
+	WHERE n.agent_id = @agent ORDER BY n.number LIMIT @most`
 
 // readNotices returns the agent's oldest notices and deletes them, in this transaction. The lock of the agent (readUnread)
 // keeps two calls from returning the same notice. A notice that is being replaced is left out; the new one comes with the next call.
 func (tx *Tx) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
-	notices, err := tx.notices(ctx, agent, clause.Locking{Strength: "UPDATE", Table: clause.Table{Name: "notices"}, Options: clause.LockingOptionsSkipLocked})
+	notices, err := listNotices(ctx, tx, oldestNotices+" FOR UPDATE OF n SKIP LOCKED", agent)
 	if err != nil || len(notices) == 0 {
 		return nil, err
 	}

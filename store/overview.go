@@ -63,7 +63,7 @@ type TableSize struct {
 
 // Storage returns the size of the database and of its largest tables, the largest first. Partitions count for their table.
 func (s *Store) Storage(ctx context.Context, limit int) (*Storage, error) {
-	sizes, err := query[int64](ctx, s, "SELECT pg_database_size(current_database())")
+	sizes, err := query[int64](ctx, s, "SELECT pg_database_size(current_database())", nil)
 	if err != nil {
 		return nil, fmt.Errorf("measure the database: %w", err)
 	}
@@ -72,7 +72,7 @@ func (s *Store) Storage(ctx context.Context, limit int) (*Storage, error) {
 			(CASE WHEN max(part.reltuples) < 0 THEN -1 ELSE sum(greatest(part.reltuples, 0)) END)::bigint AS rows
 		FROM pg_class AS part JOIN pg_class AS root ON root.oid = coalesce(pg_partition_root(part.oid), part.oid)
 		WHERE part.relkind = 'r' AND part.relnamespace = current_schema()::regnamespace
-		GROUP BY root.relname ORDER BY bytes DESC, name LIMIT $1`, limit)
+		GROUP BY root.relname ORDER BY bytes DESC, name LIMIT @limit`, named{"limit": limit})
 	if err != nil {
 		return nil, fmt.Errorf("measure the tables: %w", err)
 	}
@@ -81,7 +81,7 @@ func (s *Store) Storage(ctx context.Context, limit int) (*Storage, error) {
 
 // AppliedSchema returns the version of the schema of the database.
 func (s *Store) AppliedSchema(ctx context.Context) (int64, error) {
-	versions, err := query[int64](ctx, s, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied")
+	versions, err := query[int64](ctx, s, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied", nil)
 	if err != nil {
 		return 0, fmt.Errorf("look at the schema: %w", err)
 	}

@@ -80,7 +80,8 @@ var ErrStalePayment = errors.New("the payment is in another state by now")
 
 // Payment returns the row of an authorization, or nil. Asset, payer and nonce must be in lower case.
 func (s *Store) Payment(ctx context.Context, network, asset, payer, nonce string) (*Payment, error) {
-	return s.onePayment(ctx, "network = $1 AND asset = $2 AND payer = $3 AND nonce = $4", network, asset, payer, nonce)
+	return s.onePayment(ctx, "network = @network AND asset = @asset AND payer = @payer AND nonce = @nonce",
+		named{"network": network, "asset": asset, "payer": payer, "nonce": nonce})
 }
 
 // PaymentByIdentifier returns the payment that an account made for an operation with this payment identifier (hashed),
@@ -90,26 +91,29 @@ func (s *Store) PaymentByIdentifier(ctx context.Context, agent *uuid.UUID, payer
 	if agent != nil {
 		account = agent.String()
 	}
-	return s.onePayment(ctx, "coalesce(agent_id::text, payer) = $1 AND operation = $2 AND payment_identifier = $3", account, operation, identifier)
+	return s.onePayment(ctx, "coalesce(agent_id::text, payer) = @account AND operation = @operation AND payment_identifier = @identifier",
+		named{"account": account, "operation": operation, "identifier": identifier})
 }
 
 // PaymentOfWallet returns the payment that a new authorization of the same wallet gives access to, for an operation
 // whose response holds a secret. It is the payment of the same request if that is open or its response is stored, or an
 // undeliverable payment of the same operation and account. It returns nil if there is none.
 func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprint []byte, channel string) (*Payment, error) {
-	return s.onePayment(ctx, `secret AND network = $1 AND asset = $2 AND payer = $3 AND operation = $4
-		AND (payment_channel_id IS NULL OR payment_channel_id = $8
+	return s.onePayment(ctx, `secret AND network = @network AND asset = @asset AND payer = @payer AND operation = @operation
+		AND (payment_channel_id IS NULL OR payment_channel_id = @channel
 			OR (SELECT c.payer_authorizer = c.payer FROM payment_channels c WHERE c.id = payments.payment_channel_id AND c.payer = payments.payer)) AND (
-			(state = 'delivered' AND fingerprint = $5 AND response IS NOT NULL AND updated_at > now() - $6::interval)
-			OR (state IN ('settling', 'unknown') AND fingerprint = $5)
-			OR (state = 'undeliverable' AND agent_id IS NOT DISTINCT FROM $7::uuid)
-		) ORDER BY fingerprint = $5 DESC, created_at DESC LIMIT 1`, network, asset, payer, operation, fingerprint, SecretLifetime, agent, channel)
+			(state = 'delivered' AND fingerprint = @fingerprint AND response IS NOT NULL AND updated_at > now() - @lifetime::interval)
+			OR (state IN ('settling', 'unknown') AND fingerprint = @fingerprint)
+			OR (state = 'undeliverable' AND agent_id IS NOT DISTINCT FROM @agent::uuid)
+		) ORDER BY fingerprint = @fingerprint DESC, created_at DESC LIMIT 1`, named{
+		"network": network, "asset": asset, "payer": payer, "operation": operation, "fingerprint": fingerprint, "lifetime": SecretLifetime, "agent": agent, "channel": channel,
+	})
 }
 
 // onePayment loads a payment with the time of the database, or returns nil. It uses pgx because GORM allocates half as
 // much again for each repeated call.
-func (r *Reader) onePayment(ctx context.Context, condition string, values ...any) (*Payment, error) {
-	found, err := query[Payment](ctx, r, `SELECT `+paymentColumns+` FROM payments WHERE `+condition, values...)
+func (r *Reader) onePayment(ctx context.Context, condition string, values named) (*Payment, error) {
+	found, err := query[Payment](ctx, r, `SELECT `+paymentColumns+` FROM payments WHERE `+condition, values)
 	if err != nil {
 		return nil, fmt.Errorf("look payment up: %w", err)
 	}
@@ -149,10 +153,9 @@ func (p *Payment) begin(owner int32, lease time.Duration) {
 
 func (tx *Tx) beginSettlement(ctx context.Context, payment *Payment, lease time.Duration) error {
 	payment.begin(tx.owner, lease)
-	// Raw, because leases and ages are measured only with the clock of the database.
-	now, err := gorm.G[time.Time](tx.db).Raw("SELECT now()").Take(ctx)
+	now, err := tx.time(ctx)
 	if err != nil {
-		return fmt.Errorf("ask for the time: %w", err)
+		return err
 	}
 	payment.CreatedAt, payment.UpdatedAt, payment.LeaseUntil = now, now, now.Add(lease)
 	written := tx.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{DoNothing: true}).Create(payment)

@@ -77,7 +77,7 @@ var ErrVoucherMismatch = errors.New("the voucher does not fit the state of its p
 // PaymentChannel returns a payment channel, or nil. ID and payer must be in lower case.
 func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (*PaymentChannel, error) {
 	found, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
-		FROM payment_channels WHERE id = $1 AND payer = $2`, id, payer)
+		FROM payment_channels WHERE id = @id AND payer = @payer`, named{"id": id, "payer": payer})
 	if err != nil {
 		return nil, fmt.Errorf("look payment channel up: %w", err)
 	}
@@ -90,8 +90,8 @@ func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (*PaymentC
 // PaymentOfVoucher returns the delivered deposit that carried this voucher, or nil. A voucher without a deposit is found
 // with [Store.Payment], by its nonce.
 func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cumulative int64) (*Payment, error) {
-	return s.onePayment(ctx, `payment_channel_id = $1 AND payer = $2 AND cumulative_amount = $3 AND deposit_amount > 0 AND state = 'delivered'`,
-		channel, payer, cumulative)
+	return s.onePayment(ctx, `payment_channel_id = @channel AND payer = @payer AND cumulative_amount = @cumulative AND deposit_amount > 0 AND state = 'delivered'`,
+		named{"channel": channel, "payer": payer, "cumulative": cumulative})
 }
 
 // chargeVoucher advances the payment channel in this transaction and returns it. The row stays locked until the
@@ -217,9 +217,9 @@ func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel,
 // AdoptPaymentChannel inserts a payment channel that was found on the blockchain, unless it is in the ledger.
 func (s *Store) AdoptPaymentChannel(ctx context.Context, channel *PaymentChannel) error {
 	adopted := *channel
-	var now time.Time
 	err := s.Transaction(ctx, func(tx *Tx) error {
-		if err := tx.db.WithContext(ctx).Raw("SELECT now()").Scan(&now).Error; err != nil {
+		now, err := tx.time(ctx)
+		if err != nil {
 			return err
 		}
 		adopted.SyncedAt, adopted.UsedAt, adopted.CreatedAt = now, now, now

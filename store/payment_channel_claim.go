@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // ChannelScope are the payment channels for which a server can sign claims and refunds: those in its token whose authorizer's
@@ -30,7 +29,8 @@ func (s *Store) Unclaimed(ctx context.Context, network, asset string) ([]Unclaim
 	sums, err := query[UnclaimedSum](ctx, s, `
 		SELECT receiver_authorizer, pay_to, sum(least(charged, balance) - claimed)::bigint AS sum, sum(charged - least(charged, balance))::bigint AS lost,
 			coalesce(now() - min(unclaimed_since) FILTER (WHERE claimed < balance), interval '0') AS age FROM payment_channels
-		WHERE unclaimed_since IS NOT NULL AND network = $1 AND asset = $2 GROUP BY receiver_authorizer, pay_to ORDER BY receiver_authorizer, pay_to`, network, asset)
+		WHERE unclaimed_since IS NOT NULL AND network = @network AND asset = @asset GROUP BY receiver_authorizer, pay_to ORDER BY receiver_authorizer, pay_to`,
+		named{"network": network, "asset": asset})
 	if err != nil {
 		return nil, fmt.Errorf("sum up unclaimed vouchers: %w", err)
 	}
@@ -67,7 +67,7 @@ func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit
 			WHERE `+claimable+` AND (`+claimDue+`
 				OR unclaimed_since < now() - @age::interval / 2 AND EXISTS (SELECT FROM payment_channels WHERE `+claimable+` AND `+claimDue+`))
 			ORDER BY `+claimDue+` DESC, unclaimed_since LIMIT @limit FOR UPDATE SKIP LOCKED
-		) RETURNING `+paymentChannelColumns, pgx.NamedArgs{
+		) RETURNING `+paymentChannelColumns, named{
 		"lease": lease, "network": policy.Network, "asset": policy.Asset, "authorizer": policy.ReceiverAuthorizer, "payee": policy.PayTo,
 		"id": policy.ID, "age": policy.Age, "sum": policy.Sum, "limit": limit,
 	})
@@ -120,7 +120,7 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 			RETURNING greatest(old.total - old.claimed, 0) AS amount
 		)
 		INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
-		SELECT @id, 'claim', @network, @asset, @payee, @ids, coalesce(sum(amount), 0), 0, @transaction, now() FROM claimed RETURNING claimed`, pgx.NamedArgs{
+		SELECT @id, 'claim', @network, @asset, @payee, @ids, coalesce(sum(amount), 0), 0, @transaction, now() FROM claimed RETURNING claimed`, named{
 		"ids": ids, "payers": payers, "sums": sums, "id": id, "network": of.Network, "asset": of.Asset, "payee": of.PayTo, "transaction": transaction,
 	})
 	if err != nil {
@@ -133,8 +133,9 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 // own withdraw delay, oldest first. The delay of older payment channels may be shorter than that of new ones.
 func (s *Store) StaleChannels(ctx context.Context, network, asset string, age time.Duration, share, limit int) ([]PaymentChannel, error) {
 	channels, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
-		WHERE unclaimed_since IS NOT NULL AND state <> 'refunding' AND network = $1 AND asset = $2
-			AND synced_at < now() - least($3::interval, withdraw_delay * interval '1 second' / $5) ORDER BY synced_at LIMIT $4`, network, asset, age, limit, share)
+		WHERE unclaimed_since IS NOT NULL AND state <> 'refunding' AND network = @network AND asset = @asset
+			AND synced_at < now() - least(@age::interval, withdraw_delay * interval '1 second' / @share) ORDER BY synced_at LIMIT @limit`,
+		named{"network": network, "asset": asset, "age": age, "limit": limit, "share": share})
 	if err != nil {
 		return nil, fmt.Errorf("look for payment channels to refresh: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 )
 
@@ -28,7 +27,7 @@ func (s *Store) HasUsedChannel(ctx context.Context, channel *PaymentChannel, acc
 	found, err := query[struct{ Found bool }](ctx, s, `SELECT
 		EXISTS (SELECT FROM payments WHERE payment_channel_id = @id AND deposit_amount > 0 AND agent_id = @account AND state IN ('delivered', 'deposited'))
 		OR EXISTS (SELECT FROM payments WHERE network = @network AND asset = @asset AND payer = @payer AND nonce = @voucher AND agent_id = @account) AS found`,
-		pgx.NamedArgs{
+		named{
 			"id": channel.ID, "account": account, "network": channel.Network, "asset": channel.Asset, "payer": channel.Payer,
 			"voucher": channel.ID + ":" + strconv.FormatInt(channel.Charged, 10),
 		})
@@ -47,7 +46,7 @@ func (s *Store) ClaimRefunds(ctx context.Context, scope ChannelScope, limit int,
 			SELECT id, payer FROM payment_channels WHERE state = 'refunding' AND lease_until < now()
 				AND network = @network AND asset = @asset AND receiver_authorizer = ANY(@authorizers)
 			ORDER BY lease_until LIMIT @limit FOR UPDATE SKIP LOCKED
-		) RETURNING `+paymentChannelColumns, pgx.NamedArgs{
+		) RETURNING `+paymentChannelColumns, named{
 		"lease": lease, "network": scope.Network, "asset": scope.Asset, "authorizers": scope.Authorizers, "limit": limit,
 	})
 	if err != nil {
@@ -89,7 +88,7 @@ func (s *Store) IdleChannels(ctx context.Context, scope ChannelScope, idle, paus
 		WHERE state = 'open' AND withdraw_requested_at = 0 AND balance - charged >= @least
 			AND used_at < now() - @idle::interval AND synced_at < now() - @pause::interval
 			AND network = @network AND asset = @asset AND receiver_authorizer = ANY(@authorizers)
-		ORDER BY synced_at LIMIT @limit`, pgx.NamedArgs{
+		ORDER BY synced_at LIMIT @limit`, named{
 		"idle": idle, "pause": pause, "least": least, "limit": limit,
 		"network": scope.Network, "asset": scope.Asset, "authorizers": scope.Authorizers,
 	})

@@ -66,7 +66,7 @@ func (s *Store) holdPresence(ctx context.Context) (*pgx.Conn, error) {
 	free := false
 	if err = s.clock.read(ctx, connection); err == nil {
 		// It does not wait for the lock: PostgreSQL may need minutes to notice that a former connection of this server is lost.
-		err = connection.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", presenceClass, s.owner).Scan(&free)
+		err = connection.QueryRow(ctx, "SELECT pg_try_advisory_lock(@class, @owner)", named{"class": presenceClass, "owner": s.owner}).Scan(&free)
 	}
 	if err == nil && !free {
 		err = errPresenceTaken

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
@@ -44,20 +43,18 @@ type MessageView struct {
 
 // MessageView finds a message by its id. It returns ErrMessageNotFound or ErrDeleted.
 func (r *Reader) MessageView(ctx context.Context, message, agent uuid.UUID) (*MessageView, error) {
-	var view MessageView
-	err := r.gorm(ctx, &Message{}).Select("messages.number, "+viewColumns).Joins("JOIN conversations ON conversations.id = messages.conversation_id").
-		Joins("LEFT JOIN memberships m ON m.conversation_id = messages.conversation_id AND m.agent_id = ?", agent).
-		Where("messages.id = ?", message).Take(&view).Error
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, ErrMessageNotFound
-	}
-	if err != nil {
+	found, err := query[MessageView](ctx, r, `SELECT o.number, `+viewColumns+`
+		FROM messages o JOIN conversations c ON c.id = o.conversation_id LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent
+		WHERE o.id = @id`, named{"id": message, "agent": agent})
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("find message: %w", err)
-	}
-	if view.DeletedAt != nil {
+	case len(found) == 0:
+		return nil, ErrMessageNotFound
+	case found[0].DeletedAt != nil:
 		return nil, ErrDeleted
 	}
-	return &view, nil
+	return &found[0], nil
 }
 
 // React adds the agent's reaction to a message, or replaces it. It returns ErrMessageNotFound if there is no such message. Then the
@@ -111,7 +108,7 @@ func (r *Reader) Reactions(ctx context.Context, conversation uuid.UUID, messages
 	rows, err := query[struct {
 		NamedReaction
 		Position, Count int64
-	}](ctx, r, listReactions, pgx.NamedArgs{"conversation": conversation, "numbers": wanted, "limit": ReactionLimit})
+	}](ctx, r, listReactions, named{"conversation": conversation, "numbers": wanted, "limit": ReactionLimit})
 	if err != nil {
 		return nil, fmt.Errorf("list reactions: %w", err)
 	}

@@ -61,15 +61,16 @@ func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (bool,
 
 // RestoredOfWallet returns the oldest restored payment of a wallet with this amount, or nil.
 func (s *Store) RestoredOfWallet(ctx context.Context, network, asset, payer string, amount int64) (*Payment, error) {
-	return s.onePayment(ctx, `network = $1 AND asset = $2 AND payer = $3 AND amount = $4 AND operation = $5 AND `+deliverable+`
-		ORDER BY created_at LIMIT 1`, network, asset, payer, amount, OperationRestored)
+	return s.onePayment(ctx, `network = @network AND asset = @asset AND payer = @payer AND amount = @amount AND operation = @operation AND `+deliverable+`
+		ORDER BY created_at LIMIT 1`, named{"network": network, "asset": asset, "payer": payer, "amount": amount, "operation": OperationRestored})
 }
 
 // HasPaidFor tells whether the wallet has signed a transfer for a delivered call of the account: a payment of scheme exact, or a
 // deposit. A voucher is signed by the key of its payment channel, which need not be that of the wallet.
 func (s *Store) HasPaidFor(ctx context.Context, network, asset, payer string, agent uuid.UUID) (bool, error) {
-	found, err := query[struct{ Found bool }](ctx, s, `SELECT EXISTS (SELECT FROM payments WHERE network = $1 AND asset = $2 AND payer = $3
-		AND agent_id = $4 AND state = 'delivered' AND (scheme = 'exact' OR deposit_amount > 0)) AS found`, network, asset, payer, agent)
+	found, err := query[struct{ Found bool }](ctx, s, `SELECT EXISTS (SELECT FROM payments WHERE network = @network AND asset = @asset AND payer = @payer
+		AND agent_id = @agent AND state = 'delivered' AND (scheme = 'exact' OR deposit_amount > 0)) AS found`,
+		named{"network": network, "asset": asset, "payer": payer, "agent": agent})
 	if err != nil {
 		return false, fmt.Errorf("look up for whom a wallet has paid: %w", err)
 	}

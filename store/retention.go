@@ -86,7 +86,7 @@ func (w *Sweep) begin(ctx context.Context, retention Retention) error {
 	}
 	var free bool
 	var now time.Time
-	if err := w.connection.QueryRow(ctx, `SELECT pg_try_advisory_lock($1, $2), now()`, presenceClass, sweepLock).Scan(&free, &now); err != nil {
+	if err := w.connection.QueryRow(ctx, `SELECT pg_try_advisory_lock(@class, @lock), now()`, named{"class": presenceClass, "lock": sweepLock}).Scan(&free, &now); err != nil {
 		return fmt.Errorf("begin sweep: %w", err)
 	}
 	if !free {
@@ -120,6 +120,11 @@ type Outlived struct {
 	Oldest                  time.Time
 }
 
+// numbers are the messages before end.
+func (o *Outlived) numbers(end int64) named {
+	return named{"id": o.ID, "first": o.FirstNumber, "end": end}
+}
+
 // SweepPage is a page of the conversations. No message is older than Oldest in those that have nothing to remove; nil if they have no
 // messages.
 type SweepPage struct {
@@ -143,7 +148,7 @@ const listOutlived = `
 
 // Page returns the conversations with something to remove among the next ones after an id. The first page is after uuid.Nil.
 func (w *Sweep) Page(ctx context.Context, after uuid.UUID) (*SweepPage, error) {
-	rows, _ := w.connection.Query(ctx, listOutlived, pgx.NamedArgs{"after": after, "limit": sweepPage, "messages": w.messages, "erase": w.erase})
+	rows, _ := w.connection.Query(ctx, listOutlived, named{"after": after, "limit": sweepPage, "messages": w.messages, "erase": w.erase})
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[struct {
 		Outlived
 		Kept *time.Time
@@ -170,8 +175,8 @@ func (w *Sweep) Remove(ctx context.Context, of *Outlived) (removed Removed, more
 	}
 	err = pgx.BeginFunc(ctx, w.connection, func(tx pgx.Tx) error {
 		var erase bool
-		err := tx.QueryRow(ctx, `SELECT coalesce(deleted_at < $2 AND erased_at IS NULL, false) FROM conversations
-			WHERE id = $1 FOR NO KEY UPDATE`, of.ID, w.erase).Scan(&erase)
+		err := tx.QueryRow(ctx, `SELECT coalesce(deleted_at < @erase AND erased_at IS NULL, false) FROM conversations
+			WHERE id = @id FOR NO KEY UPDATE`, named{"id": of.ID, "erase": w.erase}).Scan(&erase)
 		switch {
 		case err != nil:
 			return err
@@ -204,8 +209,8 @@ func (w *Sweep) end(ctx context.Context, of *Outlived, limit int64) (end int64, 
 	}
 	// It reads the old messages and one more.
 	err = w.connection.QueryRow(ctx, `
-		SELECT coalesce((SELECT number FROM messages WHERE conversation_id = $1 AND number >= $2 AND number < $3 AND created_at >= $4
-			ORDER BY number LIMIT 1), $3)`, of.ID, of.FirstNumber, most, w.messages).Scan(&end)
+		SELECT coalesce((SELECT number FROM messages WHERE conversation_id = @id AND number >= @first AND number < @end AND created_at >= @oldest
+			ORDER BY number LIMIT 1), @end)`, named{"id": of.ID, "first": of.FirstNumber, "end": most, "oldest": w.messages}).Scan(&end)
 	if err != nil {
 		return 0, fmt.Errorf("look for old messages: %w", err)
 	}
@@ -222,9 +227,9 @@ func (w *Sweep) Count(ctx context.Context, of Outlived) (all Removed, err error)
 		var some Removed
 		err = w.connection.QueryRow(ctx, `
 			SELECT count(*), CAST(coalesce(sum(octet_length(content)), 0) AS bigint),
-				(SELECT count(*) FROM reactions WHERE conversation_id = $1 AND number >= $2 AND number < $3)
-			FROM messages WHERE conversation_id = $1 AND number >= $2 AND number < $3`,
-			of.ID, of.FirstNumber, end).Scan(&some.Messages, &some.Bytes, &some.Reactions)
+				(SELECT count(*) FROM reactions WHERE conversation_id = @id AND number >= @first AND number < @end)
+			FROM messages WHERE conversation_id = @id AND number >= @first AND number < @end`,
+			of.numbers(end)).Scan(&some.Messages, &some.Bytes, &some.Reactions)
 		if err != nil {
 			return all, fmt.Errorf("count old messages: %w", err)
 		}
@@ -234,7 +239,7 @@ func (w *Sweep) Count(ctx context.Context, of Outlived) (all Removed, err error)
 	}
 	if of.Erase {
 		all.Conversations = 1
-		err = w.connection.QueryRow(ctx, `SELECT count(*) FROM memberships WHERE conversation_id = $1`, of.ID).Scan(&all.Memberships)
+		err = w.connection.QueryRow(ctx, `SELECT count(*) FROM memberships WHERE conversation_id = @id`, named{"id": of.ID}).Scan(&all.Memberships)
 		if err != nil {
 			return all, fmt.Errorf("count memberships: %w", err)
 		}
@@ -250,27 +255,28 @@ func (w *Sweep) Count(ctx context.Context, of Outlived) (all Removed, err error)
 //   - The read markers stay: where they are before first_number, readUpTo counts the removed messages as read. A channel has any
 //     number of subscribers.
 func (w *Sweep) removeMessages(ctx context.Context, tx pgx.Tx, of *Outlived, end int64) (removed Removed, err error) {
-	batch := &pgx.Batch{}
-	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = $1 AND unread_own > 0 AND agent_id = ANY (ARRAY(
-		SELECT sender_id FROM messages WHERE conversation_id = $1 AND number >= $2 AND number < $3
-		)) ORDER BY agent_id FOR NO KEY UPDATE`, of.ID, of.FirstNumber, end)
-	batch.Queue(`DELETE FROM reactions WHERE conversation_id = $1 AND number >= $2 AND number < $3`, of.ID, of.FirstNumber, end).
+	batch, values := &pgx.Batch{}, of.numbers(end)
+	values["now"] = w.now()
+	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = @id AND unread_own > 0 AND agent_id = ANY (ARRAY(
+		SELECT sender_id FROM messages WHERE conversation_id = @id AND number >= @first AND number < @end
+		)) ORDER BY agent_id FOR NO KEY UPDATE`, values)
+	batch.Queue(`DELETE FROM reactions WHERE conversation_id = @id AND number >= @first AND number < @end`, values).
 		Exec(func(tag pgconn.CommandTag) error { removed.Reactions = tag.RowsAffected(); return nil })
 	batch.Queue(`
 		WITH gone AS (
-			DELETE FROM messages WHERE conversation_id = $1 AND number >= $2 AND number < $3 RETURNING number, id, sender_id, octet_length(content) AS size
+			DELETE FROM messages WHERE conversation_id = @id AND number >= @first AND number < @end RETURNING number, id, sender_id, octet_length(content) AS size
 		), own AS (
 			UPDATE memberships m SET unread_own = m.unread_own - o.count
-			FROM (SELECT g.sender_id, count(*) AS count FROM gone g JOIN memberships s ON s.conversation_id = $1 AND s.agent_id = g.sender_id
+			FROM (SELECT g.sender_id, count(*) AS count FROM gone g JOIN memberships s ON s.conversation_id = @id AND s.agent_id = g.sender_id
 				WHERE s.unread_own > 0 AND g.number > s.read_number GROUP BY g.sender_id) o
-			WHERE m.conversation_id = $1 AND m.agent_id = o.sender_id
+			WHERE m.conversation_id = @id AND m.agent_id = o.sender_id
 		), first AS (
-			UPDATE conversations c SET first_number = greatest(c.first_number, $3),
-				oldest_at = coalesce((SELECT created_at FROM messages WHERE conversation_id = $1 AND number = $3), $4),
+			UPDATE conversations c SET first_number = greatest(c.first_number, @end),
+				oldest_at = coalesce((SELECT created_at FROM messages WHERE conversation_id = @id AND number = @end), @now),
 				pinned = ARRAY(SELECT p.id FROM unnest(c.pinned) WITH ORDINALITY AS p (id, n) WHERE p.id NOT IN (SELECT id FROM gone) ORDER BY p.n)
-			WHERE c.id = $1 RETURNING c.oldest_at
+			WHERE c.id = @id RETURNING c.oldest_at
 		)
-		SELECT count(*), CAST(coalesce(sum(size), 0) AS bigint), (SELECT oldest_at FROM first) FROM gone`, of.ID, of.FirstNumber, end, w.now()).
+		SELECT count(*), CAST(coalesce(sum(size), 0) AS bigint), (SELECT oldest_at FROM first) FROM gone`, values).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&removed.Messages, &removed.Bytes, &of.Oldest) })
 	return removed, tx.SendBatch(ctx, batch).Close()
 }
@@ -278,8 +284,8 @@ func (w *Sweep) removeMessages(ctx context.Context, tx pgx.Tx, of *Outlived, end
 // dissolve removes the memberships of a deleted conversation that has no more messages, and at last what its row tells. Notices stay
 // until their agents have read them.
 func (w *Sweep) dissolve(ctx context.Context, tx pgx.Tx, id uuid.UUID) (removed Removed, more bool, err error) {
-	gone, err := tx.Exec(ctx, `DELETE FROM memberships WHERE conversation_id = $1 AND agent_id = ANY (ARRAY(
-		SELECT agent_id FROM memberships WHERE conversation_id = $1 ORDER BY agent_id LIMIT $2))`, id, sweepRows)
+	gone, err := tx.Exec(ctx, `DELETE FROM memberships WHERE conversation_id = @id AND agent_id = ANY (ARRAY(
+		SELECT agent_id FROM memberships WHERE conversation_id = @id ORDER BY agent_id LIMIT @limit))`, named{"id": id, "limit": sweepRows})
 	if err != nil {
 		return removed, false, err
 	}
@@ -288,10 +294,10 @@ func (w *Sweep) dissolve(ctx context.Context, tx pgx.Tx, id uuid.UUID) (removed 
 		return removed, true, nil
 	}
 	removed.Conversations = 1
-	if _, err = tx.Exec(ctx, `DELETE FROM conversation_removals WHERE conversation_id = $1`, id); err != nil { // it cannot be restored any more
+	if _, err = tx.Exec(ctx, `DELETE FROM conversation_removals WHERE conversation_id = @id`, named{"id": id}); err != nil { // it cannot be restored any more
 		return removed, false, err
 	}
-	_, err = tx.Exec(ctx, `UPDATE conversations SET erased_at = $2, name = CASE WHEN kind <> 'private' THEN 'erased' END, description = NULL,
-		member_count = 0, pinned = '{}' WHERE id = $1`, id, w.now())
+	_, err = tx.Exec(ctx, `UPDATE conversations SET erased_at = @now, name = CASE WHEN kind <> 'private' THEN 'erased' END, description = NULL,
+		member_count = 0, pinned = '{}' WHERE id = @id`, named{"id": id, "now": w.now()})
 	return removed, false, err
 }

@@ -10,7 +10,6 @@ import (
 	"unicode"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // Directory search ranks candidates and returns a page of them. The candidates come from three sources. Each is
@@ -68,16 +67,16 @@ type FoundConversation struct {
 // SearchAgents returns page (from 1) of size discoverable agents that match the query, best first, without those that
 // have blocked the caller. It returns ErrNoWord.
 func (r *Reader) SearchAgents(ctx context.Context, caller uuid.UUID, query string, size, page int64) ([]Agent, error) {
-	return searchDirectory[Agent](ctx, r, agentDirectory, pgx.NamedArgs{"caller": caller}, query, size, page)
+	return searchDirectory[Agent](ctx, r, agentDirectory, named{"caller": caller}, query, size, page)
 }
 
 // SearchConversations returns page (from 1) of size discoverable group chats or channels that match the query, best
 // first. It returns ErrNoWord.
 func (r *Reader) SearchConversations(ctx context.Context, kind, query string, size, page int64) ([]FoundConversation, error) {
-	return searchDirectory[FoundConversation](ctx, r, conversationDirectory(kind), pgx.NamedArgs{}, query, size, page)
+	return searchDirectory[FoundConversation](ctx, r, conversationDirectory(kind), named{}, query, size, page)
 }
 
-func searchDirectory[T any](ctx context.Context, r *Reader, d directory, values pgx.NamedArgs, wanted string, size, page int64) ([]T, error) {
+func searchDirectory[T any](ctx context.Context, r *Reader, d directory, values named, wanted string, size, page int64) ([]T, error) {
 	if !strings.ContainsFunc(wanted, searchable) {
 		return nil, ErrNoWord
 	}
@@ -100,7 +99,7 @@ func searchable(r rune) bool {
 }
 
 // statement returns the search statement, and adds the words to values.
-func (d *directory) statement(words []string, values pgx.NamedArgs) string {
+func (d *directory) statement(words []string, values named) string {
 	patterns := make([]string, len(words))
 	for i, word := range words {
 		patterns[i] = "%" + escapeLike(word) + "%"

@@ -53,7 +53,7 @@ func (s *Store) Seed(ctx context.Context, size Seeding, began func(step string))
 		if err != nil {
 			return err
 		}
-		arguments := pgx.NamedArgs{"agents": size.Agents, "conversations": size.Conversations, "messages": size.Messages, "subscribers": size.Subscribers}
+		arguments := named{"agents": size.Agents, "conversations": size.Conversations, "messages": size.Messages, "subscribers": size.Subscribers}
 		for _, step := range seedSteps {
 			began(step.name)
 			if _, err := tx.Exec(ctx, step.statement, arguments); err != nil {

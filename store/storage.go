@@ -29,16 +29,16 @@ const sampledMessages = 100_000
 // known without reading it.
 func (s *Store) LargestAccounts(ctx context.Context, n int) (*LargestAccounts, error) {
 	// An estimate of rows that is too low, or none, makes the sample larger, up to the whole table.
-	rows, err := query[float64](ctx, s, `SELECT greatest(reltuples, 1)::float8 FROM pg_class WHERE oid = 'messages'::regclass`)
+	rows, err := query[float64](ctx, s, `SELECT greatest(reltuples, 1)::float8 FROM pg_class WHERE oid = 'messages'::regclass`, nil)
 	if err != nil {
 		return nil, fmt.Errorf("estimate the number of messages: %w", err)
 	}
 	found := &LargestAccounts{Share: min(1, sampledMessages/rows[0])}
 	found.Accounts, err = query[AccountStorage](ctx, s, `
 		SELECT a.id, a.username, m.messages, m.bytes FROM (
-			SELECT sender_id, CAST(count(*) / $1 AS bigint) AS messages, CAST(sum(octet_length(content)) / $1 AS bigint) AS bytes
-			FROM messages TABLESAMPLE SYSTEM (100 * $1) GROUP BY sender_id ORDER BY bytes DESC LIMIT $2
-		) m JOIN agents a ON a.id = m.sender_id ORDER BY m.bytes DESC, a.id`, found.Share, n)
+			SELECT sender_id, CAST(count(*) / @share AS bigint) AS messages, CAST(sum(octet_length(content)) / @share AS bigint) AS bytes
+			FROM messages TABLESAMPLE SYSTEM (100 * @share) GROUP BY sender_id ORDER BY bytes DESC LIMIT @limit
+		) m JOIN agents a ON a.id = m.sender_id ORDER BY m.bytes DESC, a.id`, named{"share": found.Share, "limit": n})
 	if err != nil {
 		return nil, fmt.Errorf("look for the largest accounts: %w", err)
 	}
@@ -48,8 +48,8 @@ func (s *Store) LargestAccounts(ctx context.Context, n int) (*LargestAccounts, e
 // DiskOfMessages estimates how much disk space a number of messages takes, with indexes, in bytes.
 func (s *Store) DiskOfMessages(ctx context.Context, messages int64) (int64, error) {
 	sizes, err := query[int64](ctx, s, `
-		SELECT CAST(pg_total_relation_size(oid) * least(1, $1 / greatest(reltuples, $1, 1)) AS bigint)
-		FROM pg_class WHERE oid = 'messages'::regclass`, float64(messages))
+		SELECT CAST(pg_total_relation_size(oid) * least(1, @messages / greatest(reltuples, @messages, 1)) AS bigint)
+		FROM pg_class WHERE oid = 'messages'::regclass`, named{"messages": float64(messages)})
 	if err != nil {
 		return 0, fmt.Errorf("measure the messages: %w", err)
 	}

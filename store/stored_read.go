@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // StoredReads selects the responses of operations that were stored at this time or later. They are those that can show what was removed
@@ -49,7 +48,7 @@ func (s *Store) EraseReads(ctx context.Context, of StoredReads) (erased int64, e
 			Looked, Erased int64
 			After          *time.Time
 			Last           *uuid.UUID
-		}](ctx, s, eraseReads, pgx.NamedArgs{
+		}](ctx, s, eraseReads, named{
 			"reads": of.Operations, "conversation": of.Conversation, "none": uuid.Nil, "after": after, "last": last, "limit": readsPage,
 		})
 		if err != nil {
@@ -66,7 +65,8 @@ func (s *Store) EraseReads(ctx context.Context, of StoredReads) (erased int64, e
 // OpenReads counts the payments of operations that are open since before a time: their responses are still to be stored.
 func (s *Store) OpenReads(ctx context.Context, operations []string, before time.Time) (int64, error) {
 	counts, err := query[int64](ctx, s, `SELECT count(*) FROM payments
-		WHERE state IN ('settling', 'unknown') AND operation = ANY (CAST($1 AS text[])) AND created_at < $2`, operations, before)
+		WHERE state IN ('settling', 'unknown') AND operation = ANY (CAST(@operations AS text[])) AND created_at < @before`,
+		named{"operations": operations, "before": before})
 	if err != nil {
 		return 0, fmt.Errorf("look for open reads: %w", err)
 	}

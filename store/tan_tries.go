@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"time"
 )
@@ -23,34 +22,33 @@ type TooManyTANs struct{ After time.Duration }
 
 func (e *TooManyTANs) Error() string { return "too many wrong TANs" }
 
-// tanHashes returns the hashes of keys as PostgreSQL's array text of hex digits.
-func tanHashes(keys []string) string {
-	hashes := make([]string, len(keys))
+// tanHashes returns the hashes of keys.
+func tanHashes(keys []string) [][]byte {
+	hashes := make([][]byte, len(keys))
 	for i, key := range keys {
 		hash := sha256.Sum256([]byte(key))
-		hashes[i] = hex.EncodeToString(hash[:])
+		hashes[i] = hash[:]
 	}
-	return arrayText(hashes)
+	return hashes
 }
 
 // TryTAN takes a try for each key before a TAN is checked. Call EndTANTry after it. The window begins with the first try. If a key has
 // no try left, it takes none and returns a *TooManyTANs.
 func (s *Store) TryTAN(ctx context.Context, keys []string, most int, window time.Duration) error {
 	return s.Transaction(ctx, func(tx *Tx) error {
-		var taken []struct {
+		// The rows are locked in one order.
+		taken, err := query[struct {
 			Wrong, Checking int
 			Seconds         float64
-		}
-		// The rows are locked in one order.
-		err := tx.db.WithContext(ctx).Raw(`
+		}](ctx, tx, `
 			INSERT INTO tan_tries AS t (key_hash, wrong, checking, expires_at)
-			SELECT k, 0, 1, now() + CAST(@window AS interval) FROM (SELECT decode(k, 'hex') AS k FROM unnest(CAST(@keys AS text[])) AS k ORDER BY 1) o
+			SELECT k, 0, 1, now() + CAST(@window AS interval) FROM (SELECT k FROM unnest(CAST(@keys AS bytea[])) AS k ORDER BY 1) o
 			ON CONFLICT (key_hash) DO UPDATE SET
 				wrong = CASE WHEN t.expires_at > now() THEN t.wrong ELSE 0 END,
 				checking = CASE WHEN t.expires_at > now() THEN t.checking + 1 ELSE 1 END,
 				expires_at = CASE WHEN t.expires_at > now() AND t.wrong + t.checking > 0 THEN t.expires_at ELSE excluded.expires_at END
 			RETURNING wrong, checking, CAST(extract(epoch FROM expires_at - now()) AS double precision) AS seconds`,
-			map[string]any{"keys": tanHashes(keys), "window": window}).Scan(&taken).Error
+			named{"keys": tanHashes(keys), "window": window})
 		if err != nil {
 			return fmt.Errorf("try a TAN: %w", err)
 		}
@@ -72,10 +70,10 @@ func (s *Store) EndTANTry(ctx context.Context, keys []string, wrong bool) error 
 	if wrong {
 		more = 1
 	}
-	err := s.db.WithContext(ctx).Exec(`
-		WITH locked AS MATERIALIZED (SELECT key_hash FROM tan_tries WHERE key_hash IN (SELECT decode(k, 'hex') FROM unnest(CAST(@keys AS text[])) AS k) ORDER BY key_hash FOR NO KEY UPDATE)
+	_, err := exec(ctx, s, `
+		WITH locked AS MATERIALIZED (SELECT key_hash FROM tan_tries WHERE key_hash = ANY (CAST(@keys AS bytea[])) ORDER BY key_hash FOR NO KEY UPDATE)
 		UPDATE tan_tries t SET checking = greatest(t.checking - 1, 0), wrong = t.wrong + @more FROM locked l WHERE t.key_hash = l.key_hash`,
-		map[string]any{"keys": tanHashes(keys), "more": more}).Error
+		named{"keys": tanHashes(keys), "more": more})
 	if err != nil {
 		return fmt.Errorf("end the try of a TAN: %w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
@@ -85,6 +87,15 @@ func (d *database) acquire(ctx context.Context, places *semaphore.Weighted) erro
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return places.Acquire(ctx, 1)
+}
+
+// time is when the transaction began, by the clock of the database, with which leases and ages are measured.
+func (tx *Tx) time(ctx context.Context) (time.Time, error) {
+	now, err := query[time.Time](ctx, tx, "SELECT now()", nil)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("ask for the time: %w", err)
+	}
+	return now[0], nil
 }
 
 // forgetAgent removes a changed agent from this server's cache when the transaction ends.

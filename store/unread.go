@@ -90,7 +90,7 @@ func (r *Reader) Unread(ctx context.Context, agent uuid.UUID, page, size int64) 
 }
 
 func (r *Reader) unreadMessages(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	rows, err := query[unreadRow](ctx, r, listUnread, pgx.NamedArgs{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent})
+	rows, err := query[unreadRow](ctx, r, listUnread, named{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent})
 	if err != nil {
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
@@ -115,8 +115,7 @@ func (r *Reader) unreadMessages(ctx context.Context, agent uuid.UUID, page, size
 // ReadUnread cannot deadlock: it waits only for the advisory lock of the agent, while it holds no other lock. After
 // that it waits for no lock.
 func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	// Exec, because GORM has no advisory locks.
-	err := gorm.G[Membership](tx.db).Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(? AS uuid) AS text), 0))`, agent)
+	_, err := exec(ctx, tx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(@agent AS uuid) AS text), 0))`, named{"agent": agent})
 	if err != nil {
 		return nil, fmt.Errorf("wait for turn: %w", err)
 	}
@@ -208,21 +207,21 @@ func (tx *Tx) MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) err
 
 // lock queues the statement that locks the membership. It must come before the statement that marks.
 func (m *readMark) lock(batch *pgx.Batch) {
-	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = $1 AND agent_id = $2 FOR NO KEY UPDATE`, m.Conversation, m.agent)
+	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = @conversation AND agent_id = @agent FOR NO KEY UPDATE`,
+		named{"conversation": m.Conversation, "agent": m.agent})
 }
 
-func (m *readMark) values() pgx.NamedArgs {
-	return pgx.NamedArgs{"agent": m.agent, "conversations": []uuid.UUID{m.Conversation}, "oldest": []int64{m.Oldest}, "newest": []int64{m.Newest}}
+func (m *readMark) values() named {
+	return named{"agent": m.agent, "conversations": []uuid.UUID{m.Conversation}, "oldest": []int64{m.Oldest}, "newest": []int64{m.Newest}}
 }
 
 // mark marks ranges as read in this transaction, at most one for each conversation.
 func (tx *Tx) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) error {
-	conversations, oldest, newest := make(UUIDs, len(ranges)), make(numbers, len(ranges)), make(numbers, len(ranges))
+	conversations, oldest, newest := make([]uuid.UUID, len(ranges)), make([]int64, len(ranges)), make([]int64, len(ranges))
 	for i, read := range ranges {
 		conversations[i], oldest[i], newest[i] = read.Conversation, read.Oldest, read.Newest
 	}
-	// Exec, because one statement handles all conversations and reads the compared values after the lock.
-	err := gorm.G[Membership](tx.db).Exec(ctx, markRead, map[string]any{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest})
+	_, err := exec(ctx, tx, markRead, named{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest})
 	if err != nil {
 		return fmt.Errorf("mark read: %w", err)
 	}

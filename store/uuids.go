@@ -34,12 +34,6 @@ func (u *UUIDs) Scan(value any) error {
 // Value writes PostgreSQL's array text.
 func (u UUIDs) Value() (driver.Value, error) { return arrayText(u), nil }
 
-// numbers is a bigint[] value.
-type numbers []int64
-
-// Value writes PostgreSQL's array text.
-func (n numbers) Value() (driver.Value, error) { return arrayText(n), nil }
-
 func arrayText[T any](all []T) string {
 	parts := make([]string, len(all))
 	for i, one := range all {

@@ -1,0 +1,127 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// session is what a statement runs on: a Store, a Reader or a Tx.
+type session interface{ reader() *Reader }
+
+func (r *Reader) reader() *Reader { return r }
+
+// named are the values of a statement, which has their names: @name.
+type named map[string]any
+
+// query runs a statement and returns its rows. The result type needs a field for each column of the result, with the same name.
+func query[T any](ctx context.Context, on session, text string, values named) ([]T, error) {
+	r := on.reader()
+	if r.tx != nil {
+		return queryTx[T](ctx, r.tx, text, values)
+	}
+	connection, err := r.pool.Acquire(ctx)
+	if err != nil {
+		return nil, notSent(err)
+	}
+	defer connection.Release()
+	rows, _ := connection.Query(ctx, text, values) // CollectRows returns the error
+	return pgx.CollectRows(rows, scan[T])
+}
+
+// queryTx is query on the connection of a transaction.
+func queryTx[T any](ctx context.Context, tx *sql.Conn, text string, values named) (found []T, err error) {
+	err = tx.Raw(func(driver any) error {
+		rows, _ := driver.(*stdlib.Conn).Conn().Query(ctx, text, values) //nolint:forcetypeassert // see Open
+		found, err = pgx.CollectRows(rows, scan[T])
+		return err
+	})
+	return found, err
+}
+
+// exec runs a statement and returns the number of rows that it changed.
+func exec(ctx context.Context, on session, text string, values named) (int64, error) {
+	r := on.reader()
+	var tag pgconn.CommandTag
+	run := func(connection *pgx.Conn) (err error) {
+		tag, err = connection.Exec(ctx, text, values)
+		return err
+	}
+	if r.tx != nil {
+		err := r.tx.Raw(func(driver any) error { return run(driver.(*stdlib.Conn).Conn()) }) //nolint:forcetypeassert // see Open
+		return tag.RowsAffected(), err
+	}
+	connection, err := r.pool.Acquire(ctx)
+	if err != nil {
+		return 0, notSent(err)
+	}
+	defer connection.Release()
+	err = run(connection.Conn())
+	return tag.RowsAffected(), err
+}
+
+// runBatch runs the statements of a batch in one transaction.
+func (d *database) runBatch(ctx context.Context, batch *pgx.Batch) error {
+	connection, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return notSent(err)
+	}
+	defer connection.Release()
+	return connection.SendBatch(ctx, batch).Close()
+}
+
+func scan[T any](row pgx.CollectableRow) (T, error) {
+	if kind := reflect.TypeFor[T](); kind.Kind() == reflect.Struct && kind != reflect.TypeFor[time.Time]() {
+		return pgx.RowToStructByNameLax[T](row)
+	}
+	return pgx.RowTo[T](row)
+}
+
+// positional is a statement with parameters by position, and their names.
+type positional struct {
+	text  string
+	names []string
+}
+
+// statements are the last texts, because parsing one takes longer than sending it. Few texts depend on what a caller wants.
+var statements, _ = lru.New[string, positional](512) // fails for sizes below 1
+
+// RewriteQuery gives pgx the values by position.
+func (n named) RewriteQuery(ctx context.Context, connection *pgx.Conn, text string, _ []any) (string, []any, error) {
+	statement, ok := statements.Get(text)
+	if !ok {
+		names := pgx.NamedArgs{}
+		for name := range n {
+			names[name] = name
+		}
+		parsed, found, err := names.RewriteQuery(ctx, connection, text, nil)
+		if err != nil {
+			return "", nil, err
+		}
+		statement.text = parsed
+		for _, name := range found {
+			known, ok := name.(string)
+			if !ok {
+				return "", nil, fmt.Errorf("a statement has a name without a value: %s", strings.TrimSpace(text))
+			}
+			statement.names = append(statement.names, known)
+		}
+		statements.Add(text, statement)
+	}
+	values := make([]any, len(statement.names))
+	for i, name := range statement.names {
+		values[i], ok = n[name]
+		if !ok {
+			return "", nil, fmt.Errorf("a statement needs a value for @%s: %s", name, strings.TrimSpace(text))
+		}
+	}
+	return statement.text, values, nil
+}
