@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,16 +37,17 @@ type Attempt struct {
 	payload      payload
 	requirements x402.PaymentRequirements // ours; the payer's copy of the terms is never used
 	checked
-	caller      *Caller // nil where there is no account yet
-	client      string  // see Engine.Challenge
-	request     []byte  // canonical
-	fingerprint [sha256.Size]byte
-	identifier  string // payment-identifier; "" without one
-	expired     *Error // not nil: the payment is too old to begin, or for former terms, but may be repeated
-	retried     bool   // by the recovery worker; no caller waits
-	begun       bool   // this call wrote the row
-	proven      bool   // see Engine.prove
-	unknown     bool   // its payment channel is not in the ledger, and so neither is this voucher
+	caller      *Caller             // nil where there is no account yet
+	client      string              // see Engine.Challenge
+	request     []byte              // canonical
+	fingerprint [sha256.Size]byte   // of operation, account and request, as the ledger stores it
+	former      [][sha256.Size]byte // the same with former response keys
+	identifier  string              // payment-identifier; "" without one
+	expired     *Error              // not nil: the payment is too old to begin, or for former terms, but may be repeated
+	retried     bool                // by the recovery worker; no caller waits
+	begun       bool                // this call wrote the row
+	proven      bool                // see Engine.prove
+	unknown     bool                // its payment channel is not in the ledger, and so neither is this voucher
 }
 
 // Payer is the lower-case address that pays. It is a claim unless Genuine is true.
@@ -133,6 +135,9 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 		attempt.identifier = identifier
 	}
 	attempt.fingerprint = sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", operation.ID, account, request))
+	if operation.Secret {
+		attempt.fingerprint, attempt.former = e.responseKeys.fingerprints(attempt.fingerprint)
+	}
 	if former == nil {
 		return attempt, nil
 	}
@@ -323,7 +328,7 @@ func (a *Attempt) sameChannel(row *store.Payment) bool {
 // owns tells whether the row's payment was made for this request. An undeliverable payment may be redeemed with another
 // request of the same operation and account.
 func (a *Attempt) owns(row *store.Payment) bool {
-	sameRequest := bytes.Equal(row.Fingerprint, a.fingerprint[:])
+	sameRequest := slices.ContainsFunc(a.fingerprints(), func(one []byte) bool { return bytes.Equal(row.Fingerprint, one) })
 	if row.State == store.PaymentUndeliverable {
 		account := a.account()
 		sameAccount := row.AgentID == account || (row.AgentID != nil && account != nil && *row.AgentID == *account)
@@ -342,6 +347,15 @@ func (a *Attempt) owns(row *store.Payment) bool {
 		return false
 	}
 	return sameRequest
+}
+
+// fingerprints are those that a row of the same request can have.
+func (a *Attempt) fingerprints() [][]byte {
+	all := [][]byte{a.fingerprint[:]}
+	for i := range a.former {
+		all = append(all, a.former[i][:])
+	}
+	return all
 }
 
 func (a *Attempt) signatureHash() [sha256.Size]byte {

@@ -98,6 +98,8 @@ func (e *Engine) deliverDeposit(ctx context.Context, call *Call, row *store.Paym
 		}
 		moved.channel = &found
 	}
+	ctx, cancel := context.WithTimeout(ctx, store.CallTime)
+	defer cancel()
 	chain := mirrorOf(*moved.channel)
 	closing := e.delivered(a, row, moved.transaction)
 	closing.Deposit = &store.DepositCharge{Voucher: e.toCharge(a), Chain: chain}

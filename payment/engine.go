@@ -38,6 +38,8 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 		return useVoucher, nil
 	case !a.owns(row) && a.channel != nil && (a.same(row) || a.sameVoucher(row)) && row.State == store.PaymentDelivered:
 		return correct, nil
+	case a.operation.Secret && a.same(row) && (row.State == store.PaymentSettling || row.State == store.PaymentUnknown) && !e.responseKeys.known(row.Fingerprint):
+		return reject, outcomeUnknown(errNoResponseKey) // another server has the key, and can tell whether it is the same request
 	case !a.owns(row):
 		return reject, errReused
 	case !proven && a.voucher() && !a.same(row) && row.State == store.PaymentDelivered:
@@ -100,15 +102,13 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 		if !look { // most copies arrive long after the first was delivered
 			continue
 		}
-		left, waited := store.Wait(ctx, joinTime-time.Since(joined))
-		if left <= 0 {
+		if time.Since(joined) > joinTime || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, errInProgress
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(50 * time.Millisecond):
-			waited()
 		}
 	}
 }
@@ -182,7 +182,7 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease) // see dryRun
+	ctx, cancel := detached(ctx) // see dryRun
 	defer cancel()
 	if !e.slots.keep(response) {
 		response = nil // executed again when it is paid for
@@ -204,7 +204,9 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	}
 	a.begun = true
 	crash("begun")
-	return e.settle(ctx, call, row, response)
+	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
+	defer cancel()
+	return e.settle(settling, call, row, response)
 }
 
 // verify checks that the payment can settle. For a deposit it returns its payment channel.
@@ -229,11 +231,21 @@ func (e *Engine) dryRun(ctx context.Context, call *Call) (response []byte, err e
 	}
 	defer release()
 	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
-	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := detached(ctx)
+	defer cancel()
 	if a.operation.ReadOnly {
 		return e.store.Read(ctx, call.work())
 	}
 	return nil, e.store.DryRun(ctx, call.work())
+}
+
+// detached returns a context that does not end when the caller hangs up, but has the same deadline.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	free := context.WithoutCancel(ctx)
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(free, deadline)
+	}
+	return free, func() {}
 }
 
 // notBegun handles an error of BeginSettlement. Unless it is certain that the row was not committed, the recovery worker may

@@ -181,10 +181,6 @@ func (x *exact) settle(ctx context.Context, a *Attempt, row *store.Payment) (str
 	return "", &unclearSettlement{Unclear: store.Unclear{Reason: settled.ErrorReason, Sent: true}}
 }
 
-// usedByOthers is the stored reason of an open payment whose authorization was already used at the first attempt, when the
-// chain could not tell since when. Later attempts read it: none of ours settled that payment.
-const usedByOthers = "the authorization was used already, and the chain does not say when"
-
 // usedByWhom asks the chain who used an authorization that the facilitator reports as used, and for which transfer.
 func (x *exact) usedByWhom(ctx context.Context, a *Attempt, row *store.Payment) (string, error) {
 	transaction, err := x.onChain(ctx, a, row)
@@ -192,11 +188,7 @@ func (x *exact) usedByWhom(ctx context.Context, a *Attempt, row *store.Payment) 
 		return transaction, err
 	}
 	// Our endpoint lags behind that of the facilitator.
-	reason := x402.ReasonNonceAlreadyUsed
-	if row.Attempts == 1 {
-		reason = usedByOthers
-	}
-	return "", &unclearSettlement{Unclear: store.Unclear{Reason: reason, Sent: true}}
+	return "", &unclearSettlement{Unclear: store.Unclear{Reason: x402.ReasonNonceAlreadyUsed, Sent: true}}
 }
 
 var errStillOpen = errors.New("the authorization is neither used nor cancelled nor expired")
@@ -209,16 +201,11 @@ func (x *exact) onChain(ctx context.Context, a *Attempt, row *store.Payment) (st
 		ctx, cancel = context.WithTimeout(ctx, chainTimeout)
 		defer cancel()
 	}
-	byOthers := row.Attempts == 1 || row.FailureReason == usedByOthers
 	state, err := x.chain.Authorization(ctx, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
 	switch {
 	case err != nil:
-		reason := "the blockchain endpoint is unavailable"
-		if byOthers {
-			reason = usedByOthers
-		}
-		return "", &unclearSettlement{store.Unclear{Reason: reason, Sent: true}, err}
-	case state.Used && byOthers && !state.At.IsZero() && state.At.Before(row.CreatedAt.Add(-usedBefore)):
+		return "", &unclearSettlement{store.Unclear{Reason: "the blockchain endpoint is unavailable", Sent: true}, err}
+	case state.Used && !state.At.IsZero() && state.At.Before(row.CreatedAt.Add(-usedBefore)):
 		// It was public on the chain before it came here, so the sender need not be the payer.
 		return "", &refusedSettlement{"the authorization was used before it was sent here"}
 	case state.Used && strings.EqualFold(state.To, row.PayTo) && state.Amount == uint64(row.Amount): //nolint:gosec // positive

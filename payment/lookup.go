@@ -51,7 +51,7 @@ func (e *Engine) secretOf(ctx context.Context, a *Attempt) (*store.Payment, erro
 	if a.channel != nil {
 		channel = a.channel.ChannelID
 	}
-	row, err := e.store.PaymentOfWallet(ctx, a.requirements.Network, asset, a.checked.Payer, a.operation.ID, a.account(), a.fingerprint[:], channel)
+	row, err := e.store.PaymentOfWallet(ctx, a.requirements.Network, asset, a.checked.Payer, a.operation.ID, a.account(), a.fingerprints(), channel)
 	if err == nil && row != nil && a.voucher() && !a.sameChannel(row) {
 		row = nil
 	}

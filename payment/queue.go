@@ -2,10 +2,9 @@ package payment
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
-
-	"github.com/parley-chat/parley/store"
 )
 
 // queues let the calls of one payment channel, and the copies of one payment, wait for each other in memory. The lock on a row would
@@ -39,15 +38,15 @@ func (q *queues) join(ctx context.Context, id string, busy *Error) (release func
 			delete(q.all, id)
 		}
 	}
-	limit, done := store.Wait(ctx, joinTime)
-	defer done()
-	timer := time.NewTimer(limit)
+	timer := time.NewTimer(joinTime)
 	defer timer.Stop()
 	select {
 	case one.turn <- struct{}{}:
 		return func() { <-one.turn; leave() }, nil
 	case <-ctx.Done():
-		err = ctx.Err()
+		if err = ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
+			err = busy
+		}
 	case <-timer.C:
 		err = busy
 	}

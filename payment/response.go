@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/klauspost/compress/s2"
@@ -143,6 +144,26 @@ func (k responseKeys) openRow(row *store.Payment) (request, payload []byte, err 
 		}
 	}
 	return nil, nil, errNoResponseKey
+}
+
+// fingerprints returns the keyed fingerprint of a request that can have a TAN, and the same with former keys. Without a key whoever reads
+// the database could find the TAN by trying. It begins with the name of the key.
+func (k responseKeys) fingerprints(plain [sha256.Size]byte) (current [sha256.Size]byte, former [][sha256.Size]byte) {
+	for i, key := range k {
+		keyed := [sha256.Size]byte(key.derive("parley fingerprint", string(plain[:])))
+		copy(keyed[:], key.name)
+		if i == 0 {
+			current = keyed
+		} else {
+			former = append(former, keyed)
+		}
+	}
+	return current, former
+}
+
+// known tells whether one of the keys made the fingerprint.
+func (k responseKeys) known(fingerprint []byte) bool {
+	return slices.ContainsFunc(k, func(key responseKey) bool { return bytes.HasPrefix(fingerprint, key.name) })
 }
 
 // HashTAN returns hashes of a TAN, one for each key. The first one is stored. Without a key whoever reads the database could find a TAN by

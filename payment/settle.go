@@ -78,7 +78,9 @@ func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) e
 		unclear = &unclearSettlement{store.Unclear{Reason: "settlement outcome unknown", Sent: true}, cause}
 	}
 	if row.State != store.PaymentUndeliverable {
-		err := e.store.PaymentUnclear(context.WithoutCancel(ctx), row, unclear.Unclear)
+		recording, cancel := detached(ctx)
+		err := e.store.PaymentUnclear(recording, row, unclear.Unclear)
+		cancel()
 		if err != nil && !errors.Is(err, store.ErrStalePayment) {
 			cause = errors.Join(cause, err)
 			e.unrecorded.Store(row, unrecordedOutcome{unclear.Unclear, time.Now().Add(Lease)})
@@ -98,6 +100,8 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, mo
 	if row.DepositAmount > 0 {
 		return e.deliverDeposit(ctx, call, row, moved, response)
 	}
+	ctx, cancel := context.WithTimeout(ctx, store.CallTime)
+	defer cancel()
 	transaction := moved.transaction
 	response, err := e.commit(ctx, call, response, e.delivered(call.Attempt, row, transaction))
 	unclear := &unclearSettlement{store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction}, err}

@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"golang.org/x/sync/semaphore"
-
-	"github.com/parley-chat/parley/store"
 )
 
 // slots bound the concurrent dry runs, weighted by their cost. Wallets without a recent payment share a small part, so that
@@ -44,9 +42,7 @@ func (s *slots) acquire(ctx context.Context, a *Attempt, payer bool) (release fu
 	if pool.TryAcquire(weight) {
 		return release, nil
 	}
-	limit, done := store.Wait(ctx, joinTime)
-	defer done()
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()
 	if err := pool.Acquire(ctx, weight); err != nil {
 		return nil, unavailable("the server is busy", 2, err)

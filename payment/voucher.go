@@ -13,8 +13,6 @@ const (
 	// repeatableRead is for how long after its delivery the same payment executes a read again whose response was too long to
 	// store. The read is executed on the present state, so this is short: the payment would buy newer messages too.
 	repeatableRead = time.Minute
-	// chargeTimeout bounds the transaction that charges a voucher.
-	chargeTimeout = 30 * time.Second
 	// maxDeadlocks is how often a transaction is repeated that the database ended because of others.
 	maxDeadlocks = 3
 )
@@ -48,7 +46,7 @@ func (e *Engine) charge(ctx context.Context, call *Call) (*Receipt, error) {
 		}
 	}
 	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), chargeTimeout)
+	ctx, cancel := detached(ctx)
 	defer cancel()
 	for deadlocks := 0; ; deadlocks++ {
 		receipt, err := e.chargeOnce(ctx, call)

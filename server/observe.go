@@ -73,7 +73,6 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		header.Set("X-Request-Id", record.requestID)
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Cache-Control", "no-store") // documents replace it
-		c.SetRequest(request.WithContext(store.WithPatience(request.Context())))
 		if err := s.catch(next, c); err != nil {
 			s.writeError(err, c)
 		}

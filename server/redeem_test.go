@@ -108,6 +108,32 @@ func TestOldAuthorizationAndSlowChain(t *testing.T) {
 	}
 }
 
+// TestOldAuthorizationAndSlowFacilitator: the same where the facilitator gives no verdict at first.
+func TestOldAuthorizationAndSlowFacilitator(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(_ *server.Config, chain *payment.Chain, _ string) { *chain = earlier{*chain} })
+	alice, bob := w.agent("alice"), w.agent("bob")
+	var signed x402.Authorization
+	public := w.sign(alice.Wallet, sendPath, func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
+	if err := w.Ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, fmt.Sprintf("0x%064x", 1)); err != nil {
+		t.Fatal(err)
+	}
+	mend := w.breakFacilitator(func(response http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/settle" {
+			return false
+		}
+		response.WriteHeader(http.StatusInternalServerError)
+		return true
+	})
+	a := w.call(http.MethodPost, sendPath, `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, public)
+	a.Want(t, "while the facilitator does not say", 503)
+	mend()
+	w.recover()
+	if w.Count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 || w.Count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 {
+		t.Error("a stranger has sent a message with an authorization that it has read on the chain")
+	}
+}
+
 // TestUsedAuthorizationIsNoProof: an authorization that was used elsewhere, for another service of the same payee, is public,
 // so it opens no secret.
 func TestUsedAuthorizationIsNoProof(t *testing.T) {

@@ -166,6 +166,7 @@ func (s *Server) routes() *echo.Echo {
 		s.validate,         // 400: mistakes are free
 		s.requirePayment,   // 402 if there is no payment
 		s.awaitDatabase,    // 503 before the first connection to the database
+		limitTime,          // the deadline of everything that follows, but not of a settlement
 		s.refund,           // of a payment channel, on GET operations; needs no API key
 		s.authenticate,
 		s.parsePayment, // local checks only
@@ -253,12 +254,26 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	return err
 }
 
-// awaitDatabase rejects paid calls until the database was available once.
+// awaitDatabase rejects paid calls until the first successful connection to the database.
 func (s *Server) awaitDatabase(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if operationFrom(c).paid() && s.waiting.Load() {
 			return errUnavailable
 		}
+		return next(c)
+	}
+}
+
+// limitTime sets the deadline of a call, whose body has arrived. What happens after the settlement of a payment has another one.
+func limitTime(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		request := c.Request()
+		ctx, cancel := context.WithTimeout(request.Context(), store.CallTime)
+		defer func() {
+			cancel()
+			c.SetRequest(request) // whether the caller has hung up
+		}()
+		c.SetRequest(request.WithContext(ctx))
 		return next(c)
 	}
 }

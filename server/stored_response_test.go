@@ -7,6 +7,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -170,7 +171,8 @@ func TestResponseKeyRotation(t *testing.T) {
 }
 
 // TestOpenPaymentsOpenNothing: while a registration settles, its row shows neither the payment identifier, which proves possession, nor the TAN.
-// The hash of the TAN has a key that is not in the database.
+// The hash of the TAN and the fingerprint of the request have a key that is not in the database. A server that lacks the key does not say that
+// nothing was charged.
 func TestOpenPaymentsOpenNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -183,17 +185,28 @@ func TestOpenPaymentsOpenNothing(t *testing.T) {
 	if plain := sha256.Sum256([]byte("wanted\x00" + tan)); bytes.Equal(hash, plain[:]) {
 		t.Error("the hash of the TAN has no key, so whoever reads it finds the TAN by trying")
 	}
-	var row []byte
+	var row, fingerprint []byte
+	signed, elsewhere := w.sign(payer, create, testkit.Identified(identifier)), newWorldOn(t, w.DatabaseURL, withResponseKeys(payment.ResponseKey{2}))
 	defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
-			w.Scan(`SELECT payload || request FROM payments WHERE state = 'settling'`, nil, &row)
+			w.Scan(`SELECT payload || request, fingerprint FROM payments WHERE state = 'settling'`, nil, &row, &fingerprint)
+			a := elsewhere.call(http.MethodPost, create, account("wanted", tan), x402.HeaderPaymentSignature, signed)
+			a.Want(t, "meanwhile at a server with another key", http.StatusServiceUnavailable, "payment_unknown")
 		}
 		return false
 	})()
-	created := w.call(http.MethodPost, create, account("wanted", tan), x402.HeaderPaymentSignature, w.sign(payer, create, testkit.Identified(identifier)))
+	created := w.call(http.MethodPost, create, account("wanted", tan), x402.HeaderPaymentSignature, signed)
 	w.Secret(created.Field(t, "api_key"))
 	if len(row) == 0 || bytes.Contains(row, []byte(identifier)) || bytes.Contains(row, []byte(tan)) {
 		t.Errorf("the %d bytes of the open payment show its identifier or the TAN", len(row))
+	}
+	var body map[string]any
+	if err := json.Unmarshal([]byte(account("wanted", tan)), &body); err != nil {
+		t.Fatal(err)
+	}
+	request, _ := json.Marshal(body) // canonical
+	if plain := sha256.Sum256(fmt.Appendf(nil, "createAccount\x00\x00%s", request)); bytes.Equal(fingerprint, plain[:]) {
+		t.Error("the fingerprint has no key, so whoever reads it finds the TAN by trying")
 	}
 }
 

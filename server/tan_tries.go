@@ -60,21 +60,19 @@ func (t *tanTry) take(ctx context.Context) error {
 	for began := time.Now(); !t.taken; {
 		err := t.try(ctx, most)
 		none, used := errors.AsType[*store.TooManyTANs](err)
-		left, waited := store.Wait(ctx, tanTurn-time.Since(began))
 		switch {
 		case err == nil:
 			t.taken = true
 			continue
 		case !used:
 			return err
-		case none.After > 0 || left <= 0:
+		case none.After > 0 || time.Since(began) > tanTurn:
 			return t.server.tooManyTANs(most, none.After)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(20 * time.Millisecond):
-			waited()
 		}
 	}
 	return nil

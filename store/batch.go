@@ -73,23 +73,36 @@ func newBatcher[T any](kind batchKind, run func(context.Context, []batchItem[T])
 	return &batcher[T]{begin: func() (func(context.Context, []batchItem[T]), error) { return run, nil }, key: key, batchKind: kind}
 }
 
-// do puts the value into the next batch and returns its result. Of ctx only the patience counts: the write of a batch cannot be
-// undone when the caller leaves. After errTooSlow the batch may still use the value.
+// errTooSlow means that a call gave up a batch that it is in. Whether the batch did its work is unknown.
+var errTooSlow = fmt.Errorf("the database is too slow: %w", context.DeadlineExceeded)
+
+// do puts the value into the next batch and returns its result. Cancelling ctx does not stop the write; only its deadline applies.
+// After errTooSlow the batch may still use the value.
 func (b *batcher[T]) do(ctx context.Context, value T) error {
 	ctx, span := b.tracer.Start(ctx, "wait for batch")
-	err := await(ctx, func() <-chan error { return b.add(ctx, value) })
-	span.End(false)
-	return err
+	defer span.End(false)
+	deadline, limited := ctx.Deadline()
+	if !limited {
+		return <-b.add(ctx, value)
+	}
+	left := time.Until(deadline)
+	if left <= 0 {
+		return errNotSent
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case err := <-b.add(ctx, value):
+		return err
+	case <-timer.C:
+		return errTooSlow
+	}
 }
 
 // ask is do for a batch that changes nothing: it returns early if ctx ends.
 func (b *batcher[T]) ask(ctx context.Context, value T) error {
 	ctx, span := b.tracer.Start(ctx, "wait for batch")
 	defer span.End(false)
-	limit, done := Wait(ctx, batchWait)
-	defer done()
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	select {
 	case err := <-b.add(ctx, value):
 		return err

@@ -28,7 +28,11 @@ type Limits struct {
 	Transaction time.Duration
 }
 
-// Serving are the limits of a server. Patience limits their sum for one call. Commands of the operator may take longer.
+// CallTime is how long one call of a server waits in all, before its payment is settled and again after that. The limits of single
+// statements add up otherwise, because a call has several. It is the deadline of the context of a call.
+const CallTime = 4200 * time.Millisecond
+
+// Serving are the limits of a server. Commands of the operator may take longer.
 var Serving = Limits{Queue: 700 * time.Millisecond, Acquire: 700 * time.Millisecond, Statement: 2500 * time.Millisecond, Transaction: 3500 * time.Millisecond}
 
 const (
@@ -158,9 +162,8 @@ var (
 type limitKey struct{}
 
 func limited(ctx context.Context, limit time.Duration) context.Context {
-	limit, done := Wait(ctx, limit)
 	ctx, cancel := context.WithTimeout(ctx, limit)
-	return context.WithValue(ctx, limitKey{}, context.CancelFunc(func() { cancel(); done() }))
+	return context.WithValue(ctx, limitKey{}, cancel)
 }
 
 func release(ctx context.Context) {

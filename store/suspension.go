@@ -27,8 +27,8 @@ var (
 )
 
 // SettledAfter is how long after a change of an account or a message no running call uses what it read before: an agent is cached
-// for a second, and a call waits no longer than Patience.
-const SettledAfter = cachedFor + Patience
+// for a second, and a call waits no longer than CallTime.
+const SettledAfter = cachedFor + CallTime
 
 // Suspension returns the suspension of an agent, or nil.
 func (r *Reader) Suspension(ctx context.Context, agent uuid.UUID) (*Suspension, error) {

@@ -82,9 +82,7 @@ func (d *database) acquire(ctx context.Context, places *semaphore.Weighted) erro
 	if places.TryAcquire(1) {
 		return nil
 	}
-	limit, done := Wait(ctx, cmp.Or(d.limits.Acquire, batchTimeout))
-	defer done()
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(d.limits.Acquire, batchTimeout))
 	defer cancel()
 	return places.Acquire(ctx, 1)
 }

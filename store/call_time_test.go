@@ -11,9 +11,9 @@ import (
 	"github.com/parley-chat/parley/store/storetest"
 )
 
-// TestPatience: the waits of one call add up to no more than its patience, whatever it waits for. The database answers each statement
+// TestCallTime: the waits of one call add up to no more than its time, whatever it waits for. The database answers each statement
 // just within the limit of a statement. The test allows for a busy machine.
-func TestPatience(t *testing.T) {
+func TestCallTime(t *testing.T) {
 	t.Parallel()
 	route, databaseURL := storetest.RouteTo(t, storetest.URL(t))
 	s, err := store.Open(t.Context(), databaseURL, store.Serving)
@@ -24,18 +24,19 @@ func TestPatience(t *testing.T) {
 	if _, err := s.AgentByID(t.Context(), uuid.New()); store.Unavailable(err) {
 		t.Fatal(err)
 	}
-	ctx := store.WithPatience(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), store.CallTime)
+	defer cancel()
 	begun := time.Now()
 	route.Cut(true)
 	results := []error{}
 	for range 3 {
 		_, lookUp := s.AgentByID(ctx, uuid.New())
-		_, unread := s.Unread(context.WithoutCancel(ctx), uuid.New(), 1, 10)
+		_, unread := s.Unread(ctx, uuid.New(), 1, 10)
 		message := store.OutgoingMessage{Kind: store.KindGroup, To: uuid.New(), Sender: uuid.New(), Content: "hello"}
 		results = append(results, lookUp, unread, s.DryRun(ctx, sending(message)), commit(ctx, s, sending(), deliveryOf(&store.Payment{ID: uuid.New()})))
 	}
-	if took := time.Since(begun); took > store.Patience+2*time.Second {
-		t.Errorf("twelve steps of one call took %v, want at most %v", took, store.Patience)
+	if took := time.Since(begun); took > store.CallTime+2*time.Second {
+		t.Errorf("twelve steps of one call took %v, want at most %v", took, store.CallTime)
 	}
 	for i, err := range results {
 		if !store.Unavailable(err) {
@@ -43,10 +44,6 @@ func TestPatience(t *testing.T) {
 		}
 	}
 	if last := results[len(results)-1]; !store.NotCommitted(last) {
-		t.Errorf("a step without patience: %v, want one that was not sent", last)
-	}
-	if left, done := store.Wait(ctx, time.Minute); left != 0 {
-		done()
-		t.Errorf("%v of the patience are left", left)
+		t.Errorf("a step without time: %v, want one that was not sent", last)
 	}
 }
