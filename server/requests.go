@@ -94,9 +94,7 @@ func (s *Server) admitRequest(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		defer r.end()
 		c.Set(requestKey, r)
-		c.Response().Before(func() { // a caller that does not read must not hold the request for long
-			_ = writer.SetWriteDeadline(time.Now().Add(r.respond(recordFrom(c))))
-		})
+		c.Response().Before(func() { r.respond(recordFrom(c)) })
 		err := next(c)
 		if c.Request().ProtoMajor > 1 {
 			_ = writer.Flush() // else net/http waits for the caller after the request is forgotten here
@@ -184,13 +182,22 @@ func (l *connections) crowded(address netip.Prefix) bool {
 		!l.limits.trusts(address.Addr())
 }
 
-// respond lets the request wait for its caller again, who may not read the response. It returns how long it may take to.
-func (r *request) respond(record *record) time.Duration {
+// respond lets the request wait for its caller again, who may not read the response, and limits how long that may take.
+func (r *request) respond(record *record) {
 	r.all.mu.Lock()
 	defer r.all.unlock()
+	limit := writeTime
+	switch {
+	case r.state == displaced:
+		limit = refusalWriteTime
+	case record != nil && record.paid:
+		limit = paidWriteTime
+	}
+	// Before the request is counted: it may be displaced at once.
+	_ = http.NewResponseController(r.response).SetWriteDeadline(time.Now().Add(limit))
 	switch r.state {
 	case displaced:
-		return refusalWriteTime
+		return
 	case reading: // it is rejected before its body was read
 		r.state = responding
 	case complete:
@@ -202,16 +209,9 @@ func (r *request) respond(record *record) time.Duration {
 		}
 		r.leaveConnection()
 	}
-	if record == nil {
-		return writeTime
-	}
-	if r.state == responding && record.responseBytes > 0 {
+	if record != nil && record.responseBytes > 0 {
 		r.all.send(r, record.responseBytes)
 	}
-	if record.paid {
-		return paidWriteTime
-	}
-	return writeTime
 }
 
 // send counts the response of a paid call. If there are too many bytes in all, the address that holds most loses the response that has waited

@@ -23,10 +23,12 @@ import (
 type deadlines struct {
 	http.ResponseWriter
 	ended, writeEnded bool
+	limit             time.Duration // of the writing, about
 }
 
 func (d *deadlines) SetWriteDeadline(at time.Time) error {
-	d.writeEnded = at.Before(time.Now())
+	d.limit = time.Until(at).Round(time.Second)
+	d.writeEnded = d.limit <= 0
 	return nil
 }
 
@@ -48,8 +50,8 @@ func TestUnreadResponsesMakeRoom(t *testing.T) {
 	if r, _ := begin("192.0.2.2"); r != nil {
 		t.Fatal("a request at work is displaced")
 	}
-	if took := first.respond(nil); took != writeTime {
-		t.Errorf("a response that is not paid for may take %s, want %s", took, writeTime)
+	if first.respond(nil); firstWrites.limit != writeTime {
+		t.Errorf("a response that is not paid for may take %s, want %s", firstWrites.limit, writeTime)
 	}
 	if r, _ := begin("192.0.2.2"); r == nil || !firstWrites.writeEnded || secondWrites.writeEnded {
 		t.Errorf("a request of another address is admitted: %t; the response ends: %t, that at work: %t", r != nil, firstWrites.writeEnded, secondWrites.writeEnded)
@@ -76,23 +78,23 @@ func TestPaidResponsesHaveABudget(t *testing.T) {
 	t.Parallel()
 	all := newConnections(DefaultLimits())
 	const part = maxSentBytes / 16
-	respond := func(address string) (*request, *deadlines) {
+	respond := func(address string, bytes int) (*request, *deadlines) {
 		t.Helper()
 		w := &deadlines{ResponseWriter: httptest.NewRecorder()}
 		r := all.begin(httptest.NewRequest(http.MethodPost, "/", nil), w, netip.MustParsePrefix(address+"/32"), 1000)
 		if err := r.finish(); err != nil {
 			t.Fatal(err)
 		}
-		if took := r.respond(&record{paid: true, responseBytes: part}); took != paidWriteTime {
-			t.Errorf("a response that is paid for may take %s, want %s", took, paidWriteTime)
+		if r.respond(&record{paid: true, responseBytes: bytes}); w.limit != paidWriteTime && !w.writeEnded {
+			t.Errorf("a response that is paid for may take %s, want %s", w.limit, paidWriteTime)
 		}
 		return r, w
 	}
-	_, other := respond("192.0.2.2")
-	read, _ := respond("192.0.2.1")
+	_, other := respond("192.0.2.2", part)
+	read, _ := respond("192.0.2.1", part)
 	var writes []*deadlines
 	for range 15 {
-		_, w := respond("192.0.2.1")
+		_, w := respond("192.0.2.1", part)
 		writes = append(writes, w)
 		if len(writes) == 1 {
 			read.end()
@@ -101,10 +103,13 @@ func TestPaidResponsesHaveABudget(t *testing.T) {
 	if all.sending != maxSentBytes || other.writeEnded || writes[0].writeEnded {
 		t.Errorf("%d bytes are held and one has ended, want %d and none", all.sending, maxSentBytes)
 	}
-	respond("192.0.2.3")
+	respond("192.0.2.3", part)
 	if all.sending != maxSentBytes || other.writeEnded || !writes[0].writeEnded || writes[1].writeEnded {
 		t.Errorf("%d bytes are held; the oldest of the largest has ended: %t, the next: %t, that of another address: %t",
 			all.sending, writes[0].writeEnded, writes[1].writeEnded, other.writeEnded)
+	}
+	if _, w := respond("192.0.2.4", maxSentBytes); !w.writeEnded {
+		t.Error("a response that is larger than all others does not end")
 	}
 }
 
