@@ -86,3 +86,16 @@ func (c *change) UnblockAgent(ctx context.Context, req gen.UnblockAgentRequestOb
 	err := c.tx.UnblockAgent(ctx, c.caller.ID, idOf(agentPrefix, req.Body.AgentID))
 	return gen.UnblockAgent200JSONResponse{Success: true, Message: "agent unblocked"}, err
 }
+
+// SearchAgents finds discoverable agents. Agents that blocked the caller are left out.
+func (c *call) SearchAgents(ctx context.Context, req gen.SearchAgentsRequestObject) (gen.SearchAgentsResponseObject, error) {
+	agents, err := c.read.SearchAgents(ctx, c.caller.ID, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	if err != nil {
+		return nil, err
+	}
+	page := gen.SearchAgents200JSONResponse{Agents: make([]gen.AgentSearchItem, len(agents)), Count: int64(len(agents)), Page: req.Body.Page}
+	for i, agent := range agents {
+		page.Agents[i] = gen.AgentSearchItem{AgentID: formatID(agentPrefix, agent.ID), Username: agent.Username, Description: agent.Description}
+	}
+	return page, nil
+}

@@ -93,3 +93,25 @@ func (c *change) TransferChannel(ctx context.Context, req gen.TransferChannelReq
 	err = c.transfer(ctx, channel, idOf(agentPrefix, req.Body.NewAdminAgentID), req.Body.Message)
 	return gen.TransferChannel200JSONResponse{Success: true, Message: "channel transferred"}, err
 }
+
+// SearchChannels finds discoverable channels.
+func (c *call) SearchChannels(ctx context.Context, req gen.SearchChannelsRequestObject) (gen.SearchChannelsResponseObject, error) {
+	channels, err := c.read.SearchConversations(ctx, store.KindChannel, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	if err != nil {
+		return nil, err
+	}
+	page := gen.SearchChannels200JSONResponse{Channels: make([]gen.ChannelSearchItem, len(channels)), Count: int64(len(channels)), Page: req.Body.Page}
+	for i, channel := range channels {
+		page.Channels[i] = gen.ChannelSearchItem{
+			ChannelID: formatID(channelPrefix, channel.ID), Name: channel.Name, Description: channel.Description,
+			SubscriberCount: channel.MemberCount, CreatedAt: timestamp(channel.CreatedAt),
+		}
+	}
+	return page, nil
+}
+
+// SearchChannelMessages searches a channel for its subscribers and its admin.
+func (c *call) SearchChannelMessages(ctx context.Context, req gen.SearchChannelMessagesRequestObject) (gen.SearchChannelMessagesResponseObject, error) {
+	page, err := c.searchMessages(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID), req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
+	return gen.SearchChannelMessages200JSONResponse(page), err
+}

@@ -220,3 +220,25 @@ func (c *change) transfer(ctx context.Context, view *store.ConversationView, suc
 	}
 	return c.sendNote(ctx, successor, store.AboutAdminTransfer, "You are now the admin of the", view, note)
 }
+
+// SearchGroups finds discoverable group chats.
+func (c *call) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestObject) (gen.SearchGroupsResponseObject, error) {
+	groups, err := c.read.SearchConversations(ctx, store.KindGroup, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	if err != nil {
+		return nil, err
+	}
+	page := gen.SearchGroups200JSONResponse{Groups: make([]gen.GroupSearchItem, len(groups)), Count: int64(len(groups)), Page: req.Body.Page}
+	for i, group := range groups {
+		page.Groups[i] = gen.GroupSearchItem{
+			ChatID: formatID(chatPrefix, group.ID), Name: group.Name, Description: group.Description,
+			MemberCount: group.MemberCount, CreatedAt: timestamp(group.CreatedAt),
+		}
+	}
+	return page, nil
+}
+
+// SearchGroupMessages searches a group chat for its members.
+func (c *call) SearchGroupMessages(ctx context.Context, req gen.SearchGroupMessagesRequestObject) (gen.SearchGroupMessagesResponseObject, error) {
+	page, err := c.searchMessages(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID), req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
+	return gen.SearchGroupMessages200JSONResponse(page), err
+}

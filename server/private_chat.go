@@ -42,3 +42,9 @@ func (c *call) ListPrivateMessages(ctx context.Context, req gen.ListPrivateMessa
 	page, err := c.listMessages(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
 	return gen.ListPrivateMessages200JSONResponse(page), err
 }
+
+// SearchPrivateMessages searches a private chat for its members.
+func (c *call) SearchPrivateMessages(ctx context.Context, req gen.SearchPrivateMessagesRequestObject) (gen.SearchPrivateMessagesResponseObject, error) {
+	page, err := c.searchMessages(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID), req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
+	return gen.SearchPrivateMessages200JSONResponse(page), err
+}

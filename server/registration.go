@@ -2,7 +2,10 @@ package server
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
@@ -37,3 +40,102 @@ func (s *Server) reserveRegistration(ctx context.Context, tx *store.Tx, paid pay
 
 // typedTAN normalises a TAN: Crockford base32 ignores case.
 func typedTAN(tan string) string { return strings.ToUpper(tan) }
+
+const (
+	// wrongTANsFor is how long a wrong TAN counts.
+	wrongTANsFor = 10 * time.Minute
+	// tanTurn is how long a try waits for others of the same wallet or address that are being checked.
+	tanTurn = 3 * time.Second
+	// tanRecordTime limits the statement that records the outcome of a try. If it fails, the try counts like a wrong one.
+	tanRecordTime = 5 * time.Second
+)
+
+// createAccount is the operation that takes a TAN.
+const createAccount = "createAccount"
+
+// maxTANTurns is how many calls take a try at the same time.
+const maxTANTurns = 2
+
+// tanTry is the try of a call, which counts against the wallet and the address that make it. It does not count against the username,
+// so nobody can use up the tries of another agent.
+type tanTry struct {
+	server  *Server
+	keys    []string
+	taken   bool
+	records sync.WaitGroup
+}
+
+// limitTANs limits the wrong TANs of a call. The limit is checked where a TAN can be guessed: before a payment begins, when it is
+// certain that the wallet can pay, and before a payment is redeemed with another request. A settled payment with a correct TAN is
+// always delivered. Call end after the call.
+func (s *Server) limitTANs(ctx context.Context, made *payment.Call, record *record) (end func()) {
+	if record.operation.ID != createAccount {
+		return func() {}
+	}
+	try := &tanTry{server: s, keys: []string{"wallet " + made.Attempt.Identity(), "address " + record.payment.address.String()}}
+	made.Admit = func() error { return try.take(ctx) }
+	observe(made, func(_ time.Time, err error) { //nolint:contextcheck // see over
+		if wrong := errors.Is(err, store.ErrInvalidTAN); wrong || err == nil {
+			try.over(wrong)
+		}
+	})
+	return func() { //nolint:contextcheck // see over
+		try.over(false)
+		try.records.Wait()
+	}
+}
+
+// take takes a try, unless the call has one.
+func (t *tanTry) take(ctx context.Context) error {
+	most := t.server.config.Limits.WrongTANs
+	for began := time.Now(); !t.taken; {
+		err := t.try(ctx, most)
+		none, used := errors.AsType[*store.TooManyTANs](err)
+		switch {
+		case err == nil:
+			t.taken = true
+			continue
+		case !used:
+			return err
+		case none.After > 0 || time.Since(began) > tanTurn:
+			return t.server.tooManyTANs(most, none.After)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// try is TryTAN for few calls at a time: those of one address wait for each other in the database, each with a connection.
+func (t *tanTry) try(ctx context.Context, most int) error {
+	select {
+	case t.server.tanTurns <- struct{}{}:
+		defer func() { <-t.server.tanTurns }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return t.server.store.TryTAN(ctx, t.keys, most, wrongTANsFor)
+}
+
+// over records the outcome of the try. It does not wait, because the handler runs in a transaction that has a connection already.
+func (t *tanTry) over(wrong bool) {
+	if !t.taken {
+		return
+	}
+	t.taken = false
+	t.records.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), tanRecordTime)
+		defer cancel()
+		if err := t.server.store.EndTANTry(ctx, t.keys, wrong); err != nil {
+			t.server.log.WarnContext(ctx, "record the try of a TAN", "error", err)
+		}
+	})
+}
+
+// tooManyTANs returns the 429 for too many wrong TANs.
+func (s *Server) tooManyTANs(most int, retryAfter time.Duration) *problem {
+	return s.limited(policy{name: "tan", quota: most, window: wrongTANsFor, whose: "with a wrong TAN"}, retryAfter)
+}

@@ -66,7 +66,7 @@ type Server struct {
 	documents    []discovery.Document
 	health       health
 	service      operator.Service
-	history      *callHistory
+	history      *operator.CallHistory
 	refusals     *refusals
 	figures      figures
 	echo         *echo.Echo
@@ -130,7 +130,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	s.waiting.Store(config.Await != nil)
 	s.metrics = newMetrics(database, &s.running)
 	s.metrics.announce(s.byID)
-	if s.history, err = newCallHistory(s.metrics); err != nil {
+	if s.history, err = operator.NewCallHistory(s.metrics.requests, s.metrics.seconds); err != nil {
 		return nil, err
 	}
 	s.service = operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
@@ -192,7 +192,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	var worker sync.WaitGroup
 	defer worker.Wait()
 	defer stop()
-	worker.Go(func() { s.history.keep(recovering) })
+	worker.Go(func() { s.history.Keep(recovering) })
 	failed := make(chan error, 2)
 	begin := func() {
 		ready := make(chan struct{})

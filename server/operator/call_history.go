@@ -1,4 +1,4 @@
-package server
+package operator
 
 import (
 	"cmp"
@@ -12,8 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-
-	"github.com/parley-chat/parley/server/operator"
 )
 
 const (
@@ -22,9 +20,9 @@ const (
 	recentCalls = time.Hour
 )
 
-// callHistory keeps the counters of calls of the last hour, for the operator's page. One sample a minute of all operations takes
+// CallHistory keeps the counters of calls of the last hour, for the operator's page. One sample a minute of all operations takes
 // less than a megabyte.
-type callHistory struct {
+type CallHistory struct {
 	counters *prometheus.Registry
 	mu       sync.Mutex
 	samples  []callSample // the oldest first
@@ -37,7 +35,7 @@ type callSample struct {
 }
 
 type callCounts struct {
-	outcomes operator.Outcomes
+	outcomes Outcomes
 	buckets  []durationBucket // of the histogram, cumulative
 }
 
@@ -46,9 +44,10 @@ type durationBucket struct {
 	count uint64
 }
 
-func newCallHistory(m *metrics) (*callHistory, error) {
-	h := &callHistory{counters: prometheus.NewRegistry()}
-	for _, counter := range []prometheus.Collector{m.requests, m.seconds} {
+// NewCallHistory keeps the counters of calls, by operation and status, and the histograms of their durations in seconds, by operation.
+func NewCallHistory(requests, seconds prometheus.Collector) (*CallHistory, error) {
+	h := &CallHistory{counters: prometheus.NewRegistry()}
+	for _, counter := range []prometheus.Collector{requests, seconds} {
 		if err := h.counters.Register(counter); err != nil {
 			return nil, fmt.Errorf("read the counters of calls: %w", err)
 		}
@@ -56,8 +55,8 @@ func newCallHistory(m *metrics) (*callHistory, error) {
 	return h, h.sample(time.Now())
 }
 
-// keep takes samples until ctx ends.
-func (h *callHistory) keep(ctx context.Context) {
+// Keep takes samples until ctx ends.
+func (h *CallHistory) Keep(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
@@ -70,7 +69,7 @@ func (h *callHistory) keep(ctx context.Context) {
 	}
 }
 
-func (h *callHistory) sample(now time.Time) error {
+func (h *CallHistory) sample(now time.Time) error {
 	calls, err := h.read()
 	if err != nil {
 		return err
@@ -85,7 +84,7 @@ func (h *callHistory) sample(now time.Time) error {
 }
 
 // read reads the counters.
-func (h *callHistory) read() (map[string]callCounts, error) {
+func (h *CallHistory) read() (map[string]callCounts, error) {
 	families, err := h.counters.Gather()
 	if err != nil {
 		return nil, fmt.Errorf("read the counters of calls: %w", err)
@@ -118,16 +117,16 @@ func labelOf(metric *dto.Metric, name string) string {
 	return ""
 }
 
-// calls compares the counters with those of an hour ago, or of the start.
-func (h *callHistory) calls(now time.Time) (operator.Calls, error) {
+// Calls compares the counters with those of an hour ago, or of the start.
+func (h *CallHistory) Calls(now time.Time) (Calls, error) {
 	current, err := h.read()
 	if err != nil {
-		return operator.Calls{}, err
+		return Calls{}, err
 	}
 	h.mu.Lock()
 	before := h.samples[0]
 	h.mu.Unlock()
-	shown := operator.Calls{Span: min(now.Sub(before.at), recentCalls)}
+	shown := Calls{Span: min(now.Sub(before.at), recentCalls)}
 	all := callCounts{}
 	allBefore := callCounts{}
 	for name, counts := range current {
@@ -139,13 +138,13 @@ func (h *callHistory) calls(now time.Time) (operator.Calls, error) {
 		allBefore.add(before.calls[name])
 	}
 	shown.Total = operationOf("All", all, allBefore)
-	last := func(o operator.Operation) int {
-		if o.Name == operator.OutsideContract {
+	last := func(o Operation) int {
+		if o.Name == OutsideContract {
 			return 1
 		}
 		return 0
 	}
-	slices.SortFunc(shown.Rows, func(a, b operator.Operation) int {
+	slices.SortFunc(shown.Rows, func(a, b Operation) int {
 		return cmp.Or(last(a)-last(b), cmp.Compare(b.Recent.All(), a.Recent.All()), cmp.Compare(b.Started.All(), a.Started.All()), strings.Compare(a.Name, b.Name))
 	})
 	return shown, nil
@@ -162,8 +161,8 @@ func (c *callCounts) add(other callCounts) {
 	}
 }
 
-func operationOf(name string, now, before callCounts) operator.Operation {
-	return operator.Operation{
+func operationOf(name string, now, before callCounts) Operation {
+	return Operation{
 		Name: name, Started: now.outcomes, Recent: now.outcomes.Minus(before.outcomes),
 		Median: quantile(0.5, now.buckets, before.buckets), P95: quantile(0.95, now.buckets, before.buckets),
 	}
