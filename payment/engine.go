@@ -178,12 +178,13 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 	if err := call.admit(); err != nil {
 		return nil, err
 	}
-	response, err := e.dryRun(ctx, call)
+	detached, cancel := detach(ctx)
+	defer cancel()
+	response, err := e.dryRun(ctx, detached, call)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := detached(ctx) // see dryRun
-	defer cancel()
+	ctx = detached // see dryRun
 	if !e.slots.keep(response) {
 		response = nil // executed again when it is paid for
 	}
@@ -220,9 +221,10 @@ func (e *Engine) verify(ctx context.Context, a *Attempt) (channel *store.Payment
 }
 
 // dryRun checks the operation's rules before any money moves, so that a rejection is free. For a read-only operation it returns
-// the response, which is the one that is paid for.
-func (e *Engine) dryRun(ctx context.Context, call *Call) (response []byte, err error) {
-	ctx, span := e.tracer.Start(ctx, "dry run")
+// the response, which is the one that is paid for. The call waits for its place with ctx. From there on it continues, with detached, even if
+// the caller hangs up: otherwise its work would be free.
+func (e *Engine) dryRun(ctx, detached context.Context, call *Call) (response []byte, err error) {
+	detached, span := e.tracer.Start(detached, "dry run")
 	defer func() { endSpan(span, err) }()
 	a := call.Attempt
 	release, err := e.slots.acquire(ctx, a, e.PaidLately(a.checked.Payer))
@@ -230,17 +232,14 @@ func (e *Engine) dryRun(ctx context.Context, call *Call) (response []byte, err e
 		return nil, err
 	}
 	defer release()
-	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
-	ctx, cancel := detached(ctx)
-	defer cancel()
 	if a.operation.ReadOnly {
-		return e.store.Read(ctx, call.work())
+		return e.store.Read(detached, call.work())
 	}
-	return nil, e.store.DryRun(ctx, call.work())
+	return nil, e.store.DryRun(detached, call.work())
 }
 
-// detached returns a context that does not end when the caller hangs up, but has the same deadline.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+// detach returns a context that does not end when the caller hangs up, but has the same deadline.
+func detach(ctx context.Context) (context.Context, context.CancelFunc) {
 	free := context.WithoutCancel(ctx)
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(free, deadline)
@@ -298,7 +297,9 @@ func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*R
 			return nil, err
 		}
 		defer release()
-		if response, err = e.dryRun(ctx, call); err != nil {
+		detached, cancel := detach(ctx)
+		defer cancel()
+		if response, err = e.dryRun(ctx, detached, call); err != nil {
 			return nil, err
 		}
 	}

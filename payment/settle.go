@@ -78,7 +78,7 @@ func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) e
 		unclear = &unclearSettlement{store.Unclear{Reason: "settlement outcome unknown", Sent: true}, cause}
 	}
 	if row.State != store.PaymentUndeliverable {
-		recording, cancel := detached(ctx)
+		recording, cancel := detach(ctx)
 		err := e.store.PaymentUnclear(recording, row, unclear.Unclear)
 		cancel()
 		if err != nil && !errors.Is(err, store.ErrStalePayment) {

@@ -46,7 +46,7 @@ func (e *Engine) charge(ctx context.Context, call *Call) (*Receipt, error) {
 		}
 	}
 	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
-	ctx, cancel := detached(ctx)
+	ctx, cancel := detach(ctx)
 	defer cancel()
 	for deadlocks := 0; ; deadlocks++ {
 		receipt, err := e.chargeOnce(ctx, call)
