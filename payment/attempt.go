@@ -106,8 +106,9 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 	}
 	checked, err := scheme.Check(ctx, requirements, payload)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
+	_, busy := errors.AsType[*Error](err)
 	switch {
-	case isBad && !bad.OutOfTime && former != nil:
+	case err != nil && !busy && former != nil && (!isBad || !bad.OutOfTime): // also terms that can never have been ours
 		return nil, former
 	case isBad && !bad.OutOfTime:
 		return nil, e.refused(operation, bad.Reason, bad.Message)

@@ -53,7 +53,8 @@ func (x *exact) Requirements(price uint64) x402.PaymentRequirements {
 
 // Match compares the payment with the offers of this scheme.
 func (x *exact) Match(offers []x402.PaymentRequirements, payload payload) (x402.PaymentRequirements, bool) {
-	return x402.Match(offers, payload.exact)
+	offer, ok := x402.Match(offers, payload.exact)
+	return offer, ok && offer.Scheme == x402.SchemeExact // the payer chooses the scheme that the payload names
 }
 
 // Terms returns the terms that the authorization has.

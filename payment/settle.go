@@ -156,11 +156,18 @@ func (e *Engine) commit(ctx context.Context, call *Call, response []byte, closin
 	return e.store.Commit(ctx, work, closing)
 }
 
+// errNobodyReads leaves a payment undeliverable: the recovery worker would deliver a response that is too long to store to nobody. The payer
+// redeems the payment with the same request.
+var errNobodyReads = &store.Refusal{Kind: store.Conflict, Code: "response_too_long", Message: "the response is too long to be stored"}
+
 // sealer seals the response of a call for the ledger, unless it is too long. Reads are stored too: if the voucher that was charged last
 // executed them again, it would buy newer messages for nothing, and a poll that marked its messages as read would be lost with its
 // response.
 func (e *Engine) sealer(a *Attempt, row *store.Payment) func(response []byte) ([]byte, error) {
 	return func(response []byte) (sealed []byte, err error) {
+		if a.retried && a.operation.ReadOnly && len(response) > maxStoredRead {
+			return nil, errNobodyReads
+		}
 		if !a.operation.ReadOnly || len(response) <= maxStoredRead {
 			sealed, err = e.responseKeys.seal(row.ID, a.request, response, a.operation.Reads())
 		}

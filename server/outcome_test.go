@@ -184,8 +184,9 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 	}
 	// A copy that comes meanwhile is told to wait, not to pay again.
 	waiting := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	if waiting.Status != http.StatusConflict || waiting.Code != "payment_in_progress" || waiting.Header.Get("Retry-After") == "" {
-		t.Errorf("a copy during the settlement: %v, want 409 payment_in_progress", waiting)
+	if waiting.Status != http.StatusConflict || waiting.Code != "payment_in_progress" || waiting.Header.Get("Retry-After") == "" ||
+		bytes.Contains(waiting.Body, []byte(`"charged"`)) {
+		t.Errorf("a copy during the settlement: %v, want 409 payment_in_progress that does not say whether it is charged", waiting)
 	}
 	mend()
 	close(release)

@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"bytes"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"strings"
@@ -124,4 +126,37 @@ func TestClaimUnderWayMakesPublic(t *testing.T) {
 		t.Errorf("a stranger with the claimed voucher is shown the newest one, for %s", newest.SignedMaxClaimable)
 	}
 	payer.refund("/agent/me", 10_000, 10_000).Want(t, "a part with a voucher that may stand on the chain", http.StatusConflict)
+}
+
+// TestPaymentsOfNoScheme: a payment whose scheme or terms no server can have offered is refused, and is no error of the server.
+func TestPaymentsOfNoScheme(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	const path, body = "/register/request_account", `{"requested_username":"x"}`
+	payer, required := w.channelPayer(w.Wallet(0)), w.price(path)
+	terms := func(name string, value any, change func(*x402.BatchPayment)) string {
+		return payer.sign(path, 10_000, 0, func(p *x402.BatchPayment) {
+			change(p)
+			p.Accepted.Extra[name] = value
+		})
+	}
+	exact := testkit.Payment(t, w.Wallet(0), required)
+	v1 := fmt.Appendf(nil, `{"x402Version":1,"scheme":"batch-settlement","network":"base-sepolia","payload":{"signature":%q,"authorization":{`+
+		`"from":%q,"to":%q,"value":"10000","validAfter":"0","validBefore":"9999999999","nonce":%q}}}`, "0x"+strings.Repeat("ab", 65),
+		exact.Payload.Authorization.From, required.Accepts[0].PayTo, exact.Payload.Authorization.Nonce)
+	exact.Accepted = offerOf(t, required)
+	raw, err := base64.StdEncoding.DecodeString(testkit.Header(t, exact))
+	if err != nil {
+		t.Fatal(err)
+	}
+	escaped := bytes.ReplaceAll(raw, []byte("batch-settlement"), []byte(`batch\u002dsettlement`))
+	zero := "0x" + strings.Repeat("0", 40)
+	for name, header := range map[string][2]string{
+		"a withdraw delay of a second":           {x402.HeaderPaymentSignature, terms("withdrawDelay", 1, func(p *x402.BatchPayment) { p.Payload.ChannelConfig.WithdrawDelay = 1 })},
+		"no authorizer":                          {x402.HeaderPaymentSignature, terms("receiverAuthorizer", zero, func(p *x402.BatchPayment) { p.Payload.ChannelConfig.ReceiverAuthorizer = zero })},
+		"exact with the other scheme's name":     {x402.HeaderPaymentSignature, base64.StdEncoding.EncodeToString(escaped)},
+		"version 1 with the other scheme's name": {x402.HeaderPaymentV1, base64.StdEncoding.EncodeToString(v1)},
+	} {
+		w.call(http.MethodPost, path, body, header[0], header[1]).Want(t, name, http.StatusPaymentRequired, "payment_refused")
+	}
 }

@@ -2,7 +2,9 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -112,5 +114,31 @@ func TestReadOfACallerThatHangsUpIsPaid(t *testing.T) {
 		if a.Status != http.StatusOK || a.Header.Get("Idempotent-Replayed") != "true" {
 			t.Errorf("%s, again: %v, want the stored response", scheme, a)
 		}
+	}
+}
+
+// TestLongReadOfRecovery: a read that the recovery worker completes, and whose response is too long to be stored, is delivered to the payer
+// whenever it comes back.
+func TestLongReadOfRecovery(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	var chat string
+	for i := range 8 {
+		chat, _ = alice.send(bob, fmt.Sprintf("hello %d ", i)+strings.Repeat("x", 12_000))
+	}
+	const path = "/chat/private/search"
+	body, payment, revenue := fields{"chat_id": chat, "query": "hello"}.json(t), w.sign(alice.Wallet, path), w.Revenue()
+	send := func() testkit.Reply {
+		return w.call(http.MethodPost, path, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+	}
+	mend := w.breakFacilitator(w.settleAndThen(func(response http.ResponseWriter) { response.WriteHeader(http.StatusInternalServerError) }))
+	send().Want(t, "while the facilitator does not say", http.StatusServiceUnavailable, "payment_unknown")
+	mend()
+	w.recover()
+	w.Exec(`UPDATE payments SET updated_at = updated_at - interval '61 seconds' WHERE operation = 'searchPrivateMessages'`)
+	send().Want(t, "a minute after the recovery", http.StatusOK)
+	if paid := w.Revenue() - revenue; paid != 5000 {
+		t.Errorf("the payer was charged %d, want 5000", paid)
 	}
 }
