@@ -34,6 +34,10 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 		return settleFirst, nil
 	case row.State == store.PaymentDeposited && a.same(row) && a.nothingNew() != nil:
 		return reject, a.nothingNew()
+	case row.State == store.PaymentDeposited && a.channel == nil:
+		return reject, errReused // an authorization with the nonce of a deposit
+	case row.State == store.PaymentDeposited && a.same(row) && a.expired != nil && int64(a.channel.Max) != *row.CumulativeAmount: //nolint:gosec // at most x402.MaxChannelAmount
+		return reject, a.expired // of former terms, only the voucher that came with the deposit
 	case row.State == store.PaymentDeposited && a.same(row):
 		return useVoucher, nil
 	case !a.owns(row) && a.channel != nil && (a.same(row) || a.sameVoucher(row)) && row.State == store.PaymentDelivered:
