@@ -45,7 +45,7 @@ func (a *Agent) redeem(ctx context.Context, o *Operation, arguments map[string]a
 		return nil, err
 	}
 	for _, credit := range credits {
-		if credit.Intent.Operation != o.ID {
+		if credit.Intent.Operation != o.ID || !a.terms.isServerOf(credit.Signed.URL) { // its identifier is a secret of that server
 			continue
 		}
 		result, err := a.redeemOne(ctx, o, arguments, of, credit)

@@ -31,6 +31,15 @@ var paymentID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func (l *Ledger) openPath(id string) string { return filepath.Join(l.folder, "open", id+".json") }
 
+// open returns a call whose outcome is not known.
+func (l *Ledger) open(id string) (call open, err error) {
+	content, err := os.ReadFile(l.openPath(id))
+	if err == nil {
+		err = json.Unmarshal(content, &call)
+	}
+	return call, err
+}
+
 // Signed implements [client.Journal].
 func (l *Ledger) Signed(ctx context.Context, payment client.SignedPayment) error {
 	if !paymentID.MatchString(payment.ID) {
@@ -88,7 +97,7 @@ func (l *Ledger) Closed(ctx context.Context, id string, outcome client.Outcome) 
 
 func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client.Outcome) error {
 	if outcome.Charged > 0 || outcome.Status == http.StatusOK {
-		if err := l.keep(outcome.Body); err != nil {
+		if err := l.keep(id, outcome.Body); err != nil {
 			return err
 		}
 		if err := l.spool.store(ctx, of, outcome); err != nil {

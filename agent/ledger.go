@@ -76,8 +76,8 @@ type Ledger struct {
 	network func() string // that the wallet pays on
 
 	spool *spool
-	// keep stores the secrets of a response elsewhere, before the response is stored without them.
-	keep func(body []byte) error
+	// keep stores the secrets of the response to a call elsewhere, before the response is stored without them.
+	keep func(id string, body []byte) error
 }
 
 // OpenLedger returns the ledger in a folder, which it creates if it does not exist.
@@ -87,7 +87,7 @@ func OpenLedger(folder string) (*Ledger, error) {
 	}
 	return &Ledger{
 		folder: folder, now: time.Now, lines: lines{path: filepath.Join(folder, "ledger.jsonl")}, spool: newSpool(folder),
-		keep: func([]byte) error { return nil },
+		keep: func(string, []byte) error { return nil },
 	}, nil
 }
 

@@ -205,7 +205,7 @@ func (a *Agent) register(ctx context.Context, username, description string, call
 	if err != nil {
 		return err
 	}
-	tan, err := a.secrets.Load(a.secretName(tanField))
+	tan, err := a.secret(tanField)
 	if err != nil {
 		return err
 	}

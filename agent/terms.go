@@ -157,6 +157,12 @@ func (t *terms) isServer(address *url.URL) bool {
 	return t.ours(address)
 }
 
+// isServerOf is isServer for the URL of a call.
+func (t *terms) isServerOf(call string) bool {
+	address, err := url.Parse(call)
+	return err == nil && t.isServer(address)
+}
+
 // ours is isServer for callers that have locked the terms.
 func (t *terms) ours(address *url.URL) bool {
 	server, err := url.Parse(t.pins.Server)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 
@@ -103,24 +104,47 @@ func (k keyed) RoundTrip(request *http.Request) (*http.Response, error) {
 // ErrNoAccount means that the wallet has no account yet.
 var ErrNoAccount = errors.New("this wallet has no account; create one with: parley init")
 
-// secretName names a field of secretFields of this wallet's account.
-func (a *Agent) secretName(field string) string { return field + " " + strings.ToLower(a.address) }
+// secretName names a field of secretFields of this wallet's account at a server: another one must not get it.
+func (a *Agent) secretName(field, server string) (string, error) {
+	address, err := url.Parse(server)
+	if err != nil {
+		return "", err
+	}
+	return field + " " + strings.ToLower(a.address+" "+address.Scheme+"://"+address.Host), nil
+}
+
+// secret loads a field of secretFields of this wallet's account at the agreed server.
+func (a *Agent) secret(field string) (string, error) {
+	name, err := a.secretName(field, a.terms.server())
+	if err != nil {
+		return "", err
+	}
+	return a.secrets.Load(name)
+}
 
 func (a *Agent) apiKey() (string, error) {
-	key, err := a.secrets.Load(a.secretName(apiKeyField))
+	key, err := a.secret(apiKeyField)
 	if errors.Is(err, ErrNoSecret) {
 		return "", ErrNoAccount
 	}
 	return key, err
 }
 
-// keepSecrets stores the API key and the TAN of a response before the response is.
-func (a *Agent) keepSecrets(body []byte) error {
+// keepSecrets stores the API key and the TAN of the response to an open call before the response is.
+func (a *Agent) keepSecrets(id string, body []byte) error {
 	var response map[string]any
 	_ = json.Unmarshal(body, &response) // anything but an object has no secrets
 	for _, field := range secretFields {
 		if value, ok := response[field].(string); ok {
-			if err := a.secrets.Save(a.secretName(field), value); err != nil {
+			call, err := a.ledger.open(id)
+			if err != nil {
+				return err
+			}
+			name, err := a.secretName(field, call.Signed.URL)
+			if err != nil {
+				return err
+			}
+			if err := a.secrets.Save(name, value); err != nil {
 				return err
 			}
 		}

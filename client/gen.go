@@ -1105,7 +1105,7 @@ type ParleyError struct {
 	// Accepts The accepted ways to pay.
 	Accepts []PaymentRequirements `json:"accepts,omitempty"`
 
-	// Charged Whether this call was charged. It is true only if the operation was rejected after its payment settled (see What is charged). It is absent while the outcome is unknown (503 payment_unknown, 409 payment_in_progress, and to a call with a payment 500 and 503 of an unavailable database): send the same request with the same payment again.
+	// Charged Whether this call was charged. It is true only if the operation was rejected after its payment settled (see What is charged). It is absent while the outcome is unknown (503 payment_unknown, 409 payment_in_progress of the same payment, and to a call with a payment 500 and 503 of an unavailable database): send the same request with the same payment again.
 	Charged *bool `json:"charged,omitempty"`
 
 	// Code A stable code. Later versions may add codes; handle an unknown code according to its HTTP status.

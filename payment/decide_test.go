@@ -43,6 +43,8 @@ func TestDecide(t *testing.T) {
 		cumulative := int64(3000)
 		row.Nonce, row.PaymentChannelID, row.CumulativeAmount = a.Nonce, new("0xchannel"), &cumulative
 	}
+	ofChannel := func(_ *Attempt, row *store.Payment) { row.PaymentChannelID = new("0xchannel") }
+	ofNoChannel := func(_ *Attempt, row *store.Payment) { row.PaymentChannelID, row.CumulativeAmount = nil, nil }
 	errFormer := &Error{Code: CodeRefused, Message: "former terms"}
 	formerTerms := func(a *Attempt, _ *store.Payment) { a.expired = errFormer }
 	higher := func(a *Attempt, _ *store.Payment) { a.channel.Max = 4000 }
@@ -68,7 +70,8 @@ func TestDecide(t *testing.T) {
 		{name: "deposited, another request", state: store.PaymentDeposited, changes: []change{voucher, otherRequest}, want: useVoucher},
 		{name: "deposited, for former terms", state: store.PaymentDeposited, changes: []change{voucher, formerTerms}, want: useVoucher},
 		{name: "deposited, for former terms, another voucher", state: store.PaymentDeposited, changes: []change{voucher, formerTerms, higher}, want: reject, why: errFormer},
-		{name: "deposited, an authorization with its nonce", state: store.PaymentDeposited, want: reject, why: errReused},
+		{name: "deposited, an authorization with its nonce", state: store.PaymentDeposited, changes: []change{ofChannel}, want: reject, why: errReused},
+		{name: "delivered, a deposit with its nonce", state: store.PaymentDelivered, changes: []change{voucher, ofNoChannel}, want: reject, why: errReused},
 		{name: "deposited, suspended", state: store.PaymentDeposited, changes: []change{voucher, suspended}, want: reject, why: errSuspended},
 		{name: "deposited, the key was replaced", state: store.PaymentDeposited, changes: []change{voucher, replaced}, want: reject, why: errReplaced},
 

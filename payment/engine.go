@@ -32,10 +32,10 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 		return reject, a.nothingNew()
 	case row == nil:
 		return settleFirst, nil
+	case a.same(row) && (a.channel == nil) != (row.PaymentChannelID == nil):
+		return reject, errReused // an authorization and a deposit with one nonce
 	case row.State == store.PaymentDeposited && a.same(row) && a.nothingNew() != nil:
 		return reject, a.nothingNew()
-	case row.State == store.PaymentDeposited && a.channel == nil:
-		return reject, errReused // an authorization with the nonce of a deposit
 	case row.State == store.PaymentDeposited && a.same(row) && a.expired != nil && int64(a.channel.Max) != *row.CumulativeAmount: //nolint:gosec // at most x402.MaxChannelAmount
 		return reject, a.expired // of former terms, only the voucher that came with the deposit
 	case row.State == store.PaymentDeposited && a.same(row):

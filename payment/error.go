@@ -32,6 +32,7 @@ type Error struct {
 	// Charged is true if the payer's money moved, also while the call is not delivered (CodeUnknown). Earlier is true if an earlier
 	// call moved it.
 	Charged, Earlier bool
+	Undecided        bool                  // it is not known yet whether the payer's money moves
 	Correction       bool                  // Required has the state of the payment channel, for the next voucher
 	Required         *x402.PaymentRequired // how to pay
 	Header           string                // Required, encoded; "" where that is still to be done
@@ -61,14 +62,14 @@ var (
 	errCheapRefunds = &Error{Code: CodeBusy, RetryAfter: int(time.Hour.Seconds()) / cheapRefunds,
 		Message: "many payment channels that were hardly used were refunded for this client within the last hour; nothing was refunded now; " +
 			"try again after Retry-After, or withdraw from the payment channel on the blockchain"}
-	errInProgress = &Error{Code: CodeInProgress, RetryAfter: 2,
+	errInProgress = &Error{Code: CodeInProgress, Undecided: true, RetryAfter: 2,
 		Message: "this payment is being settled; send the same request with the same payment again"}
 )
 
 // outcomeUnknown returns the error for a payment whose outcome is not known. It is never a 402, because the payer would then
 // sign a second payment.
 func outcomeUnknown(cause error) *Error {
-	return &Error{Code: CodeUnknown, RetryAfter: 2, Cause: cause,
+	return &Error{Code: CodeUnknown, Undecided: true, RetryAfter: 2, Cause: cause,
 		Message: "the outcome of this payment is not known yet; send the same request with the same payment again, and do not sign a new payment"}
 }
 

@@ -207,7 +207,7 @@ func TestOperatorPageLinks(t *testing.T) {
 		kept := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
 		anchors[strings.ReplaceAll(kept, " ", "-")] = true
 	}
-	for _, name := range []string{"operator_checks.go", "operator/page.html"} {
+	for _, name := range []string{"operator_page.go", "operator/page.html"} {
 		source, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -240,7 +240,7 @@ var paymentStatus = map[payment.Code]int{
 // problemOfPayment turns an error of the payment engine into the response for the caller.
 func problemOfPayment(e *payment.Error) *problem {
 	p := &problem{
-		status: paymentStatus[e.Code], code: gen.ErrorCode(e.Code), message: e.Message, charged: e.Charged, unknown: e.Code == payment.CodeUnknown || e.Code == payment.CodeInProgress, redeeming: e.Earlier,
+		status: paymentStatus[e.Code], code: gen.ErrorCode(e.Code), message: e.Message, charged: e.Charged, unknown: e.Undecided, redeeming: e.Earlier,
 		retryAfter: e.RetryAfter, required: e.Required, encoded: e.Header, settled: e.Settled, cause: e.Cause,
 	}
 	if e.Refusal != nil {

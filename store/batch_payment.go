@@ -10,22 +10,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// paymentItem has the columns of a payment that begins.
+var paymentItem = itemColumns{
+	{"id", "uuid"}, {"x402_version", "smallint"}, {"scheme", "text"}, {"network", "text"}, {"asset", "text"}, {"payer", "text"}, {"nonce", "text"}, {"pay_to", "text"},
+	{"amount", "bigint"}, {"valid_before", "timestamptz"}, {"operation", "text"}, {"agent_id", "uuid"}, {"key_hash", "bytea"}, {"fingerprint", "bytea"},
+	{"signature_hash", "bytea"}, {"payment_identifier", "text"}, {"request", "bytea"}, {"payload", "bytea"}, {"payment_channel_id", "text"},
+	{"cumulative_amount", "bigint"}, {"deposit_amount", "bigint"}, {"secret", "boolean"},
+}
+
 // beginPayments inserts payments that begin, and returns those that were not in the ledger yet. It inserts them in a
 // fixed order, so that two statements that insert the same payments cannot deadlock. The start time and the lease use
 // the clock of the database.
-const beginPayments = `
-	INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash, fingerprint,
-		signature_hash, payment_identifier, request, payload, state, attempts, owner, secret, lease_until, created_at, updated_at)
-	SELECT p.id, p.x402_version, p.scheme, p.network, p.asset, p.payer, p.nonce, p.pay_to, p.amount, p.valid_before, p.operation, p.agent_id, p.key_hash, p.fingerprint,
-		p.signature_hash, p.payment_identifier, p.request, p.payload, 'settling', 1, @owner, p.secret, now() + p.lease, now(), now()
-	FROM unnest((SELECT CAST(@id AS uuid[])), (SELECT CAST(@x402_version AS smallint[])), (SELECT CAST(@scheme AS text[])), (SELECT CAST(@network AS text[])), (SELECT CAST(@asset AS text[])),
-		(SELECT CAST(@payer AS text[])), (SELECT CAST(@nonce AS text[])), (SELECT CAST(@pay_to AS text[])), (SELECT CAST(@amount AS bigint[])), (SELECT CAST(@valid_before AS timestamptz[])),
-		(SELECT CAST(@operation AS text[])), (SELECT CAST(@agent_id AS uuid[])), (SELECT CAST(@key_hash AS bytea[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@signature_hash AS bytea[])),
-		(SELECT CAST(@payment_identifier AS text[])), (SELECT CAST(@request AS bytea[])), (SELECT CAST(@payload AS bytea[])), (SELECT CAST(@secret AS boolean[])), (SELECT CAST(@lease AS interval[])))
-		AS p (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash, fingerprint, signature_hash,
-			payment_identifier, request, payload, secret, lease)
-	ORDER BY p.payer, p.nonce
-	ON CONFLICT DO NOTHING RETURNING id, created_at`
+var beginPayments = `
+	INSERT INTO payments (` + paymentItem.columns() + `, state, attempts, owner, lease_until, created_at, updated_at)
+	SELECT ` + paymentItem.columns() + `, 'settling', 1, @owner, now() + lease, now(), now()
+	FROM unnest(` + paymentItem.arrays() + `, (SELECT CAST(@lease AS interval[]))) AS p (` + paymentItem.columns() + `, lease)
+	ORDER BY payer, nonce ON CONFLICT DO NOTHING RETURNING id, created_at`
 
 // begunPayment is a row that beginPayments returns.
 type begunPayment struct {
@@ -33,12 +33,9 @@ type begunPayment struct {
 	CreatedAt time.Time
 }
 
-// beginBatch inserts payments that begin. A payment whose authorization or identifier is already in the ledger gets
-// ErrStalePayment.
-func (s *Store) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-	defer cancel()
-	written, err := query[begunPayment](ctx, s, beginPayments, named{
+// begin runs beginPayments.
+func begin(ctx context.Context, on session, batch []batchItem[*Payment]) ([]begunPayment, error) {
+	return query[begunPayment](ctx, on, beginPayments, named{
 		"id": column(batch, func(p *Payment) [16]byte { return p.ID }), "x402_version": column(batch, func(p *Payment) int16 { return p.X402Version }),
 		"scheme": column(batch, func(p *Payment) string { return p.Scheme }), "network": column(batch, func(p *Payment) string { return p.Network }),
 		"asset": column(batch, func(p *Payment) string { return p.Asset }), "payer": column(batch, func(p *Payment) string { return p.Payer }),
@@ -49,8 +46,18 @@ func (s *Store) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
 		"signature_hash":     column(batch, func(p *Payment) []byte { return p.SignatureHash }),
 		"payment_identifier": column(batch, func(p *Payment) *string { return p.PaymentIdentifier }),
 		"request":            column(batch, func(p *Payment) []byte { return p.Request }), "payload": column(batch, func(p *Payment) []byte { return p.Payload }),
-		"secret": column(batch, func(p *Payment) bool { return p.Secret }), "owner": s.owner, "lease": column(batch, func(p *Payment) time.Duration { return p.Lease }),
+		"payment_channel_id": column(batch, func(p *Payment) *string { return p.PaymentChannelID }),
+		"cumulative_amount":  column(batch, func(p *Payment) *int64 { return p.CumulativeAmount }), "deposit_amount": column(batch, func(p *Payment) int64 { return p.DepositAmount }),
+		"secret": column(batch, func(p *Payment) bool { return p.Secret }), "owner": on.reader().owner, "lease": column(batch, func(p *Payment) time.Duration { return p.Lease }),
 	})
+}
+
+// beginBatch inserts payments that begin. A payment whose authorization or identifier is already in the ledger gets
+// ErrStalePayment.
+func (s *Store) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	written, err := begin(ctx, s, batch)
 	finish(batch, func(_ int, payment *Payment) error {
 		i := slices.IndexFunc(written, func(one begunPayment) bool { return one.ID == payment.ID })
 		switch {
@@ -61,7 +68,7 @@ func (s *Store) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
 		case i < 0:
 			return ErrStalePayment
 		}
-		payment.CreatedAt = written[i].CreatedAt
+		payment.begun(written[i], s.owner)
 		return nil
 	})
 }
@@ -75,22 +82,28 @@ const deliverPayments = `
 	FROM unnest((SELECT CAST(@id AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@transaction AS text[])), (SELECT CAST(@response AS bytea[]))) AS d (id, fingerprint, transaction, response)
 	WHERE p.id = d.id AND p.` + deliverable + ` RETURNING p.id`
 
+// deliver runs deliverPayments.
+func deliver(ctx context.Context, on session, batch []batchItem[Delivery]) ([]uuid.UUID, error) {
+	closed, err := query[uuid.UUID](ctx, on, deliverPayments, named{
+		"id": column(batch, func(d Delivery) [16]byte { return d.Payment }), "fingerprint": column(batch, func(d Delivery) []byte { return d.Fingerprint }),
+		"transaction": column(batch, func(d Delivery) string { return d.Transaction }), "response": column(batch, func(d Delivery) []byte { return d.Response }),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("deliver payment: %w", err)
+	}
+	return closed, nil
+}
+
 // deliverBatch closes payments whose delivery only records a response.
 func (s *Store) deliverBatch(ctx context.Context, batch []batchItem[Delivery]) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
-	closed, err := query[uuid.UUID](ctx, s, deliverPayments, named{
-		"id": column(batch, func(d Delivery) [16]byte { return d.Payment }), "fingerprint": column(batch, func(d Delivery) []byte { return d.Fingerprint }),
-		"transaction": column(batch, func(d Delivery) string { return d.Transaction }), "response": column(batch, func(d Delivery) []byte { return d.Response }),
-	})
+	closed, err := deliver(ctx, s, batch)
 	finish(batch, func(_ int, delivery Delivery) error {
-		switch {
-		case err != nil:
-			return fmt.Errorf("deliver payment: %w", err)
-		case !slices.Contains(closed, delivery.Payment):
+		if err == nil && !slices.Contains(closed, delivery.Payment) {
 			return ErrStalePayment
 		}
-		return nil
+		return err
 	})
 }
 

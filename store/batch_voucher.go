@@ -64,7 +64,7 @@ func addVouchers[T any](to named, batch []batchItem[T], charge func(T) *VoucherC
 	to["response"] = column(batch, func(t T) []byte { return payment(t).Response })
 }
 
-// voucherFits is the condition of a payment channel for a voucher: see chargeVoucher.
+// voucherFits is the condition of a payment channel for a voucher: see lockFitting.
 const voucherFits = `charged + @price = @cumulative AND balance >= @cumulative AND claimed < @cumulative AND claimed >= CAST(@cumulative AS bigint) - @max_unclaimed AND state = 'open'
 	AND withdraw_requested_at = 0 AND synced_at > now() - CAST(@max_age AS interval)`
 

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/google/uuid"
 )
@@ -141,7 +142,7 @@ func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (respons
 		}
 	}
 	err = s.Transaction(ctx, func(tx *Tx) error {
-		if err := closing.charge(ctx, tx); err != nil {
+		if err := closing.lock(ctx, tx); err != nil {
 			return err
 		}
 		if response, err = work.in(ctx, tx); err != nil {
@@ -150,10 +151,7 @@ func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (respons
 		if err := closing.seal(response); err != nil {
 			return err
 		}
-		if closing.Charge != nil {
-			return tx.recordVoucher(ctx, closing.Charge.Payment, closing.Charge.Channel.UsedAt)
-		}
-		return tx.deliverPayment(ctx, *closing.Delivery)
+		return closing.record(ctx, tx)
 	})
 	return response, err
 }
@@ -191,15 +189,36 @@ func (s *Store) commitShared(ctx context.Context, work Work, closing Closing, ef
 	return response, err
 }
 
-// charge charges the voucher in this transaction, if there is one.
-func (c *Closing) charge(ctx context.Context, tx *Tx) (err error) {
+// lock locks the payment channel, if there is one, and returns ErrVoucherMismatch if the voucher cannot be charged to it. That of a deposit is
+// charged at once.
+func (c *Closing) lock(ctx context.Context, tx *Tx) (err error) {
 	switch {
 	case c.Charge != nil:
-		c.Charge.Channel, err = tx.chargeVoucher(ctx, c.Charge.Voucher, c.Charge.MaxAge)
+		err = tx.lockFitting(ctx, c.Charge)
 	case c.Deposit != nil:
 		c.Deposit.Channel, err = tx.chargeDeposit(ctx, c.Delivery.Payment, c.Deposit.Voucher, c.Deposit.Chain)
 	}
 	return err
+}
+
+// record runs the statement of the group commit for this payment alone.
+func (c *Closing) record(ctx context.Context, tx *Tx) error {
+	if c.Charge == nil {
+		closed, err := deliver(ctx, tx, []batchItem[Delivery]{{value: *c.Delivery}})
+		if err == nil && len(closed) == 0 {
+			err = ErrStalePayment
+		}
+		return err
+	}
+	charged, err := query[chargedVoucher](ctx, tx, chargeVouchers, chargeValues([]batchItem[*VoucherCharge]{{value: c.Charge}}))
+	switch {
+	case err != nil:
+		return fmt.Errorf("charge voucher: %w", err)
+	case len(charged) == 0: // the payment identifier is in the ledger
+		return ErrStalePayment
+	}
+	c.Charge.done(charged[0].chargedChannel)
+	return nil
 }
 
 // seal adds the response to the row of the payment.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // The states of a payment. The states settling and unknown are open: the facilitator may or may not have moved the
@@ -127,9 +126,9 @@ func (r *Reader) onePayment(ctx context.Context, condition string, values named)
 // transaction; otherwise the payment is an item of the group commit. It returns ErrStalePayment if the same
 // authorization, or another payment with the same identifier, is already in the ledger.
 func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration, reserve func(tx *Tx) error) error {
+	payment.Lease = lease
 	if reserve == nil {
 		item := *payment // the batch may use it after the call gave up
-		item.begin(s.owner, lease)
 		err := s.begins.do(ctx, &item)
 		if err == nil {
 			*payment = item
@@ -139,33 +138,25 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 		}
 	}
 	return s.Transaction(ctx, func(tx *Tx) error {
-		if err := tx.beginSettlement(ctx, payment, lease); err != nil || reserve == nil {
-			return err
+		written, err := begin(ctx, tx, []batchItem[*Payment]{{value: payment}})
+		switch {
+		case err != nil:
+			return fmt.Errorf("write payment: %w", err)
+		case len(written) == 0:
+			return ErrStalePayment
+		}
+		payment.begun(written[0], tx.owner)
+		if reserve == nil {
+			return nil
 		}
 		return reserve(tx)
 	})
 }
 
-// begin makes the first attempt of the server with this number.
-func (p *Payment) begin(owner int32, lease time.Duration) {
-	p.State, p.Attempts, p.Lease, p.Owner = PaymentSettling, 1, lease, &owner
-}
-
-func (tx *Tx) beginSettlement(ctx context.Context, payment *Payment, lease time.Duration) error {
-	payment.begin(tx.owner, lease)
-	now, err := tx.time(ctx)
-	if err != nil {
-		return err
-	}
-	payment.CreatedAt, payment.UpdatedAt, payment.LeaseUntil = now, now, now.Add(lease)
-	written := tx.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{DoNothing: true}).Create(payment)
-	switch {
-	case written.Error != nil:
-		return fmt.Errorf("write payment: %w", written.Error)
-	case written.RowsAffected == 0:
-		return ErrStalePayment
-	}
-	return nil
+// begun makes the payment as the row that was inserted.
+func (p *Payment) begun(row begunPayment, owner int32) {
+	p.State, p.Attempts, p.Owner = PaymentSettling, 1, &owner
+	p.CreatedAt, p.UpdatedAt, p.LeaseUntil = row.CreatedAt, row.CreatedAt, row.CreatedAt.Add(p.Lease)
 }
 
 // OpenCounts are the payments that are not closed.
@@ -278,14 +269,6 @@ type Delivery struct {
 	Fingerprint []byte
 	Transaction string
 	Response    []byte
-}
-
-// deliverPayment closes the payment in the transaction that makes the effect. It returns ErrStalePayment if the payment was closed before.
-func (tx *Tx) deliverPayment(ctx context.Context, delivery Delivery) error {
-	changes := closing(PaymentDelivered, map[string]any{
-		"fingerprint": delivery.Fingerprint, "transaction": delivery.Transaction, "response": delivery.Response, "failure_reason": "",
-	})
-	return tx.changePayment(ctx, delivery.Payment, changes, deliverable)
 }
 
 // AbandonSettlement deletes a payment that was begun and certainly not sent to the facilitator. It returns

@@ -94,19 +94,22 @@ func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cum
 		named{"channel": channel, "payer": payer, "cumulative": cumulative})
 }
 
-// chargeVoucher advances the payment channel in this transaction and returns it. The row stays locked until the
-// transaction ends, so the vouchers of a payment channel are charged one after another, over any number of servers. It
-// returns ErrVoucherMismatch if the voucher is not exactly the next one, the balance does not cover it, it was claimed
-// already, more than MaxUnclaimed would be unclaimed, the payer withdraws, a deposit is being settled, or the state of the
-// blockchain is older than maxAge. UsedAt of the result is the time of the transaction.
-func (tx *Tx) chargeVoucher(ctx context.Context, voucher Voucher, maxAge time.Duration) (*PaymentChannel, error) {
-	return tx.advance(ctx, map[string]any{
-		"charged": voucher.Max, "signed_max": voucher.Max, "signature": voucher.Signature, "used_at": gorm.Expr("now()"),
-		"unclaimed_since": gorm.Expr("coalesce(unclaimed_since, now())"),
-	}, "id = @id AND payer = @payer AND "+voucherFits, map[string]any{
-		"id": voucher.Channel, "payer": voucher.Payer, "price": voucher.Price, "cumulative": voucher.Max, "max_unclaimed": voucher.MaxUnclaimed,
-		"max_age": maxAge,
+// lockFitting locks the payment channel of a voucher until the transaction ends, so the vouchers of a payment channel are charged one
+// after another, over any number of servers. It returns ErrVoucherMismatch if the voucher is not exactly the next one, the balance does not
+// cover it, it was claimed already, more than MaxUnclaimed would be unclaimed, the payer withdraws, a deposit is being settled, or the state
+// of the blockchain is older than MaxAge.
+func (tx *Tx) lockFitting(ctx context.Context, charge *VoucherCharge) error {
+	voucher := charge.Voucher
+	fits, err := query[string](ctx, tx, `SELECT id FROM payment_channels WHERE id = @id AND payer = @payer AND `+voucherFits+` FOR NO KEY UPDATE`, named{
+		"id": voucher.Channel, "payer": voucher.Payer, "price": voucher.Price, "cumulative": voucher.Max, "max_unclaimed": voucher.MaxUnclaimed, "max_age": charge.MaxAge,
 	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("lock payment channel: %w", err)
+	case len(fits) == 0:
+		return ErrVoucherMismatch
+	}
+	return nil
 }
 
 // advance changes a payment channel in this transaction and returns it. It returns ErrVoucherMismatch if the condition does
@@ -122,20 +125,6 @@ func (r *Reader) advance(ctx context.Context, changes map[string]any, condition 
 		return nil, ErrVoucherMismatch
 	}
 	return &channels[0], nil
-}
-
-// recordVoucher inserts the payment of a charged voucher as delivered, in the transaction that charges it. Now is the time
-// of that transaction. It returns ErrStalePayment if the voucher or the payment identifier is already in the ledger.
-func (tx *Tx) recordVoucher(ctx context.Context, payment *Payment, now time.Time) error {
-	payment.State, payment.CreatedAt, payment.UpdatedAt, payment.LeaseUntil, payment.ValidBefore = PaymentDelivered, now, now, now, now
-	written := tx.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{DoNothing: true}).Create(payment)
-	switch {
-	case written.Error != nil:
-		return fmt.Errorf("record voucher: %w", written.Error)
-	case written.RowsAffected == 0:
-		return ErrStalePayment
-	}
-	return nil
 }
 
 // BeginDeposit is BeginSettlement for a deposit, and reserves the payment channel for it. A payment channel that is not known is
@@ -170,7 +159,7 @@ type DepositCharge struct {
 }
 
 // chargeDeposit records the settled deposit of a payment in its payment channel and charges its voucher, in this
-// transaction. It returns ErrVoucherMismatch if the voucher cannot be charged (see chargeVoucher), and
+// transaction. It returns ErrVoucherMismatch if the voucher cannot be charged (see lockFitting), and
 // ErrStalePayment if the payment does not have the payment channel any more.
 func (tx *Tx) chargeDeposit(ctx context.Context, payment uuid.UUID, voucher Voucher, chain OnChain) (*PaymentChannel, error) {
 	if chain.WithdrawRequestedAt != 0 || chain.Balance < voucher.Max || chain.Claimed >= voucher.Max {
