@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
@@ -22,19 +20,15 @@ import (
 // channelScheme is the x402 scheme "batch-settlement": a deposit into a payment channel, from which vouchers pay. The methods here
 // handle deposits, which move money. voucher.go charges vouchers, which move none.
 type channelScheme struct {
-	config      Config
+	transfers
 	terms       x402.ChannelTerms
 	checker     x402.BatchChecker
-	facilitator *breaker
-	chain       Chain
-	contracts   *smartWallets
-	now         func() time.Time // the database's clock
-	settling    *prometheus.HistogramVec
 	keys        map[string]*ecdsa.PrivateKey // of our authorizers, also of former ones, by address in lower case
 	unsupported atomic.Bool                  // the facilitator says that it does not settle payment channels
 }
 
-func newChannelScheme(config Config, facilitator *breaker, chain Chain, contracts *smartWallets, now func() time.Time) (*channelScheme, error) {
+func newChannelScheme(of transfers) (*channelScheme, error) {
+	config := of.config
 	checker, err := x402.NewBatchChecker(config.Network)
 	if err != nil {
 		return nil, err
@@ -53,7 +47,7 @@ func newChannelScheme(config Config, facilitator *breaker, chain Chain, contract
 	}
 	authorizer := evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex()
 	terms := x402.ChannelTerms{ReceiverAuthorizer: authorizer, WithdrawDelay: uint64(seconds), MinDeposit: config.MinDeposit} //nolint:gosec // positive
-	return &channelScheme{config: config, terms: terms, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts, now: now, keys: keys}, nil
+	return &channelScheme{transfers: of, terms: terms, checker: checker, keys: keys}, nil
 }
 
 // scope is what this server can sign claims and refunds for.
@@ -105,13 +99,7 @@ func (b *channelScheme) Check(ctx context.Context, requirements x402.PaymentRequ
 	if termsErr != nil {
 		return channelChecked(unsigned), termsErr
 	}
-	switch isContract, lookupErr := b.contracts.isContract(ctx, payload.payer()); {
-	case lookupErr != nil:
-		return checked{}, lookupErr
-	case !isContract:
-		return byKey, err
-	}
-	return channelChecked(unsigned), nil
+	return b.ofContract(ctx, payload, byKey, channelChecked(unsigned), err)
 }
 
 // channelChecked names the payment as the ledger does.
@@ -146,43 +134,18 @@ func (b *channelScheme) Fund(ctx context.Context, a *Attempt) error {
 	if !a.Conclusive { // only the chain can judge the signature
 		return b.verify(ctx, a)
 	}
-	asking, cancel := context.WithTimeout(ctx, balanceTimeout)
-	balance, err := b.chain.Balance(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer)
-	cancel()
-	if err != nil { // the facilitator uses its own endpoint
-		return b.verify(ctx, a)
-	}
-	if balance < a.channel.Deposit {
-		return &x402.Invalid{Reason: x402.ReasonBatchInsufficientBalance,
-			Message: "the balance of the wallet is below the deposit and nothing was charged; add funds, or sign a smaller deposit"}
-	}
-	return nil
+	return b.covers(ctx, a, a.channel.Deposit, b.verify, &x402.Invalid{Reason: x402.ReasonBatchInsufficientBalance,
+		Message: "the balance of the wallet is below the deposit and nothing was charged; add funds, or sign a smaller deposit"})
 }
 
 // Fresh asks the chain, because anybody may have brought the deposit there.
 func (b *channelScheme) Fresh(ctx context.Context, a *Attempt) (bool, error) {
-	if !a.Conclusive {
-		return true, b.verify(ctx, a)
-	}
-	asking, cancel := context.WithTimeout(ctx, chainTimeout)
-	defer cancel()
-	state, err := b.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce, b.now())
-	if err != nil {
-		return true, b.verify(ctx, a)
-	}
-	return !state.Used && !state.Cancelled, nil
+	return b.fresh(ctx, a, b.verify)
 }
 
 // verify asks the facilitator to check the payment against the chain.
 func (b *channelScheme) verify(ctx context.Context, a *Attempt) error {
-	verdict, err := b.facilitator.VerifyBatch(ctx, a.payload.channel, a.requirements)
-	if err != nil {
-		return b.facilitator.unavailable(err)
-	}
-	if !verdict.IsValid {
-		return &x402.Invalid{Reason: verdict.InvalidReason, Message: "the facilitator rejected the payment (" + verdict.InvalidReason + "); sign a new payment"}
-	}
-	return nil
+	return b.verdict(b.facilitator.VerifyBatch(ctx, a.payload.channel, a.requirements))
 }
 
 // errNotReported means that the facilitator responds, but rejects the voucher with which it is asked for the channel.
@@ -214,18 +177,12 @@ func (b *channelScheme) Settle(ctx context.Context, a *Attempt, row *store.Payme
 			return arrived, err
 		}
 	}
-	settling, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	asked := time.Now()
-	settled, err := b.facilitator.SettleDeposit(settling, a.payload.channel, a.requirements)
-	b.settling.WithLabelValues(strconv.FormatBool(err == nil)).Observe(time.Since(asked).Seconds())
-	if row.Attempts > 1 {
-		crash("resettled")
-	}
+	settled, err := b.timed(ctx, row, func(ctx context.Context) (*x402.SettleResponse, error) {
+		return b.facilitator.SettleDeposit(ctx, a.payload.channel, a.requirements)
+	})
 	switch {
 	case err != nil:
-		unknown, ok := errors.AsType[*x402.UnknownOutcome](err)
-		return settlement{}, &unclearSettlement{store.Unclear{Reason: "settlement outcome unknown", Sent: !ok || !unknown.NotSent}, err}
+		return settlement{}, err
 	case settled.Success:
 		moved := settlement{transaction: settled.Transaction}
 		if channel, err := x402.ReportedChannel(settled.Extra, a.channel.ChannelID); err == nil {

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -29,22 +27,17 @@ const (
 // exact is the x402 scheme "exact": an EIP-3009 authorization of the exact price. The facilitator settles each one in its own
 // transaction.
 type exact struct {
-	config      Config
-	checker     x402.Checker
-	facilitator *breaker
-	chain       Chain
-	contracts   *smartWallets
-	payers      *payers
-	now         func() time.Time // the database's clock
-	settling    *prometheus.HistogramVec
+	transfers
+	checker x402.Checker
+	payers  *payers
 }
 
-func newExact(config Config, facilitator *breaker, chain Chain, contracts *smartWallets, payers *payers, now func() time.Time) (*exact, error) {
-	checker, err := x402.NewChecker(config.Network)
+func newExact(of transfers, payers *payers) (*exact, error) {
+	checker, err := x402.NewChecker(of.config.Network)
 	if err != nil {
 		return nil, err
 	}
-	return &exact{config: config, checker: checker, facilitator: facilitator, chain: chain, contracts: contracts, payers: payers, now: now}, nil
+	return &exact{of, checker, payers}, nil
 }
 
 func (x *exact) Requirements(price uint64) x402.PaymentRequirements {
@@ -90,13 +83,7 @@ func (x *exact) Check(ctx context.Context, requirements x402.PaymentRequirements
 	if termsErr != nil {
 		return checked{Checked: unsigned}, termsErr
 	}
-	switch isContract, lookupErr := x.contracts.isContract(ctx, payload.payer()); {
-	case lookupErr != nil:
-		return checked{}, lookupErr
-	case !isContract:
-		return byKey, err
-	}
-	return checked{Checked: unsigned}, nil
+	return x.ofContract(ctx, payload, byKey, checked{Checked: unsigned}, err)
 }
 
 // Fund checks the balance of the wallet. Wallets cost nothing to create, so a signature proves no funds. A wallet that
@@ -108,42 +95,18 @@ func (x *exact) Fund(ctx context.Context, a *Attempt) error {
 	case x.payers.settledLately(a.checked.Payer):
 		return nil
 	}
-	asking, cancel := context.WithTimeout(ctx, balanceTimeout)
-	balance, err := x.chain.Balance(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer)
-	cancel()
-	if err != nil { // the facilitator uses its own endpoint
-		return x.verify(ctx, a)
-	}
-	if balance < a.operation.Price {
-		return &x402.Invalid{Reason: x402.ReasonInsufficientBalance, Message: "the balance of the wallet is below the price and nothing was charged; add funds and sign a new payment"}
-	}
-	return nil
+	return x.covers(ctx, a, a.operation.Price, x.verify, &x402.Invalid{Reason: x402.ReasonInsufficientBalance,
+		Message: "the balance of the wallet is below the price and nothing was charged; add funds and sign a new payment"})
 }
 
 // Fresh asks the chain, because an authorization may have been used at another service of the same payee, and is public then.
 func (x *exact) Fresh(ctx context.Context, a *Attempt) (bool, error) {
-	if !a.Conclusive {
-		return true, x.verify(ctx, a) // the signature of a smart wallet
-	}
-	asking, cancel := context.WithTimeout(ctx, chainTimeout)
-	defer cancel()
-	state, err := x.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce, x.now())
-	if err != nil { // the facilitator uses its own endpoint
-		return true, x.verify(ctx, a)
-	}
-	return !state.Used && !state.Cancelled, nil
+	return x.fresh(ctx, a, x.verify)
 }
 
 // verify asks the facilitator to check a payment against the chain.
 func (x *exact) verify(ctx context.Context, a *Attempt) error {
-	verdict, err := x.facilitator.Verify(ctx, a.payload.exact, a.requirements)
-	if err != nil {
-		return x.facilitator.unavailable(err)
-	}
-	if !verdict.IsValid {
-		return &x402.Invalid{Reason: verdict.InvalidReason, Message: "the facilitator rejected the payment (" + verdict.InvalidReason + "); sign a new payment"}
-	}
-	return nil
+	return x.verdict(x.facilitator.Verify(ctx, a.payload.exact, a.requirements))
 }
 
 // Settle asks the facilitator to settle. If an earlier attempt may have moved the money, it asks the chain first.
@@ -159,18 +122,12 @@ func (x *exact) settle(ctx context.Context, a *Attempt, row *store.Payment) (str
 			return transaction, err
 		}
 	}
-	settling, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	asked := time.Now()
-	settled, err := x.facilitator.Settle(settling, a.payload.exact, a.requirements)
-	x.settling.WithLabelValues(strconv.FormatBool(err == nil)).Observe(time.Since(asked).Seconds())
-	if row.Attempts > 1 {
-		crash("resettled")
-	}
+	settled, err := x.timed(ctx, row, func(ctx context.Context) (*x402.SettleResponse, error) {
+		return x.facilitator.Settle(ctx, a.payload.exact, a.requirements)
+	})
 	switch {
 	case err != nil:
-		unknown, ok := errors.AsType[*x402.UnknownOutcome](err)
-		return "", &unclearSettlement{store.Unclear{Reason: "settlement outcome unknown", Sent: !ok || !unknown.NotSent}, err}
+		return "", err
 	case settled.Success:
 		return settled.Transaction, nil
 	case settled.ErrorReason == x402.ReasonNonceAlreadyUsed:

@@ -174,23 +174,22 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 	if len(operations) > 0 && len(config.ResponseKeys) == 0 {
 		return nil, errNoResponseKey
 	}
-	payers, breaker, contracts := newPayers(), newBreaker(facilitator, log), newSmartWallets(measured)
-	exact, err := newExact(config, breaker, measured, contracts, payers, database.Now)
-	if err != nil {
-		return nil, err
-	}
+	payers, breaker := newPayers(), newBreaker(facilitator, log)
 	e := &Engine{
-		config: config, store: database, log: log, facilitator: breaker, exact: exact, operations: map[string]*Operation{}, queues: newQueues(),
+		config: config, store: database, log: log, facilitator: breaker, operations: map[string]*Operation{}, queues: newQueues(),
 		adoptions: newAdoptions(), cheapRefunds: newClientRates(rate.Every(time.Hour/cheapRefunds), cheapRefunds, time.Hour), slots: newSlots(), payers: payers, wake: make(chan struct{}, 1), started: time.Now(), tracer: config.Tracer,
 		responseKeys: newResponseKeys(config.ResponseKeys),
 	}
 	e.metrics = newMetrics(database, e.responds, config, measured.seconds)
-	exact.settling = e.metrics.settling
+	var err error
+	of := transfers{config, breaker, measured, newSmartWallets(measured), database.Now, e.metrics.settling}
+	if e.exact, err = newExact(of, payers); err != nil {
+		return nil, err
+	}
 	if config.Authorizer != nil {
-		if e.channels, err = newChannelScheme(config, breaker, measured, contracts, database.Now); err != nil {
+		if e.channels, err = newChannelScheme(of); err != nil {
 			return nil, err
 		}
-		e.channels.settling = e.metrics.settling
 		e.payouts.add(strings.ToLower(config.PayTo)) // a claim before a restart may not be paid out
 	}
 	for _, operation := range operations {

@@ -173,7 +173,7 @@ func (s *Store) sendLocked(ctx context.Context, connection *pgxpool.Conn, items 
 	batch := &pgx.Batch{}
 	for i := range kinds {
 		if kind := &kinds[i]; kind.items != nil {
-			statement, values := s.sendStatement(kind.items)
+			statement, values := sendStatement(s.Now(), kind.items)
 			batch.Queue(statement, values).Query(func(rows pgx.Rows) (err error) {
 				kind.placed, err = pgx.CollectRows(rows, scan[placedMessage])
 				return err

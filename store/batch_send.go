@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -88,14 +89,15 @@ func (m paidMessage) key() any {
 //     the conversation first, so the two never wait for each other.
 //   - Own messages are never unread. If nothing else is unread, the read marker of the sender moves forward, up to the
 //     next message of another agent. The other own messages are counted in unread_own.
-//   - A message is not sent if its payment is already closed, or if another transaction has locked the payment.
+//   - A message is not sent if its payment is already closed, or if another transaction has locked the payment. One without a payment is
+//     sent in a transaction that closes its payment by itself, or makes other changes: see Tx.SendMessage.
 var sendMessages = `
 	WITH item AS (
 		SELECT ` + messageItem.columns() + `, i.n FROM unnest(` + messageItem.arrays() + `) WITH ORDINALITY AS i (` + messageItem.columns() + `, n)
 	), due AS MATERIALIZED (
 		SELECT id AS payment FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) AND ` + deliverable + ` FOR NO KEY UPDATE SKIP LOCKED
 	)` + allowedMessages + `, admitted AS (
-		SELECT conversation_id, sender, message, content, payment, n FROM allowed
+		SELECT conversation_id, sender, message, content, about, payment, n FROM allowed
 	)` + writeMessages + `, closed AS (
 		UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, ` + asDelivered + `
 		FROM unnest((SELECT CAST(@payment AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@transaction AS text[])), (SELECT CAST(@response AS bytea[]))) AS d (id, fingerprint, transaction, response)
@@ -113,14 +115,15 @@ var sendCharged = `
 	), due AS MATERIALIZED (` + fittingVouchers + `)` + allowedMessages + `, recorded AS (
 		` + recordVouchers + ` JOIN allowed a ON a.payment = d.payment ` + onceRecorded + `
 	), admitted AS (
-		SELECT a.conversation_id, a.sender, a.message, a.content, a.payment, a.n FROM allowed a JOIN recorded r ON r.id = a.payment
+		SELECT a.conversation_id, a.sender, a.message, a.content, a.about, a.payment, a.n FROM allowed a JOIN recorded r ON r.id = a.payment
 	)` + writeMessages + `, charged AS (` + advanceChannels + `)
 	SELECT n.number IS NOT NULL AS sent, NOT EXISTS (SELECT FROM locked l WHERE l.id = i.conversation_id) AS locked, ` + chargedColumns + `
 	FROM item i LEFT JOIN numbered n USING (n) LEFT JOIN charged c USING (n) ORDER BY i.n`
 
 // messageItem has the columns of a message in a batch.
 var messageItem = itemColumns{
-	{"kind", "text"}, {"conversation_id", "uuid"}, {"recipient", "uuid"}, {"sender", "uuid"}, {"message", "uuid"}, {"content", "text"}, {"payment", "uuid"},
+	{"kind", "text"}, {"conversation_id", "uuid"}, {"recipient", "uuid"}, {"sender", "uuid"}, {"message", "uuid"}, {"content", "text"}, {"about", "jsonb"},
+	{"payment", "uuid"},
 }
 
 // allowedMessages are the messages that may be sent, of the payments that are due.
@@ -128,16 +131,17 @@ const allowedMessages = `, locked AS (
 		SELECT c.id, c.kind, c.admin_id FROM conversations c
 		WHERE c.id = ANY (ARRAY(SELECT conversation_id FROM item)) AND c.deleted_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 	), paid AS (
-		SELECT i.kind, i.conversation_id, i.recipient, i.sender, i.message, i.content, i.payment, i.n, l.admin_id
-		FROM item i JOIN locked l ON l.id = i.conversation_id AND l.kind = i.kind WHERE EXISTS (SELECT FROM due d WHERE d.payment = i.payment)
+		SELECT i.kind, i.conversation_id, i.recipient, i.sender, i.message, i.content, i.about, i.payment, i.n, l.admin_id
+		FROM item i JOIN locked l ON l.id = i.conversation_id AND l.kind = i.kind 
+		WHERE i.payment IS NULL OR EXISTS (SELECT FROM due d WHERE d.payment = i.payment)
 	), allowed AS (
-		SELECT p.conversation_id, p.sender, p.message, p.content, p.payment, p.n FROM paid p
+		SELECT p.conversation_id, p.sender, p.message, p.content, p.about, p.payment, p.n FROM paid p
 		WHERE (p.kind = 'channel' AND p.admin_id = p.sender) OR (p.kind = 'private'
 			AND (SELECT count(*) FROM blocks b WHERE b.blocker_id = p.sender AND b.blocked_id = p.recipient) = 0
 			AND (SELECT count(*) FROM blocks b WHERE b.blocker_id = p.recipient AND b.blocked_id = p.sender) = 0
 			AND (SELECT count(*) FROM suspensions s WHERE s.agent_id = p.recipient) = 0)
 		UNION ALL
-		SELECT p.conversation_id, p.sender, p.message, p.content, p.payment, p.n FROM paid p CROSS JOIN LATERAL (
+		SELECT p.conversation_id, p.sender, p.message, p.content, p.about, p.payment, p.n FROM paid p CROSS JOIN LATERAL (
 			SELECT FROM memberships m WHERE m.conversation_id = p.conversation_id AND m.agent_id = p.sender AND m.status = 'member' FOR KEY SHARE
 		) membership WHERE p.kind = 'group'
 	)`
@@ -149,7 +153,7 @@ const writeMessages = `, bumped AS (
 		WHERE c.id = a.conversation_id
 		RETURNING c.id, c.last_number - a.count AS last_number, c.last_message_at
 	), numbered AS (
-		SELECT a.conversation_id, a.sender, a.message, a.content, a.payment, a.n,
+		SELECT a.conversation_id, a.sender, a.message, a.content, a.about, a.payment, a.n,
 			b.last_number + row_number() OVER (PARTITION BY a.conversation_id ORDER BY a.n) AS number, b.last_message_at
 		FROM admitted a JOIN bumped b ON b.id = a.conversation_id
 	), own AS (
@@ -165,8 +169,8 @@ const writeMessages = `, bumped AS (
 		) o
 		WHERE m.conversation_id = o.conversation_id AND m.agent_id = o.sender AND m.status = 'member'
 	), written AS (
-		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
-		SELECT conversation_id, number, message, sender, content, last_message_at FROM numbered
+		INSERT INTO messages (conversation_id, number, id, sender_id, content, about, created_at)
+		SELECT conversation_id, number, message, sender, content, about, last_message_at FROM numbered
 	)`
 
 // placedMessage tells whether a message was sent, and whether its conversation was locked by another transaction (or is
@@ -176,22 +180,37 @@ type placedMessage struct {
 	chargedChannel
 }
 
+// payment is that of the delivery; nil if the message is sent in a transaction that closes the payment by itself.
+func (m *paidMessage) payment() *uuid.UUID {
+	if m.Delivery == nil {
+		return nil
+	}
+	return &m.Delivery.Payment
+}
+
+func (m *paidMessage) delivery() Delivery {
+	if m.Delivery == nil {
+		return Delivery{}
+	}
+	return *m.Delivery
+}
+
 // sendStatement returns the statement that sends a batch, and its values. pgx encodes [16]byte directly.
-func (s *Store) sendStatement(batch []batchItem[paidMessage]) (statement string, values named) {
+func sendStatement(now time.Time, batch []batchItem[paidMessage]) (statement string, values named) {
 	type message = paidMessage
 	values = named{
 		"kind": column(batch, func(m message) string { return m.Kind }), "conversation_id": column(batch, func(m message) [16]byte { return m.conversation }),
 		"recipient": column(batch, func(m message) [16]byte { return m.To }), "sender": column(batch, func(m message) [16]byte { return m.Sender }),
-		"message": column(batch, func(m message) [16]byte { return m.ID }), "content": column(batch, func(m message) string { return m.Content }), "now": s.Now(),
+		"message": column(batch, func(m message) [16]byte { return m.ID }), "content": column(batch, func(m message) string { return m.Content }), "about": column(batch, func(m message) *About { return m.About }), "now": now,
 	}
 	if batch[0].value.Charge != nil {
 		addVouchers(values, batch, func(m message) *VoucherCharge { return m.Charge })
 		return sendCharged, values
 	}
-	values["payment"] = column(batch, func(m message) [16]byte { return m.Delivery.Payment })
-	values["fingerprint"] = column(batch, func(m message) []byte { return m.Delivery.Fingerprint })
-	values["transaction"] = column(batch, func(m message) string { return m.Delivery.Transaction })
-	values["response"] = column(batch, func(m message) []byte { return m.Delivery.Response })
+	values["payment"] = column(batch, func(m message) *[16]byte { return (*[16]byte)(m.payment()) })
+	values["fingerprint"] = column(batch, func(m message) []byte { return m.delivery().Fingerprint })
+	values["transaction"] = column(batch, func(m message) string { return m.delivery().Transaction })
+	values["response"] = column(batch, func(m message) []byte { return m.delivery().Response })
 	return sendMessages, values
 }
 
@@ -199,7 +218,7 @@ func (s *Store) sendStatement(batch []batchItem[paidMessage]) (statement string,
 func (s *Store) sendBatch(ctx context.Context, batch []batchItem[paidMessage]) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
-	statement, values := s.sendStatement(batch)
+	statement, values := sendStatement(s.Now(), batch)
 	placed, err := query[placedMessage](ctx, s, statement, values)
 	var locked []batchItem[paidMessage]
 	for i, item := range batch {

@@ -107,7 +107,7 @@ func (a *sharedActions) SendMessage(ctx context.Context, message OutgoingMessage
 			return nil, err
 		}
 	}
-	if to == uuid.Nil || message.About != nil { // the private chat is still to be created
+	if to == uuid.Nil { // the private chat is still to be created
 		return nil, errNotBatched
 	}
 	a.message, a.conversation = &message, to

@@ -53,11 +53,10 @@ type OutgoingMessage struct {
 
 func (m OutgoingMessage) toSelf() bool { return m.Kind == KindPrivate && m.To == m.Sender }
 
-// Sent is the result of sending a message. Number and CreatedAt are zero where the message shares its commit with others.
+// Sent is the result of sending a message. Number is zero where the message shares its commit with others.
 type Sent struct {
 	ConversationID uuid.UUID
 	Number         int64
-	CreatedAt      time.Time
 }
 
 // sendRight holds what decides whether a message may be sent. For a group chat or channel: whether it exists, whether
@@ -102,7 +101,7 @@ func (r sendRight) refusal(kind string) error {
 // ErrChannelNotFound, ErrDeleted, ErrNotAdmin. For private chats: ErrNothingToSelf, ErrBlocked, ErrBlocking,
 // ErrAgentNotFound, ErrAgentSuspended.
 //
-// It applies the rules of sendMessages to one message. See sendMessages for the order of locks.
+// It waits for the locks, and then runs sendMessages with one message. See there for the order of locks.
 func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error) {
 	to := message.To
 	if message.Kind == KindPrivate {
@@ -111,61 +110,41 @@ func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, 
 			return nil, err
 		}
 	}
-	conversation, membership, err := tx.lockForSending(ctx, message, to)
+	last, err := tx.lockForSending(ctx, message, to)
 	if err != nil {
 		return nil, err
 	}
-	sent := &Sent{ConversationID: to, Number: conversation.LastNumber + 1, CreatedAt: tx.Now().Truncate(time.Microsecond)}
-	if last := conversation.LastMessageAt; last != nil && last.After(sent.CreatedAt) {
-		sent.CreatedAt = *last
+	statement, values := sendStatement(tx.Now(), []batchItem[paidMessage]{{value: paidMessage{OutgoingMessage: message, conversation: to}}})
+	placed, err := query[placedMessage](ctx, tx, statement, values)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("send message: %w", err)
+	case !placed[0].Sent:
+		return nil, errors.New("send message: the statement rejects what lockForSending allows")
 	}
-	err = gorm.G[Message](tx.db).Create(ctx, &Message{
-		ConversationID: to, Number: sent.Number, ID: message.ID, SenderID: message.Sender, Content: message.Content, About: message.About,
-		CreatedAt: sent.CreatedAt,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("write message: %w", err)
-	}
-	_, err = gorm.G[Conversation](tx.db).Where("id = ?", to).Updates(ctx, Conversation{LastNumber: sent.Number, LastMessageAt: &sent.CreatedAt})
-	if err != nil {
-		return nil, fmt.Errorf("count message: %w", err)
-	}
-	if membership.Status != StatusMember { // the admin of a channel need not be a subscriber
-		return sent, nil
-	}
-	// Own messages are never unread.
-	own := Membership{UnreadOwn: membership.UnreadOwn + 1}
-	if membership.ReadNumber+membership.UnreadOwn == conversation.LastNumber {
-		own = Membership{ReadNumber: sent.Number}
-	}
-	_, err = gorm.G[Membership](tx.db).Where("conversation_id = ? AND agent_id = ?", to, message.Sender).Select("read_number", "unread_own").
-		Updates(ctx, Membership{ReadNumber: max(membership.ReadNumber, own.ReadNumber), UnreadOwn: own.UnreadOwn})
-	if err != nil {
-		return nil, fmt.Errorf("count own message: %w", err)
-	}
-	return sent, nil
+	return &Sent{ConversationID: to, Number: last + 1}, nil
 }
 
-// lockForSending locks the conversation and then the sender's membership, and checks whether the sender may send. For a
-// private chat openPrivateChat has checked the blocks before.
-func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uuid.UUID) (conversation Conversation, membership Membership, err error) {
-	conversation, err = gorm.G[Conversation](tx.db, forNoKeyUpdate).Where("id = ? AND kind = ?", to, message.Kind).Take(ctx)
+// lockForSending locks the conversation and then the sender's membership, checks whether the sender may send, and returns the number of the
+// last message. For a private chat openPrivateChat has checked the blocks before.
+func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uuid.UUID) (last int64, err error) {
+	conversation, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Where("id = ? AND kind = ?", to, message.Kind).Take(ctx)
 	right := sendRight{Found: err == nil, Recipient: true}
 	if err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
-		return conversation, membership, fmt.Errorf("lock conversation: %w", err)
+		return 0, fmt.Errorf("lock conversation: %w", err)
 	}
 	if right.Found {
 		memberships, err := gorm.G[Membership](tx.db, forNoKeyUpdate).Where("conversation_id = ? AND agent_id = ?", to, message.Sender).Find(ctx)
 		if err != nil {
-			return conversation, membership, fmt.Errorf("lock membership: %w", err)
+			return 0, fmt.Errorf("lock membership: %w", err)
 		}
 		if len(memberships) > 0 {
-			membership = memberships[0]
+			right.Status = memberships[0].Status
 		}
-		right.Deleted, right.Status = conversation.DeletedAt != nil, membership.Status
+		right.Deleted = conversation.DeletedAt != nil
 		right.Admin = conversation.AdminID != nil && *conversation.AdminID == message.Sender
 	}
-	return conversation, membership, right.refusal(message.Kind)
+	return conversation.LastNumber, right.refusal(message.Kind)
 }
 
 // MessagePage is a page of a conversation, newest first. Next is the oldest message on the page if the page was cut
