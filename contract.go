@@ -56,13 +56,13 @@ var contractVersion = regexp.MustCompile(`(?m)^info:\n(?: .*\n)*?  version: (\S+
 // Version is the version of the contract, and so of the program and of its packages.
 func Version() string { return string(contractVersion.FindSubmatch(Contract)[1]) }
 
-// ReadOnly tells whether an operation changes nothing.
+// ReadOnly reports whether an operation changes nothing.
 func ReadOnly(operation *openapi3.Operation) bool {
 	readOnly, _ := operation.Extensions["x-read-only"].(bool)
 	return readOnly
 }
 
-// ReturnsPage tells whether the response of an operation is a page of messages.
+// ReturnsPage reports whether the response of an operation is a page of messages.
 func ReturnsPage(operation *openapi3.Operation) bool {
 	success := operation.Responses.Status(http.StatusOK)
 	if success == nil || success.Value.Content.Get("application/json") == nil {

@@ -173,7 +173,7 @@ func (a *Agent) askFor(ctx context.Context, of intent, price uint64, limit *Limi
 // settleTime limits how long a call above the limits waits for the blockchain.
 const settleTime = 5 * time.Second
 
-// settle stops to count refused payments that can never be taken, and tells whether there were any.
+// settle stops to count refused payments that can never be taken, and reports whether there were any.
 func (a *Agent) settle(ctx context.Context) bool {
 	if a.chain == nil {
 		return false

@@ -81,7 +81,7 @@ func (l *Ledger) Approve(ctx context.Context, id string) (*Approval, error) {
 	return given, err
 }
 
-// approved tells whether a call has an approval that covers what can be taken with its next payment too. The caller has locked the
+// approved reports whether a call has an approval that covers what can be taken with its next payment too. The caller has locked the
 // ledger.
 func (l *Ledger) approved(of intent, price, amount uint64) (bool, error) {
 	if of.Approval == "" {
@@ -132,7 +132,7 @@ func (l *Ledger) findApproval(request string) (*Approval, error) {
 	return found, nil
 }
 
-// alive tells whether an approval can still be given, or used if it was given.
+// alive reports whether an approval can still be given, or used if it was given.
 func (l *Ledger) alive(approval *Approval) bool {
 	since := approval.AskedAt
 	if !approval.GivenAt.IsZero() {

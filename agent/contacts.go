@@ -38,7 +38,7 @@ type Contact struct {
 	Since time.Time `json:"since"`
 }
 
-// Known tells whether the contact may be written to: it is trusted, or it wrote first.
+// Known reports whether the contact may be written to: it is trusted, or it wrote first.
 func (c Contact) Known() bool { return c.Trusted || c.Wrote }
 
 // String returns the name as it is written to address the contact. It returns the id if there is no name, if a stranger chose the name
@@ -114,7 +114,7 @@ func (c Contacts) Find(to string) (*Contact, error) {
 	return nil, nil //nolint:nilnil // none
 }
 
-// Shows tells whether the text of a sender may be shown to a model: the owner trusts the sender, or the conversation.
+// Shows reports whether the text of a sender may be shown to a model: the owner trusts the sender, or the conversation.
 func (c Contacts) Shows(sender, conversation string) bool {
 	from, in := c.ByID(sender), c.ByID(conversation)
 	if from != nil && (from.Held || from.Trusted) {

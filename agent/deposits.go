@@ -74,7 +74,7 @@ func (l *Ledger) countedDeposits(since time.Time) (sum uint64) {
 	return sum
 }
 
-// settledBefore tells whether a deposit could not arrive any more at a time of the blockchain.
+// settledBefore reports whether a deposit could not arrive any more at a time of the blockchain.
 func (x *exposure) settledBefore(chainTime int64) bool {
 	return x.Channel != "" && x.ValidBefore > 0 && x.ValidBefore <= chainTime
 }
@@ -109,7 +109,7 @@ func (l *Ledger) stale() (channels []string) {
 	return channels
 }
 
-// lookAt reads the balances of channels, and tells whether there is a new one. What cannot be read stays counted.
+// lookAt reads the balances of channels, and reports whether there is a new one. What cannot be read stays counted.
 func (l *Ledger) lookAt(ctx context.Context, channels []string) (found bool) {
 	limited, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()

@@ -43,7 +43,7 @@ func (w *world) initialized(username string) wallet {
 	return of
 }
 
-// fromChannel makes a call and tells whether it was paid from the payment channel.
+// fromChannel makes a call and reports whether it was paid from the payment channel.
 func (w *world) fromChannel(a *agent.Agent, query string) bool {
 	w.T.Helper()
 	const exact = "SELECT count(*) FROM payments WHERE scheme = 'exact'"

@@ -49,7 +49,7 @@ func checkOwner(folder string, isWallet bool) error {
 	return nil
 }
 
-// othersWrite tells whether others than the owner of a folder may write to it. Many systems make a group for each user, with the same
+// othersWrite reports whether others than the owner of a folder may write to it. Many systems make a group for each user, with the same
 // number, and let it write.
 func othersWrite(mode fs.FileMode, owner, group uint32) bool {
 	return mode.Perm()&0o002 != 0 || mode.Perm()&0o020 != 0 && group != 0 && group != owner
@@ -58,7 +58,7 @@ func othersWrite(mode fs.FileMode, owner, group uint32) bool {
 // unmapped is the user that Linux shows as the owner of a folder whose owner is no user of the namespace, such as root's in a sandbox.
 const unmapped = 65534
 
-// trusted tells whether the owner of a folder may change the wallet. Root trusts those of folders that not everybody could make, such as
+// trusted reports whether the owner of a folder may change the wallet. Root trusts those of folders that not everybody could make, such as
 // the volumes of a container.
 func trusted(folder string, owner uint32, isWallet bool) bool {
 	self := uint32(os.Geteuid()) //nolint:gosec // not negative on Unix

@@ -70,7 +70,7 @@ func (a *Agent) fetch(ctx context.Context, came func(*client.UnreadPage) error) 
 	return inbox, a.Seen(ctx, result)
 }
 
-// temporary tells whether an error of a fetch can be gone at the next one.
+// temporary reports whether an error of a fetch can be gone at the next one.
 func temporary(err error) bool {
 	if err == nil {
 		return false

@@ -140,7 +140,7 @@ func (l *Ledger) time() time.Time {
 	return now
 }
 
-// older tells whether a line of the ledger is from before a time. A line that is not readable is not.
+// older reports whether a line of the ledger is from before a time. A line that is not readable is not.
 func older(line []byte, than time.Time) bool {
 	var e entry
 	return json.Unmarshal(line, &e) == nil && e.Time.Before(than)

@@ -25,7 +25,7 @@ type Limits struct {
 // DefaultLimits are those of a new wallet. Everything but creating a group chat, a channel or an account is below PerCall.
 var DefaultLimits = Limits{PerCall: 30_000, PerDay: 1_000_000, Polls: 100_000}
 
-// raises tells whether a limit is above that of the present limits.
+// raises reports whether a limit is above that of the present limits.
 func (l Limits) raises(present Limits) bool {
 	return l.PerCall > present.PerCall || l.PerDay > present.PerDay || l.Polls > present.Polls
 }
@@ -71,7 +71,7 @@ func (l *Ledger) limits() (limits Limits, err error) {
 	return limits, nil
 }
 
-// frozen tells whether the wallet is frozen. It is if that is not known.
+// frozen reports whether the wallet is frozen. It is if that is not known.
 func (l *Ledger) frozen() bool {
 	_, err := os.Stat(filepath.Join(l.folder, frozenFile))
 	return !errors.Is(err, fs.ErrNotExist)

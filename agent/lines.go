@@ -60,7 +60,7 @@ func lockFile(ctx context.Context, path string) (*flock.Flock, error) {
 	}
 }
 
-// isAt tells whether an open file is the one at a path.
+// isAt reports whether an open file is the one at a path.
 func isAt(open func() (fs.FileInfo, error), path string) bool {
 	opened, err := open()
 	if err != nil {

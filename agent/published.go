@@ -93,7 +93,7 @@ func (p *Published) takeProtocols(payment json.RawMessage) {
 // PlayNetwork is the network whose token the network of parley dev imitates. It is worth nothing.
 const PlayNetwork = x402.NetworkBaseSepolia
 
-// PlayMoney tells whether a server takes play money: it asks for payments on PlayNetwork only, and it and its facilitator are on this
+// PlayMoney reports whether a server takes play money: it asks for payments on PlayNetwork only, and it and its facilitator are on this
 // machine, as those of parley dev.
 func (p *Published) PlayMoney(server string) bool {
 	if !slices.Equal(p.Networks, []string{PlayNetwork}) {
@@ -168,7 +168,7 @@ func (a *Agent) Operation(id string) (Priced, error) {
 	return Priced{o, a.terms.cost(o)}, nil
 }
 
-// HasAccount tells whether the wallet has the API key of an account.
+// HasAccount reports whether the wallet has the API key of an account.
 func (a *Agent) HasAccount() (bool, error) {
 	_, err := a.apiKey()
 	if errors.Is(err, ErrNoAccount) {

@@ -139,7 +139,7 @@ func (a *Agent) RegisterOnce(ctx context.Context, username, description string) 
 	return a.Register(ctx, username, description)
 }
 
-// mayRegister tells whether the price of an account may be approved without a person. A payment for one that was sent counts, also if
+// mayRegister reports whether the price of an account may be approved without a person. A payment for one that was sent counts, also if
 // the server says that it did not take it, until the blockchain shows that.
 func (l *Ledger) mayRegister(ctx context.Context) (bool, error) {
 	limits, _, frozen, err := l.Limits(ctx)
@@ -161,7 +161,7 @@ func (l *Ledger) mayRegister(ctx context.Context) (bool, error) {
 	return sent <= 0, err
 }
 
-// Used tells whether the wallet has ever paid, or was about to.
+// Used reports whether the wallet has ever paid, or was about to.
 func (l *Ledger) Used(ctx context.Context) (used bool, err error) {
 	err = l.each(ctx, func(entry) { used = true })
 	return used, err

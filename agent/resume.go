@@ -88,7 +88,7 @@ const (
 	keyPause    = 50 * time.Millisecond
 )
 
-// keyReplaced tells whether a call was refused because its API key had been replaced by another process, whose new key is stored. If that
+// keyReplaced reports whether a call was refused because its API key had been replaced by another process, whose new key is stored. If that
 // process was interrupted, it finishes its call.
 func (a *Agent) keyReplaced(ctx context.Context, err error, used string) bool {
 	refused, ok := errors.AsType[*RefusedError](err)
@@ -110,7 +110,7 @@ func (a *Agent) keyReplaced(ctx context.Context, err error, used string) bool {
 	return false
 }
 
-// isOpen tells whether the outcome of a call is not known.
+// isOpen reports whether the outcome of a call is not known.
 func (l *Ledger) isOpen(id string) bool {
 	_, err := os.Stat(l.openPath(id))
 	return err == nil
@@ -143,7 +143,7 @@ func (l *Ledger) charged(id string) (amount uint64) {
 	return amount
 }
 
-// wasCharged tells whether the server ever charged a call.
+// wasCharged reports whether the server ever charged a call.
 func (l *Ledger) wasCharged(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -151,7 +151,7 @@ func (t *terms) Required(request *http.Request) *x402.PaymentRequired {
 	return required
 }
 
-// isServer tells whether a URL is of the agreed server.
+// isServer reports whether a URL is of the agreed server.
 func (t *terms) isServer(address *url.URL) bool {
 	defer t.lock()()
 	return t.ours(address)

@@ -89,13 +89,13 @@ const (
 	emojiStyle      = '\uFE0F'
 )
 
-// ofEmoji tells whether a character without width belongs to an emoji: it follows a symbol, and a joiner is also before one.
+// ofEmoji reports whether a character without width belongs to an emoji: it follows a symbol, and a joiner is also before one.
 func ofEmoji(before, r, next rune) bool {
 	symbol := unicode.In(before, unicode.So, unicode.Sk)
 	return symbol && (r == emojiStyle && next != emojiStyle || r == zeroWidthJoiner && unicode.Is(unicode.So, next))
 }
 
-// isHidden tells whether a reader cannot see a character, or would see others in another order because of it.
+// isHidden reports whether a reader cannot see a character, or would see others in another order because of it.
 func isHidden(r rune) bool {
 	switch r {
 	case '\n', '\t', ' ', '\u00A0':
@@ -143,7 +143,7 @@ func PlainEmoji(emoji string) string {
 // maxEmoji is the length of an emoji in the contract.
 const maxEmoji = 32
 
-// Tame tells whether a name has no characters with which it could be more than a name: in Markdown or HTML, in a fence, or in a shell.
+// Tame reports whether a name has no characters with which it could be more than a name: in Markdown or HTML, in a fence, or in a shell.
 func Tame(name string) bool {
 	return !strings.ContainsAny(name, "<>[]()!`|$&;'\"\\\n\t") && Visible(name) == name
 }

@@ -8,7 +8,7 @@ import (
 
 // Withhold returns a response, as encoding/json decodes it, without the text of strangers and without the names that they chose for their
 // conversations. Ids and usernames that the contract does not allow are not shown. in is the conversation of the call, for responses that
-// do not say where their messages are from. own tells whether a sender is the caller. It changes the response.
+// do not say where their messages are from. own reports whether a sender is the caller. It changes the response.
 func (c Contacts) Withhold(response any, in string, own func(id, username string) bool) any {
 	switch v := response.(type) {
 	case []any:
@@ -44,7 +44,7 @@ func (c Contacts) Withhold(response any, in string, own func(id, username string
 	return response
 }
 
-// isWord tells whether the contract limits a field to letters, digits and the like.
+// isWord reports whether the contract limits a field to letters, digits and the like.
 func isWord(field string) bool {
 	return strings.HasSuffix(field, "_id") || strings.HasSuffix(field, "username") || strings.HasSuffix(field, "type") && field != "content_type"
 }

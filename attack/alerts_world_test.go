@@ -158,7 +158,7 @@ func (w *alertWorld) ask(path string, reply any) {
 	}
 }
 
-// firing tells whether the alert of this world fires.
+// firing reports whether the alert of this world fires.
 func (w *alertWorld) firing() bool {
 	w.T.Helper()
 	var reply struct {

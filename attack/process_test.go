@@ -128,7 +128,7 @@ func (s *server) awaitEnd(patience time.Duration) {
 	}
 }
 
-// died tells whether the process was ended by SIGKILL.
+// died reports whether the process was ended by SIGKILL.
 func (s *server) died() bool {
 	if !s.life.HasEnded(0) {
 		return false

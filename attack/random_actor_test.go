@@ -309,7 +309,7 @@ func (a *actor) pay(from *purse, q *request, changes ...func(*x402.PaymentPayloa
 	return p
 }
 
-// final tells whether a reply is the last word, so that a good client stops. That a key is not good is none, since all
+// final reports whether a reply is the last word, so that a good client stops. That a key is not good is none, since all
 // actors know their keys: it is an offence (see note), and giving up would only make more of them.
 func final(r testkit.Reply, err error) bool {
 	return err == nil && r.Status != http.StatusServiceUnavailable && r.Status != http.StatusUnauthorized && r.Code != "payment_in_progress"
@@ -500,7 +500,7 @@ func (a *actor) mustRepeat(old sample) {
 	}
 }
 
-// servedSecret tells whether a repetition is refused because the response held a secret, which has served or is too old.
+// servedSecret reports whether a repetition is refused because the response held a secret, which has served or is too old.
 func servedSecret(old sample, got testkit.Reply) bool {
 	return secret[old.request.path] && got.Status == http.StatusConflict && got.Code == "payment_reused"
 }

@@ -148,7 +148,7 @@ func (a *actor) sendVoucher(p *payment, q *request) (testkit.Reply, error) {
 	return first()
 }
 
-// corrected takes the state of the channel from a 402, and tells whether it may try again.
+// corrected takes the state of the channel from a 402, and reports whether it may try again.
 func (a *actor) corrected(got testkit.Reply) bool {
 	required, err := x402.DecodePaymentRequired(got.Header.Get(x402.HeaderPaymentRequired))
 	if err != nil {

@@ -168,7 +168,7 @@ func (r *randomRun) offend(format string, args ...any) {
 	}
 }
 
-// counted counts an offence of some kind, and tells whether it is worth telling. The caller holds the lock.
+// counted counts an offence of some kind, and reports whether it is worth telling. The caller holds the lock.
 func (r *randomRun) counted(kind string) bool {
 	r.offences[kind]++
 	return r.offences[kind] <= 5

@@ -335,7 +335,7 @@ func (w *world) state(o order) (state string) {
 	return state
 }
 
-// used tells whether the order's money has moved on the chain, or can no longer move.
+// used reports whether the order's money has moved on the chain, or can no longer move.
 func (w *world) used(o order) bool {
 	return w.Ledger.Used(o.payment.Payload.Authorization.From, o.payment.Payload.Authorization.Nonce)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// comeAgain tells whether the outcome is unknown, so that the same payment must be sent again. The contract defines
+// comeAgain reports whether the outcome is unknown, so that the same payment must be sent again. The contract defines
 // this for 500, 503 and payment_in_progress. A proxy that cannot reach the server returns 502 or 504.
 func comeAgain(status int, problem ParleyError) bool {
 	switch status {

@@ -274,7 +274,7 @@ func (c *channelCall) follow(ctx context.Context, required *x402.PaymentRequired
 	return fromChain
 }
 
-// isSigned tells whether an amount that the server claims to have charged is at most what this wallet has signed, as it
+// isSigned reports whether an amount that the server claims to have charged is at most what this wallet has signed, as it
 // remembers or as the server proves.
 func (c *channelCall) isSigned(charged uint64, voucher *x402.VoucherState) bool {
 	if voucher != nil {

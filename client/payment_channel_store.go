@@ -171,7 +171,7 @@ func (f *FileChannels) hold(id string, lock *fileLock) {
 	f.held[id] = lock
 }
 
-// lost tells whether somebody removed the lock that this process has, so that another process can have one too.
+// lost reports whether somebody removed the lock that this process has, so that another process can have one too.
 func (f *FileChannels) lost(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,7 +185,7 @@ type fileLock struct {
 	path string
 }
 
-// held tells whether the file is still the one that others try to lock.
+// held reports whether the file is still the one that others try to lock.
 func (l *fileLock) held() bool {
 	opened, err := l.file.Stat()
 	if err != nil {

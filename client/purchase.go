@@ -71,7 +71,7 @@ func (c *purchase) pay(ctx context.Context) (*http.Response, error) {
 	return c.payTerms(ctx, response)
 }
 
-// offers tells whether a 402 response contains the offer, so that another payment of it would be refused too.
+// offers reports whether a 402 response contains the offer, so that another payment of it would be refused too.
 func offers(response *http.Response, offer x402.PaymentRequirements) bool {
 	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
 	return err != nil || slices.ContainsFunc(required.Accepts, func(o x402.PaymentRequirements) bool {
@@ -177,7 +177,7 @@ func (c *purchase) note(ctx context.Context, reserved Reservation, payment strin
 	})
 }
 
-// uncharged tells whether the server says that it charged nothing.
+// uncharged reports whether the server says that it charged nothing.
 func uncharged(response *http.Response, problem ParleyError) bool {
 	return response.StatusCode != http.StatusOK && problem.Charged != nil && !*problem.Charged
 }

@@ -29,7 +29,7 @@ type batchEnvelope struct {
 	Requirements   jsontext.Value `json:"paymentRequirements"`
 }
 
-// isBatch tells whether a body is about the scheme batch-settlement.
+// isBatch reports whether a body is about the scheme batch-settlement.
 func isBatch(body []byte) bool {
 	var peek struct {
 		PaymentPayload struct {

@@ -80,7 +80,7 @@ func (c channels) call(input string, block int) (evm.Bytes, error) {
 	return output, nil
 }
 
-// isChannelContract tells whether an address is a contract of the scheme batch-settlement.
+// isChannelContract reports whether an address is a contract of the scheme batch-settlement.
 func isChannelContract(address evm.Address) bool {
 	return address == evm.HexToAddress(x402.BatchSettlementContract) || address == evm.HexToAddress(x402.DepositCollectorContract)
 }

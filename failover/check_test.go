@@ -148,7 +148,7 @@ func (b *books) compare(c *call, message *stored) {
 	}
 }
 
-// deniedAfter tells whether an attempt was told that it was not charged, although the message was sent and no later attempt can have
+// deniedAfter reports whether an attempt was told that it was not charged, although the message was sent and no later attempt can have
 // sent it.
 func (c *call) deniedAfter(sent time.Time) bool {
 	const margin = 100 * time.Millisecond // between the clock of the database and that of the clients

@@ -137,7 +137,7 @@ func (l *load) send(a *agent, chance *rand.Rand) {
 	a.calls = append(a.calls, c)
 }
 
-// finish tells whether the client knows what became of its call.
+// finish reports whether the client knows what became of its call.
 func (c *call) finish(err error) {
 	last := c.attempts[len(c.attempts)-1]
 	c.unknown = !c.acked && (err != nil || last.status == 0 || last.status >= http.StatusInternalServerError || last.code == "payment_in_progress")

@@ -26,7 +26,7 @@ type attempt struct {
 	replayed bool
 }
 
-// uncharged tells whether the caller was told that it was not charged.
+// uncharged reports whether the caller was told that it was not charged.
 func (a *attempt) uncharged() bool {
 	return a.paid && (a.charged != nil && !*a.charged || a.status == http.StatusPaymentRequired && a.charged == nil)
 }
@@ -39,7 +39,7 @@ type call struct {
 	unknown  bool // the client gave up without an outcome
 }
 
-// refused tells whether the client was told that nothing was done.
+// refused reports whether the client was told that nothing was done.
 func (c *call) refused() bool { return !c.acked && !c.unknown }
 
 type callKey struct{}

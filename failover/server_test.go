@@ -102,7 +102,7 @@ func (s *server) pause(d time.Duration) {
 	s.stopped = append(s.stopped, window{from, time.Now()})
 }
 
-// couldRespond tells whether the process was never stopped in a window.
+// couldRespond reports whether the process was never stopped in a window.
 func (s *server) couldRespond(during window) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -76,7 +76,7 @@ func (a *Attempt) Request() []byte { return a.request }
 // Version is the x402 version of the payment.
 func (a *Attempt) Version() int { return a.payload.version() }
 
-// Genuine tells whether the payment has not expired and is signed by the payer's own key. A voucher proves the key of its
+// Genuine reports whether the payment has not expired and is signed by the payer's own key. A voucher proves the key of its
 // payment channel, and anybody can name any payer in a channel of his own: it is genuine if the channel was charged lately.
 func (a *Attempt) Genuine() bool { return a.Conclusive && a.expired == nil && !a.unproven }
 
@@ -190,7 +190,7 @@ func (e *Engine) completeV1(payload payload, operation *Operation) {
 	}
 }
 
-// SignedByRecentPayer tells whether the payment of a request is signed by the key of a wallet, or of a payment channel, that paid
+// SignedByRecentPayer reports whether the payment of a request is signed by the key of a wallet, or of a payment channel, that paid
 // lately. It is cheap: it checks the signature only if the payment names such a payer, and needs no I/O.
 func (e *Engine) SignedByRecentPayer(operation *Operation, header http.Header) bool {
 	payload, err := e.decode(operation, header)
@@ -291,7 +291,7 @@ func (a *Attempt) repeatOnly() error {
 	return a.caller.RepeatOnly
 }
 
-// executesFirst tells whether the call executes a read before its payment is certain. The ledger is then asked first: a payment that
+// executesFirst reports whether the call executes a read before its payment is certain. The ledger is then asked first: a payment that
 // is settled, refused or in progress must not buy the execution again. A voucher is compared with its channel first; only its payment
 // identifier can be in the ledger.
 func (a *Attempt) executesFirst() bool {
@@ -308,25 +308,25 @@ func (a *Attempt) nothingNew() error {
 
 func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.Identity()} }
 
-// same tells whether the row is this very authorization or voucher.
+// same reports whether the row is this very authorization or voucher.
 func (a *Attempt) same(row *store.Payment) bool {
 	// The voucher may have come with a deposit before.
 	return row.Payer == a.checked.Payer && (row.Nonce == a.Nonce || a.voucher() && a.sameVoucher(row))
 }
 
-// sameVoucher tells whether the row was charged with the voucher of this attempt, which may come with another deposit now: the
+// sameVoucher reports whether the row was charged with the voucher of this attempt, which may come with another deposit now: the
 // payer did not see the response to the first.
 func (a *Attempt) sameVoucher(row *store.Payment) bool {
 	return row.Payer == a.checked.Payer && row.State == store.PaymentDelivered && a.sameChannel(row) &&
 		*row.CumulativeAmount == int64(a.channel.Max) //nolint:gosec // at most x402.MaxChannelAmount
 }
 
-// sameChannel tells whether the row was paid by the payment channel of this attempt.
+// sameChannel reports whether the row was paid by the payment channel of this attempt.
 func (a *Attempt) sameChannel(row *store.Payment) bool {
 	return a.channel != nil && row.PaymentChannelID != nil && *row.PaymentChannelID == a.channel.ChannelID
 }
 
-// owns tells whether the row's payment was made for this request. An undeliverable payment may be redeemed with another
+// owns reports whether the row's payment was made for this request. An undeliverable payment may be redeemed with another
 // request of the same operation and account.
 func (a *Attempt) owns(row *store.Payment) bool {
 	sameRequest := slices.ContainsFunc(a.fingerprints(), func(one []byte) bool { return bytes.Equal(row.Fingerprint, one) })

@@ -81,7 +81,7 @@ func (e *Engine) malformed(operation *Operation, header, message string) *Error 
 // headers are the payment headers in the canonical form of net/http.
 var headers = []string{http.CanonicalHeaderKey(x402.HeaderPaymentSignature), http.CanonicalHeaderKey(x402.HeaderPaymentV1)}
 
-// InHeader tells whether a request has a payment.
+// InHeader reports whether a request has a payment.
 func InHeader(header http.Header) bool {
 	for _, name := range headers {
 		if values := header[name]; len(values) > 0 && values[0] != "" {

@@ -33,7 +33,7 @@ type unclaimed struct{ sum atomic.Int64 }
 
 func (u *unclaimed) charged(amount int64) { u.sum.Add(amount) }
 
-// reached tells whether a price on top exceeds the bound. 0 is no bound.
+// reached reports whether a price on top exceeds the bound. 0 is no bound.
 func (u *unclaimed) reached(bound, price uint64) bool {
 	return bound > 0 && uint64(max(u.sum.Load(), 0))+price > bound //nolint:gosec // not negative
 }
@@ -72,7 +72,7 @@ func (e *Engine) unclaimedTooMuch(a *Attempt, of string) error {
 	return refused
 }
 
-// offered tells whether payment channels are offered: unless the facilitator has said that it does not settle them.
+// offered reports whether payment channels are offered: unless the facilitator has said that it does not settle them.
 func (b *channelScheme) offered() bool { return !b.unsupported.Load() }
 
 // checkSupport asks the facilitator whether it settles payment channels on our network, and returns false if it did not respond.
@@ -107,7 +107,7 @@ func newAdoptions() adoptions {
 	return adoptions{newRecent[string, struct{}](maxLost), rate.NewLimiter(adoptionsPerSecond, adoptionBurst), newClientRates(adoptionShare, adoptionShareBurst, adoptionPause)}
 }
 
-// allow tells whether the client may have a channel looked up now.
+// allow reports whether the client may have a channel looked up now.
 func (a *adoptions) allow(client string) bool { return a.shares.allow(client) && a.rate.Allow() }
 
 // clientRates are token buckets by client: see Engine.Challenge.

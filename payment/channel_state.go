@@ -88,7 +88,7 @@ func (e *Engine) corrective(a *Attempt, channel *store.PaymentChannel, bad *x402
 	return refused
 }
 
-// mayBePublic tells whether the voucher may stand on the chain. Which vouchers a claim under way has, and whether it came through, is not
+// mayBePublic reports whether the voucher may stand on the chain. Which vouchers a claim under way has, and whether it came through, is not
 // recorded, so any that it can have counts.
 func mayBePublic(a *Attempt, channel *store.PaymentChannel) bool {
 	most := channel.Claimed

@@ -58,7 +58,7 @@ func newBreaker(facilitator Facilitator, log *slog.Logger) *breaker {
 	})}
 }
 
-// ready tells whether a call can be made now.
+// ready reports whether a call can be made now.
 func (b *breaker) ready() bool { return b.circuit.State() != gobreaker.StateOpen && b.backOff() == 0 }
 
 // available returns nil if a call can be made now.

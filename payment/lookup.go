@@ -58,7 +58,7 @@ func (e *Engine) secretOf(ctx context.Context, a *Attempt) (*store.Payment, erro
 	return row, err
 }
 
-// prove tells whether the caller has proved possession: with the payment identifier, which only the payer knows, or with an
+// prove reports whether the caller has proved possession: with the payment identifier, which only the payer knows, or with an
 // unused authorization from the same wallet. An authorization on the chain is public and proves nothing. A voucher becomes
 // public when it is claimed; one for more than the channel was charged never was, and proves the key of the channel.
 func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (bool, error) {

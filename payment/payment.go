@@ -80,7 +80,7 @@ type Operation struct {
 	exactOnly    *Error // the challenge while payment channels are not offered; nil if there is only one scheme
 }
 
-// Reads tells whether the response can show what others wrote.
+// Reads reports whether the response can show what others wrote.
 func (o *Operation) Reads() bool { return o.ReadOnly || o.Paged }
 
 // Requirements are the payment requirements of the operation.
@@ -234,13 +234,13 @@ func (e *Engine) schemeOf(payload payload) Scheme {
 	return nil
 }
 
-// Ready tells whether payments can settle now.
+// Ready reports whether payments can settle now.
 func (e *Engine) Ready() bool { return e.facilitator.ready() }
 
 // Probe checks whether the facilitator responds, at most once a second.
 func (e *Engine) Probe(ctx context.Context) error { return e.facilitator.probe(ctx) }
 
-// responds tells whether the facilitator can be used, for the metrics. The circuit breaker alone would not notice that it is
+// responds reports whether the facilitator can be used, for the metrics. The circuit breaker alone would not notice that it is
 // unavailable while no payment needs it.
 func (e *Engine) responds() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
@@ -253,7 +253,7 @@ func (e *Engine) NewestBlock(ctx context.Context) (number uint64, at time.Time, 
 	return e.exact.chain.Newest(ctx)
 }
 
-// PaidLately tells whether this server settled a payment of the wallet in the last ten minutes.
+// PaidLately reports whether this server settled a payment of the wallet in the last ten minutes.
 func (e *Engine) PaidLately(wallet string) bool { return e.payers.settledLately(wallet) }
 
 // RecentAccount returns the account of an API key whose call was paid in the last ten minutes. KeyHash is the hash as

@@ -76,13 +76,13 @@ func (p *payers) charged(a *Attempt) {
 // inStep records that the client has the state of its payment channel, or gets it with this response.
 func (p *payers) inStep(a *Attempt) { p.lost.entries.Remove(a.client) }
 
-// channelPaidLately tells whether a payment channel was charged lately.
+// channelPaidLately reports whether a payment channel was charged lately.
 func (p *payers) channelPaidLately(id string) bool {
 	_, ok := p.channels.get(id)
 	return ok
 }
 
-// channelFits tells whether the voucher is for the next amount, as far as this server knows. Another server may have charged
+// channelFits reports whether the voucher is for the next amount, as far as this server knows. Another server may have charged
 // the payment channel since.
 func (p *payers) channelFits(a *Attempt) bool {
 	charged, ok := p.channels.get(a.channel.ChannelID)
@@ -100,7 +100,7 @@ func (p *payers) settled(wallet string, caller *Caller) {
 // refused records that a payment of the wallet did not settle, so that its balance is checked before the next one.
 func (p *payers) refused(wallet string) { p.wallets.entries.Remove(evm.HexToAddress(wallet)) }
 
-// settledLately tells whether a payment of the wallet settled lately.
+// settledLately reports whether a payment of the wallet settled lately.
 func (p *payers) settledLately(wallet string) bool {
 	_, ok := p.wallets.get(evm.HexToAddress(wallet))
 	return ok

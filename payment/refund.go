@@ -133,7 +133,7 @@ func (e *Engine) mayRefundPart(ctx context.Context, a *Attempt, channel *store.P
 	return err
 }
 
-// MayBeRefund tells whether a request can be a refund. It spares most payments a second decoding.
+// MayBeRefund reports whether a request can be a refund. It spares most payments a second decoding.
 func MayBeRefund(header http.Header) bool {
 	raw, err := base64.StdEncoding.DecodeString(header.Get(x402.HeaderPaymentSignature))
 	return err == nil && bytes.Contains(raw, []byte(`"`+x402.BatchRefund+`"`))

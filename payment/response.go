@@ -161,7 +161,7 @@ func (k responseKeys) fingerprints(plain [sha256.Size]byte) (current [sha256.Siz
 	return current, former
 }
 
-// known tells whether one of the keys made the fingerprint.
+// known reports whether one of the keys made the fingerprint.
 func (k responseKeys) known(fingerprint []byte) bool {
 	return slices.ContainsFunc(k, func(key responseKey) bool { return bytes.HasPrefix(fingerprint, key.name) })
 }

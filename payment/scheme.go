@@ -28,7 +28,7 @@ type Scheme interface {
 	// Fund checks that the payer holds what the payment moves, before any work is done for it. The error is an
 	// *x402.Invalid or an *Error.
 	Fund(ctx context.Context, attempt *Attempt) error
-	// Fresh tells whether the authorization was never used, so that only its payer can have it. Errors as for Fund.
+	// Fresh reports whether the authorization was never used, so that only its payer can have it. Errors as for Fund.
 	Fresh(ctx context.Context, attempt *Attempt) (bool, error)
 	// Settle moves the money. The row counts the attempts. The error is a *refusedSettlement or an *unclearSettlement.
 	Settle(ctx context.Context, attempt *Attempt, row *store.Payment) (settlement, error)
@@ -95,7 +95,7 @@ type checked struct {
 	unproven bool               // the voucher of a payment channel that did not pay lately
 }
 
-// voucher tells whether a voucher pays and no money moves on the chain.
+// voucher reports whether a voucher pays and no money moves on the chain.
 func (c *checked) voucher() bool { return c.channel != nil && c.channel.Deposit == 0 }
 
 // settlement is money that moved. Channel is the state of the payment channel after a deposit, or nil if it is not known.

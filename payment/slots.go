@@ -50,7 +50,7 @@ func (s *slots) acquire(ctx context.Context, a *Attempt, payer bool) (release fu
 	return release, nil
 }
 
-// keep tells whether the response of a read can be kept until it is settled: too many may wait already. The caller forgets it.
+// keep reports whether the response of a read can be kept until it is settled: too many may wait already. The caller forgets it.
 func (s *slots) keep(response []byte) bool { return s.responses.TryAcquire(int64(len(response))) }
 
 func (s *slots) forget(response []byte) { s.responses.Release(int64(len(response))) }

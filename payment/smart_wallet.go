@@ -21,7 +21,7 @@ const (
 	walletTimeout  = 2 * time.Second
 )
 
-// smartWallets tells whether an address is a contract. Anybody can invent addresses, so the lookups are bounded: each address
+// smartWallets reports whether an address is a contract. Anybody can invent addresses, so the lookups are bounded: each address
 // once, few at a time.
 type smartWallets struct {
 	chain     Chain
@@ -36,7 +36,7 @@ func newSmartWallets(chain Chain) *smartWallets {
 
 var errWalletCallsBusy = errors.New("too many addresses are being looked up")
 
-// isContract tells whether there is a contract at the address. The error is an *Error if the lookup failed.
+// isContract reports whether there is a contract at the address. The error is an *Error if the lookup failed.
 func (s *smartWallets) isContract(ctx context.Context, address string) (bool, error) {
 	address = strings.ToLower(address)
 	if known, ok := s.contracts.get(address); ok {

@@ -53,7 +53,7 @@ func (t *transfers) covers(ctx context.Context, a *Attempt, amount uint64, verif
 	return nil
 }
 
-// fresh tells whether the authorization was never used. Only the facilitator can judge the signature of a smart wallet.
+// fresh reports whether the authorization was never used. Only the facilitator can judge the signature of a smart wallet.
 func (t *transfers) fresh(ctx context.Context, a *Attempt, verify verify) (bool, error) {
 	if !a.Conclusive {
 		return true, verify(ctx, a)

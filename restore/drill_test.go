@@ -234,7 +234,7 @@ func postgresFolder(t *testing.T) string {
 	return folders[len(folders)-1]
 }
 
-// answers tells whether a server runs.
+// answers reports whether a server runs.
 func (d *drill) answers() bool {
 	response, err := http.Get(d.url + "/") //nolint:noctx // local
 	if err != nil {

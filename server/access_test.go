@@ -204,7 +204,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// mutates tells whether a success would change what the next role meets.
+// mutates reports whether a success would change what the next role meets.
 func mutates(operation string) bool {
 	for _, part := range []string{"/group/edit", "/group/leave", "/group/transfer", "/group/delete", "/channel/transfer", "/channel/delete", "request_account"} {
 		if strings.Contains(operation, part) {

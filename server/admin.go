@@ -63,7 +63,7 @@ func (s *Server) Admin() http.Handler {
 	})
 }
 
-// byOperator tells whether the request comes from the operator, and not from a page of another site in the operator's browser. Load
+// byOperator reports whether the request comes from the operator, and not from a page of another site in the operator's browser. Load
 // balancers and Prometheus may use any name.
 func byOperator(r *http.Request) bool {
 	switch {
@@ -75,7 +75,7 @@ func byOperator(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") != "cross-site"
 }
 
-// byBrowser tells whether a browser sent the request, by what no script can change or leave out. Without TLS browsers send no Sec-Fetch-Site
+// byBrowser reports whether a browser sent the request, by what no script can change or leave out. Without TLS browsers send no Sec-Fetch-Site
 // to names with a dot, but always deflate as an encoding, except with a range. Prometheus sends gzip or identity, and none of the others.
 func byBrowser(header http.Header) bool {
 	for _, name := range []string{"Sec-Fetch-Site", "Origin", "Referer", "Range"} {
@@ -86,7 +86,7 @@ func byBrowser(header http.Header) bool {
 	return strings.Contains(strings.Join(header.Values("Accept-Encoding"), ","), "deflate")
 }
 
-// ownHost tells whether a browser may show the listener's responses under this name. A site of somebody else can let its name resolve to
+// ownHost reports whether a browser may show the listener's responses under this name. A site of somebody else can let its name resolve to
 // the address of the listener (DNS rebinding) and then read what it returns. Such a name has a dot.
 func ownHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {

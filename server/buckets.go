@@ -87,7 +87,7 @@ func (b *buckets[K]) take(key K) (wait time.Duration, ok bool) {
 	return b.wait(bucket), false
 }
 
-// empty tells whether take would fail, and takes no token.
+// empty reports whether take would fail, and takes no token.
 func (b *buckets[K]) empty(key K) (wait time.Duration, empty bool) {
 	bucket := b.known(key)
 	if bucket == nil || bucket.Tokens() >= 1 {

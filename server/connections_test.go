@@ -64,7 +64,7 @@ func told(conn net.Conn, patience time.Duration) (status int, text string) {
 	return response.StatusCode, fmt.Sprint(response.Header, string(raw))
 }
 
-// closedWithin tells whether the server ends the connection.
+// closedWithin reports whether the server ends the connection.
 func closedWithin(conn net.Conn, patience time.Duration) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	_, err := io.Copy(io.Discard, conn)

@@ -137,7 +137,7 @@ func (b *errorBody) require(p *problem, nameV1 string) {
 // that. Nobody receives it.
 const statusHungUp = 499
 
-// hungUp tells whether the caller has closed the connection or the stream.
+// hungUp reports whether the caller has closed the connection or the stream.
 func hungUp(c echo.Context) bool { return c.Request().Context().Err() != nil }
 
 // writeError writes the response for an error. No other function does.

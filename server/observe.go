@@ -107,7 +107,7 @@ type lineLimit struct {
 
 func newLineLimit() *lineLimit { return &lineLimit{lines: rate.NewLimiter(1, 10)} }
 
-// take tells whether a line may be written, and how many were omitted before it.
+// take reports whether a line may be written, and how many were omitted before it.
 func (l *lineLimit) take() (omitted int64, ok bool) {
 	if !l.lines.Allow() {
 		l.omitted.Add(1)

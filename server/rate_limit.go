@@ -272,13 +272,13 @@ func (s *Server) countPayment(record *record, hungUp bool, err error) error {
 	return err
 }
 
-// corrected tells whether a voucher did not fit its payment channel. It may be a claimed one, which is public.
+// corrected reports whether a voucher did not fit its payment channel. It may be a claimed one, which is public.
 func corrected(err error) bool {
 	refused, ok := errors.AsType[*payment.Error](err)
 	return ok && refused.Correction
 }
 
-// knownToLedger tells whether the code means that the payment is already in the ledger.
+// knownToLedger reports whether the code means that the payment is already in the ledger.
 func knownToLedger(code gen.ErrorCode) bool {
 	return code == gen.ErrorCodePaymentReused || code == gen.ErrorCodePaymentInProgress || code == gen.ErrorCodeProofRequired
 }

@@ -42,7 +42,7 @@ const (
 	cancelTag       = '\U000e007f'
 )
 
-// isEmoji tells whether the text is exactly one emoji, by the grammar of emoji sequences (Unicode UTS #51): one of
+// isEmoji reports whether the text is exactly one emoji, by the grammar of emoji sequences (Unicode UTS #51): one of
 //
 //	a pair of regional indicators              a country's flag, assigned or not
 //	a digit, # or * [emojiStyle] keycap        a keycap

@@ -153,7 +153,7 @@ func TestReadsShowWhatAgentsWrote(t *testing.T) {
 	}
 }
 
-// containsText tells whether a value of this schema contains what an agent wrote.
+// containsText reports whether a value of this schema contains what an agent wrote.
 func containsText(schema *openapi3.Schema) bool {
 	for name, property := range schema.Properties {
 		if slices.Contains(texts, name) || containsText(property.Value) {

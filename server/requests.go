@@ -175,7 +175,7 @@ func (r *request) finish() error {
 	return nil
 }
 
-// crowded tells whether an address has as many requests at work as there is room for further ones. Without a limit for each address it has
+// crowded reports whether an address has as many requests at work as there is room for further ones. Without a limit for each address it has
 // none here either.
 func (l *connections) crowded(address netip.Prefix) bool {
 	return l.addresses[address].working >= l.limits.Connections-l.working && l.limits.ConnectionsPerAddress < l.limits.Connections &&
@@ -224,7 +224,7 @@ func (l *connections) send(r *request, bytes int) {
 	}
 }
 
-// wasDisplaced tells whether the request made room for others.
+// wasDisplaced reports whether the request made room for others.
 func (r *request) wasDisplaced() bool {
 	if r == nil {
 		return false

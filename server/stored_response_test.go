@@ -57,7 +57,7 @@ func (r storedRow) secrets() (secrets [][]byte) {
 	return secrets
 }
 
-// opens tells whether a response can be opened with one of the secrets, or with its request alone.
+// opens reports whether a response can be opened with one of the secrets, or with its request alone.
 func (r storedRow) opens(requests, secrets [][]byte) bool {
 	for _, request := range requests {
 		alone := sha256.Sum256(append([]byte("parley response\x00"), request...))

@@ -116,7 +116,7 @@ func (w *world) recover() {
 	w.T.Errorf("payments are left: %v", left)
 }
 
-// recoverUntil runs the recovery worker until it has done something, and tells whether it did within twenty seconds.
+// recoverUntil runs the recovery worker until it has done something, and reports whether it did within twenty seconds.
 func (w *world) recoverUntil(done func() bool) bool {
 	w.T.Helper()
 	return w.recoverFor(20*time.Second, done)

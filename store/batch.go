@@ -167,7 +167,7 @@ func (b *batcher[T]) shed() bool {
 	return b.busy
 }
 
-// late tells whether the item has waited too long for its batch.
+// late reports whether the item has waited too long for its batch.
 func (i batchItem[T]) late(limit time.Duration) bool { return limit > 0 && time.Since(i.since) > limit }
 
 // all takes all items that wait.
@@ -237,7 +237,7 @@ func (c itemColumns) arrays() string {
 	return strings.Join(all, ", ")
 }
 
-// rolledBack tells whether PostgreSQL itself reports that a statement was rolled back. With any other error it is
+// rolledBack reports whether PostgreSQL itself reports that a statement was rolled back. With any other error it is
 // unknown whether the statement was committed.
 func rolledBack(err error) bool {
 	said, ok := errors.AsType[*pgconn.PgError](err)
@@ -250,7 +250,7 @@ var errNotSent = errors.New("no connection to the database in time")
 // notSent marks an error that occurred before anything was sent.
 func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
 
-// NotCommitted tells whether a statement certainly was not committed: it was rolled back, or never sent.
+// NotCommitted reports whether a statement certainly was not committed: it was rolled back, or never sent.
 func NotCommitted(err error) bool {
 	return rolledBack(err) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err) || errors.As(err, new(*pgconn.ConnectError))
 }

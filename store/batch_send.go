@@ -173,7 +173,7 @@ const writeMessages = `, bumped AS (
 		SELECT conversation_id, number, message, sender, content, about, last_message_at FROM numbered
 	)`
 
-// placedMessage tells whether a message was sent, and whether its conversation was locked by another transaction (or is
+// placedMessage reports whether a message was sent, and whether its conversation was locked by another transaction (or is
 // deleted).
 type placedMessage struct {
 	Sent, Locked bool

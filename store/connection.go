@@ -135,7 +135,7 @@ func (g *guard) sessionLimits(given map[string]string) string {
 	return text
 }
 
-// alive tells whether the database answered a statement within the last second.
+// alive reports whether the database answered a statement within the last second.
 func (g *guard) alive() bool {
 	if g == nil {
 		return false

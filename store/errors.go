@@ -92,7 +92,7 @@ func invalid(code, field, message string) *Refusal {
 	return refusal
 }
 
-// Unavailable tells whether err means that the database is unavailable or too busy, so that a retry may succeed.
+// Unavailable reports whether err means that the database is unavailable or too busy, so that a retry may succeed.
 func Unavailable(err error) bool {
 	var connecting *pgconn.ConnectError
 	var network net.Error
@@ -118,7 +118,7 @@ func Unavailable(err error) bool {
 	return pgconn.SafeToRetry(err) || pgconn.Timeout(err) || (err != nil && strings.Contains(err.Error(), "conn closed"))
 }
 
-// Deadlocked tells whether the database rolled a transaction back because of concurrent ones. It can be run again at once.
+// Deadlocked reports whether the database rolled a transaction back because of concurrent ones. It can be run again at once.
 func Deadlocked(err error) bool {
 	postgres, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(postgres.Code, "40")

@@ -96,7 +96,7 @@ func (s *Store) MigrateWith(ctx context.Context, files fs.FS, progress func(text
 	return s.migrate(ctx, files, progress)
 }
 
-// WasReset tells whether the connections were closed because one failed. The store has limits.
+// WasReset reports whether the connections were closed because one failed. The store has limits.
 func (s *Store) WasReset() bool {
 	s.guard.mu.Lock()
 	defer s.guard.mu.Unlock()

@@ -234,7 +234,7 @@ func (r *Reader) numbersWithin(ctx context.Context, limit time.Duration, values 
 	return numbers, r.runBatch(ctx, &batch)
 }
 
-// timedOut tells whether PostgreSQL ended the statement at statement_timeout.
+// timedOut reports whether PostgreSQL ended the statement at statement_timeout.
 func timedOut(err error) bool {
 	said, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && said.Code == "57014"

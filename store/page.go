@@ -11,7 +11,7 @@ const (
 // pageRoom is the size of a page so far.
 type pageRoom struct{ messages, content, json int }
 
-// take adds a message and tells whether it fits on the page.
+// take adds a message and reports whether it fits on the page.
 func (r *pageRoom) take(content string) bool {
 	r.messages++
 	r.content += len(content)

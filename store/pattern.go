@@ -63,7 +63,7 @@ func parsePattern(query string) (*pattern, error) {
 // tooLarge are the errors of the parser for expressions that are valid but too large, such as (a{500}){500}.
 var tooLarge = []syntax.ErrorCode{syntax.ErrInvalidRepeatSize, syntax.ErrLarge, syntax.ErrNestingDepth}
 
-// finds tells whether an expression names a character other than white space. Otherwise it matches nearly every message, like "...".
+// finds reports whether an expression names a character other than white space. Otherwise it matches nearly every message, like "...".
 func finds(node *syntax.Regexp) bool {
 	switch node.Op {
 	case syntax.OpCharClass: // not of all characters
@@ -74,7 +74,7 @@ func finds(node *syntax.Regexp) bool {
 	return slices.ContainsFunc(node.Sub, finds)
 }
 
-// onlySpace tells whether a class has no characters but white space. The class is a list of ranges.
+// onlySpace reports whether a class has no characters but white space. The class is a list of ranges.
 func onlySpace(class []rune) bool {
 	for i := 0; i < len(class); i += 2 {
 		for r := class[i]; r <= class[i+1]; r++ { // ends soon: few characters in a row are white space
@@ -145,7 +145,7 @@ func orbit(r rune) []rune {
 	return all
 }
 
-// safe tells whether the folded text of every message in which the matcher finds r contains r's folding. For that the
+// safe reports whether the folded text of every message in which the matcher finds r contains r's folding. For that the
 // database must fold all case variants of r to the same text, whatever characters are next to them. So safe excludes
 // what ICU folds depending on neighbours in some locale: combining marks, sigma, dotless i, and Greek if upper case
 // loses its accents.

@@ -66,7 +66,7 @@ type Payment struct {
 	Lease             time.Duration `gorm:"-" db:"-"` // of a payment that begins
 }
 
-// LeaseOver tells whether the lease of the server that worked on the payment is over.
+// LeaseOver reports whether the lease of the server that worked on the payment is over.
 func (p *Payment) LeaseOver() bool { return p.LeaseUntil.Before(p.Now) }
 
 // paymentColumns are the columns of Payment, and the current time.
@@ -193,7 +193,7 @@ func (s *Store) CountOpenPayments(ctx context.Context) (*OpenCounts, error) {
 // Unclear describes an attempt with an unknown outcome.
 type Unclear struct {
 	Reason string
-	// Sent tells whether the facilitator may have received the attempt. Only then may a used nonce count as used by us.
+	// Sent reports whether the facilitator may have received the attempt. Only then may a used nonce count as used by us.
 	Sent bool
 	// Transaction, if not empty, means that the money has moved. Only the delivery is missing.
 	Transaction string

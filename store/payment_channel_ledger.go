@@ -52,7 +52,11 @@ func (c *ChannelIDs) Scan(value any) error {
 func (c ChannelIDs) Value() (driver.Value, error) { return arrayText(c), nil }
 
 // RecordChannelTransaction inserts a transaction that is confirmed. Its id and time are set here.
-func (r *Reader) RecordChannelTransaction(ctx context.Context, one *PaymentChannelTransaction) error {
+func (s *Store) RecordChannelTransaction(ctx context.Context, one *PaymentChannelTransaction) error {
+	return s.recordChannelTransaction(ctx, one)
+}
+
+func (r *Reader) recordChannelTransaction(ctx context.Context, one *PaymentChannelTransaction) error {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func (s *Store) BeginRefund(ctx context.Context, channel *PaymentChannel, amount
 		channel.ID, channel.Payer, channel.Charged, channel.RefundNonce, channel.Balance, pause)
 }
 
-// HasUsedChannel tells whether an account made a deposit into a payment channel, or the call that was charged last.
+// HasUsedChannel reports whether an account made a deposit into a payment channel, or the call that was charged last.
 func (s *Store) HasUsedChannel(ctx context.Context, channel *PaymentChannel, account uuid.UUID) (bool, error) {
 	found, err := query[struct{ Found bool }](ctx, s, `SELECT
 		EXISTS (SELECT FROM payments WHERE payment_channel_id = @id AND deposit_amount > 0 AND agent_id = @account AND state IN ('delivered', 'deposited'))
@@ -76,7 +76,7 @@ func (s *Store) EndRefund(ctx context.Context, channel *PaymentChannel, chain On
 		if err != nil || refunded == nil {
 			return err
 		}
-		return tx.RecordChannelTransaction(ctx, refunded)
+		return tx.recordChannelTransaction(ctx, refunded)
 	})
 	return ended, err
 }

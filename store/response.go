@@ -21,7 +21,7 @@ const (
 // ShortResponse is how many bytes a stored response has that the ledger keeps forever.
 const ShortResponse = 512
 
-// longResponse tells whether a stored response is long. The index payments_long_responses has the same condition.
+// longResponse reports whether a stored response is long. The index payments_long_responses has the same condition.
 var longResponse = fmt.Sprintf("octet_length(response) > %d", ShortResponse)
 
 // CleanUp erases expired responses, failed payments and tries of TANs, at most limit of each kind, and returns the largest count of a

@@ -19,7 +19,7 @@ const OperationRestored = "recovered"
 // restoredReason is the failure reason of a restored payment.
 const restoredReason = "lost_with_a_restored_database"
 
-// Restored tells whether the payment is a restored one that is neither redeemed for any call yet nor refunded.
+// Restored reports whether the payment is a restored one that is neither redeemed for any call yet nor refunded.
 func (p *Payment) Restored() bool {
 	return p.Operation == OperationRestored && p.State == PaymentUndeliverable && p.FailureReason != Refunded
 }
@@ -65,7 +65,7 @@ func (s *Store) RestoredOfWallet(ctx context.Context, network, asset, payer stri
 		ORDER BY created_at LIMIT 1`, named{"network": network, "asset": asset, "payer": payer, "amount": amount, "operation": OperationRestored})
 }
 
-// HasPaidFor tells whether the wallet has signed a transfer for a delivered call of the account: a payment of scheme exact, or a
+// HasPaidFor reports whether the wallet has signed a transfer for a delivered call of the account: a payment of scheme exact, or a
 // deposit. A voucher is signed by the key of its payment channel, which need not be that of the wallet.
 func (s *Store) HasPaidFor(ctx context.Context, network, asset, payer string, agent uuid.UUID) (bool, error) {
 	found, err := query[struct{ Found bool }](ctx, s, `SELECT EXISTS (SELECT FROM payments WHERE network = @network AND asset = @asset AND payer = @payer

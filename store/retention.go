@@ -166,7 +166,7 @@ func (w *Sweep) Page(ctx context.Context, after uuid.UUID) (*SweepPage, error) {
 	return page, nil
 }
 
-// Remove removes one batch of a conversation, and advances it. more tells whether there is more to remove. It returns
+// Remove removes one batch of a conversation, and advances it. more reports whether there is more to remove. It returns
 // ErrConversationBusy if it did not get the lock of the conversation.
 func (w *Sweep) Remove(ctx context.Context, of *Outlived) (removed Removed, more bool, err error) {
 	end, err := w.end(ctx, of, sweepRows) // reads the rows, so that the transaction that follows finds them in memory

@@ -92,7 +92,7 @@ func searchDirectory[T any](ctx context.Context, r *Reader, d directory, values 
 	return rows, nil
 }
 
-// searchable tells whether a directory search for r makes sense: not for white space and punctuation alone. Usernames contain _,
+// searchable reports whether a directory search for r makes sense: not for white space and punctuation alone. Usernames contain _,
 // descriptions %.
 func searchable(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsSymbol(r) || r == '_' || r == '%'

@@ -26,7 +26,7 @@ import (
 // table are read and written with GORM, everything else with query.
 type Store struct{ Reader }
 
-// Reader reads what is committed, and in a transaction also what that has changed.
+// Reader reads what is committed, and in a transaction also what that has changed. What a Store and a Tx share of writing is not exported.
 type Reader struct {
 	*database
 	db *gorm.DB
@@ -144,5 +144,5 @@ func (s *Store) Close() {
 // Ping returns nil if the database responds.
 func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
 
-// Ready tells whether the database responds, or did to a call of the last second: all connections may be in use.
+// Ready reports whether the database responds, or did to a call of the last second: all connections may be in use.
 func (s *Store) Ready(ctx context.Context) bool { return s.guard.alive() || s.Ping(ctx) == nil }

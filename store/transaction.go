@@ -62,9 +62,12 @@ func (s *Store) transact(ctx context.Context, name string, fn func(tx *Tx) error
 	} else {
 		defer s.transactions.Release(1)
 		err = s.db.WithContext(ctx).Connection(func(db *gorm.DB) error {
-			tx.tx, _ = db.Statement.ConnPool.(*sql.Conn)
+			connection, ok := db.Statement.ConnPool.(*sql.Conn)
+			if !ok {
+				return fmt.Errorf("GORM gives a transaction a %T, which query cannot use", db.Statement.ConnPool)
+			}
 			return db.Transaction(func(db *gorm.DB) error {
-				begun, tx.db = true, db
+				begun, tx.db, tx.tx = true, db, connection
 				return fn(tx)
 			})
 		})

@@ -140,7 +140,7 @@ type BatchPayment struct {
 func (p *BatchPayment) Raw() []byte { return p.raw }
 
 // AsVoucher returns the payment without its deposit, as a payment of type [BatchVoucher]. After a deposit whose outcome
-// is not known, [Facilitator.VerifyBatch] of this payment tells whether the deposit arrived: the channel's balance is
+// is not known, [Facilitator.VerifyBatch] of this payment reports whether the deposit arrived: the channel's balance is
 // then at least the voucher's amount.
 func (p *BatchPayment) AsVoucher() *BatchPayment {
 	voucher := *p

@@ -65,7 +65,7 @@ func DecodePayment(header string) (*PaymentPayload, *BatchPayment, error) {
 	return payload, nil, err
 }
 
-// isBatch tells whether the JSON of a payment names the scheme batch-settlement.
+// isBatch reports whether the JSON of a payment names the scheme batch-settlement.
 func isBatch(raw []byte) bool {
 	var peek struct {
 		Accepted struct {

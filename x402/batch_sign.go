@@ -188,7 +188,7 @@ func (s *ChannelSigner) SignRefund(ctx context.Context, charged, amount uint64) 
 	return payment, nil
 }
 
-// Signed tells whether the channel's payer signed a voucher for a cumulative amount.
+// Signed reports whether the channel's payer signed a voucher for a cumulative amount.
 func (s *ChannelSigner) Signed(maxClaimable uint64, signature string) bool {
 	voucher := Voucher{ChannelID: s.ID, MaxClaimableAmount: strconv.FormatUint(maxClaimable, 10), Signature: signature}
 	return s.domain.VerifyVoucher(voucher, s.Config.PayerAuthorizer) == nil

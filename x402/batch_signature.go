@@ -39,7 +39,7 @@ func recoverStrict(digest [32]byte, signature string) (string, error) {
 	return RecoverHex(digest, signature)
 }
 
-// SignedBy tells whether the key of an address made a signature over an EIP-712 digest of this scheme, in the form that the
+// SignedBy reports whether the key of an address made a signature over an EIP-712 digest of this scheme, in the form that the
 // contract accepts: 65 bytes, v 27 or 28, low s.
 func SignedBy(digest [32]byte, signature, address string) bool {
 	signer, err := recoverStrict(digest, signature)

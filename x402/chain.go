@@ -173,7 +173,7 @@ func (c *Chain) balance(ctx context.Context, asset, holder string, at evm.BlockN
 	return amountOf(word)
 }
 
-// HasCode tells whether the address is a contract. Only the chain can verify the signature of a contract (smart
+// HasCode reports whether the address is a contract. Only the chain can verify the signature of a contract (smart
 // wallet).
 func (c *Chain) HasCode(ctx context.Context, address string) (bool, error) {
 	if !isAddress(address) {

@@ -148,7 +148,7 @@ func (c *Chain) logs(ctx context.Context, contract string, topics []any, first, 
 // eventLog is an event of the token contract.
 type eventLog struct{ evm.Log }
 
-// is tells whether the event has this topic. All events that are read here have two indexed parameters.
+// is reports whether the event has this topic. All events that are read here have two indexed parameters.
 func (l eventLog) is(topic evm.Hash) bool { return len(l.Topics) == 3 && l.Topics[0] == topic }
 
 // transfer decodes a Transfer event.

@@ -110,7 +110,7 @@ func (r *rpcError) Error() string {
 	return fmt.Sprintf("error %d: %.200q", r.code, r.message)
 }
 
-// passes tells whether the same call may succeed soon: the endpoint has a rate limit, the server failed (5xx), or the
+// passes reports whether the same call may succeed soon: the endpoint has a rate limit, the server failed (5xx), or the
 // node does not have the newest block yet.
 func (r *rpcError) passes() bool {
 	switch {
@@ -122,7 +122,7 @@ func (r *rpcError) passes() bool {
 	return (r.code == -32000 || r.code == -32001) && strings.Contains(r.message, "not found")
 }
 
-// ofThisCall tells whether the endpoint may have rejected the parameters of this call, rather than the caller or the
+// ofThisCall reports whether the endpoint may have rejected the parameters of this call, rather than the caller or the
 // method. Endpoints have no common error code for a range of blocks that is too wide.
 func (r *rpcError) ofThisCall() bool {
 	switch r.status {

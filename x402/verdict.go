@@ -76,7 +76,7 @@ func (a *rawResponse) settleVerdict() (*SettleResponse, bool) {
 	return response, true
 }
 
-// isRedirect tells whether the response is a redirect. The body of a redirect is not a verdict of this facilitator.
+// isRedirect reports whether the response is a redirect. The body of a redirect is not a verdict of this facilitator.
 func (a *rawResponse) isRedirect() bool {
 	return a.status >= http.StatusMultipleChoices && a.status < http.StatusBadRequest
 }

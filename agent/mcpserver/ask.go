@@ -83,7 +83,7 @@ func (c *call) doing() string {
 	return "call " + c.request.Params.Name
 }
 
-// hasForms tells whether the client can ask the human in a form.
+// hasForms reports whether the client can ask the human in a form.
 func (c *call) hasForms() bool {
 	capabilities := c.request.ClientCapabilities()
 	if capabilities == nil || capabilities.Elicitation == nil {

@@ -107,7 +107,7 @@ func newServer(a *agent.Agent, options Options) (*mcp.Server, *parleyServer, err
 	return server, s, nil
 }
 
-// has tells whether a tool is in the set of the options.
+// has reports whether a tool is in the set of the options.
 func (s *parleyServer) has(t tool) bool {
 	switch t.set {
 	case ToolsRead:

@@ -75,7 +75,7 @@ func (s *parleyServer) ownID(ctx context.Context) (string, error) {
 	return own.AgentID, nil
 }
 
-// of tells whether a message is from a contact, or of the conversation that a contact is.
+// of reports whether a message is from a contact, or of the conversation that a contact is.
 func of(m client.UnreadMessage, c agent.Contact) bool {
 	return m.SenderID == c.ID || m.SourceID == c.ID || c.Chat != "" && m.SourceID == c.Chat
 }

@@ -36,7 +36,7 @@ func newHaystack(text string) haystack {
 	return haystack{text, strings.ToLower(text), strings.NewReplacer("-", "+", "_", "/").Replace(text)}
 }
 
-// has tells whether the text contains a secret in any form: as it is, in other case, without 0x, as JSON with escapes, as hex digits, as a
+// has reports whether the text contains a secret in any form: as it is, in other case, without 0x, as JSON with escapes, as hex digits, as a
 // number, or within base64, of its letters and of its bytes.
 func (h haystack) has(secret string) bool {
 	plain := strings.ToLower(strings.TrimPrefix(secret, "0x"))
@@ -142,7 +142,7 @@ func (u *user) hides(secrets []secret) {
 	}
 }
 
-// mayHave tells whether a file is one of the places of a secret.
+// mayHave reports whether a file is one of the places of a secret.
 func (u *user) mayHave(path string, of secret) bool {
 	for _, place := range of.places {
 		if matches, err := filepath.Match(filepath.Join(u.home, place), path); err == nil && matches {

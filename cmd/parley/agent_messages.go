@@ -80,7 +80,7 @@ func (v view) message(m client.Message, conversation string) shownMessage {
 	return shown
 }
 
-// own tells whether a sender is the caller.
+// own reports whether a sender is the caller.
 func (v view) own(_, username string) bool { return v.self != "" && username == v.self }
 
 func (v view) notice(n client.Notice) object {

@@ -18,7 +18,7 @@ import (
 // object is the output of a command as JSON.
 type object = map[string]any
 
-// wantsJSON tells whether the output is JSON.
+// wantsJSON reports whether the output is JSON.
 func (s *session) wantsJSON() bool { return s.flags.JSON || s.query != nil || s.plain() }
 
 // write writes to standard output. Everything that a command prints there passes here, and everything that it prints on standard error

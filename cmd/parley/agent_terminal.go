@@ -28,13 +28,13 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// person tells whether a person runs the command: standard input and standard output are terminals, and no agent's runtime is
+// person reports whether a person runs the command: standard input and standard output are terminals, and no agent's runtime is
 // around it. This keeps an agent from raising its limits by mistake, not a program that wants to.
 func (to console) person() bool {
 	return isTerminal(os.Stdin) && isTerminal(to.out) && !inAgentRuntime()
 }
 
-// plain tells whether the output is JSON by default, because a program reads it.
+// plain reports whether the output is JSON by default, because a program reads it.
 func (to console) plain() bool { return !isTerminal(to.out) || inAgentRuntime() }
 
 // ask asks a person for a line of text. The caller has checked that there is one.

@@ -140,7 +140,7 @@ func (f *findings) canListen(ctx context.Context, setting, address string, servi
 	}
 }
 
-// readableByAll tells whether every user of the machine can read a file.
+// readableByAll reports whether every user of the machine can read a file.
 func readableByAll(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&fs.FileMode(0o004) != 0

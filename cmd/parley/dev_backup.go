@@ -59,7 +59,7 @@ func (d *devBackup) Run(ctx context.Context, to console) (err error) {
 	return err
 }
 
-// replaceable tells whether a missing file does no harm. Earlier versions have no response key, and dev makes a new one.
+// replaceable reports whether a missing file does no harm. Earlier versions have no response key, and dev makes a new one.
 func replaceable(name string, err error) bool {
 	return name == devResponseKey && errors.Is(err, fs.ErrNotExist)
 }

@@ -53,7 +53,7 @@ func (w *wrongSettings) http(setting, value, what string) {
 	w.check(isHTTP(value), setting, value, what+", starting with https:// or http://")
 }
 
-// hasUser tells whether a text is a URL that may contain a password, also if it cannot be parsed.
+// hasUser reports whether a text is a URL that may contain a password, also if it cannot be parsed.
 func hasUser(text string) bool {
 	_, rest, found := strings.Cut(text, "://")
 	return found && strings.Contains(rest, "@")

@@ -32,7 +32,7 @@ type encryption struct {
 	HTTPListen      string   `name:"http-listen" env:"HTTP_LISTEN" placeholder:"HOST:PORT" help:"Address on which http:// is redirected to --base-url, and where challenges over HTTP are answered; by default none."`
 }
 
-// enabled tells whether the server encrypts.
+// enabled reports whether the server encrypts.
 func (e encryption) enabled() bool {
 	return e.CertificateFile != "" || e.KeyFile != "" || len(e.Domain) > 0
 }

@@ -66,7 +66,7 @@ func stopNamedIn(ctx context.Context, postmasterPID *os.File, data string, progr
 	return err
 }
 
-// serves tells whether the process is the PostgreSQL of the data folder.
+// serves reports whether the process is the PostgreSQL of the data folder.
 func serves(pid int, data string) bool {
 	line := commandLine(pid)
 	return strings.Contains(line, "postgres") && strings.Contains(line+" ", " -D "+data+" ")

@@ -97,7 +97,7 @@ func settle(folder string, progress io.Writer) (string, *account, error) {
 	return "", nil, fmt.Errorf("neither %s nor %s is within reach of the user who runs PostgreSQL: choose another folder", asked, substitute)
 }
 
-// enter creates the folder for the account if it is missing, and tells whether the account can access it. If the folder
+// enter creates the folder for the account if it is missing, and reports whether the account can access it. If the folder
 // exists, enter changes only its owner, and only from root; a folder of another user stays unchanged.
 func enter(folder string, account *account) (bool, error) {
 	if !reachable(folder, account) {
@@ -123,7 +123,7 @@ func enter(folder string, account *account) (bool, error) {
 	return false, nil
 }
 
-// reachable tells whether the account can pass through all existing parents of the folder.
+// reachable reports whether the account can pass through all existing parents of the folder.
 func reachable(folder string, account *account) bool {
 	if account == nil {
 		return true

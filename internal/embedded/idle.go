@@ -53,7 +53,7 @@ func (i *Idle) Close() error { return unlockFile(i.lock) }
 // Data returns the folder of the cluster. It does not exist if there is no cluster yet.
 func (i *Idle) Data() string { return filepath.Join(i.folder, "data") }
 
-// HasCluster tells whether there is a cluster.
+// HasCluster reports whether there is a cluster.
 func (i *Idle) HasCluster() (bool, error) {
 	version, err := clusterVersion(i.Data())
 	return version != 0, err

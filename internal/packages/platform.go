@@ -31,7 +31,7 @@ func (p platform) Name() string { return p.OS + "-" + p.CPU }
 // serverName is the name of the platform in files for operators.
 func (p platform) serverName() string { return p.goos + "-" + p.goarch }
 
-// hasServer tells whether the server can be built for the platform.
+// hasServer reports whether the server can be built for the platform.
 func (p platform) hasServer() bool { return p.goos != "windows" }
 
 // Suffix is the end of a program's file name.

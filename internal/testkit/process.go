@@ -44,7 +44,7 @@ func Launch(cmd *exec.Cmd) (*Process, error) {
 	return p, <-started
 }
 
-// Serves waits until the command is ready, and tells whether it is: it may end, or take longer than the patience.
+// Serves waits until the command is ready, and reports whether it is: it may end, or take longer than the patience.
 func (p *Process) Serves(patience time.Duration) bool {
 	select {
 	case <-p.Ready:
@@ -55,7 +55,7 @@ func (p *Process) Serves(patience time.Duration) bool {
 	return false
 }
 
-// HasEnded tells whether the process has ended, or does within the patience.
+// HasEnded reports whether the process has ended, or does within the patience.
 func (p *Process) HasEnded(patience time.Duration) bool {
 	select {
 	case <-p.Ended:

@@ -71,7 +71,7 @@ func Address(key *ecdsa.PrivateKey) string { return evm.PubkeyToAddress(key.Publ
 // Revenue is what the payee has, in atomic units.
 func (w *World) Revenue() uint64 { return w.Ledger.Balance(devnet.Payee) }
 
-// Eventually waits until a condition holds, and tells whether it did before the patience ended.
+// Eventually waits until a condition holds, and reports whether it did before the patience ended.
 func Eventually(patience time.Duration, holds func() bool) bool {
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		if holds() {

@@ -84,7 +84,7 @@ func With(ctx, other context.Context) context.Context {
 	return trace.ContextWithSpan(ctx, trace.SpanFromContext(other))
 }
 
-// Recording tells whether the span is recorded.
+// Recording reports whether the span is recorded.
 func (s Span) Recording() bool { return s.span != nil }
 
 // Name renames the span.

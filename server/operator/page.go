@@ -41,7 +41,7 @@ type Known[T any] struct {
 	Problem string
 }
 
-// Missing tells whether there is no value yet.
+// Missing reports whether there is no value yet.
 func (k Known[T]) Missing() bool { return k.At.IsZero() }
 
 // Service is the program that runs.
@@ -269,7 +269,7 @@ func (o Open) States() []StateCount {
 	return inOrder(o.Counts.ByState, store.PaymentSettling, store.PaymentUnknown, store.PaymentUndeliverable)
 }
 
-// None tells whether there is no payment channel.
+// None reports whether there is no payment channel.
 func (c Channels) None() bool {
 	for _, one := range c.List() {
 		if one.Count > 0 {
