@@ -98,7 +98,7 @@ func (e *Engine) deliverDeposit(ctx context.Context, call *Call, row *store.Paym
 		}
 		moved.channel = &found
 	}
-	ctx, cancel := context.WithTimeout(ctx, store.CallTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CallTime)
 	defer cancel()
 	chain := mirrorOf(*moved.channel)
 	closing := e.delivered(a, row, moved.transaction)

@@ -100,7 +100,7 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, mo
 	if row.DepositAmount > 0 {
 		return e.deliverDeposit(ctx, call, row, moved, response)
 	}
-	ctx, cancel := context.WithTimeout(ctx, store.CallTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CallTime)
 	defer cancel()
 	transaction := moved.transaction
 	response, err := e.commit(ctx, call, response, e.delivered(call.Attempt, row, transaction))

@@ -216,6 +216,16 @@ func column[T, V any](batch []batchItem[T], of func(T) V) []V {
 	return values
 }
 
+// optional is column for values that most batches do not have: nil if there are none. unnest makes them NULL.
+func optional[T, V any](batch []batchItem[T], of func(T) *V) any {
+	for _, item := range batch {
+		if of(item.value) != nil {
+			return column(batch, of)
+		}
+	}
+	return nil
+}
+
 // itemColumns are the columns of an item of a batch, with their types. The value of each is an array, of the same name.
 type itemColumns []struct{ name, kind string }
 

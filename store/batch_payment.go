@@ -15,17 +15,26 @@ var paymentItem = itemColumns{
 	{"id", "uuid"}, {"x402_version", "smallint"}, {"scheme", "text"}, {"network", "text"}, {"asset", "text"}, {"payer", "text"}, {"nonce", "text"}, {"pay_to", "text"},
 	{"amount", "bigint"}, {"valid_before", "timestamptz"}, {"operation", "text"}, {"agent_id", "uuid"}, {"key_hash", "bytea"}, {"fingerprint", "bytea"},
 	{"signature_hash", "bytea"}, {"payment_identifier", "text"}, {"request", "bytea"}, {"payload", "bytea"}, {"payment_channel_id", "text"},
-	{"cumulative_amount", "bigint"}, {"deposit_amount", "bigint"}, {"secret", "boolean"},
+	{"cumulative_amount", "bigint"}, {"secret", "boolean"},
 }
 
 // beginPayments inserts payments that begin, and returns those that were not in the ledger yet. It inserts them in a
 // fixed order, so that two statements that insert the same payments cannot deadlock. The start time and the lease use
 // the clock of the database.
 var beginPayments = `
-	INSERT INTO payments (` + paymentItem.columns() + `, state, attempts, owner, lease_until, created_at, updated_at)
-	SELECT ` + paymentItem.columns() + `, 'settling', 1, @owner, now() + lease, now(), now()
-	FROM unnest(` + paymentItem.arrays() + `, (SELECT CAST(@lease AS interval[]))) AS p (` + paymentItem.columns() + `, lease)
+	INSERT INTO payments (` + paymentItem.columns() + `, deposit_amount, state, attempts, owner, lease_until, created_at, updated_at)
+	SELECT ` + paymentItem.columns() + `, coalesce(deposit, 0), 'settling', 1, @owner, now() + lease, now(), now()
+	FROM unnest(` + paymentItem.arrays() + `, (SELECT CAST(@deposit AS bigint[])), (SELECT CAST(@lease AS interval[])))
+		AS p (` + paymentItem.columns() + `, deposit, lease)
 	ORDER BY payer, nonce ON CONFLICT DO NOTHING RETURNING id, created_at`
+
+// deposit is what the payment adds to its payment channel; nil if it adds nothing.
+func (p *Payment) deposit() *int64 {
+	if p.DepositAmount == 0 {
+		return nil
+	}
+	return &p.DepositAmount
+}
 
 // begunPayment is a row that beginPayments returns.
 type begunPayment struct {
@@ -35,20 +44,31 @@ type begunPayment struct {
 
 // begin runs beginPayments.
 func begin(ctx context.Context, on session, batch []batchItem[*Payment]) ([]begunPayment, error) {
-	return query[begunPayment](ctx, on, beginPayments, named{
-		"id": column(batch, func(p *Payment) [16]byte { return p.ID }), "x402_version": column(batch, func(p *Payment) int16 { return p.X402Version }),
-		"scheme": column(batch, func(p *Payment) string { return p.Scheme }), "network": column(batch, func(p *Payment) string { return p.Network }),
-		"asset": column(batch, func(p *Payment) string { return p.Asset }), "payer": column(batch, func(p *Payment) string { return p.Payer }),
-		"nonce": column(batch, func(p *Payment) string { return p.Nonce }), "pay_to": column(batch, func(p *Payment) string { return p.PayTo }),
-		"amount": column(batch, func(p *Payment) int64 { return p.Amount }), "valid_before": column(batch, func(p *Payment) time.Time { return p.ValidBefore }),
-		"operation": column(batch, func(p *Payment) string { return p.Operation }), "agent_id": column(batch, func(p *Payment) *[16]byte { return (*[16]byte)(p.AgentID) }),
-		"key_hash": column(batch, func(p *Payment) []byte { return p.KeyHash }), "fingerprint": column(batch, func(p *Payment) []byte { return p.Fingerprint }),
-		"signature_hash":     column(batch, func(p *Payment) []byte { return p.SignatureHash }),
-		"payment_identifier": column(batch, func(p *Payment) *string { return p.PaymentIdentifier }),
-		"request":            column(batch, func(p *Payment) []byte { return p.Request }), "payload": column(batch, func(p *Payment) []byte { return p.Payload }),
-		"payment_channel_id": column(batch, func(p *Payment) *string { return p.PaymentChannelID }),
-		"cumulative_amount":  column(batch, func(p *Payment) *int64 { return p.CumulativeAmount }), "deposit_amount": column(batch, func(p *Payment) int64 { return p.DepositAmount }),
-		"secret": column(batch, func(p *Payment) bool { return p.Secret }), "owner": on.reader().owner, "lease": column(batch, func(p *Payment) time.Duration { return p.Lease }),
+	return query[begunPayment](ctx, on, beginPayments, pairs{
+		{"id", column(batch, func(p *Payment) [16]byte { return p.ID })},
+		{"x402_version", column(batch, func(p *Payment) int16 { return p.X402Version })},
+		{"scheme", column(batch, func(p *Payment) string { return p.Scheme })},
+		{"network", column(batch, func(p *Payment) string { return p.Network })},
+		{"asset", column(batch, func(p *Payment) string { return p.Asset })},
+		{"payer", column(batch, func(p *Payment) string { return p.Payer })},
+		{"nonce", column(batch, func(p *Payment) string { return p.Nonce })},
+		{"pay_to", column(batch, func(p *Payment) string { return p.PayTo })},
+		{"amount", column(batch, func(p *Payment) int64 { return p.Amount })},
+		{"valid_before", column(batch, func(p *Payment) time.Time { return p.ValidBefore })},
+		{"operation", column(batch, func(p *Payment) string { return p.Operation })},
+		{"agent_id", column(batch, func(p *Payment) *[16]byte { return (*[16]byte)(p.AgentID) })},
+		{"key_hash", column(batch, func(p *Payment) []byte { return p.KeyHash })},
+		{"fingerprint", column(batch, func(p *Payment) []byte { return p.Fingerprint })},
+		{"signature_hash", column(batch, func(p *Payment) []byte { return p.SignatureHash })},
+		{"payment_identifier", optional(batch, func(p *Payment) *string { return p.PaymentIdentifier })},
+		{"request", column(batch, func(p *Payment) []byte { return p.Request })},
+		{"payload", column(batch, func(p *Payment) []byte { return p.Payload })},
+		{"payment_channel_id", optional(batch, func(p *Payment) *string { return p.PaymentChannelID })},
+		{"cumulative_amount", optional(batch, func(p *Payment) *int64 { return p.CumulativeAmount })},
+		{"deposit", optional(batch, (*Payment).deposit)},
+		{"secret", column(batch, func(p *Payment) bool { return p.Secret })},
+		{"owner", on.reader().owner},
+		{"lease", column(batch, func(p *Payment) time.Duration { return p.Lease })},
 	})
 }
 
@@ -84,9 +104,11 @@ const deliverPayments = `
 
 // deliver runs deliverPayments.
 func deliver(ctx context.Context, on session, batch []batchItem[Delivery]) ([]uuid.UUID, error) {
-	closed, err := query[uuid.UUID](ctx, on, deliverPayments, named{
-		"id": column(batch, func(d Delivery) [16]byte { return d.Payment }), "fingerprint": column(batch, func(d Delivery) []byte { return d.Fingerprint }),
-		"transaction": column(batch, func(d Delivery) string { return d.Transaction }), "response": column(batch, func(d Delivery) []byte { return d.Response }),
+	closed, err := query[uuid.UUID](ctx, on, deliverPayments, pairs{
+		{"id", column(batch, func(d Delivery) [16]byte { return d.Payment })},
+		{"fingerprint", column(batch, func(d Delivery) []byte { return d.Fingerprint })},
+		{"transaction", column(batch, func(d Delivery) string { return d.Transaction })},
+		{"response", column(batch, func(d Delivery) []byte { return d.Response })},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("deliver payment: %w", err)

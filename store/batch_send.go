@@ -46,9 +46,10 @@ const checkMessages = `
 func (s *Store) checkBatch(ctx context.Context, batch []batchItem[*messageCheck]) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
-	rights, err := query[sendRight](ctx, s, checkMessages, named{
-		"kind": column(batch, func(c *messageCheck) string { return c.message.Kind }), "target": column(batch, func(c *messageCheck) [16]byte { return c.message.To }),
-		"sender": column(batch, func(c *messageCheck) [16]byte { return c.message.Sender }),
+	rights, err := query[sendRight](ctx, s, checkMessages, pairs{
+		{"kind", column(batch, func(c *messageCheck) string { return c.message.Kind })},
+		{"target", column(batch, func(c *messageCheck) [16]byte { return c.message.To })},
+		{"sender", column(batch, func(c *messageCheck) [16]byte { return c.message.Sender })},
 	})
 	finish(batch, func(i int, check *messageCheck) error {
 		if err == nil {
@@ -196,21 +197,28 @@ func (m *paidMessage) delivery() Delivery {
 }
 
 // sendStatement returns the statement that sends a batch, and its values. pgx encodes [16]byte directly.
-func sendStatement(now time.Time, batch []batchItem[paidMessage]) (statement string, values named) {
+func sendStatement(now time.Time, batch []batchItem[paidMessage]) (statement string, values pairs) {
 	type message = paidMessage
-	values = named{
-		"kind": column(batch, func(m message) string { return m.Kind }), "conversation_id": column(batch, func(m message) [16]byte { return m.conversation }),
-		"recipient": column(batch, func(m message) [16]byte { return m.To }), "sender": column(batch, func(m message) [16]byte { return m.Sender }),
-		"message": column(batch, func(m message) [16]byte { return m.ID }), "content": column(batch, func(m message) string { return m.Content }), "about": column(batch, func(m message) *About { return m.About }), "now": now,
-	}
+	values = append(make(pairs, 0, len(messageItem)+len(voucherItem)+1), pairs{
+		{"kind", column(batch, func(m message) string { return m.Kind })},
+		{"conversation_id", column(batch, func(m message) [16]byte { return m.conversation })},
+		{"recipient", column(batch, func(m message) [16]byte { return m.To })},
+		{"sender", column(batch, func(m message) [16]byte { return m.Sender })},
+		{"message", column(batch, func(m message) [16]byte { return m.ID })},
+		{"content", column(batch, func(m message) string { return m.Content })},
+		{"about", optional(batch, func(m message) *About { return m.About })},
+	}...)
 	if batch[0].value.Charge != nil {
-		addVouchers(values, batch, func(m message) *VoucherCharge { return m.Charge })
-		return sendCharged, values
+		values = addVouchers(values, batch, func(m message) *VoucherCharge { return m.Charge })
+		return sendCharged, append(values, pairs{{"now", now}}...)
 	}
-	values["payment"] = column(batch, func(m message) *[16]byte { return (*[16]byte)(m.payment()) })
-	values["fingerprint"] = column(batch, func(m message) []byte { return m.delivery().Fingerprint })
-	values["transaction"] = column(batch, func(m message) string { return m.delivery().Transaction })
-	values["response"] = column(batch, func(m message) []byte { return m.delivery().Response })
+	values = append(values, pairs{
+		{"payment", column(batch, func(m message) *[16]byte { return (*[16]byte)(m.payment()) })},
+		{"now", now},
+		{"fingerprint", column(batch, func(m message) []byte { return m.delivery().Fingerprint })},
+		{"transaction", column(batch, func(m message) string { return m.delivery().Transaction })},
+		{"response", column(batch, func(m message) []byte { return m.delivery().Response })},
+	}...)
 	return sendMessages, values
 }
 

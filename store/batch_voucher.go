@@ -44,24 +44,26 @@ var voucherItem = itemColumns{
 }
 
 // addVouchers adds the values of voucherItem and the ids of the payments.
-func addVouchers[T any](to named, batch []batchItem[T], charge func(T) *VoucherCharge) {
+func addVouchers[T any](to pairs, batch []batchItem[T], charge func(T) *VoucherCharge) pairs {
 	voucher := func(t T) *Voucher { return &charge(t).Voucher }
 	payment := func(t T) *Payment { return charge(t).Payment }
-	to["payment"] = column(batch, func(t T) [16]byte { return payment(t).ID })
-	to["channel"] = column(batch, func(t T) string { return voucher(t).Channel })
-	to["channel_payer"] = column(batch, func(t T) string { return voucher(t).Payer })
-	to["price"] = column(batch, func(t T) int64 { return voucher(t).Price })
-	to["cumulative"] = column(batch, func(t T) int64 { return voucher(t).Max })
-	to["max_unclaimed"] = column(batch, func(t T) int64 { return voucher(t).MaxUnclaimed })
-	to["signature"] = column(batch, func(t T) string { return voucher(t).Signature })
-	to["max_age"] = column(batch, func(t T) time.Duration { return charge(t).MaxAge })
-	to["operation"] = column(batch, func(t T) string { return payment(t).Operation })
-	to["account"] = column(batch, func(t T) *[16]byte { return (*[16]byte)(payment(t).AgentID) })
-	to["fingerprint"] = column(batch, func(t T) []byte { return payment(t).Fingerprint })
-	to["signature_hash"] = column(batch, func(t T) []byte { return payment(t).SignatureHash })
-	to["identifier"] = column(batch, func(t T) *string { return payment(t).PaymentIdentifier })
-	to["secret"] = column(batch, func(t T) bool { return payment(t).Secret })
-	to["response"] = column(batch, func(t T) []byte { return payment(t).Response })
+	return append(to, pairs{
+		{"payment", column(batch, func(t T) [16]byte { return payment(t).ID })},
+		{"channel", column(batch, func(t T) string { return voucher(t).Channel })},
+		{"channel_payer", column(batch, func(t T) string { return voucher(t).Payer })},
+		{"price", column(batch, func(t T) int64 { return voucher(t).Price })},
+		{"cumulative", column(batch, func(t T) int64 { return voucher(t).Max })},
+		{"max_unclaimed", column(batch, func(t T) int64 { return voucher(t).MaxUnclaimed })},
+		{"signature", column(batch, func(t T) string { return voucher(t).Signature })},
+		{"max_age", column(batch, func(t T) time.Duration { return charge(t).MaxAge })},
+		{"operation", column(batch, func(t T) string { return payment(t).Operation })},
+		{"account", column(batch, func(t T) *[16]byte { return (*[16]byte)(payment(t).AgentID) })},
+		{"fingerprint", column(batch, func(t T) []byte { return payment(t).Fingerprint })},
+		{"signature_hash", column(batch, func(t T) []byte { return payment(t).SignatureHash })},
+		{"identifier", optional(batch, func(t T) *string { return payment(t).PaymentIdentifier })},
+		{"secret", column(batch, func(t T) bool { return payment(t).Secret })},
+		{"response", column(batch, func(t T) []byte { return payment(t).Response })},
+	}...)
 }
 
 // voucherFits is the condition of a payment channel for a voucher: see lockFitting.
@@ -115,10 +117,8 @@ type chargedVoucher struct {
 	chargedChannel
 }
 
-func chargeValues(batch []batchItem[*VoucherCharge]) named {
-	values := named{}
-	addVouchers(values, batch, func(c *VoucherCharge) *VoucherCharge { return c })
-	return values
+func chargeValues(batch []batchItem[*VoucherCharge]) pairs {
+	return addVouchers(nil, batch, func(c *VoucherCharge) *VoucherCharge { return c })
 }
 
 func (s *Store) chargeBatch(ctx context.Context, batch []batchItem[*VoucherCharge]) {

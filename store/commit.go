@@ -74,6 +74,9 @@ func (s *Store) Read(ctx context.Context, work Work) ([]byte, error) {
 	return work.Shared(ctx, &s.Reader, &sharedActions{Store: s})
 }
 
+// notSentYet is the result of sending a message in a dry run.
+var notSentYet Sent
+
 // dryActions checks the rules. It returns empty pages, because nobody sees them.
 type dryActions struct{ *Store }
 
@@ -89,15 +92,15 @@ func (dryActions) ReadUnread(context.Context, uuid.UUID, int64, int64) (*Unread,
 }
 
 func (d dryActions) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error) {
-	return &Sent{}, d.checkMessage(ctx, message)
+	return &notSentYet, d.checkMessage(ctx, message)
 }
 
 // sharedActions collects the effect of a call for the group commit. What needs a transaction returns errNotBatched.
 type sharedActions struct {
 	*Store
-	message      *OutgoingMessage
-	conversation uuid.UUID // of the message
-	mark         *readMark
+	message OutgoingMessage
+	sent    Sent // its conversation is uuid.Nil if no message is sent
+	mark    *readMark
 }
 
 func (a *sharedActions) SendMessage(ctx context.Context, message OutgoingMessage) (sent *Sent, err error) {
@@ -110,9 +113,11 @@ func (a *sharedActions) SendMessage(ctx context.Context, message OutgoingMessage
 	if to == uuid.Nil { // the private chat is still to be created
 		return nil, errNotBatched
 	}
-	a.message, a.conversation = &message, to
-	return &Sent{ConversationID: to}, nil
+	a.message, a.sent.ConversationID = message, to
+	return &a.sent, nil
 }
+
+func (a *sharedActions) sends() bool { return a.sent.ConversationID != uuid.Nil }
 
 func (a *sharedActions) MarkRead(_ context.Context, agent uuid.UUID, read ReadRange) error {
 	a.mark = &readMark{read, agent}
@@ -137,7 +142,7 @@ func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (respons
 		if response, err = s.commitShared(ctx, work, closing, effect); !errors.Is(err, errNotBatched) {
 			return response, err
 		}
-		if response != nil && effect.message == nil && effect.mark == nil {
+		if response != nil && !effect.sends() && effect.mark == nil {
 			work = Made(response) // a read is not executed again
 		}
 	}
@@ -175,8 +180,8 @@ func (s *Store) commitShared(ctx context.Context, work Work, closing Closing, ef
 		}()
 	}
 	switch {
-	case effect.message != nil:
-		err = s.sendItem(ctx, paidMessage{OutgoingMessage: *effect.message, Closing: closing, conversation: effect.conversation})
+	case effect.sends():
+		err = s.sendItem(ctx, paidMessage{OutgoingMessage: effect.message, Closing: closing, conversation: effect.sent.ConversationID})
 	case effect.mark != nil && closing.Charge != nil:
 		err = s.chargeRead(ctx, closing.Charge, effect.mark)
 	case effect.mark != nil:

@@ -37,7 +37,7 @@ func (s *Store) Inspect(ctx context.Context) (Inspection, error) {
 						ELSE has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
 							AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')
 					END
-				ORDER BY relname) AS missing_rights`, nil)
+				ORDER BY relname) AS missing_rights`, none)
 	if err != nil {
 		return Inspection{}, fmt.Errorf("inspect the database: %w", err)
 	}

@@ -63,7 +63,7 @@ type TableSize struct {
 
 // Storage returns the size of the database and of its largest tables, the largest first. Partitions count for their table.
 func (s *Store) Storage(ctx context.Context, limit int) (*Storage, error) {
-	sizes, err := query[int64](ctx, s, "SELECT pg_database_size(current_database())", nil)
+	sizes, err := query[int64](ctx, s, "SELECT pg_database_size(current_database())", none)
 	if err != nil {
 		return nil, fmt.Errorf("measure the database: %w", err)
 	}
@@ -81,7 +81,7 @@ func (s *Store) Storage(ctx context.Context, limit int) (*Storage, error) {
 
 // AppliedSchema returns the version of the schema of the database.
 func (s *Store) AppliedSchema(ctx context.Context) (int64, error) {
-	versions, err := query[int64](ctx, s, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied", nil)
+	versions, err := query[int64](ctx, s, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied", none)
 	if err != nil {
 		return 0, fmt.Errorf("look at the schema: %w", err)
 	}

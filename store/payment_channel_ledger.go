@@ -142,7 +142,7 @@ func (s *Store) CountPaymentChannels(ctx context.Context) (map[string]int64, err
 	rows, err := query[struct {
 		State string
 		Count int64
-	}](ctx, s, `SELECT CASE WHEN withdraw_requested_at <> 0 THEN 'withdrawing' ELSE state END AS state, count(*) AS count FROM payment_channels GROUP BY 1`, nil)
+	}](ctx, s, `SELECT CASE WHEN withdraw_requested_at <> 0 THEN 'withdrawing' ELSE state END AS state, count(*) AS count FROM payment_channels GROUP BY 1`, none)
 	if err != nil {
 		return nil, fmt.Errorf("count payment channels: %w", err)
 	}

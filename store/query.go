@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"iter"
+	"maps"
 	"reflect"
 	"strings"
 	"time"
@@ -22,8 +24,11 @@ func (r *Reader) reader() *Reader { return r }
 // named are the values of a statement, which has their names: @name.
 type named map[string]any
 
+// none are the values of a statement without names.
+var none = named{}
+
 // query runs a statement and returns its rows. The result type needs a field for each column of the result, with the same name.
-func query[T any](ctx context.Context, on session, text string, values named) ([]T, error) {
+func query[T any](ctx context.Context, on session, text string, values pgx.QueryRewriter) ([]T, error) {
 	r := on.reader()
 	if r.tx != nil {
 		return queryTx[T](ctx, r.tx, text, values)
@@ -38,7 +43,7 @@ func query[T any](ctx context.Context, on session, text string, values named) ([
 }
 
 // queryTx is query on the connection of a transaction.
-func queryTx[T any](ctx context.Context, tx *sql.Conn, text string, values named) (found []T, err error) {
+func queryTx[T any](ctx context.Context, tx *sql.Conn, text string, values pgx.QueryRewriter) (found []T, err error) {
 	err = tx.Raw(func(driver any) error {
 		rows, _ := driver.(*stdlib.Conn).Conn().Query(ctx, text, values) //nolint:forcetypeassert // see Open
 		found, err = pgx.CollectRows(rows, scan[T])
@@ -48,7 +53,7 @@ func queryTx[T any](ctx context.Context, tx *sql.Conn, text string, values named
 }
 
 // exec runs a statement and returns the number of rows that it changed.
-func exec(ctx context.Context, on session, text string, values named) (int64, error) {
+func exec(ctx context.Context, on session, text string, values pgx.QueryRewriter) (int64, error) {
 	r := on.reader()
 	var tag pgconn.CommandTag
 	run := func(connection *pgx.Conn) (err error) {
@@ -85,6 +90,12 @@ func scan[T any](row pgx.CollectableRow) (T, error) {
 	return pgx.RowTo[T](row)
 }
 
+// pairs are like named, for the statements of batches: with many values a map takes several allocations more.
+type pairs []struct {
+	name  string
+	value any
+}
+
 // positional is a statement with parameters by position, and their names.
 type positional struct {
 	text  string
@@ -94,34 +105,73 @@ type positional struct {
 // statements are the last texts, because parsing one takes longer than sending it. Few texts depend on what a caller wants.
 var statements, _ = lru.New[string, positional](512) // fails for sizes below 1
 
+// parse makes parameters by position of the names in a text.
+func parse(ctx context.Context, connection *pgx.Conn, text string, names iter.Seq[string]) (positional, error) {
+	if statement, ok := statements.Get(text); ok {
+		return statement, nil
+	}
+	known := pgx.NamedArgs{}
+	for name := range names {
+		known[name] = name
+	}
+	parsed, found, err := known.RewriteQuery(ctx, connection, text, nil)
+	if err != nil {
+		return positional{}, err
+	}
+	statement := positional{text: parsed}
+	for _, name := range found {
+		one, ok := name.(string)
+		if !ok {
+			return positional{}, fmt.Errorf("a statement has a name without a value: %s", strings.TrimSpace(text))
+		}
+		statement.names = append(statement.names, one)
+	}
+	statements.Add(text, statement)
+	return statement, nil
+}
+
 // RewriteQuery gives pgx the values by position.
 func (n named) RewriteQuery(ctx context.Context, connection *pgx.Conn, text string, _ []any) (string, []any, error) {
-	statement, ok := statements.Get(text)
-	if !ok {
-		names := pgx.NamedArgs{}
-		for name := range n {
-			names[name] = name
-		}
-		parsed, found, err := names.RewriteQuery(ctx, connection, text, nil)
-		if err != nil {
-			return "", nil, err
-		}
-		statement.text = parsed
-		for _, name := range found {
-			known, ok := name.(string)
-			if !ok {
-				return "", nil, fmt.Errorf("a statement has a name without a value: %s", strings.TrimSpace(text))
-			}
-			statement.names = append(statement.names, known)
-		}
-		statements.Add(text, statement)
+	statement, err := parse(ctx, connection, text, maps.Keys(n))
+	if err != nil {
+		return "", nil, err
 	}
 	values := make([]any, len(statement.names))
 	for i, name := range statement.names {
-		values[i], ok = n[name]
+		value, ok := n[name]
 		if !ok {
 			return "", nil, fmt.Errorf("a statement needs a value for @%s: %s", name, strings.TrimSpace(text))
 		}
+		values[i] = value
+	}
+	return statement.text, values, nil
+}
+
+// RewriteQuery gives pgx the values by position.
+func (p pairs) RewriteQuery(ctx context.Context, connection *pgx.Conn, text string, _ []any) (string, []any, error) {
+	statement, err := parse(ctx, connection, text, func(yield func(string) bool) {
+		for _, one := range p {
+			if !yield(one.name) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	values := make([]any, len(statement.names))
+	for i, name := range statement.names {
+		at := i
+		if at >= len(p) || p[at].name != name { // mostly they are in the order of the text
+			at = 0
+			for at < len(p) && p[at].name != name {
+				at++
+			}
+		}
+		if at == len(p) {
+			return "", nil, fmt.Errorf("a statement needs a value for @%s: %s", name, strings.TrimSpace(text))
+		}
+		values[i] = p[at].value
 	}
 	return statement.text, values, nil
 }

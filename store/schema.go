@@ -145,7 +145,7 @@ func (s *Store) severalHosts() bool {
 func (s *Store) CheckSchema(ctx context.Context) error {
 	program := SchemaVersion()
 	versions, err := query[struct{ Version, Oldest int64 }](ctx, s, `
-		SELECT (SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied) AS version, oldest FROM schema_compat`, nil)
+		SELECT (SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied) AS version, oldest FROM schema_compat`, none)
 	missing, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case ok && missing.Code == "42P01": // the tables do not exist

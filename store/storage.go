@@ -29,7 +29,7 @@ const sampledMessages = 100_000
 // known without reading it.
 func (s *Store) LargestAccounts(ctx context.Context, n int) (*LargestAccounts, error) {
 	// An estimate of rows that is too low, or none, makes the sample larger, up to the whole table.
-	rows, err := query[float64](ctx, s, `SELECT greatest(reltuples, 1)::float8 FROM pg_class WHERE oid = 'messages'::regclass`, nil)
+	rows, err := query[float64](ctx, s, `SELECT greatest(reltuples, 1)::float8 FROM pg_class WHERE oid = 'messages'::regclass`, none)
 	if err != nil {
 		return nil, fmt.Errorf("estimate the number of messages: %w", err)
 	}

@@ -92,7 +92,7 @@ func (d *database) acquire(ctx context.Context, places *semaphore.Weighted) erro
 
 // time is when the transaction began, by the clock of the database, with which leases and ages are measured.
 func (tx *Tx) time(ctx context.Context) (time.Time, error) {
-	now, err := query[time.Time](ctx, tx, "SELECT now()", nil)
+	now, err := query[time.Time](ctx, tx, "SELECT now()", none)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("ask for the time: %w", err)
 	}
