@@ -201,14 +201,15 @@ func (b *channelScheme) Settle(ctx context.Context, a *Attempt, row *store.Payme
 }
 
 // arrived tells what became of a deposit, in the form of Settle. It returns errStillOpen if the deposit is not on the chain
-// and may still get there. The nonce of a deposit names its channel, so the money is in the channel whoever brought it.
+// and may still get there. The nonce of a deposit names its channel, so the money is in the channel whoever brought it. Only the
+// blockchain can show that: the balance of the channel, which the facilitator tells, may have contained as much before.
 func (b *channelScheme) arrived(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
 	state, err := b.chain.Authorization(asking, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
 	switch {
 	case err != nil:
-		return b.arrivedByBalance(ctx, a, err)
+		return settlement{}, &unclearSettlement{store.Unclear{Reason: "the blockchain endpoint is unavailable", Sent: true}, err}
 	case state.Used && state.Amount == a.channel.Deposit &&
 		(strings.EqualFold(state.To, x402.DepositCollectorContract) || strings.EqualFold(state.To, x402.BatchSettlementContract)):
 		return settlement{transaction: state.Transaction}, nil
@@ -220,18 +221,4 @@ func (b *channelScheme) arrived(ctx context.Context, a *Attempt, row *store.Paym
 		return settlement{}, &refusedSettlement{x402.ReasonBatchValidBefore}
 	}
 	return settlement{}, errStillOpen
-}
-
-// arrivedByBalance is arrived if the blockchain endpoint is unavailable: the facilitator tells the balance of the channel.
-// What was charged before was covered before, so a balance below that and the deposit lacks the deposit.
-func (b *channelScheme) arrivedByBalance(ctx context.Context, a *Attempt, cause error) (settlement, error) {
-	verdict, err := b.facilitator.VerifyBatch(ctx, a.payload.channel.AsVoucher(), a.requirements)
-	if err != nil {
-		return settlement{}, &unclearSettlement{store.Unclear{Reason: "the blockchain endpoint is unavailable", Sent: true}, errors.Join(cause, err)}
-	}
-	channel, err := x402.ReportedChannel(verdict.Extra, a.channel.ChannelID)
-	if !verdict.IsValid || err != nil || channel.Balance < a.channel.Deposit+a.channel.Max-a.operation.Price {
-		return settlement{}, errStillOpen // the facilitator does not see it, and settles again
-	}
-	return settlement{channel: &channel}, nil
 }

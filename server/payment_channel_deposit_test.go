@@ -115,6 +115,41 @@ func TestLostDeposit(t *testing.T) {
 	}
 }
 
+// TestDepositWithoutTheChain: the facilitator was not reached and the blockchain endpoint is down. That the channel has more than the
+// deposit shows nothing: it may have had that before.
+func TestDepositWithoutTheChain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	if a := alice.sendWith(payer.sign(sendPath, 5000, 100_000), bob, "opens"); a.Status != http.StatusOK {
+		t.Fatal(a)
+	}
+	deposit := payer.sign(sendPath, 10_000, 50_000)
+	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" || r.URL.Path == "/rpc" {
+			testkit.HangUp(rw)
+			return true
+		}
+		return false
+	})
+	if a := alice.sendWith(deposit, bob, "more"); a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
+		t.Fatalf("neither is reached: %v, want 503 payment_unknown", a)
+	}
+	if !w.recoverUntil(func() bool { return w.Count(`SELECT max(attempts) FROM payments WHERE state <> 'settling'`) > 1 }) {
+		t.Error("it is not tried again")
+	}
+	mend()
+	w.recover()
+	if a := alice.sendWith(deposit, bob, "more"); a.Status != http.StatusOK {
+		t.Errorf("the same deposit later: %v", a)
+	}
+	if state := w.Ledger.Channel(payer.signer(sendPath).ID); state.Balance != 150_000 {
+		t.Errorf("%d are in the channel, want 150000", state.Balance)
+	}
+	w.checkChannels()
+}
+
 // TestDepositRefused: what the facilitator refuses for good leaves nothing behind.
 func TestDepositRefused(t *testing.T) {
 	t.Parallel()
