@@ -55,12 +55,7 @@ func (a *Attempt) Payer() string { return a.checked.Payer }
 
 // Identity is the lower-case address whose key signed the payment: the wallet, or the one that signs the vouchers of a payment channel.
 // Anybody can deposit into a channel that names another wallet as its payer, so a voucher does not prove the payer.
-func (a *Attempt) Identity() string {
-	if a.channel != nil {
-		return a.channel.PayerAuthorizer
-	}
-	return a.checked.Payer
-}
+func (a *Attempt) Identity() string { return a.identity }
 
 // Signer is Identity if that is certain, else "": whoever names a wallet must not use up its tokens.
 func (a *Attempt) Signer() string {
@@ -123,7 +118,6 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 		id: id, operation: operation, scheme: scheme, payload: payload, requirements: requirements, checked: checked,
 		caller: caller, client: client, request: request,
 	}
-	attempt.unproven = attempt.voucher() && !e.payers.channelPaidLately(attempt.channel.ChannelID)
 	if isBad {
 		attempt.expired = e.refused(operation, bad.Reason, bad.Message)
 	}
@@ -197,12 +191,8 @@ func (e *Engine) SignedByRecentPayer(operation *Operation, header http.Header) b
 	if err != nil {
 		return false
 	}
-	recent := e.PaidLately(payload.payer())
-	if payload.channel != nil && payload.channel.Payload.Type != x402.BatchDeposit {
-		recent = e.payers.channelPaidLately(strings.ToLower(payload.channel.Payload.Voucher.ChannelID))
-	}
 	scheme := e.schemeOf(payload)
-	if !recent || scheme == nil {
+	if scheme == nil || !scheme.PaidLately(payload) {
 		return false
 	}
 	requirements, ok := scheme.Match(operation.requirements, payload)
@@ -225,7 +215,7 @@ func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 	}
 	attempt := &Attempt{
 		id: row.ID, operation: operation, request: request,
-		checked: checked{Checked: x402.Checked{Payer: row.Payer, Nonce: row.Nonce, ValidBefore: row.ValidBefore}},
+		checked: checked{Checked: x402.Checked{Payer: row.Payer, Nonce: row.Nonce, ValidBefore: row.ValidBefore}, identity: row.Payer},
 	}
 	switch {
 	case row.Scheme == x402.SchemeBatch:
@@ -268,10 +258,7 @@ func (a *Attempt) row() *store.Payment {
 	if a.caller != nil {
 		row.KeyHash = a.caller.KeyHash
 	}
-	if a.channel != nil {
-		cumulative, deposit := int64(a.channel.Max), int64(a.channel.Deposit) //nolint:gosec // at most x402.MaxChannelAmount
-		row.PaymentChannelID, row.CumulativeAmount, row.DepositAmount = &a.channel.ChannelID, &cumulative, deposit
-	}
+	a.scheme.Record(a, row)
 	return row
 }
 
@@ -295,7 +282,7 @@ func (a *Attempt) repeatOnly() error {
 // is settled, refused or in progress must not buy the execution again. A voucher is compared with its channel first; only its payment
 // identifier can be in the ledger.
 func (a *Attempt) executesFirst() bool {
-	return a.operation.Reads() && (!a.voucher() || a.identifier != "")
+	return a.operation.Reads() && (a.scheme.Moves() || a.identifier != "")
 }
 
 // nothingNew is why the caller may not begin a call, or nil.
@@ -308,22 +295,12 @@ func (a *Attempt) nothingNew() error {
 
 func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.Identity()} }
 
-// same reports whether the row is this very authorization or voucher.
-func (a *Attempt) same(row *store.Payment) bool {
-	// The voucher may have come with a deposit before.
-	return row.Payer == a.checked.Payer && (row.Nonce == a.Nonce || a.voucher() && a.sameVoucher(row))
-}
+// same reports whether the row is this very payment.
+func (a *Attempt) same(row *store.Payment) bool { return a.scheme.Same(a, row) }
 
-// sameVoucher reports whether the row was charged with the voucher of this attempt, which may come with another deposit now: the
-// payer did not see the response to the first.
-func (a *Attempt) sameVoucher(row *store.Payment) bool {
-	return row.Payer == a.checked.Payer && row.State == store.PaymentDelivered && a.sameChannel(row) &&
-		*row.CumulativeAmount == int64(a.channel.Max) //nolint:gosec // at most x402.MaxChannelAmount
-}
-
-// sameChannel reports whether the row was paid by the payment channel of this attempt.
-func (a *Attempt) sameChannel(row *store.Payment) bool {
-	return a.channel != nil && row.PaymentChannelID != nil && *row.PaymentChannelID == a.channel.ChannelID
+// sameNonce reports whether the row is of this very authorization.
+func (a *Attempt) sameNonce(row *store.Payment) bool {
+	return row.Payer == a.checked.Payer && row.Nonce == a.Nonce
 }
 
 // owns reports whether the row's payment was made for this request. An undeliverable payment may be redeemed with another

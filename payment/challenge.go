@@ -21,28 +21,10 @@ const (
 // not fit for good. It is therefore offered exact first, until a voucher fits again; clients take the first entry of accepts
 // that they know.
 func (e *Engine) Challenge(operation *Operation, client string) *Error {
-	if operation.exactFirst != nil {
-		if !e.channels.offered() {
-			return operation.exactOnly
-		}
-		if e.unclaimed.reached(e.config.MaxUnclaimedTotal, operation.Price) {
-			return operation.exactFirst
-		}
-		if _, lost := e.payers.lost.get(client); lost {
-			return operation.exactFirst
-		}
+	if e.channels != nil {
+		return e.channels.challenge(operation, client)
 	}
 	return operation.challenge
-}
-
-// preferExact offers the client of an attempt exact first from now on. A client without an account is known by its address, which it
-// may share with others: they are offered payment channels again soon.
-func (e *Engine) preferExact(a *Attempt) {
-	lifetime := lostFor
-	if a.caller == nil {
-		lifetime = exactFor
-	}
-	e.payers.lost.add(a.client, struct{}{}, lifetime)
 }
 
 func (e *Engine) newChallenge(operation *Operation, accepts []x402.PaymentRequirements) (*Error, error) {

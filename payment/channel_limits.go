@@ -15,6 +15,9 @@ import (
 )
 
 const (
+	// lostFor is how long a client that lost the state of its payment channel is offered exact first.
+	lostFor = 24 * time.Hour
+	maxLost = 10_000 // about 2 MB
 	// exactFor is how long a client is offered exact first after a voucher was refused because too much is unclaimed, and an address
 	// after that of a client without an account did not fit.
 	exactFor = time.Minute
@@ -39,59 +42,104 @@ func (u *unclaimed) reached(bound, price uint64) bool {
 }
 
 // maxUnclaimed is Config.MaxUnclaimed for comparisons.
-func (e *Engine) maxUnclaimed() int64 {
-	if e.config.MaxUnclaimed == 0 {
+func (c *ChannelScheme) maxUnclaimed() int64 {
+	if c.engine.config.MaxUnclaimed == 0 {
 		return math.MaxInt64
 	}
-	return int64(min(e.config.MaxUnclaimed, x402.MaxChannelAmount)) //nolint:gosec // fits
+	return int64(min(c.engine.config.MaxUnclaimed, x402.MaxChannelAmount)) //nolint:gosec // fits
 }
 
 // barred returns the 402 for a voucher or a deposit while no payment channel is charged, or nil.
-func (e *Engine) barred(a *Attempt) error {
+func (c *ChannelScheme) barred(a *Attempt) error {
 	switch {
-	case !e.channels.offered():
-		refused := e.refused(a.operation, "No matching payment requirements",
+	case !c.offered():
+		refused := c.engine.refused(a.operation, "No matching payment requirements",
 			"the payment facilitator does not settle payment channels and nothing was charged; pay with the entry of accepts")
 		refused.Required.Accepts = a.operation.exactOnly.Required.Accepts
 		return refused
-	case e.unclaimed.reached(e.config.MaxUnclaimedTotal, a.operation.Price):
-		return e.unclaimedTooMuch(a, "all payment channels")
+	case c.unclaimed.reached(c.engine.config.MaxUnclaimedTotal, a.operation.Price):
+		return c.unclaimedTooMuch(a, "all payment channels")
 	}
 	return nil
 }
 
 // unclaimedTooMuch returns the 402 for a voucher that fits, but would raise what is not claimed above a bound. Clients that can
 // go on with exact, which it offers first.
-func (e *Engine) unclaimedTooMuch(a *Attempt, of string) error {
-	if _, lost := e.payers.lost.get(a.client); !lost {
-		e.payers.lost.add(a.client, struct{}{}, exactFor)
+func (c *ChannelScheme) unclaimedTooMuch(a *Attempt, of string) error {
+	if _, lost := c.lost.get(a.client); !lost {
+		c.lost.add(a.client, struct{}{}, exactFor)
 	}
-	refused := e.refused(a.operation, x402.ReasonBatchChannelBusy, "too much of what "+of+
+	refused := c.engine.refused(a.operation, x402.ReasonBatchChannelBusy, "too much of what "+of+
 		" was charged is not claimed on the blockchain yet, and nothing was charged now; pay with scheme exact, or send the same payment again in a minute")
 	refused.Required.Accepts = a.operation.exactFirst.Required.Accepts
 	return refused
 }
 
+// wasCharged records that the payment channel of an attempt was charged.
+func (c *ChannelScheme) wasCharged(a *Attempt) {
+	c.engine.payers.settled(a.checked.Payer, a.caller)
+	c.charged.add(a.channel.ChannelID, a.channel.Max, paidFor)
+	c.inStep(a)
+}
+
+// inStep records that the client has the state of its payment channel, or gets it with this response.
+func (c *ChannelScheme) inStep(a *Attempt) { c.lost.entries.Remove(a.client) }
+
+// chargedLately reports whether a payment channel was charged lately.
+func (c *ChannelScheme) chargedLately(id string) bool {
+	_, ok := c.charged.get(id)
+	return ok
+}
+
+// next reports whether the voucher is for the next amount, as far as this server knows. Another server may have charged the payment
+// channel since.
+func (c *ChannelScheme) next(a *Attempt) bool {
+	charged, ok := c.charged.get(a.channel.ChannelID)
+	return ok && charged != 0 && charged+a.operation.Price == a.channel.Max
+}
+
+// challenge returns the 402 for a request without payment: see Engine.Challenge.
+func (c *ChannelScheme) challenge(operation *Operation, client string) *Error {
+	_, lost := c.lost.get(client)
+	switch {
+	case !c.offered():
+		return operation.exactOnly
+	case lost, c.unclaimed.reached(c.engine.config.MaxUnclaimedTotal, operation.Price):
+		return operation.exactFirst
+	}
+	return operation.challenge
+}
+
+// preferExact offers the client of an attempt exact first from now on. A client without an account is known by its address, which it
+// may share with others: they are offered payment channels again soon.
+func (c *ChannelScheme) preferExact(a *Attempt) {
+	lifetime := lostFor
+	if a.caller == nil {
+		lifetime = exactFor
+	}
+	c.lost.add(a.client, struct{}{}, lifetime)
+}
+
 // offered reports whether payment channels are offered: unless the facilitator has said that it does not settle them.
-func (b *channelScheme) offered() bool { return !b.unsupported.Load() }
+func (c *ChannelScheme) offered() bool { return !c.unsupported.Load() }
 
 // checkSupport asks the facilitator whether it settles payment channels on our network, and returns false if it did not respond.
-func (e *Engine) checkSupport(ctx context.Context) bool {
+func (c *ChannelScheme) checkSupport(ctx context.Context) bool {
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
-	supported, err := e.facilitator.Supported(asking)
+	supported, err := c.engine.facilitator.Supported(asking)
 	if err != nil {
 		return false
 	}
 	unsupported := !slices.ContainsFunc(supported.Kinds, func(kind x402.SupportedKind) bool {
-		return kind.X402Version == x402.Version && kind.Scheme == x402.SchemeBatch && kind.Network == e.config.Network.ID
+		return kind.X402Version == x402.Version && kind.Scheme == x402.SchemeBatch && kind.Network == c.engine.config.Network.ID
 	})
-	switch was := e.channels.unsupported.Swap(unsupported); {
+	switch was := c.unsupported.Swap(unsupported); {
 	case unsupported && !was:
-		e.log.ErrorContext(ctx, "payment channels are not offered: the facilitator's /supported does not list batch-settlement on this network",
-			"network", e.config.Network.ID)
+		c.engine.log.ErrorContext(ctx, "payment channels are not offered: the facilitator's /supported does not list batch-settlement on this network",
+			"network", c.engine.config.Network.ID)
 	case !unsupported && was:
-		e.log.InfoContext(ctx, "payment channels are offered again", "network", e.config.Network.ID)
+		c.engine.log.InfoContext(ctx, "payment channels are offered again", "network", c.engine.config.Network.ID)
 	}
 	return true
 }
@@ -134,47 +182,47 @@ func (r clientRates) allow(client string) bool {
 // adopt looks on the chain for a payment channel that the ledger does not know: the payer may have deposited on its own, or the
 // database was restored from a backup. Only what was claimed counts as charged. It returns store.ErrStalePayment if the channel
 // is in the ledger now, a corrective 402 if the voucher does not fit, and nil if there is no such channel.
-func (e *Engine) adopt(ctx context.Context, a *Attempt) error {
+func (c *ChannelScheme) adopt(ctx context.Context, a *Attempt) error {
 	id := a.channel.ChannelID
-	if _, again := e.adoptions.tried.get(id); again || !e.adoptions.allow(a.client) {
+	if _, again := c.adoptions.tried.get(id); again || !c.adoptions.allow(a.client) {
 		return nil
 	}
-	e.adoptions.tried.add(id, struct{}{}, adoptionPause)
+	c.adoptions.tried.add(id, struct{}{}, adoptionPause)
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
-	found, _, err := e.channels.chain.Channel(asking, id)
+	found, _, err := c.chain.Channel(asking, id)
 	if err != nil || found.Balance == 0 {
 		return nil //nolint:nilerr // the payer gets the 402 for an unknown channel, and can send a deposit
 	}
 	channel := newChannel(a, found)
 	if bad, ok := errors.AsType[*x402.Invalid](a.channel.Fits(sumsOf(channel), a.operation.Price)); ok {
-		e.adoptions.tried.entries.Remove(id) // a client that follows the 402 comes back with a voucher that fits
-		return e.corrective(a, channel, bad)
+		c.adoptions.tried.entries.Remove(id) // a client that follows the 402 comes back with a voucher that fits
+		return c.corrective(a, channel, bad)
 	}
 	if channel.Claimed > 0 {
-		e.claimedElsewhere(ctx, channel)
+		c.claimedElsewhere(ctx, channel)
 	}
-	if err := e.store.AdoptPaymentChannel(ctx, channel); err != nil {
+	if err := c.engine.store.AdoptPaymentChannel(ctx, channel); err != nil {
 		return err
 	}
 	return store.ErrStalePayment
 }
 
 // synced records the state of a payment channel on the chain, and returns the payment channel, or nil if it has changed since.
-func (e *Engine) synced(ctx context.Context, channel *store.PaymentChannel, found x402.Channel) (*store.PaymentChannel, error) {
-	now, err := e.store.SyncPaymentChannel(ctx, channel, mirrorOf(found))
+func (c *ChannelScheme) synced(ctx context.Context, channel *store.PaymentChannel, found x402.Channel) (*store.PaymentChannel, error) {
+	now, err := c.engine.store.SyncPaymentChannel(ctx, channel, mirrorOf(found))
 	if now != nil && now.Claimed > channel.Claimed { // the response to the claim was lost, so nothing was paid out
-		e.payouts.add(now.PayTo)
+		c.payouts.add(now.PayTo)
 	}
 	if now != nil && now.Signature == "" && now.Claimed > channel.Charged {
-		e.claimedElsewhere(ctx, now)
+		c.claimedElsewhere(ctx, now)
 	}
 	return now, err
 }
 
 // claimedElsewhere reports that more of a payment channel is claimed than this ledger has charged.
-func (e *Engine) claimedElsewhere(ctx context.Context, channel *store.PaymentChannel) {
-	e.metrics.foreign.Inc()
-	e.log.ErrorContext(ctx, "more is claimed from a payment channel than this database has charged", // restored from a backup, or a shared key
+func (c *ChannelScheme) claimedElsewhere(ctx context.Context, channel *store.PaymentChannel) {
+	c.engine.metrics.foreign.Inc()
+	c.engine.log.ErrorContext(ctx, "more is claimed from a payment channel than this database has charged", // restored from a backup, or a shared key
 		"payment_channel_id", channel.ID, "claimed", channel.Claimed)
 }

@@ -12,23 +12,33 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// channelScheme is the x402 scheme "batch-settlement": a deposit into a payment channel, from which vouchers pay. The methods here
+// ChannelScheme is the x402 scheme "batch-settlement": a deposit into a payment channel, from which vouchers pay. The methods here
 // handle deposits, which move money. voucher.go charges vouchers, which move none.
-type channelScheme struct {
+type ChannelScheme struct {
 	transfers
 	terms       x402.ChannelTerms
 	checker     x402.BatchChecker
 	keys        map[string]*ecdsa.PrivateKey // of our authorizers, also of former ones, by address in lower case
 	unsupported atomic.Bool                  // the facilitator says that it does not settle payment channels
+	started     time.Time                    // see misfit
+
+	charged      recent[string, uint64]   // what payment channels were charged lately, by id; 0 if this is not certain
+	lost         recent[string, struct{}] // clients that lost the state of their payment channel: see challenge
+	unclaimed    unclaimed
+	adoptions    adoptions
+	cheapRefunds clientRates
+	payouts      payouts
 }
 
-func newChannelScheme(of transfers) (*channelScheme, error) {
-	config := of.config
+func newChannelScheme(of transfers) (*ChannelScheme, error) {
+	config := of.engine.config
 	checker, err := x402.NewBatchChecker(config.Network)
 	if err != nil {
 		return nil, err
@@ -47,59 +57,65 @@ func newChannelScheme(of transfers) (*channelScheme, error) {
 	}
 	authorizer := evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex()
 	terms := x402.ChannelTerms{ReceiverAuthorizer: authorizer, WithdrawDelay: uint64(seconds), MinDeposit: config.MinDeposit} //nolint:gosec // positive
-	return &channelScheme{transfers: of, terms: terms, checker: checker, keys: keys}, nil
+	c := &ChannelScheme{
+		transfers: of, terms: terms, checker: checker, keys: keys, started: time.Now(),
+		charged: newRecent[string, uint64](maxPayers), lost: newRecent[string, struct{}](maxLost), adoptions: newAdoptions(),
+		cheapRefunds: newClientRates(rate.Every(time.Hour/cheapRefunds), cheapRefunds, time.Hour),
+	}
+	c.payouts.add(strings.ToLower(config.PayTo)) // a claim before a restart may not be paid out
+	return c, nil
 }
 
 // scope is what this server can sign claims and refunds for.
-func (b *channelScheme) scope() store.ChannelScope {
-	return store.ChannelScope{Network: b.config.Network.ID, Asset: strings.ToLower(b.config.Network.Asset), Authorizers: slices.Sorted(maps.Keys(b.keys))}
+func (c *ChannelScheme) scope() store.ChannelScope {
+	return store.ChannelScope{Network: c.engine.config.Network.ID, Asset: strings.ToLower(c.engine.config.Network.Asset), Authorizers: slices.Sorted(maps.Keys(c.keys))}
 }
 
 // requirementsOf returns payment requirements with the terms of a payment channel, which may be former ones of ours.
-func (b *channelScheme) requirementsOf(channel *store.PaymentChannel) x402.PaymentRequirements {
+func (c *ChannelScheme) requirementsOf(channel *store.PaymentChannel) x402.PaymentRequirements {
 	terms := x402.ChannelTerms{ReceiverAuthorizer: channel.ReceiverAuthorizer, WithdrawDelay: uint64(channel.WithdrawDelay)} //nolint:gosec // positive
-	return b.config.Network.BatchRequirements(1, channel.PayTo, maxTimeoutSeconds, terms)
+	return c.engine.config.Network.BatchRequirements(1, channel.PayTo, maxTimeoutSeconds, terms)
 }
 
-func (b *channelScheme) Requirements(price uint64) x402.PaymentRequirements {
-	return b.config.Network.BatchRequirements(price, b.config.PayTo, maxTimeoutSeconds, b.terms)
+func (c *ChannelScheme) Requirements(price uint64) x402.PaymentRequirements {
+	return c.engine.config.Network.BatchRequirements(price, c.engine.config.PayTo, maxTimeoutSeconds, c.terms)
 }
 
 // Match compares the payment with the offers of this scheme.
-func (b *channelScheme) Match(offers []x402.PaymentRequirements, payload payload) (x402.PaymentRequirements, bool) {
+func (c *ChannelScheme) Match(offers []x402.PaymentRequirements, payload payload) (x402.PaymentRequirements, bool) {
 	return x402.MatchBatch(offers, payload.channel)
 }
 
 // Terms returns the terms of the payment channel.
-func (b *channelScheme) Terms(payload payload) x402.PaymentRequirements {
+func (c *ChannelScheme) Terms(payload payload) x402.PaymentRequirements {
 	config := payload.channel.Payload.ChannelConfig
 	amount, _ := strconv.ParseUint(payload.channel.Accepted.Amount, 10, 64) // Check refuses 0
-	return b.config.Network.BatchRequirements(amount, config.Receiver, maxTimeoutSeconds,
+	return c.engine.config.Network.BatchRequirements(amount, config.Receiver, maxTimeoutSeconds,
 		x402.ChannelTerms{ReceiverAuthorizer: config.ReceiverAuthorizer, WithdrawDelay: config.WithdrawDelay})
 }
 
 // CheckKey runs the checks of a payer that signs its deposits with its own key.
-func (b *channelScheme) CheckKey(requirements x402.PaymentRequirements, payload payload) (checked, error) {
-	byKey, err := b.checker.Check(requirements, payload.channel, b.now())
+func (c *ChannelScheme) CheckKey(requirements x402.PaymentRequirements, payload payload) (checked, error) {
+	byKey, err := c.checker.Check(requirements, payload.channel, c.engine.store.Now())
 	return channelChecked(byKey), err
 }
 
 // Check runs the checks that need no I/O. A deposit with 65 bytes of signature that are not by the payer's key is invalid
 // unless the payer is a contract: see exact.Check.
-func (b *channelScheme) Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error) {
+func (c *ChannelScheme) Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error) {
 	if payload.channel.Payload.Type == x402.BatchRefund {
 		return checked{}, &x402.Invalid{Reason: x402.ReasonBatchPayloadType, Message: "this operation takes no refund; the GET operations do"}
 	}
-	byKey, err := b.CheckKey(requirements, payload)
+	byKey, err := c.CheckKey(requirements, payload)
 	bad, isBad := errors.AsType[*x402.Invalid](err)
 	if !isBad || bad.Reason != x402.ReasonBatchDepositSignature {
 		return byKey, err
 	}
-	unsigned, termsErr := b.checker.CheckContract(requirements, payload.channel, b.now())
+	unsigned, termsErr := c.checker.CheckContract(requirements, payload.channel, c.engine.store.Now())
 	if termsErr != nil {
 		return channelChecked(unsigned), termsErr
 	}
-	return b.ofContract(ctx, payload, byKey, channelChecked(unsigned), err)
+	return c.ofContract(ctx, payload, byKey, channelChecked(unsigned), err)
 }
 
 // channelChecked names the payment as the ledger does.
@@ -108,7 +124,10 @@ func channelChecked(of x402.BatchChecked) checked {
 	if of.Deposit == 0 {
 		nonce = voucherNonce(of.ChannelID, of.Max)
 	}
-	return checked{Checked: x402.Checked{Payer: of.Payer, Nonce: nonce, ValidBefore: of.ValidBefore, Conclusive: of.Conclusive}, channel: &of}
+	return checked{
+		Checked:  x402.Checked{Payer: of.Payer, Nonce: nonce, ValidBefore: of.ValidBefore, Conclusive: of.Conclusive},
+		identity: of.PayerAuthorizer, channel: &of,
+	}
 }
 
 // voucherNonce is the nonce of a voucher in the ledger.
@@ -116,50 +135,63 @@ func voucherNonce(channelID string, cumulative uint64) string {
 	return channelID + ":" + strconv.FormatUint(cumulative, 10)
 }
 
+// PaidLately looks for the wallet that signs the deposit.
+func (c *ChannelScheme) PaidLately(payload payload) bool {
+	return c.engine.PaidLately(payload.payer())
+}
+
+func (c *ChannelScheme) Moves() bool { return true }
+
+// Record records the payment channel, the voucher and the deposit.
+func (c *ChannelScheme) Record(a *Attempt, row *store.Payment) {
+	cumulative, deposit := int64(a.channel.Max), int64(a.channel.Deposit) //nolint:gosec // at most x402.MaxChannelAmount
+	row.PaymentChannelID, row.CumulativeAmount, row.DepositAmount = &a.channel.ChannelID, &cumulative, deposit
+}
+
 // Restore checks the deposit against its own terms: those of the server may have changed since.
-func (b *channelScheme) Restore(attempt *Attempt, row *store.Payment) error {
+func (c *ChannelScheme) Restore(attempt *Attempt, row *store.Payment) error {
 	config := attempt.payload.channel.Payload.ChannelConfig
 	terms := x402.ChannelTerms{ReceiverAuthorizer: config.ReceiverAuthorizer, WithdrawDelay: config.WithdrawDelay}
-	attempt.requirements = b.config.Network.BatchRequirements(uint64(row.Amount), row.PayTo, maxTimeoutSeconds, terms) //nolint:gosec // positive
-	of, err := b.checker.CheckContract(attempt.requirements, attempt.payload.channel, row.CreatedAt)
+	attempt.requirements = c.engine.config.Network.BatchRequirements(uint64(row.Amount), row.PayTo, maxTimeoutSeconds, terms) //nolint:gosec // positive
+	of, err := c.checker.CheckContract(attempt.requirements, attempt.payload.channel, row.CreatedAt)
 	if late, ok := errors.AsType[*x402.Invalid](err); err != nil && (!ok || !late.OutOfTime) {
 		return err
 	}
-	attempt.channel = &of
+	attempt.channel, attempt.identity = &of, of.PayerAuthorizer
 	return nil
 }
 
-// Fund checks that the wallet has the deposit. That it paid lately proves nothing: deposits are larger than prices.
-func (b *channelScheme) Fund(ctx context.Context, a *Attempt) error {
+// fund checks that the wallet has the deposit. That it paid lately proves nothing: deposits are larger than prices.
+func (c *ChannelScheme) fund(ctx context.Context, a *Attempt) error {
 	if !a.Conclusive { // only the chain can judge the signature
-		return b.verify(ctx, a)
+		return c.verify(ctx, a)
 	}
-	return b.covers(ctx, a, a.channel.Deposit, b.verify, &x402.Invalid{Reason: x402.ReasonBatchInsufficientBalance,
+	return c.covers(ctx, a, a.channel.Deposit, c.verify, &x402.Invalid{Reason: x402.ReasonBatchInsufficientBalance,
 		Message: "the balance of the wallet is below the deposit and nothing was charged; add funds, or sign a smaller deposit"})
 }
 
-// Fresh asks the chain, because anybody may have brought the deposit there.
-func (b *channelScheme) Fresh(ctx context.Context, a *Attempt) (bool, error) {
-	return b.fresh(ctx, a, b.verify)
+// Proves asks the chain, because anybody may have brought the deposit there.
+func (c *ChannelScheme) Proves(ctx context.Context, a *Attempt, _ *store.Payment) (bool, error) {
+	return c.fresh(ctx, a, c.verify)
 }
 
 // verify asks the facilitator to check the payment against the chain.
-func (b *channelScheme) verify(ctx context.Context, a *Attempt) error {
-	return b.verdict(b.facilitator.VerifyBatch(ctx, a.payload.channel, a.requirements))
+func (c *ChannelScheme) verify(ctx context.Context, a *Attempt) error {
+	return c.verdict(c.engine.facilitator.VerifyBatch(ctx, a.payload.channel, a.requirements))
 }
 
 // errNotReported means that the facilitator responds, but rejects the voucher with which it is asked for the channel.
 var errNotReported = errors.New("the facilitator does not report the payment channel")
 
 // onChain returns the payment channel as the blockchain endpoint sees it, else as the facilitator does.
-func (b *channelScheme) onChain(ctx context.Context, a *Attempt) (x402.Channel, error) {
+func (c *ChannelScheme) onChain(ctx context.Context, a *Attempt) (x402.Channel, error) {
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
-	channel, _, err := b.chain.Channel(asking, a.channel.ChannelID)
+	channel, _, err := c.chain.Channel(asking, a.channel.ChannelID)
 	if err == nil {
 		return channel, nil
 	}
-	verdict, verifyErr := b.facilitator.VerifyBatch(ctx, a.payload.channel.AsVoucher(), a.requirements)
+	verdict, verifyErr := c.engine.facilitator.VerifyBatch(ctx, a.payload.channel.AsVoucher(), a.requirements)
 	switch {
 	case verifyErr != nil:
 		return x402.Channel{}, errors.Join(err, verifyErr)
@@ -171,14 +203,14 @@ func (b *channelScheme) onChain(ctx context.Context, a *Attempt) (x402.Channel, 
 
 // Settle asks the facilitator to bring the deposit to the chain. If an earlier attempt may have brought it, or if the
 // facilitator rejects it, because anybody may have, the channel itself is looked at.
-func (b *channelScheme) Settle(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
+func (c *ChannelScheme) Settle(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
 	if row.Attempts > 1 {
-		if arrived, err := b.arrived(ctx, a, row); err == nil || !errors.Is(err, errStillOpen) {
+		if arrived, err := c.arrived(ctx, a, row); err == nil || !errors.Is(err, errStillOpen) {
 			return arrived, err
 		}
 	}
-	settled, err := b.timed(ctx, row, func(ctx context.Context) (*x402.SettleResponse, error) {
-		return b.facilitator.SettleDeposit(ctx, a.payload.channel, a.requirements)
+	settled, err := c.timed(ctx, row, func(ctx context.Context) (*x402.SettleResponse, error) {
+		return c.engine.facilitator.SettleDeposit(ctx, a.payload.channel, a.requirements)
 	})
 	switch {
 	case err != nil:
@@ -190,7 +222,7 @@ func (b *channelScheme) Settle(ctx context.Context, a *Attempt, row *store.Payme
 		}
 		return moved, nil
 	}
-	arrived, err := b.arrived(ctx, a, row)
+	arrived, err := c.arrived(ctx, a, row)
 	if errors.Is(err, errStillOpen) {
 		if row.Attempts == 1 && !x402.Inconclusive(settled.ErrorReason) {
 			return settlement{}, &refusedSettlement{settled.ErrorReason}
@@ -203,10 +235,10 @@ func (b *channelScheme) Settle(ctx context.Context, a *Attempt, row *store.Payme
 // arrived tells what became of a deposit, in the form of Settle. It returns errStillOpen if the deposit is not on the chain
 // and may still get there. The nonce of a deposit names its channel, so the money is in the channel whoever brought it. Only the
 // blockchain can show that: the balance of the channel, which the facilitator tells, may have contained as much before.
-func (b *channelScheme) arrived(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
+func (c *ChannelScheme) arrived(ctx context.Context, a *Attempt, row *store.Payment) (settlement, error) {
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
-	state, err := b.chain.Authorization(asking, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
+	state, err := c.chain.Authorization(asking, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
 	switch {
 	case err != nil:
 		return settlement{}, &unclearSettlement{store.Unclear{Reason: "the blockchain endpoint is unavailable", Sent: true}, err}

@@ -13,7 +13,7 @@ import (
 
 // mirrorLifetime is how old the recorded state of a payment channel on the chain may be for a voucher to be charged: half of
 // the withdraw delay. The other half is left to notice a withdrawal and to claim.
-func (e *Engine) mirrorLifetime() time.Duration { return e.config.WithdrawDelay / 2 }
+func (c *ChannelScheme) mirrorLifetime() time.Duration { return c.engine.config.WithdrawDelay / 2 }
 
 // recheckAfter is how old the recorded state of a payment channel must be before the chain is asked again for a voucher that
 // cannot be charged: the payer may have ended a withdrawal, or deposited on its own. A voucher for more than was charged may also
@@ -23,14 +23,14 @@ const recheckAfter = time.Minute
 // misfit returns why a voucher or a deposit cannot be charged to a payment channel, nil if nothing is wrong, or
 // store.ErrStalePayment if the caller should look again soon. The error has PAYMENT-REQUIRED with the state of the channel,
 // with which clients correct their own. Only who signed the voucher gets that far.
-func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentChannel) error {
+func (c *ChannelScheme) misfit(ctx context.Context, a *Attempt, channel *store.PaymentChannel) error {
 	if channel == nil {
-		if err := e.adopt(ctx, a); err != nil {
+		if err := c.adopt(ctx, a); err != nil {
 			return err
 		}
-		e.preferExact(a)
+		c.preferExact(a)
 		a.unknown = true
-		return e.refused(a.operation, x402.ReasonBatchChannelNotFound,
+		return c.engine.refused(a.operation, x402.ReasonBatchChannelNotFound,
 			"this server does not know the payment channel and nothing was charged; send a deposit, or pay with another entry of accepts")
 	}
 	fits := a.channel.Fits(sumsOf(channel), a.operation.Price)
@@ -40,34 +40,34 @@ func (e *Engine) misfit(ctx context.Context, a *Attempt, channel *store.PaymentC
 	case channel.State != store.PaymentChannelOpen: // a deposit or a refund is being settled
 		return store.ErrStalePayment
 	case isBad && recheck && (int64(a.channel.Max) > channel.Charged || bad.Reason == x402.ReasonBatchExceedsBalance): //nolint:gosec // at most x402.MaxChannelAmount
-		if err := e.sync(ctx, a, channel); errors.Is(err, store.ErrStalePayment) {
+		if err := c.sync(ctx, a, channel); errors.Is(err, store.ErrStalePayment) {
 			return err
 		}
-		return e.corrective(a, channel, bad)
+		return c.corrective(a, channel, bad)
 	case isBad:
-		return e.corrective(a, channel, bad)
+		return c.corrective(a, channel, bad)
 	case fits != nil:
 		return fits
 	case channel.WithdrawRequestedAt != 0 && !recheck:
-		return e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance,
+		return c.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance,
 			Message: "a withdrawal from the payment channel is under way and nothing was charged; pay with another entry of accepts"})
-	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > min(e.mirrorLifetime(), time.Since(e.started)):
+	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > min(c.mirrorLifetime(), time.Since(c.started)):
 		// A state from before this server started may be that of a restored database, which lacks claims.
-		return e.sync(ctx, a, channel)
-	case a.channel.Type != x402.BatchRefund && int64(a.channel.Max)-channel.Claimed > e.maxUnclaimed(): //nolint:gosec // at most x402.MaxChannelAmount
-		return e.unclaimedTooMuch(a, "this payment channel")
+		return c.sync(ctx, a, channel)
+	case a.channel.Type != x402.BatchRefund && int64(a.channel.Max)-channel.Claimed > c.maxUnclaimed(): //nolint:gosec // at most x402.MaxChannelAmount
+		return c.unclaimedTooMuch(a, "this payment channel")
 	}
 	return nil
 }
 
 // sync records the state of the payment channel on the chain. It returns store.ErrStalePayment, because the caller should look
 // again, or an *Error if neither the blockchain endpoint nor the facilitator responds.
-func (e *Engine) sync(ctx context.Context, a *Attempt, channel *store.PaymentChannel) error {
-	found, err := e.channels.onChain(ctx, a)
+func (c *ChannelScheme) sync(ctx context.Context, a *Attempt, channel *store.PaymentChannel) error {
+	found, err := c.onChain(ctx, a)
 	if err != nil {
 		return unavailable("the state of the payment channel on the blockchain is not known", 2, err)
 	}
-	if _, err := e.synced(ctx, channel, found); err != nil {
+	if _, err := c.synced(ctx, channel, found); err != nil {
 		return err
 	}
 	return store.ErrStalePayment
@@ -76,9 +76,9 @@ func (e *Engine) sync(ctx context.Context, a *Attempt, channel *store.PaymentCha
 // corrective returns the 402 for a payment that does not fit the state of its channel, with that state and the newest
 // voucher. A voucher that may have been claimed is public, so it does not open the newest one, with which a stranger could
 // ask for a refund. The next 402s of the client offer exact first: one that cannot follow the state would be refused for good.
-func (e *Engine) corrective(a *Attempt, channel *store.PaymentChannel, bad *x402.Invalid) *Error {
-	e.preferExact(a)
-	refused := e.refused(a.operation, bad.Reason, bad.Message)
+func (c *ChannelScheme) corrective(a *Attempt, channel *store.PaymentChannel, bad *x402.Invalid) *Error {
+	c.preferExact(a)
+	refused := c.engine.refused(a.operation, bad.Reason, bad.Message)
 	var newest *x402.VoucherState
 	if channel.Signature != "" && !mayBePublic(a, channel) {
 		newest = &x402.VoucherState{SignedMaxClaimable: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
@@ -99,15 +99,15 @@ func mayBePublic(a *Attempt, channel *store.PaymentChannel) bool {
 }
 
 // outOfStep returns the corrective 402 for a voucher that was charged for another request, or not last.
-func (e *Engine) outOfStep(ctx context.Context, a *Attempt) error {
-	channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+func (c *ChannelScheme) outOfStep(ctx context.Context, a *Attempt) error {
+	channel, err := c.engine.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
 	if err != nil {
 		return err
 	}
 	if channel == nil {
-		return e.misfit(ctx, a, channel)
+		return c.misfit(ctx, a, channel)
 	}
-	return e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch, Message: fmt.Sprintf(
+	return c.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch, Message: fmt.Sprintf(
 		"this voucher was charged for another request; the channel was charged %d and this request costs %d: "+
 			"sign a voucher for exactly %d; nothing was charged now",
 		channel.Charged, a.operation.Price, channel.Charged+int64(a.operation.Price))}) //nolint:gosec // a price
@@ -158,19 +158,19 @@ func depositAmount(row *store.Payment) string {
 	return strconv.FormatInt(row.DepositAmount, 10)
 }
 
-// repeatedAs is chargedAs for the stored response of a payment. It returns store.ErrVoucherMismatch if the attempt has a voucher that
+// Repeated is chargedAs for the stored response of a payment. It returns store.ErrVoucherMismatch if the attempt has a voucher that
 // was not charged last.
-func (e *Engine) repeatedAs(ctx context.Context, a *Attempt, row *store.Payment) (*x402.SettleResponse, error) {
-	if a.channel == nil {
-		return settledAs(row, row.Transaction), nil
+func (c *ChannelScheme) Repeated(ctx context.Context, a *Attempt, row *store.Payment) (*x402.SettleResponse, error) {
+	if a.sameVoucher(row) {
+		c.inStep(a)
 	}
-	channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+	channel, err := c.engine.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
 	if err != nil {
 		return nil, err
 	}
 	// The same voucher with another deposit repeats a payment whose response was lost, unless the channel was charged since: then a
 	// client that lost its state may want the same again.
-	repeatsVoucher := a.sameVoucher(row) && (a.voucher() || !a.same(row) && !a.operation.Secret)
+	repeatsVoucher := a.sameVoucher(row) && (!a.scheme.Moves() || !a.same(row) && !a.operation.Secret)
 	switch {
 	case channel == nil: // found by the payment identifier, paid in another way
 		return settledAs(row, row.Transaction), nil

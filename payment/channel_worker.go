@@ -26,27 +26,24 @@ const (
 	idlePause = 10 * time.Minute
 )
 
-// workOnChannels keeps the payment channels in order until ctx ends: it claims what they were charged, pays out what is claimed,
+// work keeps the payment channels in order until ctx ends: it claims what they were charged, pays out what is claimed,
 // and refunds those that are idle. Any number of servers may run it on one database.
-func (e *Engine) workOnChannels(ctx context.Context) {
-	if e.channels == nil {
-		return
-	}
-	e.checkKeys(ctx)
+func (c *ChannelScheme) work(ctx context.Context) {
+	c.checkKeys(ctx)
 	var supportDue, idleDue time.Time
 	for tick := time.NewTicker(claimEvery); ; {
-		if now := time.Now(); now.After(supportDue) && e.checkSupport(ctx) {
+		if now := time.Now(); now.After(supportDue) && c.checkSupport(ctx) {
 			supportDue = now.Add(supportEvery)
-			if !e.channels.offered() {
+			if !c.offered() {
 				supportDue = now.Add(unsupportedEvery)
 			}
 		}
-		if e.Ready() && e.channels.offered() {
-			e.refreshChannels(ctx)
-			e.claimDue(ctx)
-			e.payOut(ctx)
-			if now := time.Now(); e.config.IdleRefund > 0 && now.After(idleDue) {
-				e.refundIdle(ctx)
+		if c.engine.Ready() && c.offered() {
+			c.refreshChannels(ctx)
+			c.claimDue(ctx)
+			c.payOut(ctx)
+			if now := time.Now(); c.engine.config.IdleRefund > 0 && now.After(idleDue) {
+				c.refundIdle(ctx)
 				idleDue = now.Add(idleEvery)
 			}
 		}
@@ -59,22 +56,22 @@ func (e *Engine) workOnChannels(ctx context.Context) {
 }
 
 // checkKeys logs payment channels with unclaimed vouchers whose authorizer's key this server does not have.
-func (e *Engine) checkKeys(ctx context.Context) {
-	sums, _ := e.sumUp(ctx)
+func (c *ChannelScheme) checkKeys(ctx context.Context) {
+	sums, _ := c.sumUp(ctx)
 	for _, one := range sums {
-		if e.channels.keys[one.ReceiverAuthorizer] == nil {
-			e.log.ErrorContext(ctx, "vouchers cannot be claimed without the key of their authorizer: add it to the authorizer's key file",
+		if c.keys[one.ReceiverAuthorizer] == nil {
+			c.engine.log.ErrorContext(ctx, "vouchers cannot be claimed without the key of their authorizer: add it to the authorizer's key file",
 				"authorizer", one.ReceiverAuthorizer, "unclaimed", one.Sum, "age_s", one.Age.Seconds())
 		}
 	}
 }
 
 // refreshChannels looks at the chain for withdrawals from payment channels that owe us money.
-func (e *Engine) refreshChannels(ctx context.Context) {
-	stale, err := e.store.StaleChannels(ctx, e.config.Network.ID, strings.ToLower(e.config.Network.Asset), e.config.WithdrawDelay/refreshShare, refreshShare, refreshBatch)
+func (c *ChannelScheme) refreshChannels(ctx context.Context) {
+	stale, err := c.engine.store.StaleChannels(ctx, c.engine.config.Network.ID, strings.ToLower(c.engine.config.Network.Asset), c.engine.config.WithdrawDelay/refreshShare, refreshShare, refreshBatch)
 	for i := range stale {
 		channel := &stale[i]
-		found, chainErr := e.channels.onChain(ctx, e.attemptOf(channel))
+		found, chainErr := c.onChain(ctx, c.attemptOf(channel))
 		if chainErr != nil {
 			err = errors.Join(err, chainErr)
 			if errors.Is(chainErr, errNotReported) { // it concerns this channel alone
@@ -82,56 +79,56 @@ func (e *Engine) refreshChannels(ctx context.Context) {
 			}
 			break // both are unavailable: try again later
 		}
-		_, syncErr := e.synced(ctx, channel, found)
+		_, syncErr := c.synced(ctx, channel, found)
 		err = errors.Join(err, syncErr)
 	}
 	if err != nil && ctx.Err() == nil {
-		e.log.WarnContext(ctx, "refresh payment channels", "error", err)
+		c.engine.log.WarnContext(ctx, "refresh payment channels", "error", err)
 	}
 }
 
 // attemptOf makes an attempt with the newest voucher of a payment channel, to ask for its state.
-func (e *Engine) attemptOf(channel *store.PaymentChannel) *Attempt {
-	payment := &x402.BatchPayment{X402Version: x402.Version, Accepted: e.channels.requirementsOf(channel), Payload: x402.BatchPayload{
+func (c *ChannelScheme) attemptOf(channel *store.PaymentChannel) *Attempt {
+	payment := &x402.BatchPayment{X402Version: x402.Version, Accepted: c.requirementsOf(channel), Payload: x402.BatchPayload{
 		Type: x402.BatchVoucher, ChannelConfig: configOf(channel), Voucher: voucherOf(channel),
 	}}
 	return &Attempt{
-		scheme: e.channels, payload: payload{channel: payment}, requirements: payment.Accepted,
+		scheme: vouchers{c}, payload: payload{channel: payment}, requirements: payment.Accepted,
 		checked: checked{channel: &x402.BatchChecked{ChannelID: channel.ID}},
 	}
 }
 
 // refundIdle refunds the rest of payment channels that were not used for a long time, and claims what they were charged.
-func (e *Engine) refundIdle(ctx context.Context) {
-	idle, err := e.store.IdleChannels(ctx, e.channels.scope(), e.config.IdleRefund, idlePause, refundLeast, refreshBatch)
+func (c *ChannelScheme) refundIdle(ctx context.Context) {
+	idle, err := c.engine.store.IdleChannels(ctx, c.scope(), c.engine.config.IdleRefund, idlePause, refundLeast, refreshBatch)
 	for i := range idle {
 		if ctx.Err() != nil {
 			return
 		}
-		refundErr := e.refundOne(ctx, &idle[i])
+		refundErr := c.refundOne(ctx, &idle[i])
 		err = errors.Join(err, refundErr)
-		if refundErr != nil && !e.Ready() {
+		if refundErr != nil && !c.engine.Ready() {
 			break
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		e.log.WarnContext(ctx, "refund idle payment channels", "error", err)
+		c.engine.log.WarnContext(ctx, "refund idle payment channels", "error", err)
 	}
 }
 
 // refundOne refunds the rest of an idle payment channel, as the chain has it.
-func (e *Engine) refundOne(ctx context.Context, idle *store.PaymentChannel) error {
-	found, err := e.channels.onChain(ctx, e.attemptOf(idle))
+func (c *ChannelScheme) refundOne(ctx context.Context, idle *store.PaymentChannel) error {
+	found, err := c.onChain(ctx, c.attemptOf(idle))
 	if err != nil {
 		return err
 	}
-	channel, err := e.synced(ctx, idle, found)
+	channel, err := c.synced(ctx, idle, found)
 	if err != nil || channel == nil || !channel.UsedAt.Equal(idle.UsedAt) || channel.WithdrawRequestedAt != 0 || channel.Balance-channel.Charged < refundLeast {
 		return err
 	}
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
-	channel, err = e.store.BeginRefund(settling, channel, channel.Balance-channel.Charged, Lease, refundPause)
+	channel, err = c.engine.store.BeginRefund(settling, channel, channel.Balance-channel.Charged, Lease, refundPause)
 	if errors.Is(err, store.ErrVoucherMismatch) { // a call was faster
 		return nil
 	}
@@ -139,9 +136,9 @@ func (e *Engine) refundOne(ctx context.Context, idle *store.PaymentChannel) erro
 		return err
 	}
 	crash("refunding")
-	if _, err := e.refundFirst(settling, channel); err != nil {
+	if _, err := c.refundFirst(settling, channel); err != nil {
 		return fmt.Errorf("payment channel %s: %s", channel.ID, causeOf(err))
 	}
-	e.log.InfoContext(ctx, "idle payment channel refunded", "payment_channel_id", channel.ID, "amount", channel.RefundAmount)
+	c.engine.log.InfoContext(ctx, "idle payment channel refunded", "payment_channel_id", channel.ID, "amount", channel.RefundAmount)
 	return nil
 }

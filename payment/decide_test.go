@@ -39,12 +39,13 @@ func TestDecide(t *testing.T) {
 	}
 	refunded := func(_ *Attempt, row *store.Payment) { row.FailureReason = store.Refunded }
 	voucher := func(a *Attempt, row *store.Payment) {
+		a.scheme, a.requirements.Scheme, row.Scheme = vouchers{&ChannelScheme{}}, x402.SchemeBatch, x402.SchemeBatch
 		a.checked = channelChecked(x402.BatchChecked{ChannelID: "0xchannel", Payer: row.Payer, Max: 3000, Conclusive: true})
 		cumulative := int64(3000)
 		row.Nonce, row.PaymentChannelID, row.CumulativeAmount = a.Nonce, new("0xchannel"), &cumulative
 	}
-	ofChannel := func(_ *Attempt, row *store.Payment) { row.PaymentChannelID = new("0xchannel") }
-	ofNoChannel := func(_ *Attempt, row *store.Payment) { row.PaymentChannelID, row.CumulativeAmount = nil, nil }
+	ofChannel := func(_ *Attempt, row *store.Payment) { row.Scheme = x402.SchemeBatch }
+	ofNoChannel := func(_ *Attempt, row *store.Payment) { row.Scheme = x402.SchemeExact }
 	errFormer := &Error{Code: CodeRefused, Message: "former terms"}
 	formerTerms := func(a *Attempt, _ *store.Payment) { a.expired = errFormer }
 	higher := func(a *Attempt, _ *store.Payment) { a.channel.Max = 4000 }
@@ -115,7 +116,7 @@ func TestDecide(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			a := &Attempt{
-				operation: &Operation{ID: "rotateKey"}, caller: &Caller{Account: uuid.New()}, fingerprint: [32]byte{1}, proven: true,
+				operation: &Operation{ID: "rotateKey"}, scheme: &exact{}, requirements: x402.PaymentRequirements{Scheme: x402.SchemeExact}, caller: &Caller{Account: uuid.New()}, fingerprint: [32]byte{1}, proven: true,
 				payload: payload{exact: &x402.PaymentPayload{}}, checked: checked{Checked: x402.Checked{Payer: "0xpayer", Nonce: "0xnonce", Conclusive: true}},
 			}
 			row := a.row()

@@ -32,22 +32,17 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (action, er
 		return reject, a.nothingNew()
 	case row == nil:
 		return settleFirst, nil
-	case a.same(row) && (a.channel == nil) != (row.PaymentChannelID == nil):
+	case a.same(row) && row.Scheme != a.requirements.Scheme:
 		return reject, errReused // an authorization and a deposit with one nonce
-	case row.State == store.PaymentDeposited && a.same(row) && a.nothingNew() != nil:
-		return reject, a.nothingNew()
-	case row.State == store.PaymentDeposited && a.same(row) && a.expired != nil && int64(a.channel.Max) != *row.CumulativeAmount: //nolint:gosec // at most x402.MaxChannelAmount
-		return reject, a.expired // of former terms, only the voucher that came with the deposit
-	case row.State == store.PaymentDeposited && a.same(row):
-		return useVoucher, nil
-	case !a.owns(row) && a.channel != nil && (a.same(row) || a.sameVoucher(row)) && row.State == store.PaymentDelivered:
-		return correct, nil
+	}
+	if next, err := a.scheme.Decide(a, row, proven); next != "" {
+		return next, err
+	}
+	switch {
 	case a.operation.Secret && a.same(row) && (row.State == store.PaymentSettling || row.State == store.PaymentUnknown) && !e.responseKeys.known(row.Fingerprint):
 		return reject, outcomeUnknown(errNoResponseKey) // another server has the key, and can tell whether it is the same request
 	case !a.owns(row):
 		return reject, errReused
-	case !proven && a.voucher() && !a.same(row) && row.State == store.PaymentDelivered:
-		return correct, nil // the next voucher is the proof, and this payer does not know which one that is
 	case !proven && (row.State == store.PaymentDelivered || (row.State == store.PaymentUndeliverable && row.AgentID == nil)):
 		return reject, errProofRequired
 	case row.State == store.PaymentDelivered:
@@ -80,7 +75,7 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 		defer release()
 	}
 	// Most payments are new, and writing the row detects the others. The ledger is read first only where the result matters.
-	look := a.operation.Secret || a.nothingNew() != nil || a.expired != nil || a.executesFirst() || (!a.voucher() && !e.Ready())
+	look := a.operation.Secret || a.nothingNew() != nil || a.expired != nil || a.executesFirst() || (a.scheme.Moves() && !e.Ready())
 	for joined := time.Now(); ; look = true {
 		var row *store.Payment
 		var err error
@@ -134,28 +129,23 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 	action, err := e.decide(a, row, proven)
 	switch action {
 	case settleFirst:
-		switch {
-		case a.expired != nil:
+		if a.expired != nil {
 			return nil, a.expired
-		case a.voucher():
-			return e.charge(ctx, call)
 		}
-		return e.settleFirst(ctx, call)
+		return a.scheme.Pay(ctx, call, row, action)
+	case useVoucher, correct:
+		return a.scheme.Pay(ctx, call, row, action)
 	case repeat:
 		receipt, err := e.repeat(ctx, call, row)
 		if errors.Is(err, store.ErrVoucherMismatch) {
-			return nil, e.outOfStep(ctx, a)
+			return a.scheme.Pay(ctx, call, row, correct)
 		}
 		return receipt, err
-	case useVoucher:
-		return e.chargeDeposited(ctx, call, row)
-	case correct:
-		return nil, e.outOfStep(ctx, a)
 	case redeem:
 		if err := call.admit(); err != nil {
 			return nil, err
 		}
-		return e.deliver(context.WithoutCancel(ctx), call, row, settlement{transaction: row.Transaction}, nil) // see dryRun
+		return a.scheme.Deliver(context.WithoutCancel(ctx), call, row, settlement{transaction: row.Transaction}, nil) // see dryRun
 	case resume:
 		receipt, err := e.resume(ctx, call, row)
 		if err == nil && !proven { // the payment is complete, but public data must not return a secret
@@ -218,10 +208,7 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call) (*Receipt, error) 
 func (e *Engine) verify(ctx context.Context, a *Attempt) (channel *store.PaymentChannel, err error) {
 	ctx, span := e.tracer.Start(ctx, "verify")
 	defer func() { endSpan(span, err) }()
-	if a.channel != nil {
-		return e.prepareDeposit(ctx, a)
-	}
-	return nil, e.invalid(a, a.scheme.Fund(ctx, a))
+	return a.scheme.Prepare(ctx, a)
 }
 
 // dryRun checks the operation's rules before any money moves, so that a rejection is free. For a read-only operation it returns
@@ -284,7 +271,7 @@ func (e *Engine) resume(ctx context.Context, call *Call, row *store.Payment) (*R
 // repeatableRead of its delivery.
 func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
 	a := call.Attempt
-	settled, err := e.repeatedAs(ctx, a, row)
+	settled, err := a.scheme.Repeated(ctx, a, row)
 	if err != nil {
 		return nil, err
 	}
@@ -306,9 +293,6 @@ func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*R
 		if response, err = e.dryRun(ctx, detached, call); err != nil {
 			return nil, err
 		}
-	}
-	if a.sameVoucher(row) {
-		e.payers.inStep(a)
 	}
 	e.metrics.payment(row, outcomeRepeated)
 	return &Receipt{Response: response, Settled: settled, Repeated: true}, nil

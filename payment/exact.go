@@ -29,19 +29,18 @@ const (
 type exact struct {
 	transfers
 	checker x402.Checker
-	payers  *payers
 }
 
-func newExact(of transfers, payers *payers) (*exact, error) {
-	checker, err := x402.NewChecker(of.config.Network)
+func newExact(of transfers) (*exact, error) {
+	checker, err := x402.NewChecker(of.engine.config.Network)
 	if err != nil {
 		return nil, err
 	}
-	return &exact{of, checker, payers}, nil
+	return &exact{of, checker}, nil
 }
 
 func (x *exact) Requirements(price uint64) x402.PaymentRequirements {
-	return x.config.Network.Requirements(price, x.config.PayTo, maxTimeoutSeconds)
+	return x.engine.config.Network.Requirements(price, x.engine.config.PayTo, maxTimeoutSeconds)
 }
 
 // Match compares the payment with the offers of this scheme.
@@ -54,19 +53,19 @@ func (x *exact) Match(offers []x402.PaymentRequirements, payload payload) (x402.
 func (x *exact) Terms(payload payload) x402.PaymentRequirements {
 	authorization := payload.exact.Payload.Authorization
 	amount, _ := strconv.ParseUint(authorization.Value, 10, 64) // Check refuses 0
-	return x.config.Network.Requirements(amount, authorization.To, maxTimeoutSeconds)
+	return x.engine.config.Network.Requirements(amount, authorization.To, maxTimeoutSeconds)
 }
 
 // Restore uses the row's terms: the price or the payee may have changed since.
 func (x *exact) Restore(attempt *Attempt, row *store.Payment) error {
-	attempt.requirements = x.config.Network.Requirements(uint64(row.Amount), row.PayTo, maxTimeoutSeconds) //nolint:gosec // positive
+	attempt.requirements = x.engine.config.Network.Requirements(uint64(row.Amount), row.PayTo, maxTimeoutSeconds) //nolint:gosec // positive
 	return nil
 }
 
 // CheckKey runs the checks of a payer that signs with its own key.
 func (x *exact) CheckKey(requirements x402.PaymentRequirements, payload payload) (checked, error) {
-	byKey, err := x.checker.Check(requirements, payload.exact, x.now())
-	return checked{Checked: byKey}, err
+	byKey, err := x.checker.Check(requirements, payload.exact, x.engine.store.Now())
+	return keyChecked(byKey), err
 }
 
 // Check runs the checks that need no facilitator. A 65-byte signature that does not recover to the payer is invalid unless
@@ -79,34 +78,75 @@ func (x *exact) Check(ctx context.Context, requirements x402.PaymentRequirements
 	if !isBad || bad.Reason != x402.ReasonSignature {
 		return byKey, err
 	}
-	unsigned, termsErr := x.checker.CheckTerms(requirements, payload.exact, x.now())
+	unsigned, termsErr := x.checker.CheckTerms(requirements, payload.exact, x.engine.store.Now())
 	if termsErr != nil {
-		return checked{Checked: unsigned}, termsErr
+		return keyChecked(unsigned), termsErr
 	}
-	return x.ofContract(ctx, payload, byKey, checked{Checked: unsigned}, err)
+	return x.ofContract(ctx, payload, byKey, keyChecked(unsigned), err)
 }
 
-// Fund checks the balance of the wallet. Wallets cost nothing to create, so a signature proves no funds. A wallet that
+func keyChecked(of x402.Checked) checked { return checked{Checked: of, identity: of.Payer} }
+
+// PaidLately looks for the wallet.
+func (x *exact) PaidLately(payload payload) bool { return x.engine.PaidLately(payload.payer()) }
+
+func (x *exact) Moves() bool { return true }
+
+func (x *exact) Record(*Attempt, *store.Payment) {}
+
+func (x *exact) Same(a *Attempt, row *store.Payment) bool { return a.sameNonce(row) }
+
+func (x *exact) Find(context.Context, *Attempt) (*store.Payment, error) {
+	return nil, nil //nolint:nilnil // an authorization is found by its nonce
+}
+
+// OfWallet finds payments of the wallet.
+func (x *exact) OfWallet(ctx context.Context, a *Attempt) (*store.Payment, error) {
+	return x.engine.ofWallet(ctx, a, "")
+}
+
+func (x *exact) Decide(*Attempt, *store.Payment, bool) (action, error) { return "", nil }
+
+// Pay settles the payment.
+func (x *exact) Pay(ctx context.Context, call *Call, _ *store.Payment, _ action) (*Receipt, error) {
+	return x.engine.settleFirst(ctx, call)
+}
+
+// Deliver makes the effect.
+func (x *exact) Deliver(ctx context.Context, call *Call, row *store.Payment, moved settlement, response []byte) (*Receipt, error) {
+	return x.engine.deliver(ctx, call, row, moved, response)
+}
+
+// Repeated is as in the first response.
+func (x *exact) Repeated(_ context.Context, _ *Attempt, row *store.Payment) (*x402.SettleResponse, error) {
+	return settledAs(row, row.Transaction), nil
+}
+
+// Prepare checks the balance of the wallet. Wallets cost nothing to create, so a signature proves no funds. A wallet that
 // settled a payment recently is trusted without a check.
-func (x *exact) Fund(ctx context.Context, a *Attempt) error {
+func (x *exact) Prepare(ctx context.Context, a *Attempt) (*store.PaymentChannel, error) {
+	return nil, x.engine.invalid(a, x.fund(ctx, a))
+}
+
+func (x *exact) fund(ctx context.Context, a *Attempt) error {
 	switch {
 	case !a.Conclusive: // only the chain can judge the signature
 		return x.verify(ctx, a)
-	case x.payers.settledLately(a.checked.Payer):
+	case x.engine.payers.settledLately(a.checked.Payer):
 		return nil
 	}
 	return x.covers(ctx, a, a.operation.Price, x.verify, &x402.Invalid{Reason: x402.ReasonInsufficientBalance,
 		Message: "the balance of the wallet is below the price and nothing was charged; add funds and sign a new payment"})
 }
 
-// Fresh asks the chain, because an authorization may have been used at another service of the same payee, and is public then.
-func (x *exact) Fresh(ctx context.Context, a *Attempt) (bool, error) {
+// Proves asks the chain, because an authorization may have been used at another service of the same payee, and is public then.
+func (x *exact) Proves(ctx context.Context, a *Attempt, _ *store.Payment) (bool, error) {
 	return x.fresh(ctx, a, x.verify)
 }
 
 // verify asks the facilitator to check a payment against the chain.
 func (x *exact) verify(ctx context.Context, a *Attempt) error {
-	return x.verdict(x.facilitator.Verify(ctx, a.payload.exact, a.requirements))
+	return x.verdict(x.engine.facilitator.Verify(ctx, a.payload.exact, a.requirements))
 }
 
 // Settle asks the facilitator to settle. If an earlier attempt may have moved the money, it asks the chain first.
@@ -123,7 +163,7 @@ func (x *exact) settle(ctx context.Context, a *Attempt, row *store.Payment) (str
 		}
 	}
 	settled, err := x.timed(ctx, row, func(ctx context.Context) (*x402.SettleResponse, error) {
-		return x.facilitator.Settle(ctx, a.payload.exact, a.requirements)
+		return x.engine.facilitator.Settle(ctx, a.payload.exact, a.requirements)
 	})
 	switch {
 	case err != nil:

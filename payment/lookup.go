@@ -15,14 +15,12 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 		return row, err
 	}
 	other := row // restored, or paid by the voucher of this deposit, for another request
-	if a.channel != nil {
-		row, err = e.store.PaymentOfVoucher(ctx, a.channel.ChannelID, a.checked.Payer, int64(a.channel.Max)) //nolint:gosec // at most x402.MaxChannelAmount
-		if err != nil || row != nil && (a.voucher() || a.owns(row)) {
-			return row, err
-		}
-		if row != nil {
-			other = row
-		}
+	row, err = a.scheme.Find(ctx, a)
+	if err != nil || row != nil && (a.same(row) || a.owns(row)) {
+		return row, err
+	}
+	if row != nil {
+		other = row
 	}
 	if a.identifier != "" {
 		row, err = e.store.PaymentByIdentifier(ctx, a.account(), a.checked.Payer, a.operation.ID, *a.identifierHash())
@@ -31,31 +29,22 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 		}
 	}
 	if a.operation.Secret && a.expired == nil {
-		row, err = e.secretOf(ctx, a)
+		row, err = a.scheme.OfWallet(ctx, a)
 		if err != nil || row != nil {
 			return row, err
 		}
 	}
-	if other == nil && a.operation.Secret && a.caller == nil && a.channel == nil && a.expired == nil {
-		return e.store.RestoredOfWallet(ctx, a.requirements.Network, strings.ToLower(a.requirements.Asset), a.checked.Payer,
+	if other == nil && a.operation.Secret && a.caller == nil && a.expired == nil {
+		return e.store.RestoredOfWallet(ctx, a.requirements.Scheme, a.requirements.Network, strings.ToLower(a.requirements.Asset), a.checked.Payer,
 			int64(a.operation.Price)) //nolint:gosec // a price
 	}
 	return other, nil
 }
 
-// secretOf finds an earlier payment of the same wallet for the same request. A voucher does not prove the wallet that it names, so it
-// finds only payments of its channel.
-func (e *Engine) secretOf(ctx context.Context, a *Attempt) (*store.Payment, error) {
-	asset := strings.ToLower(a.requirements.Asset)
-	channel := ""
-	if a.channel != nil {
-		channel = a.channel.ChannelID
-	}
-	row, err := e.store.PaymentOfWallet(ctx, a.requirements.Network, asset, a.checked.Payer, a.operation.ID, a.account(), a.fingerprints(), channel)
-	if err == nil && row != nil && a.voucher() && !a.sameChannel(row) {
-		row = nil
-	}
-	return row, err
+// ofWallet finds an earlier payment of the same wallet for the same request, also one by this payment channel of it, if not "".
+func (e *Engine) ofWallet(ctx context.Context, a *Attempt, channel string) (*store.Payment, error) {
+	return e.store.PaymentOfWallet(ctx, a.requirements.Network, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.operation.ID, a.account(),
+		a.fingerprints(), channel)
 }
 
 // prove reports whether the caller has proved possession: with the payment identifier, which only the payer knows, or with an
@@ -68,10 +57,6 @@ func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (boo
 	if a.same(row) || row.Payer != a.checked.Payer {
 		return false, nil
 	}
-	if a.voucher() {
-		channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
-		return a.sameChannel(row) && channel != nil && int64(a.channel.Max) > channel.Charged, err //nolint:gosec // at most x402.MaxChannelAmount
-	}
-	fresh, err := a.scheme.Fresh(ctx, a)
-	return fresh, e.invalid(a, err)
+	proven, err := a.scheme.Proves(ctx, a, row)
+	return proven, e.invalid(a, err)
 }

@@ -13,13 +13,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
-	"golang.org/x/time/rate"
 
 	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/store"
@@ -144,26 +142,21 @@ type Restore func(ctx context.Context, row *store.Payment, attempt *Attempt) (*C
 
 // Engine takes payments through the states of the ledger.
 type Engine struct {
-	config       Config
-	store        *store.Store
-	log          *slog.Logger
-	facilitator  *breaker
-	exact        *exact
-	channels     *channelScheme        // nil if payment channels are not offered
-	operations   map[string]*Operation // by ID
-	queues       *queues
-	unclaimed    unclaimed
-	adoptions    adoptions
-	cheapRefunds clientRates
-	payouts      payouts
-	slots        *slots
-	payers       *payers
-	metrics      *metrics
-	unrecorded   sync.Map // of *store.Payment to unrecordedOutcome
-	held         held
-	wake         chan struct{} // wakes the recovery worker
-	started      time.Time     // see misfit
-	tracer       *tracing.Tracer
+	config      Config
+	store       *store.Store
+	log         *slog.Logger
+	facilitator *breaker
+	exact       *exact
+	channels    *ChannelScheme        // nil if payment channels are not offered
+	operations  map[string]*Operation // by ID
+	queues      *queues
+	slots       *slots
+	payers      *payers
+	metrics     *metrics
+	unrecorded  sync.Map // of *store.Payment to unrecordedOutcome
+	held        held
+	wake        chan struct{} // wakes the recovery worker
+	tracer      *tracing.Tracer
 
 	responseKeys responseKeys
 }
@@ -174,23 +167,21 @@ func New(config Config, operations []*Operation, database *store.Store, facilita
 	if len(operations) > 0 && len(config.ResponseKeys) == 0 {
 		return nil, errNoResponseKey
 	}
-	payers, breaker := newPayers(), newBreaker(facilitator, log)
 	e := &Engine{
-		config: config, store: database, log: log, facilitator: breaker, operations: map[string]*Operation{}, queues: newQueues(),
-		adoptions: newAdoptions(), cheapRefunds: newClientRates(rate.Every(time.Hour/cheapRefunds), cheapRefunds, time.Hour), slots: newSlots(), payers: payers, wake: make(chan struct{}, 1), started: time.Now(), tracer: config.Tracer,
+		config: config, store: database, log: log, facilitator: newBreaker(facilitator, log), operations: map[string]*Operation{}, queues: newQueues(),
+		slots: newSlots(), payers: newPayers(), wake: make(chan struct{}, 1), tracer: config.Tracer,
 		responseKeys: newResponseKeys(config.ResponseKeys),
 	}
 	e.metrics = newMetrics(database, e.responds, config, measured.seconds)
 	var err error
-	of := transfers{config, breaker, measured, newSmartWallets(measured), database.Now, e.metrics.settling}
-	if e.exact, err = newExact(of, payers); err != nil {
+	of := transfers{e, measured, newSmartWallets(measured)}
+	if e.exact, err = newExact(of); err != nil {
 		return nil, err
 	}
 	if config.Authorizer != nil {
 		if e.channels, err = newChannelScheme(of); err != nil {
 			return nil, err
 		}
-		e.payouts.add(strings.ToLower(config.PayTo)) // a claim before a restart may not be paid out
 	}
 	for _, operation := range operations {
 		e.operations[operation.ID] = operation
@@ -223,15 +214,20 @@ func (e *Engine) offer(operation *Operation) (err error) {
 	return err
 }
 
+// Channels is the scheme of payment channels, nil if they are not offered.
+func (e *Engine) Channels() *ChannelScheme { return e.channels }
+
 // schemeOf returns the scheme of a payment, or nil if it is not offered.
 func (e *Engine) schemeOf(payload payload) Scheme {
 	switch {
 	case payload.exact != nil:
 		return e.exact
-	case e.channels != nil:
+	case e.channels == nil:
+		return nil
+	case payload.channel.Payload.Type == x402.BatchDeposit:
 		return e.channels
 	}
-	return nil
+	return vouchers{e.channels}
 }
 
 // Ready reports whether payments can settle now.

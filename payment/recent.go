@@ -12,9 +12,6 @@ import (
 const (
 	paidFor   = 10 * time.Minute
 	maxPayers = 100_000 // about 20 MB
-	// lostFor is how long a client that lost the state of its payment channel is offered exact first.
-	lostFor = 24 * time.Hour
-	maxLost = 10_000 // about 2 MB
 )
 
 // recent is a cache whose entries expire. When it is full, it drops the entry that was used least recently.
@@ -54,39 +51,10 @@ func (r recent[K, V]) get(key K) (value V, ok bool) {
 type payers struct {
 	wallets  recent[evm.Address, struct{}]
 	accounts recent[string, uuid.UUID]
-	channels recent[string, uint64] // what payment channels were charged, by id; 0 if this is not certain
-	// lost are clients that lost the state of their payment channel: see Engine.Challenge.
-	lost recent[string, struct{}]
 }
 
 func newPayers() *payers {
-	return &payers{
-		wallets: newRecent[evm.Address, struct{}](maxPayers), accounts: newRecent[string, uuid.UUID](maxPayers),
-		channels: newRecent[string, uint64](maxPayers), lost: newRecent[string, struct{}](maxLost),
-	}
-}
-
-// charged records that a payment channel was charged.
-func (p *payers) charged(a *Attempt) {
-	p.settled(a.checked.Payer, a.caller)
-	p.channels.add(a.channel.ChannelID, a.channel.Max, paidFor)
-	p.inStep(a)
-}
-
-// inStep records that the client has the state of its payment channel, or gets it with this response.
-func (p *payers) inStep(a *Attempt) { p.lost.entries.Remove(a.client) }
-
-// channelPaidLately reports whether a payment channel was charged lately.
-func (p *payers) channelPaidLately(id string) bool {
-	_, ok := p.channels.get(id)
-	return ok
-}
-
-// channelFits reports whether the voucher is for the next amount, as far as this server knows. Another server may have charged
-// the payment channel since.
-func (p *payers) channelFits(a *Attempt) bool {
-	charged, ok := p.channels.get(a.channel.ChannelID)
-	return ok && charged != 0 && charged+a.operation.Price == a.channel.Max
+	return &payers{wallets: newRecent[evm.Address, struct{}](maxPayers), accounts: newRecent[string, uuid.UUID](maxPayers)}
 }
 
 // settled records that a payment settled.

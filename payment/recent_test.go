@@ -40,13 +40,13 @@ func TestPayersAreForgotten(t *testing.T) {
 // first for a minute only.
 func TestLostStateOfAnAddress(t *testing.T) {
 	t.Parallel()
-	e := &Engine{payers: newPayers()}
+	c := &ChannelScheme{lost: newRecent[string, struct{}](maxLost)}
 	for client, row := range map[string]struct {
 		caller *Caller
 		want   time.Duration
 	}{"an address": {nil, exactFor}, "an account": {&Caller{}, lostFor}} {
-		e.preferExact(&Attempt{client: client, caller: row.caller})
-		if lost, _ := e.payers.lost.entries.Peek(client); time.Until(lost.until) > row.want {
+		c.preferExact(&Attempt{client: client, caller: row.caller})
+		if lost, _ := c.lost.entries.Peek(client); time.Until(lost.until) > row.want {
 			t.Errorf("%s is offered exact first for %s, want %s", client, time.Until(lost.until), row.want)
 		}
 	}

@@ -33,12 +33,14 @@ func (e *Engine) Recover(ctx context.Context, restore Restore) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { e.cleanUp(ctx) })
-	running.Go(func() { e.workOnChannels(ctx) })
+	if e.channels != nil {
+		running.Go(func() { e.channels.work(ctx) })
+	}
 	places := make(chan struct{}, atATime)
 	for tick := time.NewTicker(recoverEvery); ; {
 		e.recordUnrecorded(ctx)
-		if e.Ready() {
-			e.resumeRefunds(ctx)
+		if e.channels != nil && e.Ready() {
+			e.channels.resumeRefunds(ctx)
 		}
 		for e.Ready() && ctx.Err() == nil {
 			if free := cap(places) - len(places); free == 0 || e.takeOpen(ctx, restore, free, places, &running) < free {

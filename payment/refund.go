@@ -35,41 +35,41 @@ const (
 // Refund pays what is not charged back to the payer, if the payment of a request is of type refund; otherwise it returns nil
 // and nil. The voucher of a refund proves the key of the payment channel, so no account is needed except for some parts: see mayRefundPart. Account
 // is the caller's, or nil. The error is that of [Engine.Pay].
-func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.Header, account *uuid.UUID, client string) (*x402.SettleResponse, error) {
-	if e.channels == nil {
+func (c *ChannelScheme) Refund(ctx context.Context, operation *Operation, header http.Header, account *uuid.UUID, client string) (*x402.SettleResponse, error) {
+	if c == nil {
 		return nil, nil //nolint:nilnil // Parse handles any other payment
 	}
-	payload, err := e.decode(operation, header)
+	payload, err := c.engine.decode(operation, header)
 	if err != nil || payload.channel == nil || payload.channel.Payload.Type != x402.BatchRefund {
 		return nil, nil //nolint:nilnil,nilerr // as above, and Parse reports errors
 	}
-	requirements, ok := e.channels.Match(operation.requirements, payload)
+	requirements, ok := c.Match(operation.requirements, payload)
 	if !ok {
-		return nil, e.refused(operation, "No matching payment requirements", "the refund does not match the payment requirements of this operation")
+		return nil, c.engine.refused(operation, "No matching payment requirements", "the refund does not match the payment requirements of this operation")
 	}
-	of, err := e.channels.checker.Check(requirements, payload.channel, e.store.Now())
+	of, err := c.checker.Check(requirements, payload.channel, c.engine.store.Now())
 	if bad, ok := errors.AsType[*x402.Invalid](err); ok {
-		return nil, e.refused(operation, bad.Reason, bad.Message)
+		return nil, c.engine.refused(operation, bad.Reason, bad.Message)
 	}
 	if err != nil {
 		return nil, err
 	}
-	a := &Attempt{operation: operation, scheme: e.channels, payload: payload, requirements: requirements, checked: channelChecked(of), client: client}
-	channel, err := e.refundable(ctx, a)
+	a := &Attempt{operation: operation, scheme: vouchers{c}, payload: payload, requirements: requirements, checked: channelChecked(of), client: client}
+	channel, err := c.refundable(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	left := channel.Balance - channel.Charged
 	if left <= 0 {
-		return nil, e.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
+		return nil, c.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
 			Message: "everything in the payment channel is charged; nothing is left to refund"})
 	}
 	if part := int64(of.Refund); part > 0 && part < left { //nolint:gosec // at most x402.MaxChannelAmount
 		if part < refundLeast {
-			return nil, e.refused(operation, x402.ReasonBatchRefundAmountInvalid,
+			return nil, c.engine.refused(operation, x402.ReasonBatchRefundAmountInvalid,
 				fmt.Sprintf("a refund of a part must be at least %d atomic units; ask for more, or for everything", refundLeast))
 		}
-		if err := e.mayRefundPart(ctx, a, channel, account); err != nil {
+		if err := c.mayRefundPart(ctx, a, channel, account); err != nil {
 			return nil, err
 		}
 		left = part
@@ -77,16 +77,16 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 	if at := channel.RefundedAt; at != nil && channel.Now.Sub(*at) < refundPause {
 		return nil, errRefundTooSoon
 	}
-	if channel.Charged-channel.Claimed < refundWorth && !e.cheapRefunds.allow(client) {
+	if channel.Charged-channel.Claimed < refundWorth && !c.cheapRefunds.allow(client) {
 		return nil, errCheapRefunds
 	}
-	if err := e.facilitator.available(); err != nil { // no voucher is charged while a refund is open
+	if err := c.engine.facilitator.available(); err != nil { // no voucher is charged while a refund is open
 		return nil, err
 	}
 	// From here on the refund continues even if the caller hangs up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
-	channel, err = e.store.BeginRefund(ctx, channel, left, Lease, refundPause)
+	channel, err = c.engine.store.BeginRefund(ctx, channel, left, Lease, refundPause)
 	if errors.Is(err, store.ErrVoucherMismatch) {
 		return nil, errChannelBusy
 	}
@@ -94,21 +94,21 @@ func (e *Engine) Refund(ctx context.Context, operation *Operation, header http.H
 		return nil, err
 	}
 	crash("refunding")
-	settled, err := e.refundFirst(ctx, channel)
+	settled, err := c.refundFirst(ctx, channel)
 	if bad, ok := errors.AsType[*refusedSettlement](err); ok {
-		return nil, e.refused(operation, bad.reason, "the facilitator rejected the refund ("+bad.reason+")")
+		return nil, c.engine.refused(operation, bad.reason, "the facilitator rejected the refund ("+bad.reason+")")
 	}
 	return settled, err
 }
 
 // refundable returns the payment channel of a refund, with its state on the chain, if the refund's voucher fits.
-func (e *Engine) refundable(ctx context.Context, a *Attempt) (*store.PaymentChannel, error) {
+func (c *ChannelScheme) refundable(ctx context.Context, a *Attempt) (*store.PaymentChannel, error) {
 	for range 2 { // the first time may only record the state on the chain
-		channel, err := e.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+		channel, err := c.engine.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
 		if err != nil {
 			return nil, err
 		}
-		if err := e.misfit(ctx, a, channel); !errors.Is(err, store.ErrStalePayment) {
+		if err := c.misfit(ctx, a, channel); !errors.Is(err, store.ErrStalePayment) {
 			return channel, err
 		}
 	}
@@ -119,13 +119,13 @@ func (e *Engine) refundable(ctx context.Context, a *Attempt) (*store.PaymentChan
 // signed: a stranger could ask for a part each minute. So with a claimed voucher a part needs a proof: the API key of an account that
 // used the payment channel, or another signature than the claimed one. Everything can be asked for once after each deposit, because then
 // nothing is left, and official clients send no API key.
-func (e *Engine) mayRefundPart(ctx context.Context, a *Attempt, channel *store.PaymentChannel, account *uuid.UUID) error {
+func (c *ChannelScheme) mayRefundPart(ctx context.Context, a *Attempt, channel *store.PaymentChannel, account *uuid.UUID) error {
 	if !mayBePublic(a, channel) || channel.Signature != "" && !strings.EqualFold(a.payload.channel.Payload.Voucher.Signature, channel.Signature) {
 		return nil
 	}
 	used, err := account != nil, error(nil)
 	if used {
-		used, err = e.store.HasUsedChannel(ctx, channel, *account)
+		used, err = c.engine.store.HasUsedChannel(ctx, channel, *account)
 	}
 	if err == nil && !used {
 		err = errRefundProof
@@ -140,12 +140,12 @@ func MayBeRefund(header http.Header) bool {
 }
 
 // refundFirst is refund for the first attempt: if it certainly did not reach the facilitator, the payment channel is open again.
-func (e *Engine) refundFirst(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
-	settled, err := e.refund(ctx, channel)
+func (c *ChannelScheme) refundFirst(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
+	settled, err := c.refund(ctx, channel)
 	if unknown, ok := errors.AsType[*x402.UnknownOutcome](err); !ok || !unknown.NotSent {
 		return settled, err
 	}
-	if _, endErr := e.store.EndRefund(ctx, channel, store.OnChain{}, nil); endErr != nil {
+	if _, endErr := c.engine.store.EndRefund(ctx, channel, store.OnChain{}, nil); endErr != nil {
 		return nil, outcomeUnknown(errors.Join(err, endErr))
 	}
 	return nil, unavailable("the payment facilitator is unavailable", 2, err)
@@ -153,9 +153,9 @@ func (e *Engine) refundFirst(ctx context.Context, channel *store.PaymentChannel)
 
 // refund settles the refund of a payment channel that BeginRefund or ClaimRefunds returned. It claims what is charged first, in
 // the same transaction on the chain. The error is a *refusedSettlement if nothing was refunded.
-func (e *Engine) refund(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
+func (c *ChannelScheme) refund(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
 	config := configOf(channel)
-	domain, key := x402.NewBatchDomain(e.config.Network.ChainID), e.channels.keys[channel.ReceiverAuthorizer]
+	domain, key := x402.NewBatchDomain(c.engine.config.Network.ChainID), c.keys[channel.ReceiverAuthorizer]
 	amount := uint64(channel.RefundAmount) //nolint:gosec // positive
 	command := x402.NewRefundCommand(config, voucherOf(channel), amount, onChainOf(channel))
 	var err error
@@ -168,64 +168,64 @@ func (e *Engine) refund(ctx context.Context, channel *store.PaymentChannel) (*x4
 			return nil, err
 		}
 	}
-	settled, err := e.facilitator.SettleRefund(ctx, command, e.channels.requirementsOf(channel))
+	settled, err := c.engine.facilitator.SettleRefund(ctx, command, c.requirementsOf(channel))
 	crash("refunded")
 	switch {
 	case err != nil:
-		return e.refundOutcome(ctx, channel, err)
+		return c.refundOutcome(ctx, channel, err)
 	case settled.Success:
 		found, err := x402.ReportedChannel(settled.Extra, channel.ID)
 		if err != nil {
-			return e.refundOutcome(ctx, channel, err)
+			return c.refundOutcome(ctx, channel, err)
 		}
-		return e.endRefund(ctx, channel, found, settled)
+		return c.endRefund(ctx, channel, found, settled)
 	case x402.Inconclusive(settled.ErrorReason):
-		return e.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
+		return c.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
 	}
 	// A refund that was settled before is rejected too, because its nonce is used.
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
-	found, _, err := e.channels.chain.Channel(asking, channel.ID)
+	found, _, err := c.chain.Channel(asking, channel.ID)
 	cancel()
 	if err != nil || found.RefundNonce > uint64(channel.RefundNonce) { //nolint:gosec // not negative
-		return e.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
+		return c.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
 	}
-	if _, err := e.store.EndRefund(ctx, channel, store.OnChain{}, nil); err != nil {
+	if _, err := c.engine.store.EndRefund(ctx, channel, store.OnChain{}, nil); err != nil {
 		return nil, outcomeUnknown(err)
 	}
-	e.metrics.channelTransaction(store.ChannelRefund, outcomeRefused)
+	c.engine.metrics.channelTransaction(store.ChannelRefund, outcomeRefused)
 	return nil, &refusedSettlement{settled.ErrorReason}
 }
 
 // refundOutcome looks on the chain whether a refund was made: its nonce is then used. The error is an *Error if that is not known,
 // or if the refund is still open; it is settled again later.
-func (e *Engine) refundOutcome(ctx context.Context, channel *store.PaymentChannel, cause error) (*x402.SettleResponse, error) {
+func (c *ChannelScheme) refundOutcome(ctx context.Context, channel *store.PaymentChannel, cause error) (*x402.SettleResponse, error) {
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
-	found, _, err := e.channels.chain.Channel(asking, channel.ID)
+	found, _, err := c.chain.Channel(asking, channel.ID)
 	if err != nil || found.RefundNonce <= uint64(channel.RefundNonce) { //nolint:gosec // not negative
-		e.metrics.channelTransaction(store.ChannelRefund, outcomeUnclear)
+		c.engine.metrics.channelTransaction(store.ChannelRefund, outcomeUnclear)
 		return nil, outcomeUnknown(errors.Join(cause, err))
 	}
 	amount := strconv.FormatInt(channel.RefundAmount, 10)
-	return e.endRefund(ctx, channel, found, &x402.SettleResponse{Success: true, Network: channel.Network, Amount: amount})
+	return c.endRefund(ctx, channel, found, &x402.SettleResponse{Success: true, Network: channel.Network, Amount: amount})
 }
 
 // endRefund records a refund and returns the content of PAYMENT-RESPONSE.
-func (e *Engine) endRefund(ctx context.Context, channel *store.PaymentChannel, found x402.Channel, settled *x402.SettleResponse) (*x402.SettleResponse, error) {
+func (c *ChannelScheme) endRefund(ctx context.Context, channel *store.PaymentChannel, found x402.Channel, settled *x402.SettleResponse) (*x402.SettleResponse, error) {
 	chain := mirrorOf(found)
 	paid, err := strconv.ParseInt(settled.Amount, 10, 64)
 	if err != nil || paid < 0 { // the facilitator need not report it
 		paid = channel.RefundAmount
 	}
-	ended, err := e.store.EndRefund(ctx, channel, chain, &store.PaymentChannelTransaction{
+	ended, err := c.engine.store.EndRefund(ctx, channel, chain, &store.PaymentChannelTransaction{
 		Kind: store.ChannelRefund, Network: channel.Network, Asset: channel.Asset, PayTo: channel.PayTo, PaymentChannelIDs: store.ChannelIDs{channel.ID},
 		Paid: paid, Transaction: settled.Transaction,
 	})
 	if err != nil {
 		return nil, outcomeUnknown(err)
 	}
-	e.metrics.channelTransaction(store.ChannelRefund, outcomeSettled)
-	e.payouts.add(channel.PayTo) // what the refund claimed
+	c.engine.metrics.channelTransaction(store.ChannelRefund, outcomeSettled)
+	c.payouts.add(channel.PayTo) // what the refund claimed
 	state := stateOf(ended)
 	return &x402.SettleResponse{
 		Success: true, Transaction: settled.Transaction, Network: channel.Network, Payer: channel.Payer, Amount: settled.Amount,
@@ -234,23 +234,20 @@ func (e *Engine) endRefund(ctx context.Context, channel *store.PaymentChannel, f
 }
 
 // resumeRefunds settles refunds again whose outcome is not known.
-func (e *Engine) resumeRefunds(ctx context.Context) {
-	if e.channels == nil {
-		return
-	}
-	channels, err := e.store.ClaimRefunds(ctx, e.channels.scope(), refundsAtOnce, Lease)
+func (c *ChannelScheme) resumeRefunds(ctx context.Context) {
+	channels, err := c.engine.store.ClaimRefunds(ctx, c.scope(), refundsAtOnce, Lease)
 	if err != nil && ctx.Err() == nil {
-		e.log.WarnContext(ctx, "look for open refunds", "error", err)
+		c.engine.log.WarnContext(ctx, "look for open refunds", "error", err)
 	}
 	for i := range channels {
 		settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
-		_, err := e.refund(settling, &channels[i])
+		_, err := c.refund(settling, &channels[i])
 		cancel()
 		text := ""
 		if err != nil {
 			text = causeOf(err)
 		}
-		e.log.InfoContext(ctx, "refund retried", "payment_channel_id", channels[i].ID, "error", text)
+		c.engine.log.InfoContext(ctx, "refund retried", "payment_channel_id", channels[i].ID, "error", text)
 	}
 }
 

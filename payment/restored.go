@@ -36,7 +36,7 @@ func (e *Engine) bindRestored(ctx context.Context, a *Attempt, row *store.Paymen
 
 // redeems returns nil if the caller may redeem a restored payment for this call.
 func (e *Engine) redeems(ctx context.Context, a *Attempt, row *store.Payment) error {
-	if a.channel != nil || row.Amount != int64(a.operation.Price) || a.same(row) && !a.Conclusive { //nolint:gosec // a price
+	if row.Scheme != a.requirements.Scheme || row.Amount != int64(a.operation.Price) || a.same(row) && !a.Conclusive { //nolint:gosec // a price
 		return errReused
 	}
 	if a.caller == nil {

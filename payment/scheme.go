@@ -10,7 +10,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// Scheme is an x402 payment scheme. It moves money, and knows nothing of the ledger.
+// Scheme is one way to pay: exact, a deposit into a payment channel (ChannelScheme), or a voucher of one (vouchers).
 type Scheme interface {
 	// Requirements returns the payment requirements for a price in atomic units of the token.
 	Requirements(price uint64) x402.PaymentRequirements
@@ -23,15 +23,40 @@ type Scheme interface {
 	Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error)
 	// CheckKey is Check without I/O: a signature that is not by the payer's own key is invalid or not Conclusive.
 	CheckKey(requirements x402.PaymentRequirements, payload payload) (checked, error)
+	// PaidLately reports whether the payer that the payload names paid this server lately. It proves nothing: anybody can name any payer.
+	PaidLately(payload payload) bool
+
+	// Moves reports whether the payment moves money on the chain. Otherwise the ledger charges it, in the transaction of the effect.
+	Moves() bool
+	// Record adds to the row of an attempt what only this scheme has.
+	Record(attempt *Attempt, row *store.Payment)
 	// Restore completes an attempt that was made from a row: requirements and checked.
 	Restore(attempt *Attempt, row *store.Payment) error
-	// Fund checks that the payer holds what the payment moves, before any work is done for it. The error is an
-	// *x402.Invalid or an *Error.
-	Fund(ctx context.Context, attempt *Attempt) error
-	// Fresh reports whether the authorization was never used, so that only its payer can have it. Errors as for Fund.
-	Fresh(ctx context.Context, attempt *Attempt) (bool, error)
+	// Same reports whether the row is this very payment.
+	Same(attempt *Attempt, row *store.Payment) bool
+	// Find finds the payment in the ledger by what this scheme has beside the nonce, or returns nil.
+	Find(ctx context.Context, attempt *Attempt) (*store.Payment, error)
+	// OfWallet finds an earlier payment for the same request whose payer has this payment too, or returns nil.
+	OfWallet(ctx context.Context, attempt *Attempt) (*store.Payment, error)
+	// Proves reports whether nobody but the payer of the row can have this payment, which is another one. The error is an *x402.Invalid
+	// or an *Error.
+	Proves(ctx context.Context, attempt *Attempt, row *store.Payment) (bool, error)
+	// Decide returns what the attempt needs by the rules of this scheme alone, or "" if those of all schemes apply: see Engine.decide.
+	Decide(attempt *Attempt, row *store.Payment, proven bool) (action, error)
+
+	// Pay takes a payment from the state in which Decide, or Engine.decide, left it to a response: settleFirst or what Decide returned.
+	Pay(ctx context.Context, call *Call, row *store.Payment, next action) (*Receipt, error)
+	// Prepare checks that the payer holds what the payment moves, before any work is done for it. For a deposit it returns the payment
+	// channel.
+	Prepare(ctx context.Context, attempt *Attempt) (*store.PaymentChannel, error)
 	// Settle moves the money. The row counts the attempts. The error is a *refusedSettlement or an *unclearSettlement.
 	Settle(ctx context.Context, attempt *Attempt, row *store.Payment) (settlement, error)
+	// Deliver makes the effect and closes the payment in one transaction, after the money moved. Response is the dry run's, if the
+	// operation is read-only.
+	Deliver(ctx context.Context, call *Call, row *store.Payment, moved settlement, response []byte) (*Receipt, error)
+	// Repeated returns the content of PAYMENT-RESPONSE for the stored response of a payment, or store.ErrVoucherMismatch if Decide should
+	// have returned correct.
+	Repeated(ctx context.Context, attempt *Attempt, row *store.Payment) (*x402.SettleResponse, error)
 }
 
 // payload is a decoded payment. Exactly one of its fields is not nil.
@@ -91,12 +116,10 @@ func (p payload) signature() string {
 // checked is the result of a scheme's checks. Nonce is the ledger's: see store.Payment.
 type checked struct {
 	x402.Checked
-	channel  *x402.BatchChecked // nil with scheme exact
+	identity string             // see Attempt.Identity
+	channel  *x402.BatchChecked // of ChannelScheme and vouchers
 	unproven bool               // the voucher of a payment channel that did not pay lately
 }
-
-// voucher reports whether a voucher pays and no money moves on the chain.
-func (c *checked) voucher() bool { return c.channel != nil && c.channel.Deposit == 0 }
 
 // settlement is money that moved. Channel is the state of the payment channel after a deposit, or nil if it is not known.
 type settlement struct {

@@ -32,7 +32,9 @@ func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, res
 		moved, err = e.move(ctx, call.Attempt, row)
 	}
 	if err == nil {
-		return e.deliver(ctx, call, row, moved, response)
+		crash("settled")
+		call.Attempt.id = row.ID
+		return call.Attempt.scheme.Deliver(ctx, call, row, moved, response)
 	}
 	no, refused := errors.AsType[*refusedSettlement](err)
 	if !refused {
@@ -92,14 +94,8 @@ func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) e
 	return unknown
 }
 
-// deliver makes the effect and closes the payment in one transaction. Response is the dry run's, if the operation is
-// read-only.
+// deliver is Scheme.Deliver for a payment of the price itself.
 func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, moved settlement, response []byte) (*Receipt, error) {
-	crash("settled")
-	call.Attempt.id = row.ID
-	if row.DepositAmount > 0 {
-		return e.deliverDeposit(ctx, call, row, moved, response)
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CallTime)
 	defer cancel()
 	transaction := moved.transaction

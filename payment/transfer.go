@@ -7,23 +7,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
 
 // transfers is what the schemes share: both move money with an EIP-3009 authorization that the facilitator brings to the chain.
 type transfers struct {
-	config      Config
-	facilitator *breaker
-	chain       Chain
-	contracts   *smartWallets
-	now         func() time.Time // the database's clock
-	settling    *prometheus.HistogramVec
+	engine    *Engine
+	chain     Chain
+	contracts *smartWallets
 }
 
-// verify asks the facilitator to check a payment against the chain. The error is that of Scheme.Fund.
+// verify asks the facilitator to check a payment against the chain. The error is an *x402.Invalid or an *Error.
 type verify func(ctx context.Context, a *Attempt) error
 
 // ofContract decides about a payment with a signature that is not by the payer's key (invalid): only a contract may have one. It
@@ -60,18 +55,18 @@ func (t *transfers) fresh(ctx context.Context, a *Attempt, verify verify) (bool,
 	}
 	asking, cancel := context.WithTimeout(ctx, chainTimeout)
 	defer cancel()
-	state, err := t.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce, t.now())
+	state, err := t.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce, t.engine.store.Now())
 	if err != nil {
 		return true, verify(ctx, a)
 	}
 	return !state.Used && !state.Cancelled, nil
 }
 
-// verdict turns what the facilitator said of a payment into the error of Scheme.Fund.
+// verdict turns what the facilitator said of a payment into the error of verify.
 func (t *transfers) verdict(said *x402.VerifyResponse, err error) error {
 	switch {
 	case err != nil:
-		return t.facilitator.unavailable(err)
+		return t.engine.facilitator.unavailable(err)
 	case !said.IsValid:
 		return &x402.Invalid{Reason: said.InvalidReason, Message: "the facilitator rejected the payment (" + said.InvalidReason + "); sign a new payment"}
 	}
@@ -84,7 +79,7 @@ func (t *transfers) timed(ctx context.Context, row *store.Payment, settle func(c
 	defer cancel()
 	asked := time.Now()
 	settled, err := settle(ctx)
-	t.settling.WithLabelValues(strconv.FormatBool(err == nil)).Observe(time.Since(asked).Seconds())
+	t.engine.metrics.settling.WithLabelValues(strconv.FormatBool(err == nil)).Observe(time.Since(asked).Seconds())
 	if row.Attempts > 1 {
 		crash("resettled")
 	}

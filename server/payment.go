@@ -65,7 +65,7 @@ func (s *Server) refund(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			return err
 		}
-		settled, err := s.payments.Refund(c.Request().Context(), &operation.Operation, c.Request().Header, account, clientOf(c, operation))
+		settled, err := s.payments.Channels().Refund(c.Request().Context(), &operation.Operation, c.Request().Header, account, clientOf(c, operation))
 		if err != nil {
 			return err
 		}

@@ -60,9 +60,9 @@ func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (bool,
 }
 
 // RestoredOfWallet returns the oldest restored payment of a wallet with this amount, or nil.
-func (s *Store) RestoredOfWallet(ctx context.Context, network, asset, payer string, amount int64) (*Payment, error) {
-	return s.onePayment(ctx, `network = @network AND asset = @asset AND payer = @payer AND amount = @amount AND operation = @operation AND `+deliverable+`
-		ORDER BY created_at LIMIT 1`, named{"network": network, "asset": asset, "payer": payer, "amount": amount, "operation": OperationRestored})
+func (s *Store) RestoredOfWallet(ctx context.Context, scheme, network, asset, payer string, amount int64) (*Payment, error) {
+	return s.onePayment(ctx, `scheme = @scheme AND network = @network AND asset = @asset AND payer = @payer AND amount = @amount AND operation = @operation AND `+deliverable+`
+		ORDER BY created_at LIMIT 1`, named{"scheme": scheme, "network": network, "asset": asset, "payer": payer, "amount": amount, "operation": OperationRestored})
 }
 
 // HasPaidFor reports whether the wallet has signed a transfer for a delivered call of the account: a payment of scheme exact, or a

@@ -91,7 +91,7 @@ func (p *paymentsClaim) Run(ctx context.Context, to console) error {
 		return err
 	}
 	defer database.Close()
-	claimed, unclaimed, err := engine.ClaimNow(ctx, id)
+	claimed, unclaimed, err := engine.Channels().ClaimNow(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (p *paymentsSettle) Run(ctx context.Context, to console) error {
 }
 
 func payOut(ctx context.Context, to console, engine *payment.Engine) error {
-	settled, err := engine.PayOutNow(ctx)
+	settled, err := engine.Channels().PayOutNow(ctx)
 	switch {
 	case err != nil:
 		return fmt.Errorf("pay out: %w", err)
@@ -143,7 +143,7 @@ func (p *paymentsRefresh) Run(ctx context.Context, to console) error {
 		return err
 	}
 	defer database.Close()
-	read, err := engine.RefreshAll(ctx)
+	read, err := engine.Channels().RefreshAll(ctx)
 	fmt.Fprintf(to.out, "read the state of %d payment channels\n", read)
 	return err
 }
