@@ -133,8 +133,8 @@ const allowedMessages = `, locked AS (
 		WHERE c.id = ANY (ARRAY(SELECT conversation_id FROM item)) AND c.deleted_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 	), paid AS (
 		SELECT i.kind, i.conversation_id, i.recipient, i.sender, i.message, i.content, i.about, i.payment, i.n, l.admin_id
-		FROM item i JOIN locked l ON l.id = i.conversation_id AND l.kind = i.kind 
-		WHERE i.payment IS NULL OR EXISTS (SELECT FROM due d WHERE d.payment = i.payment)
+		FROM item i JOIN locked l ON l.id = i.conversation_id AND l.kind = i.kind LEFT JOIN due d ON d.payment = i.payment
+		WHERE i.payment IS NULL OR d.payment IS NOT NULL
 	), allowed AS (
 		SELECT p.conversation_id, p.sender, p.message, p.content, p.about, p.payment, p.n FROM paid p
 		WHERE (p.kind = 'channel' AND p.admin_id = p.sender) OR (p.kind = 'private'
