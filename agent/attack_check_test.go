@@ -74,7 +74,9 @@ type signatures struct {
 }
 
 func (s *signatures) note(payment string) {
-	exact, batch, err := x402.DecodePayment(payment)
+	decoded, err := x402.DecodePayment(payment)
+	exact, _ := decoded.(*x402.PaymentPayload)
+	batch, _ := decoded.(*x402.BatchPayment)
 	if err != nil {
 		return
 	}

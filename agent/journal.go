@@ -52,15 +52,18 @@ func (l *Ledger) Signed(ctx context.Context, payment client.SignedPayment) error
 		return err
 	}
 	e := entry{Step: stepSigned, ID: payment.ID, Amount: payment.Amount, Scheme: payment.Offer.Scheme, Asset: payment.Offer.Asset}
-	exact, batch, err := x402.DecodePayment(payment.Payment)
-	validBefore := ""
-	switch {
-	case err != nil:
+	decoded, err := x402.DecodePayment(payment.Payment)
+	if err != nil {
 		return err
-	case exact != nil:
-		e.Nonce, validBefore = exact.Payload.Authorization.Nonce, exact.Payload.Authorization.ValidBefore
-	case batch.Payload.Deposit != nil:
-		validBefore = batch.Payload.Deposit.Authorization.ERC3009.ValidBefore
+	}
+	validBefore := ""
+	switch signed := decoded.(type) {
+	case *x402.PaymentPayload:
+		e.Nonce, validBefore = signed.Payload.Authorization.Nonce, signed.Payload.Authorization.ValidBefore
+	case *x402.BatchPayment:
+		if deposit := signed.Payload.Deposit; deposit != nil {
+			validBefore = deposit.Authorization.ERC3009.ValidBefore
+		}
 	}
 	if validBefore != "" {
 		if e.ValidBefore, err = strconv.ParseInt(validBefore, 10, 64); err != nil {

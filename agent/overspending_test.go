@@ -27,8 +27,9 @@ type thief struct {
 
 // see returns whether the payment of a request was seen before. A request without such a payment was.
 func (s *thief) see(r *http.Request) (again bool) {
-	exact, _, err := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature))
-	if err != nil || exact == nil {
+	payment, _ := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature))
+	exact, ok := payment.(*x402.PaymentPayload)
+	if !ok {
 		return true
 	}
 	s.mu.Lock()
@@ -47,7 +48,7 @@ func (s *thief) take(address string) uint64 {
 	before := s.w.balance(address)
 	facilitator := &x402.Facilitator{BaseURL: strings.TrimSuffix(s.w.chain.URL, "/rpc")}
 	for _, payment := range s.stolen {
-		exact, _, err := x402.DecodePayment(payment)
+		exact, err := x402.DecodePaymentPayload(payment)
 		if err != nil {
 			s.w.T.Fatal(err)
 		}
@@ -133,7 +134,7 @@ func TestAccountIsPaidOnce(t *testing.T) {
 	stolen := &thief{w: w, stolen: map[string]string{}}
 	denyFirst := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		first := !stolen.see(r) && strings.Contains(r.URL.Path, "create")
-		if exact, _, err := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature)); first && err == nil && exact != nil {
+		if exact, err := x402.DecodePaymentPayload(r.Header.Get(x402.HeaderPaymentSignature)); first && err == nil && exact.Accepted.Scheme == x402.SchemeExact {
 			offer := exact.Accepted
 			offer.MaxTimeoutSeconds++
 			w.askAgain(rw, r, "", offer)
@@ -162,8 +163,9 @@ func TestDepositsAreLimited(t *testing.T) {
 	}
 	before := w.balance(alice.Address())
 	deny := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		_, batch, err := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature))
-		if err != nil || batch == nil || batch.Payload.Deposit != nil {
+		payment, _ := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature))
+		batch, ok := payment.(*x402.BatchPayment)
+		if !ok || batch.Payload.Deposit != nil {
 			next.ServeHTTP(rw, r)
 			return
 		}

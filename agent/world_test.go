@@ -12,6 +12,7 @@ import (
 	"github.com/parley-chat/parley/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/payment/channel"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
@@ -29,7 +30,7 @@ type world struct {
 
 // withChannels offers payment channels.
 func withChannels(config *server.Config) {
-	config.Channels = payment.Channels{
+	config.Channels = channel.Config{
 		Authorizer: authorizer, WithdrawDelay: 24 * time.Hour, MinDeposit: testkit.Dollar, ClaimAge: 6 * time.Hour, ClaimSum: testkit.Dollar,
 	}
 }

@@ -145,7 +145,8 @@ func TestPayerDepositsItself(t *testing.T) {
 		w.s.pay(deposit).Want(t, "the same deposit once more", 200)
 		// A deposit that somebody else settles before the server does.
 		early := p.says("brought by somebody else", charged+sendPrice, testkit.Dollar)
-		_, batch, err := x402.DecodePayment(early.header)
+		decoded, err := x402.DecodePayment(early.header)
+		batch, _ := decoded.(*x402.BatchPayment)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +178,8 @@ func TestCancelledDeposit(t *testing.T) {
 			p = w.payer(w.alice)
 		}
 		o := p.says("with a deposit that is cancelled", charged+sendPrice, testkit.Dollar)
-		_, payment, err := x402.DecodePayment(o.header)
+		decoded, err := x402.DecodePayment(o.header)
+		payment, _ := decoded.(*x402.BatchPayment)
 		if err != nil {
 			t.Fatal(err)
 		}

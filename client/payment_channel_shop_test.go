@@ -97,7 +97,9 @@ func (s *channelShop) serve(w http.ResponseWriter, r *http.Request) {
 		s.demand(w, "payment required", s.offers)
 		return
 	}
-	exact, batch, err := x402.DecodePayment(payment)
+	decoded, err := x402.DecodePayment(payment)
+	exact, _ := decoded.(*x402.PaymentPayload)
+	batch, _ := decoded.(*x402.BatchPayment)
 	if err != nil {
 		s.t.Errorf("the payment does not decode: %v", err)
 		w.WriteHeader(http.StatusBadRequest)

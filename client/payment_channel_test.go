@@ -297,7 +297,8 @@ func TestPaymentChannelLimits(t *testing.T) {
 		}
 		var deposited uint64
 		response, _, err := channels.Pay(t.Context(), required, row.left, func(_ context.Context, payment string) (*http.Response, error) {
-			_, batch, err := x402.DecodePayment(payment)
+			decoded, err := x402.DecodePayment(payment)
+			batch, _ := decoded.(*x402.BatchPayment)
 			if err != nil {
 				return nil, err
 			}

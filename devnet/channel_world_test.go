@@ -55,7 +55,8 @@ func (w *world) receive(payment *x402.BatchPayment) *x402.BatchPayment {
 	if err != nil {
 		w.Fatal(err)
 	}
-	_, received, err := x402.DecodePayment(header)
+	decoded, err := x402.DecodePayment(header)
+	received, _ := decoded.(*x402.BatchPayment)
 	if err != nil {
 		w.Fatalf("decode a payment: %v", err)
 	}

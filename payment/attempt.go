@@ -18,188 +18,202 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// Caller is the account that makes the call.
-type Caller struct {
-	Account uuid.UUID
-	KeyHash []byte // of the API key that it came with
-	// RepeatOnly, if not nil, restricts the call to repeating a stored response. Everything else returns this error.
-	RepeatOnly error
-	// Suspended, if not nil, is returned for every payment that is not in the ledger yet or would be used for another call. What was
-	// recorded before is completed and repeated.
-	Suspended error
-}
-
 // Attempt is the payment of a request: decoded, matched with the payment requirements, and checked without the facilitator.
 type Attempt struct {
-	id           uuid.UUID // of its row, should it become one
-	operation    *Operation
-	scheme       Scheme
-	payload      payload
-	requirements x402.PaymentRequirements // ours; the payer's copy of the terms is never used
-	checked
-	caller      *Caller             // nil where there is no account yet
-	client      string              // see Engine.Challenge
+	Operation    *Operation
+	Requirements x402.PaymentRequirements // ours; the payer's copy of the terms is never used
+	Checked
+	Caller     *Caller // nil where there is no account yet
+	Client     string  // see Engine.Challenge
+	Expired    *Error  // not nil: the payment is too old to begin, or for former terms, but may be repeated
+	Unrecorded bool    // the scheme found that the payment cannot be in the ledger
+
+	payment     Payment
+	payload     x402.Payment
+	id          uuid.UUID           // of its row, should it become one
 	request     []byte              // canonical
 	fingerprint [sha256.Size]byte   // of operation, account and request, as the ledger stores it
 	former      [][sha256.Size]byte // the same with former response keys
 	identifier  string              // payment-identifier; "" without one
-	expired     *Error              // not nil: the payment is too old to begin, or for former terms, but may be repeated
 	retried     bool                // by the recovery worker; no caller waits
 	begun       bool                // this call wrote the row
 	proven      bool                // see Engine.prove
-	unknown     bool                // its payment channel is not in the ledger, and so neither is this voucher
 }
 
 // Payer is the lower-case address that pays. It is a claim unless Genuine is true.
-func (a *Attempt) Payer() string { return a.checked.Payer }
-
-// Identity is the lower-case address whose key signed the payment: the wallet, or the one that signs the vouchers of a payment channel.
-// Anybody can deposit into a channel that names another wallet as its payer, so a voucher does not prove the payer.
-func (a *Attempt) Identity() string { return a.identity }
+func (a *Attempt) Payer() string { return a.Checked.Payer }
 
 // Signer is Identity if that is certain, else "": whoever names a wallet must not use up its tokens.
 func (a *Attempt) Signer() string {
 	if !a.Conclusive {
 		return ""
 	}
-	return a.Identity()
+	return a.Identity
 }
 
 // Request is the canonical form of the request.
 func (a *Attempt) Request() []byte { return a.request }
 
 // Version is the x402 version of the payment.
-func (a *Attempt) Version() int { return a.payload.version() }
+func (a *Attempt) Version() int { return a.payload.Version() }
 
 // Genuine reports whether the payment has not expired and is signed by the payer's own key. A voucher proves the key of its
 // payment channel, and anybody can name any payer in a channel of his own: it is genuine if the channel was charged lately.
-func (a *Attempt) Genuine() bool { return a.Conclusive && a.expired == nil && !a.unproven }
+func (a *Attempt) Genuine() bool { return a.Conclusive && a.Expired == nil && !a.Unproven }
+
+// With returns a copy that pays with another payload, which has not expired.
+func (a *Attempt) With(payload x402.Payment, checked Checked, payment func(*Attempt) Payment) *Attempt {
+	other := *a
+	other.payload, other.Checked, other.Expired = payload, checked, nil
+	other.payment = payment(&other)
+	return &other
+}
 
 // Parse reads the payment of a request and checks it against the operation's payment requirements. Request is the canonical
 // form of the request, which the payment is bound to. Client is that of [Engine.Challenge]. The error is an *Error.
 func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.Header, caller *Caller, client string, request []byte) (*Attempt, error) {
-	payload, err := e.decode(operation, header)
+	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
 	}
-	scheme := e.schemeOf(payload)
-	requirements, ok := x402.PaymentRequirements{}, false
-	if scheme != nil {
-		requirements, ok = scheme.Match(operation.requirements, payload)
+	a := &Attempt{id: id, Operation: operation, Caller: caller, Client: client, request: request}
+	if err := e.read(a, header); err != nil {
+		return nil, err
 	}
 	var former *Error // not nil: the payment is for terms that are not ours, or not any more
-	switch {
-	case scheme == nil:
-		return nil, e.refused(operation, "No matching payment requirements", mismatch(operation, payload))
-	case !ok:
-		former = e.refused(operation, "No matching payment requirements", mismatch(operation, payload))
-		requirements = scheme.Terms(payload)
+	offer, ours := x402.PaymentRequirements{}, false
+	if a.payment != nil {
+		offer, ours = a.payment.Match(operation.Requirements())
 	}
-	identifier, ok := identifierOf(payload.extensions())
+	if !ours {
+		former = e.Refused(operation, "No matching payment requirements", mismatch(a))
+		if a.payment == nil {
+			return nil, former
+		}
+		offer = a.payment.Terms()
+	}
+	a.Requirements = offer
+	identifier, ok := identifierOf(a.payload.Extension(identifierExtension))
 	if !ok {
 		return nil, e.malformed(operation, x402.HeaderPaymentSignature, "extensions.payment-identifier.info.id must have 16 to 128 characters from a-z, A-Z, 0-9, _ and -")
 	}
-	checked, err := scheme.Check(ctx, requirements, payload)
+	a.Checked, err = e.check(ctx, a)
+	if err == nil && a.NoPayment != nil {
+		err = a.NoPayment
+	}
 	bad, isBad := errors.AsType[*x402.Invalid](err)
 	_, busy := errors.AsType[*Error](err)
 	switch {
 	case err != nil && !busy && former != nil && (!isBad || !bad.OutOfTime): // also terms that can never have been ours
 		return nil, former
 	case isBad && !bad.OutOfTime:
-		return nil, e.refused(operation, bad.Reason, bad.Message)
-	case err != nil && !isBad:
+		return nil, e.Refused(operation, bad.Reason, bad.Message)
+	case isBad:
+		a.Expired = e.Refused(operation, bad.Reason, bad.Message)
+	case err != nil:
 		return nil, err
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return nil, err
-	}
-	attempt := &Attempt{
-		id: id, operation: operation, scheme: scheme, payload: payload, requirements: requirements, checked: checked,
-		caller: caller, client: client, request: request,
-	}
-	if isBad {
-		attempt.expired = e.refused(operation, bad.Reason, bad.Message)
 	}
 	account := ""
 	if caller != nil {
 		account = caller.Account.String()
 	}
 	// Without an account the identifier belongs to the payer, so the signature must be checked.
-	if caller != nil || checked.Conclusive {
-		attempt.identifier = identifier
+	if caller != nil || a.Conclusive {
+		a.identifier = identifier
 	}
-	attempt.fingerprint = sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", operation.ID, account, request))
+	a.fingerprint = sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", operation.ID, account, request))
 	if operation.Secret {
-		attempt.fingerprint, attempt.former = e.responseKeys.fingerprints(attempt.fingerprint)
+		a.fingerprint, a.former = e.responseKeys.fingerprints(a.fingerprint)
 	}
 	if former == nil {
-		return attempt, nil
+		return a, nil
 	}
-	attempt.expired = former
-	switch row, err := e.lookUp(ctx, attempt); {
+	a.Expired = former
+	switch row, err := e.lookUp(ctx, a); {
 	case err != nil:
-		return nil, outcomeUnknown(err)
-	case row == nil || row.Operation != operation.ID || !attempt.same(row):
+		return nil, OutcomeUnknown(err)
+	case row == nil || row.Operation != operation.ID || !a.payment.Same(row):
 		return nil, former
 	}
-	return attempt, nil // it was begun before the terms changed
+	return a, nil // it was begun before the terms changed
+}
+
+// check runs the checks that need no facilitator. A 65-byte signature that does not recover to the payer is invalid unless
+// the payer is a contract, which may define valid signatures itself. Only the chain knows whether the payer is a contract, so
+// that lookup comes last. An expired payment skips it: it cannot begin, and it is repeated only with the signature that was
+// verified before.
+func (e *Engine) check(ctx context.Context, a *Attempt) (Checked, error) {
+	now := e.Store.Now()
+	byKey, err := a.payment.Check(a.Requirements, now, true)
+	if bad, isBad := errors.AsType[*x402.Invalid](err); !isBad || !bad.MayBeContract() {
+		return byKey, err
+	}
+	unsigned, termsErr := a.payment.Check(a.Requirements, now, false)
+	if termsErr != nil {
+		return unsigned, termsErr
+	}
+	switch isContract, contractErr := e.contracts.isContract(ctx, a.payload.PayerAddress()); {
+	case contractErr != nil:
+		return Checked{}, contractErr
+	case !isContract:
+		return byKey, err
+	}
+	return unsigned, nil
 }
 
 // mismatch tells why a payment matches no entry of accepts. The most frequent reason is a payment for another operation.
-func mismatch(operation *Operation, payload payload) string {
-	if amount, err := strconv.ParseUint(payload.amount(), 10, 64); err == nil && amount != operation.Price {
-		return fmt.Sprintf("the payment is for %d atomic units, and this operation costs exactly %d; sign one of the entries of accepts in the PAYMENT-REQUIRED header",
-			amount, operation.Price)
+func mismatch(a *Attempt) string {
+	const remedy = "; sign one of the entries of accepts in the PAYMENT-REQUIRED header"
+	if amount, err := strconv.ParseUint(a.payload.Amount(), 10, 64); err == nil && amount != a.Operation.Price {
+		return fmt.Sprintf("the payment is for %d atomic units, and this operation costs exactly %d", amount, a.Operation.Price) + remedy
 	}
-	return "the payment does not match the payment requirements of this operation; sign one of the entries of accepts in the PAYMENT-REQUIRED header"
+	return "the payment does not match the payment requirements of this operation" + remedy
 }
 
-// decode decodes the payment header, of x402 version 2 or 1. Version 2 counts if both are present.
-func (e *Engine) decode(operation *Operation, header http.Header) (decoded payload, err error) {
+// read decodes the payment header, of x402 version 2 or 1. Version 2 counts if both are present. The attempt has no payment if no scheme
+// of this server takes it.
+func (e *Engine) read(a *Attempt, header http.Header) error {
 	name := x402.HeaderPaymentSignature
 	if header.Get(name) == "" {
 		name = x402.HeaderPaymentV1
 	}
 	if len(header.Values(name)) > 1 {
-		return payload{}, e.malformed(operation, name, "send exactly one "+name+" header")
+		return e.malformed(a.Operation, name, "send exactly one "+name+" header")
 	}
+	payload, err := x402.Payment(nil), error(nil)
 	if name == x402.HeaderPaymentV1 {
-		decoded.exact, err = x402.DecodePaymentPayloadV1(header.Get(name), e.config.Network)
+		payload, err = x402.DecodePaymentPayloadV1(header.Get(name), e.Network)
 	} else {
-		decoded.exact, decoded.channel, err = x402.DecodePayment(header.Get(name))
+		payload, err = x402.DecodePayment(header.Get(name))
 	}
 	if err != nil {
-		return payload{}, e.malformed(operation, name, err.Error())
+		return e.malformed(a.Operation, name, err.Error())
 	}
-	e.completeV1(decoded, operation)
-	return decoded, nil
+	e.setPayload(a, payload)
+	return nil
 }
 
-// completeV1 adds the resource, which version 1 does not carry and the facilitator expects.
-func (e *Engine) completeV1(payload payload, operation *Operation) {
-	if payload.version() == x402.VersionV1 {
-		resource := e.resource(operation)
-		payload.exact.Resource = &resource
+func (e *Engine) setPayload(a *Attempt, payload x402.Payment) {
+	a.payload = payload
+	for _, scheme := range e.schemes {
+		if a.payment = scheme.Payment(a, payload); a.payment != nil {
+			return
+		}
 	}
 }
 
 // SignedByRecentPayer reports whether the payment of a request is signed by the key of a wallet, or of a payment channel, that paid
 // lately. It is cheap: it checks the signature only if the payment names such a payer, and needs no I/O.
 func (e *Engine) SignedByRecentPayer(operation *Operation, header http.Header) bool {
-	payload, err := e.decode(operation, header)
-	if err != nil {
+	a := &Attempt{Operation: operation}
+	if e.read(a, header) != nil || a.payment == nil || !a.payment.PaidLately() {
 		return false
 	}
-	scheme := e.schemeOf(payload)
-	if scheme == nil || !scheme.PaidLately(payload) {
-		return false
-	}
-	requirements, ok := scheme.Match(operation.requirements, payload)
+	requirements, ok := a.payment.Match(operation.Requirements())
 	if !ok {
 		return false
 	}
-	checked, err := scheme.CheckKey(requirements, payload)
+	checked, err := a.payment.Check(requirements, e.Store.Now(), true)
 	return err == nil && checked.Conclusive
 }
 
@@ -213,106 +227,105 @@ func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the request of a payment: %w", err)
 	}
-	attempt := &Attempt{
-		id: row.ID, operation: operation, request: request,
-		checked: checked{Checked: x402.Checked{Payer: row.Payer, Nonce: row.Nonce, ValidBefore: row.ValidBefore}, identity: row.Payer},
-	}
-	switch {
-	case row.Scheme == x402.SchemeBatch:
-		attempt.payload.channel, err = x402.ParseBatchPayment(raw)
-	case row.X402Version == x402.VersionV1:
-		attempt.payload.exact, err = x402.ParsePaymentPayloadV1(raw, e.config.Network)
-	default:
-		attempt.payload.exact, err = x402.ParsePaymentPayload(raw)
+	a := &Attempt{id: row.ID, Operation: operation, request: request}
+	payload := x402.Payment(nil)
+	if row.X402Version == x402.VersionV1 {
+		payload, err = x402.ParsePaymentPayloadV1(raw, e.Network)
+	} else {
+		payload, err = x402.ParsePayment(raw)
 	}
 	if err != nil {
 		return nil, err
 	}
-	e.completeV1(attempt.payload, operation)
-	if attempt.scheme = e.schemeOf(attempt.payload); attempt.scheme == nil {
+	if e.setPayload(a, payload); a.payment == nil {
 		return nil, fmt.Errorf("this server does not take payments of scheme %s any more", row.Scheme)
 	}
-	if err := attempt.scheme.Restore(attempt, row); err != nil {
+	a.Requirements = a.payment.Terms() // the price or the payee may have changed since
+	a.Checked, err = a.payment.Check(a.Requirements, row.CreatedAt, false)
+	if late, ok := errors.AsType[*x402.Invalid](err); err != nil && (!ok || !late.OutOfTime) {
 		return nil, err
 	}
 	if row.AgentID != nil {
-		attempt.caller = &Caller{Account: *row.AgentID, KeyHash: row.KeyHash}
+		a.Caller = &Caller{Account: *row.AgentID, KeyHash: row.KeyHash}
 	}
-	copy(attempt.fingerprint[:], row.Fingerprint)
+	copy(a.fingerprint[:], row.Fingerprint)
 	if row.PaymentIdentifier != nil {
-		attempt.identifier, _ = identifierOf(attempt.payload.extensions())
+		a.identifier, _ = identifierOf(payload.Extension(identifierExtension))
 	}
-	return attempt, nil
+	return a, nil
 }
 
 // row makes the ledger's row.
 func (a *Attempt) row() *store.Payment {
 	signatureHash := a.signatureHash()
 	row := &store.Payment{
-		ID: a.id, X402Version: int16(a.payload.version()), Scheme: a.requirements.Scheme, Network: a.requirements.Network,
-		Asset: strings.ToLower(a.requirements.Asset), Payer: a.checked.Payer, Nonce: a.Nonce, PayTo: strings.ToLower(a.requirements.PayTo),
-		Amount: int64(a.operation.Price), ValidBefore: a.ValidBefore, Operation: a.operation.ID, AgentID: a.account(), //nolint:gosec // a price
+		ID: a.id, X402Version: int16(a.payload.Version()), Scheme: a.Requirements.Scheme, Network: a.Requirements.Network,
+		Asset: strings.ToLower(a.Requirements.Asset), Payer: a.Payer(), Nonce: a.Nonce, PayTo: strings.ToLower(a.Requirements.PayTo),
+		Amount: int64(a.Operation.Price), ValidBefore: a.ValidBefore, Operation: a.Operation.ID, AgentID: a.account(), //nolint:gosec // a price
 		Fingerprint: a.fingerprint[:], SignatureHash: signatureHash[:], PaymentIdentifier: a.identifierHash(),
-		Secret: a.operation.Secret, Request: a.request, Payload: a.payload.raw(),
+		Secret: a.Operation.Secret, Request: a.request, Payload: a.payload.Raw(),
 	}
-	if a.caller != nil {
-		row.KeyHash = a.caller.KeyHash
+	if a.Caller != nil {
+		row.KeyHash = a.Caller.KeyHash
 	}
-	a.scheme.Record(a, row)
+	a.payment.Record(row)
 	return row
 }
 
 // account is the caller's account, or nil.
 func (a *Attempt) account() *uuid.UUID {
-	if a.caller == nil {
+	if a.Caller == nil {
 		return nil
 	}
-	return &a.caller.Account
+	return &a.Caller.Account
 }
 
 // repeatOnly is Caller.RepeatOnly, or nil.
 func (a *Attempt) repeatOnly() error {
-	if a.caller == nil {
+	if a.Caller == nil {
 		return nil
 	}
-	return a.caller.RepeatOnly
+	return a.Caller.RepeatOnly
 }
 
 // executesFirst reports whether the call executes a read before its payment is certain. The ledger is then asked first: a payment that
 // is settled, refused or in progress must not buy the execution again. A voucher is compared with its channel first; only its payment
 // identifier can be in the ledger.
 func (a *Attempt) executesFirst() bool {
-	return a.operation.Reads() && (a.scheme.Moves() || a.identifier != "")
+	return a.Operation.Reads() && (a.moves() || a.identifier != "")
 }
 
-// nothingNew is why the caller may not begin a call, or nil.
-func (a *Attempt) nothingNew() error {
-	if a.caller == nil || a.caller.RepeatOnly != nil {
+// NothingNew is why the caller may not begin a call, or nil.
+func (a *Attempt) NothingNew() error {
+	if a.Caller == nil || a.Caller.RepeatOnly != nil {
 		return a.repeatOnly()
 	}
-	return a.caller.Suspended
+	return a.Caller.Suspended
 }
 
-func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.Identity()} }
+func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.Identity} }
 
-// same reports whether the row is this very payment.
-func (a *Attempt) same(row *store.Payment) bool { return a.scheme.Same(a, row) }
-
-// sameNonce reports whether the row is of this very authorization.
-func (a *Attempt) sameNonce(row *store.Payment) bool {
-	return row.Payer == a.checked.Payer && row.Nonce == a.Nonce
+// moves reports whether the payment moves money on the chain.
+func (a *Attempt) moves() bool {
+	_, moves := a.payment.(Mover)
+	return moves
 }
 
-// owns reports whether the row's payment was made for this request. An undeliverable payment may be redeemed with another
+// SameNonce reports whether the row is of this very authorization.
+func (a *Attempt) SameNonce(row *store.Payment) bool {
+	return row.Payer == a.Payer() && row.Nonce == a.Nonce
+}
+
+// Owns reports whether the row's payment was made for this request. An undeliverable payment may be redeemed with another
 // request of the same operation and account.
-func (a *Attempt) owns(row *store.Payment) bool {
+func (a *Attempt) Owns(row *store.Payment) bool {
 	sameRequest := slices.ContainsFunc(a.fingerprints(), func(one []byte) bool { return bytes.Equal(row.Fingerprint, one) })
 	if row.State == store.PaymentUndeliverable {
 		account := a.account()
 		sameAccount := row.AgentID == account || (row.AgentID != nil && account != nil && *row.AgentID == *account)
-		sameRequest = row.Operation == a.operation.ID && sameAccount
+		sameRequest = row.Operation == a.Operation.ID && sameAccount
 	}
-	if !a.same(row) {
+	if !a.payment.Same(row) {
 		return sameRequest
 	}
 	hash := a.identifierHash()
@@ -337,7 +350,7 @@ func (a *Attempt) fingerprints() [][]byte {
 }
 
 func (a *Attempt) signatureHash() [sha256.Size]byte {
-	return sha256.Sum256([]byte(strings.ToLower(a.payload.signature())))
+	return sha256.Sum256([]byte(strings.ToLower(a.payload.SignatureHex())))
 }
 
 // identifierHash is the identifier as the ledger stores it, or nil.

@@ -3,6 +3,7 @@ package payment
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -10,21 +11,51 @@ import (
 )
 
 const (
-	// maxTimeoutSeconds is how long clients should make an authorization valid. It is the usual value of x402.
-	maxTimeoutSeconds = 60
+	// MaxTimeoutSeconds is how long clients should make an authorization valid. It is the usual value of x402.
+	MaxTimeoutSeconds = 60
 	// maxReason bounds the reason in PAYMENT-REQUIRED and PAYMENT-RESPONSE, in bytes.
 	maxReason = 256
 )
 
 // Challenge returns the 402 for a request without payment. Client identifies who asks: the hash of its API key, or its
-// address. A client that lost the state of its payment channel and cannot read it from the chain would send vouchers that do
-// not fit for good. It is therefore offered exact first, until a voucher fits again; clients take the first entry of accepts
-// that they know.
+// address. The schemes are in the order that their standing with the client makes; clients take the first entry of accepts that they
+// know.
 func (e *Engine) Challenge(operation *Operation, client string) *Error {
-	if e.channels != nil {
-		return e.channels.challenge(operation, client)
+	index := 0
+	for _, scheme := range slices.Backward(e.schemes) {
+		index = index*standings + int(scheme.Standing(operation.Price, client))
 	}
-	return operation.challenge
+	return operation.challenges[index]
+}
+
+// prepareChallenges makes the challenges of an operation: one for each order of schemes, for each combination of standings.
+func (e *Engine) prepareChallenges(operation *Operation) error {
+	byOrder := map[string]*Error{}
+	combinations := 1
+	for range e.schemes {
+		combinations *= standings
+	}
+	for combination := range combinations {
+		orders := [standings][]byte{}
+		for i, left := 0, combination; i < len(e.schemes); i, left = i+1, left/standings {
+			orders[left%standings] = append(orders[left%standings], byte(i))
+		}
+		order := append(orders[Preferred], orders[Fallback]...)
+		challenge := byOrder[string(order)]
+		if challenge == nil {
+			var accepts []x402.PaymentRequirements
+			for _, i := range order {
+				accepts = append(accepts, e.schemes[i].Requirements(operation.Price))
+			}
+			var err error
+			if challenge, err = e.newChallenge(operation, accepts); err != nil {
+				return err
+			}
+			byOrder[string(order)] = challenge
+		}
+		operation.challenges = append(operation.challenges, challenge)
+	}
+	return nil
 }
 
 func (e *Engine) newChallenge(operation *Operation, accepts []x402.PaymentRequirements) (*Error, error) {
@@ -43,16 +74,16 @@ func (e *Engine) newChallenge(operation *Operation, accepts []x402.PaymentRequir
 func (e *Engine) required(operation *Operation, reason string) *x402.PaymentRequired {
 	return &x402.PaymentRequired{
 		X402Version: x402.Version, Error: Shorten(reason, maxReason),
-		Resource: e.resource(operation), Accepts: operation.requirements, Extensions: operation.Extensions,
+		Resource: e.resource(operation), Accepts: operation.Requirements(), Extensions: operation.Extensions,
 	}
 }
 
 func (e *Engine) resource(operation *Operation) x402.ResourceInfo {
-	return x402.ResourceInfo{URL: e.config.BaseURL + operation.Path, Description: operation.Description, MimeType: "application/json"}
+	return x402.ResourceInfo{URL: e.BaseURL + operation.Path, Description: operation.Description, MimeType: "application/json"}
 }
 
-// refused returns the 402 for a payment that was not charged. The caller may sign another one.
-func (e *Engine) refused(operation *Operation, reason, message string) *Error {
+// Refused returns the 402 for a payment that was not charged. The caller may sign another one.
+func (e *Engine) Refused(operation *Operation, reason, message string) *Error {
 	return &Error{Code: CodeRefused, Message: message, Required: e.required(operation, reason)}
 }
 
@@ -79,7 +110,7 @@ func (e *Engine) ResponseHeader(version int, settled *x402.SettleResponse) (name
 	if version == x402.VersionV1 {
 		name = x402.HeaderPaymentResponseV1
 		renamed := *settled
-		renamed.Network = e.config.Network.V1Name
+		renamed.Network = e.Network.V1Name
 		settled = &renamed
 	}
 	value, err = x402.EncodeSettleResponse(settled)

@@ -31,11 +31,24 @@ var errNoFacilitator = errors.New("the facilitator is unavailable")
 // errBackOff means that the facilitator returned 429 and its Retry-After is not over.
 var errBackOff = errors.New("the facilitator returned 429")
 
-// breaker is a circuit breaker before the facilitator. It notices when the facilitator is unavailable, so that callers get a
+// Facilitator verifies and settles payments on the chain: x402.Facilitator, or that of the official SDK. An error of Settle
+// means that the outcome is not known.
+type Facilitator interface {
+	Supported(ctx context.Context) (*x402.SupportedResponse, error)
+	Verify(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error)
+	Settle(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
+	VerifyBatch(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error)
+	SettleClaims(ctx context.Context, receiver x402.ChannelReceiver, claims []x402.VoucherClaim, signature string) (*x402.SettleResponse, error)
+	SettleReceiver(ctx context.Context, receiver x402.ChannelReceiver) (*x402.SettleResponse, error)
+	SettleRefund(ctx context.Context, refund x402.RefundCommand, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
+	SettleDeposit(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
+}
+
+// Breaker is a circuit breaker before the facilitator. It notices when the facilitator is unavailable, so that callers get a
 // response soon instead of after a settlement's whole timeout, and asks less often then.
-type breaker struct {
-	Facilitator
-	circuit *gobreaker.CircuitBreaker[any]
+type Breaker struct {
+	facilitator Facilitator
+	circuit     *gobreaker.CircuitBreaker[any]
 
 	mu     sync.Mutex
 	probed time.Time
@@ -43,8 +56,8 @@ type breaker struct {
 	quiet  time.Time // until then the facilitator wants no calls (429 with Retry-After)
 }
 
-func newBreaker(facilitator Facilitator, log *slog.Logger) *breaker {
-	return &breaker{Facilitator: facilitator, circuit: gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
+func newBreaker(facilitator Facilitator, log *slog.Logger) *Breaker {
+	return &Breaker{facilitator: facilitator, circuit: gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
 		Timeout:     openFor,
 		ReadyToTrip: func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= failuresToOpen },
 		// Only a missing response counts as a failure. An error response shows that the facilitator is available, and no payer
@@ -59,64 +72,30 @@ func newBreaker(facilitator Facilitator, log *slog.Logger) *breaker {
 }
 
 // ready reports whether a call can be made now.
-func (b *breaker) ready() bool { return b.circuit.State() != gobreaker.StateOpen && b.backOff() == 0 }
+func (b *Breaker) ready() bool { return b.circuit.State() != gobreaker.StateOpen && b.backOff() == 0 }
 
-// available returns nil if a call can be made now.
-func (b *breaker) available() *Error {
+// Available returns nil if a call can be made now.
+func (b *Breaker) Available() *Error {
 	if b.ready() {
 		return nil
 	}
-	return b.unavailable(errNoFacilitator)
+	return b.Unavailable(errNoFacilitator)
 }
 
-// unavailable returns the error for a call that the facilitator did not answer.
-func (b *breaker) unavailable(cause error) *Error {
-	return unavailable("the payment facilitator is unavailable", max(2, int(math.Ceil(b.backOff().Seconds()))), cause)
+// Unavailable returns the error for a call that the facilitator did not answer.
+func (b *Breaker) Unavailable(cause error) *Error {
+	return Unavailable("the payment facilitator is unavailable", max(2, int(math.Ceil(b.backOff().Seconds()))), cause)
 }
 
 // backOff returns how long the facilitator still wants no calls.
-func (b *breaker) backOff() time.Duration {
+func (b *Breaker) backOff() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return max(time.Until(b.quiet), 0)
 }
 
-// Settle asks the facilitator to settle. Every error is an *x402.UnknownOutcome.
-func (b *breaker) Settle(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.SettleResponse, error) {
-	return b.settle(ctx, func(ctx context.Context) (*x402.SettleResponse, error) {
-		return b.Facilitator.Settle(ctx, payload, requirements)
-	})
-}
-
-// SettleDeposit is Settle for a deposit.
-func (b *breaker) SettleDeposit(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.SettleResponse, error) {
-	return b.settle(ctx, func(ctx context.Context) (*x402.SettleResponse, error) {
-		return b.Facilitator.SettleDeposit(ctx, payment, requirements)
-	})
-}
-
-// SettleClaims is Settle for claims.
-func (b *breaker) SettleClaims(ctx context.Context, receiver x402.ChannelReceiver, claims []x402.VoucherClaim, signature string) (*x402.SettleResponse, error) {
-	return b.settle(ctx, func(ctx context.Context) (*x402.SettleResponse, error) {
-		return b.Facilitator.SettleClaims(ctx, receiver, claims, signature)
-	})
-}
-
-// SettleReceiver is Settle for what is claimed.
-func (b *breaker) SettleReceiver(ctx context.Context, receiver x402.ChannelReceiver) (*x402.SettleResponse, error) {
-	return b.settle(ctx, func(ctx context.Context) (*x402.SettleResponse, error) {
-		return b.Facilitator.SettleReceiver(ctx, receiver)
-	})
-}
-
-// SettleRefund is Settle for a refund.
-func (b *breaker) SettleRefund(ctx context.Context, refund x402.RefundCommand, requirements x402.PaymentRequirements) (*x402.SettleResponse, error) {
-	return b.settle(ctx, func(ctx context.Context) (*x402.SettleResponse, error) {
-		return b.Facilitator.SettleRefund(ctx, refund, requirements)
-	})
-}
-
-func (b *breaker) settle(ctx context.Context, call func(context.Context) (*x402.SettleResponse, error)) (*x402.SettleResponse, error) {
+// Settle makes a call that settles. Every error is an *x402.UnknownOutcome.
+func (b *Breaker) Settle(ctx context.Context, call func(context.Context, Facilitator) (*x402.SettleResponse, error)) (*x402.SettleResponse, error) {
 	if wait := b.backOff(); wait > 0 {
 		return nil, &x402.UnknownOutcome{NotSent: true, RetryAfter: wait, Err: errBackOff}
 	}
@@ -134,22 +113,18 @@ func (b *breaker) settle(ctx context.Context, call func(context.Context) (*x402.
 	return settled, err
 }
 
-// Verify asks the facilitator to verify.
-func (b *breaker) Verify(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error) {
-	return throughBreaker(ctx, b, func(ctx context.Context) (*x402.VerifyResponse, error) {
-		return b.Facilitator.Verify(ctx, payload, requirements)
-	})
+// Verify makes a call that verifies.
+func (b *Breaker) Verify(ctx context.Context, call func(context.Context, Facilitator) (*x402.VerifyResponse, error)) (*x402.VerifyResponse, error) {
+	return throughBreaker(ctx, b, call)
 }
 
-// VerifyBatch is Verify for a payment of a payment channel.
-func (b *breaker) VerifyBatch(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error) {
-	return throughBreaker(ctx, b, func(ctx context.Context) (*x402.VerifyResponse, error) {
-		return b.Facilitator.VerifyBatch(ctx, payment, requirements)
-	})
+// Supported asks what the facilitator settles. It does not pass the circuit breaker.
+func (b *Breaker) Supported(ctx context.Context) (*x402.SupportedResponse, error) {
+	return b.facilitator.Supported(ctx)
 }
 
 // throughBreaker makes one call through the circuit breaker and cancels it if a probe fails.
-func throughBreaker[T any](ctx context.Context, b *breaker, call func(context.Context) (T, error)) (T, error) {
+func throughBreaker[T any](ctx context.Context, b *Breaker, call func(context.Context, Facilitator) (T, error)) (T, error) {
 	response, err := b.circuit.Execute(func() (any, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -159,7 +134,7 @@ func throughBreaker[T any](ctx context.Context, b *breaker, call func(context.Co
 		}
 		done := make(chan result, 1)
 		go func() {
-			response, err := call(ctx)
+			response, err := call(ctx, b.facilitator)
 			done <- result{response, err}
 		}()
 		for timer := time.NewTimer(probeAfter); ; timer.Reset(probeEvery) {
@@ -187,7 +162,7 @@ func throughBreaker[T any](ctx context.Context, b *breaker, call func(context.Co
 }
 
 // probe asks whether the facilitator responds. All callers share one probe a second. Any response counts, also an error.
-func (b *breaker) probe(ctx context.Context) error {
+func (b *Breaker) probe(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if time.Since(b.probed) < time.Second {

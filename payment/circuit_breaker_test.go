@@ -26,6 +26,9 @@ func (silentFacilitator) Supported(context.Context) (*x402.SupportedResponse, er
 // does not answer do.
 func TestHangingUpOpensNoCircuit(t *testing.T) {
 	t.Parallel()
+	verify := func(ctx context.Context, f Facilitator) (*x402.VerifyResponse, error) {
+		return f.Verify(ctx, nil, x402.PaymentRequirements{})
+	}
 	for _, test := range []struct {
 		name  string
 		end   func(ctx context.Context) (context.Context, context.CancelFunc)
@@ -43,7 +46,7 @@ func TestHangingUpOpensNoCircuit(t *testing.T) {
 		b := newBreaker(silentFacilitator{}, slog.New(slog.DiscardHandler))
 		for range 3 * failuresToOpen {
 			ctx, cancel := test.end(t.Context())
-			if _, err := b.Verify(ctx, nil, x402.PaymentRequirements{}); err == nil || errors.Is(err, errNoFacilitator) {
+			if _, err := b.Verify(ctx, verify); err == nil || errors.Is(err, errNoFacilitator) {
 				t.Errorf("%s: verify returns %v", test.name, err)
 			}
 			cancel()

@@ -2,5 +2,5 @@
 
 package payment
 
-// crash does nothing; in a build with the tag crashpoints, which the attack suite uses, it can end the process here.
-func crash(string) {}
+// Crash does nothing; in a build with the tag crashpoints, which the attack suite uses, it can end the process here.
+func Crash(string) {}

@@ -21,8 +21,8 @@ var crashAt, crashAfter = func() (string, int64) {
 
 var passed atomic.Int64
 
-// crash ends the process with SIGKILL, as a machine that loses power would, if it is the point that was named.
-func crash(point string) {
+// Crash ends the process with SIGKILL, as a machine that loses power would, if it is the point that was named.
+func Crash(point string) {
 	if point == crashAt && passed.Add(1) == crashAfter {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // not one instruction further

@@ -12,19 +12,22 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
+// chargedOnly is a payment that moves no money.
+type chargedOnly struct{ Payment }
+
 // TestDecide: the table of docs/payments.md, "What a payment needs". Every case begins with a payment by the scheme exact and a row
 // that records it for the same request of the same account, in the state of the case; change makes the difference.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	errReplaced, errSuspended := errors.New("the key was replaced"), errors.New("the account is suspended")
 	type change func(a *Attempt, row *store.Payment)
-	replaced := func(a *Attempt, _ *store.Payment) { a.caller.RepeatOnly = errReplaced }
-	suspended := func(a *Attempt, _ *store.Payment) { a.caller.Suspended = errSuspended }
+	replaced := func(a *Attempt, _ *store.Payment) { a.Caller.RepeatOnly = errReplaced }
+	suspended := func(a *Attempt, _ *store.Payment) { a.Caller.Suspended = errSuspended }
 	otherRequest := func(_ *Attempt, row *store.Payment) { row.Fingerprint = []byte("another request") }
 	otherAccount := func(_ *Attempt, row *store.Payment) { row.AgentID = new(uuid.New()) }
 	otherPayment := func(_ *Attempt, row *store.Payment) { row.Nonce = "another" }
 	otherOperation := func(_ *Attempt, row *store.Payment) { row.Operation = "another" }
-	registration := func(a *Attempt, row *store.Payment) { a.caller, row.AgentID = nil, nil }
+	registration := func(a *Attempt, row *store.Payment) { a.Caller, row.AgentID = nil, nil }
 	unproven := func(a *Attempt, _ *store.Payment) { a.proven = false }
 	leaseOver := func(_ *Attempt, row *store.Payment) { row.LeaseUntil = row.Now.Add(-time.Second) }
 	identified := func(a *Attempt, row *store.Payment) {
@@ -38,87 +41,69 @@ func TestDecide(t *testing.T) {
 		row.SignatureHash = []byte("of the first attempt")
 	}
 	refunded := func(_ *Attempt, row *store.Payment) { row.FailureReason = store.Refunded }
-	voucher := func(a *Attempt, row *store.Payment) {
-		a.scheme, a.requirements.Scheme, row.Scheme = vouchers{&ChannelScheme{}}, x402.SchemeBatch, x402.SchemeBatch
-		a.checked = channelChecked(x402.BatchChecked{ChannelID: "0xchannel", Payer: row.Payer, Max: 3000, Conclusive: true})
-		cumulative := int64(3000)
-		row.Nonce, row.PaymentChannelID, row.CumulativeAmount = a.Nonce, new("0xchannel"), &cumulative
-	}
 	ofChannel := func(_ *Attempt, row *store.Payment) { row.Scheme = x402.SchemeBatch }
-	ofNoChannel := func(_ *Attempt, row *store.Payment) { row.Scheme = x402.SchemeExact }
 	errFormer := &Error{Code: CodeRefused, Message: "former terms"}
-	formerTerms := func(a *Attempt, _ *store.Payment) { a.expired = errFormer }
-	higher := func(a *Attempt, _ *store.Payment) { a.channel.Max = 4000 }
-	nextVoucher := func(a *Attempt, row *store.Payment) {
-		voucher(a, row)
-		a.channel.Max, a.Nonce = 4000, "the next"
-	}
+	formerTerms := func(a *Attempt, _ *store.Payment) { a.Expired = errFormer }
+	charged := func(a *Attempt, _ *store.Payment) { a.payment = chargedOnly{a.payment} }
 	for _, test := range []struct {
 		name    string
 		state   string // of the row; "" without one
 		changes []change
-		want    action
+		want    Action
 		why     error  // of a rejection
 		refused string // why is a 402 with this reason
 	}{
 		{name: "new", want: settleFirst},
-		{name: "new, by voucher", changes: []change{voucher}, want: settleFirst},
-		{name: "new, the key was replaced", changes: []change{replaced}, want: reject, why: errReplaced},
-		{name: "new, suspended", changes: []change{suspended}, want: reject, why: errSuspended},
-		{name: "new, replaced and suspended", changes: []change{suspended, replaced}, want: reject, why: errReplaced},
+		{name: "new, moves no money", changes: []change{charged}, want: Charge},
+		{name: "new, for former terms", changes: []change{formerTerms}, want: Reject, why: errFormer},
+		{name: "new, for former terms, the key was replaced", changes: []change{formerTerms, replaced}, want: Reject, why: errReplaced},
+		{name: "new, the key was replaced", changes: []change{replaced}, want: Reject, why: errReplaced},
+		{name: "new, suspended", changes: []change{suspended}, want: Reject, why: errSuspended},
+		{name: "new, replaced and suspended", changes: []change{suspended, replaced}, want: Reject, why: errReplaced},
 
-		{name: "deposited", state: store.PaymentDeposited, changes: []change{voucher}, want: useVoucher},
-		{name: "deposited, another request", state: store.PaymentDeposited, changes: []change{voucher, otherRequest}, want: useVoucher},
-		{name: "deposited, for former terms", state: store.PaymentDeposited, changes: []change{voucher, formerTerms}, want: useVoucher},
-		{name: "deposited, for former terms, another voucher", state: store.PaymentDeposited, changes: []change{voucher, formerTerms, higher}, want: reject, why: errFormer},
-		{name: "deposited, an authorization with its nonce", state: store.PaymentDeposited, changes: []change{ofChannel}, want: reject, why: errReused},
-		{name: "delivered, a deposit with its nonce", state: store.PaymentDelivered, changes: []change{voucher, ofNoChannel}, want: reject, why: errReused},
-		{name: "deposited, suspended", state: store.PaymentDeposited, changes: []change{voucher, suspended}, want: reject, why: errSuspended},
-		{name: "deposited, the key was replaced", state: store.PaymentDeposited, changes: []change{voucher, replaced}, want: reject, why: errReplaced},
+		{name: "deposited, an authorization with its nonce", state: store.PaymentDeposited, changes: []change{ofChannel}, want: Reject, why: errReused},
 
 		{name: "delivered", state: store.PaymentDelivered, want: repeat},
 		{name: "delivered, suspended", state: store.PaymentDelivered, changes: []change{suspended}, want: repeat},
 		{name: "delivered, the key was replaced", state: store.PaymentDelivered, changes: []change{replaced}, want: repeat},
-		{name: "delivered, no proof", state: store.PaymentDelivered, changes: []change{unproven}, want: reject, why: errProofRequired},
-		{name: "delivered, another request", state: store.PaymentDelivered, changes: []change{otherRequest}, want: reject, why: errReused},
+		{name: "delivered, no proof", state: store.PaymentDelivered, changes: []change{unproven}, want: Reject, why: errProofRequired},
+		{name: "delivered, another request", state: store.PaymentDelivered, changes: []change{otherRequest}, want: Reject, why: errReused},
 		{name: "delivered, with its identifier", state: store.PaymentDelivered, changes: []change{identified}, want: repeat},
-		{name: "delivered, another identifier", state: store.PaymentDelivered, changes: []change{otherIdentifier}, want: reject, why: errReused},
-		{name: "delivered, without its identifier", state: store.PaymentDelivered, changes: []change{lacksIdentifier}, want: reject, why: errReused},
+		{name: "delivered, another identifier", state: store.PaymentDelivered, changes: []change{otherIdentifier}, want: Reject, why: errReused},
+		{name: "delivered, without its identifier", state: store.PaymentDelivered, changes: []change{lacksIdentifier}, want: Reject, why: errReused},
 		{name: "delivered, found by its identifier, signed again", state: store.PaymentDelivered, changes: []change{identified, otherPayment}, want: repeat},
-		{name: "delivered, a signature that proves nothing", state: store.PaymentDelivered, changes: []change{smartWallet}, want: reject, why: errReused},
-		{name: "delivered by this voucher", state: store.PaymentDelivered, changes: []change{voucher}, want: repeat},
-		{name: "delivered by this voucher for another request", state: store.PaymentDelivered, changes: []change{voucher, otherRequest}, want: correct},
-		{name: "delivered by this voucher, no proof", state: store.PaymentDelivered, changes: []change{voucher, unproven}, want: reject, why: errProofRequired},
-		{name: "delivered, a later voucher without proof", state: store.PaymentDelivered, changes: []change{nextVoucher, unproven}, want: correct},
+		{name: "delivered, a signature that proves nothing", state: store.PaymentDelivered, changes: []change{smartWallet}, want: Reject, why: errReused},
 
-		{name: "failed", state: store.PaymentFailed, want: reject, refused: "the reason"},
-		{name: "failed, the key was replaced", state: store.PaymentFailed, changes: []change{replaced}, want: reject, why: errReplaced},
+		{name: "failed", state: store.PaymentFailed, want: Reject, refused: "the reason"},
+		{name: "failed, the key was replaced", state: store.PaymentFailed, changes: []change{replaced}, want: Reject, why: errReplaced},
 		{name: "failed, released its identifier", state: store.PaymentFailed,
-			changes: []change{func(a *Attempt, _ *store.Payment) { a.identifier = "sixteen characters" }}, want: reject, refused: "the reason"},
+			changes: []change{func(a *Attempt, _ *store.Payment) { a.identifier = "sixteen characters" }}, want: Reject, refused: "the reason"},
 
 		{name: "undeliverable", state: store.PaymentUndeliverable, want: redeem},
 		{name: "undeliverable, a corrected request", state: store.PaymentUndeliverable, changes: []change{otherRequest}, want: redeem},
-		{name: "undeliverable, another operation", state: store.PaymentUndeliverable, changes: []change{otherOperation}, want: reject, why: errReused},
-		{name: "undeliverable, another account", state: store.PaymentUndeliverable, changes: []change{otherAccount}, want: reject, why: errReused},
-		{name: "undeliverable, suspended", state: store.PaymentUndeliverable, changes: []change{suspended}, want: reject, why: errSuspended},
-		{name: "undeliverable, refunded", state: store.PaymentUndeliverable, changes: []change{refunded}, want: reject, refused: store.Refunded},
+		{name: "undeliverable, another operation", state: store.PaymentUndeliverable, changes: []change{otherOperation}, want: Reject, why: errReused},
+		{name: "undeliverable, another account", state: store.PaymentUndeliverable, changes: []change{otherAccount}, want: Reject, why: errReused},
+		{name: "undeliverable, suspended", state: store.PaymentUndeliverable, changes: []change{suspended}, want: Reject, why: errSuspended},
+		{name: "undeliverable, refunded", state: store.PaymentUndeliverable, changes: []change{refunded}, want: Reject, refused: store.Refunded},
 		{name: "undeliverable registration", state: store.PaymentUndeliverable, changes: []change{registration}, want: redeem},
-		{name: "undeliverable registration, no proof", state: store.PaymentUndeliverable, changes: []change{registration, unproven}, want: reject, why: errProofRequired},
+		{name: "undeliverable registration, no proof", state: store.PaymentUndeliverable, changes: []change{registration, unproven}, want: Reject, why: errProofRequired},
 
 		{name: "unknown", state: store.PaymentUnknown, want: resume},
 		{name: "unknown, no proof", state: store.PaymentUnknown, changes: []change{unproven}, want: resume},
 		{name: "unknown, suspended", state: store.PaymentUnknown, changes: []change{suspended}, want: resume},
-		{name: "unknown, the key was replaced", state: store.PaymentUnknown, changes: []change{replaced}, want: reject, why: errReplaced},
-		{name: "unknown, another request", state: store.PaymentUnknown, changes: []change{otherRequest}, want: reject, why: errReused},
+		{name: "unknown, the key was replaced", state: store.PaymentUnknown, changes: []change{replaced}, want: Reject, why: errReplaced},
+		{name: "unknown, another request", state: store.PaymentUnknown, changes: []change{otherRequest}, want: Reject, why: errReused},
 		{name: "settling", state: store.PaymentSettling, want: wait},
 		{name: "settling, the lease is over", state: store.PaymentSettling, changes: []change{leaseOver}, want: resume},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			a := &Attempt{
-				operation: &Operation{ID: "rotateKey"}, scheme: &exact{}, requirements: x402.PaymentRequirements{Scheme: x402.SchemeExact}, caller: &Caller{Account: uuid.New()}, fingerprint: [32]byte{1}, proven: true,
-				payload: payload{exact: &x402.PaymentPayload{}}, checked: checked{Checked: x402.Checked{Payer: "0xpayer", Nonce: "0xnonce", Conclusive: true}},
+				Operation: &Operation{ID: "rotateKey"}, Requirements: x402.PaymentRequirements{Scheme: x402.SchemeExact}, Caller: &Caller{Account: uuid.New()},
+				payload: &x402.PaymentPayload{}, Checked: Checked{Checked: x402.Checked{Payer: "0xpayer", Nonce: "0xnonce", Conclusive: true}},
+				fingerprint: [32]byte{1}, proven: true,
 			}
+			a.payment = &transfer{attempt: a}
 			row := a.row()
 			row.State, row.FailureReason, row.Now = test.state, "the reason", time.Now()
 			row.Fingerprint, row.LeaseUntil = bytes.Clone(row.Fingerprint), row.Now.Add(Lease)

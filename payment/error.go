@@ -1,8 +1,6 @@
 package payment
 
 import (
-	"time"
-
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -51,30 +49,19 @@ var (
 		Message: "this payment already paid for this request, and the response is no longer stored; sign a new payment to send the request again"}
 	errProofRequired = &Error{Code: CodeProof,
 		Message: "this payment has settled, and its response contains a TAN or an API key, so the payment alone does not return it; send the same request with its payment identifier, or with a newly signed payment by the same wallet, which is verified and not charged"}
-	errChannelBusy = &Error{Code: CodeInProgress, RetryAfter: 2,
-		Message: "another payment of this payment channel is being settled; send the same request with the same payment again"}
-	errQueueLong   = unavailable("other calls on this payment channel are running", 2, nil)
-	errRefundProof = &Error{Code: CodeProof,
-		Message: "the voucher of this refund was claimed, so it is public, and nothing was refunded; ask for a part with the X-API-KEY of an account that used " +
-			"the payment channel, or ask for everything"}
-	errRefundTooSoon = &Error{Code: CodeBusy, RetryAfter: int(refundPause.Seconds()),
-		Message: "this payment channel was refunded within the last minute; nothing was refunded now; try again in a minute"}
-	errCheapRefunds = &Error{Code: CodeBusy, RetryAfter: int(time.Hour.Seconds()) / cheapRefunds,
-		Message: "many payment channels that were hardly used were refunded for this client within the last hour; nothing was refunded now; " +
-			"try again after Retry-After, or withdraw from the payment channel on the blockchain"}
 	errInProgress = &Error{Code: CodeInProgress, Undecided: true, RetryAfter: 2,
 		Message: "this payment is being settled; send the same request with the same payment again"}
 )
 
-// outcomeUnknown returns the error for a payment whose outcome is not known. It is never a 402, because the payer would then
+// OutcomeUnknown returns the error for a payment whose outcome is not known. It is never a 402, because the payer would then
 // sign a second payment.
-func outcomeUnknown(cause error) *Error {
+func OutcomeUnknown(cause error) *Error {
 	return &Error{Code: CodeUnknown, Undecided: true, RetryAfter: 2, Cause: cause,
 		Message: "the outcome of this payment is not known yet; send the same request with the same payment again, and do not sign a new payment"}
 }
 
-// unavailable returns the error for a call that cannot be served now. No money has moved.
-func unavailable(what string, retryAfter int, cause error) *Error {
+// Unavailable returns the error for a call that cannot be served now. No money has moved.
+func Unavailable(what string, retryAfter int, cause error) *Error {
 	return &Error{Code: CodeBusy, RetryAfter: retryAfter, Cause: cause,
 		Message: what + " and nothing was charged; send the same request with the same payment again"}
 }

@@ -18,22 +18,21 @@ var identifierOffer = jsontext.Value(`{"info":{"required":false},"schema":{"$sch
 	`"type":"object","properties":{"required":{"type":"boolean"},"id":{"type":"string","minLength":16,"maxLength":128,` +
 	`"pattern":"^[a-zA-Z0-9_-]+$"}},"required":["required"]}}`)
 
-// identifierOf returns the identifier of a payment, or "" without one. false if it is malformed.
-func identifierOf(extensions map[string]jsontext.Value) (string, bool) {
-	raw, ok := extensions[identifierExtension]
-	if !ok || raw.Kind() == 'n' {
+// identifierOf returns the identifier in a payment's copy of the extension, or "" without one. false if it is malformed.
+func identifierOf(extension jsontext.Value) (string, bool) {
+	if extension == nil || extension.Kind() == 'n' {
 		return "", true
 	}
-	var extension struct {
+	var decoded struct {
 		Info struct {
 			ID *string `json:"id"`
 		} `json:"info"`
 	}
-	if json.Unmarshal(raw, &extension) != nil {
+	if json.Unmarshal(extension, &decoded) != nil {
 		return "", false
 	}
-	if extension.Info.ID == nil {
+	if decoded.Info.ID == nil {
 		return "", true
 	}
-	return *extension.Info.ID, goodIdentifier.MatchString(*extension.Info.ID)
+	return *decoded.Info.ID, goodIdentifier.MatchString(*decoded.Info.ID)
 }

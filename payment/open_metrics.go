@@ -10,31 +10,31 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// countTime limits the queries of one collection of metrics.
-const countTime = 2 * time.Second
+// CountTime limits the queries of one collection of metrics.
+const CountTime = 2 * time.Second
 
-// counted is a figure of the ledger, and when it was counted.
-type counted[T any] struct {
-	value T
-	at    time.Time
+// Counted is a figure of the ledger, and when it was counted.
+type Counted[T any] struct {
+	Value T
+	At    time.Time
 }
 
-// lastKnown keeps a figure for the time when the database is unavailable. A metric that vanished would silence its alerts.
-type lastKnown[T any] struct {
+// LastKnown keeps a figure for the time when the database is unavailable. A metric that vanished would silence its alerts.
+type LastKnown[T any] struct {
 	mu   sync.Mutex
-	last counted[T]
+	last Counted[T]
 }
 
-// get counts, and returns the last figure if that fails. ok is false if there is none yet.
-func (l *lastKnown[T]) get(count func() (T, error)) (figure counted[T], ok bool) {
+// Get counts, and returns the last figure if that fails. ok is false if there is none yet.
+func (l *LastKnown[T]) Get(count func() (T, error)) (figure Counted[T], ok bool) {
 	at := time.Now()
 	value, err := count()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err == nil && at.After(l.last.at) {
-		l.last = counted[T]{value, at}
+	if err == nil && at.After(l.last.At) {
+		l.last = Counted[T]{value, at}
 	}
-	return l.last, !l.last.at.IsZero()
+	return l.last, !l.last.At.IsZero()
 }
 
 // openPayments counts open payments when metrics are collected.
@@ -42,7 +42,7 @@ type openPayments struct {
 	store              *store.Store
 	begun              time.Time
 	count, oldest, age *prometheus.Desc
-	counts             lastKnown[*store.OpenCounts]
+	counts             LastKnown[*store.OpenCounts]
 }
 
 func newOpenPayments(database *store.Store) *openPayments {
@@ -63,15 +63,15 @@ func (o *openPayments) Describe(to chan<- *prometheus.Desc) {
 }
 
 func (o *openPayments) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), countTime)
+	ctx, cancel := context.WithTimeout(context.Background(), CountTime)
 	defer cancel()
 	at := o.begun // nothing was counted since the start
-	if counts, ok := o.counts.get(func() (*store.OpenCounts, error) { return o.store.CountOpenPayments(ctx) }); ok {
-		at = counts.at
-		for state, count := range counts.value.ByState {
+	if counts, ok := o.counts.Get(func() (*store.OpenCounts, error) { return o.store.CountOpenPayments(ctx) }); ok {
+		at = counts.At
+		for state, count := range counts.Value.ByState {
 			to <- prometheus.MustNewConstMetric(o.count, prometheus.GaugeValue, float64(count), state)
 		}
-		oldest := counts.value.Oldest
+		oldest := counts.Value.Oldest
 		if oldest > 0 {
 			oldest += time.Since(at)
 		}

@@ -5,16 +5,12 @@
 // The package does not depend on the HTTP framework or on the operations. Its input is a [Call]: a payment that [Engine.Parse]
 // has read, and what to do for it. Its output is a [Receipt] or an error: an [*Error], a [*store.Refusal] from the handler, or an
 // unexpected error.
+//
+// How a call is paid stands behind the interface [Scheme]: [Exact], and the payment channels of package channel.
 package payment
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"fmt"
-	"log/slog"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
@@ -29,35 +25,9 @@ type Config struct {
 	Network x402.Network
 	PayTo   string
 	BaseURL string
-	Channels
 	// ResponseKeys seal and open stored responses: the first one seals, all of them open. All servers of a database have the same.
 	ResponseKeys []ResponseKey
 	Tracer       *tracing.Tracer // nil without tracing
-}
-
-// Channels are the terms of payment channels (x402 scheme batch-settlement).
-type Channels struct {
-	// Authorizer is the key that signs claims and refunds of payment channels. It holds no money. Without it payment channels
-	// are not offered. Only one ledger may use it: two would accept the same voucher.
-	Authorizer *ecdsa.PrivateKey
-	// FormerAuthorizers are keys that were Authorizer before. They still sign claims and refunds of the payment channels that have
-	// them, which take no more vouchers.
-	FormerAuthorizers []*ecdsa.PrivateKey
-	// WithdrawDelay is how long a payer's withdrawal from its payment channel takes: 15 minutes to 30 days.
-	WithdrawDelay time.Duration
-	// MinDeposit is the deposit that is suggested to payers, in atomic units. A tenth of it is the least.
-	MinDeposit uint64
-	// ClaimAge and ClaimSum say when vouchers are claimed on the chain: when the oldest one of a payment channel has this age,
-	// or when they reach this sum, in atomic units. They are claimed at once when the payer withdraws.
-	ClaimAge time.Duration
-	ClaimSum uint64
-	// MaxUnclaimed and MaxUnclaimedTotal bound what is charged and not claimed: of one payment channel and of all, in atomic units.
-	// At the bound vouchers are refused until a claim succeeds. 0 is no bound.
-	MaxUnclaimed, MaxUnclaimedTotal uint64
-	// IdleRefund is after how long without calls the rest of a payment channel is refunded. 0 is never.
-	IdleRefund time.Duration
-	// ExactFirst offers payment channels after exact. Clients take the first scheme that they know.
-	ExactFirst bool
 }
 
 // Operation is a paid operation. Price is in atomic units of the network's token.
@@ -72,24 +42,32 @@ type Operation struct {
 	Paged       bool                      // reads a page of messages and marks it as read
 	Extensions  map[string]jsontext.Value // x402 extensions in the 402
 
-	requirements []x402.PaymentRequirements
-	challenge    *Error
-	exactFirst   *Error // the challenge with exact first; nil if there is only one scheme
-	exactOnly    *Error // the challenge while payment channels are not offered; nil if there is only one scheme
+	challenges []*Error // by the standings of all schemes: see Engine.Challenge
 }
 
 // Reads reports whether the response can show what others wrote.
 func (o *Operation) Reads() bool { return o.ReadOnly || o.Paged }
 
 // Requirements are the payment requirements of the operation.
-func (o *Operation) Requirements() []x402.PaymentRequirements { return o.requirements }
+func (o *Operation) Requirements() []x402.PaymentRequirements {
+	if len(o.challenges) == 0 {
+		return nil
+	}
+	return o.challenges[0].Required.Accepts
+}
 
 // Challenges are all that Engine.Challenge returns for the operation.
-func (o *Operation) Challenges() []*Error {
-	if o.exactFirst == nil {
-		return []*Error{o.challenge}
-	}
-	return []*Error{o.challenge, o.exactFirst, o.exactOnly}
+func (o *Operation) Challenges() []*Error { return o.challenges }
+
+// Caller is the account that makes the call.
+type Caller struct {
+	Account uuid.UUID
+	KeyHash []byte // of the API key that it came with
+	// RepeatOnly, if not nil, restricts the call to repeating a stored response. Everything else returns this error.
+	RepeatOnly error
+	// Suspended, if not nil, is returned for every payment that is not in the ledger yet or would be used for another call. What was
+	// recorded before is completed and repeated.
+	Suspended error
 }
 
 // Paid names the payment that a handler runs for.
@@ -122,8 +100,8 @@ func (c *Call) reserve(ctx context.Context) func(tx *store.Tx) error {
 	return func(tx *store.Tx) error { return c.Reserve(ctx, tx, c.Attempt.paid()) }
 }
 
-// admit runs Admit.
-func (c *Call) admit() error {
+// Admitted returns the error of Admit.
+func (c *Call) Admitted() error {
 	if c.Admit == nil {
 		return nil
 	}
@@ -139,124 +117,3 @@ type Receipt struct {
 
 // Restore makes the call of a payment in the ledger, for the recovery worker.
 type Restore func(ctx context.Context, row *store.Payment, attempt *Attempt) (*Call, error)
-
-// Engine takes payments through the states of the ledger.
-type Engine struct {
-	config      Config
-	store       *store.Store
-	log         *slog.Logger
-	facilitator *breaker
-	exact       *exact
-	channels    *ChannelScheme        // nil if payment channels are not offered
-	operations  map[string]*Operation // by ID
-	queues      *queues
-	slots       *slots
-	payers      *payers
-	metrics     *metrics
-	unrecorded  sync.Map // of *store.Payment to unrecordedOutcome
-	held        held
-	wake        chan struct{} // wakes the recovery worker
-	tracer      *tracing.Tracer
-
-	responseKeys responseKeys
-}
-
-// New makes an engine. It adds the payment requirements to the operations. Without operations it needs no response key.
-func New(config Config, operations []*Operation, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) (*Engine, error) {
-	measured := newMeasuredChain(chain, config.Tracer)
-	if len(operations) > 0 && len(config.ResponseKeys) == 0 {
-		return nil, errNoResponseKey
-	}
-	e := &Engine{
-		config: config, store: database, log: log, facilitator: newBreaker(facilitator, log), operations: map[string]*Operation{}, queues: newQueues(),
-		slots: newSlots(), payers: newPayers(), wake: make(chan struct{}, 1), tracer: config.Tracer,
-		responseKeys: newResponseKeys(config.ResponseKeys),
-	}
-	e.metrics = newMetrics(database, e.responds, config, measured.seconds)
-	var err error
-	of := transfers{e, measured, newSmartWallets(measured)}
-	if e.exact, err = newExact(of); err != nil {
-		return nil, err
-	}
-	if config.Authorizer != nil {
-		if e.channels, err = newChannelScheme(of); err != nil {
-			return nil, err
-		}
-	}
-	for _, operation := range operations {
-		e.operations[operation.ID] = operation
-		e.metrics.announce(operation.ID)
-		operation.Extensions[identifierExtension] = identifierOffer
-		if err := e.offer(operation); err != nil {
-			return nil, fmt.Errorf("payment requirements of %s: %w", operation.ID, err)
-		}
-	}
-	return e, nil
-}
-
-// offer adds the payment requirements to an operation.
-func (e *Engine) offer(operation *Operation) (err error) {
-	operation.requirements = []x402.PaymentRequirements{e.exact.Requirements(operation.Price)}
-	if e.channels != nil {
-		exactFirst := append(slices.Clone(operation.requirements), e.channels.Requirements(operation.Price))
-		if operation.exactOnly, err = e.newChallenge(operation, operation.requirements); err != nil {
-			return err
-		}
-		if operation.exactFirst, err = e.newChallenge(operation, exactFirst); err != nil {
-			return err
-		}
-		operation.requirements = slices.Clone(exactFirst)
-		if !e.config.ExactFirst {
-			slices.Reverse(operation.requirements)
-		}
-	}
-	operation.challenge, err = e.newChallenge(operation, operation.requirements)
-	return err
-}
-
-// Channels is the scheme of payment channels, nil if they are not offered.
-func (e *Engine) Channels() *ChannelScheme { return e.channels }
-
-// schemeOf returns the scheme of a payment, or nil if it is not offered.
-func (e *Engine) schemeOf(payload payload) Scheme {
-	switch {
-	case payload.exact != nil:
-		return e.exact
-	case e.channels == nil:
-		return nil
-	case payload.channel.Payload.Type == x402.BatchDeposit:
-		return e.channels
-	}
-	return vouchers{e.channels}
-}
-
-// Ready reports whether payments can settle now.
-func (e *Engine) Ready() bool { return e.facilitator.ready() }
-
-// Probe checks whether the facilitator responds, at most once a second.
-func (e *Engine) Probe(ctx context.Context) error { return e.facilitator.probe(ctx) }
-
-// responds reports whether the facilitator can be used, for the metrics. The circuit breaker alone would not notice that it is
-// unavailable while no payment needs it.
-func (e *Engine) responds() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
-	defer cancel()
-	return e.Ready() && e.Probe(ctx) == nil
-}
-
-// NewestBlock returns the number and the time of the newest block that the endpoint of the blockchain knows.
-func (e *Engine) NewestBlock(ctx context.Context) (number uint64, at time.Time, err error) {
-	return e.exact.chain.Newest(ctx)
-}
-
-// PaidLately reports whether this server settled a payment of the wallet in the last ten minutes.
-func (e *Engine) PaidLately(wallet string) bool { return e.payers.settledLately(wallet) }
-
-// RecentAccount returns the account of an API key whose call was paid in the last ten minutes. KeyHash is the hash as
-// in [Caller].
-func (e *Engine) RecentAccount(keyHash []byte) (uuid.UUID, bool) {
-	return e.payers.accounts.get(string(keyHash))
-}
-
-// joinTime is how long a copy of a running payment waits for the response before it gets a 409, and a call for other calls.
-const joinTime = 3 * time.Second

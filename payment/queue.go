@@ -8,7 +8,7 @@ import (
 )
 
 // queues let the calls of one payment channel, and the copies of one payment, wait for each other in memory. The lock on a row would
-// do, but each call would wait with a database connection.
+// be enough, but each call would wait with a database connection.
 type queues struct {
 	mu  sync.Mutex
 	all map[string]*queue // by the id of the payment channel, or by the payer and the nonce of a payment

@@ -23,31 +23,15 @@ func TestPayersAreForgotten(t *testing.T) {
 		if !payers.settledLately(strings.ToLower(wallet)) {
 			t.Error("a wallet that has just paid has not settled lately")
 		}
-		if got, ok := payers.accounts.get("hash"); !ok || got != account {
+		if got, ok := payers.accounts.Get("hash"); !ok || got != account {
 			t.Errorf("a key that has just paid belongs to %v %v, want %v", got, ok, account)
 		}
-		time.Sleep(paidFor)
+		time.Sleep(PaidFor)
 		if payers.settledLately(wallet) {
 			t.Error("a wallet that paid ten minutes ago has settled lately")
 		}
-		if _, ok := payers.accounts.get("hash"); ok {
+		if _, ok := payers.accounts.Get("hash"); ok {
 			t.Error("a key that paid ten minutes ago has paid lately")
 		}
 	})
-}
-
-// TestLostStateOfAnAddress: a client without an account is known by its address, which others may share, so the address is offered exact
-// first for a minute only.
-func TestLostStateOfAnAddress(t *testing.T) {
-	t.Parallel()
-	c := &ChannelScheme{lost: newRecent[string, struct{}](maxLost)}
-	for client, row := range map[string]struct {
-		caller *Caller
-		want   time.Duration
-	}{"an address": {nil, exactFor}, "an account": {&Caller{}, lostFor}} {
-		c.preferExact(&Attempt{client: client, caller: row.caller})
-		if lost, _ := c.lost.entries.Peek(client); time.Until(lost.until) > row.want {
-			t.Errorf("%s is offered exact first for %s, want %s", client, time.Until(lost.until), row.want)
-		}
-	}
 }

@@ -32,16 +32,13 @@ const (
 func (e *Engine) Recover(ctx context.Context, restore Restore) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { e.cleanUp(ctx) })
-	if e.channels != nil {
-		running.Go(func() { e.channels.work(ctx) })
+	running.Go(func() { Every(ctx, cleanUpEvery, e.cleanUp) })
+	for _, scheme := range e.schemes {
+		running.Go(func() { scheme.Work(ctx) })
 	}
 	places := make(chan struct{}, atATime)
 	for tick := time.NewTicker(recoverEvery); ; {
 		e.recordUnrecorded(ctx)
-		if e.channels != nil && e.Ready() {
-			e.channels.resumeRefunds(ctx)
-		}
 		for e.Ready() && ctx.Err() == nil {
 			if free := cap(places) - len(places); free == 0 || e.takeOpen(ctx, restore, free, places, &running) < free {
 				break
@@ -58,18 +55,18 @@ func (e *Engine) Recover(ctx context.Context, restore Restore) {
 
 // takeOpen leases up to free open payments, makes an attempt at each in its own goroutine, and returns how many there were.
 func (e *Engine) takeOpen(ctx context.Context, restore Restore, free int, places chan struct{}, running *sync.WaitGroup) int {
-	rows, err := e.store.TakeOpenPayments(ctx, store.OpenPayments{
-		Network: e.config.Network.ID, Asset: strings.ToLower(e.config.Network.Asset), Limit: free, MaxAttempts: maxAttempts, Held: e.working(),
+	rows, err := e.Store.TakeOpenPayments(ctx, store.OpenPayments{
+		Network: e.Network.ID, Asset: strings.ToLower(e.Network.Asset), Limit: free, MaxAttempts: maxAttempts, Held: e.working(),
 	}, Lease)
 	if err != nil && ctx.Err() == nil {
-		e.log.WarnContext(ctx, "look for open payments", "error", err)
+		e.Log.WarnContext(ctx, "look for open payments", "error", err)
 	}
 	for i := range rows {
 		places <- struct{}{}
 		release := e.held.add(rows[i].ID)
 		running.Go(func() {
 			defer release()
-			crash("claimed")
+			Crash("claimed")
 			e.retry(context.WithoutCancel(ctx), restore, &rows[i])
 			<-places
 			if len(rows) == free { // there may be more
@@ -101,7 +98,7 @@ func (e *Engine) wakeUp() {
 func (e *Engine) retry(ctx context.Context, restore Restore, row *store.Payment) {
 	ctx, cancel := context.WithTimeout(ctx, Lease)
 	defer cancel()
-	ctx, span := e.tracer.Root(ctx, "retry payment", trace.SpanKindInternal)
+	ctx, span := e.Tracer.Root(ctx, "retry payment", trace.SpanKindInternal)
 	span.Set("parley.operation", row.Operation)
 	span.Set("parley.payment_id", row.ID.String())
 	err := e.retryOnce(ctx, restore, row)
@@ -122,13 +119,13 @@ func (e *Engine) retry(ctx context.Context, restore Restore, row *store.Payment)
 		}
 	}
 	if err != nil {
-		attributes = append(attributes, slog.String("error", causeOf(err)))
+		attributes = append(attributes, slog.String("error", Cause(err)))
 	}
-	e.log.LogAttrs(ctx, level, "payment retried", attributes...)
+	e.Log.LogAttrs(ctx, level, "payment retried", attributes...)
 }
 
-// causeOf returns the text for the log. An operator needs the cause, not the message for the caller.
-func causeOf(err error) string {
+// Cause returns the text for the log. An operator needs the cause, not the message for the caller.
+func Cause(err error) string {
 	if cause := errors.Unwrap(err); cause != nil {
 		return cause.Error()
 	}
@@ -157,22 +154,27 @@ func (e *Engine) retryOnce(ctx context.Context, restore Restore, row *store.Paym
 
 // unreadable leaves a payment open that this server cannot read, because it lacks the response key or is older.
 func (e *Engine) unreadable(ctx context.Context, row *store.Payment, err error) error {
-	return e.unclear(ctx, row, &unclearSettlement{store.Unclear{Reason: "the stored call cannot be read", Sent: false}, err})
+	return e.unclear(ctx, row, &UnclearSettlement{store.Unclear{Reason: "the stored call cannot be read", Sent: false}, err})
 }
 
-// cleanUp deletes stored responses and failed payments that have expired, until ctx ends.
-func (e *Engine) cleanUp(ctx context.Context) {
-	for tick := time.NewTicker(cleanUpEvery); ; {
-		for n := cleanUpAtOnce; n == cleanUpAtOnce && ctx.Err() == nil; {
-			var err error
-			if n, err = e.store.CleanUp(ctx, cleanUpAtOnce); err != nil && ctx.Err() == nil {
-				e.log.WarnContext(ctx, "clean the ledger up", "error", err)
-			}
-		}
+// Every calls do at once and then after every pause, until ctx ends.
+func Every(ctx context.Context, pause time.Duration, do func(context.Context)) {
+	for tick := time.NewTicker(pause); ; {
+		do(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+	}
+}
+
+// cleanUp deletes stored responses and failed payments that have expired.
+func (e *Engine) cleanUp(ctx context.Context) {
+	for n := cleanUpAtOnce; n == cleanUpAtOnce && ctx.Err() == nil; {
+		var err error
+		if n, err = e.Store.CleanUp(ctx, cleanUpAtOnce); err != nil && ctx.Err() == nil {
+			e.Log.WarnContext(ctx, "clean the ledger up", "error", err)
 		}
 	}
 }
@@ -188,7 +190,7 @@ type unrecordedOutcome struct {
 func (e *Engine) recordUnrecorded(ctx context.Context) {
 	for key, value := range e.unrecorded.Range {
 		row, outcome := key.(*store.Payment), value.(unrecordedOutcome) //nolint:forcetypeassert // there are no others
-		err := e.store.PaymentUnclear(ctx, row, outcome.what)
+		err := e.Store.PaymentUnclear(ctx, row, outcome.what)
 		if err == nil || errors.Is(err, store.ErrStalePayment) || time.Now().After(outcome.until) {
 			e.unrecorded.Delete(row)
 		}

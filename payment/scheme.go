@@ -4,167 +4,126 @@ import (
 	"context"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
 
-// Scheme is one way to pay: exact, a deposit into a payment channel (ChannelScheme), or a voucher of one (vouchers).
+// Scheme is one way to pay. The engine knows schemes by this interface alone.
 type Scheme interface {
 	// Requirements returns the payment requirements for a price in atomic units of the token.
 	Requirements(price uint64) x402.PaymentRequirements
+	// Standing is how the scheme is offered to a client now: see [Engine.Challenge].
+	Standing(price uint64, client string) Standing
+	// Payment makes the payment of an attempt from its payload, or returns nil if the payload is of another scheme.
+	Payment(attempt *Attempt, payload x402.Payment) Payment
+	// Work does what the scheme has to do beside calls, until ctx ends. Any number of servers may run it on one database.
+	Work(ctx context.Context)
+	// Collectors are the metrics of the scheme.
+	Collectors() []prometheus.Collector
+}
+
+// Standing is how a scheme is offered.
+type Standing int
+
+// The standings.
+const (
+	Preferred Standing = iota // in the order of Engine.Offer
+	Fallback                  // after those that are preferred
+	Withheld                  // not at all
+
+	standings = 3
+)
+
+// Payment is the payment of an attempt: a [Mover], or a [Charger], or both.
+type Payment interface {
 	// Match returns the payment requirements among offers that the payer accepted, or false.
-	Match(offers []x402.PaymentRequirements, payload payload) (x402.PaymentRequirements, bool)
+	Match(offers []x402.PaymentRequirements) (x402.PaymentRequirements, bool)
 	// Terms returns payment requirements with the payload's own terms, which may be former ones of ours.
-	Terms(payload payload) x402.PaymentRequirements
-	// Check checks a payload against our requirements. It must be cheap, because unpaid callers cause it. The error is an
-	// *x402.Invalid if the payment is invalid, or an *Error if that cannot be decided now.
-	Check(ctx context.Context, requirements x402.PaymentRequirements, payload payload) (checked, error)
-	// CheckKey is Check without I/O: a signature that is not by the payer's own key is invalid or not Conclusive.
-	CheckKey(requirements x402.PaymentRequirements, payload payload) (checked, error)
+	Terms() x402.PaymentRequirements
+	// Check checks the payload at a time against our requirements, without I/O. With byKey the signature must be by the payer's own key,
+	// or be of a form that only the chain can check; without it the payer is a contract, whose signature is not checked. The error is an
+	// *x402.Invalid if the payment is invalid.
+	Check(requirements x402.PaymentRequirements, at time.Time, byKey bool) (Checked, error)
 	// PaidLately reports whether the payer that the payload names paid this server lately. It proves nothing: anybody can name any payer.
-	PaidLately(payload payload) bool
+	PaidLately() bool
 
-	// Moves reports whether the payment moves money on the chain. Otherwise the ledger charges it, in the transaction of the effect.
-	Moves() bool
-	// Record adds to the row of an attempt what only this scheme has.
-	Record(attempt *Attempt, row *store.Payment)
-	// Restore completes an attempt that was made from a row: requirements and checked.
-	Restore(attempt *Attempt, row *store.Payment) error
+	// Channel is the payment channel that pays, or "".
+	Channel() string
+	// Record adds to the row of the attempt what only this scheme has.
+	Record(row *store.Payment)
 	// Same reports whether the row is this very payment.
-	Same(attempt *Attempt, row *store.Payment) bool
+	Same(row *store.Payment) bool
 	// Find finds the payment in the ledger by what this scheme has beside the nonce, or returns nil.
-	Find(ctx context.Context, attempt *Attempt) (*store.Payment, error)
-	// OfWallet finds an earlier payment for the same request whose payer has this payment too, or returns nil.
-	OfWallet(ctx context.Context, attempt *Attempt) (*store.Payment, error)
-	// Proves reports whether nobody but the payer of the row can have this payment, which is another one. The error is an *x402.Invalid
-	// or an *Error.
-	Proves(ctx context.Context, attempt *Attempt, row *store.Payment) (bool, error)
+	Find(ctx context.Context) (*store.Payment, error)
 	// Decide returns what the attempt needs by the rules of this scheme alone, or "" if those of all schemes apply: see Engine.decide.
-	Decide(attempt *Attempt, row *store.Payment, proven bool) (action, error)
+	Decide(row *store.Payment, proven bool) (Action, error)
+	// Repeated returns the content of PAYMENT-RESPONSE for the stored response of a payment, or store.ErrVoucherMismatch if Decide should
+	// have returned Correct.
+	Repeated(ctx context.Context, row *store.Payment) (*x402.SettleResponse, error)
+}
 
-	// Pay takes a payment from the state in which Decide, or Engine.decide, left it to a response: settleFirst or what Decide returned.
-	Pay(ctx context.Context, call *Call, row *store.Payment, next action) (*Receipt, error)
+// Mover is a payment that moves money on the chain, with an EIP-3009 authorization that the facilitator brings there. The call is
+// delivered after that.
+type Mover interface {
+	Payment
 	// Prepare checks that the payer holds what the payment moves, before any work is done for it. For a deposit it returns the payment
 	// channel.
-	Prepare(ctx context.Context, attempt *Attempt) (*store.PaymentChannel, error)
-	// Settle moves the money. The row counts the attempts. The error is a *refusedSettlement or an *unclearSettlement.
-	Settle(ctx context.Context, attempt *Attempt, row *store.Payment) (settlement, error)
+	Prepare(ctx context.Context) (*store.PaymentChannel, error)
+	// Verify asks the facilitator to check the payment against the chain.
+	Verify(ctx context.Context) (*x402.VerifyResponse, error)
+	// Settle asks the facilitator to move the money. See [Breaker.Settle] for the error.
+	Settle(ctx context.Context) (*x402.SettleResponse, error)
+	// Judge returns "" if a used authorization is the settlement of this payment, else why it is not.
+	Judge(used x402.AuthorizationState, row *store.Payment) string
+	// Expired is the reason for an authorization that expired.
+	Expired() string
+	// Look reports whether the chain can show a settlement that the facilitator rejected for this reason.
+	Look(reason string) bool
 	// Deliver makes the effect and closes the payment in one transaction, after the money moved. Response is the dry run's, if the
-	// operation is read-only.
-	Deliver(ctx context.Context, call *Call, row *store.Payment, moved settlement, response []byte) (*Receipt, error)
-	// Repeated returns the content of PAYMENT-RESPONSE for the stored response of a payment, or store.ErrVoucherMismatch if Decide should
-	// have returned correct.
-	Repeated(ctx context.Context, attempt *Attempt, row *store.Payment) (*x402.SettleResponse, error)
+	// operation is read-only. Only Transaction and Extra of settled count.
+	Deliver(ctx context.Context, call *Call, row *store.Payment, settled *x402.SettleResponse, response []byte) (*Receipt, error)
 }
 
-// payload is a decoded payment. Exactly one of its fields is not nil.
-type payload struct {
-	exact   *x402.PaymentPayload
-	channel *x402.BatchPayment
+// Charger is a payment that the ledger charges, in the transaction of the effect, or whose deposit can be in the ledger without the call.
+type Charger interface {
+	Payment
+	// Charge charges the payment and makes the effect. Row is that of a deposit that arrived without the call, or nil.
+	Charge(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error)
+	// Correct returns the 402 for a payment that was charged for another request.
+	Correct(ctx context.Context) error
+	// Proves reports whether nobody but the payer of the row can have this payment, which is another one.
+	Proves(ctx context.Context, row *store.Payment) (bool, error)
 }
 
-func (p payload) version() int {
-	if p.channel != nil {
-		return p.channel.X402Version
-	}
-	return p.exact.X402Version
-}
-
-func (p payload) raw() []byte {
-	if p.channel != nil {
-		return p.channel.Raw()
-	}
-	return p.exact.Raw()
-}
-
-func (p payload) extensions() map[string]jsontext.Value {
-	if p.channel != nil {
-		return p.channel.Extensions
-	}
-	return p.exact.Extensions
-}
-
-// amount is the amount of the offer that the payer accepted, as it says.
-func (p payload) amount() string {
-	if p.channel != nil {
-		return p.channel.Accepted.Amount
-	}
-	return p.exact.Accepted.Amount
-}
-
-// payer is the address that pays, in any case of letters.
-func (p payload) payer() string {
-	if p.channel != nil {
-		return p.channel.Payload.ChannelConfig.Payer
-	}
-	return p.exact.Payload.Authorization.From
-}
-
-// signature is that of the authorization; of a voucher without a deposit its own.
-func (p payload) signature() string {
-	switch {
-	case p.exact != nil:
-		return p.exact.Payload.Signature
-	case p.channel.Payload.Deposit != nil:
-		return p.channel.Payload.Deposit.Authorization.ERC3009.Signature
-	}
-	return p.channel.Payload.Voucher.Signature
-}
-
-// checked is the result of a scheme's checks. Nonce is the ledger's: see store.Payment.
-type checked struct {
+// Checked is the result of a scheme's checks. Nonce is the ledger's: see store.Payment.
+type Checked struct {
 	x402.Checked
-	identity string             // see Attempt.Identity
-	channel  *x402.BatchChecked // of ChannelScheme and vouchers
-	unproven bool               // the voucher of a payment channel that did not pay lately
+	// Identity is the lower-case address whose key signed the payment: the wallet, or the one that signs the vouchers of a payment channel.
+	// Anybody can deposit into a channel that names another wallet as its payer, so a voucher does not prove the payer.
+	Identity string
+	Unproven bool // the voucher of a payment channel that did not pay lately
+	// NoPayment, if not nil, is why the payload pays for no call, although its signature is valid.
+	NoPayment *x402.Invalid
 }
 
-// settlement is money that moved. Channel is the state of the payment channel after a deposit, or nil if it is not known.
-type settlement struct {
-	transaction string
-	channel     *x402.Channel
-}
+// RefusedSettlement means that the money did not move and will not.
+type RefusedSettlement struct{ Reason string }
 
-// refusedSettlement means that the money did not move and will not.
-type refusedSettlement struct{ reason string }
+func (e *RefusedSettlement) Error() string { return "settlement refused: " + e.Reason }
 
-func (e *refusedSettlement) Error() string { return "settlement refused: " + e.reason }
-
-// unclearSettlement means that the money may have moved. If Sent is false, this attempt did not move it.
-type unclearSettlement struct {
+// UnclearSettlement means that the money may have moved. If Sent is false, this attempt did not move it.
+type UnclearSettlement struct {
 	store.Unclear
-	cause error
+	Cause error
 }
 
-func (e *unclearSettlement) Error() string {
-	if e.cause == nil {
+func (e *UnclearSettlement) Error() string {
+	if e.Cause == nil {
 		return e.Reason
 	}
-	return e.Reason + ": " + e.cause.Error()
+	return e.Reason + ": " + e.Cause.Error()
 }
 
-func (e *unclearSettlement) Unwrap() error { return e.cause }
-
-// Facilitator verifies and settles payments on the chain: x402.Facilitator, or that of the official SDK. An error of Settle
-// means that the outcome is not known.
-type Facilitator interface {
-	Supported(ctx context.Context) (*x402.SupportedResponse, error)
-	Verify(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error)
-	Settle(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
-	VerifyBatch(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error)
-	SettleClaims(ctx context.Context, receiver x402.ChannelReceiver, claims []x402.VoucherClaim, signature string) (*x402.SettleResponse, error)
-	SettleReceiver(ctx context.Context, receiver x402.ChannelReceiver) (*x402.SettleResponse, error)
-	SettleRefund(ctx context.Context, refund x402.RefundCommand, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
-	SettleDeposit(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
-}
-
-// Chain reads balances, authorizations, payment channels and code from the chain: x402.Chain, over JSON-RPC.
-type Chain interface {
-	Balance(ctx context.Context, asset, holder string) (uint64, error)
-	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)
-	Channel(ctx context.Context, id string) (x402.Channel, time.Time, error)
-	HasCode(ctx context.Context, address string) (bool, error)
-	Newest(ctx context.Context) (number uint64, at time.Time, err error)
-}
+func (e *UnclearSettlement) Unwrap() error { return e.Cause }

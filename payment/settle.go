@@ -6,11 +6,119 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
 )
 
 // Lease is how long a payment belongs to the server that settles it. After that another server may retry it. No call waits
 // longer for its settlement.
 const Lease = settleTimeout + 15*time.Second
+
+// settleFirst handles a payment that is not in the ledger and moves money.
+func (e *Engine) settleFirst(ctx context.Context, call *Call, mover Mover) (*Receipt, error) {
+	a := call.Attempt
+	if err := e.Facilitator.Available(); err != nil {
+		return nil, err
+	}
+	channel, err := e.prepare(ctx, mover)
+	if err != nil {
+		return nil, err
+	}
+	if err := call.Admitted(); err != nil {
+		return nil, err
+	}
+	detached, cancel := Detach(ctx)
+	defer cancel()
+	response, err := e.dryRun(ctx, detached, call)
+	if err != nil {
+		return nil, err
+	}
+	ctx = detached // see dryRun
+	if !e.slots.keep(response) {
+		response = nil // executed again when it is paid for
+	}
+	defer e.slots.forget(response)
+	Crash("dry-run")
+	row := a.row()
+	if err := e.responseKeys.sealOpen(row); err != nil {
+		return nil, err
+	}
+	defer e.held.add(row.ID)()
+	if channel != nil {
+		err = e.Store.BeginDeposit(ctx, channel, row, Lease, call.reserve(ctx))
+	} else {
+		err = e.Store.BeginSettlement(ctx, row, Lease, call.reserve(ctx))
+	}
+	if err != nil {
+		return nil, e.notBegun(ctx, row, err)
+	}
+	a.begun = true
+	Crash("begun")
+	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
+	defer cancel()
+	return e.settle(settling, call, row, response)
+}
+
+func (e *Engine) prepare(ctx context.Context, mover Mover) (channel *store.PaymentChannel, err error) {
+	ctx, span := e.Tracer.Start(ctx, "verify")
+	defer func() { endSpan(span, err) }()
+	return mover.Prepare(ctx)
+}
+
+// dryRun checks the operation's rules before any money moves, so that a rejection is free. For a read-only operation it returns
+// the response, which is the one that is paid for. The call waits for its place with ctx. From there on it continues, with detached, even if
+// the caller hangs up: otherwise its work would be free.
+func (e *Engine) dryRun(ctx, detached context.Context, call *Call) (response []byte, err error) {
+	detached, span := e.Tracer.Start(detached, "dry run")
+	defer func() { endSpan(span, err) }()
+	a := call.Attempt
+	release, err := e.slots.acquire(ctx, a, e.PaidLately(a.Payer()))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if a.Operation.ReadOnly {
+		return e.Store.Read(detached, call.work())
+	}
+	return nil, e.Store.DryRun(detached, call.work())
+}
+
+// Detach returns a context that does not end when the caller hangs up, but has the same deadline.
+func Detach(ctx context.Context) (context.Context, context.CancelFunc) {
+	free := context.WithoutCancel(ctx)
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(free, deadline)
+	}
+	return free, func() {}
+}
+
+// notBegun handles an error of BeginSettlement. Unless it is certain that the row was not committed, the recovery worker may
+// find it and settle it, so the outcome is unknown.
+func (e *Engine) notBegun(ctx context.Context, row *store.Payment, err error) error {
+	_, refused := errors.AsType[*store.Refusal](err)
+	if refused || errors.Is(err, store.ErrStalePayment) || store.NotCommitted(err) {
+		return err
+	}
+	return e.unclear(ctx, row, &UnclearSettlement{store.Unclear{Reason: "not known whether the payment was recorded", Sent: false}, err})
+}
+
+// resume makes another attempt at a payment whose outcome is unknown. It uses the payload in the ledger: the caller may have
+// signed a second authorization, which must not be settled as well.
+func (e *Engine) resume(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
+	defer cancel()
+	defer e.held.add(row.ID)()
+	row, err := e.Store.ResumeSettlement(ctx, row.ID, Lease)
+	if err != nil {
+		return nil, err
+	}
+	attempt, err := e.restore(row)
+	if err != nil {
+		return nil, e.unreadable(ctx, row, err)
+	}
+	stored := *call
+	stored.Attempt = attempt
+	return e.settle(ctx, &stored, row, nil)
+}
 
 // settle moves the money and then delivers. Response is the dry run's, if the operation is read-only.
 //
@@ -27,147 +135,76 @@ const Lease = settleTimeout + 15*time.Second
 //	settling      -> settling       the same, once the lease is over
 //	undeliverable -> delivered      Commit: redeemed with another request
 func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, response []byte) (*Receipt, error) {
-	moved, err := settlement{transaction: row.Transaction}, error(nil)
-	if moved.transaction == "" {
-		moved, err = e.move(ctx, call.Attempt, row)
+	mover, ok := call.Attempt.payment.(Mover)
+	if !ok {
+		return nil, e.unreadable(ctx, row, errNotMoving)
+	}
+	settled, err := &x402.SettleResponse{Transaction: row.Transaction}, error(nil)
+	if row.Transaction == "" {
+		settled, err = e.move(ctx, call.Attempt, mover, row)
 	}
 	if err == nil {
-		crash("settled")
+		Crash("settled")
 		call.Attempt.id = row.ID
-		return call.Attempt.scheme.Deliver(ctx, call, row, moved, response)
+		return mover.Deliver(ctx, call, row, settled, response)
 	}
-	no, refused := errors.AsType[*refusedSettlement](err)
+	no, refused := errors.AsType[*RefusedSettlement](err)
 	if !refused {
 		return nil, e.notSettled(ctx, row, err)
 	}
-	switch err := e.store.PaymentFailed(ctx, row, no.reason); {
+	switch err := e.Store.PaymentFailed(ctx, row, no.Reason); {
 	case errors.Is(err, store.ErrStalePayment):
 		return nil, err
 	case err != nil:
-		return nil, e.unclear(ctx, row, &unclearSettlement{Unclear: store.Unclear{Reason: no.reason, Sent: true}, cause: err})
+		return nil, e.unclear(ctx, row, &UnclearSettlement{store.Unclear{Reason: no.Reason, Sent: true}, err})
 	}
-	e.metrics.payment(row, outcomeRefused)
+	e.Count(row, outcomeRefused)
 	e.payers.refused(row.Payer)
-	return nil, e.failed(call.Attempt, no.reason)
+	return nil, e.failed(call.Attempt, no.Reason)
 }
 
-// move moves the money.
-func (e *Engine) move(ctx context.Context, a *Attempt, row *store.Payment) (moved settlement, err error) {
-	ctx, span := e.tracer.Start(ctx, "settle")
-	defer func() { endSpan(span, err) }()
-	return a.scheme.Settle(ctx, a, row)
-}
+// errNotMoving means that a row of the ledger is open although its payment moves no money.
+var errNotMoving = errors.New("the payment is of a scheme that settles nothing")
 
 // notSettled handles an attempt without a clear outcome. A first attempt that certainly did not reach the facilitator is
 // deleted from the ledger: nothing was charged, and nothing stays open.
 func (e *Engine) notSettled(ctx context.Context, row *store.Payment, cause error) error {
-	unclear, ok := errors.AsType[*unclearSettlement](cause)
-	if !ok || unclear.Sent || row.Attempts > 1 || e.store.AbandonSettlement(ctx, row) != nil {
+	unclear, ok := errors.AsType[*UnclearSettlement](cause)
+	if !ok || unclear.Sent || row.Attempts > 1 || e.Store.AbandonSettlement(ctx, row) != nil {
 		return e.unclear(ctx, row, cause)
 	}
-	e.metrics.payment(row, outcomeNotSent)
-	if err := e.facilitator.available(); err != nil {
+	e.Count(row, outcomeNotSent)
+	if err := e.Facilitator.Available(); err != nil {
 		err.Cause = cause
 		return err
 	}
-	return unavailable("the payment facilitator is unavailable", 2, cause)
+	return Unavailable("the payment facilitator is unavailable", 2, cause)
 }
 
 // unclear keeps the payment open for a later attempt.
 func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) error {
-	unclear, ok := errors.AsType[*unclearSettlement](cause)
+	unclear, ok := errors.AsType[*UnclearSettlement](cause)
 	if !ok {
-		unclear = &unclearSettlement{store.Unclear{Reason: "settlement outcome unknown", Sent: true}, cause}
+		unclear = &UnclearSettlement{store.Unclear{Reason: "settlement outcome unknown", Sent: true}, cause}
 	}
 	if row.State != store.PaymentUndeliverable {
-		recording, cancel := detach(ctx)
-		err := e.store.PaymentUnclear(recording, row, unclear.Unclear)
+		recording, cancel := Detach(ctx)
+		err := e.Store.PaymentUnclear(recording, row, unclear.Unclear)
 		cancel()
 		if err != nil && !errors.Is(err, store.ErrStalePayment) {
 			cause = errors.Join(cause, err)
 			e.unrecorded.Store(row, unrecordedOutcome{unclear.Unclear, time.Now().Add(Lease)})
 		}
 	}
-	e.metrics.payment(row, outcomeUnclear)
-	unknown := outcomeUnknown(cause)
+	e.Count(row, outcomeUnclear)
+	unknown := OutcomeUnknown(cause)
 	unknown.Charged = unclear.Transaction != ""
 	return unknown
 }
 
-// deliver is Scheme.Deliver for a payment of the price itself.
-func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, moved settlement, response []byte) (*Receipt, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CallTime)
-	defer cancel()
-	transaction := moved.transaction
-	response, err := e.commit(ctx, call, response, e.delivered(call.Attempt, row, transaction))
-	unclear := &unclearSettlement{store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction}, err}
-	refusal, refused := errors.AsType[*store.Refusal](err)
-	switch {
-	case err == nil:
-		crash("delivered")
-		e.metrics.payment(row, outcomeDelivered)
-		e.payers.settled(row.Payer, call.Attempt.caller)
-		return &Receipt{Response: response, Settled: settledAs(row, transaction)}, nil
-	case errors.Is(err, store.ErrStalePayment):
-		return nil, err
-	case !refused:
-		return nil, e.unclear(ctx, row, unclear)
-	}
-	switch err := e.store.PaymentUndeliverable(ctx, row.ID, transaction, refusal.Code); {
-	case errors.Is(err, store.ErrStalePayment): // rejected because another copy was faster
-		return nil, err
-	case err != nil:
-		unclear.cause = err
-		return nil, e.unclear(ctx, row, unclear)
-	}
-	e.metrics.payment(row, outcomeUndeliverable)
-	if row.State != store.PaymentUndeliverable {
-		e.payers.settled(row.Payer, call.Attempt.caller)
-	}
-	return nil, &Error{
-		Code: CodeRejected, Refusal: refusal, Charged: true, Earlier: row.State == store.PaymentUndeliverable, Settled: settledAs(row, transaction),
-		Message: refusal.Message + ". The operation was rejected after the payment settled, so you were charged. Retry with a corrected request of this operation and the same payment, at no extra cost.",
-	}
-}
-
-// delivered is the closing of a payment that has settled.
-func (e *Engine) delivered(a *Attempt, row *store.Payment, transaction string) store.Closing {
-	return store.Closing{
-		Delivery: &store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}, Seal: e.sealer(a, row),
-	}
-}
-
-// commit runs the call and closes its payment in one transaction. Response, if not nil, is the dry run's: a read is not executed again.
-func (e *Engine) commit(ctx context.Context, call *Call, response []byte, closing store.Closing) (_ []byte, err error) {
-	name := "deliver"
-	if closing.Charge != nil {
-		name = "charge"
-	}
-	ctx, span := e.tracer.Start(ctx, name)
-	defer func() { endSpan(span, err) }()
-	work := call.work()
-	if response != nil {
-		work = store.Made(response)
-	}
-	return e.store.Commit(ctx, work, closing)
-}
-
-// errNobodyReads leaves a payment undeliverable: the recovery worker would deliver a response that is too long to store to nobody. The payer
-// redeems the payment with the same request.
-var errNobodyReads = &store.Refusal{Kind: store.Conflict, Code: "response_too_long", Message: "the response is too long to be stored"}
-
-// sealer seals the response of a call for the ledger, unless it is too long. Reads are stored too: if the voucher that was charged last
-// executed them again, it would buy newer messages for nothing, and a poll that marked its messages as read would be lost with its
-// response.
-func (e *Engine) sealer(a *Attempt, row *store.Payment) func(response []byte) ([]byte, error) {
-	return func(response []byte) (sealed []byte, err error) {
-		if a.retried && a.operation.ReadOnly && len(response) > maxStoredRead {
-			return nil, errNobodyReads
-		}
-		if !a.operation.ReadOnly || len(response) <= maxStoredRead {
-			sealed, err = e.responseKeys.seal(row.ID, a.request, response, a.operation.Reads())
-		}
-		crash("committing")
-		return sealed, err
-	}
+// failed returns the 402 for a payment that did not settle and never will.
+func (e *Engine) failed(a *Attempt, reason string) *Error {
+	failed := e.Refused(a.Operation, reason, "the payment was not settled ("+reason+") and nothing was charged; sign a new payment")
+	failed.Settled = &x402.SettleResponse{Success: false, ErrorReason: Shorten(reason, maxReason), Network: a.Requirements.Network, Payer: a.Payer()}
+	return failed
 }

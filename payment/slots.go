@@ -31,7 +31,7 @@ func newSlots() *slots {
 // acquire waits for a slot; the caller releases it.
 func (s *slots) acquire(ctx context.Context, a *Attempt, payer bool) (release func(), err error) {
 	weight := min(1+int64(len(a.request))/slotBytes, maxWeight)
-	if a.operation.Paged { // a page may hold 1 MiB
+	if a.Operation.Paged { // a page may hold 1 MiB
 		weight = maxWeight
 	}
 	pool := s.strangers
@@ -45,7 +45,7 @@ func (s *slots) acquire(ctx context.Context, a *Attempt, payer bool) (release fu
 	ctx, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()
 	if err := pool.Acquire(ctx, weight); err != nil {
-		return nil, unavailable("the server is busy", 2, err)
+		return nil, Unavailable("the server is busy", 2, err)
 	}
 	return release, nil
 }

@@ -21,7 +21,7 @@ func endSpan(span tracing.Span, err error) {
 		span.Set("parley.code", string(refused.Code))
 		failed = refused.Code == CodeUnknown || refused.Code == CodeBusy
 	}
-	if errors.As(err, new(*refusedSettlement)) {
+	if errors.As(err, new(*RefusedSettlement)) {
 		failed = false
 	}
 	span.End(failed)

@@ -11,81 +11,130 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// transfers is what the schemes share: both move money with an EIP-3009 authorization that the facilitator brings to the chain.
-type transfers struct {
-	engine    *Engine
-	chain     Chain
-	contracts *smartWallets
-}
+// What movers share: an EIP-3009 authorization that the facilitator brings to the chain.
 
-// verify asks the facilitator to check a payment against the chain. The error is an *x402.Invalid or an *Error.
-type verify func(ctx context.Context, a *Attempt) error
+const (
+	// settleTimeout bounds a settlement: a facilitator waits for a block, and may be slow.
+	settleTimeout = 90 * time.Second
+	// ChainTimeout bounds how long a caller waits for the chain to report the state of its payment.
+	ChainTimeout = 1500 * time.Millisecond
+	// balanceTimeout bounds the balance request. After that the facilitator is asked instead, so that a caller learns within
+	// two seconds that neither responds.
+	balanceTimeout = 300 * time.Millisecond
+)
 
-// ofContract decides about a payment with a signature that is not by the payer's key (invalid): only a contract may have one. It
-// returns byKey and invalid, or unsigned if the payer is a contract.
-func (t *transfers) ofContract(ctx context.Context, payload payload, byKey, unsigned checked, invalid error) (checked, error) {
-	switch isContract, err := t.contracts.isContract(ctx, payload.payer()); {
-	case err != nil:
-		return checked{}, err
-	case !isContract:
-		return byKey, invalid
+// Covered returns nil if the wallet has the amount, and poor if it has not. Only the facilitator can judge the signature of a smart wallet.
+// It is asked too if the chain does not respond in time: it uses an endpoint of its own. The error is for the caller.
+func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, amount uint64, poor *x402.Invalid) error {
+	if a.Conclusive {
+		asking, cancel := context.WithTimeout(ctx, balanceTimeout)
+		defer cancel()
+		switch balance, err := e.Chain.Balance(asking, strings.ToLower(a.Requirements.Asset), a.Payer()); {
+		case err != nil:
+		case balance < amount:
+			return e.Refused(a.Operation, poor.Reason, poor.Message)
+		default:
+			return nil
+		}
 	}
-	return unsigned, nil
+	_, err := e.Verified(ctx, a, mover)
+	return err
 }
 
-// covers returns poor if the wallet has less than amount. The facilitator is asked if the chain does not respond in time: it uses an
-// endpoint of its own.
-func (t *transfers) covers(ctx context.Context, a *Attempt, amount uint64, verify verify, poor *x402.Invalid) error {
-	asking, cancel := context.WithTimeout(ctx, balanceTimeout)
-	balance, err := t.chain.Balance(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer)
-	cancel()
+// unused reports whether the authorization was never used, so that it is not public. The chain is asked, because anybody may have brought it
+// there, and it may have been used at another service of the same payee.
+func (e *Engine) unused(ctx context.Context, a *Attempt, mover Mover) (bool, error) {
+	if a.Conclusive {
+		asking, cancel := context.WithTimeout(ctx, ChainTimeout)
+		defer cancel()
+		state, err := e.Chain.Authorization(asking, strings.ToLower(a.Requirements.Asset), a.Payer(), a.Nonce, e.Store.Now())
+		if err == nil {
+			return !state.Used && !state.Cancelled, nil
+		}
+	}
+	_, err := e.Verified(ctx, a, mover)
+	return true, err
+}
+
+// Verified asks the facilitator to check a payment against the chain. The error is for the caller.
+func (e *Engine) Verified(ctx context.Context, a *Attempt, mover Mover) (*x402.VerifyResponse, error) {
+	said, err := mover.Verify(ctx)
 	switch {
 	case err != nil:
-		return verify(ctx, a)
-	case balance < amount:
-		return poor
-	}
-	return nil
-}
-
-// fresh reports whether the authorization was never used. Only the facilitator can judge the signature of a smart wallet.
-func (t *transfers) fresh(ctx context.Context, a *Attempt, verify verify) (bool, error) {
-	if !a.Conclusive {
-		return true, verify(ctx, a)
-	}
-	asking, cancel := context.WithTimeout(ctx, chainTimeout)
-	defer cancel()
-	state, err := t.chain.Authorization(asking, strings.ToLower(a.requirements.Asset), a.checked.Payer, a.Nonce, t.engine.store.Now())
-	if err != nil {
-		return true, verify(ctx, a)
-	}
-	return !state.Used && !state.Cancelled, nil
-}
-
-// verdict turns what the facilitator said of a payment into the error of verify.
-func (t *transfers) verdict(said *x402.VerifyResponse, err error) error {
-	switch {
-	case err != nil:
-		return t.engine.facilitator.unavailable(err)
+		return nil, e.Facilitator.Unavailable(err)
 	case !said.IsValid:
-		return &x402.Invalid{Reason: said.InvalidReason, Message: "the facilitator rejected the payment (" + said.InvalidReason + "); sign a new payment"}
+		return nil, e.Refused(a.Operation, said.InvalidReason, "the facilitator rejected the payment ("+said.InvalidReason+"); sign a new payment")
 	}
-	return nil
+	return said, nil
 }
 
-// timed asks the facilitator to settle. The error is an *unclearSettlement.
-func (t *transfers) timed(ctx context.Context, row *store.Payment, settle func(context.Context) (*x402.SettleResponse, error)) (*x402.SettleResponse, error) {
+// move asks the facilitator to settle. If an earlier attempt may have moved the money, it asks the chain first. The error is a
+// *RefusedSettlement or an *UnclearSettlement.
+func (e *Engine) move(ctx context.Context, a *Attempt, mover Mover, row *store.Payment) (settled *x402.SettleResponse, err error) {
+	ctx, span := e.Tracer.Start(ctx, "settle")
+	defer func() { endSpan(span, err) }()
+	if row.Attempts > 1 {
+		if settled, err := e.onChain(ctx, a, mover, row); !errors.Is(err, errStillOpen) {
+			return settled, err
+		}
+	}
+	settled, err = e.ask(ctx, mover, row)
+	if err != nil || settled.Success {
+		return settled, err
+	}
+	reason := settled.ErrorReason
+	if mover.Look(reason) {
+		if settled, err := e.onChain(ctx, a, mover, row); !errors.Is(err, errStillOpen) {
+			return settled, err
+		}
+	}
+	if row.Attempts == 1 && !x402.Inconclusive(reason) && reason != x402.ReasonNonceAlreadyUsed {
+		return nil, &RefusedSettlement{reason}
+	}
+	// An earlier attempt may still move the money, or our endpoint lags behind that of the facilitator. Only the chain can rule that out.
+	return nil, &UnclearSettlement{Unclear: store.Unclear{Reason: reason, Sent: true}}
+}
+
+// ask asks the facilitator to settle. The error is an *UnclearSettlement.
+func (e *Engine) ask(ctx context.Context, mover Mover, row *store.Payment) (*x402.SettleResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	asked := time.Now()
-	settled, err := settle(ctx)
-	t.engine.metrics.settling.WithLabelValues(strconv.FormatBool(err == nil)).Observe(time.Since(asked).Seconds())
+	settled, err := mover.Settle(ctx)
+	e.metrics.settling.WithLabelValues(strconv.FormatBool(err == nil)).Observe(time.Since(asked).Seconds())
 	if row.Attempts > 1 {
-		crash("resettled")
+		Crash("resettled")
 	}
 	if err != nil {
 		unknown, ok := errors.AsType[*x402.UnknownOutcome](err)
-		return nil, &unclearSettlement{store.Unclear{Reason: "settlement outcome unknown", Sent: !ok || !unknown.NotSent}, err}
+		return nil, &UnclearSettlement{store.Unclear{Reason: "settlement outcome unknown", Sent: !ok || !unknown.NotSent}, err}
 	}
 	return settled, nil
+}
+
+var errStillOpen = errors.New("the authorization is neither used nor cancelled nor expired")
+
+// onChain returns the outcome of an authorization that is used, cancelled or expired, in the form of move. It returns errStillOpen
+// otherwise.
+func (e *Engine) onChain(ctx context.Context, a *Attempt, mover Mover, row *store.Payment) (*x402.SettleResponse, error) {
+	if !a.retried { // a caller is waiting; the recovery worker can wait longer
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, ChainTimeout)
+		defer cancel()
+	}
+	state, err := e.Chain.Authorization(ctx, row.Asset, row.Payer, row.Nonce, row.CreatedAt)
+	switch {
+	case err != nil:
+		return nil, &UnclearSettlement{store.Unclear{Reason: "the blockchain endpoint is unavailable", Sent: true}, err}
+	case state.Used:
+		if why := mover.Judge(state, row); why != "" {
+			return nil, &RefusedSettlement{why}
+		}
+		return &x402.SettleResponse{Success: true, Transaction: state.Transaction}, nil
+	case state.Cancelled:
+		return nil, &RefusedSettlement{"the authorization was cancelled"}
+	case state.ChainTime.After(row.ValidBefore):
+		return nil, &RefusedSettlement{mover.Expired()}
+	}
+	return nil, errStillOpen
 }

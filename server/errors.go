@@ -206,6 +206,9 @@ func (b *errorBody) encode() []byte {
 func (s *Server) newChallenges(operation *operation) (map[*payment.Error]*problem, error) {
 	prepared := map[*payment.Error]*problem{}
 	for _, challenge := range operation.Challenges() {
+		if prepared[challenge] != nil { // several standings make the same order
+			continue
+		}
 		p, err := s.newChallenge(operation, challenge)
 		if err != nil {
 			return nil, err

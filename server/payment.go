@@ -12,6 +12,7 @@ import (
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/payment/channel"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -54,18 +55,33 @@ func clientOf(c echo.Context, operation *operation) string {
 	return recordFrom(c).payment.address.String()
 }
 
+// schemes are the ways to pay, in the order in which they are offered.
+func (s *Server) schemes() ([]payment.Scheme, error) {
+	exact, err := payment.NewExact(s.payments)
+	if err != nil || s.config.Channels.Authorizer == nil {
+		return []payment.Scheme{exact}, err
+	}
+	if s.channels, err = channel.New(s.payments, s.config.Channels); err != nil {
+		return nil, err
+	}
+	if s.config.Channels.ExactFirst {
+		return []payment.Scheme{exact, s.channels}, nil
+	}
+	return []payment.Scheme{s.channels, exact}, nil
+}
+
 // refund refunds the payer of a payment channel. Official clients ask for it with a GET request that has no API key.
 func (s *Server) refund(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		operation := operationFrom(c)
-		if !operation.paid() || c.Request().Method != http.MethodGet || !payment.MayBeRefund(c.Request().Header) {
+		if !operation.paid() || c.Request().Method != http.MethodGet || !channel.MayBeRefund(c.Request().Header) {
 			return next(c)
 		}
 		account, err := s.optionalAccount(c.Request())
 		if err != nil {
 			return err
 		}
-		settled, err := s.payments.Channels().Refund(c.Request().Context(), &operation.Operation, c.Request().Header, account, clientOf(c, operation))
+		settled, err := s.channels.Refund(c.Request().Context(), &operation.Operation, c.Request().Header, account, clientOf(c, operation))
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/payment/channel"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
@@ -21,7 +22,7 @@ const leastDeposit, suggestedDeposit = 5000, 50_000
 
 // withChannels offers payment channels.
 func withChannels(config *server.Config, _ *payment.Chain, _ string) {
-	config.Channels = payment.Channels{Authorizer: authorizer, WithdrawDelay: 24 * time.Hour, MinDeposit: suggestedDeposit, ClaimAge: 6 * time.Hour, ClaimSum: testkit.Dollar}
+	config.Channels = channel.Config{Authorizer: authorizer, WithdrawDelay: 24 * time.Hour, MinDeposit: suggestedDeposit, ClaimAge: 6 * time.Hour, ClaimSum: testkit.Dollar}
 }
 
 // suggesting sets the suggested deposit.

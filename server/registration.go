@@ -72,7 +72,7 @@ func (s *Server) limitTANs(ctx context.Context, made *payment.Call, record *reco
 	if record.operation.ID != createAccount {
 		return func() {}
 	}
-	try := &tanTry{server: s, keys: []string{"wallet " + made.Attempt.Identity(), "address " + record.payment.address.String()}}
+	try := &tanTry{server: s, keys: []string{"wallet " + made.Attempt.Identity, "address " + record.payment.address.String()}}
 	made.Admit = func() error { return try.take(ctx) }
 	observe(made, func(_ time.Time, err error) { //nolint:contextcheck // see over
 		if wrong := errors.Is(err, store.ErrInvalidTAN); wrong || err == nil {

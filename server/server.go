@@ -23,6 +23,7 @@ import (
 	"github.com/parley-chat/parley/internal/buildinfo"
 	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/payment/channel"
 	"github.com/parley-chat/parley/retention"
 	"github.com/parley-chat/parley/server/operator"
 	"github.com/parley-chat/parley/store"
@@ -37,7 +38,7 @@ type Config struct {
 	FacilitatorURL string       // for the contract only
 	Skill          Skill
 	LegacyX402     bool // also publish /.well-known/x402, for old crawlers; new ones warn about it
-	Channels       payment.Channels
+	Channels       channel.Config
 	ResponseKeys   []payment.ResponseKey // of stored responses: the first one seals, all of them open
 	Limits         Limits
 	Retention      store.Retention
@@ -60,6 +61,7 @@ type Server struct {
 	config       Config
 	store        *store.Store
 	payments     *payment.Engine
+	channels     *channel.Scheme // nil if payment channels are not offered
 	log          *slog.Logger
 	operations   map[string]*operation // by "METHOD /path"
 	byID         map[string]*operation
@@ -107,8 +109,13 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		operation.Extensions = map[string]jsontext.Value{"bazaar": entry}
 		paid = append(paid, &operation.Operation)
 	}
-	engine := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Channels: config.Channels, ResponseKeys: config.ResponseKeys, Tracer: config.Tracer}
-	if s.payments, err = payment.New(engine, paid, database, facilitator, chain, log); err != nil {
+	terms := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, ResponseKeys: config.ResponseKeys, Tracer: config.Tracer}
+	s.payments = payment.New(terms, database, facilitator, chain, log)
+	schemes, err := s.schemes()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.payments.Offer(paid, schemes...); err != nil {
 		return nil, err
 	}
 	var described []discovery.Operation

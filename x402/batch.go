@@ -139,6 +139,26 @@ type BatchPayment struct {
 // The bytes are shared: do not change them and do not log them.
 func (p *BatchPayment) Raw() []byte { return p.raw }
 
+// Version implements [Payment].
+func (p *BatchPayment) Version() int { return p.X402Version }
+
+// Amount implements [Payment].
+func (p *BatchPayment) Amount() string { return p.Accepted.Amount }
+
+// Extension implements [Payment].
+func (p *BatchPayment) Extension(name string) jsontext.Value { return p.Extensions[name] }
+
+// PayerAddress implements [Payment].
+func (p *BatchPayment) PayerAddress() string { return p.Payload.ChannelConfig.Payer }
+
+// SignatureHex implements [Payment].
+func (p *BatchPayment) SignatureHex() string {
+	if deposit := p.Payload.Deposit; deposit != nil {
+		return deposit.Authorization.ERC3009.Signature
+	}
+	return p.Payload.Voucher.Signature
+}
+
 // AsVoucher returns the payment without its deposit, as a payment of type [BatchVoucher]. After a deposit whose outcome
 // is not known, [Facilitator.VerifyBatch] of this payment reports whether the deposit arrived: the channel's balance is
 // then at least the voucher's amount.

@@ -173,8 +173,9 @@ func TestChannelSigner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, received, err := DecodePayment(header)
-		if err != nil {
+		payment, err := DecodePayment(header)
+		received, ok := payment.(*BatchPayment)
+		if !ok {
 			t.Fatalf("our own %s is malformed: %v", want, err)
 		}
 		checked, err := newBatchChecker(t).Check(offer, received, now)

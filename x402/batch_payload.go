@@ -48,21 +48,48 @@ type wireDeposit struct {
 	Unknown unknownMembers `json:",embed"`
 }
 
-// DecodePayment decodes the value of a PAYMENT-SIGNATURE header of either scheme. Exactly one of the results is not nil.
-// It is as strict as [ParsePaymentPayload] and [ParseBatchPayment]. The error is always a [*FormError].
-func DecodePayment(header string) (*PaymentPayload, *BatchPayment, error) {
+// Payment is a received payment of any scheme: a [*PaymentPayload] or a [*BatchPayment].
+type Payment interface {
+	// Version is the x402 version.
+	Version() int
+	// Raw is the JSON exactly as it was received. Do not change it and do not log it.
+	Raw() []byte
+	// Amount is that of the offer that the payer accepted, as the payer says.
+	Amount() string
+	// Extension is the payer's copy of an extension, or nil.
+	Extension(name string) jsontext.Value
+	// PayerAddress is the address that pays, in any case of letters.
+	PayerAddress() string
+	// SignatureHex is the signature of the authorization; of a voucher without a deposit its own.
+	SignatureHex() string
+}
+
+// DecodePayment decodes the value of a PAYMENT-SIGNATURE header of either scheme. It is as strict as [ParsePaymentPayload] and
+// [ParseBatchPayment]. The error is always a [*FormError].
+func DecodePayment(header string) (Payment, error) {
 	raw, err := decodeBase64(HeaderPaymentSignature, header)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	return ParsePayment(raw)
+}
+
+// ParsePayment decodes the JSON of a payment of version 2, as [DecodePayment].
+func ParsePayment(raw []byte) (Payment, error) {
 	if bytes.Contains(raw, []byte(SchemeBatch)) { // spares payments of scheme exact the second decoding
 		payment, err := ParseBatchPayment(raw)
-		if err == nil || isBatch(raw) {
-			return nil, payment, err
+		switch {
+		case err == nil:
+			return payment, nil
+		case isBatch(raw):
+			return nil, err
 		}
 	}
 	payload, err := ParsePaymentPayload(raw)
-	return payload, nil, err
+	if err != nil {
+		return nil, err
+	}
+	return payload, nil
 }
 
 // isBatch reports whether the JSON of a payment names the scheme batch-settlement.

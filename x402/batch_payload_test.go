@@ -58,8 +58,8 @@ func testBatchParsing(t *testing.T, good string, rows []batchParsing) {
 				t.Fatalf("the good payment does not hold %s", row.old)
 			}
 			raw := strings.Replace(good, row.old, row.new, 1)
-			exact, payment, err := DecodePayment(encoded(raw))
-			if exact != nil {
+			payment, err := DecodePayment(encoded(raw))
+			if _, exact := payment.(*PaymentPayload); exact {
 				t.Fatal("the payment counts as one of scheme exact")
 			}
 			if row.reason == "" {
@@ -176,13 +176,13 @@ func TestParseDepositAndRefund(t *testing.T) {
 // TestDecodePaymentOfEitherScheme: the scheme decides, not words elsewhere in the payment.
 func TestDecodePaymentOfEitherScheme(t *testing.T) {
 	t.Parallel()
-	exact, batch, err := DecodePayment(encoded(strings.Replace(goodPayload, "Send a private message", "batch-settlement", 1)))
-	if err != nil || exact == nil || batch != nil {
-		t.Errorf("a payment of scheme exact that mentions the other: %v, %v, %v", exact, batch, err)
+	payment, err := DecodePayment(encoded(strings.Replace(goodPayload, "Send a private message", "batch-settlement", 1)))
+	if _, exact := payment.(*PaymentPayload); err != nil || !exact {
+		t.Errorf("a payment of scheme exact that mentions the other: %#v, %v", payment, err)
 	}
 	for name, bad := range map[string]string{"nothing": "", "base64url": "-_==", "junk": encoded("batch-settlement"), "an array": encoded(`["batch-settlement"]`)} {
-		exact, batch, err := DecodePayment(bad)
-		if _, ok := errors.AsType[*FormError](err); !ok || exact != nil || batch != nil {
+		payment, err := DecodePayment(bad)
+		if _, ok := errors.AsType[*FormError](err); !ok || payment != nil {
 			t.Errorf("%s: decoding says %#v, want a *FormError", name, err)
 		}
 	}

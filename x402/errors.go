@@ -27,6 +27,11 @@ type Invalid struct {
 // Error returns the message.
 func (e *Invalid) Error() string { return e.Message }
 
+// MayBeContract reports whether the only fault is a signature that is not by the payer's key. A payer that is a contract may have it.
+func (e *Invalid) MayBeContract() bool {
+	return e.Reason == ReasonSignature || e.Reason == ReasonBatchDepositSignature
+}
+
 // The error codes of the protocol that this package and the development facilitator return (x402 v2, scheme exact on
 // EVM). Facilitators return many others. Treat codes from a facilitator as opaque.
 const (

@@ -96,6 +96,21 @@ type PaymentPayload struct {
 // a payload that was created in this process. The bytes are shared: do not change them and do not log them.
 func (p *PaymentPayload) Raw() []byte { return p.raw }
 
+// Version implements [Payment].
+func (p *PaymentPayload) Version() int { return p.X402Version }
+
+// Amount implements [Payment].
+func (p *PaymentPayload) Amount() string { return p.Accepted.Amount }
+
+// Extension implements [Payment].
+func (p *PaymentPayload) Extension(name string) jsontext.Value { return p.Extensions[name] }
+
+// PayerAddress implements [Payment].
+func (p *PaymentPayload) PayerAddress() string { return p.Payload.Authorization.From }
+
+// SignatureHex implements [Payment].
+func (p *PaymentPayload) SignatureHex() string { return p.Payload.Signature }
+
 // ExactPayload is the part of a payment that the scheme defines (scheme exact on EVM chains, EIP-3009).
 type ExactPayload struct {
 	// Signature is 0x and hex digits: 65 bytes r, s, v from a private key, or more from a smart wallet (ERC-1271,

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/payment/channel"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -26,12 +26,12 @@ type channels struct {
 }
 
 // config converts the settings. The error lists all invalid ones.
-func (c channels) config(payee string) (payment.Channels, error) {
+func (c channels) config(payee string) (channel.Config, error) {
 	if c.AuthorizerKeyFile == "" {
-		return payment.Channels{}, nil
+		return channel.Config{}, nil
 	}
 	var wrong wrongSettings
-	config := payment.Channels{WithdrawDelay: c.WithdrawDelay, ClaimAge: c.ClaimAge, IdleRefund: c.IdleRefund, ExactFirst: c.ExactFirst}
+	config := channel.Config{WithdrawDelay: c.WithdrawDelay, ClaimAge: c.ClaimAge, IdleRefund: c.IdleRefund, ExactFirst: c.ExactFirst}
 	var err error
 	config.Authorizer, config.FormerAuthorizers, err = authorizerKeys(c.AuthorizerKeyFile, payee)
 	wrong.add(err)

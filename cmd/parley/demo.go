@@ -102,7 +102,7 @@ func (j *journey) travel(ctx context.Context) error {
 		}
 	}
 	alice, bob, carol := cast[0], cast[1], cast[2]
-	for _, family := range []func(context.Context, *traveller, *traveller, *traveller) error{account, search, privateChat, groupChat, channel} {
+	for _, family := range []func(context.Context, *traveller, *traveller, *traveller) error{account, search, privateChat, groupChat, broadcast} {
 		if err := family(ctx, alice, bob, carol); err != nil {
 			return err
 		}

@@ -134,7 +134,7 @@ func groupChat(ctx context.Context, alice, bob, carol *traveller) error {
 	return expect(err, gone.JSON410 != nil, "the group is gone")
 }
 
-func channel(ctx context.Context, alice, bob, carol *traveller) error {
+func broadcast(ctx context.Context, alice, bob, carol *traveller) error {
 	created, err := bob.CreateChannelWithResponse(ctx, client.CreateChannelRequest{Name: "Storm warnings", Description: new("For the Atlantic coast.")})
 	if err := expect(err, created.JSON200 != nil, "bob creates a channel"); err != nil {
 		return err

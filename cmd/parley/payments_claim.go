@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/payment/channel"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -22,8 +23,8 @@ type onChain struct {
 	AuthorizerKeyFile string      `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"The server's file with the keys that sign claims."`
 }
 
-// engine returns the payment engine for the ledger. The caller closes the database.
-func (o onChain) engine(ctx context.Context, to console) (*payment.Engine, *store.Store, error) {
+// scheme returns the payment channels of the ledger. The caller closes the database.
+func (o onChain) scheme(ctx context.Context, to console) (*channel.Scheme, *store.Store, error) {
 	var wrong wrongSettings
 	log := newLog(to.err, slog.LevelInfo)
 	client, err := o.Facilitator.config(log)
@@ -41,21 +42,22 @@ func (o onChain) engine(ctx context.Context, to console) (*payment.Engine, *stor
 	if err != nil {
 		return nil, nil, err
 	}
-	config := payment.Config{Channels: payment.Channels{Authorizer: current, FormerAuthorizers: former, WithdrawDelay: 24 * time.Hour}}
+	var config payment.Config
 	chosen, err := o.Terms.choose(ctx, database)
 	if err == nil {
 		config.PayTo = chosen.PayTo
 		config.Network, err = networkOf(chosen)
 	}
-	var engine *payment.Engine
+	var channels *channel.Scheme
 	if err == nil {
-		engine, err = payment.New(config, nil, database, client, &x402.Chain{URL: o.RPCURL}, log)
+		engine := payment.New(config, database, client, &x402.Chain{URL: o.RPCURL}, log)
+		channels, err = channel.New(engine, channel.Config{Authorizer: current, FormerAuthorizers: former, WithdrawDelay: 24 * time.Hour})
 	}
 	if err != nil {
 		database.Close()
 		return nil, nil, err
 	}
-	return engine, database, nil
+	return channels, database, nil
 }
 
 // networkOf returns the network of payments in the ledger. Name and version of a custom token are not known; only deposits need them.
@@ -86,18 +88,18 @@ func (p *paymentsClaim) Run(ctx context.Context, to console) error {
 			return err
 		}
 	}
-	engine, database, err := p.Chain.engine(ctx, to)
+	channels, database, err := p.Chain.scheme(ctx, to)
 	if err != nil {
 		return err
 	}
 	defer database.Close()
-	claimed, unclaimed, err := engine.Channels().ClaimNow(ctx, id)
+	claimed, unclaimed, err := channels.ClaimNow(ctx, id)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(to.out, "claimed from %d of %d payment channels with unclaimed vouchers\n", claimed, unclaimed)
 	if claimed > 0 {
-		if err := payOut(ctx, to, engine); err != nil {
+		if err := payOut(ctx, to, channels); err != nil {
 			return err
 		}
 	}
@@ -112,16 +114,16 @@ type paymentsSettle struct {
 }
 
 func (p *paymentsSettle) Run(ctx context.Context, to console) error {
-	engine, database, err := p.Chain.engine(ctx, to)
+	channels, database, err := p.Chain.scheme(ctx, to)
 	if err != nil {
 		return err
 	}
 	defer database.Close()
-	return payOut(ctx, to, engine)
+	return payOut(ctx, to, channels)
 }
 
-func payOut(ctx context.Context, to console, engine *payment.Engine) error {
-	settled, err := engine.Channels().PayOutNow(ctx)
+func payOut(ctx context.Context, to console, channels *channel.Scheme) error {
+	settled, err := channels.PayOutNow(ctx)
 	switch {
 	case err != nil:
 		return fmt.Errorf("pay out: %w", err)
@@ -138,12 +140,12 @@ type paymentsRefresh struct {
 }
 
 func (p *paymentsRefresh) Run(ctx context.Context, to console) error {
-	engine, database, err := p.Chain.engine(ctx, to)
+	channels, database, err := p.Chain.scheme(ctx, to)
 	if err != nil {
 		return err
 	}
 	defer database.Close()
-	read, err := engine.Channels().RefreshAll(ctx)
+	read, err := channels.RefreshAll(ctx)
 	fmt.Fprintf(to.out, "read the state of %d payment channels\n", read)
 	return err
 }

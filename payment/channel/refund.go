@@ -1,4 +1,4 @@
-package payment
+package channel
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -32,44 +33,59 @@ const (
 	refundsAtOnce = 8
 )
 
+var (
+	errChannelBusy = &payment.Error{Code: payment.CodeInProgress, RetryAfter: 2,
+		Message: "another payment of this payment channel is being settled; send the same request with the same payment again"}
+	errQueueLong   = payment.Unavailable("other calls on this payment channel are running", 2, nil)
+	errRefundProof = &payment.Error{Code: payment.CodeProof,
+		Message: "the voucher of this refund was claimed, so it is public, and nothing was refunded; ask for a part with the X-API-KEY of an account that used " +
+			"the payment channel, or ask for everything"}
+	errRefundTooSoon = &payment.Error{Code: payment.CodeBusy, RetryAfter: int(refundPause.Seconds()),
+		Message: "this payment channel was refunded within the last minute; nothing was refunded now; try again in a minute"}
+	errCheapRefunds = &payment.Error{Code: payment.CodeBusy, RetryAfter: int(time.Hour.Seconds()) / cheapRefunds,
+		Message: "many payment channels that were hardly used were refunded for this client within the last hour; nothing was refunded now; " +
+			"try again after Retry-After, or withdraw from the payment channel on the blockchain"}
+)
+
 // Refund pays what is not charged back to the payer, if the payment of a request is of type refund; otherwise it returns nil
 // and nil. The voucher of a refund proves the key of the payment channel, so no account is needed except for some parts: see mayRefundPart. Account
-// is the caller's, or nil. The error is that of [Engine.Pay].
-func (c *ChannelScheme) Refund(ctx context.Context, operation *Operation, header http.Header, account *uuid.UUID, client string) (*x402.SettleResponse, error) {
+// is the caller's, or nil. The error is that of [payment.Engine.Pay].
+func (c *Scheme) Refund(ctx context.Context, operation *payment.Operation, header http.Header, account *uuid.UUID, client string) (*x402.SettleResponse, error) {
 	if c == nil {
 		return nil, nil //nolint:nilnil // Parse handles any other payment
 	}
-	payload, err := c.engine.decode(operation, header)
-	if err != nil || payload.channel == nil || payload.channel.Payload.Type != x402.BatchRefund {
-		return nil, nil //nolint:nilnil,nilerr // as above, and Parse reports errors
+	decoded, _ := x402.DecodePayment(header.Get(x402.HeaderPaymentSignature))
+	payload, ok := decoded.(*x402.BatchPayment)
+	if !ok || payload.Payload.Type != x402.BatchRefund || len(header.Values(x402.HeaderPaymentSignature)) > 1 {
+		return nil, nil //nolint:nilnil // as above, and Parse reports errors
 	}
-	requirements, ok := c.Match(operation.requirements, payload)
-	if !ok {
-		return nil, c.engine.refused(operation, "No matching payment requirements", "the refund does not match the payment requirements of this operation")
+	v := &voucher{Scheme: c, a: &payment.Attempt{Operation: operation, Client: client}, payload: payload}
+	if v.a.Requirements, ok = v.Match(operation.Requirements()); !ok {
+		return nil, c.engine.Refused(operation, "No matching payment requirements", "the refund does not match the payment requirements of this operation")
 	}
-	of, err := c.checker.Check(requirements, payload.channel, c.engine.store.Now())
+	checked, err := v.check(v.a.Requirements, c.store.Now(), true)
 	if bad, ok := errors.AsType[*x402.Invalid](err); ok {
-		return nil, c.engine.refused(operation, bad.Reason, bad.Message)
+		return nil, c.engine.Refused(operation, bad.Reason, bad.Message)
 	}
 	if err != nil {
 		return nil, err
 	}
-	a := &Attempt{operation: operation, scheme: vouchers{c}, payload: payload, requirements: requirements, checked: channelChecked(of), client: client}
-	channel, err := c.refundable(ctx, a)
+	v.a.Checked = checked
+	channel, err := v.refundable(ctx)
 	if err != nil {
 		return nil, err
 	}
 	left := channel.Balance - channel.Charged
 	if left <= 0 {
-		return nil, c.corrective(a, channel, &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
+		return nil, v.corrective(channel, &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
 			Message: "everything in the payment channel is charged; nothing is left to refund"})
 	}
-	if part := int64(of.Refund); part > 0 && part < left { //nolint:gosec // at most x402.MaxChannelAmount
+	if part := int64(v.of.Refund); part > 0 && part < left { //nolint:gosec // at most x402.MaxChannelAmount
 		if part < refundLeast {
-			return nil, c.engine.refused(operation, x402.ReasonBatchRefundAmountInvalid,
+			return nil, c.engine.Refused(operation, x402.ReasonBatchRefundAmountInvalid,
 				fmt.Sprintf("a refund of a part must be at least %d atomic units; ask for more, or for everything", refundLeast))
 		}
-		if err := c.mayRefundPart(ctx, a, channel, account); err != nil {
+		if err := v.mayRefundPart(ctx, channel, account); err != nil {
 			return nil, err
 		}
 		left = part
@@ -80,35 +96,30 @@ func (c *ChannelScheme) Refund(ctx context.Context, operation *Operation, header
 	if channel.Charged-channel.Claimed < refundWorth && !c.cheapRefunds.allow(client) {
 		return nil, errCheapRefunds
 	}
-	if err := c.engine.facilitator.available(); err != nil { // no voucher is charged while a refund is open
+	if err := c.engine.Facilitator.Available(); err != nil { // no voucher is charged while a refund is open
 		return nil, err
 	}
 	// From here on the refund continues even if the caller hangs up.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
 	defer cancel()
-	channel, err = c.engine.store.BeginRefund(ctx, channel, left, Lease, refundPause)
+	settled, err := c.beginRefund(ctx, channel, left)
 	if errors.Is(err, store.ErrVoucherMismatch) {
 		return nil, errChannelBusy
 	}
-	if err != nil {
-		return nil, err
-	}
-	crash("refunding")
-	settled, err := c.refundFirst(ctx, channel)
-	if bad, ok := errors.AsType[*refusedSettlement](err); ok {
-		return nil, c.engine.refused(operation, bad.reason, "the facilitator rejected the refund ("+bad.reason+")")
+	if bad, ok := errors.AsType[*payment.RefusedSettlement](err); ok {
+		return nil, c.engine.Refused(operation, bad.Reason, "the facilitator rejected the refund ("+bad.Reason+")")
 	}
 	return settled, err
 }
 
 // refundable returns the payment channel of a refund, with its state on the chain, if the refund's voucher fits.
-func (c *ChannelScheme) refundable(ctx context.Context, a *Attempt) (*store.PaymentChannel, error) {
+func (v *voucher) refundable(ctx context.Context) (*store.PaymentChannel, error) {
 	for range 2 { // the first time may only record the state on the chain
-		channel, err := c.engine.store.PaymentChannel(ctx, a.channel.ChannelID, a.checked.Payer)
+		channel, err := v.channel(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if err := c.misfit(ctx, a, channel); !errors.Is(err, store.ErrStalePayment) {
+		if err := v.misfit(ctx, channel); !errors.Is(err, store.ErrStalePayment) {
 			return channel, err
 		}
 	}
@@ -119,13 +130,13 @@ func (c *ChannelScheme) refundable(ctx context.Context, a *Attempt) (*store.Paym
 // signed: a stranger could ask for a part each minute. So with a claimed voucher a part needs a proof: the API key of an account that
 // used the payment channel, or another signature than the claimed one. Everything can be asked for once after each deposit, because then
 // nothing is left, and official clients send no API key.
-func (c *ChannelScheme) mayRefundPart(ctx context.Context, a *Attempt, channel *store.PaymentChannel, account *uuid.UUID) error {
-	if !mayBePublic(a, channel) || channel.Signature != "" && !strings.EqualFold(a.payload.channel.Payload.Voucher.Signature, channel.Signature) {
+func (v *voucher) mayRefundPart(ctx context.Context, channel *store.PaymentChannel, account *uuid.UUID) error {
+	if !v.mayBePublic(channel) || channel.Signature != "" && !strings.EqualFold(v.payload.Payload.Voucher.Signature, channel.Signature) {
 		return nil
 	}
 	used, err := account != nil, error(nil)
 	if used {
-		used, err = c.engine.store.HasUsedChannel(ctx, channel, *account)
+		used, err = v.store.HasUsedChannel(ctx, channel, *account)
 	}
 	if err == nil && !used {
 		err = errRefundProof
@@ -139,23 +150,29 @@ func MayBeRefund(header http.Header) bool {
 	return err == nil && bytes.Contains(raw, []byte(`"`+x402.BatchRefund+`"`))
 }
 
-// refundFirst is refund for the first attempt: if it certainly did not reach the facilitator, the payment channel is open again.
-func (c *ChannelScheme) refundFirst(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
+// beginRefund begins a refund and settles it. If it certainly did not reach the facilitator, the payment channel is open again. The error is
+// that of refund, or store.ErrVoucherMismatch if the payment channel has changed.
+func (c *Scheme) beginRefund(ctx context.Context, channel *store.PaymentChannel, amount int64) (*x402.SettleResponse, error) {
+	channel, err := c.store.BeginRefund(ctx, channel, amount, payment.Lease, refundPause)
+	if err != nil {
+		return nil, err
+	}
+	payment.Crash("refunding")
 	settled, err := c.refund(ctx, channel)
 	if unknown, ok := errors.AsType[*x402.UnknownOutcome](err); !ok || !unknown.NotSent {
 		return settled, err
 	}
-	if _, endErr := c.engine.store.EndRefund(ctx, channel, store.OnChain{}, nil); endErr != nil {
-		return nil, outcomeUnknown(errors.Join(err, endErr))
+	if _, endErr := c.store.EndRefund(ctx, channel, store.OnChain{}, nil); endErr != nil {
+		return nil, payment.OutcomeUnknown(errors.Join(err, endErr))
 	}
-	return nil, unavailable("the payment facilitator is unavailable", 2, err)
+	return nil, payment.Unavailable("the payment facilitator is unavailable", 2, err)
 }
 
 // refund settles the refund of a payment channel that BeginRefund or ClaimRefunds returned. It claims what is charged first, in
-// the same transaction on the chain. The error is a *refusedSettlement if nothing was refunded.
-func (c *ChannelScheme) refund(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
+// the same transaction on the chain. The error is a *payment.RefusedSettlement if nothing was refunded.
+func (c *Scheme) refund(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
 	config := configOf(channel)
-	domain, key := x402.NewBatchDomain(c.engine.config.Network.ChainID), c.keys[channel.ReceiverAuthorizer]
+	domain, key := x402.NewBatchDomain(c.engine.Network.ChainID), c.keys[channel.ReceiverAuthorizer]
 	amount := uint64(channel.RefundAmount) //nolint:gosec // positive
 	command := x402.NewRefundCommand(config, voucherOf(channel), amount, onChainOf(channel))
 	var err error
@@ -168,8 +185,10 @@ func (c *ChannelScheme) refund(ctx context.Context, channel *store.PaymentChanne
 			return nil, err
 		}
 	}
-	settled, err := c.engine.facilitator.SettleRefund(ctx, command, c.requirementsOf(channel))
-	crash("refunded")
+	settled, err := c.engine.Facilitator.Settle(ctx, func(ctx context.Context, f payment.Facilitator) (*x402.SettleResponse, error) {
+		return f.SettleRefund(ctx, command, c.requirementsOf(channel))
+	})
+	payment.Crash("refunded")
 	switch {
 	case err != nil:
 		return c.refundOutcome(ctx, channel, err)
@@ -183,48 +202,48 @@ func (c *ChannelScheme) refund(ctx context.Context, channel *store.PaymentChanne
 		return c.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
 	}
 	// A refund that was settled before is rejected too, because its nonce is used.
-	asking, cancel := context.WithTimeout(ctx, chainTimeout)
-	found, _, err := c.chain.Channel(asking, channel.ID)
+	asking, cancel := context.WithTimeout(ctx, payment.ChainTimeout)
+	found, _, err := c.engine.Chain.Channel(asking, channel.ID)
 	cancel()
 	if err != nil || found.RefundNonce > uint64(channel.RefundNonce) { //nolint:gosec // not negative
 		return c.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
 	}
-	if _, err := c.engine.store.EndRefund(ctx, channel, store.OnChain{}, nil); err != nil {
-		return nil, outcomeUnknown(err)
+	if _, err := c.store.EndRefund(ctx, channel, store.OnChain{}, nil); err != nil {
+		return nil, payment.OutcomeUnknown(err)
 	}
-	c.engine.metrics.channelTransaction(store.ChannelRefund, outcomeRefused)
-	return nil, &refusedSettlement{settled.ErrorReason}
+	c.metrics.count(store.ChannelRefund, refused)
+	return nil, &payment.RefusedSettlement{Reason: settled.ErrorReason}
 }
 
 // refundOutcome looks on the chain whether a refund was made: its nonce is then used. The error is an *Error if that is not known,
 // or if the refund is still open; it is settled again later.
-func (c *ChannelScheme) refundOutcome(ctx context.Context, channel *store.PaymentChannel, cause error) (*x402.SettleResponse, error) {
-	asking, cancel := context.WithTimeout(ctx, chainTimeout)
+func (c *Scheme) refundOutcome(ctx context.Context, channel *store.PaymentChannel, cause error) (*x402.SettleResponse, error) {
+	asking, cancel := context.WithTimeout(ctx, payment.ChainTimeout)
 	defer cancel()
-	found, _, err := c.chain.Channel(asking, channel.ID)
+	found, _, err := c.engine.Chain.Channel(asking, channel.ID)
 	if err != nil || found.RefundNonce <= uint64(channel.RefundNonce) { //nolint:gosec // not negative
-		c.engine.metrics.channelTransaction(store.ChannelRefund, outcomeUnclear)
-		return nil, outcomeUnknown(errors.Join(cause, err))
+		c.metrics.count(store.ChannelRefund, unclear)
+		return nil, payment.OutcomeUnknown(errors.Join(cause, err))
 	}
 	amount := strconv.FormatInt(channel.RefundAmount, 10)
 	return c.endRefund(ctx, channel, found, &x402.SettleResponse{Success: true, Network: channel.Network, Amount: amount})
 }
 
 // endRefund records a refund and returns the content of PAYMENT-RESPONSE.
-func (c *ChannelScheme) endRefund(ctx context.Context, channel *store.PaymentChannel, found x402.Channel, settled *x402.SettleResponse) (*x402.SettleResponse, error) {
+func (c *Scheme) endRefund(ctx context.Context, channel *store.PaymentChannel, found x402.Channel, settled *x402.SettleResponse) (*x402.SettleResponse, error) {
 	chain := mirrorOf(found)
 	paid, err := strconv.ParseInt(settled.Amount, 10, 64)
 	if err != nil || paid < 0 { // the facilitator need not report it
 		paid = channel.RefundAmount
 	}
-	ended, err := c.engine.store.EndRefund(ctx, channel, chain, &store.PaymentChannelTransaction{
+	ended, err := c.store.EndRefund(ctx, channel, chain, &store.PaymentChannelTransaction{
 		Kind: store.ChannelRefund, Network: channel.Network, Asset: channel.Asset, PayTo: channel.PayTo, PaymentChannelIDs: store.ChannelIDs{channel.ID},
 		Paid: paid, Transaction: settled.Transaction,
 	})
 	if err != nil {
-		return nil, outcomeUnknown(err)
+		return nil, payment.OutcomeUnknown(err)
 	}
-	c.engine.metrics.channelTransaction(store.ChannelRefund, outcomeSettled)
+	c.metrics.count(store.ChannelRefund, confirmed)
 	c.payouts.add(channel.PayTo) // what the refund claimed
 	state := stateOf(ended)
 	return &x402.SettleResponse{
@@ -234,20 +253,23 @@ func (c *ChannelScheme) endRefund(ctx context.Context, channel *store.PaymentCha
 }
 
 // resumeRefunds settles refunds again whose outcome is not known.
-func (c *ChannelScheme) resumeRefunds(ctx context.Context) {
-	channels, err := c.engine.store.ClaimRefunds(ctx, c.scope(), refundsAtOnce, Lease)
+func (c *Scheme) resumeRefunds(ctx context.Context) {
+	if !c.engine.Ready() {
+		return
+	}
+	channels, err := c.store.ClaimRefunds(ctx, c.scope(), refundsAtOnce, payment.Lease)
 	if err != nil && ctx.Err() == nil {
-		c.engine.log.WarnContext(ctx, "look for open refunds", "error", err)
+		c.engine.Log.WarnContext(ctx, "look for open refunds", "error", err)
 	}
 	for i := range channels {
-		settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
+		settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
 		_, err := c.refund(settling, &channels[i])
 		cancel()
 		text := ""
 		if err != nil {
-			text = causeOf(err)
+			text = payment.Cause(err)
 		}
-		c.engine.log.InfoContext(ctx, "refund retried", "payment_channel_id", channels[i].ID, "error", text)
+		c.engine.Log.InfoContext(ctx, "refund retried", "payment_channel_id", channels[i].ID, "error", text)
 	}
 }
 

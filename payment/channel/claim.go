@@ -1,16 +1,16 @@
-package payment
+package channel
 
 import (
 	"context"
 	"errors"
 	"log/slog"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -47,10 +47,10 @@ func (p *payouts) take() map[string]struct{} {
 }
 
 // claimDue claims the payment channels that are due. If half of what may be unclaimed in total is reached, all are due.
-func (c *ChannelScheme) claimDue(ctx context.Context) {
+func (c *Scheme) claimDue(ctx context.Context) {
 	sums, total := c.sumUp(ctx)
-	age := c.engine.config.ClaimAge
-	if most := c.engine.config.MaxUnclaimedTotal; most > 0 && uint64(total) >= most/2 { //nolint:gosec // not negative
+	age := c.ClaimAge
+	if most := c.MaxUnclaimedTotal; most > 0 && uint64(total) >= most/2 { //nolint:gosec // not negative
 		age = 0
 	}
 	if c.claimSums(ctx, sums, age, "") > 0 {
@@ -59,11 +59,11 @@ func (c *ChannelScheme) claimDue(ctx context.Context) {
 }
 
 // sumUp reads from the ledger what is not claimed.
-func (c *ChannelScheme) sumUp(ctx context.Context) (sums []store.UnclaimedSum, total int64) {
-	sums, err := c.engine.store.Unclaimed(ctx, c.engine.config.Network.ID, strings.ToLower(c.engine.config.Network.Asset))
+func (c *Scheme) sumUp(ctx context.Context) (sums []store.UnclaimedSum, total int64) {
+	sums, err := c.store.Unclaimed(ctx, c.network, c.asset)
 	if err != nil {
 		if ctx.Err() == nil {
-			c.engine.log.WarnContext(ctx, "look for unclaimed vouchers", "error", err)
+			c.engine.Log.WarnContext(ctx, "look for unclaimed vouchers", "error", err)
 		}
 		return nil, c.unclaimed.sum.Load()
 	}
@@ -76,24 +76,24 @@ func (c *ChannelScheme) sumUp(ctx context.Context) (sums []store.UnclaimedSum, t
 
 // claimSums claims the payment channels that are due, of all authorizers and payees, and returns how many it claimed. Id
 // restricts it to one, if it is not "".
-func (c *ChannelScheme) claimSums(ctx context.Context, sums []store.UnclaimedSum, age time.Duration, id string) (claimed int) {
+func (c *Scheme) claimSums(ctx context.Context, sums []store.UnclaimedSum, age time.Duration, id string) (claimed int) {
 	for _, one := range sums {
 		if c.keys[one.ReceiverAuthorizer] == nil {
 			continue // the metrics show it
 		}
 		policy := store.ClaimPolicy{
-			Network: c.engine.config.Network.ID, Asset: strings.ToLower(c.engine.config.Network.Asset), ReceiverAuthorizer: one.ReceiverAuthorizer, PayTo: one.PayTo,
-			ID: id, Age: age, Sum: int64(c.engine.config.ClaimSum), //nolint:gosec // a sum of money
+			Network: c.network, Asset: c.asset, ReceiverAuthorizer: one.ReceiverAuthorizer, PayTo: one.PayTo,
+			ID: id, Age: age, Sum: int64(c.ClaimSum), //nolint:gosec // a sum of money
 		}
 		for ctx.Err() == nil {
-			due, err := c.engine.store.UnclaimedChannels(ctx, policy, claimBatch, max(Lease, claimRetry))
+			due, err := c.store.UnclaimedChannels(ctx, policy, claimBatch, max(payment.Lease, claimRetry))
 			if err != nil && ctx.Err() == nil {
-				c.engine.log.WarnContext(ctx, "look for payment channels to claim", "error", err)
+				c.engine.Log.WarnContext(ctx, "look for payment channels to claim", "error", err)
 			}
 			if len(due) == 0 {
 				break
 			}
-			settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
+			settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
 			claimed += c.claimAll(settling, due)
 			cancel()
 		}
@@ -103,8 +103,8 @@ func (c *ChannelScheme) claimSums(ctx context.Context, sums []store.UnclaimedSum
 
 // claimAll claims vouchers of one authorizer and one payee in one transaction, and returns how many it claimed. A voucher that
 // the chain rejects reverts all, so rejected claims are split in halves until the others are claimed.
-func (c *ChannelScheme) claimAll(ctx context.Context, channels []store.PaymentChannel) (claimed int) {
-	ctx, span := c.engine.tracer.Root(ctx, "claim", trace.SpanKindInternal)
+func (c *Scheme) claimAll(ctx context.Context, channels []store.PaymentChannel) (claimed int) {
+	ctx, span := c.engine.Tracer.Root(ctx, "claim", trace.SpanKindInternal)
 	span.SetInt("parley.payment_channels", len(channels))
 	defer func() { span.End(claimed == 0) }()
 	claims := make([]x402.VoucherClaim, len(channels))
@@ -112,57 +112,59 @@ func (c *ChannelScheme) claimAll(ctx context.Context, channels []store.PaymentCh
 		claims[i] = x402.NewClaim(configOf(&channels[i]), voucherOf(&channels[i]))
 		claims[i].TotalClaimed = strconv.FormatInt(channels[i].Claimable(), 10)
 	}
-	signature, err := x402.NewBatchDomain(c.engine.config.Network.ChainID).SignClaims(c.keys[channels[0].ReceiverAuthorizer], claims)
+	signature, err := x402.NewBatchDomain(c.engine.Network.ChainID).SignClaims(c.keys[channels[0].ReceiverAuthorizer], claims)
 	if err != nil {
-		c.engine.log.ErrorContext(ctx, "sign claims", "error", err)
+		c.engine.Log.ErrorContext(ctx, "sign claims", "error", err)
 		return 0
 	}
-	crash("claiming")
-	settled, err := c.engine.facilitator.SettleClaims(ctx, c.receiver(channels[0].PayTo), claims, signature)
-	crash("claimed on chain")
+	payment.Crash("claiming")
+	settled, err := c.engine.Facilitator.Settle(ctx, func(ctx context.Context, f payment.Facilitator) (*x402.SettleResponse, error) {
+		return f.SettleClaims(ctx, c.receiver(channels[0].PayTo), claims, signature)
+	})
+	payment.Crash("claimed on chain")
 	switch {
 	case err != nil, !settled.Success && x402.Inconclusive(settled.ErrorReason):
 		// Claims can be repeated: they raise what is claimed to a sum. The lease is the pause.
 		if err == nil {
 			err = errors.New(settled.ErrorReason)
 		}
-		c.engine.metrics.channelTransaction(store.ChannelClaim, outcomeUnclear)
-		c.engine.log.WarnContext(ctx, "claim", "payment_channels", len(channels), "error", err)
+		c.metrics.count(store.ChannelClaim, unclear)
+		c.engine.Log.WarnContext(ctx, "claim", "payment_channels", len(channels), "error", err)
 		return 0
 	case settled.Success:
 		c.payouts.add(channels[0].PayTo)
-		c.engine.metrics.channelTransaction(store.ChannelClaim, outcomeSettled)
-		c.engine.log.LogAttrs(ctx, slog.LevelInfo, "claimed", slog.Int("payment_channels", len(channels)), slog.String("transaction", settled.Transaction))
+		c.metrics.count(store.ChannelClaim, confirmed)
+		c.engine.Log.LogAttrs(ctx, slog.LevelInfo, "claimed", slog.Int("payment_channels", len(channels)), slog.String("transaction", settled.Transaction))
 		if err := c.recordClaims(ctx, channels, settled.Transaction); err != nil {
-			c.engine.log.WarnContext(ctx, "record claims", "error", err)
+			c.engine.Log.WarnContext(ctx, "record claims", "error", err)
 		}
 		return len(channels)
 	case len(channels) > 1:
 		half := len(channels) / 2
 		return c.claimAll(ctx, channels[:half]) + c.claimAll(ctx, channels[half:])
 	}
-	c.engine.metrics.channelTransaction(store.ChannelClaim, outcomeRefused)
-	c.engine.log.LogAttrs(ctx, slog.LevelError, "claim rejected", slog.String("payment_channel_id", channels[0].ID), slog.String("reason", settled.ErrorReason))
+	c.metrics.count(store.ChannelClaim, refused)
+	c.engine.Log.LogAttrs(ctx, slog.LevelError, "claim rejected", slog.String("payment_channel_id", channels[0].ID), slog.String("reason", settled.ErrorReason))
 	c.recheck(ctx, &channels[0])
 	return 0
 }
 
 // recheck reads the state of a payment channel after a claim that the chain rejected: the payer may have withdrawn what it was
 // charged. The rest of the balance is claimed next time.
-func (c *ChannelScheme) recheck(ctx context.Context, channel *store.PaymentChannel) {
-	found, _, err := c.chain.Channel(ctx, channel.ID)
+func (c *Scheme) recheck(ctx context.Context, channel *store.PaymentChannel) {
+	found, _, err := c.engine.Chain.Channel(ctx, channel.ID)
 	if err == nil {
 		_, err = c.synced(ctx, channel, found)
 	}
 	if err != nil {
-		c.engine.log.WarnContext(ctx, "refresh payment channels", "error", err)
+		c.engine.Log.WarnContext(ctx, "refresh payment channels", "error", err)
 	}
 }
 
 // recordClaims records a claim. If it fails, the vouchers are claimed again later, without effect on the chain.
-func (c *ChannelScheme) recordClaims(ctx context.Context, channels []store.PaymentChannel, transaction string) (err error) {
+func (c *Scheme) recordClaims(ctx context.Context, channels []store.PaymentChannel, transaction string) (err error) {
 	for range maxDeadlocks {
-		if err = c.engine.store.ChannelsClaimed(ctx, channels, transaction); !store.Deadlocked(err) {
+		if err = c.store.ChannelsClaimed(ctx, channels, transaction); !store.Deadlocked(err) {
 			return err
 		}
 	}
@@ -170,45 +172,47 @@ func (c *ChannelScheme) recordClaims(ctx context.Context, channels []store.Payme
 }
 
 // payOut transfers to the payees what is claimed. It tries again later if the outcome is not known.
-func (c *ChannelScheme) payOut(ctx context.Context) {
+func (c *Scheme) payOut(ctx context.Context) {
 	for payee := range c.payouts.take() {
-		settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
+		settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
 		_, err := c.payOutTo(settling, payee)
 		cancel()
 		if err != nil {
 			c.payouts.add(payee)
-			c.engine.log.WarnContext(ctx, "pay out", "error", err)
+			c.engine.Log.WarnContext(ctx, "pay out", "error", err)
 		}
 	}
 }
 
 // payOutTo transfers everything that is claimed to a payee, and records it. It returns nil if nothing was due.
-func (c *ChannelScheme) payOutTo(ctx context.Context, payee string) (*x402.SettleResponse, error) {
-	settled, err := c.engine.facilitator.SettleReceiver(ctx, c.receiver(payee))
-	crash("paid out")
+func (c *Scheme) payOutTo(ctx context.Context, payee string) (*x402.SettleResponse, error) {
+	settled, err := c.engine.Facilitator.Settle(ctx, func(ctx context.Context, f payment.Facilitator) (*x402.SettleResponse, error) {
+		return f.SettleReceiver(ctx, c.receiver(payee))
+	})
+	payment.Crash("paid out")
 	switch {
 	case err != nil:
-		c.engine.metrics.channelTransaction(store.ChannelSettle, outcomeUnclear)
+		c.metrics.count(store.ChannelSettle, unclear)
 		return nil, err
 	case settled.ErrorReason == x402.ReasonBatchNothingToSettle:
 		return nil, nil //nolint:nilnil // nothing was due
 	case !settled.Success:
-		c.engine.metrics.channelTransaction(store.ChannelSettle, outcomeRefused)
+		c.metrics.count(store.ChannelSettle, refused)
 		return nil, errors.New(settled.ErrorReason)
 	}
-	c.engine.metrics.channelTransaction(store.ChannelSettle, outcomeSettled)
-	c.engine.log.LogAttrs(ctx, slog.LevelInfo, "paid out", slog.String("amount", settled.Amount), slog.String("transaction", settled.Transaction))
+	c.metrics.count(store.ChannelSettle, confirmed)
+	c.engine.Log.LogAttrs(ctx, slog.LevelInfo, "paid out", slog.String("amount", settled.Amount), slog.String("transaction", settled.Transaction))
 	paid, _ := strconv.ParseInt(settled.Amount, 10, 64) // 0 if the facilitator does not report it; the chain has it
-	err = c.engine.store.RecordChannelTransaction(ctx, &store.PaymentChannelTransaction{
-		Kind: store.ChannelSettle, Network: c.engine.config.Network.ID, Asset: strings.ToLower(c.engine.config.Network.Asset), PayTo: payee,
+	err = c.store.RecordChannelTransaction(ctx, &store.PaymentChannelTransaction{
+		Kind: store.ChannelSettle, Network: c.network, Asset: c.asset, PayTo: payee,
 		Paid: max(paid, 0), Transaction: settled.Transaction,
 	})
 	if err != nil {
-		c.engine.log.WarnContext(ctx, "record payout", "error", err)
+		c.engine.Log.WarnContext(ctx, "record payout", "error", err)
 	}
 	return settled, nil
 }
 
-func (c *ChannelScheme) receiver(payee string) x402.ChannelReceiver {
-	return x402.ChannelReceiver{Network: c.engine.config.Network.ID, Asset: c.engine.config.Network.Asset, PayTo: payee}
+func (c *Scheme) receiver(payee string) x402.ChannelReceiver {
+	return x402.ChannelReceiver{Network: c.network, Asset: c.engine.Network.Asset, PayTo: payee}
 }

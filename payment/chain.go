@@ -1,0 +1,142 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/parley-chat/parley/internal/tracing"
+	"github.com/parley-chat/parley/x402"
+)
+
+// Chain reads balances, authorizations, payment channels and code from the chain: x402.Chain, over JSON-RPC.
+type Chain interface {
+	Balance(ctx context.Context, asset, holder string) (uint64, error)
+	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)
+	Channel(ctx context.Context, id string) (x402.Channel, time.Time, error)
+	HasCode(ctx context.Context, address string) (bool, error)
+	Newest(ctx context.Context) (number uint64, at time.Time, err error)
+}
+
+// measuredChain measures and traces the calls of the blockchain's endpoint.
+type measuredChain struct {
+	Chain
+	seconds *prometheus.HistogramVec
+	tracer  *tracing.Tracer
+}
+
+func newMeasuredChain(chain Chain, tracer *tracing.Tracer) *measuredChain {
+	m := &measuredChain{chain, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "parley_rpc_seconds",
+		Help:    "Duration of reads from the blockchain, by what is read and outcome: ok, failed, or cancelled by the caller.",
+		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}}, []string{"call", "outcome"}), tracer}
+	for _, call := range []string{"balance", "authorization", "channel", "code"} { // an increase from nothing is none to Prometheus
+		for _, outcome := range []string{"ok", "failed"} {
+			m.seconds.WithLabelValues(call, outcome)
+		}
+	}
+	return m
+}
+
+// Balance implements [Chain].
+func (m *measuredChain) Balance(ctx context.Context, asset, holder string) (balance uint64, err error) {
+	ctx, span := m.tracer.Start(ctx, "rpc balance")
+	defer m.measure("balance", time.Now(), span, &err)
+	return m.Chain.Balance(ctx, asset, holder)
+}
+
+// Authorization implements [Chain].
+func (m *measuredChain) Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (state x402.AuthorizationState, err error) {
+	ctx, span := m.tracer.Start(ctx, "rpc authorization")
+	defer m.measure("authorization", time.Now(), span, &err)
+	return m.Chain.Authorization(ctx, asset, authorizer, nonce, since)
+}
+
+// Channel implements [Chain].
+func (m *measuredChain) Channel(ctx context.Context, id string) (channel x402.Channel, at time.Time, err error) {
+	ctx, span := m.tracer.Start(ctx, "rpc channel")
+	defer m.measure("channel", time.Now(), span, &err)
+	return m.Chain.Channel(ctx, id)
+}
+
+// HasCode implements [Chain].
+func (m *measuredChain) HasCode(ctx context.Context, address string) (has bool, err error) {
+	ctx, span := m.tracer.Start(ctx, "rpc code")
+	defer m.measure("code", time.Now(), span, &err)
+	return m.Chain.HasCode(ctx, address)
+}
+
+func (m *measuredChain) measure(call string, began time.Time, span tracing.Span, err *error) {
+	outcome := "ok"
+	switch {
+	case errors.Is(*err, context.Canceled):
+		outcome = "cancelled"
+	case *err != nil:
+		outcome = "failed"
+	}
+	span.End(outcome == "failed")
+	m.seconds.WithLabelValues(call, outcome).Observe(time.Since(began).Seconds())
+}
+
+const (
+	// contractFor is how long the result "contract" is cached, plainFor how long the result "no contract": a smart wallet may
+	// be deployed at any time.
+	contractFor = 10 * time.Minute
+	plainFor    = time.Minute
+	// maxWallets bounds the cache to about 2 MB.
+	maxWallets = 10_000
+	// maxWalletCalls bounds the concurrent lookups. Each takes at most walletTimeout.
+	maxWalletCalls = 4
+	walletTimeout  = 2 * time.Second
+)
+
+// smartWallets reports whether an address is a contract. Anybody can invent addresses, so the lookups are bounded: each address
+// once, few at a time.
+type smartWallets struct {
+	chain     Chain
+	calls     singleflight.Group
+	slots     chan struct{}
+	contracts Recent[string, bool] // by address, in lower case
+}
+
+func newSmartWallets(chain Chain) *smartWallets {
+	return &smartWallets{chain: chain, slots: make(chan struct{}, maxWalletCalls), contracts: NewRecent[string, bool](maxWallets)}
+}
+
+var errWalletCallsBusy = errors.New("too many addresses are being looked up")
+
+// isContract reports whether there is a contract at the address. The error is an *Error if the lookup failed.
+func (s *smartWallets) isContract(ctx context.Context, address string) (bool, error) {
+	address = strings.ToLower(address)
+	if known, ok := s.contracts.Get(address); ok {
+		return known, nil
+	}
+	found, err, _ := s.calls.Do(address, func() (any, error) {
+		select {
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
+		default:
+			return false, errWalletCallsBusy
+		}
+		// Other callers share this lookup, so it does not end with the first one.
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), walletTimeout)
+		defer cancel()
+		found, err := s.chain.HasCode(asking, address)
+		switch {
+		case err == nil && found:
+			s.contracts.Add(address, true, contractFor)
+		case err == nil:
+			s.contracts.Add(address, false, plainFor)
+		}
+		return found, err
+	})
+	if err != nil {
+		return false, &Error{Code: CodeBusy, RetryAfter: 2, Cause: err,
+			Message: "the signature is not by the key of authorization.from, and the server cannot check at the moment whether that address is a smart wallet; " +
+				"send the same request with the same payment again"}
+	}
+	return found.(bool), nil //nolint:forcetypeassert // see above
+}

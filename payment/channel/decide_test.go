@@ -1,0 +1,107 @@
+package channel
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// TestDecide: what docs/payments.md, "What a payment needs", says of payment channels alone. Every case begins with a voucher for 3000 and a
+// row that was charged with it, in the state of the case, for another request: the attempt has no fingerprint that the row has.
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	errReplaced, errSuspended := errors.New("the key was replaced"), errors.New("the account is suspended")
+	errFormer := &payment.Error{Code: payment.CodeRefused, Message: "former terms"}
+	type change func(v *voucher, row *store.Payment)
+	sameRequest := func(_ *voucher, row *store.Payment) { row.Fingerprint = make([]byte, 32) }
+	nextVoucher := func(v *voucher, _ *store.Payment) { v.of.Max, v.a.Nonce = 4000, "the next" }
+	higher := func(v *voucher, _ *store.Payment) { v.of.Max = 4000 }
+	otherChannel := func(v *voucher, _ *store.Payment) { v.of.ChannelID, v.a.Nonce = "0xother", "another" }
+	otherDeposit := func(v *voucher, _ *store.Payment) { v.a.Nonce = "another" }
+	formerTerms := func(v *voucher, _ *store.Payment) { v.a.Expired = errFormer }
+	suspended := func(v *voucher, _ *store.Payment) { v.a.Caller.Suspended = errSuspended }
+	replaced := func(v *voucher, _ *store.Payment) { v.a.Caller.RepeatOnly = errReplaced }
+	for _, test := range []struct {
+		name     string
+		deposit  bool // the attempt has a deposit too
+		state    string
+		changes  []change
+		unproven bool
+		want     payment.Action // "": the rules of all schemes decide
+		why      error
+	}{
+		{name: "delivered by this voucher", state: store.PaymentDelivered, changes: []change{sameRequest}},
+		{name: "delivered by this voucher for another request", state: store.PaymentDelivered, want: payment.Correct},
+		{name: "delivered by this voucher, no proof", state: store.PaymentDelivered, changes: []change{sameRequest}, unproven: true},
+		{name: "delivered, a later voucher without proof", state: store.PaymentDelivered, changes: []change{sameRequest, nextVoucher}, unproven: true, want: payment.Correct},
+		{name: "delivered, a later voucher", state: store.PaymentDelivered, changes: []change{sameRequest, nextVoucher}},
+		{name: "delivered by another payment channel, another request", state: store.PaymentDelivered, changes: []change{otherChannel}},
+		{name: "settling, another request", state: store.PaymentSettling},
+
+		{name: "delivered by this deposit", deposit: true, state: store.PaymentDelivered, changes: []change{sameRequest}},
+		{name: "delivered by this deposit for another request", deposit: true, state: store.PaymentDelivered, want: payment.Correct},
+		{name: "delivered by this voucher, with another deposit, for another request", deposit: true, state: store.PaymentDelivered, changes: []change{otherDeposit}, want: payment.Correct},
+		{name: "deposited", deposit: true, state: store.PaymentDeposited, changes: []change{sameRequest}, want: payment.Charge},
+		{name: "deposited, another request", deposit: true, state: store.PaymentDeposited, want: payment.Charge},
+		{name: "deposited, for former terms", deposit: true, state: store.PaymentDeposited, changes: []change{formerTerms}, want: payment.Charge},
+		{name: "deposited, for former terms, another voucher", deposit: true, state: store.PaymentDeposited, changes: []change{formerTerms, higher}, want: payment.Reject, why: errFormer},
+		{name: "deposited, suspended", deposit: true, state: store.PaymentDeposited, changes: []change{suspended}, want: payment.Reject, why: errSuspended},
+		{name: "deposited, the key was replaced", deposit: true, state: store.PaymentDeposited, changes: []change{replaced}, want: payment.Reject, why: errReplaced},
+		{name: "deposited, another deposit", deposit: true, state: store.PaymentDeposited, changes: []change{otherDeposit}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			of := x402.BatchChecked{ChannelID: "0xchannel", Payer: "0xpayer", Max: 3000, Conclusive: true}
+			blank := &payment.Attempt{Operation: &payment.Operation{ID: "rotateKey"}, Caller: &payment.Caller{Account: uuid.New()}}
+			var v *voucher
+			var pays payment.Payment
+			blank.With(&x402.BatchPayment{}, checkedAs(of), func(a *payment.Attempt) payment.Payment {
+				v = &voucher{a: a, of: of}
+				pays = v
+				if test.deposit {
+					pays = &deposit{v}
+				}
+				return pays
+			})
+			row := &store.Payment{State: test.state, Payer: "0xpayer", Nonce: v.a.Nonce, Fingerprint: []byte("another request"), Now: time.Now()}
+			v.Record(row)
+			row.PaymentChannelID = new(of.ChannelID)
+			for _, change := range test.changes {
+				change(v, row)
+			}
+			if next, err := pays.Decide(row, !test.unproven); next != test.want || !errors.Is(err, test.why) {
+				t.Errorf("needs %q, %v, want %q, %v", next, err, test.want, test.why)
+			}
+		})
+	}
+}
+
+// TestLostStateOfAnAddress: a client without an account is known by its address, which others may share, so the address is offered exact
+// first for a minute only.
+func TestLostStateOfAnAddress(t *testing.T) {
+	t.Parallel()
+	for client, row := range map[string]struct {
+		caller *payment.Caller
+		want   time.Duration
+	}{"an address": {nil, exactFor}, "an account": {&payment.Caller{}, lostFor}} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &Scheme{lost: payment.NewRecent[string, struct{}](maxLost)}
+			(&voucher{Scheme: c, a: &payment.Attempt{Client: client, Caller: row.caller}}).preferExact()
+			time.Sleep(row.want - time.Second)
+			if c.Standing(1, client) != payment.Fallback {
+				t.Errorf("%s is not offered exact first a second before %s", client, row.want)
+			}
+			time.Sleep(time.Second)
+			if c.Standing(1, client) != payment.Preferred {
+				t.Errorf("%s is offered exact first after %s", client, row.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,179 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+const (
+	// lostFor is how long a client that lost the state of its payment channel is offered exact first.
+	lostFor = 24 * time.Hour
+	maxLost = 10_000 // about 2 MB
+	// exactFor is how long a client is offered exact first after a voucher was refused because too much is unclaimed, and an address
+	// after that of a client without an account did not fit.
+	exactFor = time.Minute
+	// Of channels that the ledger does not know, adoptionsPerSecond are looked up on the chain, each once in adoptionPause:
+	// anybody can sign a voucher of a channel that does not exist. One client has a share of them.
+	adoptionsPerSecond = 10
+	adoptionBurst      = 20
+	adoptionShare      = 0.5
+	adoptionShareBurst = 3
+	adoptionPause      = time.Minute
+)
+
+// unclaimed is what all payment channels were charged and what is not claimed. The worker reads it from the ledger every
+// claimEvery; what this server charges meanwhile is added. Other servers may charge more in this time.
+type unclaimed struct{ sum atomic.Int64 }
+
+func (u *unclaimed) charged(amount int64) { u.sum.Add(amount) }
+
+// reached reports whether a price on top exceeds the bound. 0 is no bound.
+func (u *unclaimed) reached(bound, price uint64) bool {
+	return bound > 0 && uint64(max(u.sum.Load(), 0))+price > bound //nolint:gosec // not negative
+}
+
+// barred returns the 402 for a voucher or a deposit while no payment channel is charged, or nil.
+func (v *voucher) barred() error {
+	switch {
+	case !v.offered():
+		return v.refusedFor("No matching payment requirements",
+			"the payment facilitator does not settle payment channels and nothing was charged; pay with the entry of accepts")
+	case v.unclaimed.reached(v.MaxUnclaimedTotal, v.a.Operation.Price):
+		return v.unclaimedTooMuch("all payment channels")
+	}
+	return nil
+}
+
+// unclaimedTooMuch returns the 402 for a voucher that fits, but would raise what is not claimed above a bound. Clients that can
+// go on with exact, which it offers first.
+func (v *voucher) unclaimedTooMuch(of string) error {
+	if _, lost := v.lost.Get(v.a.Client); !lost {
+		v.lost.Add(v.a.Client, struct{}{}, exactFor)
+	}
+	return v.refusedFor(x402.ReasonBatchChannelBusy, "too much of what "+of+
+		" was charged is not claimed on the blockchain yet, and nothing was charged now; pay with scheme exact, or send the same payment again in a minute")
+}
+
+// refusedFor returns a 402 with the payment requirements in the order for the client.
+func (v *voucher) refusedFor(reason, message string) error {
+	refused := v.engine.Refused(v.a.Operation, reason, message)
+	refused.Required.Accepts = v.engine.Challenge(v.a.Operation, v.a.Client).Required.Accepts
+	return refused
+}
+
+// inStep records that the client has the state of its payment channel, or gets it with this response.
+func (v *voucher) inStep() { v.lost.Remove(v.a.Client) }
+
+// chargedLately reports whether a payment channel was charged lately.
+func (c *Scheme) chargedLately(id string) bool {
+	_, ok := c.charged.Get(id)
+	return ok
+}
+
+// next reports whether the voucher is for the next amount, as far as this server knows. Another server may have charged the payment
+// channel since.
+func (v *voucher) next() bool {
+	charged, ok := v.charged.Get(v.of.ChannelID)
+	return ok && charged != 0 && charged+v.a.Operation.Price == v.of.Max
+}
+
+// preferExact offers the client exact first from now on. A client without an account is known by its address, which it
+// may share with others: they are offered payment channels again soon.
+func (v *voucher) preferExact() {
+	lifetime := lostFor
+	if v.a.Caller == nil {
+		lifetime = exactFor
+	}
+	v.lost.Add(v.a.Client, struct{}{}, lifetime)
+}
+
+// adoptions limits how often the chain is asked for channels that the ledger does not know.
+type adoptions struct {
+	tried  payment.Recent[string, struct{}]
+	rate   *rate.Limiter
+	shares clientRates
+}
+
+func newAdoptions() adoptions {
+	return adoptions{payment.NewRecent[string, struct{}](maxLost), rate.NewLimiter(adoptionsPerSecond, adoptionBurst), newClientRates(adoptionShare, adoptionShareBurst, adoptionPause)}
+}
+
+// allow reports whether the client may have a channel looked up now.
+func (a *adoptions) allow(client string) bool { return a.shares.allow(client) && a.rate.Allow() }
+
+// clientRates are token buckets by client: see payment.Engine.Challenge.
+type clientRates struct {
+	perSecond rate.Limit
+	burst     int
+	full      time.Duration // in which an empty bucket is full again
+	buckets   payment.Recent[string, *rate.Limiter]
+}
+
+func newClientRates(perSecond rate.Limit, burst int, full time.Duration) clientRates {
+	return clientRates{perSecond, burst, full, payment.NewRecent[string, *rate.Limiter](maxLost)}
+}
+
+func (r clientRates) allow(client string) bool {
+	bucket, ok := r.buckets.Get(client)
+	if !ok {
+		bucket = rate.NewLimiter(r.perSecond, r.burst)
+		r.buckets.Add(client, bucket, r.full)
+	}
+	return bucket.Allow()
+}
+
+// adopt looks on the chain for a payment channel that the ledger does not know: the payer may have deposited on its own, or the
+// database was restored from a backup. Only what was claimed counts as charged. It returns store.ErrStalePayment if the channel
+// is in the ledger now, a corrective 402 if the voucher does not fit, and nil if there is no such channel.
+func (v *voucher) adopt(ctx context.Context) error {
+	id := v.of.ChannelID
+	if _, again := v.adoptions.tried.Get(id); again || !v.adoptions.allow(v.a.Client) {
+		return nil
+	}
+	v.adoptions.tried.Add(id, struct{}{}, adoptionPause)
+	asking, cancel := context.WithTimeout(ctx, payment.ChainTimeout)
+	defer cancel()
+	found, _, err := v.engine.Chain.Channel(asking, id)
+	if err != nil || found.Balance == 0 {
+		return nil //nolint:nilerr // the payer gets the 402 for an unknown channel, and can send a deposit
+	}
+	channel := v.newChannel(found)
+	if bad, ok := errors.AsType[*x402.Invalid](v.of.Fits(sumsOf(channel), v.a.Operation.Price)); ok {
+		v.adoptions.tried.Remove(id) // a client that follows the 402 comes back with a voucher that fits
+		return v.corrective(channel, bad)
+	}
+	if channel.Claimed > 0 {
+		v.claimedElsewhere(ctx, channel)
+	}
+	if err := v.store.AdoptPaymentChannel(ctx, channel); err != nil {
+		return err
+	}
+	return store.ErrStalePayment
+}
+
+// synced records the state of a payment channel on the chain, and returns the payment channel, or nil if it has changed since.
+func (c *Scheme) synced(ctx context.Context, channel *store.PaymentChannel, found x402.Channel) (*store.PaymentChannel, error) {
+	now, err := c.store.SyncPaymentChannel(ctx, channel, mirrorOf(found))
+	if now != nil && now.Claimed > channel.Claimed { // the response to the claim was lost, so nothing was paid out
+		c.payouts.add(now.PayTo)
+	}
+	if now != nil && now.Signature == "" && now.Claimed > channel.Charged {
+		c.claimedElsewhere(ctx, now)
+	}
+	return now, err
+}
+
+// claimedElsewhere reports that more of a payment channel is claimed than this ledger has charged.
+func (c *Scheme) claimedElsewhere(ctx context.Context, channel *store.PaymentChannel) {
+	c.metrics.foreign.Inc()
+	c.engine.Log.ErrorContext(ctx, "more is claimed from a payment channel than this database has charged", // restored from a backup, or a shared key
+		"payment_channel_id", channel.ID, "claimed", channel.Claimed)
+}

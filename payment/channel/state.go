@@ -1,0 +1,179 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// mirrorLifetime is how old the recorded state of a payment channel on the chain may be for a voucher to be charged: half of
+// the withdraw delay. The other half is left to notice a withdrawal and to claim.
+func (c *Scheme) mirrorLifetime() time.Duration { return c.WithdrawDelay / 2 }
+
+// recheckAfter is how old the recorded state of a payment channel must be before the chain is asked again for a voucher that
+// cannot be charged: the payer may have ended a withdrawal, or deposited on its own. A voucher for more than was charged may also
+// show that the database was restored from a backup: the chain then tells what is claimed.
+const recheckAfter = time.Minute
+
+// misfit returns why a voucher or a deposit cannot be charged to a payment channel, nil if nothing is wrong, or
+// store.ErrStalePayment if the caller should look again soon. The error has PAYMENT-REQUIRED with the state of the channel,
+// with which clients correct their own. Only the voucher's signer sees this state.
+func (v *voucher) misfit(ctx context.Context, channel *store.PaymentChannel) error {
+	if channel == nil {
+		if err := v.adopt(ctx); err != nil {
+			return err
+		}
+		v.preferExact()
+		v.a.Unrecorded = true
+		return v.engine.Refused(v.a.Operation, x402.ReasonBatchChannelNotFound,
+			"this server does not know the payment channel and nothing was charged; send a deposit, or pay with another entry of accepts")
+	}
+	fits := v.of.Fits(sumsOf(channel), v.a.Operation.Price)
+	bad, isBad := errors.AsType[*x402.Invalid](fits)
+	recheck := channel.Now.Sub(channel.SyncedAt) > recheckAfter
+	switch {
+	case channel.State != store.PaymentChannelOpen: // a deposit or a refund is being settled
+		return store.ErrStalePayment
+	case isBad && recheck && (v.max() > channel.Charged || bad.Reason == x402.ReasonBatchExceedsBalance):
+		if err := v.sync(ctx, channel); errors.Is(err, store.ErrStalePayment) {
+			return err
+		}
+		return v.corrective(channel, bad)
+	case isBad:
+		return v.corrective(channel, bad)
+	case fits != nil:
+		return fits
+	case channel.WithdrawRequestedAt != 0 && !recheck:
+		return v.corrective(channel, &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance,
+			Message: "a withdrawal from the payment channel is under way and nothing was charged; pay with another entry of accepts"})
+	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > min(v.mirrorLifetime(), time.Since(v.started)):
+		// A state from before this server started may be that of a restored database, which lacks claims.
+		return v.sync(ctx, channel)
+	case v.of.Type != x402.BatchRefund && v.max()-channel.Claimed > v.toCharge().MaxUnclaimed:
+		return v.unclaimedTooMuch("this payment channel")
+	}
+	return nil
+}
+
+// sync records the state of the payment channel on the chain. It returns store.ErrStalePayment, because the caller should look
+// again, or an *Error if neither the blockchain endpoint nor the facilitator responds.
+func (v *voucher) sync(ctx context.Context, channel *store.PaymentChannel) error {
+	found, err := v.onChain(ctx, v.payload, v.a.Requirements)
+	if err != nil {
+		return payment.Unavailable("the state of the payment channel on the blockchain is not known", 2, err)
+	}
+	if _, err := v.synced(ctx, channel, found); err != nil {
+		return err
+	}
+	return store.ErrStalePayment
+}
+
+// corrective returns the 402 for a payment that does not fit the state of its channel, with that state and the newest
+// voucher. A voucher that may have been claimed is public, so it does not open the newest one, with which a stranger could
+// ask for a refund. The next 402s of the client offer exact first: one that cannot follow the state would be refused for good.
+func (v *voucher) corrective(channel *store.PaymentChannel, bad *x402.Invalid) *payment.Error {
+	v.preferExact()
+	refused := v.engine.Refused(v.a.Operation, bad.Reason, bad.Message)
+	var newest *x402.VoucherState
+	if channel.Signature != "" && !v.mayBePublic(channel) {
+		newest = &x402.VoucherState{SignedMaxClaimable: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
+	}
+	refused.Correction = true
+	refused.Required.Accepts = x402.Corrective(v.a.Operation.Requirements(), stateOf(channel), newest)
+	return refused
+}
+
+// mayBePublic reports whether the voucher may stand on the chain. Which vouchers a claim under way has, and whether it came through, is not
+// recorded, so any that it can have counts.
+func (v *voucher) mayBePublic(channel *store.PaymentChannel) bool {
+	most := channel.Claimed
+	if channel.ClaimAfter != nil {
+		most = channel.SignedMax
+	}
+	return most > 0 && v.max() <= most
+}
+
+// Correct returns the corrective 402 for a voucher that was charged for another request, or not last.
+func (v *voucher) Correct(ctx context.Context) error {
+	channel, err := v.channel(ctx)
+	if err != nil {
+		return err
+	}
+	if channel == nil {
+		return v.misfit(ctx, channel)
+	}
+	return v.corrective(channel, &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch, Message: fmt.Sprintf(
+		"this voucher was charged for another request; the channel was charged %d and this request costs %d: "+
+			"sign a voucher for exactly %d; nothing was charged now",
+		channel.Charged, v.a.Operation.Price, channel.Charged+int64(v.a.Operation.Price))}) //nolint:gosec // a price
+}
+
+func sumsOf(channel *store.PaymentChannel) x402.ChannelSums {
+	return x402.ChannelSums{ //nolint:gosec // not negative
+		Charged: uint64(channel.Charged), Balance: uint64(channel.Balance), TotalClaimed: uint64(channel.Claimed),
+	}
+}
+
+// onChainOf is the recorded state of a payment channel on the chain.
+func onChainOf(channel *store.PaymentChannel) x402.Channel {
+	sums := sumsOf(channel)
+	return x402.Channel{
+		Balance: sums.Balance, TotalClaimed: sums.TotalClaimed, WithdrawRequestedAt: channel.WithdrawRequestedAt,
+		RefundNonce: uint64(channel.RefundNonce), //nolint:gosec // not negative
+	}
+}
+
+// stateOf returns a payment channel in JSON.
+func stateOf(channel *store.PaymentChannel) x402.ChannelState {
+	return onChainOf(channel).State(channel.ID, sumsOf(channel).Charged)
+}
+
+func mirrorOf(channel x402.Channel) store.OnChain {
+	return store.OnChain{
+		Balance: int64(channel.Balance), Claimed: int64(channel.TotalClaimed), RefundNonce: int64(channel.RefundNonce), //nolint:gosec // at most x402.MaxChannelAmount
+		WithdrawRequestedAt: channel.WithdrawRequestedAt,
+	}
+}
+
+// errNotReported means that the facilitator responds, but rejects the voucher with which it is asked for the channel.
+var errNotReported = errors.New("the facilitator does not report the payment channel")
+
+// onChain returns the payment channel of a payment as the blockchain endpoint sees it, else as the facilitator does.
+func (c *Scheme) onChain(ctx context.Context, payload *x402.BatchPayment, requirements x402.PaymentRequirements) (x402.Channel, error) {
+	ctx, cancel := context.WithTimeout(ctx, payment.ChainTimeout)
+	defer cancel()
+	id := strings.ToLower(payload.Payload.Voucher.ChannelID)
+	channel, _, err := c.engine.Chain.Channel(ctx, id)
+	if err == nil {
+		return channel, nil
+	}
+	verdict, verifyErr := c.engine.Facilitator.Verify(ctx, func(ctx context.Context, f payment.Facilitator) (*x402.VerifyResponse, error) {
+		return f.VerifyBatch(ctx, payload.AsVoucher(), requirements)
+	})
+	switch {
+	case verifyErr != nil:
+		return x402.Channel{}, errors.Join(err, verifyErr)
+	case !verdict.IsValid:
+		return x402.Channel{}, fmt.Errorf("%w: %s; the blockchain endpoint: %w", errNotReported, verdict.InvalidReason, err)
+	}
+	return x402.ReportedChannel(verdict.Extra, id)
+}
+
+// newChannel makes the row of a payment channel that the ledger does not have.
+func (v *voucher) newChannel(found x402.Channel) *store.PaymentChannel {
+	config, chain := v.payload.Payload.ChannelConfig, mirrorOf(found)
+	return &store.PaymentChannel{
+		ID: v.of.ChannelID, Payer: v.a.Payer(), PayerAuthorizer: v.of.PayerAuthorizer, Network: v.a.Requirements.Network,
+		Asset: strings.ToLower(v.a.Requirements.Asset), PayTo: strings.ToLower(config.Receiver), ReceiverAuthorizer: strings.ToLower(config.ReceiverAuthorizer),
+		WithdrawDelay: int64(config.WithdrawDelay), Salt: strings.ToLower(config.Salt), //nolint:gosec // at most x402.MaxWithdrawDelay
+		Charged: chain.Claimed, SignedMax: chain.Claimed, Balance: chain.Balance, Claimed: chain.Claimed,
+		WithdrawRequestedAt: chain.WithdrawRequestedAt, RefundNonce: chain.RefundNonce, State: store.PaymentChannelOpen,
+	}
+}

@@ -1,0 +1,257 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// maxDeadlocks is how often a transaction is repeated that the database ended because of others.
+const maxDeadlocks = 3
+
+// voucher is a payment that the ledger charges to a payment channel. It moves no money on the chain.
+type voucher struct {
+	*Scheme
+	a       *payment.Attempt
+	payload *x402.BatchPayment
+	of      x402.BatchChecked // set by Check
+}
+
+func (v *voucher) Match(offers []x402.PaymentRequirements) (x402.PaymentRequirements, bool) {
+	return x402.MatchBatch(offers, v.payload)
+}
+
+func (v *voucher) Terms() x402.PaymentRequirements {
+	config := v.payload.Payload.ChannelConfig
+	amount, _ := strconv.ParseUint(v.payload.Accepted.Amount, 10, 64) // Check refuses 0
+	return v.requirements(amount, config.Receiver, x402.ChannelTerms{ReceiverAuthorizer: config.ReceiverAuthorizer, WithdrawDelay: config.WithdrawDelay})
+}
+
+func (v *voucher) Check(requirements x402.PaymentRequirements, at time.Time, byKey bool) (payment.Checked, error) {
+	checked, err := v.check(requirements, at, byKey)
+	checked.Unproven = !v.chargedLately(v.of.ChannelID)
+	if v.of.Type == x402.BatchRefund {
+		checked.NoPayment = &x402.Invalid{Reason: x402.ReasonBatchPayloadType, Message: "this operation takes no refund; the GET operations do"}
+	}
+	return checked, err
+}
+
+// check checks the payload and names the payment as the ledger does.
+func (v *voucher) check(requirements x402.PaymentRequirements, at time.Time, byKey bool) (payment.Checked, error) {
+	check := v.checker.CheckContract
+	if byKey {
+		check = v.checker.Check
+	}
+	of, err := check(requirements, v.payload, at)
+	v.of = of
+	return checkedAs(of), err
+}
+
+func checkedAs(of x402.BatchChecked) payment.Checked {
+	nonce := of.DepositNonce
+	if of.Deposit == 0 {
+		nonce = of.ChannelID + ":" + strconv.FormatUint(of.Max, 10)
+	}
+	return payment.Checked{
+		Checked:  x402.Checked{Payer: of.Payer, Nonce: nonce, ValidBefore: of.ValidBefore, Conclusive: of.Conclusive},
+		Identity: of.PayerAuthorizer,
+	}
+}
+
+// PaidLately looks for the payment channel, whose key signs the voucher.
+func (v *voucher) PaidLately() bool {
+	return v.chargedLately(strings.ToLower(v.payload.Payload.Voucher.ChannelID))
+}
+
+func (v *voucher) Channel() string { return v.of.ChannelID }
+
+// max is the voucher's cumulative amount.
+func (v *voucher) max() int64 { return int64(v.of.Max) } //nolint:gosec // at most x402.MaxChannelAmount
+
+func (v *voucher) Record(row *store.Payment) {
+	cumulative := v.max()
+	row.PaymentChannelID, row.CumulativeAmount, row.DepositAmount = &v.of.ChannelID, &cumulative, int64(v.of.Deposit) //nolint:gosec // as max
+}
+
+// Same reports whether the row was charged with the same voucher. It may have come with a deposit.
+func (v *voucher) Same(row *store.Payment) bool { return v.a.SameNonce(row) || v.charges(row) }
+
+// charges reports whether the row was charged with this voucher, which may come with another deposit now: the payer did not see the
+// response to the first.
+func (v *voucher) charges(row *store.Payment) bool {
+	return row.Payer == v.a.Payer() && row.State == store.PaymentDelivered && v.pays(row) && *row.CumulativeAmount == v.max()
+}
+
+// pays reports whether the row was paid by this payment channel.
+func (v *voucher) pays(row *store.Payment) bool {
+	return row.PaymentChannelID != nil && *row.PaymentChannelID == v.of.ChannelID
+}
+
+// Find finds the payment whose deposit brought this voucher.
+func (v *voucher) Find(ctx context.Context) (*store.Payment, error) {
+	return v.store.PaymentOfVoucher(ctx, v.of.ChannelID, v.a.Payer(), v.max())
+}
+
+// Proves reports whether the voucher is for more than its payment channel was charged, so that it was never claimed.
+func (v *voucher) Proves(ctx context.Context, row *store.Payment) (bool, error) {
+	channel, err := v.channel(ctx)
+	return v.pays(row) && channel != nil && v.max() > channel.Charged, err
+}
+
+// Decide adds what becomes of a voucher that was charged for another request. The next voucher is the proof for a secret, and its payer
+// does not know which one that is.
+func (v *voucher) Decide(row *store.Payment, proven bool) (payment.Action, error) {
+	owns, same := v.a.Owns(row), v.Same(row)
+	if row.State == store.PaymentDelivered && (!owns && same || owns && !same && !proven) {
+		return payment.Correct, nil
+	}
+	return "", nil
+}
+
+// channel is the payment channel as the ledger has it, or nil.
+func (v *voucher) channel(ctx context.Context) (*store.PaymentChannel, error) {
+	return v.store.PaymentChannel(ctx, v.of.ChannelID, v.a.Payer())
+}
+
+// Charge charges the voucher and makes the effect in one transaction. No money moves, so there is no dry run: a rejection rolls
+// everything back, and the same voucher stays good for the next request. It returns store.ErrStalePayment if the caller must
+// try again, because a deposit is being settled.
+func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payment) (*payment.Receipt, error) {
+	if err := v.barred(); err != nil {
+		return nil, err
+	}
+	known := v.chargedLately(v.of.ChannelID)
+	if !known { // costs those who cannot pay one read, and the server no transaction
+		if err := v.fits(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := call.Admitted(); err != nil {
+		return nil, err
+	}
+	release, err := v.engine.Queue(ctx, v.of.ChannelID, errQueueLong)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if known && !v.next() { // a voucher that does not fit must not cost a read of messages
+		if err := v.fits(ctx); err != nil {
+			return nil, err
+		}
+	}
+	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
+	ctx, cancel := payment.Detach(ctx)
+	defer cancel()
+	for deadlocks := 0; ; deadlocks++ {
+		receipt, err := v.chargeOnce(ctx, call)
+		switch {
+		case errors.Is(err, store.ErrVoucherMismatch):
+			v.charged.Change(v.of.ChannelID, 0)
+			if err := v.fits(ctx); err != nil {
+				return nil, err
+			}
+			return nil, store.ErrStalePayment // it has changed since
+		case store.Deadlocked(err) && deadlocks < maxDeadlocks:
+			continue
+		}
+		return receipt, err
+	}
+}
+
+// fits returns why the voucher does not fit its payment channel, as misfit.
+func (v *voucher) fits(ctx context.Context) error {
+	channel, err := v.channel(ctx)
+	if err != nil {
+		return err
+	}
+	return v.misfit(ctx, channel)
+}
+
+// chargeOnce makes the effect and charges the voucher.
+func (v *voucher) chargeOnce(ctx context.Context, call *payment.Call) (*payment.Receipt, error) {
+	row := v.engine.Row(v.a)
+	charge := &store.VoucherCharge{Voucher: v.toCharge(), Payment: row, MaxAge: v.mirrorLifetime()}
+	response, err := v.engine.Commit(ctx, call, row, nil, store.Closing{Charge: charge})
+	_, refused := errors.AsType[*store.Refusal](err)
+	switch {
+	case err == nil:
+	case refused, errors.Is(err, store.ErrVoucherMismatch), errors.Is(err, store.ErrStalePayment), store.NotCommitted(err):
+		return nil, err
+	default: // also if the commit had no response
+		return nil, payment.OutcomeUnknown(err)
+	}
+	payment.Crash("charged")
+	v.engine.Count(row, payment.OutcomeDelivered)
+	v.wasCharged(row)
+	return &payment.Receipt{Response: response, Settled: v.settled(row, charge.Channel, uint64(row.Amount))}, nil //nolint:gosec // positive
+}
+
+// toCharge is the voucher as the store needs it.
+func (v *voucher) toCharge() store.Voucher {
+	most := int64(math.MaxInt64)
+	if v.MaxUnclaimed > 0 {
+		most = int64(min(v.MaxUnclaimed, x402.MaxChannelAmount)) //nolint:gosec // fits
+	}
+	return store.Voucher{
+		Channel: v.of.ChannelID, Payer: v.a.Payer(), Price: int64(v.a.Operation.Price), Max: v.max(), //nolint:gosec // a price
+		MaxUnclaimed: most, Signature: v.payload.Payload.Voucher.Signature,
+	}
+}
+
+// wasCharged records that the payment channel was charged.
+func (v *voucher) wasCharged(row *store.Payment) {
+	v.engine.Paid(v.a)
+	v.charged.Add(v.of.ChannelID, v.of.Max, payment.PaidFor)
+	v.inStep()
+	v.unclaimed.charged(row.Amount)
+}
+
+// Repeated is the first response's, with the present state of the payment channel. It returns store.ErrVoucherMismatch for a voucher that
+// was not charged last.
+func (v *voucher) Repeated(ctx context.Context, row *store.Payment) (*x402.SettleResponse, error) {
+	return v.repeated(ctx, row, v.Same(row), v.charges(row))
+}
+
+// repeated is Repeated. Same tells whether the row is this very payment. With last the voucher must be the one that was charged last.
+func (v *voucher) repeated(ctx context.Context, row *store.Payment, same, last bool) (*x402.SettleResponse, error) {
+	if v.charges(row) {
+		v.inStep()
+	}
+	channel, err := v.channel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case channel == nil: // found by the payment identifier, paid in another way
+		return payment.SettledAs(row, row.Transaction), nil
+	case last && channel.Charged != *row.CumulativeAmount:
+		return nil, store.ErrVoucherMismatch
+	case !same: // paid by an earlier payment: this one is not charged
+		free := *row
+		free.Transaction, free.DepositAmount = "", 0
+		charged := uint64(0)
+		if v.max() == channel.Charged {
+			charged = v.a.Operation.Price // the client does not know of that charge: it lost the response to its deposit
+		}
+		return v.settled(&free, channel, charged), nil
+	}
+	channel.Charged = *row.CumulativeAmount                 // as in the first response
+	return v.settled(row, channel, uint64(row.Amount)), nil //nolint:gosec // positive
+}
+
+// settled is the content of PAYMENT-RESPONSE for a call that a payment channel pays: what this response charges, and the
+// channel. Clients add the amount to what they know to be charged, and reject it if the sum is not the channel's.
+func (v *voucher) settled(row *store.Payment, channel *store.PaymentChannel, amount uint64) *x402.SettleResponse {
+	state := stateOf(channel)
+	settled := payment.SettledAs(row, row.Transaction)
+	settled.Payer, settled.Network, settled.Amount = v.a.Payer(), v.a.Requirements.Network, depositAmount(row)
+	settled.Extra = x402.BatchExtra{ChargedAmount: strconv.FormatUint(amount, 10), ChannelState: &state}.Encode()
+	return settled
+}

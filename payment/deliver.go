@@ -1,0 +1,109 @@
+package payment
+
+import (
+	"context"
+	"errors"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// deliver makes the effect of a payment of the price itself, after the money moved.
+func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte) (*Receipt, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CallTime)
+	defer cancel()
+	response, refusal, err := e.Delivered(ctx, call, row, transaction, response, nil)
+	settled := SettledAs(row, transaction)
+	switch {
+	case err != nil:
+		return nil, err
+	case refusal == nil:
+		e.payers.settled(row.Payer, call.Attempt.Caller)
+		return &Receipt{Response: response, Settled: settled}, nil
+	}
+	switch err := e.Store.PaymentUndeliverable(ctx, row.ID, transaction, refusal.Code); {
+	case errors.Is(err, store.ErrStalePayment): // rejected because another copy was faster
+		return nil, err
+	case err != nil:
+		return nil, e.NotDelivered(ctx, row, transaction, err)
+	}
+	e.Count(row, outcomeUndeliverable)
+	redeeming := row.State == store.PaymentUndeliverable
+	if !redeeming {
+		e.payers.settled(row.Payer, call.Attempt.Caller)
+	}
+	return nil, &Error{
+		Code: CodeRejected, Refusal: refusal, Charged: true, Earlier: redeeming, Settled: settled,
+		Message: refusal.Message + ". The operation was rejected after the payment settled, so you were charged. " +
+			"Retry with a corrected request of this operation and the same payment, at no extra cost.",
+	}
+}
+
+// Delivered runs the call and closes its payment, after the money moved. Response, if not nil, is the dry run's. With a deposit the voucher
+// that came with it is charged. It returns a refusal if the operation rejects the call, or ErrVoucherMismatch if the voucher does not fit; the
+// payment is still open then. Any other error is for the caller.
+func (e *Engine) Delivered(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte, deposit *store.DepositCharge) (
+	_ []byte, refusal *store.Refusal, err error) {
+	a := call.Attempt
+	response, err = e.Commit(ctx, call, row, response, store.Closing{
+		Delivery: &store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}, Deposit: deposit,
+	})
+	refusal, refused := errors.AsType[*store.Refusal](err)
+	switch {
+	case err == nil:
+		Crash("delivered")
+		e.Count(row, OutcomeDelivered)
+		return response, nil, nil
+	case refused:
+		return nil, refusal, nil
+	case errors.Is(err, store.ErrStalePayment), errors.Is(err, store.ErrVoucherMismatch):
+		return nil, nil, err
+	}
+	return nil, nil, e.NotDelivered(ctx, row, transaction, err)
+}
+
+// NotDelivered keeps a payment open whose money moved, and returns the error for the caller.
+func (e *Engine) NotDelivered(ctx context.Context, row *store.Payment, transaction string, cause error) error {
+	return e.unclear(ctx, row, &UnclearSettlement{store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction}, cause})
+}
+
+// Commit runs the call and closes its payment in one transaction. Response, if not nil, is the dry run's: a read is not executed again.
+func (e *Engine) Commit(ctx context.Context, call *Call, row *store.Payment, response []byte, closing store.Closing) (_ []byte, err error) {
+	name := "deliver"
+	if closing.Charge != nil {
+		name = "charge"
+	}
+	ctx, span := e.Tracer.Start(ctx, name)
+	defer func() { endSpan(span, err) }()
+	work := call.work()
+	if response != nil {
+		work = store.Made(response)
+	}
+	closing.Seal = e.sealer(call.Attempt, row)
+	return e.Store.Commit(ctx, work, closing)
+}
+
+// errNobodyReads leaves a payment undeliverable: the recovery worker would deliver a response that is too long to store to nobody. The payer
+// redeems the payment with the same request.
+var errNobodyReads = &store.Refusal{Kind: store.Conflict, Code: "response_too_long", Message: "the response is too long to be stored"}
+
+// sealer seals the response of a call for the ledger, unless it is too long. Reads are stored too: if the voucher that was charged last
+// executed them again, it would buy newer messages for nothing, and a poll that marked its messages as read would be lost with its
+// response.
+func (e *Engine) sealer(a *Attempt, row *store.Payment) func(response []byte) ([]byte, error) {
+	return func(response []byte) (sealed []byte, err error) {
+		if a.retried && a.Operation.ReadOnly && len(response) > maxStoredRead {
+			return nil, errNobodyReads
+		}
+		if !a.Operation.ReadOnly || len(response) <= maxStoredRead {
+			sealed, err = e.responseKeys.seal(row.ID, a.request, response, a.Operation.Reads())
+		}
+		Crash("committing")
+		return sealed, err
+	}
+}
+
+// SettledAs is the content of PAYMENT-RESPONSE for a payment that a transaction settled.
+func SettledAs(row *store.Payment, transaction string) *x402.SettleResponse {
+	return &x402.SettleResponse{Success: true, Transaction: transaction, Network: row.Network, Payer: row.Payer}
+}

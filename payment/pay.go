@@ -1,0 +1,165 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/parley-chat/parley/store"
+)
+
+// joinTime limits how long a copy of a running payment waits for the original before it gets a 409, and a call for its queue.
+const joinTime = 3 * time.Second
+
+// repeatableRead is for how long after its delivery the same payment executes a read again whose response was too long to
+// store. The read is executed on the present state, so this is short: the payment would buy newer messages too.
+const repeatableRead = time.Minute
+
+// Pay takes the payment of a call from its state in the ledger to a response.
+func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
+	Crash("parsed")
+	a := call.Attempt
+	if a.executesFirst() { // copies wait, because each of them would execute the read
+		release, err := e.Queue(ctx, a.Payer()+":"+a.Nonce, errInProgress)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
+	// Most payments are new, and writing the row detects the others. The ledger is read first only where the result matters.
+	look := a.Operation.Secret || a.NothingNew() != nil || a.Expired != nil || a.executesFirst() || (a.moves() && !e.Ready())
+	for joined := time.Now(); ; look = true {
+		var row *store.Payment
+		var err error
+		if look {
+			if row, err = e.lookUp(ctx, a); err != nil {
+				return nil, err
+			}
+		}
+		receipt, err := e.step(ctx, call, row)
+		if row == nil && err != nil && !a.begun && !a.Unrecorded && a.NothingNew() == nil && !errors.Is(err, store.ErrStalePayment) {
+			// The payment may be in the ledger after all: its own effect can be the reason why the operation rejected this call.
+			switch known, lookErr := e.lookUp(ctx, a); {
+			case lookErr != nil && !store.Unavailable(err): // a rejection must not hide a payment that may have settled
+				return nil, OutcomeUnknown(lookErr)
+			case lookErr == nil && known != nil:
+				continue
+			}
+		}
+		if !errors.Is(err, store.ErrStalePayment) {
+			return receipt, err
+		}
+		// Another copy of the payment was faster or is still running. Its outcome counts.
+		if !look { // most copies arrive long after the first was delivered
+			continue
+		}
+		if time.Since(joined) > joinTime || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, errInProgress
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// step does what the payment needs. On store.ErrStalePayment the caller reads the ledger again.
+func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
+	a := call.Attempt
+	if row != nil && row.Restored() {
+		return nil, e.bindRestored(ctx, a, row)
+	}
+	proven := !a.Operation.Secret || a.proven
+	if !proven && row != nil && a.Owns(row) {
+		var err error
+		if proven, err = e.prove(ctx, a, row); err != nil {
+			return nil, err
+		}
+		a.proven = proven // prove once, however often the call waits
+	}
+	action, err := e.decide(a, row, proven)
+	mover, _ := a.payment.(Mover)
+	charger, _ := a.payment.(Charger)
+	switch action {
+	case settleFirst:
+		return e.settleFirst(ctx, call, mover)
+	case Charge:
+		return charger.Charge(ctx, call, row)
+	case Correct:
+		return nil, charger.Correct(ctx)
+	case repeat:
+		receipt, err := e.repeat(ctx, call, row)
+		if errors.Is(err, store.ErrVoucherMismatch) {
+			return nil, charger.Correct(ctx)
+		}
+		return receipt, err
+	case redeem:
+		if err := call.Admitted(); err != nil {
+			return nil, err
+		}
+		return e.deliver(context.WithoutCancel(ctx), call, row, row.Transaction, nil) // see dryRun
+	case resume:
+		receipt, err := e.resume(ctx, call, row)
+		if err == nil && !proven { // the payment is complete, but public data must not return a secret
+			return nil, errProofRequired
+		}
+		return receipt, err
+	case wait:
+		return nil, store.ErrStalePayment
+	default: // Reject
+		return nil, err
+	}
+}
+
+// repeat returns the response of a delivered payment. A read whose response was too long to store runs again within
+// repeatableRead of its delivery.
+func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
+	a := call.Attempt
+	settled, err := a.payment.Repeated(ctx, row)
+	if err != nil {
+		return nil, err
+	}
+	response, err := e.stored(ctx, a, row)
+	switch {
+	case err != nil:
+		return nil, err
+	case response != nil:
+	case !a.Operation.ReadOnly || row.Now.Sub(row.UpdatedAt) > repeatableRead:
+		return nil, errGone
+	default: // one at a time, however many copies arrive
+		release, err := e.Queue(ctx, row.ID.String(), errInProgress)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		detached, cancel := Detach(ctx)
+		defer cancel()
+		if response, err = e.dryRun(ctx, detached, call); err != nil {
+			return nil, err
+		}
+	}
+	e.Count(row, outcomeRepeated)
+	return &Receipt{Response: response, Settled: settled, Repeated: true}, nil
+}
+
+// stored returns the stored response of a payment, or nil if there is none. A response whose key is not there any more counts as
+// erased, but not a new one: another server has the key, and the payer must not pay again.
+func (e *Engine) stored(ctx context.Context, a *Attempt, row *store.Payment) ([]byte, error) {
+	switch {
+	case row.Response == nil:
+		return nil, nil
+	case a.Operation.Secret && row.Now.Sub(row.UpdatedAt) > store.SecretLifetime:
+		return nil, errGone
+	}
+	response, err := e.responseKeys.open(row.ID, a.request, row.Response)
+	switch {
+	case !errors.Is(err, errNoResponseKey):
+		return response, err
+	case row.Now.Sub(row.UpdatedAt) > store.ResponseLifetime:
+		return nil, nil
+	}
+	e.Log.ErrorContext(ctx, "a stored response cannot be opened: all servers of a database need the same --response-key-file, with former keys for an hour",
+		"payment_id", row.ID.String())
+	return nil, OutcomeUnknown(err)
+}
