@@ -241,7 +241,8 @@ func TestRefundOfDeposits(t *testing.T) {
 	alice, of := w.register("alice")
 	keys := map[string]int{}
 	see := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		if _, batch, err := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature)); err == nil && batch != nil && batch.Payload.Type == x402.BatchRefund {
+		payment, _ := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature))
+		if batch, ok := payment.(*x402.BatchPayment); ok && batch.Payload.Type == x402.BatchRefund {
 			keys[r.Header.Get("X-API-KEY")]++
 		}
 		next.ServeHTTP(rw, r)

@@ -1,14 +1,12 @@
 package payment
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -272,6 +270,13 @@ func (a *Attempt) row() *store.Payment {
 	return row
 }
 
+// Charged makes the row of a payment that the ledger charges. It has nothing of what only recovery needs.
+func (a *Attempt) Charged() *store.Payment {
+	row := a.row()
+	row.Request, row.Payload, row.KeyHash = nil, nil, nil
+	return row
+}
+
 // account is the caller's account, or nil.
 func (a *Attempt) account() *uuid.UUID {
 	if a.Caller == nil {
@@ -309,44 +314,6 @@ func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.Identity} }
 func (a *Attempt) moves() bool {
 	_, moves := a.payment.(Mover)
 	return moves
-}
-
-// SameNonce reports whether the row is of this very authorization.
-func (a *Attempt) SameNonce(row *store.Payment) bool {
-	return row.Payer == a.Payer() && row.Nonce == a.Nonce
-}
-
-// Owns reports whether the row's payment was made for this request. An undeliverable payment may be redeemed with another
-// request of the same operation and account.
-func (a *Attempt) Owns(row *store.Payment) bool {
-	sameRequest := slices.ContainsFunc(a.fingerprints(), func(one []byte) bool { return bytes.Equal(row.Fingerprint, one) })
-	if row.State == store.PaymentUndeliverable {
-		account := a.account()
-		sameAccount := row.AgentID == account || (row.AgentID != nil && account != nil && *row.AgentID == *account)
-		sameRequest = row.Operation == a.Operation.ID && sameAccount
-	}
-	if !a.payment.Same(row) {
-		return sameRequest
-	}
-	hash := a.identifierHash()
-	if (row.PaymentIdentifier == nil) != (hash == nil) || (hash != nil && *row.PaymentIdentifier != *hash) {
-		return row.State == store.PaymentFailed && sameRequest // a failed payment keeps no identifier
-	}
-	// A signature that we cannot check proves nothing: anybody can read payer and nonce of a settled payment on the chain.
-	// Only the signature that was verified at the first attempt is accepted.
-	if hash := a.signatureHash(); !a.Conclusive && !bytes.Equal(row.SignatureHash, hash[:]) {
-		return false
-	}
-	return sameRequest
-}
-
-// fingerprints are those that a row of the same request can have.
-func (a *Attempt) fingerprints() [][]byte {
-	all := [][]byte{a.fingerprint[:]}
-	for i := range a.former {
-		all = append(all, a.former[i][:])
-	}
-	return all
 }
 
 func (a *Attempt) signatureHash() [sha256.Size]byte {

@@ -1,6 +1,14 @@
 package payment
 
-import "github.com/parley-chat/parley/store"
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/parley-chat/parley/store"
+)
 
 // Action is what an attempt needs, given the state of its payment in the ledger.
 type Action string
@@ -59,4 +67,144 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (Action, er
 		return resume, nil
 	}
 	return wait, nil
+}
+
+// SameNonce reports whether the row is of this very authorization.
+func (a *Attempt) SameNonce(row *store.Payment) bool {
+	return row.Payer == a.Payer() && row.Nonce == a.Nonce
+}
+
+// Owns reports whether the row's payment was made for this request. An undeliverable payment may be redeemed with another
+// request of the same operation and account.
+func (a *Attempt) Owns(row *store.Payment) bool {
+	sameRequest := slices.ContainsFunc(a.fingerprints(), func(one []byte) bool { return bytes.Equal(row.Fingerprint, one) })
+	if row.State == store.PaymentUndeliverable {
+		account := a.account()
+		sameAccount := row.AgentID == account || (row.AgentID != nil && account != nil && *row.AgentID == *account)
+		sameRequest = row.Operation == a.Operation.ID && sameAccount
+	}
+	if !a.payment.Same(row) {
+		return sameRequest
+	}
+	hash := a.identifierHash()
+	if (row.PaymentIdentifier == nil) != (hash == nil) || (hash != nil && *row.PaymentIdentifier != *hash) {
+		return row.State == store.PaymentFailed && sameRequest // a failed payment keeps no identifier
+	}
+	// A signature that we cannot check proves nothing: anybody can read payer and nonce of a settled payment on the chain.
+	// Only the signature that was verified at the first attempt is accepted.
+	if hash := a.signatureHash(); !a.Conclusive && !bytes.Equal(row.SignatureHash, hash[:]) {
+		return false
+	}
+	return sameRequest
+}
+
+// fingerprints are those that a row of the same request can have.
+func (a *Attempt) fingerprints() [][]byte {
+	all := [][]byte{a.fingerprint[:]}
+	for i := range a.former {
+		all = append(all, a.former[i][:])
+	}
+	return all
+}
+
+// lookUp finds the payment in the ledger by its authorization or voucher, by its payment identifier, or, if the response holds
+// a secret, by wallet and request. A restored payment comes last: another payment may have bought what its call was to buy.
+func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error) {
+	network, asset := a.Requirements.Network, strings.ToLower(a.Requirements.Asset)
+	row, err := e.Store.Payment(ctx, network, asset, a.Payer(), a.Nonce)
+	if err != nil || row != nil && !row.Restored() {
+		return row, err
+	}
+	other := row // restored, or paid by the voucher of this deposit, for another request
+	row, err = a.payment.Find(ctx)
+	if err != nil || row != nil && (a.payment.Same(row) || a.Owns(row)) {
+		return row, err
+	}
+	if row != nil {
+		other = row
+	}
+	if a.identifier != "" {
+		row, err = e.Store.PaymentByIdentifier(ctx, a.account(), a.Payer(), a.Operation.ID, *a.identifierHash())
+		if err != nil || row != nil {
+			return row, err
+		}
+	}
+	if !a.Operation.Secret || a.Expired != nil {
+		return other, nil
+	}
+	row, err = e.Store.PaymentOfWallet(ctx, network, asset, a.Payer(), a.Operation.ID, a.account(), a.fingerprints(), a.payment.Channel())
+	if row != nil && !a.moves() && (row.PaymentChannelID == nil || *row.PaymentChannelID != a.payment.Channel()) {
+		row = nil // a voucher does not prove the wallet that its channel names
+	}
+	if err != nil || row != nil || other != nil || a.Caller != nil {
+		return cmp.Or(row, other), err
+	}
+	return e.Store.RestoredOfWallet(ctx, a.Requirements.Scheme, network, asset, a.Payer(), int64(a.Operation.Price)) //nolint:gosec // a price
+}
+
+// prove reports whether the caller has proved possession: with the payment identifier, which only the payer knows, or with an
+// unused authorization from the same wallet. An authorization on the chain is public and proves nothing. A voucher becomes
+// public when it is claimed; one for more than the channel was charged never was, and proves the key of the channel.
+func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (bool, error) {
+	if row.PaymentIdentifier != nil && a.identifier != "" && *row.PaymentIdentifier == *a.identifierHash() {
+		return true, nil
+	}
+	if a.payment.Same(row) || row.Payer != a.Payer() {
+		return false, nil
+	}
+	switch payment := a.payment.(type) {
+	case Mover:
+		return e.unused(ctx, a, payment)
+	case Charger:
+		return payment.Proves(ctx, row)
+	}
+	return false, nil
+}
+
+// A restored payment (store.OperationRestored) is money at the payee whose call was lost with a restored database. Its
+// authorization and signature are public on the blockchain. So the same payment alone redeems it only for an account for which the
+// wallet has paid otherwise, and a registration needs a newly signed payment by the same wallet, as any response with a secret.
+
+var errNotItsWallet = &Error{Code: CodeProof,
+	Message: "this payment has settled and its call was lost with a restored database; make another paid call of this account with the same wallet, " +
+		"as proof that it is yours, and then send the same payment again: it pays for one call at its price; or ask the operator for a refund"}
+
+// bindRestored binds a restored payment to the call of its payer. It returns store.ErrStalePayment if it did, so that the caller
+// continues with an undeliverable payment of this call.
+func (e *Engine) bindRestored(ctx context.Context, a *Attempt, row *store.Payment) error {
+	switch err := e.redeems(ctx, a, row); {
+	case a.NothingNew() != nil:
+		return a.NothingNew()
+	case err != nil:
+		return err
+	}
+	signature := a.signatureHash()
+	err := e.Store.BindRestored(ctx, store.Redemption{
+		Payment: row.ID, Payer: row.Payer, Operation: a.Operation.ID, AgentID: a.account(), Fingerprint: a.fingerprint[:],
+		SignatureHash: signature[:], PaymentIdentifier: a.identifierHash(), Secret: a.Operation.Secret,
+	})
+	if err != nil {
+		return err
+	}
+	return store.ErrStalePayment
+}
+
+// redeems returns nil if the caller may redeem a restored payment for this call.
+func (e *Engine) redeems(ctx context.Context, a *Attempt, row *store.Payment) error {
+	if row.Scheme != a.Requirements.Scheme || row.Amount != int64(a.Operation.Price) || a.payment.Same(row) && !a.Conclusive { //nolint:gosec // a price
+		return errReused
+	}
+	if a.Caller == nil {
+		proven, err := e.prove(ctx, a, row)
+		if err == nil && !proven {
+			err = errProofRequired
+		}
+		a.proven = proven
+		return err
+	}
+	paid, err := e.Store.HasPaidFor(ctx, row.Network, row.Asset, row.Payer, *a.account())
+	if err == nil && !paid {
+		err = errNotItsWallet
+	}
+	return err
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/parley-chat/parley/store"
@@ -81,33 +80,6 @@ func (e *Engine) responds() bool {
 func (e *Engine) NewestBlock(ctx context.Context) (number uint64, at time.Time, err error) {
 	return e.Chain.Newest(ctx)
 }
-
-// PaidLately reports whether this server settled a payment of the wallet in the last ten minutes.
-func (e *Engine) PaidLately(wallet string) bool { return e.payers.settledLately(wallet) }
-
-// RecentAccount returns the account of an API key whose call was paid in the last ten minutes. KeyHash is the hash as
-// in [Caller].
-func (e *Engine) RecentAccount(keyHash []byte) (uuid.UUID, bool) {
-	return e.payers.accounts.Get(string(keyHash))
-}
-
-// Paid records that the payer of an attempt has paid.
-func (e *Engine) Paid(a *Attempt) { e.payers.settled(a.Payer(), a.Caller) }
-
-// Queue waits until no other call with the same id runs, and returns busy after joinTime. The caller releases it.
-func (e *Engine) Queue(ctx context.Context, id string, busy *Error) (release func(), err error) {
-	return e.queues.join(ctx, id, busy)
-}
-
-// Row makes the row of an attempt that the ledger charges. It has nothing of what only recovery needs.
-func (e *Engine) Row(a *Attempt) *store.Payment {
-	row := a.row()
-	row.Request, row.Payload, row.KeyHash = nil, nil, nil
-	return row
-}
-
-// Count counts an outcome of a payment.
-func (e *Engine) Count(row *store.Payment, outcome string) { e.metrics.payment(row, outcome) }
 
 // Collectors are the metrics of the engine and its schemes.
 func (e *Engine) Collectors() []prometheus.Collector {

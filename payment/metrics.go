@@ -59,12 +59,12 @@ func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.payments, m.revenue, m.settling, m.up, m.open, m.reads}
 }
 
-func (m *metrics) payment(row *store.Payment, outcome string) {
+// Count counts an outcome of a payment.
+func (e *Engine) Count(row *store.Payment, outcome string) {
+	m := e.metrics
 	m.payments.WithLabelValues(row.Operation, outcome).Inc()
-	switch outcome {
-	case OutcomeDelivered, outcomeUndeliverable:
-		if row.State != store.PaymentUndeliverable { // redeemed: the money was counted then
-			m.revenue.WithLabelValues(row.Operation).Add(float64(row.Amount))
-		}
+	// The money of a payment that is redeemed was counted when it moved.
+	if (outcome == OutcomeDelivered || outcome == outcomeUndeliverable) && row.State != store.PaymentUndeliverable {
+		m.revenue.WithLabelValues(row.Operation).Add(float64(row.Amount))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // queues let the calls of one payment channel, and the copies of one payment, wait for each other in memory. The lock on a row would
@@ -21,8 +23,9 @@ type queue struct {
 
 func newQueues() *queues { return &queues{all: map[string]*queue{}} }
 
-// join waits for its turn, and returns busy after joinTime. The caller releases it.
-func (q *queues) join(ctx context.Context, id string, busy *Error) (release func(), err error) {
+// Queue waits until no other call with the same id runs, and returns busy after joinTime. The caller releases it.
+func (e *Engine) Queue(ctx context.Context, id string, busy *Error) (release func(), err error) {
+	q := e.queues
 	q.mu.Lock()
 	one := q.all[id]
 	if one == nil {
@@ -53,3 +56,52 @@ func (q *queues) join(ctx context.Context, id string, busy *Error) (release func
 	leave()
 	return nil, err
 }
+
+// slots bound the concurrent dry runs, weighted by their cost. Wallets without a recent payment share a small part, so that
+// they cannot delay the others.
+type slots struct {
+	payers, strangers *semaphore.Weighted
+	responses         *semaphore.Weighted // bytes of reads that wait for their settlement
+}
+
+const (
+	payerSlots    = 64
+	strangerSlots = 16
+	// slotBytes is the request size that counts as one unit of weight.
+	slotBytes = 16 << 10
+	// maxWeight is the maximum weight of a call.
+	maxWeight = 8
+	// maxWaiting is how many bytes of responses wait for their settlement.
+	maxWaiting = 64 << 20
+)
+
+func newSlots() *slots {
+	return &slots{semaphore.NewWeighted(payerSlots), semaphore.NewWeighted(strangerSlots), semaphore.NewWeighted(maxWaiting)}
+}
+
+// acquire waits for a slot; the caller releases it.
+func (s *slots) acquire(ctx context.Context, a *Attempt, payer bool) (release func(), err error) {
+	weight := min(1+int64(len(a.request))/slotBytes, maxWeight)
+	if a.Operation.Paged { // a page may hold 1 MiB
+		weight = maxWeight
+	}
+	pool := s.strangers
+	if payer {
+		pool = s.payers
+	}
+	release = func() { pool.Release(weight) }
+	if pool.TryAcquire(weight) {
+		return release, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinTime)
+	defer cancel()
+	if err := pool.Acquire(ctx, weight); err != nil {
+		return nil, Unavailable("the server is busy", 2, err)
+	}
+	return release, nil
+}
+
+// keep reports whether the response of a read can be kept until it is settled: too many may wait already. The caller forgets it.
+func (s *slots) keep(response []byte) bool { return s.responses.TryAcquire(int64(len(response))) }
+
+func (s *slots) forget(response []byte) { s.responses.Release(int64(len(response))) }

@@ -80,3 +80,15 @@ func (p *payers) settledLately(wallet string) bool {
 	_, ok := p.wallets.Get(evm.HexToAddress(wallet))
 	return ok
 }
+
+// PaidLately reports whether this server settled a payment of the wallet in the last ten minutes.
+func (e *Engine) PaidLately(wallet string) bool { return e.payers.settledLately(wallet) }
+
+// RecentAccount returns the account of an API key whose call was paid in the last ten minutes. KeyHash is the hash as
+// in [Caller].
+func (e *Engine) RecentAccount(keyHash []byte) (uuid.UUID, bool) {
+	return e.payers.accounts.Get(string(keyHash))
+}
+
+// Paid records that the payer of an attempt has paid.
+func (e *Engine) Paid(a *Attempt) { e.payers.settled(a.Payer(), a.Caller) }

@@ -90,9 +90,7 @@ func (d *deposit) Prepare(ctx context.Context) (*store.PaymentChannel, error) {
 
 // before returns the payment channel on the chain before a deposit.
 func (d *deposit) before(ctx context.Context) (x402.Channel, error) {
-	asking, cancel := context.WithTimeout(ctx, payment.ChainTimeout)
-	defer cancel()
-	channel, _, err := d.engine.Chain.Channel(asking, d.of.ChannelID)
+	channel, err := d.chainState(ctx, d.of.ChannelID)
 	if err == nil {
 		return channel, nil
 	}

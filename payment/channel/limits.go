@@ -139,9 +139,7 @@ func (v *voucher) adopt(ctx context.Context) error {
 		return nil
 	}
 	v.adoptions.tried.Add(id, struct{}{}, adoptionPause)
-	asking, cancel := context.WithTimeout(ctx, payment.ChainTimeout)
-	defer cancel()
-	found, _, err := v.engine.Chain.Channel(asking, id)
+	found, err := v.chainState(ctx, id)
 	if err != nil || found.Balance == 0 {
 		return nil //nolint:nilerr // the payer gets the 402 for an unknown channel, and can send a deposit
 	}

@@ -202,9 +202,7 @@ func (c *Scheme) refund(ctx context.Context, channel *store.PaymentChannel) (*x4
 		return c.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
 	}
 	// A refund that was settled before is rejected too, because its nonce is used.
-	asking, cancel := context.WithTimeout(ctx, payment.ChainTimeout)
-	found, _, err := c.engine.Chain.Channel(asking, channel.ID)
-	cancel()
+	found, err := c.chainState(ctx, channel.ID)
 	if err != nil || found.RefundNonce > uint64(channel.RefundNonce) { //nolint:gosec // not negative
 		return c.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
 	}
@@ -218,9 +216,7 @@ func (c *Scheme) refund(ctx context.Context, channel *store.PaymentChannel) (*x4
 // refundOutcome looks on the chain whether a refund was made: its nonce is then used. The error is an *Error if that is not known,
 // or if the refund is still open; it is settled again later.
 func (c *Scheme) refundOutcome(ctx context.Context, channel *store.PaymentChannel, cause error) (*x402.SettleResponse, error) {
-	asking, cancel := context.WithTimeout(ctx, payment.ChainTimeout)
-	defer cancel()
-	found, _, err := c.engine.Chain.Channel(asking, channel.ID)
+	found, err := c.chainState(ctx, channel.ID)
 	if err != nil || found.RefundNonce <= uint64(channel.RefundNonce) { //nolint:gosec // not negative
 		c.metrics.count(store.ChannelRefund, unclear)
 		return nil, payment.OutcomeUnknown(errors.Join(cause, err))

@@ -145,12 +145,18 @@ func mirrorOf(channel x402.Channel) store.OnChain {
 // errNotReported means that the facilitator responds, but rejects the voucher with which it is asked for the channel.
 var errNotReported = errors.New("the facilitator does not report the payment channel")
 
-// onChain returns the payment channel of a payment as the blockchain endpoint sees it, else as the facilitator does.
-func (c *Scheme) onChain(ctx context.Context, payload *x402.BatchPayment, requirements x402.PaymentRequirements) (x402.Channel, error) {
+// chainState returns a payment channel as the blockchain endpoint sees it.
+func (c *Scheme) chainState(ctx context.Context, id string) (x402.Channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, payment.ChainTimeout)
 	defer cancel()
-	id := strings.ToLower(payload.Payload.Voucher.ChannelID)
 	channel, _, err := c.engine.Chain.Channel(ctx, id)
+	return channel, err
+}
+
+// onChain returns the payment channel of a payment as the blockchain endpoint sees it, else as the facilitator does.
+func (c *Scheme) onChain(ctx context.Context, payload *x402.BatchPayment, requirements x402.PaymentRequirements) (x402.Channel, error) {
+	id := strings.ToLower(payload.Payload.Voucher.ChannelID)
+	channel, err := c.chainState(ctx, id)
 	if err == nil {
 		return channel, nil
 	}

@@ -176,7 +176,7 @@ func (v *voucher) fits(ctx context.Context) error {
 
 // chargeOnce makes the effect and charges the voucher.
 func (v *voucher) chargeOnce(ctx context.Context, call *payment.Call) (*payment.Receipt, error) {
-	row := v.engine.Row(v.a)
+	row := v.a.Charged()
 	charge := &store.VoucherCharge{Voucher: v.toCharge(), Payment: row, MaxAge: v.mirrorLifetime()}
 	response, err := v.engine.Commit(ctx, call, row, nil, store.Closing{Charge: charge})
 	_, refused := errors.AsType[*store.Refusal](err)
