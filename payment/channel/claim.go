@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -21,30 +20,6 @@ const (
 	// claimRetry is the pause after a claim of a payment channel that failed.
 	claimRetry = 10 * time.Minute
 )
-
-// payouts are the payees to whom something may be due that is claimed and not paid out.
-type payouts struct {
-	mu     sync.Mutex
-	payees map[string]struct{} // in lower case
-}
-
-func (p *payouts) add(payee string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.payees == nil {
-		p.payees = map[string]struct{}{}
-	}
-	p.payees[payee] = struct{}{}
-}
-
-// take returns the payees and forgets them.
-func (p *payouts) take() map[string]struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	taken := p.payees
-	p.payees = nil
-	return taken
-}
 
 // claimDue claims the payment channels that are due. If half of what may be unclaimed in total is reached, all are due.
 func (c *Scheme) claimDue(ctx context.Context) {
@@ -132,7 +107,7 @@ func (c *Scheme) claimAll(ctx context.Context, channels []store.PaymentChannel) 
 		c.engine.Log.WarnContext(ctx, "claim", "payment_channels", len(channels), "error", err)
 		return 0
 	case settled.Success:
-		c.payouts.add(channels[0].PayTo)
+		c.mayPayOut(channels[0].PayTo)
 		c.metrics.count(store.ChannelClaim, confirmed)
 		c.engine.Log.LogAttrs(ctx, slog.LevelInfo, "claimed", slog.Int("payment_channels", len(channels)), slog.String("transaction", settled.Transaction))
 		if err := c.recordClaims(ctx, channels, settled.Transaction); err != nil {
@@ -173,16 +148,20 @@ func (c *Scheme) recordClaims(ctx context.Context, channels []store.PaymentChann
 
 // payOut transfers to the payees what is claimed. It tries again later if the outcome is not known.
 func (c *Scheme) payOut(ctx context.Context) {
-	for payee := range c.payouts.take() {
+	for payee := range c.payouts.Range {
+		c.payouts.Delete(payee) // a claim meanwhile adds it again
 		settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
-		_, err := c.payOutTo(settling, payee)
+		_, err := c.payOutTo(settling, payee.(string)) //nolint:forcetypeassert // see mayPayOut
 		cancel()
 		if err != nil {
-			c.payouts.add(payee)
+			c.mayPayOut(payee.(string)) //nolint:forcetypeassert // as above
 			c.engine.Log.WarnContext(ctx, "pay out", "error", err)
 		}
 	}
 }
+
+// mayPayOut notes a payee, in lower case, to whom something may be due that is claimed.
+func (c *Scheme) mayPayOut(payee string) { c.payouts.Store(payee, struct{}{}) }
 
 // payOutTo transfers everything that is claimed to a payee, and records it. It returns nil if nothing was due.
 func (c *Scheme) payOutTo(ctx context.Context, payee string) (*x402.SettleResponse, error) {

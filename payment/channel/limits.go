@@ -161,7 +161,7 @@ func (v *voucher) adopt(ctx context.Context) error {
 func (c *Scheme) synced(ctx context.Context, channel *store.PaymentChannel, found x402.Channel) (*store.PaymentChannel, error) {
 	now, err := c.store.SyncPaymentChannel(ctx, channel, mirrorOf(found))
 	if now != nil && now.Claimed > channel.Claimed { // the response to the claim was lost, so nothing was paid out
-		c.payouts.add(now.PayTo)
+		c.mayPayOut(now.PayTo)
 	}
 	if now != nil && now.Signature == "" && now.Claimed > channel.Charged {
 		c.claimedElsewhere(ctx, now)

@@ -185,44 +185,33 @@ func (c *Scheme) refund(ctx context.Context, channel *store.PaymentChannel) (*x4
 			return nil, err
 		}
 	}
-	settled, err := c.engine.Facilitator.Settle(ctx, func(ctx context.Context, f payment.Facilitator) (*x402.SettleResponse, error) {
+	settled, cause := c.engine.Facilitator.Settle(ctx, func(ctx context.Context, f payment.Facilitator) (*x402.SettleResponse, error) {
 		return f.SettleRefund(ctx, command, c.requirementsOf(channel))
 	})
 	payment.Crash("refunded")
-	switch {
-	case err != nil:
-		return c.refundOutcome(ctx, channel, err)
-	case settled.Success:
-		found, err := x402.ReportedChannel(settled.Extra, channel.ID)
-		if err != nil {
-			return c.refundOutcome(ctx, channel, err)
+	rejected := false
+	if cause == nil {
+		if found, err := x402.ReportedChannel(settled.Extra, channel.ID); settled.Success && err == nil {
+			return c.endRefund(ctx, channel, found, settled)
 		}
-		return c.endRefund(ctx, channel, found, settled)
-	case x402.Inconclusive(settled.ErrorReason):
-		return c.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
+		rejected = !settled.Success && !x402.Inconclusive(settled.ErrorReason)
+		cause = errors.New(settled.ErrorReason)
 	}
-	// A refund that was settled before is rejected too, because its nonce is used.
+	// A refund that was made used its nonce, also if it is rejected now because it was settled before.
 	found, err := c.chainState(ctx, channel.ID)
-	if err != nil || found.RefundNonce > uint64(channel.RefundNonce) { //nolint:gosec // not negative
-		return c.refundOutcome(ctx, channel, errors.New(settled.ErrorReason))
+	switch {
+	case err == nil && found.RefundNonce > nonce:
+		amount := strconv.FormatInt(channel.RefundAmount, 10)
+		return c.endRefund(ctx, channel, found, &x402.SettleResponse{Success: true, Network: channel.Network, Amount: amount})
+	case err != nil || !rejected: // it is settled again later
+		c.metrics.count(store.ChannelRefund, unclear)
+		return nil, payment.OutcomeUnknown(errors.Join(cause, err))
 	}
 	if _, err := c.store.EndRefund(ctx, channel, store.OnChain{}, nil); err != nil {
 		return nil, payment.OutcomeUnknown(err)
 	}
 	c.metrics.count(store.ChannelRefund, refused)
 	return nil, &payment.RefusedSettlement{Reason: settled.ErrorReason}
-}
-
-// refundOutcome looks on the chain whether a refund was made: its nonce is then used. The error is an *Error if that is not known,
-// or if the refund is still open; it is settled again later.
-func (c *Scheme) refundOutcome(ctx context.Context, channel *store.PaymentChannel, cause error) (*x402.SettleResponse, error) {
-	found, err := c.chainState(ctx, channel.ID)
-	if err != nil || found.RefundNonce <= uint64(channel.RefundNonce) { //nolint:gosec // not negative
-		c.metrics.count(store.ChannelRefund, unclear)
-		return nil, payment.OutcomeUnknown(errors.Join(cause, err))
-	}
-	amount := strconv.FormatInt(channel.RefundAmount, 10)
-	return c.endRefund(ctx, channel, found, &x402.SettleResponse{Success: true, Network: channel.Network, Amount: amount})
 }
 
 // endRefund records a refund and returns the content of PAYMENT-RESPONSE.
@@ -240,7 +229,7 @@ func (c *Scheme) endRefund(ctx context.Context, channel *store.PaymentChannel, f
 		return nil, payment.OutcomeUnknown(err)
 	}
 	c.metrics.count(store.ChannelRefund, confirmed)
-	c.payouts.add(channel.PayTo) // what the refund claimed
+	c.mayPayOut(channel.PayTo) // what the refund claimed
 	state := stateOf(ended)
 	return &x402.SettleResponse{
 		Success: true, Transaction: settled.Transaction, Network: channel.Network, Payer: channel.Payer, Amount: settled.Amount,

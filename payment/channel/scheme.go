@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,7 +66,7 @@ type Scheme struct {
 	unclaimed    unclaimed
 	adoptions    adoptions
 	cheapRefunds clientRates
-	payouts      payouts
+	payouts      sync.Map // of payees, in lower case, to whom something may be due that is claimed
 }
 
 // New makes the scheme.
@@ -95,7 +96,7 @@ func New(engine *payment.Engine, config Config) (*Scheme, error) {
 		cheapRefunds: newClientRates(rate.Every(time.Hour/cheapRefunds), cheapRefunds, time.Hour),
 	}
 	c.metrics = newMetrics(c)
-	c.payouts.add(strings.ToLower(engine.PayTo)) // a claim before a restart may not be paid out
+	c.mayPayOut(strings.ToLower(engine.PayTo)) // a claim before a restart may not be paid out
 	return c, nil
 }
 
