@@ -1,0 +1,46 @@
+package payment
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/parley-chat/parley/x402"
+)
+
+// standingScheme is a scheme with a standing for each client.
+type standingScheme struct {
+	Scheme
+	name      string
+	standings map[string]Standing
+}
+
+func (s standingScheme) Standing(_ uint64, client string) Standing { return s.standings[client] }
+func (s standingScheme) Requirements(uint64) x402.PaymentRequirements {
+	return x402.PaymentRequirements{Scheme: s.name}
+}
+
+// TestChallenge: schemes are offered in their order, those that are a fallback for the client after the others, and those that are withheld
+// not at all.
+func TestChallenge(t *testing.T) {
+	t.Parallel()
+	a := standingScheme{name: "a", standings: map[string]Standing{"lost": Fallback, "barred": Withheld, "all lost": Fallback}}
+	b := standingScheme{name: "b", standings: map[string]Standing{"all lost": Fallback}}
+	c := standingScheme{name: "c", standings: map[string]Standing{"barred": Fallback, "all lost": Fallback}}
+	e := &Engine{Config: Config{ResponseKeys: []ResponseKey{{1}}}, operations: map[string]*Operation{}}
+	e.metrics = newMetrics(nil, nil, nil)
+	operation := &Operation{ID: "editAgent", Price: 2000, Extensions: map[string]jsontext.Value{}}
+	if err := e.Offer([]*Operation{operation}, a, b, c); err != nil {
+		t.Fatal(err)
+	}
+	for client, want := range map[string]string{"anybody": "a b c", "lost": "b c a", "barred": "b c", "all lost": "a b c"} {
+		var got []string
+		for _, offer := range e.Challenge(operation, client).Required.Accepts {
+			got = append(got, offer.Scheme)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s is offered %q, want %q", client, got, want)
+		}
+	}
+}
