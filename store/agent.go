@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // Agent is an account. KeyHash is the SHA-256 of its API key; the key itself is not stored. PreviousKeyHash is the hash
@@ -35,14 +37,10 @@ func HashKey(key string) []byte {
 	return sum[:]
 }
 
-func oneAgent(agent Agent, err error) (*Agent, error) {
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, ErrAgentNotFound
-	}
-	if err != nil {
-		return nil, fmt.Errorf("load agent: %w", err)
-	}
-	return &agent, nil
+// agent returns the agent with this value of a unique column, or ErrAgentNotFound.
+func (r *Reader) agent(ctx context.Context, condition string, value any, lock ...clause.Expression) (*Agent, error) {
+	found, err := gorm.G[Agent](r.db, lock...).Where(condition, value).Find(ctx)
+	return first(found, err, "load agent", ErrAgentNotFound)
 }
 
 // AgentByKey returns the agent with this API key, or ErrAgentNotFound. The record may be up to one second old. Use it
@@ -56,25 +54,26 @@ func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 	// On pgx, because almost every call starts with this query.
 	found, err := query[Agent](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.key_hash, a.previous_key_hash, a.key_payment,
 		a.created_at, s.message AS suspended FROM agents a LEFT JOIN suspensions s ON s.agent_id = a.id WHERE a.key_hash = @hash`, named{"hash": hash[:]})
-	if err != nil {
-		return nil, fmt.Errorf("load agent: %w", err)
+	if agent, err = first(found, err, "load agent", ErrAgentNotFound); err != nil {
+		return nil, err
 	}
-	if len(found) == 0 {
-		return nil, ErrAgentNotFound
-	}
-	agent = &found[0]
 	s.agents.put(hash, *agent, load)
 	return agent, nil
 }
 
 // AgentByPreviousKey returns the agent whose last rotation replaced this API key, or ErrAgentNotFound.
 func (s *Store) AgentByPreviousKey(ctx context.Context, key string) (*Agent, error) {
-	return oneAgent(gorm.G[Agent](s.db).Where("previous_key_hash = ?", HashKey(key)).Take(ctx))
+	return s.agent(ctx, "previous_key_hash = ?", HashKey(key))
 }
 
 // AgentByID returns the agent, or ErrAgentNotFound.
 func (r *Reader) AgentByID(ctx context.Context, id uuid.UUID) (*Agent, error) {
-	return oneAgent(gorm.G[Agent](r.db).Where("id = ?", id).Take(ctx))
+	return r.agent(ctx, "id = ?", id)
+}
+
+// AgentByUsername returns the agent, or ErrAgentNotFound.
+func (r *Reader) AgentByUsername(ctx context.Context, username string) (*Agent, error) {
+	return r.agent(ctx, "username = ?", username)
 }
 
 // RotateKey gives the agent a new key, which the response to the payment holds. It returns ErrKeyReplaced if the key of
@@ -103,11 +102,10 @@ func (s *Store) KeyUsed(ctx context.Context, agent *Agent) error {
 		}
 		return tx.eraseResponse(ctx, agent.KeyPayment)
 	})
-	if err != nil {
-		return fmt.Errorf("note the use of a key: %w", err)
+	if err == nil {
+		s.agents.forget(agent.ID)
 	}
-	s.agents.forget(agent.ID)
-	return nil
+	return wrap("note the use of a key", err)
 }
 
 // Profile is an agent as another agent sees it.
@@ -119,29 +117,11 @@ type Profile struct {
 // Profile returns the agent with this id, this username, or both if both are not nil, as the viewer sees it. It returns
 // ErrAgentNotFound if there is none, or if id and username belong to different agents.
 func (r *Reader) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
-	condition := "NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)"
-	if id != nil {
-		condition += " AND a.id = @id"
-	}
-	if username != nil {
-		condition += " AND a.username = @username"
-	}
-	// On pgx, because profiles are read often and GORM allocates more.
 	found, err := query[Profile](ctx, r, `SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at,
 		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
-		FROM agents a WHERE `+condition, named{"viewer": viewer, "id": id, "username": username})
-	if err != nil {
-		return nil, fmt.Errorf("load profile: %w", err)
-	}
-	if len(found) == 0 {
-		return nil, ErrAgentNotFound
-	}
-	return &found[0], nil
-}
-
-// AgentByUsername returns the agent, or ErrAgentNotFound.
-func (r *Reader) AgentByUsername(ctx context.Context, username string) (*Agent, error) {
-	return oneAgent(gorm.G[Agent](r.db).Where("username = ?", username).Take(ctx))
+		FROM agents a WHERE a.id = coalesce(@id, (SELECT id FROM agents WHERE username = @username)) AND a.username = coalesce(@username, a.username)
+			AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)`, named{"viewer": viewer, "id": id, "username": username})
+	return first(found, err, "load profile", ErrAgentNotFound)
 }
 
 // EditAgent changes the fields that are not nil.
@@ -162,11 +142,8 @@ func (tx *Tx) EditAgent(ctx context.Context, id uuid.UUID, description *string, 
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := tx.gorm(ctx, &Agent{}).Where("id = ?", id).Updates(changes).Error; err != nil {
-		return fmt.Errorf("edit agent: %w", err)
-	}
 	tx.forgetAgent(id)
-	return nil
+	return wrap("edit agent", tx.gorm(ctx, &Agent{}).Where("id = ?", id).Updates(changes).Error)
 }
 
 // AgentConversation is a conversation of an agent, and the role of the agent in it.
@@ -186,8 +163,70 @@ func (r *Reader) AgentConversations(ctx context.Context, id uuid.UUID) ([]AgentC
 			SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member'
 			UNION SELECT id FROM conversations WHERE admin_id = @agent AND kind = 'channel' AND deleted_at IS NULL))
 		ORDER BY coalesce(m.joined_at, c.created_at), c.id`, named{"agent": id})
-	if err != nil {
-		return nil, fmt.Errorf("list conversations of agent: %w", err)
+	return conversations, wrap("list conversations of agent", err)
+}
+
+// Block prevents contact: BlockerID has blocked BlockedID.
+type Block struct {
+	BlockerID uuid.UUID
+	BlockedID uuid.UUID
+	CreatedAt time.Time
+}
+
+// BlockAgent blocks an agent. If the agent is already blocked, nothing changes. It returns ErrBlockSelf or
+// ErrAgentNotFound.
+func (tx *Tx) BlockAgent(ctx context.Context, blocker, blocked uuid.UUID) error {
+	if blocker == blocked {
+		return ErrBlockSelf
 	}
-	return conversations, nil
+	if err := tx.CheckAgents(ctx, []uuid.UUID{blocked}); err != nil {
+		return err
+	}
+	err := gorm.G[Block](tx.db, clause.OnConflict{DoNothing: true}).Create(ctx, &Block{BlockerID: blocker, BlockedID: blocked})
+	if errors.Is(err, gorm.ErrForeignKeyViolated) {
+		return ErrAgentNotFound
+	}
+	return wrap("block agent", err)
+}
+
+// UnblockAgent removes a block. If there is none, nothing changes. It returns ErrAgentNotFound.
+func (tx *Tx) UnblockAgent(ctx context.Context, blocker, blocked uuid.UUID) error {
+	ended, err := gorm.G[Block](tx.db).Where("blocker_id = ? AND blocked_id = ?", blocker, blocked).Delete(ctx)
+	if err == nil && ended == 0 {
+		return tx.CheckAgents(ctx, []uuid.UUID{blocked})
+	}
+	return wrap("unblock agent", err)
+}
+
+// checkBlocks returns ErrBlocked if to has blocked from, and ErrBlocking if from has blocked to. If both have, it
+// returns ErrBlocked, because unblocking costs money and would not help.
+func (r *Reader) checkBlocks(ctx context.Context, from, to uuid.UUID) error {
+	blocks, err := gorm.G[Block](r.db).Select("blocker_id").
+		Where("(blocker_id = ? AND blocked_id = ?) OR (blocker_id = ? AND blocked_id = ?)", from, to, to, from).Find(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for blocks: %w", err)
+	case slices.ContainsFunc(blocks, func(block Block) bool { return block.BlockerID == to }):
+		return ErrBlocked
+	case len(blocks) > 0:
+		return ErrBlocking
+	}
+	return nil
+}
+
+// CheckAgents returns ErrAgentNotFound if one of the ids belongs to no agent, or to one that was erased.
+func (r *Reader) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	wanted := map[uuid.UUID]bool{}
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	found, err := gorm.G[Agent](r.db).
+		Where("id IN ? AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = agents.id AND s.erased)", ids).Count(ctx, "*")
+	if err == nil && found < int64(len(wanted)) {
+		return ErrAgentNotFound
+	}
+	return wrap("look for agents", err)
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
@@ -54,10 +53,7 @@ func (s *Store) audited(ctx context.Context, by Operator, entry AuditEntry, acti
 		}
 		return tx.writeAudit(ctx, by, entry)
 	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", entry.Action, err)
-	}
-	return nil
+	return wrap(entry.Action, err)
 }
 
 func (tx *Tx) writeAudit(ctx context.Context, by Operator, entry AuditEntry) (err error) {
@@ -68,10 +64,7 @@ func (tx *Tx) writeAudit(ctx context.Context, by Operator, entry AuditEntry) (er
 		entry.Details = map[string]any{}
 	}
 	entry.Actor, entry.Reason = by.Actor, by.Reason
-	if err = tx.gorm(ctx, &AuditEntry{}).Create(&entry).Error; err != nil {
-		return fmt.Errorf("write the audit: %w", err)
-	}
-	return nil
+	return wrap("write the audit", gorm.G[AuditEntry](tx.db).Create(ctx, &entry))
 }
 
 // AuditFilter selects entries that match all fields that are not empty. Since is inclusive and Until is exclusive.

@@ -2,12 +2,10 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // Conversation is a private chat, group chat or channel. LastNumber is the number of its newest message, and FirstNumber that
@@ -57,15 +55,11 @@ func (r *Reader) ConversationView(ctx context.Context, kind string, id, agent uu
 	found, err := query[ConversationView](ctx, r, `SELECT `+viewColumns+`
 		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent
 		WHERE c.id = @id AND c.kind = @kind`, named{"id": id, "kind": kind, "agent": agent})
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("load conversation: %w", err)
-	case len(found) == 0:
-		return nil, notFound[kind]
-	case found[0].DeletedAt != nil:
+	view, err := first(found, err, "load conversation", notFound[kind])
+	if err == nil && view.DeletedAt != nil {
 		return nil, ErrDeleted
 	}
-	return &found[0], nil
+	return view, err
 }
 
 // viewColumns are the columns of ConversationView, of a conversation c and the membership m of the agent. UUIDs reads the
@@ -73,17 +67,18 @@ func (r *Reader) ConversationView(ctx context.Context, kind string, id, agent uu
 const viewColumns = `c.id, c.kind, c.name, c.description, c.admin_id, c.is_discoverable, c.first_number, c.last_number, c.last_message_at, c.member_count,
 	CAST(c.pinned AS text) AS pinned, c.created_at, c.deleted_at, coalesce(m.status, '') AS status, ` + readUpTo + ` AS read_number, coalesce(m.unread_own, 0) AS unread_own`
 
-// forNoKeyUpdate locks rows like an update. Other transactions can still insert rows that refer to them.
-var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}
+// StoredConversation returns a conversation, also if it is deleted, or ErrChatNotFound.
+func (r *Reader) StoredConversation(ctx context.Context, id uuid.UUID) (*Conversation, error) {
+	found, err := gorm.G[Conversation](r.db).Where("id = ?", id).Find(ctx)
+	return first(found, err, "load conversation", ErrChatNotFound)
+}
 
 // LockConversation locks a conversation until the transaction ends. Code that changes members, admin, bans, pins or
 // deletion locks the conversation first and then reads its ConversationView. So such changes run one after the other,
 // and each sees the earlier ones.
 func (tx *Tx) LockConversation(ctx context.Context, id uuid.UUID) error {
-	if _, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
-		return fmt.Errorf("lock conversation: %w", err)
-	}
-	return nil
+	_, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx)
+	return wrap("lock conversation", err)
 }
 
 // CreateConversation creates a group chat or channel without members.
@@ -91,10 +86,7 @@ func (tx *Tx) CreateConversation(ctx context.Context, kind string, id, admin uui
 	err := gorm.G[Conversation](tx.db).Create(ctx, &Conversation{
 		ID: id, Kind: kind, Name: &name, Description: description, AdminID: &admin, IsDiscoverable: isDiscoverable,
 	})
-	if err != nil {
-		return fmt.Errorf("create conversation: %w", err)
-	}
-	return nil
+	return wrap("create conversation", err)
 }
 
 // EditConversation changes the fields of a group chat or channel that are not nil.
@@ -129,10 +121,29 @@ func (tx *Tx) DeleteConversation(ctx context.Context, kind string, id, actor uui
 // memberIDs returns the members or subscribers, those that joined first before the others.
 func (r *Reader) memberIDs(ctx context.Context, id uuid.UUID) (members []uuid.UUID, err error) {
 	err = gorm.G[Membership](r.db).Select("agent_id").Where("conversation_id = ? AND status = 'member'", id).Order("joined_at, agent_id").Scan(ctx, &members)
-	if err != nil {
-		return nil, fmt.Errorf("list members: %w", err)
+	return members, wrap("list members", err)
+}
+
+// Transfer makes another agent the admin of a group chat or channel, and notifies it. The new admin of a group chat is a member; the former
+// admin of a channel becomes a subscriber. It returns ErrAgentNotFound, ErrBanned, ErrSuccessorNotMember or ErrAgentSuspended. Lock the
+// conversation first.
+func (tx *Tx) Transfer(ctx context.Context, kind string, id, from, to uuid.UUID) error {
+	if err := tx.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
+		return err
 	}
-	return members, nil
+	view, err := tx.ConversationView(ctx, kind, id, to)
+	switch {
+	case err != nil:
+		return err
+	case view.Status == StatusBanned:
+		return ErrBanned
+	case kind == KindGroup && view.Status != StatusMember:
+		return ErrSuccessorNotMember
+	}
+	if err := tx.setAdmin(ctx, id, from, to); err != nil || kind == KindGroup {
+		return err
+	}
+	return tx.Join(ctx, id, from)
 }
 
 // setAdmin makes another agent the admin and notifies it. It returns ErrAgentSuspended, or ErrAgentNotFound if the agent was erased.
@@ -150,10 +161,7 @@ func (tx *Tx) changeConversation(ctx context.Context, id uuid.UUID, changes map[
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := tx.gorm(ctx, &Conversation{}).Where("id = ?", id).Updates(changes).Error; err != nil {
-		return fmt.Errorf("change conversation: %w", err)
-	}
-	return nil
+	return wrap("change conversation", tx.gorm(ctx, &Conversation{}).Where("id = ?", id).Updates(changes).Error)
 }
 
 // Member is an agent as a member of a chat.
@@ -169,11 +177,9 @@ type Member struct {
 // a member that has blocked the viewer is empty. Members and admin come from the same snapshot.
 func (r *Reader) Members(ctx context.Context, id, viewer uuid.UUID) ([]Member, error) {
 	members, err := query[Member](ctx, r, `
-		SELECT agents.id, agents.username, coalesce(agents.id = c.admin_id, false) AS is_admin, m.joined_at, `+shownDescription+`
-		FROM memberships m JOIN agents ON agents.id = m.agent_id JOIN conversations c ON c.id = m.conversation_id
-		WHERE m.conversation_id = @id AND m.status = 'member' ORDER BY m.joined_at, agents.id`, named{"id": id, "viewer": viewer})
-	if err != nil {
-		return nil, fmt.Errorf("list members: %w", err)
-	}
-	return members, nil
+		SELECT a.id, a.username, coalesce(a.id = c.admin_id, false) AS is_admin, m.joined_at,
+			CASE WHEN EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) THEN '' ELSE a.description END AS description
+		FROM memberships m JOIN agents a ON a.id = m.agent_id JOIN conversations c ON c.id = m.conversation_id
+		WHERE m.conversation_id = @id AND m.status = 'member' ORDER BY m.joined_at, a.id`, named{"id": id, "viewer": viewer})
+	return members, wrap("list members", err)
 }

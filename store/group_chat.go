@@ -17,25 +17,20 @@ func (tx *Tx) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agent
 	if len(agents) == 0 {
 		return nil
 	}
-	members, err := gorm.G[Membership](tx.db).Select("agent_id").
-		Where("conversation_id = ? AND agent_id IN ? AND status = 'member'", group, agents).Find(ctx)
+	var members []uuid.UUID
+	err := gorm.G[Membership](tx.db).Select("agent_id").Where("conversation_id = ? AND agent_id IN ? AND status = 'member'", group, agents).Scan(ctx, &members)
 	if err != nil {
 		return fmt.Errorf("look for members: %w", err)
 	}
-	newcomers := slices.DeleteFunc(slices.Clone(agents), func(agent uuid.UUID) bool {
-		return slices.ContainsFunc(members, func(member Membership) bool { return member.AgentID == agent })
-	})
-	blocks, err := gorm.G[Block](tx.db).Where("blocked_id = ? AND blocker_id IN ?", admin, newcomers).Count(ctx, "*")
-	if err != nil {
-		return fmt.Errorf("look for blocks: %w", err)
-	}
-	if blocks > 0 {
-		return ErrBlocked
+	newcomers := slices.DeleteFunc(slices.Clone(agents), func(agent uuid.UUID) bool { return slices.Contains(members, agent) })
+	blocks := gorm.G[Block](tx.db).Where("blocked_id = ? AND blocker_id IN ?", admin, newcomers)
+	if err := refuseIf(ctx, ErrBlocked, "look for blocks", blocks); err != nil {
+		return err
 	}
 	if err := tx.Join(ctx, group, newcomers...); err != nil {
 		return err
 	}
-	chat, err := tx.loadConversation(ctx, group)
+	chat, err := tx.StoredConversation(ctx, group)
 	if err != nil {
 		return err
 	}
@@ -45,21 +40,12 @@ func (tx *Tx) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agent
 	return tx.notify(ctx, NoticeAdded, group, admin, newcomers)
 }
 
-// loadConversation returns a conversation that is known to exist.
-func (r *Reader) loadConversation(ctx context.Context, id uuid.UUID) (Conversation, error) {
-	conversation, err := gorm.G[Conversation](r.db).Where("id = ?", id).Take(ctx)
-	if err != nil {
-		return conversation, fmt.Errorf("load conversation: %w", err)
-	}
-	return conversation, nil
-}
-
 // Unpin removes the pins of the messages. Messages that are not pinned are ignored. Lock the group first.
 func (tx *Tx) Unpin(ctx context.Context, group uuid.UUID, messages []uuid.UUID) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	chat, err := tx.loadConversation(ctx, group)
+	chat, err := tx.StoredConversation(ctx, group)
 	if err != nil {
 		return err
 	}
@@ -78,9 +64,12 @@ func (tx *Tx) PinMessage(ctx context.Context, group, message uuid.UUID) (UUIDs, 
 	if found == 0 {
 		return nil, ErrMessageNotFound
 	}
-	chat, err := tx.loadConversation(ctx, group)
-	if err != nil || slices.Contains(chat.Pinned, message) {
-		return chat.Pinned, err
+	chat, err := tx.StoredConversation(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(chat.Pinned, message) {
+		return chat.Pinned, nil
 	}
 	pinned := append(chat.Pinned, message) //nolint:gocritic // of a row that was just loaded
 	err = tx.changeConversation(ctx, group, map[string]any{"pinned": pinned})
@@ -88,22 +77,4 @@ func (tx *Tx) PinMessage(ctx context.Context, group, message uuid.UUID) (UUIDs, 
 		return nil, ErrPinLimit
 	}
 	return pinned, err
-}
-
-// TransferGroupChat makes another member the admin and notifies it. It returns ErrAgentNotFound, ErrBanned or ErrSuccessorNotMember.
-// Lock the group first.
-func (tx *Tx) TransferGroupChat(ctx context.Context, group, from, to uuid.UUID) error {
-	if err := tx.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
-		return err
-	}
-	view, err := tx.ConversationView(ctx, KindGroup, group, to)
-	switch {
-	case err != nil:
-		return err
-	case view.Status == StatusBanned:
-		return ErrBanned
-	case view.Status != StatusMember:
-		return ErrSuccessorNotMember
-	}
-	return tx.setAdmin(ctx, group, from, to)
 }

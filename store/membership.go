@@ -31,40 +31,17 @@ const (
 // MemberLimit is the maximum number of members of a group chat. Channels have no limit.
 const MemberLimit = 1000
 
-// CheckAgents returns ErrAgentNotFound if one of the ids belongs to no agent, or to one that was erased.
-func (r *Reader) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	wanted := map[uuid.UUID]bool{}
-	for _, id := range ids {
-		wanted[id] = true
-	}
-	found, err := gorm.G[Agent](r.db).
-		Where("id IN ? AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = agents.id AND s.erased)", ids).Count(ctx, "*")
-	if err != nil {
-		return fmt.Errorf("look for agents: %w", err)
-	}
-	if found < int64(len(wanted)) {
-		return ErrAgentNotFound
-	}
-	return nil
-}
-
 // Join makes existing agents members or subscribers, in this order. Those that already are stay unchanged. All earlier
 // messages count as read. It returns ErrBanned if one of the agents is banned. Lock the conversation first.
 func (tx *Tx) Join(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil
 	}
-	banned, err := gorm.G[Membership](tx.db).Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents).Count(ctx, "*")
-	if err != nil {
-		return fmt.Errorf("look for bans: %w", err)
+	bans := gorm.G[Membership](tx.db).Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents)
+	if err := refuseIf(ctx, ErrBanned, "look for bans", bans); err != nil {
+		return err
 	}
-	if banned > 0 {
-		return ErrBanned
-	}
-	joined, err := tx.loadConversation(ctx, conversation)
+	joined, err := tx.StoredConversation(ctx, conversation)
 	if err != nil {
 		return err
 	}
@@ -120,15 +97,10 @@ func (tx *Tx) endMemberships(ctx context.Context, conversation uuid.UUID, agents
 	if len(agents) == 0 {
 		return nil, nil
 	}
-	var ended []Membership
-	err := tx.gorm(ctx, &ended).Clauses(clause.Returning{Columns: []clause.Column{{Name: "agent_id"}}}).
-		Where("conversation_id = ? AND agent_id IN ? AND status = 'member'", conversation, agents).Delete(&ended).Error
+	gone, err := query[uuid.UUID](ctx, tx, `DELETE FROM memberships WHERE conversation_id = @conversation AND agent_id = ANY (@agents) AND status = 'member'
+		RETURNING agent_id`, named{"conversation": conversation, "agents": agents})
 	if err != nil {
 		return nil, fmt.Errorf("leave conversation: %w", err)
-	}
-	gone := make([]uuid.UUID, len(ended))
-	for i, membership := range ended {
-		gone[i] = membership.AgentID
 	}
 	return gone, tx.countMembers(ctx, conversation, -int64(len(gone)))
 }
@@ -153,8 +125,5 @@ func (tx *Tx) Unban(ctx context.Context, conversation uuid.UUID, agents ...uuid.
 		return nil
 	}
 	_, err := gorm.G[Membership](tx.db).Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents).Delete(ctx)
-	if err != nil {
-		return fmt.Errorf("lift ban: %w", err)
-	}
-	return nil
+	return wrap("lift ban", err)
 }

@@ -196,12 +196,10 @@ func (r *Reader) newestBefore(ctx context.Context, view *ConversationView, befor
 	if before == nil {
 		return view.LastNumber, nil
 	}
-	anchor, err := gorm.G[Message](r.db).Select("number").Where("id = ? AND conversation_id = ?", *before, view.ID).Take(ctx)
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return 0, ErrMessageNotFound
-	}
+	found, err := gorm.G[Message](r.db).Select("number").Where("id = ? AND conversation_id = ?", *before, view.ID).Find(ctx)
+	anchor, err := first(found, err, "find message", ErrMessageNotFound)
 	if err != nil {
-		return 0, fmt.Errorf("find message: %w", err)
+		return 0, err
 	}
 	return anchor.Number - 1, nil
 }
@@ -214,8 +212,5 @@ func (r *Reader) MessagesByID(ctx context.Context, conversation uuid.UUID, ids [
 	found, err := query[SentMessage](ctx, r, `SELECT `+sentColumns+` FROM messages m JOIN agents a ON a.id = m.sender_id
 		WHERE m.conversation_id = @conversation AND m.id = ANY (CAST(@ids AS uuid[]))
 		ORDER BY array_position(CAST(@ids AS uuid[]), m.id)`, named{"conversation": conversation, "ids": ids})
-	if err != nil {
-		return nil, fmt.Errorf("load messages: %w", err)
-	}
-	return found, nil
+	return found, wrap("load messages", err)
 }

@@ -57,11 +57,11 @@ func (tx *Tx) notify(ctx context.Context, noticeType string, conversation, actor
 	if len(told) == 0 {
 		return nil
 	}
-	source, err := tx.loadConversation(ctx, conversation)
+	source, err := tx.StoredConversation(ctx, conversation)
 	if err != nil {
 		return err
 	}
-	return tx.writeNotices(ctx, noticeType, &source, actor, told)
+	return tx.writeNotices(ctx, noticeType, source, actor, told)
 }
 
 // writeNotices replaces the agents' unread notices of the conversation: the newest one tells what counts, and names that somebody chooses
@@ -92,23 +92,13 @@ func (tx *Tx) forgetNotices(ctx context.Context, agents []uuid.UUID) error {
 		)
 		DELETE FROM notices n USING locked l WHERE n.agent_id = l.agent_id AND n.number = l.number`,
 		named{"agents": agents, "most": maxUnreadNotices})
-	if err != nil {
-		return fmt.Errorf("forget notices: %w", err)
-	}
-	return nil
+	return wrap("forget notices", err)
 }
 
-// notices returns the agent's oldest notices.
-func (r *Reader) notices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
-	return listNotices(ctx, r, oldestNotices, agent)
-}
-
-func listNotices(ctx context.Context, on session, statement string, agent uuid.UUID) ([]NoticeView, error) {
-	notices, err := query[NoticeView](ctx, on, statement, named{"agent": agent, "most": maxNotices})
-	if err != nil {
-		return nil, fmt.Errorf("list notices: %w", err)
-	}
-	return notices, nil
+// notices returns the agent's oldest notices, locked if locking is a clause of SQL.
+func (r *Reader) notices(ctx context.Context, agent uuid.UUID, locking string) ([]NoticeView, error) {
+	notices, err := query[NoticeView](ctx, r, oldestNotices+locking, named{"agent": agent, "most": maxNotices})
+	return notices, wrap("list notices", err)
 }
 
 const oldestNotices = `
@@ -120,7 +110,7 @@ const oldestNotices = `
 // readNotices returns the agent's oldest notices and deletes them, in this transaction. The lock of the agent (readUnread)
 // keeps two calls from returning the same notice. A notice that is being replaced is left out; the new one comes with the next call.
 func (tx *Tx) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
-	notices, err := listNotices(ctx, tx, oldestNotices+" FOR UPDATE OF n SKIP LOCKED", agent)
+	notices, err := tx.notices(ctx, agent, " FOR UPDATE OF n SKIP LOCKED")
 	if err != nil || len(notices) == 0 {
 		return nil, err
 	}
@@ -128,8 +118,6 @@ func (tx *Tx) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView, e
 	for i, notice := range notices {
 		numbers[i] = notice.Number
 	}
-	if _, err := gorm.G[Notice](tx.db).Where("agent_id = ? AND number IN ?", agent, numbers).Delete(ctx); err != nil {
-		return nil, fmt.Errorf("delete read notices: %w", err)
-	}
-	return notices, nil
+	_, err = gorm.G[Notice](tx.db).Where("agent_id = ? AND number IN ?", agent, numbers).Delete(ctx)
+	return notices, wrap("delete read notices", err)
 }

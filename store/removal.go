@@ -42,13 +42,7 @@ func (StoredMessage) TableName() string { return "messages" }
 // StoredMessage returns a message, or ErrMessageNotFound.
 func (r *Reader) StoredMessage(ctx context.Context, id uuid.UUID) (*StoredMessage, error) {
 	found, err := gorm.G[StoredMessage](r.db).Where("id = ?", id).Find(ctx)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("find message: %w", err)
-	case len(found) == 0:
-		return nil, ErrMessageNotFound
-	}
-	return &found[0], nil
+	return first(found, err, "find message", ErrMessageNotFound)
 }
 
 // RemoveMessage replaces the content of a message and takes its pin away. It returns ErrMessageNotFound. Erase the stored responses
@@ -84,18 +78,6 @@ func (s *Store) RemovedAt(ctx context.Context, conversation uuid.UUID) (*time.Ti
 	return &found[0].CreatedAt, nil
 }
 
-// StoredConversation returns a conversation, also if it is deleted, or ErrChatNotFound.
-func (r *Reader) StoredConversation(ctx context.Context, id uuid.UUID) (*Conversation, error) {
-	found, err := gorm.G[Conversation](r.db).Where("id = ?", id).Find(ctx)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("load conversation: %w", err)
-	case len(found) == 0:
-		return nil, ErrChatNotFound
-	}
-	return &found[0], nil
-}
-
 // RemoveConversation deletes a group chat or channel in a way that can be undone, and notifies its admin and the members of a group
 // chat. It returns ErrChatNotFound, ErrDeleted or ErrPrivate.
 func (s *Store) RemoveConversation(ctx context.Context, by Operator, id uuid.UUID) error {
@@ -106,13 +88,13 @@ func (s *Store) RemoveConversation(ctx context.Context, by Operator, id uuid.UUI
 		case removed.DeletedAt != nil:
 			return ErrDeleted
 		}
-		told := []uuid.UUID{*removed.AdminID}
+		var told []uuid.UUID
 		if removed.Kind == KindGroup {
 			members, err := tx.memberIDs(ctx, id)
 			if err != nil {
 				return err
 			}
-			told = slices.Concat(slices.DeleteFunc(members, func(member uuid.UUID) bool { return member == *removed.AdminID }), told)
+			told = slices.DeleteFunc(members, func(member uuid.UUID) bool { return member == *removed.AdminID })
 		}
 		if err := tx.changeConversation(ctx, id, map[string]any{"deleted_at": tx.Now()}); err != nil {
 			return err
@@ -120,7 +102,7 @@ func (s *Store) RemoveConversation(ctx context.Context, by Operator, id uuid.UUI
 		if err := gorm.G[conversationRemoval](tx.db).Create(ctx, &conversationRemoval{ConversationID: id}); err != nil {
 			return err
 		}
-		return tx.writeNotices(ctx, NoticeDeleted, removed, *removed.AdminID, told)
+		return tx.writeNotices(ctx, NoticeDeleted, removed, *removed.AdminID, append(told, *removed.AdminID))
 	})
 }
 

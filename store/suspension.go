@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,13 +32,7 @@ const SettledAfter = cachedFor + CallTime
 // Suspension returns the suspension of an agent, or nil.
 func (r *Reader) Suspension(ctx context.Context, agent uuid.UUID) (*Suspension, error) {
 	found, err := gorm.G[Suspension](r.db).Where("agent_id = ?", agent).Find(ctx)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("look for a suspension: %w", err)
-	case len(found) == 0:
-		return nil, nil
-	}
-	return &found[0], nil
+	return first(found, err, "look for a suspension", nil)
 }
 
 // checkUsable returns ErrAgentNotFound if the agent was erased, and ErrAgentSuspended if it is suspended.
@@ -62,16 +55,12 @@ func (s *Store) SuspendAgent(ctx context.Context, by Operator, agent uuid.UUID, 
 			_, err := gorm.G[Suspension](tx.db).Where("agent_id = ?", agent).Update(ctx, "message", message)
 			return err
 		}
-		return tx.suspend(ctx, account, message)
+		err := gorm.G[Suspension](tx.db).Create(ctx, &Suspension{AgentID: agent, Message: message, WasListed: account.IsDiscoverable})
+		if err != nil {
+			return err
+		}
+		return tx.list(ctx, agent, false)
 	})
-}
-
-func (tx *Tx) suspend(ctx context.Context, account *Agent, message string) error {
-	err := tx.gorm(ctx, &Suspension{}).Create(&Suspension{AgentID: account.ID, Message: message, WasListed: account.IsDiscoverable}).Error
-	if err != nil {
-		return err
-	}
-	return tx.list(ctx, account.ID, false)
 }
 
 // ResumeAgent ends a suspension. It returns ErrAgentNotFound, ErrErased or ErrNotSuspended.
@@ -94,15 +83,15 @@ func (s *Store) changeAccount(
 ) error {
 	entry := AuditEntry{Action: name, TargetKind: TargetAgent, TargetID: agent, AgentID: &agent}
 	return s.audited(ctx, by, entry, func(tx *Tx, entry *AuditEntry) error {
-		account, err := oneAgent(gorm.G[Agent](tx.db, forNoKeyUpdate).Where("id = ?", agent).Take(ctx))
+		account, err := tx.agent(ctx, "id = ?", agent, forNoKeyUpdate)
 		if err != nil {
 			return err
 		}
 		before, err := tx.Suspension(ctx, agent)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if before != nil && before.Erased {
+		case before != nil && before.Erased:
 			return ErrErased
 		}
 		tx.forgetAgent(agent)

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // UnreadMessage is a message that the agent has not read, with the kind of its conversation and its name: in a private chat
@@ -84,7 +83,7 @@ type unreadRow struct {
 func (r *Reader) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
 	unread, err := r.unreadMessages(ctx, agent, page, size)
 	if err == nil && unread.noticed {
-		unread.Notices, err = r.notices(ctx, agent)
+		unread.Notices, err = r.notices(ctx, agent, "")
 	}
 	return unread, err
 }
@@ -164,7 +163,6 @@ func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64)
 // lockMemberships never waits for a lock in the database. It retries for a tenth of a second, which is longer than
 // concurrent sends and reads take.
 func (tx *Tx) lockMemberships(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) ([]uuid.UUID, error) {
-	skipLocked := clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked}
 	for attempt := 1; ; attempt++ {
 		var locked []uuid.UUID
 		err := gorm.G[Membership](tx.db, skipLocked).Select("conversation_id").
@@ -222,10 +220,7 @@ func (tx *Tx) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) er
 		conversations[i], oldest[i], newest[i] = read.Conversation, read.Oldest, read.Newest
 	}
 	_, err := exec(ctx, tx, markRead, named{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest})
-	if err != nil {
-		return fmt.Errorf("mark read: %w", err)
-	}
-	return nil
+	return wrap("mark read", err)
 }
 
 // markRead moves the agent's read marker in each of the conversations forward to the newest number of the range, if only own

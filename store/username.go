@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,30 +29,20 @@ func hashUsername(username string) []byte {
 // FormerOwner returns the agent that had this username before it was renamed, or ErrAgentNotFound.
 func (r *Reader) FormerOwner(ctx context.Context, username string) (*Agent, error) {
 	reserved, err := gorm.G[reservedUsername](r.db).Where("username_hash = ? AND agent_id IS NOT NULL", hashUsername(username)).Find(ctx)
+	former, err := first(reserved, err, "look for a former username", ErrAgentNotFound)
 	if err != nil {
-		return nil, fmt.Errorf("look for a former username: %w", err)
+		return nil, err
 	}
-	if len(reserved) == 0 {
-		return nil, ErrAgentNotFound
-	}
-	return r.AgentByID(ctx, *reserved[0].AgentID)
+	return r.AgentByID(ctx, *former.AgentID)
 }
 
 // checkUsername returns ErrUsernameTaken if an agent other than owner has the username or had it.
 func (r *Reader) checkUsername(ctx context.Context, username string, owner uuid.UUID) error {
-	used, err := gorm.G[Agent](r.db).Where("username = ?", username).Count(ctx, "*")
-	if err != nil {
-		return fmt.Errorf("look for a username: %w", err)
+	if err := refuseIf(ctx, ErrUsernameTaken, "look for a username", gorm.G[Agent](r.db).Where("username = ?", username)); err != nil {
+		return err
 	}
-	reserved, err := gorm.G[reservedUsername](r.db).
-		Where("username_hash = ? AND agent_id IS DISTINCT FROM ?", hashUsername(username), owner).Count(ctx, "*")
-	if err != nil {
-		return fmt.Errorf("look for a reserved username: %w", err)
-	}
-	if used+reserved > 0 {
-		return ErrUsernameTaken
-	}
-	return nil
+	reserved := gorm.G[reservedUsername](r.db).Where("username_hash = ? AND agent_id IS DISTINCT FROM ?", hashUsername(username), owner)
+	return refuseIf(ctx, ErrUsernameTaken, "look for a reserved username", reserved)
 }
 
 // RenameAgent gives an agent another username. Nobody else can register the former one. It returns ErrAgentNotFound, ErrErased,
@@ -63,18 +52,14 @@ func (s *Store) RenameAgent(ctx context.Context, by Operator, agent uuid.UUID, u
 		if err := tx.checkUsername(ctx, username, agent); err != nil {
 			return err
 		}
-		registrations, err := gorm.G[Registration](tx.db).
-			Where("username = ? AND (claimed_by IS NOT NULL OR expires_at > ?)", username, tx.Now()).Count(ctx, "*")
-		if err != nil {
-			return fmt.Errorf("look for registrations: %w", err)
-		}
-		if registrations > 0 {
-			return ErrUsernameReserved
+		registrations := gorm.G[Registration](tx.db).Where("username = ? AND (claimed_by IS NOT NULL OR expires_at > ?)", username, tx.Now())
+		if err := refuseIf(ctx, ErrUsernameReserved, "look for registrations", registrations); err != nil {
+			return err
 		}
 		if err := tx.reserveUsername(ctx, account.Username, &agent); err != nil {
 			return err
 		}
-		_, err = gorm.G[Agent](tx.db).Where("id = ?", agent).Update(ctx, "username", username)
+		_, err := gorm.G[Agent](tx.db).Where("id = ?", agent).Update(ctx, "username", username)
 		if errors.Is(err, gorm.ErrDuplicatedKey) {
 			return ErrUsernameTaken
 		}
@@ -86,8 +71,5 @@ func (s *Store) RenameAgent(ctx context.Context, by Operator, agent uuid.UUID, u
 func (tx *Tx) reserveUsername(ctx context.Context, username string, agent *uuid.UUID) error {
 	err := gorm.G[reservedUsername](tx.db, clause.OnConflict{DoNothing: true}).
 		Create(ctx, &reservedUsername{UsernameHash: hashUsername(username), AgentID: agent})
-	if err != nil {
-		return fmt.Errorf("reserve a username: %w", err)
-	}
-	return nil
+	return wrap("reserve a username", err)
 }
