@@ -128,21 +128,19 @@ func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, 
 // lockForSending locks the conversation and then the sender's membership, checks whether the sender may send, and returns the number of the
 // last message. For a private chat openPrivateChat has checked the blocks before.
 func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uuid.UUID) (last int64, err error) {
-	conversation, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Where("id = ? AND kind = ?", to, message.Kind).Take(ctx)
-	right := sendRight{Found: err == nil, Recipient: true}
-	if err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
-		return 0, fmt.Errorf("lock conversation: %w", err)
+	found, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Where("id = ? AND kind = ?", to, message.Kind).Find(ctx)
+	conversation, err := first(found, err, "lock conversation", notFound[message.Kind])
+	if err != nil {
+		return 0, err
 	}
-	if right.Found {
-		memberships, err := gorm.G[Membership](tx.db, forNoKeyUpdate).Where("conversation_id = ? AND agent_id = ?", to, message.Sender).Find(ctx)
-		if err != nil {
-			return 0, fmt.Errorf("lock membership: %w", err)
-		}
-		if len(memberships) > 0 {
-			right.Status = memberships[0].Status
-		}
-		right.Deleted = conversation.DeletedAt != nil
-		right.Admin = conversation.AdminID != nil && *conversation.AdminID == message.Sender
+	memberships, err := gorm.G[Membership](tx.db, forNoKeyUpdate).Where("conversation_id = ? AND agent_id = ?", to, message.Sender).Find(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("lock membership: %w", err)
+	}
+	right := sendRight{Found: true, Recipient: true, Deleted: conversation.DeletedAt != nil}
+	right.Admin = conversation.AdminID != nil && *conversation.AdminID == message.Sender
+	if len(memberships) > 0 {
+		right.Status = memberships[0].Status
 	}
 	return conversation.LastNumber, right.refusal(message.Kind)
 }

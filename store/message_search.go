@@ -125,7 +125,7 @@ func (s *search) look(batch []searchedMessage) {
 }
 
 // candidates returns a function that loads the next messages to check, newest first. These are the messages that the
-// index returns, if the pattern has literals that are rare enough, otherwise all messages.
+// index returns if the pattern has literals that are rare enough, and otherwise all messages.
 func (r *Reader) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) (func() ([]searchedMessage, error), error) {
 	numbers, rare, err := r.indexedMessages(ctx, conversation, newest, pattern, within)
 	if err != nil {
@@ -184,13 +184,12 @@ const lookUp = `
 	SELECT number FROM messages
 	WHERE conversation_id = @conversation AND number <= @newest AND fold(content) LIKE ANY (CAST(@likes AS text[])) LIMIT @most`
 
-// indexedMessages returns the numbers of all messages that contain the literals of the pattern, in no particular order.
-// It returns false if the pattern has no literals, if it does not get its turn, or if too many messages contain them or their trigrams: PostgreSQL compares each
-// message that has the trigrams with each LIKE pattern, which takes milliseconds for a long one, and LIMIT does not count those that
-// do not match.
+// indexedMessages returns the numbers of all messages that contain the literals of the pattern, in no particular order. It returns false if
+// the pattern has no literals, if it does not get its turn, or if too many messages contain them or their trigrams: PostgreSQL compares each
+// message that has the trigrams with each LIKE pattern, which takes milliseconds for a long one, and LIMIT does not count the others.
 func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) ([]int64, bool, error) {
 	characters := pattern.characters()
-	if characters == "" {
+	if characters == "" || r.tx != nil { // the time limit would end a transaction
 		return nil, false, nil
 	}
 	foldings, err := r.foldings(ctx, characters)
@@ -199,9 +198,6 @@ func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, ne
 	}
 	likes := pattern.likes(foldings)
 	if likes == nil {
-		return nil, false, nil
-	}
-	if r.tx != nil { // the time limit would end the transaction
 		return nil, false, nil
 	}
 	values := named{"conversation": conversation, "newest": newest, "likes": likes, "most": within.indexed + 1}
@@ -226,7 +222,8 @@ func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, ne
 // prepared statement PostgreSQL may use one plan for all values.
 func (r *Reader) numbersWithin(ctx context.Context, limit time.Duration, values named) (numbers []int64, err error) {
 	var batch pgx.Batch // is one transaction, so the settings end with it
-	batch.Queue("SELECT set_config('statement_timeout', @limit, true), set_config('plan_cache_mode', 'force_custom_plan', true)", named{"limit": strconv.FormatInt(limit.Milliseconds(), 10)})
+	batch.Queue("SELECT set_config('statement_timeout', @limit, true), set_config('plan_cache_mode', 'force_custom_plan', true)",
+		named{"limit": strconv.FormatInt(limit.Milliseconds(), 10)})
 	batch.Queue(lookUp, values).Query(func(rows pgx.Rows) error {
 		numbers, err = pgx.CollectRows(rows, scan[int64])
 		return err

@@ -130,32 +130,23 @@ func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64)
 	if len(unread.Messages) == 0 {
 		return unread, nil
 	}
-	returned := map[uuid.UUID]*ReadRange{}
+	returned := map[uuid.UUID]ReadRange{}
 	for _, message := range unread.Messages { // oldest first
-		if of := returned[message.ConversationID]; of != nil {
-			of.Newest = message.Number
-			continue
+		of, found := returned[message.ConversationID]
+		if !found {
+			of = ReadRange{Conversation: message.ConversationID, Oldest: message.Number}
 		}
-		returned[message.ConversationID] = &ReadRange{Conversation: message.ConversationID, Oldest: message.Number, Newest: message.Number}
+		of.Newest = message.Number
+		returned[message.ConversationID] = of
 	}
 	locked, err := tx.lockMemberships(ctx, agent, slices.Collect(maps.Keys(returned)))
 	if err != nil {
 		return nil, err
 	}
-	if len(locked) > 0 {
-		ranges := make([]ReadRange, len(locked))
-		for i, conversation := range locked {
-			ranges[i] = *returned[conversation]
-			delete(returned, conversation)
-		}
-		if err := tx.mark(ctx, agent, ranges...); err != nil {
-			return nil, err
-		}
-	}
-	// Messages that cannot be marked now are not returned now. They stay unread, or the agent has left the
-	// conversation.
-	unread.Messages = slices.DeleteFunc(unread.Messages, func(message UnreadMessage) bool { return returned[message.ConversationID] != nil })
-	return unread, nil
+	maps.DeleteFunc(returned, func(conversation uuid.UUID, _ ReadRange) bool { return !slices.Contains(locked, conversation) })
+	// Messages that cannot be marked now are not returned now: they stay unread, or the agent has left the conversation.
+	unread.Messages = slices.DeleteFunc(unread.Messages, func(message UnreadMessage) bool { return !slices.Contains(locked, message.ConversationID) })
+	return unread, tx.mark(ctx, agent, slices.Collect(maps.Values(returned))...)
 }
 
 // lockMemberships locks the agent's memberships in these conversations, and returns the conversations of those that it
@@ -209,17 +200,22 @@ func (m *readMark) lock(batch *pgx.Batch) {
 		named{"conversation": m.Conversation, "agent": m.agent})
 }
 
-func (m *readMark) values() named {
-	return named{"agent": m.agent, "conversations": []uuid.UUID{m.Conversation}, "oldest": []int64{m.Oldest}, "newest": []int64{m.Newest}}
-}
+func (m *readMark) values() named { return markValues(m.agent, m.ReadRange) }
 
-// mark marks ranges as read in this transaction, at most one for each conversation.
-func (tx *Tx) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) error {
+func markValues(agent uuid.UUID, ranges ...ReadRange) named {
 	conversations, oldest, newest := make([]uuid.UUID, len(ranges)), make([]int64, len(ranges)), make([]int64, len(ranges))
 	for i, read := range ranges {
 		conversations[i], oldest[i], newest[i] = read.Conversation, read.Oldest, read.Newest
 	}
-	_, err := exec(ctx, tx, markRead, named{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest})
+	return named{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest}
+}
+
+// mark marks ranges as read in this transaction, at most one for each conversation.
+func (tx *Tx) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) error {
+	if len(ranges) == 0 {
+		return nil
+	}
+	_, err := exec(ctx, tx, markRead, markValues(agent, ranges...))
 	return wrap("mark read", err)
 }
 
