@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 	"gorm.io/gorm"
 )
 
@@ -45,36 +46,25 @@ func (tx *Tx) Unpin(ctx context.Context, group uuid.UUID, messages []uuid.UUID) 
 	if len(messages) == 0 {
 		return nil
 	}
-	chat, err := tx.StoredConversation(ctx, group)
-	if err != nil {
-		return err
-	}
-	pinned := slices.DeleteFunc(chat.Pinned, func(pin uuid.UUID) bool { return slices.Contains(messages, pin) })
-	return tx.changeConversation(ctx, group, map[string]any{"pinned": pinned})
+	_, err := exec(ctx, tx, `UPDATE conversations
+		SET pinned = ARRAY(SELECT p.id FROM unnest(pinned) WITH ORDINALITY AS p (id, n) WHERE p.id <> ALL (@messages) ORDER BY p.n)
+		WHERE id = @group AND pinned && @messages`, named{"group": group, "messages": messages})
+	return wrap("unpin messages", err)
 }
 
 // PinMessage pins a message of the group and returns all pins, the newest last. A message that is already pinned keeps
 // its position. It returns ErrMessageNotFound or ErrPinLimit. After ErrPinLimit the transaction is aborted. Lock the
 // group first.
 func (tx *Tx) PinMessage(ctx context.Context, group, message uuid.UUID) (UUIDs, error) {
-	found, err := gorm.G[Message](tx.db).Where("id = ? AND conversation_id = ?", message, group).Count(ctx, "*")
-	if err != nil {
-		return nil, fmt.Errorf("find message: %w", err)
+	pinned, err := query[UUIDs](ctx, tx, `UPDATE conversations SET pinned = CASE WHEN @message = ANY (pinned) THEN pinned ELSE pinned || @message END
+		WHERE id = @group AND EXISTS (SELECT FROM messages WHERE id = @message AND conversation_id = @group) RETURNING CAST(pinned AS text)`,
+		named{"group": group, "message": message})
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == "23514" { // a check: the schema sets the limit
+		return nil, ErrPinLimit
 	}
-	if found == 0 {
-		return nil, ErrMessageNotFound
-	}
-	chat, err := tx.StoredConversation(ctx, group)
+	all, err := first(pinned, err, "pin message", ErrMessageNotFound)
 	if err != nil {
 		return nil, err
 	}
-	if slices.Contains(chat.Pinned, message) {
-		return chat.Pinned, nil
-	}
-	pinned := append(chat.Pinned, message) //nolint:gocritic // of a row that was just loaded
-	err = tx.changeConversation(ctx, group, map[string]any{"pinned": pinned})
-	if errors.Is(err, gorm.ErrCheckConstraintViolated) { // the schema sets the limit
-		return nil, ErrPinLimit
-	}
-	return pinned, err
+	return *all, nil
 }

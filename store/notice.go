@@ -48,34 +48,24 @@ const (
 
 // notify writes one notice for each agent but the actor itself.
 func (tx *Tx) notify(ctx context.Context, noticeType string, conversation, actor uuid.UUID, agents []uuid.UUID) error {
-	var told []uuid.UUID
-	for _, agent := range agents {
-		if agent != actor && !slices.Contains(told, agent) {
-			told = append(told, agent)
-		}
-	}
+	told := slices.DeleteFunc(slices.Clone(agents), func(agent uuid.UUID) bool { return agent == actor })
 	if len(told) == 0 {
 		return nil
 	}
-	source, err := tx.StoredConversation(ctx, conversation)
-	if err != nil {
-		return err
-	}
-	return tx.writeNotices(ctx, noticeType, source, actor, told)
+	return tx.writeNotices(ctx, noticeType, conversation, actor, told)
 }
 
 // writeNotices replaces the agents' unread notices of the conversation: the newest one tells what counts, and names that somebody chooses
 // cost him a conversation each. The lock of the conversation lets one transaction at a time write its notices. Others delete notices
 // without waiting for a lock (readNotices, forgetNotices), so waiting for them here cannot deadlock.
-func (tx *Tx) writeNotices(ctx context.Context, noticeType string, source *Conversation, actor uuid.UUID, agents []uuid.UUID) error {
-	notices := make([]Notice, len(agents))
-	for i, agent := range agents {
-		notices[i] = Notice{AgentID: agent, Type: noticeType, ConversationID: source.ID, SourceName: *source.Name, ActorID: actor, CreatedAt: tx.Now()}
-	}
-	if _, err := gorm.G[Notice](tx.db).Where("conversation_id = ? AND agent_id IN ?", source.ID, agents).Delete(ctx); err != nil {
-		return fmt.Errorf("replace notices: %w", err)
-	}
-	if err := tx.gorm(ctx, &Notice{}).Create(&notices).Error; err != nil {
+func (tx *Tx) writeNotices(ctx context.Context, noticeType string, conversation, actor uuid.UUID, agents []uuid.UUID) error {
+	_, err := exec(ctx, tx, `
+		WITH replaced AS (DELETE FROM notices WHERE conversation_id = @conversation AND agent_id = ANY (@agents))
+		INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at)
+		SELECT a.id, @type, c.id, c.name, @actor, @now FROM (SELECT DISTINCT unnest(CAST(@agents AS uuid[])) AS id) a CROSS JOIN conversations c
+		WHERE c.id = @conversation`,
+		named{"type": noticeType, "conversation": conversation, "actor": actor, "agents": agents, "now": tx.Now()})
+	if err != nil {
 		return fmt.Errorf("write notices: %w", err)
 	}
 	return tx.forgetNotices(ctx, agents)

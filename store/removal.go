@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -88,13 +87,13 @@ func (s *Store) RemoveConversation(ctx context.Context, by Operator, id uuid.UUI
 		case removed.DeletedAt != nil:
 			return ErrDeleted
 		}
-		var told []uuid.UUID
+		told := []uuid.UUID{*removed.AdminID}
 		if removed.Kind == KindGroup {
 			members, err := tx.memberIDs(ctx, id)
 			if err != nil {
 				return err
 			}
-			told = slices.DeleteFunc(members, func(member uuid.UUID) bool { return member == *removed.AdminID })
+			told = append(told, members...)
 		}
 		if err := tx.changeConversation(ctx, id, map[string]any{"deleted_at": tx.Now()}); err != nil {
 			return err
@@ -102,7 +101,7 @@ func (s *Store) RemoveConversation(ctx context.Context, by Operator, id uuid.UUI
 		if err := gorm.G[conversationRemoval](tx.db).Create(ctx, &conversationRemoval{ConversationID: id}); err != nil {
 			return err
 		}
-		return tx.writeNotices(ctx, NoticeDeleted, removed, *removed.AdminID, append(told, *removed.AdminID))
+		return tx.writeNotices(ctx, NoticeDeleted, id, *removed.AdminID, told)
 	})
 }
 
