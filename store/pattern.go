@@ -169,44 +169,33 @@ const mostAlternatives = 16
 func (p *pattern) likes(foldings map[rune]folding) []string {
 	alternatives := required(p.tree, foldings)
 	for i, alternative := range alternatives {
-		run, longest, escaped := 0, 0, false
-		for _, r := range alternative {
-			if r == '\\' && !escaped {
-				escaped = true
-				continue
-			}
-			run++
-			if escaped || !foldings[r].word {
-				run = 0
-			}
-			escaped = false
-			longest = max(longest, run)
-		}
-		if longest < trigram {
+		if longestRun(alternative, func(r rune) bool { return foldings[r].word }) < trigram {
 			return nil
 		}
-		alternatives[i] = "%" + alternative + "%"
+		alternatives[i] = "%" + strings.ReplaceAll(escapeLike(alternative), gap, "%") + "%"
 	}
 	return alternatives
 }
 
-// anything is the LIKE pattern for parts of an expression that are not analysed.
-var anything = []string{"%"}
+// gap stands for any text between the literals of an alternative. The database stores no NUL.
+const gap = "\x00"
 
-// required translates an expression into LIKE patterns. Every text that matches the expression matches at least one of
-// them.
+// anything stands for parts of an expression that are not analysed.
+var anything = []string{gap}
+
+// required translates an expression into alternatives. Every text that matches the expression contains the literals of at least one of them.
 func required(node *syntax.Regexp, foldings map[rune]folding) []string {
 	switch node.Op {
 	case syntax.OpLiteral:
-		var like strings.Builder
+		var literal strings.Builder
 		for _, r := range node.Rune {
 			if safe(r, foldings) {
-				like.WriteString(escapeLike(foldings[r].text))
+				literal.WriteString(foldings[r].text)
 			} else {
-				like.WriteByte('%')
+				literal.WriteString(gap)
 			}
 		}
-		return []string{like.String()}
+		return []string{literal.String()}
 	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
 		return []string{""}
 	case syntax.OpCapture:

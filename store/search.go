@@ -108,10 +108,10 @@ func (d *directory) statement(words []string, values named) string {
 	all := d.text + ` LIKE ALL (string_to_array(fold(@patterns), chr(10)))`
 	// The index looks up the longest words. Each of them costs one more folding per row, so the other words are
 	// compared in one condition.
-	slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(longestRun(b), longestRun(a)) })
+	slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(longestRun(b, indexed), longestRun(a, indexed)) })
 	var conditions []string
 	for i, word := range words[:min(mostIndexed, len(words))] {
-		if longestRun(word) < trigram {
+		if longestRun(word, indexed) < trigram {
 			break
 		}
 		name := fmt.Sprintf("word%d", i)
@@ -154,12 +154,15 @@ func escapeLike(text string) string {
 // trigram is how many letters and digits in a row a trigram index needs.
 const trigram = 3
 
-// longestRun returns the length of the longest run of letters and digits.
-func longestRun(text string) int {
+// indexed reports whether r can be part of a trigram.
+func indexed(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+
+// longestRun returns the length of the longest run of such characters.
+func longestRun(text string, such func(rune) bool) int {
 	longest, run := 0, 0
 	for _, r := range text {
 		run++
-		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+		if !such(r) {
 			run = 0
 		}
 		longest = max(longest, run)
