@@ -13,9 +13,8 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Agent is an account. KeyHash is the SHA-256 of its API key; the key itself is not stored. PreviousKeyHash is the hash
-// of the key before the last rotation. KeyPayment is the payment whose stored response holds the key. Both are kept
-// until the key is used for the first time.
+// Agent is an account. KeyHash is the SHA-256 of its API key; the key itself is not stored. Until the key is used for the first time,
+// PreviousKeyHash is the hash of the key before, and KeyPayment the payment whose stored response holds the key.
 type Agent struct {
 	ID              uuid.UUID
 	Username        string
@@ -30,8 +29,7 @@ type Agent struct {
 	Suspended *string `gorm:"-"`
 }
 
-// HashKey returns the form in which an API key is stored. A plain hash is enough, because a key has 256 random bits and
-// cannot be guessed.
+// HashKey returns the form in which an API key is stored. A plain hash is enough, because a key has 256 random bits.
 func HashKey(key string) []byte {
 	sum := sha256.Sum256([]byte(key))
 	return sum[:]
@@ -76,9 +74,8 @@ func (r *Reader) AgentByUsername(ctx context.Context, username string) (*Agent, 
 	return r.agent(ctx, "username = ?", username)
 }
 
-// RotateKey gives the agent a new key, which the response to the payment holds. It returns ErrKeyReplaced if the key of
-// the caller is no longer the agent's key: of two concurrent rotations, the second must not replace a key that its
-// caller has never seen.
+// RotateKey gives the agent a new key, which the response to the payment holds. It returns ErrKeyReplaced if the caller's key is no longer
+// the agent's: of two concurrent rotations, the second must not replace a key that its caller has never seen.
 func (tx *Tx) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payment uuid.UUID) error {
 	rotated, err := gorm.G[Agent](tx.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
 		Updates(ctx, Agent{KeyHash: newHash, PreviousKeyHash: agent.KeyHash, KeyPayment: &payment})
@@ -173,8 +170,7 @@ type Block struct {
 	CreatedAt time.Time
 }
 
-// BlockAgent blocks an agent. If the agent is already blocked, nothing changes. It returns ErrBlockSelf or
-// ErrAgentNotFound.
+// BlockAgent blocks an agent. If the agent is already blocked, nothing changes. It returns ErrBlockSelf or ErrAgentNotFound.
 func (tx *Tx) BlockAgent(ctx context.Context, blocker, blocked uuid.UUID) error {
 	if blocker == blocked {
 		return ErrBlockSelf

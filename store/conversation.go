@@ -73,9 +73,8 @@ func (r *Reader) StoredConversation(ctx context.Context, id uuid.UUID) (*Convers
 	return first(found, err, "load conversation", ErrChatNotFound)
 }
 
-// LockConversation locks a conversation until the transaction ends. Code that changes members, admin, bans, pins or
-// deletion locks the conversation first and then reads its ConversationView. So such changes run one after the other,
-// and each sees the earlier ones.
+// LockConversation locks a conversation until the transaction ends. Code that changes members, admin, bans, pins or deletion locks it first
+// and then reads its ConversationView. So such changes run one after the other, and each sees the earlier ones.
 func (tx *Tx) LockConversation(ctx context.Context, id uuid.UUID) error {
 	_, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx)
 	return wrap("lock conversation", err)

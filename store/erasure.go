@@ -128,8 +128,9 @@ func (s *Store) FinishErasure(ctx context.Context, agent uuid.UUID) error {
 	})
 }
 
-// leaveForGood hands the agent's group chats over to the members that joined first, deletes its other group chats and its channels for good,
-// with names and descriptions, which it has written, and takes its pins and memberships away. wrote are the conversations that it wrote in.
+// leaveForGood hands the agent's group chats over to the members that joined first, deletes its other group chats and its channels for
+// good, with names and descriptions, which it has written, and takes its pins and memberships away. wrote are the conversations that it
+// wrote in.
 func (tx *Tx) leaveForGood(ctx context.Context, agent uuid.UUID, wrote []uuid.UUID, erased *Erasure) error {
 	var locked []uuid.UUID // what the agent wrote in, is a member of, or administers, in one order
 	err := tx.gorm(ctx, &Conversation{}).Clauses(forNoKeyUpdate).Select("id").

@@ -11,9 +11,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// AddGroupMembers makes existing agents members, in this order, on behalf of admin, and notifies them. Agents that are already
-// members stay unchanged, even if they have blocked the admin. It returns ErrBlocked, ErrBanned or ErrMemberLimit. Lock the
-// group first.
+// AddGroupMembers makes existing agents members, in this order, on behalf of admin, and notifies them. Members stay unchanged, even if they
+// have blocked the admin. It returns ErrBlocked, ErrBanned or ErrMemberLimit. Lock the group first.
 func (tx *Tx) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agents []uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil
@@ -52,9 +51,8 @@ func (tx *Tx) Unpin(ctx context.Context, group uuid.UUID, messages []uuid.UUID) 
 	return wrap("unpin messages", err)
 }
 
-// PinMessage pins a message of the group and returns all pins, the newest last. A message that is already pinned keeps
-// its position. It returns ErrMessageNotFound or ErrPinLimit. After ErrPinLimit the transaction is aborted. Lock the
-// group first.
+// PinMessage pins a message of the group and returns all pins, the newest last. A message that is already pinned keeps its position. It
+// returns ErrMessageNotFound or ErrPinLimit, after which the transaction is aborted. Lock the group first.
 func (tx *Tx) PinMessage(ctx context.Context, group, message uuid.UUID) (UUIDs, error) {
 	pinned, err := query[UUIDs](ctx, tx, `UPDATE conversations SET pinned = CASE WHEN @message = ANY (pinned) THEN pinned ELSE pinned || @message END
 		WHERE id = @group AND EXISTS (SELECT FROM messages WHERE id = @message AND conversation_id = @group) RETURNING CAST(pinned AS text)`,

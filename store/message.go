@@ -59,9 +59,8 @@ type Sent struct {
 	Number         int64
 }
 
-// sendRight holds what decides whether a message may be sent. For a group chat or channel: whether it exists, whether
-// it is deleted, and the role of the sender. For a private message: whether the recipient exists, whether it is
-// suspended, and which of the two agents has blocked the other.
+// sendRight decides whether a message may be sent: in a group chat or channel by its existence, its deletion and the role of the sender; in
+// a private chat by the recipient's existence and suspension, and by blocks.
 type sendRight struct {
 	Found, Deleted, Admin bool
 	Status                string
@@ -96,12 +95,9 @@ func (r sendRight) refusal(kind string) error {
 	return nil
 }
 
-// SendMessage appends the message in this transaction and returns where it was stored. A private message creates its
-// chat if there is none. Errors for group chats: ErrChatNotFound, ErrDeleted, ErrBanned, ErrNotMember. For channels:
-// ErrChannelNotFound, ErrDeleted, ErrNotAdmin. For private chats: ErrNothingToSelf, ErrBlocked, ErrBlocking,
-// ErrAgentNotFound, ErrAgentSuspended.
-//
-// It waits for the locks, and then runs sendMessages with one message. See there for the order of locks.
+// SendMessage appends the message in this transaction and returns where it was stored. A private message creates its chat if there is none.
+// It returns ErrNothingToSelf or a refusal of sendRight. It waits for the locks, and then runs sendMessages with one message. See there for
+// the order of locks.
 func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error) {
 	to := message.To
 	if message.Kind == KindPrivate {
@@ -145,8 +141,7 @@ func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uu
 	return conversation.LastNumber, right.refusal(message.Kind)
 }
 
-// MessagePage is a page of a conversation, newest first. Next is the oldest message on the page if the page was cut
-// short.
+// MessagePage is a page of a conversation, newest first. Next is the oldest message on the page if the page was cut short.
 type MessagePage struct {
 	Messages []SentMessage
 	Next     *uuid.UUID
@@ -163,10 +158,9 @@ const listMessages = `
 	) m JOIN agents a ON a.id = m.sender_id
 	WHERE m.size <= @most OR m.number = @newest ORDER BY m.number DESC`
 
-// Messages returns page (from 1) of n messages of the conversation, newest first. It returns only as many as fit on a
-// page by size. Numbers have no gaps, so a page is one range of the key, however far back it is, and it stays the same
-// range if other pages were cut short. With before, pages start at the message that is older than that one. It returns
-// ErrMessageNotFound if before is not a message of this conversation.
+// Messages returns page (from 1) of n messages of the conversation, newest first, as many as fit on a page by size. Numbers have no gaps,
+// so a page is one range of the key, however far back it is, and it stays the same range if other pages were cut short. With before, pages
+// start at the message that is older than that one. It returns ErrMessageNotFound if before is not a message of this conversation.
 func (r *Reader) Messages(ctx context.Context, view *ConversationView, n, page int64, before *uuid.UUID) (*MessagePage, error) {
 	newest, err := r.newestBefore(ctx, view, before)
 	if err != nil {
@@ -188,8 +182,7 @@ func (r *Reader) Messages(ctx context.Context, view *ConversationView, n, page i
 	return found, nil
 }
 
-// newestBefore returns the number at which pages start: that of the newest message, or that of the message before the
-// given one. It returns ErrMessageNotFound if before is not a message of this conversation.
+// newestBefore returns the number at which pages start, or ErrMessageNotFound.
 func (r *Reader) newestBefore(ctx context.Context, view *ConversationView, before *uuid.UUID) (int64, error) {
 	if before == nil {
 		return view.LastNumber, nil

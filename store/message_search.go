@@ -30,9 +30,9 @@ var searchBounds = bounds{messages: 20_000, work: 10_000_000, indexed: 5_000, lo
 // quickLookUp is how long a query to the index may take without waiting for its turn. Most take a few milliseconds.
 const quickLookUp = 30 * time.Millisecond
 
-// Matches is a page of a message search. SearchedTo is the oldest message that was checked, if the search ended before
-// the first message of the conversation because it reached its bounds or because the next match did not fit on the
-// page. Otherwise it is nil. Literal means that the query is not a valid expression and was searched as literal text.
+// Matches is a page of a message search. SearchedTo is the oldest message that was checked if the search reached its bounds or the next
+// match did not fit on the page, and otherwise nil. Literal means that the query is not a valid expression and was searched as literal
+// text.
 type Matches struct {
 	Messages   []SentMessage
 	SearchedTo *uuid.UUID
@@ -124,8 +124,8 @@ func (s *search) look(batch []searchedMessage) {
 	}
 }
 
-// candidates returns a function that loads the next messages to check, newest first. These are the messages that the
-// index returns if the pattern has literals that are rare enough, and otherwise all messages.
+// candidates returns a function that loads the next messages to check, newest first: those that the index returns if the pattern has
+// literals that are rare enough, and otherwise all.
 func (r *Reader) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) (func() ([]searchedMessage, error), error) {
 	numbers, rare, err := r.indexedMessages(ctx, conversation, newest, pattern, within)
 	if err != nil {
@@ -162,8 +162,7 @@ type searchedMessage struct {
 	Removed bool
 }
 
-// namedContents and nextContents load messages of a conversation, newest first, at most as many as a page holds. The
-// first loads the messages with the given numbers, the second those in a range of numbers.
+// namedContents loads the messages with given numbers, and nextContents a range of numbers, newest first, at most as many as a page holds.
 const (
 	namedContents = `
 		SELECT number, content, removed FROM (
@@ -185,8 +184,8 @@ const lookUp = `
 	WHERE conversation_id = @conversation AND number <= @newest AND fold(content) LIKE ANY (CAST(@likes AS text[])) LIMIT @most`
 
 // indexedMessages returns the numbers of all messages that contain the literals of the pattern, in no particular order. It returns false if
-// the pattern has no literals, if it does not get its turn, or if too many messages contain them or their trigrams: PostgreSQL compares each
-// message that has the trigrams with each LIKE pattern, which takes milliseconds for a long one, and LIMIT does not count the others.
+// the pattern has no literals, if it does not get its turn, or if too many messages contain them or their trigrams: PostgreSQL compares
+// each message that has the trigrams with each LIKE pattern, which takes milliseconds for a long one, and LIMIT does not count the others.
 func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) ([]int64, bool, error) {
 	characters := pattern.characters()
 	if characters == "" || r.tx != nil { // the time limit would end a transaction

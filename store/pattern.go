@@ -9,9 +9,8 @@ import (
 	"unicode"
 )
 
-// pattern is the query of a message search. The matcher decides what matches. The tree gives the literals that every
-// match contains, so that the trigram index can exclude most messages first. The expression itself is never sent to the
-// database.
+// pattern is the query of a message search. The matcher decides what matches. The tree gives the literals that every match contains, so
+// that the trigram index can exclude most messages first. The database never gets the expression itself.
 type pattern struct {
 	matcher *regexp.Regexp
 	tree    *syntax.Regexp
@@ -19,8 +18,7 @@ type pattern struct {
 	literal bool
 }
 
-// mostSteps limits the compiled program. The limits of Go's parser are not enough: a few expressions like (\w?){999} in
-// a row still compile to tens of thousands of steps.
+// mostSteps limits the compiled program. Go's parser accepts a few (\w?){999} in a row, which compile to tens of thousands of steps.
 const mostSteps = 1_000
 
 // parsePattern parses a query as a regular expression, ignoring case, or as a literal if it is not a valid expression.
@@ -112,8 +110,8 @@ type folding struct {
 	word bool // the character can be part of a trigram
 }
 
-// characters returns all characters in the pattern's literals, their case variants for the matcher, and accented alpha,
-// which safe needs. It returns "" if there are no literals.
+// characters returns all characters in the pattern's literals, their case variants, and accented alpha for safe; "" if there are no
+// literals.
 func (p *pattern) characters() string {
 	var all []rune
 	var walk func(*syntax.Regexp)
@@ -145,10 +143,9 @@ func orbit(r rune) []rune {
 	return all
 }
 
-// safe reports whether the folded text of every message in which the matcher finds r contains r's folding. For that the
-// database must fold all case variants of r to the same text, whatever characters are next to them. So safe excludes
-// what ICU folds depending on neighbours in some locale: combining marks, sigma, dotless i, and Greek if upper case
-// loses its accents.
+// safe reports whether the folded text of every message in which the matcher finds r contains r's folding. For that the database must fold
+// all case variants of r to the same text, whatever is next to them. So safe excludes what ICU folds depending on neighbours in some
+// locale: combining marks, sigma, dotless i, and Greek if upper case loses its accents.
 func safe(r rune, foldings map[rune]folding) bool {
 	if unicode.Is(unicode.M, r) || unicode.Is(unicode.Greek, r) && foldings['ά'].text != "ά" {
 		return false
@@ -164,8 +161,8 @@ func safe(r rune, foldings map[rune]folding) bool {
 // mostAlternatives limits how many LIKE patterns the index looks up.
 const mostAlternatives = 16
 
-// likes returns LIKE patterns for folded text. Every matching message matches at least one of them. It returns nil if
-// one of them has no trigram, because the patterns then do not narrow the search.
+// likes returns LIKE patterns for folded text. Every matching message matches at least one of them. It returns nil if one has no trigram,
+// because they then do not narrow the search.
 func (p *pattern) likes(foldings map[rune]folding) []string {
 	alternatives := required(p.tree, foldings)
 	for i, alternative := range alternatives {
@@ -183,7 +180,8 @@ const gap = "\x00"
 // anything stands for parts of an expression that are not analysed.
 var anything = []string{gap}
 
-// required translates an expression into alternatives. Every text that matches the expression contains the literals of at least one of them.
+// required translates an expression into alternatives. Every text that matches the expression contains the literals of at least one of
+// them.
 func required(node *syntax.Regexp, foldings map[rune]folding) []string {
 	switch node.Op {
 	case syntax.OpLiteral:
@@ -231,8 +229,7 @@ func either(some, others []string) []string {
 	return append(slices.Clone(some), others...)
 }
 
-// followed combines each of some with each of others. If there are too many combinations, it replaces others by
-// anything.
+// followed combines each of some with each of others. If there are too many combinations, it replaces others by anything.
 func followed(some, others []string) []string {
 	if len(some)*len(others) > mostAlternatives {
 		others = anything

@@ -16,8 +16,7 @@ type PrivatePair struct {
 	ConversationID uuid.UUID
 }
 
-// maxCachedChats limits the cache of private chats to about 10 MB. Entries never become stale, because a pair keeps its
-// chat forever.
+// maxCachedChats limits the cache of private chats to about 10 MB. Entries never become stale: a pair keeps its chat forever.
 const maxCachedChats = 1 << 16
 
 // pairOf sorts two agents in the order of a private_pairs row.

@@ -50,11 +50,11 @@ const (
 	sweepPage = 1000
 )
 
-// Sweep removes what has outlived a Retention, in small transactions on one connection of its own. There is at most one sweep on a
-// database at a time: it holds an advisory lock.
+// Sweep removes what has outlived a Retention, in small transactions on one connection of its own. An advisory lock allows one sweep at a
+// time.
 //
-// Only the oldest messages of a conversation are removed, so those that remain have numbers without gaps, from first_number to
-// last_number. The transaction that removes them holds the lock of the conversation, as one that sends.
+// Only the oldest messages of a conversation are removed, so the numbers from first_number to last_number have no gaps. The transaction
+// that removes them holds the lock of the conversation, as one that sends.
 type Sweep struct {
 	connection      *pgx.Conn
 	now             func() time.Time
@@ -76,9 +76,8 @@ func (s *Store) BeginSweep(ctx context.Context, retention Retention) (*Sweep, er
 }
 
 func (w *Sweep) begin(ctx context.Context, retention Retention) error {
-	// Removal that is lost in a crash is done again, so that no commit waits for the disk or a standby. lock_timeout is how long the
-	// calls to a conversation wait behind a sweep that waits for its lock. With the keepalives the lock of a server that was cut off
-	// is free after twenty seconds.
+	// What a crash loses is removed again, so no commit waits for the disk or a standby. lock_timeout limits how long calls to a conversation
+	// wait behind a sweep that waits for its lock. The keepalives free the lock of a server that was cut off after twenty seconds.
 	_, err := w.connection.Exec(ctx, `SET synchronous_commit = off; SET lock_timeout = '250ms'; SET idle_in_transaction_session_timeout = '3500ms';
 		SET tcp_keepalives_idle = 8; SET tcp_keepalives_interval = 4; SET tcp_keepalives_count = 3`, pgx.QueryExecModeSimpleProtocol)
 	var free bool
@@ -233,11 +232,9 @@ func (w *Sweep) Count(ctx context.Context, of Outlived) (all Removed, err error)
 
 // removeMessages removes the messages before a number, with their reactions and pins.
 //
-//   - unread_own counts the own messages that follow the read marker and are not removed. It decreases by those that are removed. Only
-//     this transaction and those that read change a membership meanwhile, because others wait for the conversation. So the
-//     memberships are locked before the statement whose snapshot has their read markers.
-//   - The read markers stay: where they are before first_number, readUpTo counts the removed messages as read. A channel has any
-//     number of subscribers.
+//   - unread_own decreases by the own messages after the read marker that are removed. Besides this transaction only reads change a
+//     membership meanwhile, so the memberships are locked before the statement whose snapshot has their read markers.
+//   - The read markers of any number of subscribers stay: readUpTo counts removed messages as read.
 func (w *Sweep) removeMessages(ctx context.Context, tx pgx.Tx, of *Outlived, end int64) (removed Removed, err error) {
 	batch, values := &pgx.Batch{}, named{"id": of.ID, "first": of.FirstNumber, "end": end, "now": w.now()}
 	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = @id AND unread_own > 0 AND agent_id = ANY (ARRAY(

@@ -36,10 +36,9 @@ func (u *Unread) empty() bool { return len(u.Messages) == 0 && !u.noticed }
 // readUpTo is the number of the newest message that a member m of a conversation c has read. Removed messages count as read.
 const readUpTo = `greatest(m.read_number, c.first_number - 1)`
 
-// listUnread finds conversations with unread messages from counters alone. In each of them it reads at most as many
-// keys as this page and the pages before it can hold, and never more than the number of unread messages there. So the
-// scan ends with the last unread message, no matter how many own messages follow. It reads the content of this page
-// only. It is one statement with one snapshot, so total and messages agree.
+// listUnread finds conversations with unread messages from counters alone. In each of them it reads at most as many keys as this page and
+// the pages before it can hold, and never more than the unread messages there, no matter how many own messages follow. It reads the
+// content of this page only. It has one snapshot, so total and messages agree.
 const listUnread = `
 	WITH news AS (
 		SELECT m.conversation_id, c.kind, c.name, ` + readUpTo + ` AS read_number, c.last_number - ` + readUpTo + ` - m.unread_own AS unread
@@ -59,23 +58,20 @@ const listUnread = `
 		SELECT page.kind, page.name, page.conversation_id, page.number, count(*) OVER () AS whole, row_number() OVER along AS position, sum(size) OVER along AS sum
 		FROM page WINDOW along AS (ORDER BY created_at, conversation_id, number ROWS UNBOUNDED PRECEDING)
 	)
-	SELECT t.total, t.noticed, p.kind, p.whole, o.conversation_id, o.number, o.id, o.sender_id, o.content, o.about, o.created_at, o.removed_at, a.username AS sender_username,
-		coalesce(p.name, a.username) AS source_name
+	SELECT t.total, t.noticed, coalesce(p.whole, 0) AS whole, coalesce(p.kind, '') AS kind, o.conversation_id, coalesce(o.number, 0) AS number, o.id,
+		o.sender_id, coalesce(o.content, '') AS content, o.about, coalesce(o.created_at, now()) AS created_at, o.removed_at,
+		coalesce(a.username, '') AS sender_username, coalesce(p.name, a.username, '') AS source_name
 	FROM total t LEFT JOIN (
 		(SELECT kind, name, conversation_id, number, whole FROM measured WHERE sum <= @most OR position = 1) p
 		JOIN messages o ON o.conversation_id = p.conversation_id AND o.number = p.number JOIN agents a ON a.id = o.sender_id
 	) ON true
 	ORDER BY o.created_at, o.conversation_id, o.number`
 
-// unreadRow is a row of listUnread. An empty page is one row with only the total.
+// unreadRow is a row of listUnread. An empty page is one row without a message.
 type unreadRow struct {
-	Total                                     int64
-	Noticed                                   bool
-	ConversationID, ID, SenderID              *uuid.UUID
-	Number, Whole                             *int64
-	Content, Kind, SenderUsername, SourceName *string
-	About                                     *About
-	CreatedAt, RemovedAt                      *time.Time
+	UnreadMessage
+	Total, Whole int64
+	Noticed      bool
 }
 
 // Unread returns page (from 1) of size unread messages of the agent in all its conversations, and its notices. It returns
@@ -94,25 +90,19 @@ func (r *Reader) unreadMessages(ctx context.Context, agent uuid.UUID, page, size
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
 	unread := &Unread{Total: rows[0].Total, noticed: rows[0].Noticed}
-	if rows[0].Number == nil {
+	if rows[0].Whole == 0 {
 		return unread, nil
 	}
-	for _, row := range rows[:fitting(len(rows), func(i int) string { return *rows[i].Content })] {
-		unread.Messages = append(unread.Messages, UnreadMessage{Kind: *row.Kind, SourceName: *row.SourceName, SentMessage: SentMessage{SenderUsername: *row.SenderUsername, Message: Message{
-			ConversationID: *row.ConversationID, Number: *row.Number, ID: *row.ID, SenderID: *row.SenderID, Content: *row.Content, About: row.About,
-			CreatedAt: *row.CreatedAt, RemovedAt: row.RemovedAt,
-		}}})
+	for _, row := range rows[:fitting(len(rows), func(i int) string { return rows[i].Content })] {
+		unread.Messages = append(unread.Messages, row.UnreadMessage)
 	}
-	unread.CutShort = int64(len(unread.Messages)) < *rows[0].Whole
+	unread.CutShort = int64(len(unread.Messages)) < rows[0].Whole
 	return unread, nil
 }
 
-// ReadUnread returns what Unread returns and marks it as read: in each conversation up to the newest returned message, unless
-// an unread message before the returned ones would be skipped (a later page).
-// Two calls for one agent run one after the other and never return the same message.
-//
-// ReadUnread cannot deadlock: it waits only for the advisory lock of the agent, while it holds no other lock. After
-// that it waits for no lock.
+// ReadUnread returns what Unread returns and marks it as read: in each conversation up to the newest returned message, unless an unread
+// message before the returned ones would be skipped (a later page). Two calls for one agent run one after the other and never return the
+// same message. They cannot deadlock: each waits for the advisory lock of the agent while it holds no other, and after that for no lock.
 func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
 	_, err := exec(ctx, tx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(@agent AS uuid) AS text), 0))`, named{"agent": agent})
 	if err != nil {
@@ -149,10 +139,9 @@ func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64)
 	return unread, tx.mark(ctx, agent, slices.Collect(maps.Values(returned))...)
 }
 
-// lockMemberships locks the agent's memberships in these conversations, and returns the conversations of those that it
-// could lock. Another transaction may lock two of them in another order (leaving a group with a note does), so
-// lockMemberships never waits for a lock in the database. It retries for a tenth of a second, which is longer than
-// concurrent sends and reads take.
+// lockMemberships locks the agent's memberships in these conversations, and returns the conversations in which it could. Another
+// transaction may lock two of them in another order (leaving a group with a note does), so it never waits for a lock in the database.
+// It retries for a tenth of a second, which is longer than concurrent sends and reads take.
 func (tx *Tx) lockMemberships(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) ([]uuid.UUID, error) {
 	for attempt := 1; ; attempt++ {
 		var locked []uuid.UUID
