@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -123,8 +122,6 @@ func (r *Reader) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, u
 
 // EditAgent changes the fields that are not nil.
 func (tx *Tx) EditAgent(ctx context.Context, id uuid.UUID, description *string, isDiscoverable *bool) error {
-	changes := map[string]any{}
-	change(changes, "description", description)
 	if isDiscoverable != nil {
 		// A statement that waits for a suspension to be committed reads the suspensions as they were before. One that follows does not.
 		if _, err := gorm.G[Agent](tx.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
@@ -134,13 +131,13 @@ func (tx *Tx) EditAgent(ctx context.Context, id uuid.UUID, description *string, 
 		if _, err := gorm.G[Suspension](tx.db).Where("agent_id = ? AND NOT erased", id).Update(ctx, "was_listed", *isDiscoverable); err != nil {
 			return fmt.Errorf("edit suspended agent: %w", err)
 		}
-		changes["is_discoverable"] = listable(*isDiscoverable)
 	}
-	if len(changes) == 0 {
-		return nil
-	}
+	// A call that was paid before the suspension may ask to be listed later.
+	_, err := exec(ctx, tx, `UPDATE agents SET description = coalesce(@description, description),
+		is_discoverable = coalesce(@listed AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = @id), is_discoverable) WHERE id = @id`,
+		named{"id": id, "description": description, "listed": isDiscoverable})
 	tx.forgetAgent(id)
-	return wrap("edit agent", tx.gorm(ctx, &Agent{}).Where("id = ?", id).Updates(changes).Error)
+	return wrap("edit agent", err)
 }
 
 // AgentConversation is a conversation of an agent, and the role of the agent in it.
@@ -192,22 +189,6 @@ func (tx *Tx) UnblockAgent(ctx context.Context, blocker, blocked uuid.UUID) erro
 		return tx.CheckAgents(ctx, []uuid.UUID{blocked})
 	}
 	return wrap("unblock agent", err)
-}
-
-// checkBlocks returns ErrBlocked if to has blocked from, and ErrBlocking if from has blocked to. If both have, it
-// returns ErrBlocked, because unblocking costs money and would not help.
-func (r *Reader) checkBlocks(ctx context.Context, from, to uuid.UUID) error {
-	blocks, err := gorm.G[Block](r.db).Select("blocker_id").
-		Where("(blocker_id = ? AND blocked_id = ?) OR (blocker_id = ? AND blocked_id = ?)", from, to, to, from).Find(ctx)
-	switch {
-	case err != nil:
-		return fmt.Errorf("look for blocks: %w", err)
-	case slices.ContainsFunc(blocks, func(block Block) bool { return block.BlockerID == to }):
-		return ErrBlocked
-	case len(blocks) > 0:
-		return ErrBlocking
-	}
-	return nil
 }
 
 // CheckAgents returns ErrAgentNotFound if one of the ids belongs to no agent, or to one that was erased.

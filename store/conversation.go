@@ -90,18 +90,13 @@ func (tx *Tx) CreateConversation(ctx context.Context, kind string, id, admin uui
 
 // EditConversation changes the fields of a group chat or channel that are not nil.
 func (tx *Tx) EditConversation(ctx context.Context, id uuid.UUID, name, description *string, isDiscoverable *bool) error {
-	changes := map[string]any{}
-	change(changes, "name", name)
-	change(changes, "description", description)
-	change(changes, "is_discoverable", isDiscoverable)
-	return tx.changeConversation(ctx, id, changes)
-}
-
-// change adds the column to the changes, unless the value is nil.
-func change[T any](changes map[string]any, column string, value *T) {
-	if value != nil {
-		changes[column] = *value
+	if name == nil && description == nil && isDiscoverable == nil {
+		return nil
 	}
+	_, err := exec(ctx, tx, `UPDATE conversations SET name = coalesce(@name, name), description = coalesce(@description, description),
+		is_discoverable = coalesce(@listed, is_discoverable) WHERE id = @id`,
+		named{"id": id, "name": name, "description": description, "listed": isDiscoverable})
+	return wrap("edit conversation", err)
 }
 
 // DeleteConversation marks a group chat or channel as deleted, and notifies the members of a group chat. Its row, members and
@@ -157,9 +152,6 @@ func (tx *Tx) setAdmin(ctx context.Context, id, from, to uuid.UUID) error {
 }
 
 func (tx *Tx) changeConversation(ctx context.Context, id uuid.UUID, changes map[string]any) error {
-	if len(changes) == 0 {
-		return nil
-	}
 	return wrap("change conversation", tx.gorm(ctx, &Conversation{}).Where("id = ?", id).Updates(changes).Error)
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"gorm.io/gorm"
 )
 
 // bounds limits the cost of one message search.
@@ -73,12 +72,8 @@ func (r *Reader) searchMessages(ctx context.Context, view *ConversationView, wan
 		}
 		search.look(batch)
 	}
-	matches, err := r.matches(ctx, view.ID, search.found, search.searchedTo)
-	if err != nil {
-		return nil, err
-	}
-	matches.Literal = pattern.literal
-	return matches, nil
+	messages, err := r.MessagesByID(ctx, view.ID, search.found)
+	return &Matches{Messages: messages, SearchedTo: search.searchedTo, Literal: pattern.literal}, err
 }
 
 // search is the progress of a search.
@@ -89,16 +84,17 @@ type search struct {
 	want       int
 	looked     int
 	worked     int64
-	last       int64 // the number of the message that was checked last
-	found      []int64
-	room       pageRoom // of the found messages
-	searchedTo int64    // 0 if the search was not cut short
+	last       *uuid.UUID // the message that was checked last
+	found      []uuid.UUID
+	room       pageRoom   // of the found messages
+	searchedTo *uuid.UUID // nil if the search was not cut short
 	done       bool
 }
 
 // look runs the matcher on messages, newest first.
 func (s *search) look(batch []searchedMessage) {
-	for _, message := range batch {
+	for i := range batch {
+		message := &batch[i]
 		if s.looked >= s.within.messages || s.worked >= s.within.work {
 			s.searchedTo, s.done = s.last, true
 			return
@@ -106,7 +102,7 @@ func (s *search) look(batch []searchedMessage) {
 		s.looked++
 		s.worked += int64(len(message.Content)) * int64(s.pattern.size)
 		newer := s.last
-		s.last = message.Number
+		s.last = &message.ID
 		switch {
 		case message.Removed, !s.pattern.matcher.MatchString(message.Content):
 		case s.skip > 0:
@@ -115,7 +111,7 @@ func (s *search) look(batch []searchedMessage) {
 			s.searchedTo, s.done = newer, true
 			return
 		default:
-			s.found = append(s.found, message.Number)
+			s.found = append(s.found, message.ID)
 			if len(s.found) == s.want {
 				s.done = true
 				return
@@ -157,7 +153,7 @@ func (r *Reader) candidates(ctx context.Context, conversation uuid.UUID, newest 
 
 // searchedMessage is the part of a message that the matcher needs.
 type searchedMessage struct {
-	Number  int64
+	ID      uuid.UUID
 	Content string
 	Removed bool
 }
@@ -165,15 +161,15 @@ type searchedMessage struct {
 // namedContents loads the messages with given numbers, and nextContents a range of numbers, newest first, at most as many as a page holds.
 const (
 	namedContents = `
-		SELECT number, content, removed FROM (
-			SELECT number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
+		SELECT id, content, removed FROM (
+			SELECT id, number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
 			FROM messages WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[]))
 			WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
 		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`
 
 	nextContents = `
-		SELECT number, content, removed FROM (
-			SELECT number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
+		SELECT id, content, removed FROM (
+			SELECT id, number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
 			FROM messages WHERE conversation_id = @conversation AND number <= @newest AND number > @oldest
 			WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
 		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`
@@ -238,44 +234,12 @@ func timedOut(err error) bool {
 
 // foldings queries how the database folds each character.
 func (r *Reader) foldings(ctx context.Context, characters string) (map[rune]folding, error) {
-	type row struct {
-		Character, Folded string
-		Word              bool
-	}
-	rows, err := query[row](ctx, r, `
-		SELECT c AS character, fold(c) AS folded, c ~ '[[:alnum:]]' AS word FROM unnest(string_to_array(@characters, NULL)) AS c`,
+	all, err := query[folding](ctx, r, `
+		SELECT ascii(c) AS of, fold(c) AS text, c ~ '[[:alnum:]]' AS word FROM unnest(string_to_array(@characters, NULL)) AS c`,
 		named{"characters": characters})
-	if err != nil {
-		return nil, fmt.Errorf("fold characters: %w", err)
+	foldings := make(map[rune]folding, len(all))
+	for _, one := range all {
+		foldings[one.Of] = one
 	}
-	foldings := make(map[rune]folding, len(rows))
-	for _, row := range rows {
-		foldings[[]rune(row.Character)[0]] = folding{row.Folded, row.Word}
-	}
-	return foldings, nil
-}
-
-// matches loads the found messages, newest first.
-func (r *Reader) matches(ctx context.Context, conversation uuid.UUID, found []int64, searchedTo int64) (*Matches, error) {
-	matches := &Matches{}
-	if len(found) > 0 {
-		var err error
-		matches.Messages, err = query[SentMessage](ctx, r, `
-			SELECT `+sentColumns+` FROM messages m JOIN agents a ON a.id = m.sender_id
-			WHERE m.conversation_id = @conversation AND m.number = ANY (CAST(@numbers AS bigint[])) ORDER BY m.number DESC`,
-			named{"conversation": conversation, "numbers": found})
-		if err != nil {
-			return nil, fmt.Errorf("load matches: %w", err)
-		}
-	}
-	if searchedTo > 0 {
-		last, err := gorm.G[Message](r.db).Select("id").Where("conversation_id = ? AND number = ?", conversation, searchedTo).Find(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("load the last message: %w", err)
-		}
-		if len(last) > 0 { // otherwise it was removed meanwhile, and so were all older ones
-			matches.SearchedTo = &last[0].ID
-		}
-	}
-	return matches, nil
+	return foldings, wrap("fold characters", err)
 }

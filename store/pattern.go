@@ -106,8 +106,9 @@ func steps(node *syntax.Regexp) int {
 
 // folding is how the database folds a character. The database folds case by its locale, the matcher by Unicode.
 type folding struct {
-	text string
-	word bool // the character can be part of a trigram
+	Of   rune
+	Text string
+	Word bool // the character can be part of a trigram
 }
 
 // characters returns all characters in the pattern's literals, their case variants, and accented alpha for safe; "" if there are no
@@ -147,15 +148,15 @@ func orbit(r rune) []rune {
 // all case variants of r to the same text, whatever is next to them. So safe excludes what ICU folds depending on neighbours in some
 // locale: combining marks, sigma, dotless i, and Greek if upper case loses its accents.
 func safe(r rune, foldings map[rune]folding) bool {
-	if unicode.Is(unicode.M, r) || unicode.Is(unicode.Greek, r) && foldings['ά'].text != "ά" {
+	if unicode.Is(unicode.M, r) || unicode.Is(unicode.Greek, r) && foldings['ά'].Text != "ά" {
 		return false
 	}
 	for _, other := range orbit(r) {
-		if other == 'Σ' || other == 'ı' || foldings[other].text != foldings[r].text {
+		if other == 'Σ' || other == 'ı' || foldings[other].Text != foldings[r].Text {
 			return false
 		}
 	}
-	return foldings[r].text != ""
+	return foldings[r].Text != ""
 }
 
 // mostAlternatives limits how many LIKE patterns the index looks up.
@@ -166,7 +167,7 @@ const mostAlternatives = 16
 func (p *pattern) likes(foldings map[rune]folding) []string {
 	alternatives := required(p.tree, foldings)
 	for i, alternative := range alternatives {
-		if longestRun(alternative, func(r rune) bool { return foldings[r].word }) < trigram {
+		if longestRun(alternative, func(r rune) bool { return foldings[r].Word }) < trigram {
 			return nil
 		}
 		alternatives[i] = "%" + strings.ReplaceAll(escapeLike(alternative), gap, "%") + "%"
@@ -188,7 +189,7 @@ func required(node *syntax.Regexp, foldings map[rune]folding) []string {
 		var literal strings.Builder
 		for _, r := range node.Rune {
 			if safe(r, foldings) {
-				literal.WriteString(foldings[r].text)
+				literal.WriteString(foldings[r].Text)
 			} else {
 				literal.WriteString(gap)
 			}

@@ -43,11 +43,10 @@ func (s *Store) PrivateChat(ctx context.Context, a, b uuid.UUID) (uuid.UUID, err
 // findPrivateChat is PrivateChat without the cache, which must not have a chat that is not committed.
 func (r *Reader) findPrivateChat(ctx context.Context, pair PrivatePair) (uuid.UUID, error) {
 	found, err := gorm.G[PrivatePair](r.db).Where("low_agent = ? AND high_agent = ?", pair.LowAgent, pair.HighAgent).Find(ctx)
-	existing, err := first(found, err, "find private chat", nil)
-	if err != nil || existing == nil {
-		return uuid.Nil, err
+	if err != nil || len(found) == 0 {
+		return uuid.Nil, wrap("find private chat", err)
 	}
-	return existing.ConversationID, nil
+	return found[0].ConversationID, nil
 }
 
 // openPrivateChat returns the chat for the private message, and creates it if there is none.
@@ -55,10 +54,13 @@ func (tx *Tx) openPrivateChat(ctx context.Context, message OutgoingMessage) (uui
 	if message.toSelf() {
 		return uuid.Nil, ErrNothingToSelf
 	}
-	if err := tx.checkBlocks(ctx, message.Sender, message.To); err != nil {
-		return uuid.Nil, err
+	rights, err := query[sendRight](ctx, tx, checkMessages, named{
+		"kind": []string{KindPrivate}, "target": []uuid.UUID{message.To}, "sender": []uuid.UUID{message.Sender},
+	})
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("check message: %w", err)
 	}
-	if err := tx.checkUsable(ctx, message.To); err != nil {
+	if err := rights[0].refusal(KindPrivate); err != nil {
 		return uuid.Nil, err
 	}
 	if chat, err := tx.findPrivateChat(ctx, pairOf(message.Sender, message.To)); err != nil || chat != uuid.Nil {

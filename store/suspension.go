@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // Suspension makes an account unusable, until the operator resumes it or, if Erased, for good. Message is what the agent is told.
@@ -103,9 +102,4 @@ func (s *Store) changeAccount(
 func (tx *Tx) list(ctx context.Context, agent uuid.UUID, listed bool) error {
 	_, err := gorm.G[Agent](tx.db).Where("id = ?", agent).Update(ctx, "is_discoverable", listed)
 	return err
-}
-
-// listable is the value of is_discoverable that an agent asks for. A call that was paid before the suspension may ask for it later.
-func listable(wanted bool) clause.Expr {
-	return gorm.Expr("? AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = agents.id)", wanted)
 }
