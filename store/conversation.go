@@ -102,19 +102,19 @@ func (tx *Tx) EditConversation(ctx context.Context, id uuid.UUID, name, descript
 // DeleteConversation marks a group chat or channel as deleted, and notifies the members of a group chat. Its row, members and
 // messages stay. Lock the conversation first.
 func (tx *Tx) DeleteConversation(ctx context.Context, kind string, id, actor uuid.UUID) error {
-	if err := tx.changeConversation(ctx, id, map[string]any{"deleted_at": tx.Now()}); err != nil || kind != KindGroup {
-		return err // a channel may have any number of subscribers
-	}
-	members, err := tx.memberIDs(ctx, id)
+	members, err := tx.markDeleted(ctx, kind, id)
 	if err != nil {
 		return err
 	}
 	return tx.notify(ctx, NoticeDeleted, id, actor, members)
 }
 
-// memberIDs returns the members or subscribers, those that joined first before the others.
-func (r *Reader) memberIDs(ctx context.Context, id uuid.UUID) (members []uuid.UUID, err error) {
-	err = gorm.G[Membership](r.db).Select("agent_id").Where("conversation_id = ? AND status = 'member'", id).Order("joined_at, agent_id").Scan(ctx, &members)
+// markDeleted returns the members of a group chat. A channel may have any number of subscribers.
+func (tx *Tx) markDeleted(ctx context.Context, kind string, id uuid.UUID) (members []uuid.UUID, err error) {
+	if err := tx.changeConversation(ctx, id, map[string]any{"deleted_at": tx.Now()}); err != nil || kind != KindGroup {
+		return nil, err
+	}
+	err = gorm.G[Membership](tx.db).Select("agent_id").Where("conversation_id = ? AND status = 'member'", id).Scan(ctx, &members)
 	return members, wrap("list members", err)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -17,12 +16,12 @@ func (tx *Tx) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agent
 	if len(agents) == 0 {
 		return nil
 	}
-	var members []uuid.UUID
-	err := gorm.G[Membership](tx.db).Select("agent_id").Where("conversation_id = ? AND agent_id IN ? AND status = 'member'", group, agents).Scan(ctx, &members)
+	newcomers, err := query[uuid.UUID](ctx, tx, `SELECT a.id FROM unnest(CAST(@agents AS uuid[])) WITH ORDINALITY AS a (id, n) WHERE a.id NOT IN (
+		SELECT agent_id FROM memberships WHERE conversation_id = @group AND agent_id = ANY (@agents) AND status = 'member') ORDER BY a.n`,
+		named{"group": group, "agents": agents})
 	if err != nil {
 		return fmt.Errorf("look for members: %w", err)
 	}
-	newcomers := slices.DeleteFunc(slices.Clone(agents), func(agent uuid.UUID) bool { return slices.Contains(members, agent) })
 	blocks := gorm.G[Block](tx.db).Where("blocked_id = ? AND blocker_id IN ?", admin, newcomers)
 	if err := refuseIf(ctx, ErrBlocked, "look for blocks", blocks); err != nil {
 		return err

@@ -57,7 +57,7 @@ func (tx *Tx) notify(ctx context.Context, noticeType string, conversation, actor
 
 // writeNotices replaces the agents' unread notices of the conversation: the newest one tells what counts, and names that somebody chooses
 // cost him a conversation each. The lock of the conversation lets one transaction at a time write its notices. Others delete notices
-// without waiting for a lock (readNotices, forgetNotices), so waiting for them here cannot deadlock.
+// without waiting for a lock, here and in readNotices, so waiting for them here cannot deadlock.
 func (tx *Tx) writeNotices(ctx context.Context, noticeType string, conversation, actor uuid.UUID, agents []uuid.UUID) error {
 	_, err := exec(ctx, tx, `
 		WITH replaced AS (DELETE FROM notices WHERE conversation_id = @conversation AND agent_id = ANY (@agents))
@@ -68,12 +68,8 @@ func (tx *Tx) writeNotices(ctx context.Context, noticeType string, conversation,
 	if err != nil {
 		return fmt.Errorf("write notices: %w", err)
 	}
-	return tx.forgetNotices(ctx, agents)
-}
-
-// forgetNotices deletes the oldest notices of agents that have too many.
-func (tx *Tx) forgetNotices(ctx context.Context, agents []uuid.UUID) error {
-	_, err := exec(ctx, tx, `
+	// The oldest notices of agents that have too many go.
+	_, err = exec(ctx, tx, `
 		WITH surplus AS MATERIALIZED (
 			SELECT o.agent_id, o.number FROM unnest(CAST(@agents AS uuid[])) AS a (id)
 			CROSS JOIN LATERAL (SELECT agent_id, number FROM notices WHERE agent_id = a.id ORDER BY number DESC OFFSET @most) o

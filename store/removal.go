@@ -87,21 +87,14 @@ func (s *Store) RemoveConversation(ctx context.Context, by Operator, id uuid.UUI
 		case removed.DeletedAt != nil:
 			return ErrDeleted
 		}
-		told := []uuid.UUID{*removed.AdminID}
-		if removed.Kind == KindGroup {
-			members, err := tx.memberIDs(ctx, id)
-			if err != nil {
-				return err
-			}
-			told = append(told, members...)
-		}
-		if err := tx.changeConversation(ctx, id, map[string]any{"deleted_at": tx.Now()}); err != nil {
+		members, err := tx.markDeleted(ctx, removed.Kind, id)
+		if err != nil {
 			return err
 		}
 		if err := gorm.G[conversationRemoval](tx.db).Create(ctx, &conversationRemoval{ConversationID: id}); err != nil {
 			return err
 		}
-		return tx.writeNotices(ctx, NoticeDeleted, id, *removed.AdminID, told)
+		return tx.writeNotices(ctx, NoticeDeleted, id, *removed.AdminID, append(members, *removed.AdminID))
 	})
 }
 
@@ -109,10 +102,10 @@ func (s *Store) RemoveConversation(ctx context.Context, by Operator, id uuid.UUI
 func (s *Store) RestoreConversation(ctx context.Context, by Operator, id uuid.UUID) error {
 	return s.changeStored(ctx, by, "conversations.restore", id, func(tx *Tx, restored *Conversation) error {
 		ended, err := gorm.G[conversationRemoval](tx.db).Where("conversation_id = ?", id).Delete(ctx)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if ended == 0 {
+		case ended == 0:
 			return ErrNotRemoved
 		}
 		if admin, err := tx.Suspension(ctx, *restored.AdminID); err != nil || admin != nil && admin.Erased {
