@@ -207,3 +207,44 @@ func (r *Reader) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
 	}
 	return wrap("look for agents", err)
 }
+
+// reservedUsername is a former username. AgentID is nil if the agent that had it was erased.
+type reservedUsername struct {
+	UsernameHash []byte
+	AgentID      *uuid.UUID
+	CreatedAt    time.Time
+}
+
+// TableName returns reserved_usernames.
+func (reservedUsername) TableName() string { return "reserved_usernames" }
+
+func hashUsername(username string) []byte {
+	sum := sha256.Sum256([]byte(username))
+	return sum[:]
+}
+
+// FormerOwner returns the agent that had this username before it was renamed, or ErrAgentNotFound.
+func (r *Reader) FormerOwner(ctx context.Context, username string) (*Agent, error) {
+	reserved, err := gorm.G[reservedUsername](r.db).Where("username_hash = ? AND agent_id IS NOT NULL", hashUsername(username)).Find(ctx)
+	former, err := first(reserved, err, "look for a former username", ErrAgentNotFound)
+	if err != nil {
+		return nil, err
+	}
+	return r.AgentByID(ctx, *former.AgentID)
+}
+
+// checkUsername returns ErrUsernameTaken if an agent other than owner has the username or had it.
+func (r *Reader) checkUsername(ctx context.Context, username string, owner uuid.UUID) error {
+	if err := refuseIf(ctx, ErrUsernameTaken, "look for a username", gorm.G[Agent](r.db).Where("username = ?", username)); err != nil {
+		return err
+	}
+	reserved := gorm.G[reservedUsername](r.db).Where("username_hash = ? AND agent_id IS DISTINCT FROM ?", hashUsername(username), owner)
+	return refuseIf(ctx, ErrUsernameTaken, "look for a reserved username", reserved)
+}
+
+// reserveUsername keeps others from registering a username.
+func (tx *Tx) reserveUsername(ctx context.Context, username string, agent *uuid.UUID) error {
+	err := gorm.G[reservedUsername](tx.db, clause.OnConflict{DoNothing: true}).
+		Create(ctx, &reservedUsername{UsernameHash: hashUsername(username), AgentID: agent})
+	return wrap("reserve a username", err)
+}

@@ -95,23 +95,20 @@ func searchable(r rune) bool {
 
 // statement returns the search statement, and adds the words to values.
 func (d *directory) statement(words []string, values named) string {
-	patterns := make([]string, len(words))
-	for i, word := range words {
-		patterns[i] = "%" + escapeLike(word) + "%"
-	}
-	values["patterns"] = strings.Join(patterns, "\n") // words have no white space
 	all := d.text + ` LIKE ALL (string_to_array(fold(@patterns), chr(10)))`
 	// The index looks up the longest words. Each of them costs one more folding per row, so the others are compared in one condition.
 	slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(longestRun(b, indexed), longestRun(a, indexed)) })
+	patterns := make([]string, len(words))
 	var conditions []string
-	for i, word := range words[:min(mostIndexed, len(words))] {
-		if longestRun(word, indexed) < trigram {
-			break
+	for i, word := range words {
+		patterns[i] = "%" + escapeLike(word) + "%"
+		if i < mostIndexed && longestRun(word, indexed) >= trigram {
+			name := fmt.Sprintf("word%d", i)
+			values[name] = patterns[i]
+			conditions = append(conditions, d.text+" LIKE fold(@"+name+")")
 		}
-		name := fmt.Sprintf("word%d", i)
-		values[name] = "%" + escapeLike(word) + "%"
-		conditions = append(conditions, d.text+" LIKE fold(@"+name+")")
 	}
+	values["patterns"] = strings.Join(patterns, "\n") // words have no white space
 	found, broad := "false", "true"
 	if len(conditions) > 0 {
 		if len(conditions) < len(words) {
