@@ -78,14 +78,11 @@ func (r *Reader) AgentByUsername(ctx context.Context, username string) (*Agent, 
 func (tx *Tx) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payment uuid.UUID) error {
 	rotated, err := gorm.G[Agent](tx.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
 		Updates(ctx, Agent{KeyHash: newHash, PreviousKeyHash: agent.KeyHash, KeyPayment: &payment})
-	if err != nil {
-		return fmt.Errorf("rotate key: %w", err)
-	}
-	if rotated == 0 {
+	if err == nil && rotated == 0 {
 		return ErrKeyReplaced
 	}
 	tx.forgetAgent(agent.ID)
-	return nil
+	return wrap("rotate key", err)
 }
 
 // KeyUsed erases what is kept until the first use of the agent's key: the response that holds the key.
@@ -208,7 +205,7 @@ func (r *Reader) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
 	return wrap("look for agents", err)
 }
 
-// reservedUsername is a former username. AgentID is nil if the agent that had it was erased.
+// reservedUsername is a former username, stored as HashKey. AgentID is nil if the agent that had it was erased.
 type reservedUsername struct {
 	UsernameHash []byte
 	AgentID      *uuid.UUID
@@ -218,19 +215,9 @@ type reservedUsername struct {
 // TableName returns reserved_usernames.
 func (reservedUsername) TableName() string { return "reserved_usernames" }
 
-func hashUsername(username string) []byte {
-	sum := sha256.Sum256([]byte(username))
-	return sum[:]
-}
-
 // FormerOwner returns the agent that had this username before it was renamed, or ErrAgentNotFound.
 func (r *Reader) FormerOwner(ctx context.Context, username string) (*Agent, error) {
-	reserved, err := gorm.G[reservedUsername](r.db).Where("username_hash = ? AND agent_id IS NOT NULL", hashUsername(username)).Find(ctx)
-	former, err := first(reserved, err, "look for a former username", ErrAgentNotFound)
-	if err != nil {
-		return nil, err
-	}
-	return r.AgentByID(ctx, *former.AgentID)
+	return r.agent(ctx, "id = (SELECT agent_id FROM reserved_usernames WHERE username_hash = ?)", HashKey(username))
 }
 
 // checkUsername returns ErrUsernameTaken if an agent other than owner has the username or had it.
@@ -238,13 +225,13 @@ func (r *Reader) checkUsername(ctx context.Context, username string, owner uuid.
 	if err := refuseIf(ctx, ErrUsernameTaken, "look for a username", gorm.G[Agent](r.db).Where("username = ?", username)); err != nil {
 		return err
 	}
-	reserved := gorm.G[reservedUsername](r.db).Where("username_hash = ? AND agent_id IS DISTINCT FROM ?", hashUsername(username), owner)
+	reserved := gorm.G[reservedUsername](r.db).Where("username_hash = ? AND agent_id IS DISTINCT FROM ?", HashKey(username), owner)
 	return refuseIf(ctx, ErrUsernameTaken, "look for a reserved username", reserved)
 }
 
 // reserveUsername keeps others from registering a username.
 func (tx *Tx) reserveUsername(ctx context.Context, username string, agent *uuid.UUID) error {
 	err := gorm.G[reservedUsername](tx.db, clause.OnConflict{DoNothing: true}).
-		Create(ctx, &reservedUsername{UsernameHash: hashUsername(username), AgentID: agent})
+		Create(ctx, &reservedUsername{UsernameHash: HashKey(username), AgentID: agent})
 	return wrap("reserve a username", err)
 }
