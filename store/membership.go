@@ -65,8 +65,7 @@ func (tx *Tx) Leave(ctx context.Context, conversation, agent uuid.UUID) error {
 	return err
 }
 
-// Remove ends memberships on behalf of actor and notifies the agents. Agents that are not members are ignored. Lock the
-// conversation first.
+// Remove ends memberships on behalf of actor and notifies the agents. Agents that are not members are ignored. Lock the conversation first.
 func (tx *Tx) Remove(ctx context.Context, conversation, actor uuid.UUID, agents []uuid.UUID) error {
 	gone, err := tx.endMemberships(ctx, conversation, agents)
 	if err != nil {

@@ -73,8 +73,7 @@ func (tx *Tx) RemoveReaction(ctx context.Context, conversation uuid.UUID, number
 	return wrap("remove reaction", err)
 }
 
-// listReactions selects the newest reactions of each message, and the newest reaction of each emoji, which carries the
-// count of that emoji.
+// listReactions selects the newest reactions of each message, and the newest reaction of each emoji, which carries the count of that emoji.
 const listReactions = `
 	SELECT kept.conversation_id, kept.number, kept.agent_id, kept.emoji, kept.created_at, kept.position, kept.count, a.username FROM (
 		SELECT r.conversation_id, r.number, r.agent_id, r.emoji, r.created_at,

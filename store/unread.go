@@ -208,10 +208,9 @@ func (tx *Tx) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) er
 	return wrap("mark read", err)
 }
 
-// markRead moves the agent's read marker in each of the conversations forward to the newest number of the range, if only own
-// messages are between the marker and the range. If only own messages follow that number, the marker moves past them, as it
-// does when they are sent. An earlier statement locks the memberships, because the snapshot of markRead must contain every own
-// message that unread_own counts.
+// markRead moves the agent's read marker in each of the conversations forward to the newest number of the range, if only own messages are
+// between the marker and the range. If only own messages follow that number, the marker moves past them, as it does when they are sent. An
+// earlier statement locks the memberships, because the snapshot of markRead must contain every own message that unread_own counts.
 const markRead = `
 	WITH asked AS (
 		SELECT c.id, c.last_number, r.oldest - 1 AS before, least(r.newest, c.last_number) AS number, m.agent_id, ` + readUpTo + ` AS read_number, m.unread_own
