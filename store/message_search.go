@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -57,98 +58,69 @@ func (r *Reader) searchMessages(ctx context.Context, view *ConversationView, wan
 	if page-1 > newest/n { // beyond the end; also prevents an overflow of the product below
 		return &Matches{Literal: pattern.literal}, nil
 	}
-	next, err := r.candidates(ctx, view.ID, newest, pattern, within)
-	if err != nil {
-		return nil, err
-	}
-	search := search{pattern: pattern, skip: (page - 1) * n, want: int(n), within: within}
-	for !search.done {
-		batch, err := next()
+	matches := &Matches{Literal: pattern.literal}
+	var found []uuid.UUID
+	var room pageRoom // of the found messages
+	var last *uuid.UUID
+	looked, worked, skip := 0, int64(0), (page-1)*n // skip are the matches on earlier pages
+	for message, err := range r.candidates(ctx, view.ID, newest, pattern, within) {
 		if err != nil {
 			return nil, fmt.Errorf("search messages: %w", err)
 		}
-		if len(batch) == 0 {
+		if looked >= within.messages || worked >= within.work {
+			matches.SearchedTo = last
 			break
 		}
-		search.look(batch)
-	}
-	messages, err := r.MessagesByID(ctx, view.ID, search.found)
-	return &Matches{Messages: messages, SearchedTo: search.searchedTo, Literal: pattern.literal}, err
-}
-
-// search is the progress of a search.
-type search struct {
-	pattern    *pattern
-	within     bounds
-	skip       int64 // matches that are on earlier pages
-	want       int
-	looked     int
-	worked     int64
-	last       *uuid.UUID // the message that was checked last
-	found      []uuid.UUID
-	room       pageRoom   // of the found messages
-	searchedTo *uuid.UUID // nil if the search was not cut short
-	done       bool
-}
-
-// look runs the matcher on messages, newest first.
-func (s *search) look(batch []searchedMessage) {
-	for i := range batch {
-		message := &batch[i]
-		if s.looked >= s.within.messages || s.worked >= s.within.work {
-			s.searchedTo, s.done = s.last, true
-			return
-		}
-		s.looked++
-		s.worked += int64(len(message.Content)) * int64(s.pattern.size)
-		newer := s.last
-		s.last = &message.ID
+		looked++
+		worked += int64(len(message.Content)) * int64(pattern.size)
 		switch {
-		case message.Removed, !s.pattern.matcher.MatchString(message.Content):
-		case s.skip > 0:
-			s.skip--
-		case !s.room.take(message.Content):
-			s.searchedTo, s.done = newer, true
-			return
+		case message.Removed, !pattern.matcher.MatchString(message.Content):
+		case skip > 0:
+			skip--
+		case room.take(message.Content):
+			found = append(found, message.ID)
 		default:
-			s.found = append(s.found, message.ID)
-			if len(s.found) == s.want {
-				s.done = true
-				return
-			}
+			matches.SearchedTo = last
 		}
+		if matches.SearchedTo != nil || len(found) == int(n) {
+			break
+		}
+		last = &message.ID
 	}
+	matches.Messages, err = r.MessagesByID(ctx, view.ID, found)
+	return matches, err
 }
 
-// candidates returns a function that loads the next messages to check, newest first: those that the index returns if the pattern has
-// literals that are rare enough, and otherwise all.
-func (r *Reader) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) (func() ([]searchedMessage, error), error) {
-	numbers, rare, err := r.indexedMessages(ctx, conversation, newest, pattern, within)
-	if err != nil {
-		return nil, err
-	}
-	if rare {
+// candidates yields the messages to check, newest first: those that the index returns if the pattern has literals that are rare enough, and
+// otherwise all. It loads them in batches.
+func (r *Reader) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) iter.Seq2[*searchedMessage, error] {
+	return func(yield func(*searchedMessage, error) bool) {
+		numbers, rare, err := r.indexedMessages(ctx, conversation, newest, pattern, within)
 		slices.Sort(numbers)
-		return func() ([]searchedMessage, error) {
-			from := max(0, len(numbers)-int(within.batch))
-			if len(numbers) == 0 {
-				return nil, nil
+		for err == nil && (rare && len(numbers) > 0 || !rare && newest > 0) {
+			var batch []searchedMessage
+			if rare {
+				some := numbers[max(0, len(numbers)-int(within.batch)):]
+				batch, err = query[searchedMessage](ctx, r, namedContents, named{"conversation": conversation, "numbers": some, "most": maxPageContent})
+				numbers = numbers[:len(numbers)-len(batch)]
+			} else { // numbers have no gaps, so each batch is a range of the key
+				batch, err = query[searchedMessage](ctx, r, nextContents,
+					named{"conversation": conversation, "newest": newest, "oldest": newest - within.batch, "most": maxPageContent})
+				newest -= int64(len(batch))
 			}
-			batch, err := query[searchedMessage](ctx, r, namedContents, named{"conversation": conversation, "numbers": numbers[from:], "most": maxPageContent})
-			numbers = numbers[:len(numbers)-len(batch)]
-			return batch, err
-		}, nil
-	}
-	// Numbers have no gaps, so each batch is a range of the key.
-	return func() ([]searchedMessage, error) {
-		if newest <= 0 {
-			return nil, nil
+			for i := range batch {
+				if !yield(&batch[i], nil) {
+					return
+				}
+			}
+			if len(batch) == 0 { // retention has removed the others meanwhile
+				break
+			}
 		}
-		batch, err := query[searchedMessage](ctx, r, nextContents,
-			named{"conversation": conversation, "newest": newest, "oldest": newest - within.batch, "most": maxPageContent})
-		newest -= int64(len(batch))
-		return batch, err
-	}, nil
+		if err != nil {
+			yield(nil, err)
+		}
+	}
 }
 
 // searchedMessage is the part of a message that the matcher needs.
