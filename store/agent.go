@@ -87,14 +87,10 @@ func (tx *Tx) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payme
 
 // KeyUsed erases what is kept until the first use of the agent's key: the response that holds the key.
 func (s *Store) KeyUsed(ctx context.Context, agent *Agent) error {
-	err := s.Transaction(ctx, func(tx *Tx) error {
-		used, err := gorm.G[Agent](tx.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
-			Select("key_payment").Updates(ctx, Agent{})
-		if err != nil || used == 0 {
-			return err
-		}
-		return tx.eraseResponse(ctx, agent.KeyPayment)
-	})
+	_, err := exec(ctx, s, `
+		WITH used AS (UPDATE agents SET key_payment = NULL WHERE id = @agent AND key_hash = @key RETURNING id)
+		UPDATE payments SET response = NULL WHERE id = @payment AND response IS NOT NULL AND EXISTS (SELECT FROM used)`,
+		named{"agent": agent.ID, "key": agent.KeyHash, "payment": agent.KeyPayment})
 	if err == nil {
 		s.agents.forget(agent.ID)
 	}
