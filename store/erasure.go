@@ -57,22 +57,18 @@ func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error 
 		return err
 	}
 	wrote, err := query[struct {
-		ConversationID uuid.UUID
-		Messages       int64
+		Conversations []uuid.UUID
+		Messages      int64
 	}](ctx, tx, `
 		WITH gone AS (
 			UPDATE messages SET content = @removed, about = NULL, removed_at = coalesce(removed_at, @now) WHERE sender_id = @agent RETURNING conversation_id
 		)
-		SELECT conversation_id, count(*) AS messages FROM gone GROUP BY conversation_id`,
+		SELECT array_agg(DISTINCT conversation_id) AS conversations, count(*) AS messages FROM gone`,
 		named{"agent": account.ID, "now": tx.Now(), "removed": removedContent})
 	if err != nil {
 		return fmt.Errorf("erase messages: %w", err)
 	}
-	conversations := make([]uuid.UUID, len(wrote))
-	for i, one := range wrote {
-		conversations[i] = one.ConversationID
-		erased.Messages += one.Messages
-	}
+	erased.Messages = wrote[0].Messages
 	err = tx.eraseRows(ctx, named{"agent": account.ID, "created": account.CreatedAt}, []erasureStep{
 		{&erased.Reactions, `DELETE FROM reactions WHERE agent_id = @agent`},
 		// The registration has no account. Its wallet has paid for the account soon after it.
@@ -89,7 +85,7 @@ func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error 
 	if err != nil {
 		return err
 	}
-	if err := tx.leaveForGood(ctx, account.ID, conversations, erased); err != nil {
+	if err := tx.leaveForGood(ctx, account.ID, wrote[0].Conversations, erased); err != nil {
 		return err
 	}
 	return tx.eraseAccount(ctx, account)

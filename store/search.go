@@ -81,10 +81,7 @@ func searchDirectory[T any](ctx context.Context, r *Reader, d directory, values 
 	}
 	values["query"], values["size"], values["offset"] = strings.TrimSpace(wanted), size, (page-1)*size
 	rows, err := query[T](ctx, r, d.statement(words, values), values)
-	if err != nil {
-		return nil, fmt.Errorf("search %s: %w", d.table, err)
-	}
-	return rows, nil
+	return rows, wrap("search "+d.table, err)
 }
 
 // searchable reports whether a directory search for r makes sense: not for white space and punctuation alone. Usernames contain _,
