@@ -1,10 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -189,10 +191,7 @@ func (r *Reader) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	wanted := map[uuid.UUID]bool{}
-	for _, id := range ids {
-		wanted[id] = true
-	}
+	wanted := slices.Compact(slices.SortedFunc(slices.Values(ids), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }))
 	found, err := gorm.G[Agent](r.db).
 		Where("id IN ? AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = agents.id AND s.erased)", ids).Count(ctx, "*")
 	if err == nil && found < int64(len(wanted)) {

@@ -141,8 +141,14 @@ func (tx *Tx) Transfer(ctx context.Context, kind string, id, from, to uuid.UUID)
 
 // setAdmin makes another agent the admin and notifies it. It returns ErrAgentSuspended, or ErrAgentNotFound if the agent was erased.
 func (tx *Tx) setAdmin(ctx context.Context, id, from, to uuid.UUID) error {
-	if err := tx.checkUsable(ctx, to); err != nil {
+	suspension, err := tx.Suspension(ctx, to)
+	switch {
+	case err != nil:
 		return err
+	case suspension != nil && suspension.Erased:
+		return ErrAgentNotFound
+	case suspension != nil:
+		return ErrAgentSuspended
 	}
 	if err := tx.changeConversation(ctx, id, map[string]any{"admin_id": to}); err != nil {
 		return err

@@ -28,8 +28,7 @@ type Erasure struct {
 // its payments stay: numbers of others and the ledger are whole. It returns ErrAgentNotFound, ErrErased, ErrNotSuspendedYet,
 // ErrOpenPayments or ErrOwedPayments. Call FinishErasure SettledAfter it, and erase the stored responses with its messages with EraseReads.
 func (s *Store) EraseAgent(ctx context.Context, by Operator, agent uuid.UUID) (erased Erasure, err error) {
-	const tries = 5
-	for try := 1; ; try++ {
+	for range 5 { // after a deadlock
 		erased = Erasure{}
 		err = s.changeAccount(ctx, by, "agents.erase", agent, func(tx *Tx, entry *AuditEntry, account *Agent, before *Suspension) error {
 			if before == nil {
@@ -44,10 +43,11 @@ func (s *Store) EraseAgent(ctx context.Context, by Operator, agent uuid.UUID) (e
 			}
 			return nil
 		})
-		if !Deadlocked(err) || try == tries {
-			return erased, err
+		if !Deadlocked(err) {
+			break
 		}
 	}
+	return erased, err
 }
 
 // erase first changes what calls of others do not lock, because it finds it by reading whole tables. Then it locks the conversations,

@@ -29,12 +29,9 @@ func (tx *Tx) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agent
 	if err := tx.Join(ctx, group, newcomers...); err != nil {
 		return err
 	}
-	chat, err := tx.StoredConversation(ctx, group)
-	if err != nil {
+	tooMany := gorm.G[Conversation](tx.db).Where("id = ? AND member_count > ?", group, MemberLimit)
+	if err := refuseIf(ctx, ErrMemberLimit, "count members", tooMany); err != nil {
 		return err
-	}
-	if chat.MemberCount > MemberLimit {
-		return ErrMemberLimit
 	}
 	return tx.notify(ctx, NoticeAdded, group, admin, newcomers)
 }

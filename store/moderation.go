@@ -37,18 +37,6 @@ func (r *Reader) Suspension(ctx context.Context, agent uuid.UUID) (*Suspension, 
 	return first(found, err, "look for a suspension", nil)
 }
 
-// checkUsable returns ErrAgentNotFound if the agent was erased, and ErrAgentSuspended if it is suspended.
-func (r *Reader) checkUsable(ctx context.Context, agent uuid.UUID) error {
-	suspension, err := r.Suspension(ctx, agent)
-	switch {
-	case err != nil || suspension == nil:
-		return err
-	case suspension.Erased:
-		return ErrAgentNotFound
-	}
-	return ErrAgentSuspended
-}
-
 // changeAccount runs an action on an account that is not erased, which is locked, and its suspension, if there is one.
 func (s *Store) changeAccount(
 	ctx context.Context, by Operator, name string, agent uuid.UUID, action func(tx *Tx, entry *AuditEntry, account *Agent, before *Suspension) error,
@@ -154,22 +142,9 @@ type conversationRemoval struct {
 	CreatedAt      time.Time
 }
 
-// StoredMessage is what an operator may see of a message: everything but its content.
-type StoredMessage struct {
-	ID             uuid.UUID
-	ConversationID uuid.UUID
-	Number         int64
-	SenderID       uuid.UUID
-	CreatedAt      time.Time
-	RemovedAt      *time.Time
-}
-
-// TableName returns messages.
-func (StoredMessage) TableName() string { return "messages" }
-
-// StoredMessage returns a message, or ErrMessageNotFound.
-func (r *Reader) StoredMessage(ctx context.Context, id uuid.UUID) (*StoredMessage, error) {
-	found, err := gorm.G[StoredMessage](r.db).Where("id = ?", id).Find(ctx)
+// StoredMessage returns what an operator may see of a message, which is not its content, or ErrMessageNotFound.
+func (r *Reader) StoredMessage(ctx context.Context, id uuid.UUID) (*Message, error) {
+	found, err := gorm.G[Message](r.db).Select("id", "conversation_id", "number", "sender_id", "created_at", "removed_at").Where("id = ?", id).Find(ctx)
 	return first(found, err, "find message", ErrMessageNotFound)
 }
 
