@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/parley-chat/parley/retention"
+	"github.com/parley-chat/parley/internal/retention"
 	"github.com/parley-chat/parley/store"
 )
 

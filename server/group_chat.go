@@ -206,16 +206,11 @@ func (c *change) TransferGroupChat(ctx context.Context, req gen.TransferGroupCha
 }
 
 // transfer makes another agent the admin of a group chat or channel, and sends it the note if there is one.
-func (c *change) transfer(ctx context.Context, view *store.ConversationView, successor uuid.UUID, note *gen.Note) (err error) {
-	switch {
-	case successor == c.caller.ID:
+func (c *change) transfer(ctx context.Context, view *store.ConversationView, successor uuid.UUID, note *gen.Note) error {
+	if successor == c.caller.ID {
 		return store.ErrTransferToSelf
-	case view.Kind == store.KindChannel:
-		err = c.tx.TransferChannel(ctx, view.ID, c.caller.ID, successor)
-	default:
-		err = c.tx.TransferGroupChat(ctx, view.ID, c.caller.ID, successor)
 	}
-	if err != nil || note == nil {
+	if err := c.tx.Transfer(ctx, view.Kind, view.ID, c.caller.ID, successor); err != nil || note == nil {
 		return err
 	}
 	return c.sendNote(ctx, successor, store.AboutAdminTransfer, "You are now the admin of the", view, note)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/retention"
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/retention"
 	"github.com/parley-chat/parley/store"
 )
 

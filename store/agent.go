@@ -1,19 +1,21 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
-// Agent is an account. KeyHash is the SHA-256 of its API key; the key itself is not stored. PreviousKeyHash is the hash
-// of the key before the last rotation. KeyPayment is the payment whose stored response holds the key. Both are kept
-// until the key is used for the first time.
+// Agent is an account. KeyHash is the SHA-256 of its API key; the key itself is not stored. Until the key is used for the first time,
+// PreviousKeyHash is the hash of the key before, and KeyPayment the payment whose stored response holds the key.
 type Agent struct {
 	ID              uuid.UUID
 	Username        string
@@ -28,21 +30,16 @@ type Agent struct {
 	Suspended *string `gorm:"-"`
 }
 
-// HashKey returns the form in which an API key is stored. A plain hash is enough, because a key has 256 random bits and
-// cannot be guessed.
+// HashKey returns the form in which an API key is stored. A plain hash is enough, because a key has 256 random bits.
 func HashKey(key string) []byte {
 	sum := sha256.Sum256([]byte(key))
 	return sum[:]
 }
 
-func oneAgent(agent Agent, err error) (*Agent, error) {
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, ErrAgentNotFound
-	}
-	if err != nil {
-		return nil, fmt.Errorf("load agent: %w", err)
-	}
-	return &agent, nil
+// agent returns the agent with this value of a unique column, or ErrAgentNotFound.
+func (r *Reader) agent(ctx context.Context, condition string, value any, lock ...clause.Expression) (*Agent, error) {
+	found, err := gorm.G[Agent](r.db, lock...).Where(condition, value).Find(ctx)
+	return first(found, err, "load agent", ErrAgentNotFound)
 }
 
 // AgentByKey returns the agent with this API key, or ErrAgentNotFound. The record may be up to one second old. Use it
@@ -56,58 +53,50 @@ func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 	// On pgx, because almost every call starts with this query.
 	found, err := query[Agent](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.key_hash, a.previous_key_hash, a.key_payment,
 		a.created_at, s.message AS suspended FROM agents a LEFT JOIN suspensions s ON s.agent_id = a.id WHERE a.key_hash = @hash`, named{"hash": hash[:]})
-	if err != nil {
-		return nil, fmt.Errorf("load agent: %w", err)
+	if agent, err = first(found, err, "load agent", ErrAgentNotFound); err != nil {
+		return nil, err
 	}
-	if len(found) == 0 {
-		return nil, ErrAgentNotFound
-	}
-	agent = &found[0]
 	s.agents.put(hash, *agent, load)
 	return agent, nil
 }
 
 // AgentByPreviousKey returns the agent whose last rotation replaced this API key, or ErrAgentNotFound.
 func (s *Store) AgentByPreviousKey(ctx context.Context, key string) (*Agent, error) {
-	return oneAgent(gorm.G[Agent](s.db).Where("previous_key_hash = ?", HashKey(key)).Take(ctx))
+	return s.agent(ctx, "previous_key_hash = ?", HashKey(key))
 }
 
 // AgentByID returns the agent, or ErrAgentNotFound.
 func (r *Reader) AgentByID(ctx context.Context, id uuid.UUID) (*Agent, error) {
-	return oneAgent(gorm.G[Agent](r.db).Where("id = ?", id).Take(ctx))
+	return r.agent(ctx, "id = ?", id)
 }
 
-// RotateKey gives the agent a new key, which the response to the payment holds. It returns ErrKeyReplaced if the key of
-// the caller is no longer the agent's key: of two concurrent rotations, the second must not replace a key that its
-// caller has never seen.
+// AgentByUsername returns the agent, or ErrAgentNotFound.
+func (r *Reader) AgentByUsername(ctx context.Context, username string) (*Agent, error) {
+	return r.agent(ctx, "username = ?", username)
+}
+
+// RotateKey gives the agent a new key, which the response to the payment holds. It returns ErrKeyReplaced if the caller's key is no longer
+// the agent's: of two concurrent rotations, the second must not replace a key that its caller has never seen.
 func (tx *Tx) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payment uuid.UUID) error {
 	rotated, err := gorm.G[Agent](tx.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
 		Updates(ctx, Agent{KeyHash: newHash, PreviousKeyHash: agent.KeyHash, KeyPayment: &payment})
-	if err != nil {
-		return fmt.Errorf("rotate key: %w", err)
-	}
-	if rotated == 0 {
+	if err == nil && rotated == 0 {
 		return ErrKeyReplaced
 	}
 	tx.forgetAgent(agent.ID)
-	return nil
+	return wrap("rotate key", err)
 }
 
 // KeyUsed erases what is kept until the first use of the agent's key: the response that holds the key.
 func (s *Store) KeyUsed(ctx context.Context, agent *Agent) error {
-	err := s.Transaction(ctx, func(tx *Tx) error {
-		used, err := gorm.G[Agent](tx.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
-			Select("key_payment").Updates(ctx, Agent{})
-		if err != nil || used == 0 {
-			return err
-		}
-		return tx.eraseResponse(ctx, agent.KeyPayment)
-	})
-	if err != nil {
-		return fmt.Errorf("note the use of a key: %w", err)
+	_, err := exec(ctx, s, `
+		WITH used AS (UPDATE agents SET key_payment = NULL WHERE id = @agent AND key_hash = @key RETURNING id)
+		UPDATE payments SET response = NULL WHERE id = @payment AND response IS NOT NULL AND EXISTS (SELECT FROM used)`,
+		named{"agent": agent.ID, "key": agent.KeyHash, "payment": agent.KeyPayment})
+	if err == nil {
+		s.agents.forget(agent.ID)
 	}
-	s.agents.forget(agent.ID)
-	return nil
+	return wrap("note the use of a key", err)
 }
 
 // Profile is an agent as another agent sees it.
@@ -119,35 +108,15 @@ type Profile struct {
 // Profile returns the agent with this id, this username, or both if both are not nil, as the viewer sees it. It returns
 // ErrAgentNotFound if there is none, or if id and username belong to different agents.
 func (r *Reader) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
-	condition := "NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)"
-	if id != nil {
-		condition += " AND a.id = @id"
-	}
-	if username != nil {
-		condition += " AND a.username = @username"
-	}
-	// On pgx, because profiles are read often and GORM allocates more.
 	found, err := query[Profile](ctx, r, `SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at,
 		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
-		FROM agents a WHERE `+condition, named{"viewer": viewer, "id": id, "username": username})
-	if err != nil {
-		return nil, fmt.Errorf("load profile: %w", err)
-	}
-	if len(found) == 0 {
-		return nil, ErrAgentNotFound
-	}
-	return &found[0], nil
-}
-
-// AgentByUsername returns the agent, or ErrAgentNotFound.
-func (r *Reader) AgentByUsername(ctx context.Context, username string) (*Agent, error) {
-	return oneAgent(gorm.G[Agent](r.db).Where("username = ?", username).Take(ctx))
+		FROM agents a WHERE a.id = coalesce(@id, (SELECT id FROM agents WHERE username = @username)) AND a.username = coalesce(@username, a.username)
+			AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)`, named{"viewer": viewer, "id": id, "username": username})
+	return first(found, err, "load profile", ErrAgentNotFound)
 }
 
 // EditAgent changes the fields that are not nil.
 func (tx *Tx) EditAgent(ctx context.Context, id uuid.UUID, description *string, isDiscoverable *bool) error {
-	changes := map[string]any{}
-	change(changes, "description", description)
 	if isDiscoverable != nil {
 		// A statement that waits for a suspension to be committed reads the suspensions as they were before. One that follows does not.
 		if _, err := gorm.G[Agent](tx.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
@@ -157,16 +126,13 @@ func (tx *Tx) EditAgent(ctx context.Context, id uuid.UUID, description *string, 
 		if _, err := gorm.G[Suspension](tx.db).Where("agent_id = ? AND NOT erased", id).Update(ctx, "was_listed", *isDiscoverable); err != nil {
 			return fmt.Errorf("edit suspended agent: %w", err)
 		}
-		changes["is_discoverable"] = listable(*isDiscoverable)
 	}
-	if len(changes) == 0 {
-		return nil
-	}
-	if err := tx.gorm(ctx, &Agent{}).Where("id = ?", id).Updates(changes).Error; err != nil {
-		return fmt.Errorf("edit agent: %w", err)
-	}
+	// A call that was paid before the suspension may ask to be listed later.
+	_, err := exec(ctx, tx, `UPDATE agents SET description = coalesce(@description, description),
+		is_discoverable = coalesce(@listed AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = @id), is_discoverable) WHERE id = @id`,
+		named{"id": id, "description": description, "listed": isDiscoverable})
 	tx.forgetAgent(id)
-	return nil
+	return wrap("edit agent", err)
 }
 
 // AgentConversation is a conversation of an agent, and the role of the agent in it.
@@ -186,8 +152,81 @@ func (r *Reader) AgentConversations(ctx context.Context, id uuid.UUID) ([]AgentC
 			SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member'
 			UNION SELECT id FROM conversations WHERE admin_id = @agent AND kind = 'channel' AND deleted_at IS NULL))
 		ORDER BY coalesce(m.joined_at, c.created_at), c.id`, named{"agent": id})
-	if err != nil {
-		return nil, fmt.Errorf("list conversations of agent: %w", err)
+	return conversations, wrap("list conversations of agent", err)
+}
+
+// Block prevents contact: BlockerID has blocked BlockedID.
+type Block struct {
+	BlockerID uuid.UUID
+	BlockedID uuid.UUID
+	CreatedAt time.Time
+}
+
+// BlockAgent blocks an agent. If the agent is already blocked, nothing changes. It returns ErrBlockSelf or ErrAgentNotFound.
+func (tx *Tx) BlockAgent(ctx context.Context, blocker, blocked uuid.UUID) error {
+	if blocker == blocked {
+		return ErrBlockSelf
 	}
-	return conversations, nil
+	if err := tx.CheckAgents(ctx, []uuid.UUID{blocked}); err != nil {
+		return err
+	}
+	err := gorm.G[Block](tx.db, clause.OnConflict{DoNothing: true}).Create(ctx, &Block{BlockerID: blocker, BlockedID: blocked})
+	if errors.Is(err, gorm.ErrForeignKeyViolated) {
+		return ErrAgentNotFound
+	}
+	return wrap("block agent", err)
+}
+
+// UnblockAgent removes a block. If there is none, nothing changes. It returns ErrAgentNotFound.
+func (tx *Tx) UnblockAgent(ctx context.Context, blocker, blocked uuid.UUID) error {
+	ended, err := gorm.G[Block](tx.db).Where("blocker_id = ? AND blocked_id = ?", blocker, blocked).Delete(ctx)
+	if err == nil && ended == 0 {
+		return tx.CheckAgents(ctx, []uuid.UUID{blocked})
+	}
+	return wrap("unblock agent", err)
+}
+
+// CheckAgents returns ErrAgentNotFound if one of the ids belongs to no agent, or to one that was erased.
+func (r *Reader) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	wanted := slices.Compact(slices.SortedFunc(slices.Values(ids), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }))
+	found, err := gorm.G[Agent](r.db).
+		Where("id IN ? AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = agents.id AND s.erased)", ids).Count(ctx, "*")
+	if err == nil && found < int64(len(wanted)) {
+		return ErrAgentNotFound
+	}
+	return wrap("look for agents", err)
+}
+
+// reservedUsername is a former username, stored as HashKey. AgentID is nil if the agent that had it was erased.
+type reservedUsername struct {
+	UsernameHash []byte
+	AgentID      *uuid.UUID
+	CreatedAt    time.Time
+}
+
+// TableName returns reserved_usernames.
+func (reservedUsername) TableName() string { return "reserved_usernames" }
+
+// FormerOwner returns the agent that had this username before it was renamed, or ErrAgentNotFound.
+func (r *Reader) FormerOwner(ctx context.Context, username string) (*Agent, error) {
+	return r.agent(ctx, "id = (SELECT agent_id FROM reserved_usernames WHERE username_hash = ?)", HashKey(username))
+}
+
+// checkUsername returns ErrUsernameTaken if an agent other than owner has the username or had it.
+func (r *Reader) checkUsername(ctx context.Context, username string, owner uuid.UUID) error {
+	if err := refuseIf(ctx, ErrUsernameTaken, "look for a username", gorm.G[Agent](r.db).Where("username = ?", username)); err != nil {
+		return err
+	}
+	reserved := gorm.G[reservedUsername](r.db).Where("username_hash = ? AND agent_id IS DISTINCT FROM ?", HashKey(username), owner)
+	return refuseIf(ctx, ErrUsernameTaken, "look for a reserved username", reserved)
+}
+
+// reserveUsername keeps others from registering a username.
+func (tx *Tx) reserveUsername(ctx context.Context, username string, agent *uuid.UUID) error {
+	err := gorm.G[reservedUsername](tx.db, clause.OnConflict{DoNothing: true}).
+		Create(ctx, &reservedUsername{UsernameHash: HashKey(username), AgentID: agent})
+	return wrap("reserve a username", err)
 }

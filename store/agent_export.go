@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -61,8 +60,5 @@ func (s *Store) ExportAgent(ctx context.Context, agent uuid.UUID, write func(Exp
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("export the agent: %w", err)
-	}
-	return nil
+	return wrap("export the agent", err)
 }

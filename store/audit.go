@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
@@ -48,30 +47,20 @@ func (s *Store) audited(ctx context.Context, by Operator, entry AuditEntry, acti
 	if by.DryRun {
 		run = s.rollBack
 	}
-	err := run(ctx, func(tx *Tx) error {
-		if err := action(tx, &entry); err != nil {
-			return err
-		}
-		return tx.writeAudit(ctx, by, entry)
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", entry.Action, err)
-	}
-	return nil
-}
-
-func (tx *Tx) writeAudit(ctx context.Context, by Operator, entry AuditEntry) (err error) {
-	if entry.ID, err = uuid.NewV7(); err != nil {
-		return err
-	}
+	entry.Actor, entry.Reason = by.Actor, by.Reason
 	if entry.Details == nil {
 		entry.Details = map[string]any{}
 	}
-	entry.Actor, entry.Reason = by.Actor, by.Reason
-	if err = tx.gorm(ctx, &AuditEntry{}).Create(&entry).Error; err != nil {
-		return fmt.Errorf("write the audit: %w", err)
-	}
-	return nil
+	err := run(ctx, func(tx *Tx) (err error) {
+		if entry.ID, err = uuid.NewV7(); err != nil {
+			return err
+		}
+		if err := action(tx, &entry); err != nil {
+			return err
+		}
+		return wrap("write the audit", gorm.G[AuditEntry](tx.db).Create(ctx, &entry))
+	})
+	return wrap(entry.Action, err)
 }
 
 // AuditFilter selects entries that match all fields that are not empty. Since is inclusive and Until is exclusive.

@@ -2,12 +2,10 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // Conversation is a private chat, group chat or channel. LastNumber is the number of its newest message, and FirstNumber that
@@ -57,33 +55,28 @@ func (r *Reader) ConversationView(ctx context.Context, kind string, id, agent uu
 	found, err := query[ConversationView](ctx, r, `SELECT `+viewColumns+`
 		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent
 		WHERE c.id = @id AND c.kind = @kind`, named{"id": id, "kind": kind, "agent": agent})
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("load conversation: %w", err)
-	case len(found) == 0:
-		return nil, notFound[kind]
-	case found[0].DeletedAt != nil:
+	view, err := first(found, err, "load conversation", notFound[kind])
+	if err == nil && view.DeletedAt != nil {
 		return nil, ErrDeleted
 	}
-	return &found[0], nil
+	return view, err
 }
 
-// viewColumns are the columns of ConversationView, of a conversation c and the membership m of the agent. UUIDs reads the
-// text of an array.
+// viewColumns are the columns of ConversationView, of a conversation c and the membership m of the agent. UUIDs reads the text of an array.
 const viewColumns = `c.id, c.kind, c.name, c.description, c.admin_id, c.is_discoverable, c.first_number, c.last_number, c.last_message_at, c.member_count,
 	CAST(c.pinned AS text) AS pinned, c.created_at, c.deleted_at, coalesce(m.status, '') AS status, ` + readUpTo + ` AS read_number, coalesce(m.unread_own, 0) AS unread_own`
 
-// forNoKeyUpdate locks rows like an update. Other transactions can still insert rows that refer to them.
-var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}
+// StoredConversation returns a conversation, also if it is deleted, or ErrChatNotFound.
+func (r *Reader) StoredConversation(ctx context.Context, id uuid.UUID) (*Conversation, error) {
+	found, err := gorm.G[Conversation](r.db).Where("id = ?", id).Find(ctx)
+	return first(found, err, "load conversation", ErrChatNotFound)
+}
 
-// LockConversation locks a conversation until the transaction ends. Code that changes members, admin, bans, pins or
-// deletion locks the conversation first and then reads its ConversationView. So such changes run one after the other,
-// and each sees the earlier ones.
+// LockConversation locks a conversation until the transaction ends. Code that changes members, admin, bans, pins or deletion locks it first
+// and then reads its ConversationView. So such changes run one after the other, and each sees the earlier ones.
 func (tx *Tx) LockConversation(ctx context.Context, id uuid.UUID) error {
-	if _, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx); err != nil {
-		return fmt.Errorf("lock conversation: %w", err)
-	}
-	return nil
+	_, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Select("id").Where("id = ?", id).Find(ctx)
+	return wrap("lock conversation", err)
 }
 
 // CreateConversation creates a group chat or channel without members.
@@ -91,54 +84,71 @@ func (tx *Tx) CreateConversation(ctx context.Context, kind string, id, admin uui
 	err := gorm.G[Conversation](tx.db).Create(ctx, &Conversation{
 		ID: id, Kind: kind, Name: &name, Description: description, AdminID: &admin, IsDiscoverable: isDiscoverable,
 	})
-	if err != nil {
-		return fmt.Errorf("create conversation: %w", err)
-	}
-	return nil
+	return wrap("create conversation", err)
 }
 
 // EditConversation changes the fields of a group chat or channel that are not nil.
 func (tx *Tx) EditConversation(ctx context.Context, id uuid.UUID, name, description *string, isDiscoverable *bool) error {
-	changes := map[string]any{}
-	change(changes, "name", name)
-	change(changes, "description", description)
-	change(changes, "is_discoverable", isDiscoverable)
-	return tx.changeConversation(ctx, id, changes)
-}
-
-// change adds the column to the changes, unless the value is nil.
-func change[T any](changes map[string]any, column string, value *T) {
-	if value != nil {
-		changes[column] = *value
+	if name == nil && description == nil && isDiscoverable == nil {
+		return nil
 	}
+	_, err := exec(ctx, tx, `UPDATE conversations SET name = coalesce(@name, name), description = coalesce(@description, description),
+		is_discoverable = coalesce(@listed, is_discoverable) WHERE id = @id`,
+		named{"id": id, "name": name, "description": description, "listed": isDiscoverable})
+	return wrap("edit conversation", err)
 }
 
 // DeleteConversation marks a group chat or channel as deleted, and notifies the members of a group chat. Its row, members and
 // messages stay. Lock the conversation first.
 func (tx *Tx) DeleteConversation(ctx context.Context, kind string, id, actor uuid.UUID) error {
-	if err := tx.changeConversation(ctx, id, map[string]any{"deleted_at": tx.Now()}); err != nil || kind != KindGroup {
-		return err // a channel may have any number of subscribers
-	}
-	members, err := tx.memberIDs(ctx, id)
+	members, err := tx.markDeleted(ctx, kind, id)
 	if err != nil {
 		return err
 	}
 	return tx.notify(ctx, NoticeDeleted, id, actor, members)
 }
 
-// memberIDs returns the members or subscribers, those that joined first before the others.
-func (r *Reader) memberIDs(ctx context.Context, id uuid.UUID) (members []uuid.UUID, err error) {
-	err = gorm.G[Membership](r.db).Select("agent_id").Where("conversation_id = ? AND status = 'member'", id).Order("joined_at, agent_id").Scan(ctx, &members)
-	if err != nil {
-		return nil, fmt.Errorf("list members: %w", err)
+// markDeleted returns the members of a group chat. A channel may have any number of subscribers.
+func (tx *Tx) markDeleted(ctx context.Context, kind string, id uuid.UUID) (members []uuid.UUID, err error) {
+	if err := tx.changeConversation(ctx, id, map[string]any{"deleted_at": tx.Now()}); err != nil || kind != KindGroup {
+		return nil, err
 	}
-	return members, nil
+	err = gorm.G[Membership](tx.db).Select("agent_id").Where("conversation_id = ? AND status = 'member'", id).Scan(ctx, &members)
+	return members, wrap("list members", err)
+}
+
+// Transfer makes another agent the admin of a group chat or channel, and notifies it. The new admin of a group chat is a member; the former
+// admin of a channel becomes a subscriber. It returns ErrAgentNotFound, ErrBanned, ErrSuccessorNotMember or ErrAgentSuspended. Lock the
+// conversation first.
+func (tx *Tx) Transfer(ctx context.Context, kind string, id, from, to uuid.UUID) error {
+	if err := tx.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
+		return err
+	}
+	view, err := tx.ConversationView(ctx, kind, id, to)
+	switch {
+	case err != nil:
+		return err
+	case view.Status == StatusBanned:
+		return ErrBanned
+	case kind == KindGroup && view.Status != StatusMember:
+		return ErrSuccessorNotMember
+	}
+	if err := tx.setAdmin(ctx, id, from, to); err != nil || kind == KindGroup {
+		return err
+	}
+	return tx.Join(ctx, id, from)
 }
 
 // setAdmin makes another agent the admin and notifies it. It returns ErrAgentSuspended, or ErrAgentNotFound if the agent was erased.
 func (tx *Tx) setAdmin(ctx context.Context, id, from, to uuid.UUID) error {
-	if err := tx.checkUsable(ctx, to); err != nil {
+	suspension, err := tx.Suspension(ctx, to)
+	switch {
+	case err != nil:
 		return err
+	case suspension != nil && suspension.Erased:
+		return ErrAgentNotFound
+	case suspension != nil:
+		return ErrAgentSuspended
 	}
 	if err := tx.changeConversation(ctx, id, map[string]any{"admin_id": to}); err != nil {
 		return err
@@ -147,13 +157,7 @@ func (tx *Tx) setAdmin(ctx context.Context, id, from, to uuid.UUID) error {
 }
 
 func (tx *Tx) changeConversation(ctx context.Context, id uuid.UUID, changes map[string]any) error {
-	if len(changes) == 0 {
-		return nil
-	}
-	if err := tx.gorm(ctx, &Conversation{}).Where("id = ?", id).Updates(changes).Error; err != nil {
-		return fmt.Errorf("change conversation: %w", err)
-	}
-	return nil
+	return wrap("change conversation", tx.gorm(ctx, &Conversation{}).Where("id = ?", id).Updates(changes).Error)
 }
 
 // Member is an agent as a member of a chat.
@@ -169,11 +173,9 @@ type Member struct {
 // a member that has blocked the viewer is empty. Members and admin come from the same snapshot.
 func (r *Reader) Members(ctx context.Context, id, viewer uuid.UUID) ([]Member, error) {
 	members, err := query[Member](ctx, r, `
-		SELECT agents.id, agents.username, coalesce(agents.id = c.admin_id, false) AS is_admin, m.joined_at, `+shownDescription+`
-		FROM memberships m JOIN agents ON agents.id = m.agent_id JOIN conversations c ON c.id = m.conversation_id
-		WHERE m.conversation_id = @id AND m.status = 'member' ORDER BY m.joined_at, agents.id`, named{"id": id, "viewer": viewer})
-	if err != nil {
-		return nil, fmt.Errorf("list members: %w", err)
-	}
-	return members, nil
+		SELECT a.id, a.username, coalesce(a.id = c.admin_id, false) AS is_admin, m.joined_at,
+			CASE WHEN EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) THEN '' ELSE a.description END AS description
+		FROM memberships m JOIN agents a ON a.id = m.agent_id JOIN conversations c ON c.id = m.conversation_id
+		WHERE m.conversation_id = @id AND m.status = 'member' ORDER BY m.joined_at, a.id`, named{"id": id, "viewer": viewer})
+	return members, wrap("list members", err)
 }

@@ -28,8 +28,7 @@ type Erasure struct {
 // its payments stay: numbers of others and the ledger are whole. It returns ErrAgentNotFound, ErrErased, ErrNotSuspendedYet,
 // ErrOpenPayments or ErrOwedPayments. Call FinishErasure SettledAfter it, and erase the stored responses with its messages with EraseReads.
 func (s *Store) EraseAgent(ctx context.Context, by Operator, agent uuid.UUID) (erased Erasure, err error) {
-	const tries = 5
-	for try := 1; ; try++ {
+	for range 5 { // after a deadlock
 		erased = Erasure{}
 		err = s.changeAccount(ctx, by, "agents.erase", agent, func(tx *Tx, entry *AuditEntry, account *Agent, before *Suspension) error {
 			if before == nil {
@@ -44,10 +43,11 @@ func (s *Store) EraseAgent(ctx context.Context, by Operator, agent uuid.UUID) (e
 			}
 			return nil
 		})
-		if !Deadlocked(err) || try == tries {
-			return erased, err
+		if !Deadlocked(err) {
+			break
 		}
 	}
+	return erased, err
 }
 
 // erase first changes what calls of others do not lock, because it finds it by reading whole tables. Then it locks the conversations,
@@ -56,28 +56,36 @@ func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error 
 	if err := tx.checkErasable(ctx, account.ID); err != nil {
 		return err
 	}
-	wrote, err := tx.eraseMessages(ctx, account.ID, erased)
+	wrote, err := query[struct {
+		Conversations []uuid.UUID
+		Messages      int64
+	}](ctx, tx, `
+		WITH gone AS (
+			UPDATE messages SET content = @removed, about = NULL, removed_at = coalesce(removed_at, @now) WHERE sender_id = @agent RETURNING conversation_id
+		)
+		SELECT array_agg(DISTINCT conversation_id) AS conversations, count(*) AS messages FROM gone`,
+		named{"agent": account.ID, "now": tx.Now(), "removed": removedContent})
 	if err != nil {
-		return err
+		return fmt.Errorf("erase messages: %w", err)
 	}
-	var ignored int64
+	erased.Messages = wrote[0].Messages
 	err = tx.eraseRows(ctx, named{"agent": account.ID, "created": account.CreatedAt}, []erasureStep{
 		{&erased.Reactions, `DELETE FROM reactions WHERE agent_id = @agent`},
 		// The registration has no account. Its wallet has paid for the account soon after it.
-		{&ignored, `UPDATE payments SET response = NULL, payment_identifier = NULL, fingerprint = sha256(uuid_send(id)) WHERE agent_id IS NULL AND secret
+		{nil, `UPDATE payments SET response = NULL, payment_identifier = NULL, fingerprint = sha256(uuid_send(id)) WHERE agent_id IS NULL AND secret
 			AND state NOT IN ('settling', 'unknown') AND created_at BETWEEN CAST(@created AS timestamptz) - interval '1 hour'
 			AND CAST(@created AS timestamptz) + interval '1 hour'
 			AND payer IN (SELECT payer FROM payments WHERE agent_id = @agent)`},
 		{&erased.Payments, `UPDATE payments SET response = NULL, payment_identifier = NULL, key_hash = NULL, fingerprint = sha256(uuid_send(id))
 			WHERE agent_id = @agent`},
-		{&ignored, `UPDATE reserved_usernames SET agent_id = NULL WHERE agent_id = @agent`},
-		{&ignored, `UPDATE suspensions SET message = '', erased = true WHERE agent_id = @agent`},
+		{nil, `UPDATE reserved_usernames SET agent_id = NULL WHERE agent_id = @agent`},
+		{nil, `UPDATE suspensions SET message = '', erased = true WHERE agent_id = @agent`},
 		{&erased.Blocks, deleteBlocks}, // the last scan, because others wait for it when they unblock the agent
 	})
 	if err != nil {
 		return err
 	}
-	if err := tx.leaveForGood(ctx, account.ID, wrote, erased); err != nil {
+	if err := tx.leaveForGood(ctx, account.ID, wrote[0].Conversations, erased); err != nil {
 		return err
 	}
 	return tx.eraseAccount(ctx, account)
@@ -85,80 +93,78 @@ func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error 
 
 const deleteBlocks = `DELETE FROM blocks WHERE blocker_id = @agent OR blocked_id = @agent`
 
+// erasedName replaces names, and begins the username of an erased account.
+const erasedName = "erased"
+
+// eraseAccount empties the account. Its username is random, so that nobody can have registered it before.
+func (tx *Tx) eraseAccount(ctx context.Context, account *Agent) error {
+	if err := tx.reserveUsername(ctx, account.Username, nil); err != nil {
+		return err
+	}
+	random := make([]byte, 12+32)
+	_, _ = rand.Read(random)
+	return tx.gorm(ctx, &Agent{}).Where("id = ?", account.ID).Updates(map[string]any{
+		"username": erasedName + "_" + hex.EncodeToString(random[:12]), "description": "", "is_discoverable": false,
+		"key_hash": random[12:], "previous_key_hash": nil, "key_payment": nil,
+	}).Error
+}
+
 // FinishErasure erases what others wrote about an erased account while they did not know that it was erased, and the names of its deleted
 // conversations where others have them. It may be repeated.
 func (s *Store) FinishErasure(ctx context.Context, agent uuid.UUID) error {
 	if err := s.Transaction(ctx, func(tx *Tx) error { return tx.leaveForGood(ctx, agent, nil, &Erasure{}) }); err != nil {
 		return err
 	}
-	var ignored int64
 	return s.eraseRows(ctx, named{"agent": agent, "name": erasedName}, []erasureStep{
-		{&ignored, deleteBlocks},
-		{&ignored, `UPDATE notices SET source_name = @name WHERE source_name <> @name AND conversation_id IN (SELECT id FROM conversations WHERE admin_id = @agent)`},
-		{&ignored, `UPDATE messages m SET content = replace(m.content, '"' || (m.about->>'name') || '"', '"' || @name || '"'),
+		{nil, deleteBlocks},
+		{nil, `UPDATE notices SET source_name = @name WHERE source_name <> @name AND conversation_id IN (SELECT id FROM conversations WHERE admin_id = @agent)`},
+		{nil, `UPDATE messages m SET content = replace(m.content, '"' || (m.about->>'name') || '"', '"' || @name || '"'),
 			about = jsonb_set(m.about, '{name}', to_jsonb(CAST(@name AS text)))
 			FROM conversations c WHERE c.admin_id = @agent AND m.about->>'source' = CAST(c.id AS text) AND m.about->>'name' <> @name`},
 	})
 }
 
-// eraseMessages removes the content of all messages of an agent, and returns the conversations that they are in.
-func (tx *Tx) eraseMessages(ctx context.Context, agent uuid.UUID, erased *Erasure) (wrote []uuid.UUID, err error) {
-	counts, err := query[struct {
-		ConversationID uuid.UUID
-		Messages       int64
-	}](ctx, tx, `
-		WITH gone AS (
-			UPDATE messages SET content = @removed, about = NULL, removed_at = coalesce(removed_at, @now) WHERE sender_id = @agent RETURNING conversation_id
-		)
-		SELECT conversation_id, count(*) AS messages FROM gone GROUP BY conversation_id`,
-		named{"agent": agent, "now": tx.Now(), "removed": removedContent})
-	if err != nil {
-		return nil, fmt.Errorf("erase messages: %w", err)
-	}
-	for _, one := range counts {
-		wrote = append(wrote, one.ConversationID)
-		erased.Messages += one.Messages
-	}
-	return wrote, nil
-}
-
-// leaveForGood takes the pins of an agent away, gives up what it administers, and ends its memberships. wrote are the conversations
-// that it wrote in.
+// leaveForGood hands the agent's group chats over to the members that joined first, deletes its other group chats and its channels for
+// good, with names and descriptions, which it has written, and takes its pins and memberships away. wrote are the conversations that it
+// wrote in.
 func (tx *Tx) leaveForGood(ctx context.Context, agent uuid.UUID, wrote []uuid.UUID, erased *Erasure) error {
-	locked, err := tx.lockConversationsOf(ctx, agent, wrote)
+	var locked []uuid.UUID // what the agent wrote in, is a member of, or administers, in one order
+	err := tx.gorm(ctx, &Conversation{}).Clauses(forNoKeyUpdate).Select("id").
+		Where("id = ANY (?) OR admin_id = ? OR id IN (SELECT conversation_id FROM memberships WHERE agent_id = ?)", UUIDs(wrote), agent, agent).
+		Order("id").Scan(&locked).Error
+	if err != nil {
+		return fmt.Errorf("lock conversations: %w", err)
+	}
+	heirs, err := tx.heirs(ctx, agent, locked)
 	if err != nil {
 		return err
 	}
-	if err := tx.takePins(ctx, agent, locked); err != nil {
-		return err
+	for _, one := range heirs {
+		if err := tx.setAdmin(ctx, one.ConversationID, agent, one.AgentID); err != nil {
+			return err
+		}
 	}
-	if err := tx.giveUpConversations(ctx, agent, locked, erased); err != nil {
-		return err
-	}
-	// The agent stays a member of its private chats, which the other agents read, and of the group chats that were deleted.
-	const left = `c.id = ANY (@conversations) AND c.kind <> 'private' AND (c.kind = 'channel' OR c.admin_id <> @agent)`
-	var ignored int64
-	return tx.eraseRows(ctx, named{"agent": agent, "conversations": locked}, []erasureStep{
-		{&ignored, `UPDATE conversations c SET member_count = c.member_count - 1 WHERE ` + left + `
-			AND c.id IN (SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member')`},
-		{&erased.Memberships, `DELETE FROM memberships m USING conversations c WHERE m.agent_id = @agent AND m.conversation_id = c.id
-			AND m.conversation_id = ANY (@conversations) AND ` + left},
-		{&ignored, `DELETE FROM notices WHERE agent_id = @agent`},
+	erased.HandedOver = int64(len(heirs))
+	return tx.eraseRows(ctx, named{"agent": agent, "conversations": locked, "name": erasedName, "now": tx.Now()}, []erasureStep{
+		// The count makes PostgreSQL look each pin up; with NOT EXISTS it reads all messages of the conversation.
+		{nil, `UPDATE conversations c SET pinned = ARRAY(SELECT p.id FROM unnest(c.pinned) WITH ORDINALITY AS p (id, n) WHERE (
+			SELECT count(*) FROM messages m WHERE m.id = p.id AND m.conversation_id = c.id AND m.sender_id = @agent) = 0 ORDER BY p.n)
+			WHERE c.id = ANY (@conversations) AND c.pinned <> '{}' AND EXISTS (
+			SELECT FROM messages m WHERE m.conversation_id = c.id AND m.id = ANY (c.pinned) AND m.sender_id = @agent)`},
+		{nil, `DELETE FROM conversation_removals r USING conversations c WHERE c.id = ANY (@conversations) AND c.admin_id = @agent AND r.conversation_id = c.id`},
+		{&erased.Deleted, `UPDATE conversations SET name = @name, description = '', deleted_at = coalesce(deleted_at, @now)
+			WHERE id = ANY (@conversations) AND admin_id = @agent`},
+		// The agent stays a member of its private chats, which the other agents read, and of the group chats that were deleted.
+		{&erased.Memberships, `
+			WITH gone AS (
+				DELETE FROM memberships m USING conversations c WHERE m.agent_id = @agent AND m.conversation_id = c.id AND m.conversation_id = ANY (@conversations)
+					AND c.kind <> 'private' AND (c.kind = 'channel' OR c.admin_id <> @agent) RETURNING m.conversation_id, m.status
+			), counted AS (
+				UPDATE conversations SET member_count = member_count - 1 WHERE id IN (SELECT conversation_id FROM gone WHERE status = 'member')
+			)
+			SELECT FROM gone`},
+		{nil, `DELETE FROM notices WHERE agent_id = @agent`},
 	})
-}
-
-// takePins takes away the pins of an agent's messages. The count makes PostgreSQL look each pin up; with NOT EXISTS it reads all messages
-// of the conversation.
-func (tx *Tx) takePins(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) error {
-	_, err := exec(ctx, tx, `UPDATE conversations c SET pinned = ARRAY(SELECT p.id FROM unnest(c.pinned) WITH ORDINALITY AS p (id, n) WHERE (
-		SELECT count(*) FROM messages m WHERE m.id = p.id AND m.conversation_id = c.id AND m.sender_id = @agent) = 0 ORDER BY p.n)
-		WHERE c.id = ANY (@conversations) AND c.pinned <> '{}' AND EXISTS (
-		SELECT FROM messages m WHERE m.conversation_id = c.id AND m.id = ANY (c.pinned) AND m.sender_id = @agent)`,
-		named{"agent": agent, "conversations": conversations})
-	if err != nil {
-		return fmt.Errorf("take pins away: %w", err)
-	}
-	return nil
 }
 
 // erasureStep is a statement, and where the number of its rows goes.
@@ -173,88 +179,60 @@ func (r *Reader) eraseRows(ctx context.Context, values named, steps []erasureSte
 		if err != nil {
 			return fmt.Errorf("erase rows: %w", err)
 		}
-		*step.rows = rows
+		if step.rows != nil {
+			*step.rows = rows
+		}
 	}
 	return nil
 }
 
 // checkErasable returns an error if a payment of the agent is not closed. Its request and payload are needed.
 func (r *Reader) checkErasable(ctx context.Context, agent uuid.UUID) error {
-	open, err := gorm.G[Payment](r.db).Where("agent_id = ? AND state IN ('settling', 'unknown')", agent).Count(ctx, "id")
-	if err != nil {
-		return fmt.Errorf("look for open payments: %w", err)
-	}
-	owed, err := gorm.G[Payment](r.db).Where("agent_id = ? AND state = 'undeliverable' AND failure_reason <> ?", agent, Refunded).Count(ctx, "id")
-	switch {
-	case err != nil:
-		return fmt.Errorf("look for undeliverable payments: %w", err)
-	case open > 0:
-		return ErrOpenPayments
-	case owed > 0:
-		return ErrOwedPayments
-	}
-	return nil
-}
-
-// lockConversationsOf locks the conversations that the agent wrote in, is a member of, or administers, in one order.
-func (tx *Tx) lockConversationsOf(ctx context.Context, agent uuid.UUID, wrote []uuid.UUID) (locked []uuid.UUID, err error) {
-	err = tx.gorm(ctx, &Conversation{}).Clauses(forNoKeyUpdate).Select("id").
-		Where("id = ANY (?) OR admin_id = ? OR id IN (SELECT conversation_id FROM memberships WHERE agent_id = ?)", UUIDs(wrote), agent, agent).
-		Order("id").Scan(&locked).Error
-	if err != nil {
-		return nil, fmt.Errorf("lock conversations: %w", err)
-	}
-	return locked, nil
-}
-
-// giveUpConversations hands the agent's group chats over to the members that joined first, and deletes its other group chats and its
-// channels for good, with names and descriptions, which it has written.
-func (tx *Tx) giveUpConversations(ctx context.Context, agent uuid.UUID, locked []uuid.UUID, erased *Erasure) error {
-	heirs, err := tx.heirs(ctx, agent, locked)
-	if err != nil {
+	open := gorm.G[Payment](r.db).Where("agent_id = ? AND state IN ('settling', 'unknown')", agent)
+	if err := refuseIf(ctx, ErrOpenPayments, "look for open payments", open); err != nil {
 		return err
 	}
-	for _, one := range heirs {
-		if err := tx.setAdmin(ctx, one.ConversationID, agent, one.AgentID); err != nil {
-			return err
-		}
-	}
-	erased.HandedOver = int64(len(heirs))
-	var ignored int64
-	return tx.eraseRows(ctx, named{"agent": agent, "conversations": locked, "name": erasedName, "now": tx.Now()}, []erasureStep{
-		{&ignored, `DELETE FROM conversation_removals r USING conversations c WHERE c.id = ANY (@conversations) AND c.admin_id = @agent AND r.conversation_id = c.id`},
-		{&erased.Deleted, `UPDATE conversations SET name = @name, description = '', deleted_at = coalesce(deleted_at, @now)
-			WHERE id = ANY (@conversations) AND admin_id = @agent`},
-	})
+	owed := gorm.G[Payment](r.db).Where("agent_id = ? AND state = 'undeliverable' AND failure_reason <> ?", agent, Refunded)
+	return refuseIf(ctx, ErrOwedPayments, "look for undeliverable payments", owed)
 }
 
 // heirs returns for each group chat of the admin among these conversations the member that joined first and may become the admin, if there
 // is one.
-func (r *Reader) heirs(ctx context.Context, admin uuid.UUID, conversations []uuid.UUID) (heirs []Membership, err error) {
-	heirs, err = query[Membership](ctx, r, `
+func (r *Reader) heirs(ctx context.Context, admin uuid.UUID, conversations []uuid.UUID) ([]Membership, error) {
+	heirs, err := query[Membership](ctx, r, `
 		SELECT DISTINCT ON (m.conversation_id) m.conversation_id, m.agent_id FROM conversations c JOIN memberships m ON m.conversation_id = c.id
 		WHERE c.id = ANY (@conversations) AND c.admin_id = @admin AND c.kind = 'group' AND c.deleted_at IS NULL AND m.status = 'member' AND m.agent_id <> @admin
 			AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = m.agent_id)
 		ORDER BY m.conversation_id, m.joined_at, m.agent_id`, named{"admin": admin, "conversations": conversations})
-	if err != nil {
-		return nil, fmt.Errorf("look for new admins: %w", err)
-	}
-	return heirs, nil
+	return heirs, wrap("look for new admins", err)
 }
 
-// erasedName replaces names, and begins the username of an erased account.
-const erasedName = "erased"
-
-// eraseAccount empties the account. Its username is random, so that nobody can have registered it before.
-func (tx *Tx) eraseAccount(ctx context.Context, account *Agent) error {
-	random := make([]byte, 12+32)
-	_, _ = rand.Read(random)
-	changes := map[string]any{
-		"username": erasedName + "_" + hex.EncodeToString(random[:12]), "description": "", "is_discoverable": false,
-		"key_hash": random[12:], "previous_key_hash": nil, "key_payment": nil,
+// CountErasure counts what EraseAgent would change, and changes nothing. It returns ErrOpenPayments or ErrOwedPayments.
+func (s *Store) CountErasure(ctx context.Context, agent uuid.UUID) (counted Erasure, err error) {
+	if err := s.checkErasable(ctx, agent); err != nil {
+		return counted, err
 	}
-	if err := tx.reserveUsername(ctx, account.Username, nil); err != nil {
-		return err
+	var administered, handedOver []uuid.UUID
+	if err := gorm.G[Conversation](s.db).Select("id").Where("admin_id = ?", agent).Scan(ctx, &administered); err != nil {
+		return counted, fmt.Errorf("list administered conversations: %w", err)
 	}
-	return tx.gorm(ctx, &Agent{}).Where("id = ?", account.ID).Updates(changes).Error
+	heirs, err := s.heirs(ctx, agent, administered)
+	if err != nil {
+		return counted, err
+	}
+	for _, one := range heirs {
+		handedOver = append(handedOver, one.ConversationID)
+	}
+	counts, err := query[Erasure](ctx, s, `
+		SELECT (SELECT count(*) FROM messages WHERE sender_id = @agent) AS messages, (SELECT count(*) FROM reactions WHERE agent_id = @agent) AS reactions,
+			(SELECT count(*) FROM blocks WHERE blocker_id = @agent OR blocked_id = @agent) AS blocks,
+			(SELECT count(*) FROM payments WHERE agent_id = @agent) AS payments,
+			(SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id WHERE m.agent_id = @agent
+				AND (c.kind = 'channel' OR c.kind = 'group' AND (c.admin_id <> @agent OR c.id = ANY (@handed)))) AS memberships,
+			CAST(@heirs AS bigint) AS handed_over, CAST(@deleted AS bigint) AS deleted`,
+		named{"agent": agent, "handed": handedOver, "heirs": len(heirs), "deleted": len(administered) - len(heirs)})
+	if err != nil {
+		return counted, fmt.Errorf("count what would be erased: %w", err)
+	}
+	return counts[0], nil
 }

@@ -70,7 +70,7 @@ func TestSendWaitsForTheGroupLock(t *testing.T) {
 			return errors.Join(tx.Ban(ctx, group, alice, []uuid.UUID{bob}), giveUp)
 		}, true},
 		{"somebody else is banned", func(tx *store.Tx, group uuid.UUID) error { return tx.Ban(ctx, group, alice, []uuid.UUID{carol}) }, true},
-		{"the sender becomes the admin", func(tx *store.Tx, group uuid.UUID) error { return tx.TransferGroupChat(ctx, group, alice, bob) }, true},
+		{"the sender becomes the admin", func(tx *store.Tx, group uuid.UUID) error { return tx.Transfer(ctx, store.KindGroup, group, alice, bob) }, true},
 		{"somebody else writes", func(tx *store.Tx, group uuid.UUID) error {
 			_, err := tx.SendMessage(ctx, toGroup(alice, group, "first"))
 			return err

@@ -2,12 +2,10 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // Membership connects an agent with a conversation, as a member, a subscriber or a banned agent. ReadNumber is the
@@ -31,72 +29,34 @@ const (
 // MemberLimit is the maximum number of members of a group chat. Channels have no limit.
 const MemberLimit = 1000
 
-// CheckAgents returns ErrAgentNotFound if one of the ids belongs to no agent, or to one that was erased.
-func (r *Reader) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	wanted := map[uuid.UUID]bool{}
-	for _, id := range ids {
-		wanted[id] = true
-	}
-	found, err := gorm.G[Agent](r.db).
-		Where("id IN ? AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = agents.id AND s.erased)", ids).Count(ctx, "*")
-	if err != nil {
-		return fmt.Errorf("look for agents: %w", err)
-	}
-	if found < int64(len(wanted)) {
-		return ErrAgentNotFound
-	}
-	return nil
-}
-
 // Join makes existing agents members or subscribers, in this order. Those that already are stay unchanged. All earlier
 // messages count as read. It returns ErrBanned if one of the agents is banned. Lock the conversation first.
 func (tx *Tx) Join(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil
 	}
-	banned, err := gorm.G[Membership](tx.db).Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents).Count(ctx, "*")
-	if err != nil {
-		return fmt.Errorf("look for bans: %w", err)
-	}
-	if banned > 0 {
-		return ErrBanned
-	}
-	joined, err := tx.loadConversation(ctx, conversation)
-	if err != nil {
+	bans := gorm.G[Membership](tx.db).Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents)
+	if err := refuseIf(ctx, ErrBanned, "look for bans", bans); err != nil {
 		return err
 	}
-	return tx.addMemberships(ctx, Membership{
-		ConversationID: conversation, Status: StatusMember, ReadNumber: joined.LastNumber, JoinedNumber: joined.LastNumber, JoinedAt: tx.Now(),
-	}, agents)
+	return tx.addMemberships(ctx, conversation, StatusMember, agents)
 }
 
-// addMemberships adds a membership like this one for each agent that has none in the conversation. The times are one
-// microsecond apart. If the agents become members, it updates the member count.
-func (tx *Tx) addMemberships(ctx context.Context, like Membership, agents []uuid.UUID) error {
-	memberships := make([]Membership, len(agents))
-	for i, agent := range agents {
-		memberships[i] = like
-		memberships[i].AgentID, memberships[i].JoinedAt = agent, like.JoinedAt.Add(time.Duration(i)*time.Microsecond)
-	}
-	added := tx.gorm(ctx, &Membership{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&memberships)
-	if added.Error != nil {
-		return fmt.Errorf("add to conversation: %w", added.Error)
-	}
-	if like.Status != StatusMember {
-		return nil
-	}
-	return tx.countMembers(ctx, like.ConversationID, added.RowsAffected)
-}
-
-// countMembers adds more to the member count of a conversation.
-func (tx *Tx) countMembers(ctx context.Context, conversation uuid.UUID, more int64) error {
-	if more == 0 {
-		return nil
-	}
-	return tx.changeConversation(ctx, conversation, map[string]any{"member_count": gorm.Expr("member_count + ?", more)})
+// addMemberships adds a membership for each agent that has none in the conversation. The times are one microsecond apart.
+func (tx *Tx) addMemberships(ctx context.Context, conversation uuid.UUID, status string, agents []uuid.UUID) error {
+	_, err := exec(ctx, tx, `
+		WITH added AS (
+			INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
+			SELECT @conversation, a.id, @status, c.number, c.number, CAST(@now AS timestamptz) + (a.n - 1) * interval '1 microsecond'
+			FROM unnest(CAST(@agents AS uuid[])) WITH ORDINALITY AS a (id, n) CROSS JOIN (
+				SELECT CASE WHEN @status = 'member' THEN last_number ELSE 0 END AS number FROM conversations WHERE id = @conversation
+			) c ORDER BY a.n
+			ON CONFLICT DO NOTHING RETURNING status
+		)
+		UPDATE conversations SET member_count = member_count + (SELECT count(*) FROM added)
+		WHERE id = @conversation AND EXISTS (SELECT FROM added WHERE status = 'member')`,
+		named{"conversation": conversation, "status": status, "agents": agents, "now": tx.Now()})
+	return wrap("add to conversation", err)
 }
 
 // Leave ends the membership of an agent, if it has one. Lock the conversation first.
@@ -105,8 +65,7 @@ func (tx *Tx) Leave(ctx context.Context, conversation, agent uuid.UUID) error {
 	return err
 }
 
-// Remove ends memberships on behalf of actor and notifies the agents. Agents that are not members are ignored. Lock the
-// conversation first.
+// Remove ends memberships on behalf of actor and notifies the agents. Agents that are not members are ignored. Lock the conversation first.
 func (tx *Tx) Remove(ctx context.Context, conversation, actor uuid.UUID, agents []uuid.UUID) error {
 	gone, err := tx.endMemberships(ctx, conversation, agents)
 	if err != nil {
@@ -120,17 +79,14 @@ func (tx *Tx) endMemberships(ctx context.Context, conversation uuid.UUID, agents
 	if len(agents) == 0 {
 		return nil, nil
 	}
-	var ended []Membership
-	err := tx.gorm(ctx, &ended).Clauses(clause.Returning{Columns: []clause.Column{{Name: "agent_id"}}}).
-		Where("conversation_id = ? AND agent_id IN ? AND status = 'member'", conversation, agents).Delete(&ended).Error
-	if err != nil {
-		return nil, fmt.Errorf("leave conversation: %w", err)
-	}
-	gone := make([]uuid.UUID, len(ended))
-	for i, membership := range ended {
-		gone[i] = membership.AgentID
-	}
-	return gone, tx.countMembers(ctx, conversation, -int64(len(gone)))
+	gone, err := query[uuid.UUID](ctx, tx, `
+		WITH gone AS (
+			DELETE FROM memberships WHERE conversation_id = @conversation AND agent_id = ANY (@agents) AND status = 'member' RETURNING agent_id
+		), counted AS (
+			UPDATE conversations SET member_count = member_count - (SELECT count(*) FROM gone) WHERE id = @conversation AND EXISTS (SELECT FROM gone)
+		)
+		SELECT agent_id FROM gone`, named{"conversation": conversation, "agents": agents})
+	return gone, wrap("leave conversation", err)
 }
 
 // Ban ends memberships and bans the agents on behalf of actor, whether they were members or not. Agents that are banned stay
@@ -141,7 +97,7 @@ func (tx *Tx) Ban(ctx context.Context, conversation, actor uuid.UUID, agents []u
 	if err != nil || len(agents) == 0 {
 		return err
 	}
-	if err := tx.addMemberships(ctx, Membership{ConversationID: conversation, Status: StatusBanned, JoinedAt: tx.Now()}, agents); err != nil {
+	if err := tx.addMemberships(ctx, conversation, StatusBanned, agents); err != nil {
 		return err
 	}
 	return tx.notify(ctx, NoticeBanned, conversation, actor, gone)
@@ -153,8 +109,5 @@ func (tx *Tx) Unban(ctx context.Context, conversation uuid.UUID, agents ...uuid.
 		return nil
 	}
 	_, err := gorm.G[Membership](tx.db).Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents).Delete(ctx)
-	if err != nil {
-		return fmt.Errorf("lift ban: %w", err)
-	}
-	return nil
+	return wrap("lift ban", err)
 }

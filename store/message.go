@@ -59,9 +59,8 @@ type Sent struct {
 	Number         int64
 }
 
-// sendRight holds what decides whether a message may be sent. For a group chat or channel: whether it exists, whether
-// it is deleted, and the role of the sender. For a private message: whether the recipient exists, whether it is
-// suspended, and which of the two agents has blocked the other.
+// sendRight decides whether a message may be sent: in a group chat or channel by its existence, its deletion and the role of the sender; in
+// a private chat by the recipient's existence and suspension, and by blocks.
 type sendRight struct {
 	Found, Deleted, Admin bool
 	Status                string
@@ -96,12 +95,9 @@ func (r sendRight) refusal(kind string) error {
 	return nil
 }
 
-// SendMessage appends the message in this transaction and returns where it was stored. A private message creates its
-// chat if there is none. Errors for group chats: ErrChatNotFound, ErrDeleted, ErrBanned, ErrNotMember. For channels:
-// ErrChannelNotFound, ErrDeleted, ErrNotAdmin. For private chats: ErrNothingToSelf, ErrBlocked, ErrBlocking,
-// ErrAgentNotFound, ErrAgentSuspended.
-//
-// It waits for the locks, and then runs sendMessages with one message. See there for the order of locks.
+// SendMessage appends the message in this transaction and returns where it was stored. A private message creates its chat if there is none.
+// It returns ErrNothingToSelf or a refusal of sendRight. It waits for the locks, and then runs sendMessages with one message. See there for
+// the order of locks.
 func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error) {
 	to := message.To
 	if message.Kind == KindPrivate {
@@ -128,27 +124,24 @@ func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, 
 // lockForSending locks the conversation and then the sender's membership, checks whether the sender may send, and returns the number of the
 // last message. For a private chat openPrivateChat has checked the blocks before.
 func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uuid.UUID) (last int64, err error) {
-	conversation, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Where("id = ? AND kind = ?", to, message.Kind).Take(ctx)
-	right := sendRight{Found: err == nil, Recipient: true}
-	if err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
-		return 0, fmt.Errorf("lock conversation: %w", err)
+	found, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Where("id = ? AND kind = ?", to, message.Kind).Find(ctx)
+	conversation, err := first(found, err, "lock conversation", notFound[message.Kind])
+	if err != nil {
+		return 0, err
 	}
-	if right.Found {
-		memberships, err := gorm.G[Membership](tx.db, forNoKeyUpdate).Where("conversation_id = ? AND agent_id = ?", to, message.Sender).Find(ctx)
-		if err != nil {
-			return 0, fmt.Errorf("lock membership: %w", err)
-		}
-		if len(memberships) > 0 {
-			right.Status = memberships[0].Status
-		}
-		right.Deleted = conversation.DeletedAt != nil
-		right.Admin = conversation.AdminID != nil && *conversation.AdminID == message.Sender
+	memberships, err := gorm.G[Membership](tx.db, forNoKeyUpdate).Where("conversation_id = ? AND agent_id = ?", to, message.Sender).Find(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("lock membership: %w", err)
+	}
+	right := sendRight{Found: true, Recipient: true, Deleted: conversation.DeletedAt != nil}
+	right.Admin = conversation.AdminID != nil && *conversation.AdminID == message.Sender
+	if len(memberships) > 0 {
+		right.Status = memberships[0].Status
 	}
 	return conversation.LastNumber, right.refusal(message.Kind)
 }
 
-// MessagePage is a page of a conversation, newest first. Next is the oldest message on the page if the page was cut
-// short.
+// MessagePage is a page of a conversation, newest first. Next is the oldest message on the page if the page was cut short.
 type MessagePage struct {
 	Messages []SentMessage
 	Next     *uuid.UUID
@@ -165,10 +158,9 @@ const listMessages = `
 	) m JOIN agents a ON a.id = m.sender_id
 	WHERE m.size <= @most OR m.number = @newest ORDER BY m.number DESC`
 
-// Messages returns page (from 1) of n messages of the conversation, newest first. It returns only as many as fit on a
-// page by size. Numbers have no gaps, so a page is one range of the key, however far back it is, and it stays the same
-// range if other pages were cut short. With before, pages start at the message that is older than that one. It returns
-// ErrMessageNotFound if before is not a message of this conversation.
+// Messages returns page (from 1) of n messages of the conversation, newest first, as many as fit on a page by size. Numbers have no gaps,
+// so a page is one range of the key, however far back it is, and it stays the same range if other pages were cut short. With before, pages
+// start at the message that is older than that one. It returns ErrMessageNotFound if before is not a message of this conversation.
 func (r *Reader) Messages(ctx context.Context, view *ConversationView, n, page int64, before *uuid.UUID) (*MessagePage, error) {
 	newest, err := r.newestBefore(ctx, view, before)
 	if err != nil {
@@ -190,18 +182,15 @@ func (r *Reader) Messages(ctx context.Context, view *ConversationView, n, page i
 	return found, nil
 }
 
-// newestBefore returns the number at which pages start: that of the newest message, or that of the message before the
-// given one. It returns ErrMessageNotFound if before is not a message of this conversation.
+// newestBefore returns the number at which pages start, or ErrMessageNotFound.
 func (r *Reader) newestBefore(ctx context.Context, view *ConversationView, before *uuid.UUID) (int64, error) {
 	if before == nil {
 		return view.LastNumber, nil
 	}
-	anchor, err := gorm.G[Message](r.db).Select("number").Where("id = ? AND conversation_id = ?", *before, view.ID).Take(ctx)
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return 0, ErrMessageNotFound
-	}
+	found, err := gorm.G[Message](r.db).Select("number").Where("id = ? AND conversation_id = ?", *before, view.ID).Find(ctx)
+	anchor, err := first(found, err, "find message", ErrMessageNotFound)
 	if err != nil {
-		return 0, fmt.Errorf("find message: %w", err)
+		return 0, err
 	}
 	return anchor.Number - 1, nil
 }
@@ -214,8 +203,5 @@ func (r *Reader) MessagesByID(ctx context.Context, conversation uuid.UUID, ids [
 	found, err := query[SentMessage](ctx, r, `SELECT `+sentColumns+` FROM messages m JOIN agents a ON a.id = m.sender_id
 		WHERE m.conversation_id = @conversation AND m.id = ANY (CAST(@ids AS uuid[]))
 		ORDER BY array_position(CAST(@ids AS uuid[]), m.id)`, named{"conversation": conversation, "ids": ids})
-	if err != nil {
-		return nil, fmt.Errorf("load messages: %w", err)
-	}
-	return found, nil
+	return found, wrap("load messages", err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"gorm.io/gorm"
 )
 
 // bounds limits the cost of one message search.
@@ -30,9 +30,9 @@ var searchBounds = bounds{messages: 20_000, work: 10_000_000, indexed: 5_000, lo
 // quickLookUp is how long a query to the index may take without waiting for its turn. Most take a few milliseconds.
 const quickLookUp = 30 * time.Millisecond
 
-// Matches is a page of a message search. SearchedTo is the oldest message that was checked, if the search ended before
-// the first message of the conversation because it reached its bounds or because the next match did not fit on the
-// page. Otherwise it is nil. Literal means that the query is not a valid expression and was searched as literal text.
+// Matches is a page of a message search. SearchedTo is the oldest message that was checked if the search reached its bounds or the next
+// match did not fit on the page, and otherwise nil. Literal means that the query is not a valid expression and was searched as literal
+// text.
 type Matches struct {
 	Messages   []SentMessage
 	SearchedTo *uuid.UUID
@@ -58,123 +58,90 @@ func (r *Reader) searchMessages(ctx context.Context, view *ConversationView, wan
 	if page-1 > newest/n { // beyond the end; also prevents an overflow of the product below
 		return &Matches{Literal: pattern.literal}, nil
 	}
-	next, err := r.candidates(ctx, view.ID, newest, pattern, within)
-	if err != nil {
-		return nil, err
-	}
-	search := search{pattern: pattern, skip: (page - 1) * n, want: int(n), within: within}
-	for !search.done {
-		batch, err := next()
+	matches := &Matches{Literal: pattern.literal}
+	var found []uuid.UUID
+	var room pageRoom // of the found messages
+	var last *uuid.UUID
+	looked, worked, skip := 0, int64(0), (page-1)*n // skip are the matches on earlier pages
+	for message, err := range r.candidates(ctx, view.ID, newest, pattern, within) {
 		if err != nil {
 			return nil, fmt.Errorf("search messages: %w", err)
 		}
-		if len(batch) == 0 {
+		if looked >= within.messages || worked >= within.work {
+			matches.SearchedTo = last
 			break
 		}
-		search.look(batch)
-	}
-	matches, err := r.matches(ctx, view.ID, search.found, search.searchedTo)
-	if err != nil {
-		return nil, err
-	}
-	matches.Literal = pattern.literal
-	return matches, nil
-}
-
-// search is the progress of a search.
-type search struct {
-	pattern    *pattern
-	within     bounds
-	skip       int64 // matches that are on earlier pages
-	want       int
-	looked     int
-	worked     int64
-	last       int64 // the number of the message that was checked last
-	found      []int64
-	room       pageRoom // of the found messages
-	searchedTo int64    // 0 if the search was not cut short
-	done       bool
-}
-
-// look runs the matcher on messages, newest first.
-func (s *search) look(batch []searchedMessage) {
-	for _, message := range batch {
-		if s.looked >= s.within.messages || s.worked >= s.within.work {
-			s.searchedTo, s.done = s.last, true
-			return
-		}
-		s.looked++
-		s.worked += int64(len(message.Content)) * int64(s.pattern.size)
-		newer := s.last
-		s.last = message.Number
+		looked++
+		worked += int64(len(message.Content)) * int64(pattern.size)
 		switch {
-		case message.Removed, !s.pattern.matcher.MatchString(message.Content):
-		case s.skip > 0:
-			s.skip--
-		case !s.room.take(message.Content):
-			s.searchedTo, s.done = newer, true
-			return
+		case message.Removed, !pattern.matcher.MatchString(message.Content):
+		case skip > 0:
+			skip--
+		case room.take(message.Content):
+			found = append(found, message.ID)
 		default:
-			s.found = append(s.found, message.Number)
-			if len(s.found) == s.want {
-				s.done = true
-				return
-			}
+			matches.SearchedTo = last
 		}
+		if matches.SearchedTo != nil || len(found) == int(n) {
+			break
+		}
+		last = &message.ID
 	}
+	matches.Messages, err = r.MessagesByID(ctx, view.ID, found)
+	return matches, err
 }
 
-// candidates returns a function that loads the next messages to check, newest first. These are the messages that the
-// index returns, if the pattern has literals that are rare enough, otherwise all messages.
-func (r *Reader) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) (func() ([]searchedMessage, error), error) {
-	numbers, rare, err := r.indexedMessages(ctx, conversation, newest, pattern, within)
-	if err != nil {
-		return nil, err
-	}
-	if rare {
+// candidates yields the messages to check, newest first: those that the index returns if the pattern has literals that are rare enough, and
+// otherwise all. It loads them in batches.
+func (r *Reader) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) iter.Seq2[*searchedMessage, error] {
+	return func(yield func(*searchedMessage, error) bool) {
+		numbers, rare, err := r.indexedMessages(ctx, conversation, newest, pattern, within)
 		slices.Sort(numbers)
-		return func() ([]searchedMessage, error) {
-			from := max(0, len(numbers)-int(within.batch))
-			if len(numbers) == 0 {
-				return nil, nil
+		for err == nil && (rare && len(numbers) > 0 || !rare && newest > 0) {
+			var batch []searchedMessage
+			if rare {
+				some := numbers[max(0, len(numbers)-int(within.batch)):]
+				batch, err = query[searchedMessage](ctx, r, namedContents, named{"conversation": conversation, "numbers": some, "most": maxPageContent})
+				numbers = numbers[:len(numbers)-len(batch)]
+			} else { // numbers have no gaps, so each batch is a range of the key
+				batch, err = query[searchedMessage](ctx, r, nextContents,
+					named{"conversation": conversation, "newest": newest, "oldest": newest - within.batch, "most": maxPageContent})
+				newest -= int64(len(batch))
 			}
-			batch, err := query[searchedMessage](ctx, r, namedContents, named{"conversation": conversation, "numbers": numbers[from:], "most": maxPageContent})
-			numbers = numbers[:len(numbers)-len(batch)]
-			return batch, err
-		}, nil
-	}
-	// Numbers have no gaps, so each batch is a range of the key.
-	return func() ([]searchedMessage, error) {
-		if newest <= 0 {
-			return nil, nil
+			for i := range batch {
+				if !yield(&batch[i], nil) {
+					return
+				}
+			}
+			if len(batch) == 0 { // retention has removed the others meanwhile
+				break
+			}
 		}
-		batch, err := query[searchedMessage](ctx, r, nextContents,
-			named{"conversation": conversation, "newest": newest, "oldest": newest - within.batch, "most": maxPageContent})
-		newest -= int64(len(batch))
-		return batch, err
-	}, nil
+		if err != nil {
+			yield(nil, err)
+		}
+	}
 }
 
 // searchedMessage is the part of a message that the matcher needs.
 type searchedMessage struct {
-	Number  int64
+	ID      uuid.UUID
 	Content string
 	Removed bool
 }
 
-// namedContents and nextContents load messages of a conversation, newest first, at most as many as a page holds. The
-// first loads the messages with the given numbers, the second those in a range of numbers.
+// namedContents loads the messages with given numbers, and nextContents a range of numbers, newest first, at most as many as a page holds.
 const (
 	namedContents = `
-		SELECT number, content, removed FROM (
-			SELECT number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
+		SELECT id, content, removed FROM (
+			SELECT id, number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
 			FROM messages WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[]))
 			WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
 		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`
 
 	nextContents = `
-		SELECT number, content, removed FROM (
-			SELECT number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
+		SELECT id, content, removed FROM (
+			SELECT id, number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
 			FROM messages WHERE conversation_id = @conversation AND number <= @newest AND number > @oldest
 			WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
 		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`
@@ -184,13 +151,12 @@ const lookUp = `
 	SELECT number FROM messages
 	WHERE conversation_id = @conversation AND number <= @newest AND fold(content) LIKE ANY (CAST(@likes AS text[])) LIMIT @most`
 
-// indexedMessages returns the numbers of all messages that contain the literals of the pattern, in no particular order.
-// It returns false if the pattern has no literals, if it does not get its turn, or if too many messages contain them or their trigrams: PostgreSQL compares each
-// message that has the trigrams with each LIKE pattern, which takes milliseconds for a long one, and LIMIT does not count those that
-// do not match.
+// indexedMessages returns the numbers of all messages that contain the literals of the pattern, in no particular order. It returns false if
+// the pattern has no literals, if it does not get its turn, or if too many messages contain them or their trigrams: PostgreSQL compares
+// each message that has the trigrams with each LIKE pattern, which takes milliseconds for a long one, and LIMIT does not count the others.
 func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) ([]int64, bool, error) {
 	characters := pattern.characters()
-	if characters == "" {
+	if characters == "" || r.tx != nil { // the time limit would end a transaction
 		return nil, false, nil
 	}
 	foldings, err := r.foldings(ctx, characters)
@@ -199,9 +165,6 @@ func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, ne
 	}
 	likes := pattern.likes(foldings)
 	if likes == nil {
-		return nil, false, nil
-	}
-	if r.tx != nil { // the time limit would end the transaction
 		return nil, false, nil
 	}
 	values := named{"conversation": conversation, "newest": newest, "likes": likes, "most": within.indexed + 1}
@@ -226,7 +189,8 @@ func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, ne
 // prepared statement PostgreSQL may use one plan for all values.
 func (r *Reader) numbersWithin(ctx context.Context, limit time.Duration, values named) (numbers []int64, err error) {
 	var batch pgx.Batch // is one transaction, so the settings end with it
-	batch.Queue("SELECT set_config('statement_timeout', @limit, true), set_config('plan_cache_mode', 'force_custom_plan', true)", named{"limit": strconv.FormatInt(limit.Milliseconds(), 10)})
+	batch.Queue("SELECT set_config('statement_timeout', @limit, true), set_config('plan_cache_mode', 'force_custom_plan', true)",
+		named{"limit": strconv.FormatInt(limit.Milliseconds(), 10)})
 	batch.Queue(lookUp, values).Query(func(rows pgx.Rows) error {
 		numbers, err = pgx.CollectRows(rows, scan[int64])
 		return err
@@ -242,44 +206,12 @@ func timedOut(err error) bool {
 
 // foldings queries how the database folds each character.
 func (r *Reader) foldings(ctx context.Context, characters string) (map[rune]folding, error) {
-	type row struct {
-		Character, Folded string
-		Word              bool
-	}
-	rows, err := query[row](ctx, r, `
-		SELECT c AS character, fold(c) AS folded, c ~ '[[:alnum:]]' AS word FROM unnest(string_to_array(@characters, NULL)) AS c`,
+	all, err := query[folding](ctx, r, `
+		SELECT ascii(c) AS of, fold(c) AS text, c ~ '[[:alnum:]]' AS word FROM unnest(string_to_array(@characters, NULL)) AS c`,
 		named{"characters": characters})
-	if err != nil {
-		return nil, fmt.Errorf("fold characters: %w", err)
+	foldings := make(map[rune]folding, len(all))
+	for _, one := range all {
+		foldings[one.Of] = one
 	}
-	foldings := make(map[rune]folding, len(rows))
-	for _, row := range rows {
-		foldings[[]rune(row.Character)[0]] = folding{row.Folded, row.Word}
-	}
-	return foldings, nil
-}
-
-// matches loads the found messages, newest first.
-func (r *Reader) matches(ctx context.Context, conversation uuid.UUID, found []int64, searchedTo int64) (*Matches, error) {
-	matches := &Matches{}
-	if len(found) > 0 {
-		var err error
-		matches.Messages, err = query[SentMessage](ctx, r, `
-			SELECT `+sentColumns+` FROM messages m JOIN agents a ON a.id = m.sender_id
-			WHERE m.conversation_id = @conversation AND m.number = ANY (CAST(@numbers AS bigint[])) ORDER BY m.number DESC`,
-			named{"conversation": conversation, "numbers": found})
-		if err != nil {
-			return nil, fmt.Errorf("load matches: %w", err)
-		}
-	}
-	if searchedTo > 0 {
-		last, err := gorm.G[Message](r.db).Select("id").Where("conversation_id = ? AND number = ?", conversation, searchedTo).Find(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("load the last message: %w", err)
-		}
-		if len(last) > 0 { // otherwise it was removed meanwhile, and so were all older ones
-			matches.SearchedTo = &last[0].ID
-		}
-	}
-	return matches, nil
+	return foldings, wrap("fold characters", err)
 }

@@ -48,42 +48,28 @@ const (
 
 // notify writes one notice for each agent but the actor itself.
 func (tx *Tx) notify(ctx context.Context, noticeType string, conversation, actor uuid.UUID, agents []uuid.UUID) error {
-	var told []uuid.UUID
-	for _, agent := range agents {
-		if agent != actor && !slices.Contains(told, agent) {
-			told = append(told, agent)
-		}
-	}
+	told := slices.DeleteFunc(slices.Clone(agents), func(agent uuid.UUID) bool { return agent == actor })
 	if len(told) == 0 {
 		return nil
 	}
-	source, err := tx.loadConversation(ctx, conversation)
-	if err != nil {
-		return err
-	}
-	return tx.writeNotices(ctx, noticeType, &source, actor, told)
+	return tx.writeNotices(ctx, noticeType, conversation, actor, told)
 }
 
 // writeNotices replaces the agents' unread notices of the conversation: the newest one tells what counts, and names that somebody chooses
 // cost him a conversation each. The lock of the conversation lets one transaction at a time write its notices. Others delete notices
-// without waiting for a lock (readNotices, forgetNotices), so waiting for them here cannot deadlock.
-func (tx *Tx) writeNotices(ctx context.Context, noticeType string, source *Conversation, actor uuid.UUID, agents []uuid.UUID) error {
-	notices := make([]Notice, len(agents))
-	for i, agent := range agents {
-		notices[i] = Notice{AgentID: agent, Type: noticeType, ConversationID: source.ID, SourceName: *source.Name, ActorID: actor, CreatedAt: tx.Now()}
-	}
-	if _, err := gorm.G[Notice](tx.db).Where("conversation_id = ? AND agent_id IN ?", source.ID, agents).Delete(ctx); err != nil {
-		return fmt.Errorf("replace notices: %w", err)
-	}
-	if err := tx.gorm(ctx, &Notice{}).Create(&notices).Error; err != nil {
+// without waiting for a lock, here and in readNotices, so waiting for them here cannot deadlock.
+func (tx *Tx) writeNotices(ctx context.Context, noticeType string, conversation, actor uuid.UUID, agents []uuid.UUID) error {
+	_, err := exec(ctx, tx, `
+		WITH replaced AS (DELETE FROM notices WHERE conversation_id = @conversation AND agent_id = ANY (@agents))
+		INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at)
+		SELECT a.id, @type, c.id, c.name, @actor, @now FROM (SELECT DISTINCT unnest(CAST(@agents AS uuid[])) AS id) a CROSS JOIN conversations c
+		WHERE c.id = @conversation`,
+		named{"type": noticeType, "conversation": conversation, "actor": actor, "agents": agents, "now": tx.Now()})
+	if err != nil {
 		return fmt.Errorf("write notices: %w", err)
 	}
-	return tx.forgetNotices(ctx, agents)
-}
-
-// forgetNotices deletes the oldest notices of agents that have too many.
-func (tx *Tx) forgetNotices(ctx context.Context, agents []uuid.UUID) error {
-	_, err := exec(ctx, tx, `
+	// The oldest notices of agents that have too many go.
+	_, err = exec(ctx, tx, `
 		WITH surplus AS MATERIALIZED (
 			SELECT o.agent_id, o.number FROM unnest(CAST(@agents AS uuid[])) AS a (id)
 			CROSS JOIN LATERAL (SELECT agent_id, number FROM notices WHERE agent_id = a.id ORDER BY number DESC OFFSET @most) o
@@ -92,23 +78,13 @@ func (tx *Tx) forgetNotices(ctx context.Context, agents []uuid.UUID) error {
 		)
 		DELETE FROM notices n USING locked l WHERE n.agent_id = l.agent_id AND n.number = l.number`,
 		named{"agents": agents, "most": maxUnreadNotices})
-	if err != nil {
-		return fmt.Errorf("forget notices: %w", err)
-	}
-	return nil
+	return wrap("forget notices", err)
 }
 
-// notices returns the agent's oldest notices.
-func (r *Reader) notices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
-	return listNotices(ctx, r, oldestNotices, agent)
-}
-
-func listNotices(ctx context.Context, on session, statement string, agent uuid.UUID) ([]NoticeView, error) {
-	notices, err := query[NoticeView](ctx, on, statement, named{"agent": agent, "most": maxNotices})
-	if err != nil {
-		return nil, fmt.Errorf("list notices: %w", err)
-	}
-	return notices, nil
+// notices returns the agent's oldest notices, locked if locking is a clause of SQL.
+func (r *Reader) notices(ctx context.Context, agent uuid.UUID, locking string) ([]NoticeView, error) {
+	notices, err := query[NoticeView](ctx, r, oldestNotices+locking, named{"agent": agent, "most": maxNotices})
+	return notices, wrap("list notices", err)
 }
 
 const oldestNotices = `
@@ -120,7 +96,7 @@ const oldestNotices = `
 // readNotices returns the agent's oldest notices and deletes them, in this transaction. The lock of the agent (readUnread)
 // keeps two calls from returning the same notice. A notice that is being replaced is left out; the new one comes with the next call.
 func (tx *Tx) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView, error) {
-	notices, err := listNotices(ctx, tx, oldestNotices+" FOR UPDATE OF n SKIP LOCKED", agent)
+	notices, err := tx.notices(ctx, agent, " FOR UPDATE OF n SKIP LOCKED")
 	if err != nil || len(notices) == 0 {
 		return nil, err
 	}
@@ -128,8 +104,6 @@ func (tx *Tx) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView, e
 	for i, notice := range notices {
 		numbers[i] = notice.Number
 	}
-	if _, err := gorm.G[Notice](tx.db).Where("agent_id = ? AND number IN ?", agent, numbers).Delete(ctx); err != nil {
-		return nil, fmt.Errorf("delete read notices: %w", err)
-	}
-	return notices, nil
+	_, err = gorm.G[Notice](tx.db).Where("agent_id = ? AND number IN ?", agent, numbers).Delete(ctx)
+	return notices, wrap("delete read notices", err)
 }

@@ -19,10 +19,8 @@ type NewAgent struct {
 // primary key.
 func (s *Store) NewestAgents(ctx context.Context, limit int) ([]NewAgent, error) {
 	var agents []NewAgent
-	if err := s.gorm(ctx, &Agent{}).Select("username", "created_at").Order("id DESC").Limit(limit).Find(&agents).Error; err != nil {
-		return nil, fmt.Errorf("list the newest agents: %w", err)
-	}
-	return agents, nil
+	err := s.gorm(ctx, &Agent{}).Select("username", "created_at").Order("id DESC").Limit(limit).Find(&agents).Error
+	return agents, wrap("list the newest agents", err)
 }
 
 // oldestOpen is how many open payments OldestOpenPayments looks at. There are more only while the facilitator is unavailable.

@@ -9,9 +9,8 @@ import (
 	"unicode"
 )
 
-// pattern is the query of a message search. The matcher decides what matches. The tree gives the literals that every
-// match contains, so that the trigram index can exclude most messages first. The expression itself is never sent to the
-// database.
+// pattern is the query of a message search. The matcher decides what matches. The tree gives the literals that every match contains, so
+// that the trigram index can exclude most messages first. The database never gets the expression itself.
 type pattern struct {
 	matcher *regexp.Regexp
 	tree    *syntax.Regexp
@@ -19,8 +18,7 @@ type pattern struct {
 	literal bool
 }
 
-// mostSteps limits the compiled program. The limits of Go's parser are not enough: a few expressions like (\w?){999} in
-// a row still compile to tens of thousands of steps.
+// mostSteps limits the compiled program. Go's parser accepts a few (\w?){999} in a row, which compile to tens of thousands of steps.
 const mostSteps = 1_000
 
 // parsePattern parses a query as a regular expression, ignoring case, or as a literal if it is not a valid expression.
@@ -108,12 +106,13 @@ func steps(node *syntax.Regexp) int {
 
 // folding is how the database folds a character. The database folds case by its locale, the matcher by Unicode.
 type folding struct {
-	text string
-	word bool // the character can be part of a trigram
+	Of   rune
+	Text string
+	Word bool // the character can be part of a trigram
 }
 
-// characters returns all characters in the pattern's literals, their case variants for the matcher, and accented alpha,
-// which safe needs. It returns "" if there are no literals.
+// characters returns all characters in the pattern's literals, their case variants, and accented alpha for safe; "" if there are no
+// literals.
 func (p *pattern) characters() string {
 	var all []rune
 	var walk func(*syntax.Regexp)
@@ -145,68 +144,57 @@ func orbit(r rune) []rune {
 	return all
 }
 
-// safe reports whether the folded text of every message in which the matcher finds r contains r's folding. For that the
-// database must fold all case variants of r to the same text, whatever characters are next to them. So safe excludes
-// what ICU folds depending on neighbours in some locale: combining marks, sigma, dotless i, and Greek if upper case
-// loses its accents.
+// safe reports whether the folded text of every message in which the matcher finds r contains r's folding. For that the database must fold
+// all case variants of r to the same text, whatever is next to them. So safe excludes what ICU folds depending on neighbours in some
+// locale: combining marks, sigma, dotless i, and Greek if upper case loses its accents.
 func safe(r rune, foldings map[rune]folding) bool {
-	if unicode.Is(unicode.M, r) || unicode.Is(unicode.Greek, r) && foldings['ά'].text != "ά" {
+	if unicode.Is(unicode.M, r) || unicode.Is(unicode.Greek, r) && foldings['ά'].Text != "ά" {
 		return false
 	}
 	for _, other := range orbit(r) {
-		if other == 'Σ' || other == 'ı' || foldings[other].text != foldings[r].text {
+		if other == 'Σ' || other == 'ı' || foldings[other].Text != foldings[r].Text {
 			return false
 		}
 	}
-	return foldings[r].text != ""
+	return foldings[r].Text != ""
 }
 
 // mostAlternatives limits how many LIKE patterns the index looks up.
 const mostAlternatives = 16
 
-// likes returns LIKE patterns for folded text. Every matching message matches at least one of them. It returns nil if
-// one of them has no trigram, because the patterns then do not narrow the search.
+// likes returns LIKE patterns for folded text. Every matching message matches at least one of them. It returns nil if one has no trigram,
+// because they then do not narrow the search.
 func (p *pattern) likes(foldings map[rune]folding) []string {
 	alternatives := required(p.tree, foldings)
 	for i, alternative := range alternatives {
-		run, longest, escaped := 0, 0, false
-		for _, r := range alternative {
-			if r == '\\' && !escaped {
-				escaped = true
-				continue
-			}
-			run++
-			if escaped || !foldings[r].word {
-				run = 0
-			}
-			escaped = false
-			longest = max(longest, run)
-		}
-		if longest < trigram {
+		if longestRun(alternative, func(r rune) bool { return foldings[r].Word }) < trigram {
 			return nil
 		}
-		alternatives[i] = "%" + alternative + "%"
+		alternatives[i] = "%" + strings.ReplaceAll(escapeLike(alternative), gap, "%") + "%"
 	}
 	return alternatives
 }
 
-// anything is the LIKE pattern for parts of an expression that are not analysed.
-var anything = []string{"%"}
+// gap stands for any text between the literals of an alternative. The database stores no NUL.
+const gap = "\x00"
 
-// required translates an expression into LIKE patterns. Every text that matches the expression matches at least one of
+// anything stands for parts of an expression that are not analysed.
+var anything = []string{gap}
+
+// required translates an expression into alternatives. Every text that matches the expression contains the literals of at least one of
 // them.
 func required(node *syntax.Regexp, foldings map[rune]folding) []string {
 	switch node.Op {
 	case syntax.OpLiteral:
-		var like strings.Builder
+		var literal strings.Builder
 		for _, r := range node.Rune {
 			if safe(r, foldings) {
-				like.WriteString(escapeLike(foldings[r].text))
+				literal.WriteString(foldings[r].Text)
 			} else {
-				like.WriteByte('%')
+				literal.WriteString(gap)
 			}
 		}
-		return []string{like.String()}
+		return []string{literal.String()}
 	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
 		return []string{""}
 	case syntax.OpCapture:
@@ -242,8 +230,7 @@ func either(some, others []string) []string {
 	return append(slices.Clone(some), others...)
 }
 
-// followed combines each of some with each of others. If there are too many combinations, it replaces others by
-// anything.
+// followed combines each of some with each of others. If there are too many combinations, it replaces others by anything.
 func followed(some, others []string) []string {
 	if len(some)*len(others) > mostAlternatives {
 		others = anything

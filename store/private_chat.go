@@ -3,12 +3,10 @@ package store
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // PrivatePair is the private chat of two agents. There is one for each pair. LowAgent sorts before HighAgent.
@@ -18,8 +16,7 @@ type PrivatePair struct {
 	ConversationID uuid.UUID
 }
 
-// maxCachedChats limits the cache of private chats to about 10 MB. Entries never become stale, because a pair keeps its
-// chat forever.
+// maxCachedChats limits the cache of private chats to about 10 MB. Entries never become stale: a pair keeps its chat forever.
 const maxCachedChats = 1 << 16
 
 // pairOf sorts two agents in the order of a private_pairs row.
@@ -45,14 +42,11 @@ func (s *Store) PrivateChat(ctx context.Context, a, b uuid.UUID) (uuid.UUID, err
 
 // findPrivateChat is PrivateChat without the cache, which must not have a chat that is not committed.
 func (r *Reader) findPrivateChat(ctx context.Context, pair PrivatePair) (uuid.UUID, error) {
-	found, err := gorm.G[PrivatePair](r.db).Where("low_agent = ? AND high_agent = ?", pair.LowAgent, pair.HighAgent).Take(ctx)
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return uuid.Nil, nil
+	found, err := gorm.G[PrivatePair](r.db).Where("low_agent = ? AND high_agent = ?", pair.LowAgent, pair.HighAgent).Find(ctx)
+	if err != nil || len(found) == 0 {
+		return uuid.Nil, wrap("find private chat", err)
 	}
-	if err != nil {
-		return uuid.Nil, fmt.Errorf("find private chat: %w", err)
-	}
-	return found.ConversationID, nil
+	return found[0].ConversationID, nil
 }
 
 // openPrivateChat returns the chat for the private message, and creates it if there is none.
@@ -60,10 +54,13 @@ func (tx *Tx) openPrivateChat(ctx context.Context, message OutgoingMessage) (uui
 	if message.toSelf() {
 		return uuid.Nil, ErrNothingToSelf
 	}
-	if err := tx.checkBlocks(ctx, message.Sender, message.To); err != nil {
-		return uuid.Nil, err
+	rights, err := query[sendRight](ctx, tx, checkMessages, named{
+		"kind": []string{KindPrivate}, "target": []uuid.UUID{message.To}, "sender": []uuid.UUID{message.Sender},
+	})
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("check message: %w", err)
 	}
-	if err := tx.checkUsable(ctx, message.To); err != nil {
+	if err := rights[0].refusal(KindPrivate); err != nil {
 		return uuid.Nil, err
 	}
 	if chat, err := tx.findPrivateChat(ctx, pairOf(message.Sender, message.To)); err != nil || chat != uuid.Nil {
@@ -75,34 +72,26 @@ func (tx *Tx) openPrivateChat(ctx context.Context, message OutgoingMessage) (uui
 	return tx.createPrivateChat(ctx, pairOf(message.Sender, message.To))
 }
 
-// createPrivateChat creates the chat of two existing agents, unless another transaction creates it first.
-func (tx *Tx) createPrivateChat(ctx context.Context, pair PrivatePair) (uuid.UUID, error) {
-	chat := Conversation{Kind: KindPrivate, MemberCount: 2}
-	var err error
-	if chat.ID, err = uuid.NewV7(); err != nil {
+// createPrivateChat creates the chat of two existing agents. If another transaction creates it first, the statement waits for that one and
+// adds nothing.
+func (tx *Tx) createPrivateChat(ctx context.Context, pair PrivatePair) (chat uuid.UUID, err error) {
+	if chat, err = uuid.NewV7(); err != nil {
 		return uuid.Nil, err
 	}
-	pair.ConversationID = chat.ID
-	if err := gorm.G[Conversation](tx.db).Create(ctx, &chat); err != nil {
+	created, err := exec(ctx, tx, `
+		WITH pair AS (
+			INSERT INTO private_pairs (low_agent, high_agent, conversation_id) VALUES (@low, @high, @chat) ON CONFLICT DO NOTHING RETURNING conversation_id
+		), chat AS (
+			INSERT INTO conversations (id, kind, member_count, created_at) SELECT conversation_id, 'private', 2, @now FROM pair RETURNING id, created_at
+		)
+		INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
+		SELECT c.id, agent_id, 'member', 0, 0, c.created_at FROM chat c CROSS JOIN unnest(ARRAY[CAST(@low AS uuid), @high]) AS agent_id`,
+		named{"low": pair.LowAgent, "high": pair.HighAgent, "chat": chat, "now": tx.Now()})
+	if err != nil {
 		return uuid.Nil, fmt.Errorf("create private chat: %w", err)
 	}
-	// If two sends race, the second one waits here for the first and then finds its chat.
-	created := tx.gorm(ctx, &PrivatePair{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&pair)
-	if created.Error != nil {
-		return uuid.Nil, fmt.Errorf("create private chat: %w", created.Error)
-	}
-	if created.RowsAffected == 0 {
-		if _, err := gorm.G[Conversation](tx.db).Where("id = ?", chat.ID).Delete(ctx); err != nil {
-			return uuid.Nil, fmt.Errorf("create private chat: %w", err)
-		}
+	if created == 0 {
 		return tx.findPrivateChat(ctx, pair)
 	}
-	members := []Membership{
-		{ConversationID: chat.ID, AgentID: pair.LowAgent, Status: StatusMember, JoinedAt: chat.CreatedAt},
-		{ConversationID: chat.ID, AgentID: pair.HighAgent, Status: StatusMember, JoinedAt: chat.CreatedAt},
-	}
-	if err := gorm.G[Membership](tx.db).CreateInBatches(ctx, &members, len(members)); err != nil {
-		return uuid.Nil, fmt.Errorf("create private chat: %w", err)
-	}
-	return chat.ID, nil
+	return chat, nil
 }

@@ -46,15 +46,11 @@ func (r *Reader) MessageView(ctx context.Context, message, agent uuid.UUID) (*Me
 	found, err := query[MessageView](ctx, r, `SELECT o.number, `+viewColumns+`
 		FROM messages o JOIN conversations c ON c.id = o.conversation_id LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent
 		WHERE o.id = @id`, named{"id": message, "agent": agent})
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("find message: %w", err)
-	case len(found) == 0:
-		return nil, ErrMessageNotFound
-	case found[0].DeletedAt != nil:
+	view, err := first(found, err, "find message", ErrMessageNotFound)
+	if err == nil && view.DeletedAt != nil {
 		return nil, ErrDeleted
 	}
-	return &found[0], nil
+	return view, err
 }
 
 // React adds the agent's reaction to a message, or replaces it. It returns ErrMessageNotFound if there is no such message. Then the
@@ -68,23 +64,16 @@ func (tx *Tx) React(ctx context.Context, conversation uuid.UUID, number int64, a
 	if errors.Is(err, gorm.ErrForeignKeyViolated) { // the message was removed meanwhile
 		return ErrMessageNotFound
 	}
-	if err != nil {
-		return fmt.Errorf("react: %w", err)
-	}
-	return nil
+	return wrap("react", err)
 }
 
 // RemoveReaction removes the agent's reaction. If there is none, nothing changes.
 func (tx *Tx) RemoveReaction(ctx context.Context, conversation uuid.UUID, number int64, agent uuid.UUID) error {
 	_, err := gorm.G[Reaction](tx.db).Where("conversation_id = ? AND number = ? AND agent_id = ?", conversation, number, agent).Delete(ctx)
-	if err != nil {
-		return fmt.Errorf("remove reaction: %w", err)
-	}
-	return nil
+	return wrap("remove reaction", err)
 }
 
-// listReactions selects the newest reactions of each message, and the newest reaction of each emoji, which carries the
-// count of that emoji.
+// listReactions selects the newest reactions of each message, and the newest reaction of each emoji, which carries the count of that emoji.
 const listReactions = `
 	SELECT kept.conversation_id, kept.number, kept.agent_id, kept.emoji, kept.created_at, kept.position, kept.count, a.username FROM (
 		SELECT r.conversation_id, r.number, r.agent_id, r.emoji, r.created_at,

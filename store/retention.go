@@ -50,11 +50,11 @@ const (
 	sweepPage = 1000
 )
 
-// Sweep removes what has outlived a Retention, in small transactions on one connection of its own. There is at most one sweep on a
-// database at a time: it holds an advisory lock.
+// Sweep removes what has outlived a Retention, in small transactions on one connection of its own. An advisory lock allows one sweep at a
+// time.
 //
-// Only the oldest messages of a conversation are removed, so those that remain have numbers without gaps, from first_number to
-// last_number. The transaction that removes them holds the lock of the conversation, as one that sends.
+// Only the oldest messages of a conversation are removed, so the numbers from first_number to last_number have no gaps. The transaction
+// that removes them holds the lock of the conversation, as one that sends.
 type Sweep struct {
 	connection      *pgx.Conn
 	now             func() time.Time
@@ -76,31 +76,25 @@ func (s *Store) BeginSweep(ctx context.Context, retention Retention) (*Sweep, er
 }
 
 func (w *Sweep) begin(ctx context.Context, retention Retention) error {
-	// Removal that is lost in a crash is done again, so that no commit waits for the disk or a standby. lock_timeout is how long the
-	// calls to a conversation wait behind a sweep that waits for its lock. With the keepalives the lock of a server that was cut off
-	// is free after twenty seconds.
+	// What a crash loses is removed again, so no commit waits for the disk or a standby. lock_timeout limits how long calls to a conversation
+	// wait behind a sweep that waits for its lock. The keepalives free the lock of a server that was cut off after twenty seconds.
 	_, err := w.connection.Exec(ctx, `SET synchronous_commit = off; SET lock_timeout = '250ms'; SET idle_in_transaction_session_timeout = '3500ms';
 		SET tcp_keepalives_idle = 8; SET tcp_keepalives_interval = 4; SET tcp_keepalives_count = 3`, pgx.QueryExecModeSimpleProtocol)
-	if err != nil {
-		return fmt.Errorf("begin sweep: %w", err)
-	}
 	var free bool
 	var now time.Time
-	if err := w.connection.QueryRow(ctx, `SELECT pg_try_advisory_lock(@class, @lock), now()`, named{"class": presenceClass, "lock": sweepLock}).Scan(&free, &now); err != nil {
-		return fmt.Errorf("begin sweep: %w", err)
+	if err == nil {
+		err = w.connection.QueryRow(ctx, `SELECT pg_try_advisory_lock(@class, @lock), now()`, named{"class": presenceClass, "lock": sweepLock}).Scan(&free, &now)
 	}
-	if !free {
+	if err == nil && !free {
 		return ErrSweeping
 	}
-	before := func(age time.Duration) *time.Time {
-		if age == 0 {
-			return nil
-		}
-		at := now.Add(-age)
-		return &at
+	if retention.Messages != 0 {
+		w.messages = new(now.Add(-retention.Messages))
 	}
-	w.messages, w.erase = before(retention.Messages), before(retention.Deleted)
-	return nil
+	if retention.Deleted != 0 {
+		w.erase = new(now.Add(-retention.Deleted))
+	}
+	return wrap("begin sweep", err)
 }
 
 // End releases the lock and closes the connection.
@@ -118,11 +112,6 @@ type Outlived struct {
 	Erase, Expire           bool
 	FirstNumber, LastNumber int64
 	Oldest                  time.Time
-}
-
-// numbers are the messages before end.
-func (o *Outlived) numbers(end int64) named {
-	return named{"id": o.ID, "first": o.FirstNumber, "end": end}
 }
 
 // SweepPage is a page of the conversations. No message is older than Oldest in those that have nothing to remove; nil if they have no
@@ -211,10 +200,7 @@ func (w *Sweep) end(ctx context.Context, of *Outlived, limit int64) (end int64, 
 	err = w.connection.QueryRow(ctx, `
 		SELECT coalesce((SELECT number FROM messages WHERE conversation_id = @id AND number >= @first AND number < @end AND created_at >= @oldest
 			ORDER BY number LIMIT 1), @end)`, named{"id": of.ID, "first": of.FirstNumber, "end": most, "oldest": w.messages}).Scan(&end)
-	if err != nil {
-		return 0, fmt.Errorf("look for old messages: %w", err)
-	}
-	return end, nil
+	return end, wrap("look for old messages", err)
 }
 
 // Count counts what Remove would remove of a conversation in all.
@@ -229,7 +215,7 @@ func (w *Sweep) Count(ctx context.Context, of Outlived) (all Removed, err error)
 			SELECT count(*), CAST(coalesce(sum(octet_length(content)), 0) AS bigint),
 				(SELECT count(*) FROM reactions WHERE conversation_id = @id AND number >= @first AND number < @end)
 			FROM messages WHERE conversation_id = @id AND number >= @first AND number < @end`,
-			of.numbers(end)).Scan(&some.Messages, &some.Bytes, &some.Reactions)
+			named{"id": of.ID, "first": of.FirstNumber, "end": end}).Scan(&some.Messages, &some.Bytes, &some.Reactions)
 		if err != nil {
 			return all, fmt.Errorf("count old messages: %w", err)
 		}
@@ -240,23 +226,17 @@ func (w *Sweep) Count(ctx context.Context, of Outlived) (all Removed, err error)
 	if of.Erase {
 		all.Conversations = 1
 		err = w.connection.QueryRow(ctx, `SELECT count(*) FROM memberships WHERE conversation_id = @id`, named{"id": of.ID}).Scan(&all.Memberships)
-		if err != nil {
-			return all, fmt.Errorf("count memberships: %w", err)
-		}
 	}
-	return all, nil
+	return all, wrap("count memberships", err)
 }
 
 // removeMessages removes the messages before a number, with their reactions and pins.
 //
-//   - unread_own counts the own messages that follow the read marker and are not removed. It decreases by those that are removed. Only
-//     this transaction and those that read change a membership meanwhile, because others wait for the conversation. So the
-//     memberships are locked before the statement whose snapshot has their read markers.
-//   - The read markers stay: where they are before first_number, readUpTo counts the removed messages as read. A channel has any
-//     number of subscribers.
+//   - unread_own decreases by the own messages after the read marker that are removed. Besides this transaction only reads change a
+//     membership meanwhile, so the memberships are locked before the statement whose snapshot has their read markers.
+//   - The read markers of any number of subscribers stay: readUpTo counts removed messages as read.
 func (w *Sweep) removeMessages(ctx context.Context, tx pgx.Tx, of *Outlived, end int64) (removed Removed, err error) {
-	batch, values := &pgx.Batch{}, of.numbers(end)
-	values["now"] = w.now()
+	batch, values := &pgx.Batch{}, named{"id": of.ID, "first": of.FirstNumber, "end": end, "now": w.now()}
 	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = @id AND unread_own > 0 AND agent_id = ANY (ARRAY(
 		SELECT sender_id FROM messages WHERE conversation_id = @id AND number >= @first AND number < @end
 		)) ORDER BY agent_id FOR NO KEY UPDATE`, values)
@@ -294,10 +274,9 @@ func (w *Sweep) dissolve(ctx context.Context, tx pgx.Tx, id uuid.UUID) (removed 
 		return removed, true, nil
 	}
 	removed.Conversations = 1
-	if _, err = tx.Exec(ctx, `DELETE FROM conversation_removals WHERE conversation_id = @id`, named{"id": id}); err != nil { // it cannot be restored any more
-		return removed, false, err
-	}
-	_, err = tx.Exec(ctx, `UPDATE conversations SET erased_at = @now, name = CASE WHEN kind <> 'private' THEN 'erased' END, description = NULL,
-		member_count = 0, pinned = '{}' WHERE id = @id`, named{"id": id, "now": w.now()})
+	_, err = tx.Exec(ctx, `
+		WITH final AS (DELETE FROM conversation_removals WHERE conversation_id = @id) -- it cannot be restored any more
+		UPDATE conversations SET erased_at = @now, name = CASE WHEN kind <> 'private' THEN 'erased' END, description = NULL, member_count = 0, pinned = '{}'
+		WHERE id = @id`, named{"id": id, "now": w.now()})
 	return removed, false, err
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/internal/retention"
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/retention"
 	"github.com/parley-chat/parley/store"
 )
 

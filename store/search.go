@@ -12,16 +12,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// Directory search ranks candidates and returns a page of them. The candidates come from three sources. Each is
-// limited, so that a query reads at most a few ten thousand rows, no matter how many match:
+// Directory search ranks candidates from three sources and returns a page of them, best first. Each source is limited, so that a query
+// reads at most a few ten thousand rows, no matter how many match:
 //
-//   - found: the rows that the trigram index finds. If they are fewer than mostFound, they are all matches, and the
-//     other two sources are not read.
+//   - found: the rows that the trigram index finds, if a word has three letters or digits in a row. If they are fewer than mostFound, they
+//     are all matches, and the other two sources are not read.
 //   - the names that begin with the query, in the order of names, so that equal names come first.
 //   - the newest rows, checked one by one.
-//
-// Trigrams need words with three letters or digits in a row. A query without such a word uses only the last two
-// sources.
 const (
 	mostFound   = 5_000
 	mostNewest  = 10_000
@@ -64,14 +61,12 @@ type FoundConversation struct {
 	CreatedAt   time.Time
 }
 
-// SearchAgents returns page (from 1) of size discoverable agents that match the query, best first, without those that
-// have blocked the caller. It returns ErrNoWord.
+// SearchAgents returns page (from 1) of size discoverable agents that match the query and have not blocked the caller, or ErrNoWord.
 func (r *Reader) SearchAgents(ctx context.Context, caller uuid.UUID, query string, size, page int64) ([]Agent, error) {
 	return searchDirectory[Agent](ctx, r, agentDirectory, named{"caller": caller}, query, size, page)
 }
 
-// SearchConversations returns page (from 1) of size discoverable group chats or channels that match the query, best
-// first. It returns ErrNoWord.
+// SearchConversations returns page (from 1) of size discoverable group chats or channels that match the query, or ErrNoWord.
 func (r *Reader) SearchConversations(ctx context.Context, kind, query string, size, page int64) ([]FoundConversation, error) {
 	return searchDirectory[FoundConversation](ctx, r, conversationDirectory(kind), named{}, query, size, page)
 }
@@ -86,10 +81,7 @@ func searchDirectory[T any](ctx context.Context, r *Reader, d directory, values 
 	}
 	values["query"], values["size"], values["offset"] = strings.TrimSpace(wanted), size, (page-1)*size
 	rows, err := query[T](ctx, r, d.statement(words, values), values)
-	if err != nil {
-		return nil, fmt.Errorf("search %s: %w", d.table, err)
-	}
-	return rows, nil
+	return rows, wrap("search "+d.table, err)
 }
 
 // searchable reports whether a directory search for r makes sense: not for white space and punctuation alone. Usernames contain _,
@@ -100,24 +92,20 @@ func searchable(r rune) bool {
 
 // statement returns the search statement, and adds the words to values.
 func (d *directory) statement(words []string, values named) string {
+	all := d.text + ` LIKE ALL (string_to_array(fold(@patterns), chr(10)))`
+	// The index looks up the longest words. Each of them costs one more folding per row, so the others are compared in one condition.
+	slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(longestRun(b, indexed), longestRun(a, indexed)) })
 	patterns := make([]string, len(words))
+	var conditions []string
 	for i, word := range words {
 		patterns[i] = "%" + escapeLike(word) + "%"
+		if i < mostIndexed && longestRun(word, indexed) >= trigram {
+			name := fmt.Sprintf("word%d", i)
+			values[name] = patterns[i]
+			conditions = append(conditions, d.text+" LIKE fold(@"+name+")")
+		}
 	}
 	values["patterns"] = strings.Join(patterns, "\n") // words have no white space
-	all := d.text + ` LIKE ALL (string_to_array(fold(@patterns), chr(10)))`
-	// The index looks up the longest words. Each of them costs one more folding per row, so the other words are
-	// compared in one condition.
-	slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(longestRun(b), longestRun(a)) })
-	var conditions []string
-	for i, word := range words[:min(mostIndexed, len(words))] {
-		if longestRun(word) < trigram {
-			break
-		}
-		name := fmt.Sprintf("word%d", i)
-		values[name] = "%" + escapeLike(word) + "%"
-		conditions = append(conditions, d.text+" LIKE fold(@"+name+")")
-	}
 	found, broad := "false", "true"
 	if len(conditions) > 0 {
 		if len(conditions) < len(words) {
@@ -154,12 +142,15 @@ func escapeLike(text string) string {
 // trigram is how many letters and digits in a row a trigram index needs.
 const trigram = 3
 
-// longestRun returns the length of the longest run of letters and digits.
-func longestRun(text string) int {
+// indexed reports whether r can be part of a trigram.
+func indexed(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+
+// longestRun returns the length of the longest run of such characters.
+func longestRun(text string, such func(rune) bool) int {
 	longest, run := 0, 0
 	for _, r := range text {
 		run++
-		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+		if !such(r) {
 			run = 0
 		}
 		longest = max(longest, run)

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // UnreadMessage is a message that the agent has not read, with the kind of its conversation and its name: in a private chat
@@ -37,10 +36,9 @@ func (u *Unread) empty() bool { return len(u.Messages) == 0 && !u.noticed }
 // readUpTo is the number of the newest message that a member m of a conversation c has read. Removed messages count as read.
 const readUpTo = `greatest(m.read_number, c.first_number - 1)`
 
-// listUnread finds conversations with unread messages from counters alone. In each of them it reads at most as many
-// keys as this page and the pages before it can hold, and never more than the number of unread messages there. So the
-// scan ends with the last unread message, no matter how many own messages follow. It reads the content of this page
-// only. It is one statement with one snapshot, so total and messages agree.
+// listUnread finds conversations with unread messages from counters alone. In each of them it reads at most as many keys as this page and
+// the pages before it can hold, and never more than the unread messages there, no matter how many own messages follow. It reads the
+// content of this page only. It has one snapshot, so total and messages agree.
 const listUnread = `
 	WITH news AS (
 		SELECT m.conversation_id, c.kind, c.name, ` + readUpTo + ` AS read_number, c.last_number - ` + readUpTo + ` - m.unread_own AS unread
@@ -60,23 +58,20 @@ const listUnread = `
 		SELECT page.kind, page.name, page.conversation_id, page.number, count(*) OVER () AS whole, row_number() OVER along AS position, sum(size) OVER along AS sum
 		FROM page WINDOW along AS (ORDER BY created_at, conversation_id, number ROWS UNBOUNDED PRECEDING)
 	)
-	SELECT t.total, t.noticed, p.kind, p.whole, o.conversation_id, o.number, o.id, o.sender_id, o.content, o.about, o.created_at, o.removed_at, a.username AS sender_username,
-		coalesce(p.name, a.username) AS source_name
+	SELECT t.total, t.noticed, coalesce(p.whole, 0) AS whole, coalesce(p.kind, '') AS kind, o.conversation_id, coalesce(o.number, 0) AS number, o.id,
+		o.sender_id, coalesce(o.content, '') AS content, o.about, coalesce(o.created_at, now()) AS created_at, o.removed_at,
+		coalesce(a.username, '') AS sender_username, coalesce(p.name, a.username, '') AS source_name
 	FROM total t LEFT JOIN (
 		(SELECT kind, name, conversation_id, number, whole FROM measured WHERE sum <= @most OR position = 1) p
 		JOIN messages o ON o.conversation_id = p.conversation_id AND o.number = p.number JOIN agents a ON a.id = o.sender_id
 	) ON true
 	ORDER BY o.created_at, o.conversation_id, o.number`
 
-// unreadRow is a row of listUnread. An empty page is one row with only the total.
+// unreadRow is a row of listUnread. An empty page is one row without a message.
 type unreadRow struct {
-	Total                                     int64
-	Noticed                                   bool
-	ConversationID, ID, SenderID              *uuid.UUID
-	Number, Whole                             *int64
-	Content, Kind, SenderUsername, SourceName *string
-	About                                     *About
-	CreatedAt, RemovedAt                      *time.Time
+	UnreadMessage
+	Total, Whole int64
+	Noticed      bool
 }
 
 // Unread returns page (from 1) of size unread messages of the agent in all its conversations, and its notices. It returns
@@ -84,7 +79,7 @@ type unreadRow struct {
 func (r *Reader) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
 	unread, err := r.unreadMessages(ctx, agent, page, size)
 	if err == nil && unread.noticed {
-		unread.Notices, err = r.notices(ctx, agent)
+		unread.Notices, err = r.notices(ctx, agent, "")
 	}
 	return unread, err
 }
@@ -95,25 +90,19 @@ func (r *Reader) unreadMessages(ctx context.Context, agent uuid.UUID, page, size
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
 	unread := &Unread{Total: rows[0].Total, noticed: rows[0].Noticed}
-	if rows[0].Number == nil {
+	if rows[0].Whole == 0 {
 		return unread, nil
 	}
-	for _, row := range rows[:fitting(len(rows), func(i int) string { return *rows[i].Content })] {
-		unread.Messages = append(unread.Messages, UnreadMessage{Kind: *row.Kind, SourceName: *row.SourceName, SentMessage: SentMessage{SenderUsername: *row.SenderUsername, Message: Message{
-			ConversationID: *row.ConversationID, Number: *row.Number, ID: *row.ID, SenderID: *row.SenderID, Content: *row.Content, About: row.About,
-			CreatedAt: *row.CreatedAt, RemovedAt: row.RemovedAt,
-		}}})
+	for _, row := range rows[:fitting(len(rows), func(i int) string { return rows[i].Content })] {
+		unread.Messages = append(unread.Messages, row.UnreadMessage)
 	}
-	unread.CutShort = int64(len(unread.Messages)) < *rows[0].Whole
+	unread.CutShort = int64(len(unread.Messages)) < rows[0].Whole
 	return unread, nil
 }
 
-// ReadUnread returns what Unread returns and marks it as read: in each conversation up to the newest returned message, unless
-// an unread message before the returned ones would be skipped (a later page).
-// Two calls for one agent run one after the other and never return the same message.
-//
-// ReadUnread cannot deadlock: it waits only for the advisory lock of the agent, while it holds no other lock. After
-// that it waits for no lock.
+// ReadUnread returns what Unread returns and marks it as read: in each conversation up to the newest returned message, unless an unread
+// message before the returned ones would be skipped (a later page). Two calls for one agent run one after the other and never return the
+// same message. They cannot deadlock: each waits for the advisory lock of the agent while it holds no other, and after that for no lock.
 func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
 	_, err := exec(ctx, tx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(@agent AS uuid) AS text), 0))`, named{"agent": agent})
 	if err != nil {
@@ -131,40 +120,29 @@ func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64)
 	if len(unread.Messages) == 0 {
 		return unread, nil
 	}
-	returned := map[uuid.UUID]*ReadRange{}
+	returned := map[uuid.UUID]ReadRange{}
 	for _, message := range unread.Messages { // oldest first
-		if of := returned[message.ConversationID]; of != nil {
-			of.Newest = message.Number
-			continue
+		of, found := returned[message.ConversationID]
+		if !found {
+			of = ReadRange{Conversation: message.ConversationID, Oldest: message.Number}
 		}
-		returned[message.ConversationID] = &ReadRange{Conversation: message.ConversationID, Oldest: message.Number, Newest: message.Number}
+		of.Newest = message.Number
+		returned[message.ConversationID] = of
 	}
 	locked, err := tx.lockMemberships(ctx, agent, slices.Collect(maps.Keys(returned)))
 	if err != nil {
 		return nil, err
 	}
-	if len(locked) > 0 {
-		ranges := make([]ReadRange, len(locked))
-		for i, conversation := range locked {
-			ranges[i] = *returned[conversation]
-			delete(returned, conversation)
-		}
-		if err := tx.mark(ctx, agent, ranges...); err != nil {
-			return nil, err
-		}
-	}
-	// Messages that cannot be marked now are not returned now. They stay unread, or the agent has left the
-	// conversation.
-	unread.Messages = slices.DeleteFunc(unread.Messages, func(message UnreadMessage) bool { return returned[message.ConversationID] != nil })
-	return unread, nil
+	maps.DeleteFunc(returned, func(conversation uuid.UUID, _ ReadRange) bool { return !slices.Contains(locked, conversation) })
+	// Messages that cannot be marked now are not returned now: they stay unread, or the agent has left the conversation.
+	unread.Messages = slices.DeleteFunc(unread.Messages, func(message UnreadMessage) bool { return !slices.Contains(locked, message.ConversationID) })
+	return unread, tx.mark(ctx, agent, slices.Collect(maps.Values(returned))...)
 }
 
-// lockMemberships locks the agent's memberships in these conversations, and returns the conversations of those that it
-// could lock. Another transaction may lock two of them in another order (leaving a group with a note does), so
-// lockMemberships never waits for a lock in the database. It retries for a tenth of a second, which is longer than
-// concurrent sends and reads take.
+// lockMemberships locks the agent's memberships in these conversations, and returns the conversations in which it could. Another
+// transaction may lock two of them in another order (leaving a group with a note does), so it never waits for a lock in the database.
+// It retries for a tenth of a second, which is longer than concurrent sends and reads take.
 func (tx *Tx) lockMemberships(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) ([]uuid.UUID, error) {
-	skipLocked := clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked}
 	for attempt := 1; ; attempt++ {
 		var locked []uuid.UUID
 		err := gorm.G[Membership](tx.db, skipLocked).Select("conversation_id").
@@ -211,27 +189,28 @@ func (m *readMark) lock(batch *pgx.Batch) {
 		named{"conversation": m.Conversation, "agent": m.agent})
 }
 
-func (m *readMark) values() named {
-	return named{"agent": m.agent, "conversations": []uuid.UUID{m.Conversation}, "oldest": []int64{m.Oldest}, "newest": []int64{m.Newest}}
-}
+func (m *readMark) values() named { return markValues(m.agent, m.ReadRange) }
 
-// mark marks ranges as read in this transaction, at most one for each conversation.
-func (tx *Tx) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) error {
+func markValues(agent uuid.UUID, ranges ...ReadRange) named {
 	conversations, oldest, newest := make([]uuid.UUID, len(ranges)), make([]int64, len(ranges)), make([]int64, len(ranges))
 	for i, read := range ranges {
 		conversations[i], oldest[i], newest[i] = read.Conversation, read.Oldest, read.Newest
 	}
-	_, err := exec(ctx, tx, markRead, named{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest})
-	if err != nil {
-		return fmt.Errorf("mark read: %w", err)
-	}
-	return nil
+	return named{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest}
 }
 
-// markRead moves the agent's read marker in each of the conversations forward to the newest number of the range, if only own
-// messages are between the marker and the range. If only own messages follow that number, the marker moves past them, as it
-// does when they are sent. An earlier statement locks the memberships, because the snapshot of markRead must contain every own
-// message that unread_own counts.
+// mark marks ranges as read in this transaction, at most one for each conversation.
+func (tx *Tx) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) error {
+	if len(ranges) == 0 {
+		return nil
+	}
+	_, err := exec(ctx, tx, markRead, markValues(agent, ranges...))
+	return wrap("mark read", err)
+}
+
+// markRead moves the agent's read marker in each of the conversations forward to the newest number of the range, if only own messages are
+// between the marker and the range. If only own messages follow that number, the marker moves past them, as it does when they are sent. An
+// earlier statement locks the memberships, because the snapshot of markRead must contain every own message that unread_own counts.
 const markRead = `
 	WITH asked AS (
 		SELECT c.id, c.last_number, r.oldest - 1 AS before, least(r.newest, c.last_number) AS number, m.agent_id, ` + readUpTo + ` AS read_number, m.unread_own

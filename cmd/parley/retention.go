@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/parley-chat/parley/retention"
+	"github.com/parley-chat/parley/internal/retention"
 	"github.com/parley-chat/parley/store"
 )
 

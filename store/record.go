@@ -1,0 +1,43 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// forNoKeyUpdate locks rows like an update. Other transactions can still insert rows that refer to them.
+var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}
+
+// skipLocked is forNoKeyUpdate without rows that another transaction has locked.
+var skipLocked = clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked}
+
+// wrap names the action that failed. It returns nil if err is nil.
+func wrap(action string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", action, err)
+}
+
+// first returns the first row that the action found, or missing if it found none.
+func first[T any](found []T, err error, action string, missing error) (*T, error) {
+	switch {
+	case err != nil:
+		return nil, wrap(action, err)
+	case len(found) == 0:
+		return nil, missing
+	}
+	return &found[0], nil
+}
+
+// refuseIf returns the refusal if there are rows.
+func refuseIf[T any](ctx context.Context, refusal error, action string, rows gorm.ChainInterface[T]) error {
+	found, err := rows.Count(ctx, "*")
+	if err == nil && found > 0 {
+		return refusal
+	}
+	return wrap(action, err)
+}
