@@ -67,7 +67,7 @@ type Server struct {
 	health       health
 	service      operator.Service
 	history      *operator.CallHistory
-	refusals     *refusals
+	refusals     refusals
 	figures      figures
 	echo         *echo.Echo
 	metrics      *metrics
@@ -92,7 +92,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
 		rates: newRateLimits(config.Limits), limitedLines: newLineLimit(), tanTurns: make(chan struct{}, maxTANTurns), connections: newConnections(config.Limits),
 		retention: retention.New(database, config.Retention, log),
-		refusals:  newRefusals(), figures: figures{revenue: revenueParts{}},
+		refusals:  refusals{byCode: map[gen.ErrorCode]operator.Refusal{}}, figures: figures{revenue: map[time.Time]partSums{}},
 	}
 	var paid []*payment.Operation
 	for _, operation := range operations {

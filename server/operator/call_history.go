@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 )
 
 const (
@@ -35,13 +34,10 @@ type callSample struct {
 }
 
 type callCounts struct {
-	outcomes Outcomes
-	buckets  []durationBucket // of the histogram, cumulative
-}
+	Outcomes
 
-type durationBucket struct {
-	most  float64 // seconds
-	count uint64
+	bounds []float64 // of the histogram's buckets, in seconds; the last is infinite
+	within []int64   // calls by bound, cumulative
 }
 
 // NewCallHistory keeps the counters of calls, by operation and status, and the histograms of their durations in seconds, by operation.
@@ -92,29 +88,38 @@ func (h *CallHistory) read() (map[string]callCounts, error) {
 	calls := map[string]callCounts{}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
-			name := labelOf(metric, "operation")
-			counts := calls[name]
+			labels := map[string]string{}
+			for _, label := range metric.GetLabel() {
+				labels[label.GetName()] = label.GetValue()
+			}
+			counts := calls[labels["operation"]]
 			if histogram := metric.GetHistogram(); histogram != nil {
 				for _, bucket := range histogram.GetBucket() {
-					counts.buckets = append(counts.buckets, durationBucket{bucket.GetUpperBound(), bucket.GetCumulativeCount()})
+					counts.bounds = append(counts.bounds, bucket.GetUpperBound())
+					counts.within = append(counts.within, int64(bucket.GetCumulativeCount())) //nolint:gosec // a number of calls
 				}
-				counts.buckets = append(counts.buckets, durationBucket{math.Inf(1), histogram.GetSampleCount()})
+				counts.bounds = append(counts.bounds, math.Inf(1))
+				counts.within = append(counts.within, int64(histogram.GetSampleCount())) //nolint:gosec // a number of calls
 			} else {
-				counts.outcomes.Add(labelOf(metric, "status"), uint64(metric.GetCounter().GetValue()))
+				*counts.outcome(labels["status"]) += int64(metric.GetCounter().GetValue())
 			}
-			calls[name] = counts
+			calls[labels["operation"]] = counts
 		}
 	}
 	return calls, nil
 }
 
-func labelOf(metric *dto.Metric, name string) string {
-	for _, label := range metric.GetLabel() {
-		if label.GetName() == name {
-			return label.GetValue()
-		}
+// outcome is the count of calls with an HTTP status, as text.
+func (o *Outcomes) outcome(status string) *int64 {
+	switch {
+	case status == "402":
+		return &o.Priced
+	case status[0] == '4':
+		return &o.Refused
+	case status[0] == '5':
+		return &o.Failed
 	}
-	return ""
+	return &o.Answered
 }
 
 // Calls compares the counters with those of an hour ago, or of the start.
@@ -127,67 +132,66 @@ func (h *CallHistory) Calls(now time.Time) (Calls, error) {
 	before := h.samples[0]
 	h.mu.Unlock()
 	shown := Calls{Span: min(now.Sub(before.at), recentCalls)}
-	all := callCounts{}
-	allBefore := callCounts{}
-	for name, counts := range current {
-		if counts.outcomes.All() == 0 {
+	var all, allRecent callCounts
+	for name, started := range current {
+		if started.All() == 0 {
 			continue
 		}
-		shown.Rows = append(shown.Rows, operationOf(name, counts, before.calls[name]))
-		all.add(counts)
-		allBefore.add(before.calls[name])
+		recent := started.plus(-1, before.calls[name])
+		shown.Rows = append(shown.Rows, operationOf(name, started, recent))
+		all, allRecent = all.plus(1, started), allRecent.plus(1, recent)
 	}
-	shown.Total = operationOf("All", all, allBefore)
-	last := func(o Operation) int {
-		if o.Name == OutsideContract {
-			return 1
-		}
-		return 0
-	}
+	shown.Total = operationOf("All", all, allRecent)
 	slices.SortFunc(shown.Rows, func(a, b Operation) int {
-		return cmp.Or(last(a)-last(b), cmp.Compare(b.Recent.All(), a.Recent.All()), cmp.Compare(b.Started.All(), a.Started.All()), strings.Compare(a.Name, b.Name))
+		switch OutsideContract { // the last
+		case a.Name:
+			return 1
+		case b.Name:
+			return -1
+		}
+		return cmp.Or(cmp.Compare(b.Recent.All(), a.Recent.All()), cmp.Compare(b.Started.All(), a.Started.All()), strings.Compare(a.Name, b.Name))
 	})
 	return shown, nil
 }
 
-func (c *callCounts) add(other callCounts) {
-	c.outcomes = c.outcomes.Plus(other.outcomes)
-	if c.buckets == nil {
-		c.buckets = slices.Clone(other.buckets)
-		return
+// plus adds other counts so many times.
+func (c callCounts) plus(times int64, other callCounts) callCounts {
+	c.Answered += times * other.Answered
+	c.Priced += times * other.Priced
+	c.Refused += times * other.Refused
+	c.Failed += times * other.Failed
+	if c.bounds == nil {
+		c.bounds = other.bounds
 	}
-	for i := range other.buckets {
-		c.buckets[i].count += other.buckets[i].count
+	within := make([]int64, len(c.bounds))
+	copy(within, c.within)
+	for i, calls := range other.within {
+		within[i] += times * calls
 	}
+	c.within = within
+	return c
 }
 
-func operationOf(name string, now, before callCounts) Operation {
-	return Operation{
-		Name: name, Started: now.outcomes, Recent: now.outcomes.Minus(before.outcomes),
-		Median: quantile(0.5, now.buckets, before.buckets), P95: quantile(0.95, now.buckets, before.buckets),
-	}
+func operationOf(name string, started, recent callCounts) Operation {
+	return Operation{Name: name, Started: started.Outcomes, Recent: recent.Outcomes, Median: recent.quantile(0.5), P95: recent.quantile(0.95)}
 }
 
-// quantile estimates a quantile of the durations between two readings of a histogram, as Prometheus does: within a bucket they are
-// spread evenly. Above the last bucket it is that bucket's bound.
-func quantile(part float64, now, before []durationBucket) time.Duration {
-	count := func(i int) float64 {
-		if i < len(before) {
-			return float64(now[i].count - before[i].count)
-		}
-		return float64(now[i].count)
-	}
-	if len(now) == 0 || count(len(now)-1) == 0 {
+// quantile estimates a quantile of the durations, as Prometheus does: within a bucket they are spread evenly. Above the last bucket it
+// is that bucket's bound.
+func (c callCounts) quantile(part float64) time.Duration {
+	last := len(c.within) - 1
+	if last < 0 || c.within[last] == 0 {
 		return 0
 	}
-	rank := part * count(len(now)-1)
-	low, below := 0.0, 0.0
-	for i, bucket := range now {
-		if here := count(i); here >= rank && !math.IsInf(bucket.most, 1) {
-			seconds := low + (bucket.most-low)*(rank-below)/max(here-below, 1)
-			return time.Duration(seconds * float64(time.Second))
+	rank := part * float64(c.within[last])
+	seconds, below := 0.0, 0.0
+	for i, calls := range c.within[:last] {
+		here := float64(calls)
+		if here >= rank {
+			seconds += (c.bounds[i] - seconds) * (rank - below) / max(here-below, 1)
+			break
 		}
-		low, below = bucket.most, count(i)
+		seconds, below = c.bounds[i], here
 	}
-	return time.Duration(low * float64(time.Second))
+	return time.Duration(seconds * float64(time.Second))
 }
