@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"net/http"
 	"net/netip"
 	"regexp/syntax"
@@ -145,6 +146,14 @@ func (s *Server) clientAddress(r *http.Request) netip.Prefix {
 		}
 	}
 	return network(address)
+}
+
+// perAddress is how many connections and requests an address may have.
+func (l Limits) perAddress(address netip.Addr) int {
+	if l.trusts(address) {
+		return math.MaxInt
+	}
+	return l.ConnectionsPerAddress
 }
 
 func (l Limits) trusts(address netip.Addr) bool {

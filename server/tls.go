@@ -101,7 +101,7 @@ func (l *secureListener) handshake(conn *connection) {
 		_ = conn.Close()
 		return
 	}
-	conn.count(headerCount.next)
+	conn.count((*headerCount).next)
 	select {
 	case l.secured <- ready:
 	case <-l.closed:

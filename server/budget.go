@@ -1,0 +1,176 @@
+package server
+
+import (
+	"cmp"
+	"container/heap"
+	"container/list"
+	"net/netip"
+)
+
+// budget limits something that all callers share: connections, requests, or bytes. It knows the shares of each address. When it runs out,
+// the address that holds most loses the share that has waited for longest. So an address that takes much harms itself first. The caller of
+// all methods holds the lock of the connections.
+type budget struct {
+	most    int // shares, or the size of all
+	spared  int // an address that holds so much at most loses nothing when the size is too large
+	shares  int
+	size    int // of all shares
+	holders map[netip.Prefix]*holder
+	order   holderHeap // holders with a share that waits
+	put     uint64     // how many shares began to wait
+}
+
+// holder is an address that holds shares.
+type holder struct {
+	address netip.Prefix
+	shares  int
+	size    int       // of all shares
+	waiting list.List // of *share: those that can be displaced, longest first
+	index   int       // in the order; -1 if none waits
+}
+
+// share is held by an owner. The zero share is held by nobody.
+type share struct {
+	owner  interface{ displace() }
+	of     *holder
+	size   int
+	number uint64        // in the order of waiting
+	queued *list.Element // nil while it cannot be displaced
+}
+
+func newBudget(most, spared int) budget {
+	return budget{most: most, spared: spared, holders: map[netip.Prefix]*holder{}}
+}
+
+// room makes room for a further share of an address, which may hold as many as perAddress. It returns false if nothing waits that could be
+// displaced.
+func (b *budget) room(address netip.Prefix, perAddress int) bool {
+	h := b.holders[address]
+	if h == nil || h.shares < perAddress {
+		if b.shares < b.most {
+			return true
+		}
+		h = b.largest()
+	}
+	if h == nil || h.waiting.Len() == 0 {
+		return false
+	}
+	h.oldest().owner.displace()
+	return true
+}
+
+// hold sets the size of a share and displaces others while the size of all is too large. A new share can be displaced; one without size is
+// dropped.
+func (b *budget) hold(s *share, address netip.Prefix, size int) {
+	switch {
+	case size == 0:
+		b.drop(s)
+		return
+	case s.of == nil:
+		h := b.holders[address]
+		if h == nil {
+			h = &holder{address: address, index: -1}
+			b.holders[address] = h
+		}
+		s.of = h
+		h.shares++
+		b.shares++
+		b.wait(s, size)
+	default:
+		b.resize(s, size)
+	}
+	for b.size > b.most {
+		h := b.largest()
+		if h == nil || h.size <= b.spared {
+			return
+		}
+		h.oldest().owner.displace()
+	}
+}
+
+// wait lets a share be displaced, after those that wait already.
+func (b *budget) wait(s *share, size int) {
+	b.put++
+	s.number, s.queued = b.put, s.of.waiting.PushBack(s)
+	b.resize(s, size)
+}
+
+// keep makes a share one that cannot be displaced.
+func (b *budget) keep(s *share, size int) {
+	if s.of == nil {
+		return
+	}
+	if s.queued != nil {
+		s.of.waiting.Remove(s.queued)
+		s.queued = nil
+	}
+	b.resize(s, size)
+}
+
+// drop removes a share.
+func (b *budget) drop(s *share) {
+	if s.of == nil {
+		return
+	}
+	b.keep(s, 0)
+	b.shares--
+	if s.of.shares--; s.of.shares == 0 {
+		delete(b.holders, s.of.address)
+	}
+	*s = share{owner: s.owner}
+}
+
+// resize sets the size of a share, and restores the order of the holders.
+func (b *budget) resize(s *share, size int) {
+	h, by := s.of, size-s.size
+	s.size += by
+	h.size += by
+	b.size += by
+	switch waits := h.waiting.Len() > 0; {
+	case waits && h.index < 0:
+		heap.Push(&b.order, h)
+	case waits:
+		heap.Fix(&b.order, h.index)
+	case h.index >= 0:
+		heap.Remove(&b.order, h.index)
+	}
+}
+
+// largest returns the holder with the largest size among those that have a share to displace; nil if there is none.
+func (b *budget) largest() *holder {
+	if len(b.order) == 0 {
+		return nil
+	}
+	return b.order[0]
+}
+
+// oldest returns the share that has waited for longest.
+func (h *holder) oldest() *share { return h.waiting.Front().Value.(*share) }
+
+// holderHeap has the largest holder first. Of equal ones, the one with the share that has waited for longest.
+type holderHeap []*holder
+
+func (o holderHeap) Len() int { return len(o) }
+
+func (o holderHeap) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(o[j].size, o[i].size), cmp.Compare(o[i].oldest().number, o[j].oldest().number)) < 0
+}
+
+func (o holderHeap) Swap(i, j int) {
+	o[i], o[j] = o[j], o[i]
+	o[i].index, o[j].index = i, j
+}
+
+func (o *holderHeap) Push(h any) {
+	h.(*holder).index = len(*o)
+	*o = append(*o, h.(*holder))
+}
+
+func (o *holderHeap) Pop() any {
+	last := len(*o) - 1
+	h := (*o)[last]
+	(*o)[last] = nil
+	*o = (*o)[:last]
+	h.index = -1
+	return h
+}
