@@ -157,6 +157,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 		header.Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	if p.limit != nil {
+		s.metrics.limited.WithLabelValues(p.limit.name).Inc()
 		p.limit.writeHeader(header, p.retryAfter)
 	}
 	body := p.body(record.requestID)

@@ -1,128 +1,66 @@
 package server
 
 import (
+	"cmp"
+	"container/heap"
+	"container/list"
 	"math"
 	"net/http"
 	"net/netip"
-	"regexp/syntax"
 	"slices"
 	"strings"
-	"unicode"
-
-	"github.com/getkin/kin-openapi/openapi3"
 )
 
-const (
-	maxBody      = 256 << 10 // the contract's limit of a body, in bytes
-	minBodyLimit = 16 << 10  // small bodies are cheap, and a text that is slightly too long gets a 400 that names its field
-	maxDetails   = 20        // the contract's limit of details
-	maxEntries   = 100       // the contract's limit of an array in a request
-	maxErrorBody = 16 << 10  // bytes of an error's body, whatever was sent
-	maxMessage   = 2 << 10   // bytes of an error's message
-	maxDepth     = 16        // levels of JSON in a request; the contract has fewer
+// Limits bound what callers that do not pay may use. A zero field has the value of DefaultLimits.
+type Limits struct {
+	// Unpaid calls. A paid call takes no token.
+	Address Rate // of a client address: an IPv4 address, or the /64 of an IPv6 address
+	Account Rate
+	Wallet  Rate // of a wallet at one client address
 
-	// Bytes for white space and punctuation, per value and per body. Indented JSON needs less.
-	spacePerValue = 32
-	spacePerBody  = 1 << 10
-)
+	WrongTANs int // of a wallet, and of a client address, in ten minutes
 
-// bodyBounds bound the request of an operation. They are checked before the schema, because the validator creates an
-// error for each invalid element.
-type bodyBounds struct {
-	bytes   int // of the body
-	entries int // of an array
-	members int // of an object: those of its schema, and as many unknown ones as an error lists
+	Connections           int // open at a time
+	ConnectionsPerAddress int
+
+	// TrustedProxies may set X-Forwarded-For, and have no limit of connections.
+	TrustedProxies []netip.Prefix
 }
 
-// boundsOf computes the bounds from the schema of the request body.
-func boundsOf(described *openapi3.Operation) bodyBounds {
-	bounds := bodyBounds{members: maxDetails, entries: maxEntries}
-	size := 0
-	if described.RequestBody != nil {
-		if media := described.RequestBody.Value.Content["application/json"]; media != nil {
-			size = bounds.add(media.Schema.Value)
-		}
-	}
-	size = (size + spacePerBody + 1023) &^ 1023 // full KiB
-	bounds.bytes = min(max(size, minBodyLimit), maxBody)
-	return bounds
+// Rate is a token bucket.
+type Rate struct {
+	PerSecond float64
+	Burst     int
 }
 
-// add extends the bounds by a schema, and returns the maximum size of its values in bytes; maxBody if the schema has no
-// limit.
-func (b *bodyBounds) add(schema *openapi3.Schema) int {
-	size := spacePerValue
-	switch {
-	case schema.Type.Is(openapi3.TypeObject):
-		b.members = max(b.members, len(schema.Properties)+maxDetails)
-		for name, property := range schema.Properties {
-			size += len(name) + b.add(property.Value)
-		}
-	case schema.Type.Is(openapi3.TypeArray):
-		entries := maxBody
-		if schema.MaxItems != nil && *schema.MaxItems < maxBody {
-			entries = int(*schema.MaxItems)
-		}
-		b.entries = max(b.entries, entries)
-		size += entries * b.add(schema.Items.Value)
-	case schema.Type.Is(openapi3.TypeString):
-		size += stringSize(schema)
-	} // numbers and booleans fit into spacePerValue
-	return min(size, maxBody)
+// DefaultLimits are for the open Internet. Many agents may share an address, so its burst allows a thousand concurrent
+// calls that each asked for the price first. An account or wallet belongs to one agent.
+func DefaultLimits() Limits {
+	return Limits{
+		Address: Rate{PerSecond: 100, Burst: 1000}, Account: Rate{PerSecond: 20, Burst: 200}, Wallet: Rate{PerSecond: 20, Burst: 200},
+		WrongTANs: 5, Connections: 4096, ConnectionsPerAddress: 1024,
+	}
 }
 
-// stringSize returns the maximum size of a string in JSON. A code point takes 6 bytes (\u00e9), or 12 outside the basic
-// plane.
-func stringSize(schema *openapi3.Schema) int {
-	const escaped, escapedPair = 6, 12
-	runes, width := maxBody, escapedPair
-	if schema.MaxLength != nil && *schema.MaxLength < maxBody {
-		runes = int(*schema.MaxLength)
-	}
-	anchored := strings.HasPrefix(schema.Pattern, "^") && strings.HasSuffix(schema.Pattern, "$") // others match a part of the text
-	if pattern, err := syntax.Parse(schema.Pattern, syntax.Perl); anchored && err == nil {
-		longest, highest := longestMatch(pattern)
-		runes = min(runes, longest)
-		if highest <= 0xFFFF {
-			width = escaped
+func (l Limits) withDefaults() Limits {
+	defaults := DefaultLimits()
+	for _, field := range []struct{ value, otherwise *Rate }{
+		{&l.Address, &defaults.Address}, {&l.Account, &defaults.Account}, {&l.Wallet, &defaults.Wallet},
+	} {
+		if *field.value == (Rate{}) {
+			*field.value = *field.otherwise
 		}
 	}
-	return min(runes*width, maxBody)
-}
-
-// longestMatch returns the length of the longest match of an anchored pattern in code points (maxBody if there is no
-// limit), and the highest code point.
-func longestMatch(pattern *syntax.Regexp) (runes int, highest rune) {
-	switch pattern.Op {
-	case syntax.OpLiteral:
-		for _, r := range pattern.Rune {
-			highest = max(highest, r)
-		}
-		return len(pattern.Rune), highest
-	case syntax.OpCharClass:
-		return 1, pattern.Rune[len(pattern.Rune)-1]
-	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
-		return 1, unicode.MaxRune
-	case syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpEmptyMatch, syntax.OpNoMatch,
-		syntax.OpWordBoundary, syntax.OpNoWordBoundary:
-		return 0, 0
+	if l.WrongTANs == 0 {
+		l.WrongTANs = defaults.WrongTANs
 	}
-	for _, sub := range pattern.Sub {
-		length, top := longestMatch(sub)
-		highest = max(highest, top)
-		if pattern.Op == syntax.OpAlternate {
-			runes = max(runes, length)
-		} else {
-			runes += length
-		}
+	if l.Connections == 0 {
+		l.Connections = defaults.Connections
 	}
-	switch {
-	case pattern.Op == syntax.OpStar, pattern.Op == syntax.OpPlus, pattern.Op == syntax.OpRepeat && pattern.Max < 0:
-		return maxBody, highest
-	case pattern.Op == syntax.OpRepeat:
-		runes *= pattern.Max
+	if l.ConnectionsPerAddress == 0 {
+		l.ConnectionsPerAddress = min(defaults.ConnectionsPerAddress, l.Connections)
 	}
-	return min(runes, maxBody), highest
+	return l
 }
 
 // clientAddress returns the network of the client: of the connection, or, behind trusted proxies, of the last entry in
@@ -181,4 +119,172 @@ func network(address netip.Addr) netip.Prefix {
 	}
 	prefix, _ := address.Prefix(bits)
 	return prefix
+}
+
+// budget limits something that all callers share: connections, requests, or bytes. It knows the shares of each address. When it runs out,
+// the address that holds most loses the share that has waited for longest. So an address that takes much harms itself first. The caller of
+// all methods holds the lock of the connections.
+type budget struct {
+	most    int // shares, or the size of all
+	spared  int // an address that holds so much at most loses nothing when the size is too large
+	shares  int
+	size    int // of all shares
+	holders map[netip.Prefix]*holder
+	order   holderHeap // holders with a share that waits
+	put     uint64     // how many shares began to wait
+}
+
+// holder is an address that holds shares.
+type holder struct {
+	address netip.Prefix
+	shares  int
+	size    int       // of all shares
+	waiting list.List // of *share: those that can be displaced, longest first
+	index   int       // in the order; -1 if none waits
+}
+
+// share is held by an owner. The zero share is held by nobody.
+type share struct {
+	owner  interface{ displace() }
+	of     *holder
+	size   int
+	number uint64        // in the order of waiting
+	queued *list.Element // nil while it cannot be displaced
+}
+
+func newBudget(most, spared int) budget {
+	return budget{most: most, spared: spared, holders: map[netip.Prefix]*holder{}}
+}
+
+// room makes room for a further share of an address, which may hold as many as perAddress. It returns false if nothing waits that could be
+// displaced.
+func (b *budget) room(address netip.Prefix, perAddress int) bool {
+	h := b.holders[address]
+	if h == nil || h.shares < perAddress {
+		if b.shares < b.most {
+			return true
+		}
+		h = b.largest()
+	}
+	if h == nil || h.waiting.Len() == 0 {
+		return false
+	}
+	h.oldest().owner.displace()
+	return true
+}
+
+// hold sets the size of a share and displaces others while the size of all is too large. A new share can be displaced; one without size is
+// dropped.
+func (b *budget) hold(s *share, address netip.Prefix, size int) {
+	switch {
+	case size == 0:
+		b.drop(s)
+		return
+	case s.of == nil:
+		h := b.holders[address]
+		if h == nil {
+			h = &holder{address: address, index: -1}
+			b.holders[address] = h
+		}
+		s.of = h
+		h.shares++
+		b.shares++
+		b.wait(s, size)
+	default:
+		b.resize(s, size)
+	}
+	for b.size > b.most {
+		h := b.largest()
+		if h == nil || h.size <= b.spared {
+			return
+		}
+		h.oldest().owner.displace()
+	}
+}
+
+// wait lets a share be displaced, after those that wait already.
+func (b *budget) wait(s *share, size int) {
+	b.put++
+	s.number, s.queued = b.put, s.of.waiting.PushBack(s)
+	b.resize(s, size)
+}
+
+// keep makes a share one that cannot be displaced.
+func (b *budget) keep(s *share, size int) {
+	if s.of == nil {
+		return
+	}
+	if s.queued != nil {
+		s.of.waiting.Remove(s.queued)
+		s.queued = nil
+	}
+	b.resize(s, size)
+}
+
+// drop removes a share.
+func (b *budget) drop(s *share) {
+	if s.of == nil {
+		return
+	}
+	b.keep(s, 0)
+	b.shares--
+	if s.of.shares--; s.of.shares == 0 {
+		delete(b.holders, s.of.address)
+	}
+	*s = share{owner: s.owner}
+}
+
+// resize sets the size of a share, and restores the order of the holders.
+func (b *budget) resize(s *share, size int) {
+	h, by := s.of, size-s.size
+	s.size += by
+	h.size += by
+	b.size += by
+	switch waits := h.waiting.Len() > 0; {
+	case waits && h.index < 0:
+		heap.Push(&b.order, h)
+	case waits:
+		heap.Fix(&b.order, h.index)
+	case h.index >= 0:
+		heap.Remove(&b.order, h.index)
+	}
+}
+
+// largest returns the holder with the largest size among those that have a share to displace; nil if there is none.
+func (b *budget) largest() *holder {
+	if len(b.order) == 0 {
+		return nil
+	}
+	return b.order[0]
+}
+
+// oldest returns the share that has waited for longest.
+func (h *holder) oldest() *share { return h.waiting.Front().Value.(*share) }
+
+// holderHeap has the largest holder first. Of equal ones, the one with the share that has waited for longest.
+type holderHeap []*holder
+
+func (o holderHeap) Len() int { return len(o) }
+
+func (o holderHeap) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(o[j].size, o[i].size), cmp.Compare(o[i].oldest().number, o[j].oldest().number)) < 0
+}
+
+func (o holderHeap) Swap(i, j int) {
+	o[i], o[j] = o[j], o[i]
+	o[i].index, o[j].index = i, j
+}
+
+func (o *holderHeap) Push(h any) {
+	h.(*holder).index = len(*o)
+	*o = append(*o, h.(*holder))
+}
+
+func (o *holderHeap) Pop() any {
+	last := len(*o) - 1
+	h := (*o)[last]
+	(*o)[last] = nil
+	*o = (*o)[:last]
+	h.index = -1
+	return h
 }

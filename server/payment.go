@@ -145,8 +145,12 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		requestFrom(c).release()
 		made := s.newCall(operation, record.attempt, record.caller, request)
 		defer s.limitTANs(c.Request().Context(), made, record)()
-		if operation.Reads() {
-			record.payment.measure(made)
+		if operation.Reads() { // it runs before the payment is certain; other handlers wait for locks, so their time says little about the caller
+			observe(made, func(started time.Time, err error) {
+				if err == nil {
+					record.payment.worked += time.Since(started)
+				}
+			})
 		}
 		receipt, err := s.payments.Pay(c.Request().Context(), made)
 		if err != nil {

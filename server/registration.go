@@ -98,7 +98,7 @@ func (t *tanTry) take(ctx context.Context) error {
 		case !used:
 			return err
 		case none.After > 0 || time.Since(began) > tanTurn:
-			return t.server.tooManyTANs(most, none.After)
+			return tooManyTANs(most).exceeded(none.After)
 		}
 		select {
 		case <-ctx.Done():
@@ -135,7 +135,5 @@ func (t *tanTry) over(wrong bool) {
 	})
 }
 
-// tooManyTANs returns the 429 for too many wrong TANs.
-func (s *Server) tooManyTANs(most int, retryAfter time.Duration) *problem {
-	return s.limited(policy{name: "tan", quota: most, window: wrongTANsFor, whose: "with a wrong TAN"}, retryAfter)
-}
+// tooManyTANs is the limit of calls with a wrong TAN.
+func tooManyTANs(most int) policy { return policy{"tan", most, wrongTANsFor, "with a wrong TAN"} }
