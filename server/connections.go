@@ -68,9 +68,8 @@ func newConnections(limits Limits) *connections {
 // collectors are the metrics of the connections.
 func (l *connections) collectors() []prometheus.Collector {
 	return []prometheus.Collector{l.refused, l.displaced,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_connections_max", Help: "The most open connections."},
-			func() float64 { return float64(l.limits.Connections) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_connections_open", Help: "Open connections."}, func() float64 {
+		gauge("parley_connections_max", "The most open connections.", func() float64 { return float64(l.limits.Connections) }),
+		gauge("parley_connections_open", "Open connections.", func() float64 {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return float64(l.open.shares)

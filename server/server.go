@@ -139,7 +139,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	if config.TLS != nil {
 		s.metrics.registry.MustRegister(config.TLS.collector())
 	}
-	s.metrics.registry.MustRegister(append(database.Collectors(), newDatabaseMetrics(database), buildInfo())...)
+	s.metrics.registry.MustRegister(database.Collectors()...)
 	s.metrics.registry.MustRegister(s.retention.Collectors()...)
 	s.echo = s.routes()
 	return s, nil

@@ -34,8 +34,7 @@ type TLS struct {
 
 // collector is the metric of the certificate.
 func (t *TLS) collector() prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_tls_certificate_expires_seconds",
-		Help: "Time until the TLS certificate in use expires; 0 if there is none."}, func() float64 {
+	return gauge("parley_tls_certificate_expires_seconds", "Time until the TLS certificate in use expires; 0 if there is none.", func() float64 {
 		expires := t.Expires()
 		if expires.IsZero() {
 			return 0
