@@ -60,26 +60,36 @@ func problemOf(err error) *problem {
 	case errors.As(err, &routing):
 		switch routing.Code {
 		case http.StatusNotFound:
-			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound, message: "this path does not exist; GET /llms.txt lists all paths, GET /skill.md tells how to start, GET /openapi.json is the whole contract"}
+			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound, message: "this path does not exist; GET /llms.txt lists all paths, " +
+				"GET /skill.md tells how to start, GET /openapi.json is the whole contract"}
 		case http.StatusMethodNotAllowed:
-			return &problem{status: routing.Code, code: gen.ErrorCodeMethodNotAllowed, message: "this path does not support the method; use one of the methods in the Allow header"}
+			return &problem{status: routing.Code, code: gen.ErrorCodeMethodNotAllowed,
+				message: "this path does not support the method; use one of the methods in the Allow header"}
 		case http.StatusBadRequest:
-			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, message: "the request cannot be parsed; GET /openapi.json describes all requests", cause: err,
-				details: []gen.ErrorDetail{{Message: "cannot be parsed"}}}
+			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, cause: err, details: []gen.ErrorDetail{{Message: "cannot be parsed"}},
+				message: "the request cannot be parsed; GET /openapi.json describes all requests"}
 		}
 	case store.Unavailable(err):
-		unavailable := *errUnavailable
-		unavailable.cause = err
-		return &unavailable
+		return errUnavailable.because(err)
 	case errors.Is(err, context.Canceled): // see hungUp
-		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, unread: true, message: "the request was cancelled", cause: err}
+		return unavailable("the request was cancelled", 1).because(err)
 	}
 	return &problem{status: http.StatusInternalServerError, code: gen.ErrorCodeInternalError, cause: err,
 		message: "internal error; send the same request with the same payment again, or report the request_id to the operator"}
 }
 
-var errUnavailable = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2, unread: true,
-	message: "the database is unavailable; send the same request with the same payment again"}
+// unavailable returns a 503 for a call whose payment was not read.
+func unavailable(message string, retryAfter int) *problem {
+	return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: retryAfter, unread: true, message: message}
+}
+
+// because returns the problem with its cause.
+func (p problem) because(err error) *problem {
+	p.cause = err
+	return &p
+}
+
+var errUnavailable = unavailable("the database is unavailable; send the same request with the same payment again", 2)
 
 // detailsOf returns the details of a 400, which every 400 has.
 func detailsOf(refusal *store.Refusal) []gen.ErrorDetail {
@@ -120,8 +130,7 @@ func (b *errorBody) require(p *problem, nameV1 string) {
 		return
 	}
 	b.X402Version = x402.VersionV1
-	if p.accepts != nil {
-		b.Accepts = p.accepts
+	if b.Accepts = p.accepts; p.accepts != nil {
 		return
 	}
 	accepts := []x402.PaymentRequirementsV1{}
@@ -193,13 +202,10 @@ func (b *errorBody) encode() []byte {
 		switch {
 		case err == nil && len(raw) <= maxErrorBody:
 			return raw
-		case err == nil && len(b.Details) > 1:
-			b.Details = b.Details[:len(b.Details)/2]
-		case err == nil && len(b.Details) == 1:
-			b.Details = nil
-		default:
+		case err != nil || len(b.Details) == 0:
 			return fmt.Appendf(nil, `{"success":false,"message":"internal error","code":"internal_error","request_id":%q}`, b.RequestID)
 		}
+		b.Details = b.Details[:len(b.Details)/2]
 	}
 }
 
@@ -207,26 +213,21 @@ func (b *errorBody) encode() []byte {
 func (s *Server) newChallenges(operation *operation) (map[*payment.Error]*problem, error) {
 	prepared := map[*payment.Error]*problem{}
 	for _, challenge := range operation.Challenges() {
-		p, err := s.newChallenge(operation, challenge)
+		p := problemOf(challenge)
+		body := p.body(newRequestID())
+		body.require(p, s.config.Network.V1Name)
+		raw, err := json.Marshal(body)
 		if err != nil {
+			return nil, err
+		}
+		if len(raw) > maxErrorBody || len(p.encoded) > maxErrorBody {
+			return nil, fmt.Errorf("the payment requirements of %s have %d bytes and their header %d, more than %d",
+				operation.ID, len(raw), len(p.encoded), maxErrorBody)
+		}
+		if p.accepts, err = json.Marshal(body.Accepts); err != nil {
 			return nil, err
 		}
 		prepared[challenge] = p
 	}
 	return prepared, nil
-}
-
-func (s *Server) newChallenge(operation *operation, challenge *payment.Error) (*problem, error) {
-	p := problemOf(challenge)
-	body := p.body(newRequestID())
-	body.require(p, s.config.Network.V1Name)
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	if len(raw) > maxErrorBody || len(p.encoded) > maxErrorBody {
-		return nil, fmt.Errorf("the payment requirements of %s have %d bytes and their header %d, more than %d", operation.ID, len(raw), len(p.encoded), maxErrorBody)
-	}
-	p.accepts, err = json.Marshal(body.Accepts)
-	return p, err
 }

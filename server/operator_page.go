@@ -46,20 +46,16 @@ func (s *Server) operatorPage(w http.ResponseWriter, r *http.Request) {
 	page := s.knownFigures(r.Context())
 	page.Now = s.store.Now()
 	page.Checks = append(slices.Clone(page.Checks), s.runChecks(r.Context(), ledgerChecks, &page)...)
-	page.Refusals, page.Service = s.refusals.latest(), s.service
+	page.Calls, page.Refusals, page.Service = s.history.Calls(time.Now()), s.refusals.latest(), s.service
 	if r.URL.Query().Get("refresh") == "30" {
 		page.Refresh = 30
-	}
-	var body []byte
-	var err error
-	if page.Calls, err = s.history.Calls(time.Now()); err == nil {
-		body, err = operator.Render(&page)
 	}
 	header := w.Header()
 	header.Set("Content-Security-Policy", operator.Policy)
 	header.Set("X-Frame-Options", "DENY")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	body, err := operator.Render(&page)
 	if err != nil {
 		s.log.ErrorContext(r.Context(), "operator's page", "error", err)
 		http.Error(w, "internal error; the log has the cause\n", http.StatusInternalServerError)

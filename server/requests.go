@@ -47,12 +47,11 @@ const (
 	ended
 )
 
-var errDisplaced = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, unread: true,
-	message: "the server needed the room of this unfinished request for others; wait for Retry-After seconds, then send the same request"}
+var errDisplaced = unavailable("the server needed the room of this unfinished request for others; wait for Retry-After seconds, "+
+	"then send the same request", 1)
 
 // errCrowded keeps an address from having so many requests at work that others find no room.
-var errCrowded = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, unread: true,
-	message: "too many requests of this address are at work; wait for Retry-After seconds, then send the same request"}
+var errCrowded = unavailable("too many requests of this address are at work; wait for Retry-After seconds, then send the same request", 1)
 
 type connectionKey struct{}
 

@@ -93,6 +93,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		rates: newRateLimits(config.Limits), limitedLines: newLineLimit(), tanTurns: make(chan struct{}, maxTANTurns), connections: newConnections(config.Limits),
 		retention: retention.New(database, config.Retention, log),
 		refusals:  refusals{byCode: map[gen.ErrorCode]operator.Refusal{}}, figures: figures{revenue: map[time.Time]partSums{}},
+		history: operator.NewCallHistory(time.Now()),
 	}
 	var paid []*payment.Operation
 	for _, operation := range operations {
@@ -130,9 +131,6 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	s.waiting.Store(config.Await != nil)
 	s.metrics = newMetrics(database, &s.running)
 	s.metrics.announce(s.byID)
-	if s.history, err = operator.NewCallHistory(s.metrics.requests, s.metrics.seconds); err != nil {
-		return nil, err
-	}
 	s.service = operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
 		Revision: buildinfo.Read().Commit, Started: time.Now()}
 	s.metrics.registry.MustRegister(append(s.payments.Collectors(), s.connections.collectors()...)...)
@@ -192,7 +190,6 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	var worker sync.WaitGroup
 	defer worker.Wait()
 	defer stop()
-	worker.Go(func() { s.history.Keep(recovering) })
 	failed := make(chan error, 2)
 	begin := func() {
 		ready := make(chan struct{})
