@@ -44,22 +44,9 @@ func DefaultLimits() Limits {
 
 func (l Limits) withDefaults() Limits {
 	defaults := DefaultLimits()
-	for _, field := range []struct{ value, otherwise *Rate }{
-		{&l.Address, &defaults.Address}, {&l.Account, &defaults.Account}, {&l.Wallet, &defaults.Wallet},
-	} {
-		if *field.value == (Rate{}) {
-			*field.value = *field.otherwise
-		}
-	}
-	if l.WrongTANs == 0 {
-		l.WrongTANs = defaults.WrongTANs
-	}
-	if l.Connections == 0 {
-		l.Connections = defaults.Connections
-	}
-	if l.ConnectionsPerAddress == 0 {
-		l.ConnectionsPerAddress = min(defaults.ConnectionsPerAddress, l.Connections)
-	}
+	l.Address, l.Account, l.Wallet = cmp.Or(l.Address, defaults.Address), cmp.Or(l.Account, defaults.Account), cmp.Or(l.Wallet, defaults.Wallet)
+	l.WrongTANs, l.Connections = cmp.Or(l.WrongTANs, defaults.WrongTANs), cmp.Or(l.Connections, defaults.Connections)
+	l.ConnectionsPerAddress = cmp.Or(l.ConnectionsPerAddress, min(defaults.ConnectionsPerAddress, l.Connections))
 	return l
 }
 

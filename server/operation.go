@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/routers"
@@ -150,27 +151,36 @@ func decodeStored[Request any](stored []byte) (any, error) {
 	return request, err
 }
 
+// handled is called when a handler has run, with its error.
+type handled func(started time.Time, err error)
+
 // work is what a call of the operation does in the database.
-func (o *operation) work(of call, request any) store.Work {
+func (o *operation) work(of call, request any, done handled) store.Work {
 	if o.handler.alone != nil {
 		return store.Work{Alone: func(ctx context.Context, tx *store.Tx) ([]byte, error) {
 			c := &change{call: of, tx: tx}
 			c.read, c.do = &tx.Reader, tx
-			return encoded(o.handler.alone(ctx, c, request))
+			return run(ctx, o.handler.alone, c, request, done)
 		}}
 	}
 	return store.Work{Shared: func(ctx context.Context, read *store.Reader, do store.Actions) ([]byte, error) {
 		c := of
 		c.read, c.do = read, do
-		return encoded(o.handler.shared(ctx, &c, request))
+		return run(ctx, o.handler.shared, &c, request, done)
 	}}
 }
 
-func encoded(response any, err error) ([]byte, error) {
-	if err != nil {
-		return nil, err
+// run runs a handler and encodes its response.
+func run[C any](ctx context.Context, handle func(context.Context, C, any) (any, error), c C, request any, done handled) (raw []byte, err error) {
+	started := time.Now()
+	response, err := handle(ctx, c, request)
+	if err == nil {
+		raw, err = json.Marshal(response)
 	}
-	return json.Marshal(response)
+	if done != nil {
+		done(started, err)
+	}
+	return raw, err
 }
 
 // decodeRequest decodes a stored request into a request object of the strict server: the JSON of the body, or the query, whose

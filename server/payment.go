@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
@@ -61,9 +60,16 @@ func (s *Server) refund(next echo.HandlerFunc) echo.HandlerFunc {
 		if !operation.paid() || c.Request().Method != http.MethodGet || !payment.MayBeRefund(c.Request().Header) {
 			return next(c)
 		}
-		account, err := s.optionalAccount(c.Request())
-		if err != nil {
-			return err
+		var account *uuid.UUID // official clients send no API key
+		if key := c.Request().Header.Get("X-API-KEY"); key != "" {
+			agent, err := s.agentByKey(c.Request().Context(), key)
+			switch {
+			case errors.Is(err, store.ErrAgentNotFound):
+				return errInvalidKey
+			case err != nil:
+				return err
+			}
+			account = &agent.ID
 		}
 		settled, err := s.payments.Channels().Refund(c.Request().Context(), &operation.Operation, c.Request().Header, account, clientOf(c, operation))
 		if err != nil {
@@ -81,25 +87,6 @@ func (s *Server) refund(next echo.HandlerFunc) echo.HandlerFunc {
 		c.Response().Header().Set(name, value)
 		return c.NoContent(http.StatusNoContent)
 	}
-}
-
-// optionalAccount returns the account of the API key, or nil without one.
-func (s *Server) optionalAccount(r *http.Request) (*uuid.UUID, error) {
-	key := r.Header.Get("X-API-KEY")
-	if key == "" {
-		return nil, nil //nolint:nilnil // official clients send none with a refund
-	}
-	if !wellFormedKey(key) {
-		return nil, errInvalidKey
-	}
-	agent, err := s.store.AgentByKey(r.Context(), key)
-	switch {
-	case errors.Is(err, store.ErrAgentNotFound):
-		return nil, errInvalidKey
-	case err != nil:
-		return nil, err
-	}
-	return &agent.ID, nil
 }
 
 // parsePayment parses the payment and checks it against the payment requirements.
@@ -143,15 +130,18 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 			return operation.handler.shared(c.Request().Context(), &call{server: s, read: &s.store.Reader, caller: record.caller}, request)
 		}
 		requestFrom(c).release()
-		made := s.newCall(operation, record.attempt, record.caller, request)
-		defer s.limitTANs(c.Request().Context(), made, record)()
-		if operation.Reads() { // it runs before the payment is certain; other handlers wait for locks, so their time says little about the caller
-			observe(made, func(started time.Time, err error) {
-				if err == nil {
-					record.payment.worked += time.Since(started)
-				}
-			})
+		var done handled
+		var admit func() error
+		switch {
+		case operation.Reads():
+			done = record.payment.measure
+		case operation.ID == createAccount:
+			try := &tanTry{server: s, keys: []string{"wallet " + record.attempt.Identity(), "address " + record.payment.address.String()}}
+			admit, done = func() error { return try.take(c.Request().Context()) }, try.handled
+			defer try.end()
 		}
+		made := s.newCall(operation, record.attempt, record.caller, request, done)
+		made.Admit = admit
 		receipt, err := s.payments.Pay(c.Request().Context(), made)
 		if err != nil {
 			return nil, err
@@ -166,42 +156,17 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 	}
 }
 
-// newCall makes the call that the payment engine runs.
-func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller *store.Agent, request any) *payment.Call {
+// newCall makes the call that the payment engine runs. Done, if not nil, is called after each run of its handler.
+func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller *store.Agent, request any, done handled) *payment.Call {
 	made := &payment.Call{Attempt: attempt, Work: func(paid payment.Paid) store.Work {
-		return operation.work(call{server: s, caller: caller, paid: paid}, request)
+		return operation.work(call{server: s, caller: caller, paid: paid}, request, done)
 	}}
-	if reserve := reservations[operation.ID]; reserve != nil {
+	if operation.ID == createAccount {
 		made.Reserve = func(ctx context.Context, tx *store.Tx, paid payment.Paid) error {
-			return reserve(s, ctx, tx, paid, request)
+			return s.reserveRegistration(ctx, tx, paid, request)
 		}
 	}
 	return made
-}
-
-// observe calls done after each run of the call's work.
-func observe(made *payment.Call, done func(started time.Time, err error)) {
-	of := made.Work
-	made.Work = func(paid payment.Paid) store.Work {
-		work := of(paid)
-		if alone := work.Alone; alone != nil {
-			work.Alone = func(ctx context.Context, tx *store.Tx) ([]byte, error) {
-				started := time.Now()
-				response, err := alone(ctx, tx)
-				done(started, err)
-				return response, err
-			}
-			return work
-		}
-		shared := work.Shared
-		work.Shared = func(ctx context.Context, read *store.Reader, do store.Actions) ([]byte, error) {
-			started := time.Now()
-			response, err := shared(ctx, read, do)
-			done(started, err)
-			return response, err
-		}
-		return work
-	}
 }
 
 // restore makes the call of a payment in the ledger.
@@ -218,12 +183,7 @@ func (s *Server) restore(ctx context.Context, row *store.Payment, attempt *payme
 		}
 		caller.KeyHash = row.KeyHash // rotateKey replaces only the key that the caller used
 	}
-	return s.newCall(operation, attempt, caller, request), nil
-}
-
-// reservations lists the operations that reserve something when their settlement begins.
-var reservations = map[string]func(s *Server, ctx context.Context, tx *store.Tx, paid payment.Paid, request any) error{
-	createAccount: (*Server).reserveRegistration,
+	return s.newCall(operation, attempt, caller, request, nil), nil
 }
 
 // setPaymentResponse writes the outcome of the payment.

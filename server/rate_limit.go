@@ -197,6 +197,14 @@ type payer struct {
 	public    bool // admitted by a signature, which can be public
 }
 
+// measure measures the handler of a read, which runs before the payment is certain. A rejected call costs the same whatever it took, because
+// on a busy server that says little about the caller; other handlers wait for locks.
+func (p *payer) measure(started time.Time, err error) {
+	if err == nil {
+		p.worked += time.Since(started)
+	}
+}
+
 // tokens is what a call that ended unpaid takes.
 func (p *payer) tokens() int { return 1 + int(p.worked/workPerToken) + p.body/bodyPerToken }
 
