@@ -50,11 +50,6 @@ type record struct {
 	responseBytes int // of a paid call
 }
 
-func recordFrom(c echo.Context) *record {
-	record, _ := c.Get(recordKey).(*record)
-	return record
-}
-
 var goodRequestID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 func newRequestID() string {

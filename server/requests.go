@@ -60,11 +60,6 @@ func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, admittedBelow(conn))
 }
 
-func requestFrom(c echo.Context) *request {
-	r, _ := c.Get(requestKey).(*request)
-	return r
-}
-
 // admitRequest holds requests to their limits: headers, and as many as connections, in total and per address. With HTTP/2 one connection
 // has several.
 func (s *Server) admitRequest(next echo.HandlerFunc) echo.HandlerFunc {

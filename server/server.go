@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
+	"github.com/prometheus/client_golang/prometheus"
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/discovery"
@@ -91,9 +93,10 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	s := &Server{
 		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
 		rates: newRateLimits(config.Limits), limitedLines: newLineLimit(), tanTurns: make(chan struct{}, maxTANTurns), connections: newConnections(config.Limits),
-		retention: retention.New(database, config.Retention, log),
-		refusals:  refusals{byCode: map[gen.ErrorCode]operator.Refusal{}}, figures: figures{revenue: map[time.Time]partSums{}},
-		history: operator.NewCallHistory(time.Now()),
+		retention: retention.New(database, config.Retention, log), history: operator.NewCallHistory(time.Now()),
+		refusals: refusals{byCode: map[gen.ErrorCode]operator.Refusal{}}, figures: figures{revenue: map[time.Time]partSums{}},
+		service: operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
+			Revision: buildinfo.Read().Commit, Started: time.Now()},
 	}
 	var paid []*payment.Operation
 	for _, operation := range operations {
@@ -108,8 +111,9 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		operation.Extensions = map[string]jsontext.Value{"bazaar": entry}
 		paid = append(paid, &operation.Operation)
 	}
-	engine := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Channels: config.Channels, ResponseKeys: config.ResponseKeys, Tracer: config.Tracer}
-	if s.payments, err = payment.New(engine, paid, database, facilitator, chain, log); err != nil {
+	s.payments, err = payment.New(payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Channels: config.Channels,
+		ResponseKeys: config.ResponseKeys, Tracer: config.Tracer}, paid, database, facilitator, chain, log)
+	if err != nil {
 		return nil, err
 	}
 	var described []discovery.Operation
@@ -131,14 +135,11 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	s.waiting.Store(config.Await != nil)
 	s.metrics = newMetrics(database, &s.running)
 	s.metrics.announce(s.byID)
-	s.service = operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
-		Revision: buildinfo.Read().Commit, Started: time.Now()}
-	s.metrics.registry.MustRegister(append(s.payments.Collectors(), s.connections.collectors()...)...)
+	collectors := [][]prometheus.Collector{s.payments.Collectors(), s.connections.collectors(), database.Collectors(), s.retention.Collectors()}
 	if config.TLS != nil {
-		s.metrics.registry.MustRegister(config.TLS.collector())
+		collectors = append(collectors, []prometheus.Collector{config.TLS.collector()})
 	}
-	s.metrics.registry.MustRegister(database.Collectors()...)
-	s.metrics.registry.MustRegister(s.retention.Collectors()...)
+	s.metrics.registry.MustRegister(slices.Concat(collectors...)...)
 	s.echo = s.routes()
 	return s, nil
 }
@@ -186,27 +187,27 @@ func (s *Server) Recover(ctx context.Context) { s.payments.Recover(ctx, s.restor
 func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	present, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
-	recovering, stop := context.WithCancel(present)
-	var worker sync.WaitGroup
-	defer worker.Wait()
+	working, stop := context.WithCancel(present)
+	var workers sync.WaitGroup
+	defer workers.Wait()
 	defer stop()
 	failed := make(chan error, 2)
 	begin := func() {
 		ready := make(chan struct{})
 		go s.store.BePresent(present, func() { close(ready) })
 		<-ready
-		worker.Go(func() { s.watchClock(recovering) })
-		worker.Go(func() { s.Recover(recovering) })
-		worker.Go(func() { s.retention.Run(recovering) })
+		for _, work := range []func(context.Context){s.watchClock, s.Recover, s.retention.Run} {
+			workers.Go(func() { work(working) })
+		}
+		s.waiting.Store(false)
 	}
 	if s.waiting.Load() {
-		worker.Go(func() {
-			if err := s.config.Await(recovering); err != nil {
+		workers.Go(func() {
+			if err := s.config.Await(working); err != nil {
 				failed <- err
 				return
 			}
 			begin()
-			s.waiting.Store(false)
 		})
 	} else {
 		begin()
@@ -216,16 +217,13 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 		limited = newSecureListener(listener{accepting, s.connections}, s.config.TLS.Config) //nolint:contextcheck // a handshake has its own deadline
 	}
 	server := &http.Server{
-		Handler:           s.Handler(),
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer},
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      payment.Lease + 15*time.Second, // a response waits for the settlement
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ConnContext:       withConnection,
-		ConnState:         s.connections.observe,
-		ErrorLog:          log.New(connectionLog{s.log, newLineLimit()}, "", 0),
+		Handler: s.Handler(),
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, MaxReceiveBufferPerStream: streamBuffer,
+			MaxReceiveBufferPerConnection: connectionBuffer},
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		WriteTimeout: payment.Lease + 15*time.Second, // a response waits for the settlement
+		ConnContext:  withConnection, ConnState: s.connections.observe,
+		ErrorLog: log.New(connectionLog{s.log, newLineLimit()}, "", 0),
 	}
 	go func() { failed <- server.Serve(limited) }()
 	select {
@@ -266,10 +264,8 @@ func limitTime(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		request := c.Request()
 		ctx, cancel := context.WithTimeout(request.Context(), store.CallTime)
-		defer func() {
-			cancel()
-			c.SetRequest(request) // whether the caller has hung up
-		}()
+		defer cancel()
+		defer c.SetRequest(request) // shows whether the caller has hung up
 		c.SetRequest(request.WithContext(ctx))
 		return next(c)
 	}
@@ -287,12 +283,10 @@ var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 // resolveOperation finds the operation of the route. Other paths and methods reach the router's 404 and 405.
 func (s *Server) resolveOperation(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		operation := s.operations[c.Request().Method+" "+c.Path()]
-		if operation == nil {
-			return next(c)
+		if operation := s.operations[c.Request().Method+" "+c.Path()]; operation != nil {
+			recordFrom(c).operation = operation
+			c.Set(operationKey, operation)
 		}
-		recordFrom(c).operation = operation
-		c.Set(operationKey, operation)
 		return next(c)
 	}
 }
@@ -304,12 +298,13 @@ const (
 	requestKey   = "parley.request"
 )
 
-func operationFrom(c echo.Context) *operation {
-	operation, _ := c.Get(operationKey).(*operation)
-	return operation
+// fromContext returns what a middleware has set, or the zero value.
+func fromContext[T any](c echo.Context, key string) T {
+	value, _ := c.Get(key).(T)
+	return value
 }
 
-func bodyFrom(c echo.Context) []byte {
-	body, _ := c.Get(bodyKey).([]byte)
-	return body
-}
+func operationFrom(c echo.Context) *operation { return fromContext[*operation](c, operationKey) }
+func bodyFrom(c echo.Context) []byte          { return fromContext[[]byte](c, bodyKey) }
+func recordFrom(c echo.Context) *record       { return fromContext[*record](c, recordKey) }
+func requestFrom(c echo.Context) *request     { return fromContext[*request](c, requestKey) }
