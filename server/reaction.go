@@ -13,7 +13,7 @@ func (c *change) ReactToMessage(ctx context.Context, req gen.ReactToMessageReque
 	if !oneEmoji.MatchString(req.Body.Emoji) {
 		return nil, store.ErrNotAnEmoji
 	}
-	message, err := c.messageForReader(ctx, idOf(messagePrefix, req.Body.MessageID))
+	message, err := c.messageForReader(ctx, messageID(req.Body.MessageID))
 	if err != nil {
 		return nil, err
 	}
@@ -23,7 +23,7 @@ func (c *change) ReactToMessage(ctx context.Context, req gen.ReactToMessageReque
 
 // RemoveReaction removes the reaction of the caller.
 func (c *change) RemoveReaction(ctx context.Context, req gen.RemoveReactionRequestObject) (gen.RemoveReactionResponseObject, error) {
-	message, err := c.messageForReader(ctx, idOf(messagePrefix, req.Body.MessageID))
+	message, err := c.messageForReader(ctx, messageID(req.Body.MessageID))
 	if err != nil {
 		return nil, err
 	}

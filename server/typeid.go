@@ -65,13 +65,13 @@ func idOf(prefix, text string) uuid.UUID {
 	return id
 }
 
-// idsOf parses ids that have passed validation.
-func idsOf(prefix string, texts []string) []uuid.UUID {
-	ids := make([]uuid.UUID, len(texts))
-	for i, text := range texts {
-		ids[i] = idOf(prefix, text)
+// each converts the elements of a list.
+func each[T, U any](list []T, convert func(T) U) []U {
+	converted := make([]U, len(list))
+	for i, one := range list {
+		converted[i] = convert(one)
 	}
-	return ids
+	return converted
 }
 
 // inOneList returns ErrTwoLists if an id is in two of the lists. It may repeat within one list.
@@ -86,6 +86,20 @@ func inOneList(lists ...[]uuid.UUID) error {
 		}
 	}
 	return nil
+}
+
+// conversationID parses the id of a conversation that has passed validation.
+func conversationID(kind, text string) uuid.UUID { return idOf(sources[kind].prefix, text) }
+
+func agentID(text string) uuid.UUID   { return idOf(agentPrefix, text) }
+func messageID(text string) uuid.UUID { return idOf(messagePrefix, text) }
+
+// optional converts a value that may be absent.
+func optional[T, U any](value *T, convert func(T) U) *U {
+	if value == nil {
+		return nil
+	}
+	return new(convert(*value))
 }
 
 // AgentID formats the id of an agent.
