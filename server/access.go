@@ -67,8 +67,7 @@ func (c *call) mayRead(view *store.ConversationView) error {
 	return store.ErrNotMember
 }
 
-// forAnyone returns the conversation to any caller: channels are public, and an outsider may request access to a group
-// chat.
+// forAnyone returns the conversation to any caller: channels are public, and an outsider may request access to a group chat.
 func (c *call) forAnyone(ctx context.Context, kind, id string) (*store.ConversationView, error) {
 	return c.read.ConversationView(ctx, kind, conversationID(kind, id), c.caller.ID)
 }

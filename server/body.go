@@ -129,8 +129,7 @@ func (r *request) read(c echo.Context, most int) ([]byte, error) {
 	}
 }
 
-// emptyObject gives a request without body, where the contract allows that, the body {}. A payment then has the same fingerprint
-// with both.
+// emptyObject gives a request without body, where the contract allows that, the body {}. A payment then has the same fingerprint with both.
 func emptyObject(r *http.Request) []byte {
 	body := []byte("{}")
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
@@ -174,8 +173,7 @@ func boundsOf(described *openapi3.Operation) bodyBounds {
 	return bounds
 }
 
-// add extends the bounds by a schema, and returns the maximum size of its values in bytes; maxBody if the schema has no
-// limit.
+// add extends the bounds by a schema, and returns the maximum size of its values in bytes; maxBody if the schema has no limit.
 func (b *bodyBounds) add(schema *openapi3.Schema) int {
 	size := spacePerValue
 	switch {
@@ -197,8 +195,7 @@ func (b *bodyBounds) add(schema *openapi3.Schema) int {
 	return min(size, maxBody)
 }
 
-// stringSize returns the maximum size of a string in JSON. A code point takes 6 bytes (\u00e9), or 12 outside the basic
-// plane.
+// stringSize returns the maximum size of a string in JSON. A code point takes 6 bytes (\u00e9), or 12 outside the basic plane.
 func stringSize(schema *openapi3.Schema) int {
 	const escaped, escapedPair = 6, 12
 	runes, width := maxBody, escapedPair

@@ -30,8 +30,7 @@ func (c *call) GetChannel(ctx context.Context, req gen.GetChannelRequestObject) 
 	return info, nil
 }
 
-// EditChannel changes the fields that are present: name and description, subscribers, bans. All changes happen, or
-// none.
+// EditChannel changes the fields that are present: name and description, subscribers, bans. All changes happen, or none.
 func (c *change) EditChannel(ctx context.Context, req gen.EditChannelRequestObject) (gen.EditChannelResponseObject, error) {
 	err := c.edit(ctx, store.KindChannel, req.Body.ChannelID, edit{
 		name: req.Body.Name, description: req.Body.Description, isDiscoverable: req.Body.IsDiscoverable,

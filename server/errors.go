@@ -43,8 +43,7 @@ var statusOf = map[store.Kind]int{
 	store.Conflict: http.StatusConflict, store.Gone: http.StatusGone, store.Unauthorized: http.StatusUnauthorized,
 }
 
-// problemOf turns an error into the response for the caller. An unknown error is an internal error: 500, and its text
-// goes to the log only.
+// problemOf turns an error into the response for the caller. An unknown error is an internal error: 500, and its text goes to the log only.
 func problemOf(err error) *problem {
 	var known *problem
 	var paying *payment.Error

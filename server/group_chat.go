@@ -60,8 +60,7 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 	return info, nil
 }
 
-// EditGroupChat changes the fields that are present: name and description, members, bans and pins. All changes happen,
-// or none.
+// EditGroupChat changes the fields that are present: name and description, members, bans and pins. All changes happen, or none.
 func (c *change) EditGroupChat(ctx context.Context, req gen.EditGroupChatRequestObject) (gen.EditGroupChatResponseObject, error) {
 	err := c.edit(ctx, store.KindGroup, req.Body.ChatID, edit{
 		name: req.Body.Name, description: req.Body.Description, isDiscoverable: req.Body.IsDiscoverable,

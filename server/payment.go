@@ -120,9 +120,8 @@ func (s *Server) parsePayment(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// paymentMiddleware wraps every handler. A free operation runs directly. The payment engine runs a paid one in its own
-// transactions, perhaps twice, and returns the bytes that the ledger stores, so that a repeated call gets the same
-// response.
+// paymentMiddleware wraps every handler. A free operation runs directly. The payment engine runs a paid one in its own transactions,
+// perhaps twice, and returns the bytes that the ledger stores, so that a repeated call gets the same response.
 func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHandlerFunc {
 	return func(c echo.Context, request any) (any, error) {
 		operation, record := operationFrom(c), recordFrom(c)

@@ -10,9 +10,8 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// Ids are TypeIDs (github.com/jetify-com/typeid, spec 0.3): a prefix for the kind, and a UUIDv7 in 26 characters of
-// lower-case Crockford base32. The database stores the UUID. The codec is hand-written because the only release of the
-// reference library is an alpha.
+// Ids are TypeIDs (github.com/jetify-com/typeid, spec 0.3): a prefix for the kind, and a UUIDv7 in 26 characters of lower-case Crockford
+// base32. The database stores the UUID. The codec is hand-written because the only release of the reference library is an alpha.
 const (
 	agentPrefix   = "agent_"
 	chatPrefix    = "chat_"
@@ -24,8 +23,7 @@ const crockford = "0123456789abcdefghjkmnpqrstvwxyz"
 
 var base32Crockford = base32.NewEncoding(crockford).WithPadding(base32.NoPadding)
 
-// base32 encodes groups of five bytes. Four zero bytes before the UUID make 20 bytes, and so six zeros before its 26
-// characters.
+// base32 encodes groups of five bytes. Four zero bytes before the UUID make 20 bytes, and so six zeros before its 26 characters.
 const (
 	leadingBytes = 4
 	leadingZeros = "000000"

@@ -94,10 +94,9 @@ func checkQuery(raw string, operation *operation) *gen.ErrorDetail {
 	return nil
 }
 
-// checkJSON rejects JSON that the validator accepts but that parsers read differently: duplicate names, data after the
-// value, invalid UTF-8 (also lone surrogates), U+0000, which PostgreSQL cannot store, and null, which the validator
-// would replace by a default. It also rejects more entries or fields than the operation allows, because the validator
-// creates an error for each.
+// checkJSON rejects JSON that the validator accepts but that parsers read differently: duplicate names, data after the value, invalid UTF-8
+// (also lone surrogates), U+0000, which PostgreSQL cannot store, and null, which the validator would replace by a default. It also rejects
+// more entries or fields than the operation allows, because the validator creates an error for each.
 func checkJSON(body []byte, operation *operation) *gen.ErrorDetail {
 	decoder, bounds := jsontext.NewDecoder(bytes.NewReader(body)), &operation.bounds
 	for {
