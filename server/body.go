@@ -67,23 +67,18 @@ func (s *Server) bodyOf(c echo.Context, operation *operation) ([]byte, error) {
 	}
 	var body []byte
 	err := errTooLong
-	switch {
-	case r.ContentLength > int64(operation.bounds.bytes):
-		most = operation.bounds.bytes
-	case r.ContentLength <= int64(most):
+	if r.ContentLength <= int64(most) {
 		body, err = requestFrom(c).read(c, most)
 	}
 	switch {
-	case errors.Is(err, errTooLong) && most < operation.bounds.bytes:
+	case !errors.Is(err, errTooLong):
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return body, err
+	case most < operation.bounds.bytes && r.ContentLength <= int64(operation.bounds.bytes):
 		return nil, s.challenge(c, operation)
-	case errors.Is(err, errTooLong):
-		return nil, &problem{status: http.StatusRequestEntityTooLarge, code: gen.ErrorCodeBodyTooLarge,
-			message: fmt.Sprintf("the request body must have at most %d bytes", most)}
-	case err != nil:
-		return nil, err
 	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	return body, nil
+	return nil, &problem{status: http.StatusRequestEntityTooLarge, code: gen.ErrorCodeBodyTooLarge,
+		message: fmt.Sprintf("the request body must have at most %d bytes", operation.bounds.bytes)}
 }
 
 var errTooLong = errors.New("the body is too long")
@@ -111,11 +106,10 @@ func (r *request) read(c echo.Context, most int) ([]byte, error) {
 			setReadDeadline(c, began.Add(requestTimeout)) // net/http reads the rest
 			return nil, errTooLong
 		case errors.Is(err, io.EOF):
-			deadline := began.Add(requestTimeout)
+			setReadDeadline(c, began.Add(requestTimeout))
 			if hasPayment(c) { // the read deadline must not end the wait for the settlement
-				deadline = time.Time{}
+				setReadDeadline(c, time.Time{})
 			}
-			setReadDeadline(c, deadline)
 			return body, r.finish()
 		case err != nil:
 			if displaced := r.hold(0); displaced != nil {
@@ -226,10 +220,7 @@ func longestMatch(pattern *syntax.Regexp) (runes int, highest rune) {
 		return 1, pattern.Rune[len(pattern.Rune)-1]
 	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
 		return 1, unicode.MaxRune
-	case syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpEmptyMatch, syntax.OpNoMatch,
-		syntax.OpWordBoundary, syntax.OpNoWordBoundary:
-		return 0, 0
-	}
+	} // the others without parts match no text
 	for _, sub := range pattern.Sub {
 		length, top := longestMatch(sub)
 		highest = max(highest, top)

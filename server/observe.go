@@ -70,10 +70,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			record.requestID = newRequestID()
 		}
 		c.Set(recordKey, record)
-		header := c.Response().Header()
-		header.Set("X-Request-Id", record.requestID)
-		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("Cache-Control", "no-store") // documents replace it
+		setHeaders(c.Response().Header(), record.requestID)
 		if err := s.catch(next, c); err != nil {
 			s.writeError(err, c)
 		}
@@ -89,6 +86,13 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		s.logRequest(c, record, took)
 		return nil
 	}
+}
+
+// setHeaders sets the headers of every response. Documents replace Cache-Control.
+func setHeaders(header http.Header, requestID string) {
+	header.Set("X-Request-Id", requestID)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
 }
 
 // catch turns a panic into an error with its stack trace.

@@ -72,16 +72,14 @@ func (s *Server) admitRequest(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 		}
 		if lines > maxHeaderLines { // with HTTP/1.1 they were refused while they arrived
-			refuseRequest(c.Response(), http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, tooManyHeaders)
-			return nil
+			return refuseRequest(c, http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, tooManyHeaders)
 		}
 		r := s.connections.begin(c.Request(), c.Response().Writer, s.clientAddress(c.Request()), bytes)
 		if r == nil {
 			s.connections.refused.Inc()
 			c.Response().Header().Set("Retry-After", "1")
-			refuseRequest(c.Response(), http.StatusServiceUnavailable, gen.ErrorCodeUnavailable,
+			return refuseRequest(c, http.StatusServiceUnavailable, gen.ErrorCodeUnavailable,
 				"too many requests are in progress; wait for Retry-After seconds, then send the same request")
-			return nil
 		}
 		defer r.end()
 		c.Set(requestKey, r)
@@ -227,16 +225,11 @@ func (r *request) forget(state requestState) {
 }
 
 // refuseRequest writes a response before the request has an id.
-func refuseRequest(w http.ResponseWriter, status int, code gen.ErrorCode, message string) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(refusalWriteTime))
+func refuseRequest(c echo.Context, status int, code gen.ErrorCode, message string) error {
+	_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(refusalWriteTime))
 	body := errorBody{Message: message, Code: code, RequestID: newRequestID()}
-	header := w.Header()
-	header.Set("Content-Type", "application/json")
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("X-Request-Id", body.RequestID)
-	w.WriteHeader(status)
-	_, _ = w.Write(body.encode())
+	setHeaders(c.Response().Header(), body.RequestID)
+	return c.JSONBlob(status, body.encode())
 }
 
 // writeRefusal writes a response without net/http. Errors are ignored, because there is nobody to report them to.
