@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,8 +32,7 @@ func readContract() (*openapi3.T, map[string]*operation, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The server does not care under which address it is reached.
-	document.Servers = nil
+	document.Servers = nil // the server does not care under which address it is reached
 	operations := map[string]*operation{}
 	for path, item := range document.Paths.Map() {
 		for method, described := range item.Operations() {
@@ -40,23 +40,21 @@ func readContract() (*openapi3.T, map[string]*operation, error) {
 			if !ok {
 				return nil, nil, fmt.Errorf("%s %s: operation %s has no handler", method, path, described.OperationID)
 			}
-			operation := &operation{
-				Operation: payment.Operation{ID: described.OperationID, Path: path, Description: described.Summary},
-				bounds:    boundsOf(described),
-				route:     &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
-				handler:   handler,
-			}
-			if operation.Price, err = parley.Price(described); err != nil {
+			price, err := parley.Price(described)
+			if err != nil {
 				return nil, nil, fmt.Errorf("%s %s: %w", method, path, err)
 			}
-			security := document.Security
-			if described.Security != nil {
-				security = *described.Security
+			secret, _ := described.Extensions["x-secret-response"].(bool)
+			operation := &operation{
+				Operation: payment.Operation{
+					ID: described.OperationID, Path: path, Description: described.Summary, Price: price,
+					Account:  len(*cmp.Or(described.Security, &document.Security)) > 0,
+					ReadOnly: parley.ReadOnly(described), Secret: secret, Paged: parley.ReturnsPage(described),
+				},
+				bounds:  boundsOf(described),
+				route:   &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
+				handler: handler,
 			}
-			operation.Account = len(security) > 0
-			operation.ReadOnly = parley.ReadOnly(described)
-			operation.Secret, _ = described.Extensions["x-secret-response"].(bool)
-			operation.Paged = parley.ReturnsPage(described)
 			if operation.Reads() && handler.shared == nil {
 				return nil, nil, fmt.Errorf("%s %s: operation %s reads, so its handler must be shared", method, path, described.OperationID)
 			}
@@ -145,12 +143,6 @@ func untyped[Receiver, Request, Response any](method func(Receiver, context.Cont
 	}
 }
 
-func decodeStored[Request any](stored []byte) (any, error) {
-	var request Request
-	err := decodeRequest(stored, &request)
-	return request, err
-}
-
 // handled is called when a handler has run, with its error.
 type handled func(started time.Time, err error)
 
@@ -183,14 +175,15 @@ func run[C any](ctx context.Context, handle func(context.Context, C, any) (any, 
 	return raw, err
 }
 
-// decodeRequest decodes a stored request into a request object of the strict server: the JSON of the body, or the query, whose
+// decodeStored decodes a stored request into a request object of the strict server: the JSON of the body, or the query, whose
 // parameters are numbers and booleans.
-func decodeRequest(stored []byte, request any) error {
+func decodeStored[Request any](stored []byte) (any, error) {
+	var request Request
 	object := map[string]any{"Body": json.RawMessage(stored)}
 	if len(stored) == 0 || stored[0] != '{' {
 		query, err := url.ParseQuery(string(stored))
 		if err != nil {
-			return fmt.Errorf("decode stored query: %w", err)
+			return nil, fmt.Errorf("decode stored query: %w", err)
 		}
 		parameters := map[string]json.RawMessage{}
 		for name := range query {
@@ -199,11 +192,11 @@ func decodeRequest(stored []byte, request any) error {
 		object = map[string]any{"Params": parameters}
 	}
 	encoded, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(encoded, &request)
+	}
 	if err != nil {
-		return fmt.Errorf("decode stored request: %w", err)
+		return nil, fmt.Errorf("decode stored request: %w", err)
 	}
-	if err := json.Unmarshal(encoded, request); err != nil {
-		return fmt.Errorf("decode stored request: %w", err)
-	}
-	return nil
+	return request, nil
 }
