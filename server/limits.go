@@ -87,12 +87,9 @@ func (l Limits) trusts(address netip.Addr) bool {
 
 // parseAddress parses an address with or without port. It returns the zero address if the text is invalid.
 func parseAddress(text string) netip.Addr {
+	address, _ := netip.ParseAddr(strings.Trim(text, "[]"))
 	if withPort, err := netip.ParseAddrPort(text); err == nil {
-		return withPort.Addr().Unmap().WithZone("")
-	}
-	address, err := netip.ParseAddr(strings.Trim(text, "[]"))
-	if err != nil {
-		return netip.Addr{}
+		address = withPort.Addr()
 	}
 	return address.Unmap().WithZone("")
 }

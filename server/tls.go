@@ -14,14 +14,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxStreams is the number of concurrent requests of one connection with HTTP/2. admitRequest bounds those of all connections.
 const (
-	maxStreams = 16
+	maxStreams = 16 // requests of one connection with HTTP/2 at a time; admitRequest bounds those of all connections
 
 	// What HTTP/2 buffers before a handler reads it: of a frame, of a request, and of a connection.
 	maxFrame         = 16 << 10
 	streamBuffer     = 64 << 10
 	connectionBuffer = 64 << 10
+
+	// The limits of a listener for redirects. Its callers need one connection for a moment.
+	redirectConnections           = 512
+	redirectConnectionsPerAddress = 64
 )
 
 // TLS says how connections are encrypted.
@@ -90,10 +93,9 @@ func (l *secureListener) handshake(conn *connection) {
 		_ = conn.Close()
 		return
 	}
-	var ready net.Conn
+	ready := net.Conn(encrypted)
 	switch encrypted.ConnectionState().NegotiatedProtocol {
 	case "h2":
-		ready = encrypted
 	case "", "http/1.1":
 		ready = &secureConnection{encrypted, conn}
 	default: // an ACME server wanted to see a certificate
@@ -137,24 +139,15 @@ func (c *secureConnection) Read(to []byte) (int, error) {
 	return c.on.readHeaders(c.Conn, to[:n], err)
 }
 
-// The limits of a listener for redirects. Its callers need one connection for a moment.
-const (
-	redirectConnections           = 512
-	redirectConnectionsPerAddress = 64
-)
-
 // NewRedirector returns an HTTP server without TLS for small responses that do not wait, such as redirects to https://, and the listener
 // that it must serve. Everybody can call it, so its connections have limits of their own and short times. trusted are the addresses of
 // proxies, which are not held to the limit of an address. The metrics do not count these connections.
 func NewRedirector(accepting net.Listener, handler http.Handler, trusted []netip.Prefix, log *slog.Logger) (net.Listener, *http.Server) {
 	all := newConnections(Limits{Connections: redirectConnections, ConnectionsPerAddress: redirectConnectionsPerAddress, TrustedProxies: trusted})
 	return listener{accepting, all}, &http.Server{
-		Handler:        handler,
-		ReadTimeout:    headerTimeout, // of headers and body: the body of a redirected request is not used
-		WriteTimeout:   headerTimeout,
-		IdleTimeout:    headerTimeout,
-		MaxHeaderBytes: maxHeaderBytes,
-		ConnState:      all.observe,
-		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		Handler:      handler,
+		ReadTimeout:  headerTimeout, // of headers and body: the body of a redirected request is not used
+		WriteTimeout: headerTimeout, IdleTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ConnState: all.observe, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }

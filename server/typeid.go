@@ -30,7 +30,7 @@ const (
 	idLength     = 26 // characters after the prefix
 )
 
-// formatID formats an id of that kind.
+// formatID formats an id of a kind.
 func formatID(prefix string, id uuid.UUID) string {
 	var padded [leadingBytes + len(id)]byte
 	var text [len(leadingZeros) + idLength]byte

@@ -3,6 +3,7 @@ package operator
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -16,29 +17,27 @@ type chart struct {
 }
 
 type column struct {
-	X, Width, Y, Height string
-	Middle              string
-	Label, Title        string
-	Missing             bool
+	X, Width, Y, Height, Middle, Label, Title string
+	Missing                                   bool
 }
 
 type gridLine struct{ Y, Label string }
 
 // newChart draws the revenue of days.
 func newChart(days []Day) chart {
-	var highest, sum int64
+	var sum int64
 	best := Day{}
 	for _, day := range days {
 		sum += day.Amount
-		if day.Amount > highest {
-			highest, best = day.Amount, day
+		if day.Amount > best.Amount {
+			best = day
 		}
 	}
-	top := ceiling(highest)
+	top := ceiling(best.Amount)
 	drawn := chart{Lines: []gridLine{{"0%", usd(top)}, {"50%", usd(top / 2)}}}
 	drawn.Summary = fmt.Sprintf("Revenue of the last %d days: %s USD", len(days), usd(sum))
-	if highest > 0 {
-		drawn.Summary += fmt.Sprintf("; the most, %s USD, on %s", usd(highest), best.Date.Format(time.DateOnly))
+	if best.Amount > 0 {
+		drawn.Summary += fmt.Sprintf("; the most, %s USD, on %s", usd(best.Amount), best.Date.Format(time.DateOnly))
 	}
 	step := 100 / float64(max(1, len(days)))
 	for i, day := range days {
@@ -63,10 +62,7 @@ func ceiling(amount int64) int64 {
 		return 1_000_000
 	}
 	power := math.Pow(10, math.Floor(math.Log10(float64(amount))))
-	for _, factor := range []float64{1, 2, 5} {
-		if factor*power >= float64(amount) {
-			return int64(factor * power)
-		}
-	}
-	return int64(10 * power)
+	factors := []float64{1, 2, 5, 10}
+	i, _ := slices.BinarySearch(factors, float64(amount)/power)
+	return int64(factors[i] * power)
 }
