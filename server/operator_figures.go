@@ -41,13 +41,8 @@ func (s *Server) readLedger(ctx context.Context, page *operator.Page) {
 		}
 		return open, err
 	})
-	if s.config.Channels.Authorizer != nil {
-		channels := operator.Known[operator.Channels]{}
-		if page.Channels != nil {
-			channels = *page.Channels // pages that are shown have the former one
-		}
-		readFigure(ctx, s.log, &channels, s.readChannels)
-		page.Channels = &channels
+	if s.service.Channels {
+		readFigure(ctx, s.log, &page.Channels, s.readChannels)
 	}
 	readFigure(ctx, s.log, &page.Agents, func(ctx context.Context) (agents operator.Agents, err error) {
 		if agents.Newest, err = s.store.NewestAgents(ctx, shownAgents); err == nil {
@@ -124,18 +119,23 @@ func (s *Server) readRevenue(ctx context.Context) (operator.Revenue, error) {
 
 // revenueOf arranges the sums for the page.
 func revenueOf(first, now time.Time, known map[time.Time]partSums) (revenue operator.Revenue) {
-	byOperation := map[string]operator.Sum{}
+	byOperation := map[string]*operator.OperationRevenue{}
 	for i := range revenueDays {
 		day := operator.Day{Date: first.AddDate(0, 0, i), Counted: true}
 		for part := day.Date; part.Before(day.Date.AddDate(0, 0, 1)) && !part.After(now); part = part.Add(revenuePart) {
 			sums, ok := known[part]
 			day.Counted = day.Counted && ok
 			for _, sum := range sums.sums {
-				of := byOperation[sum.Operation]
-				for _, total := range []*operator.Sum{&day.Sum, &of, &revenue.All} {
-					total.Add(sum.Delivered.Calls, sum.Delivered.Amount)
+				if sum.Delivered.Calls == 0 {
+					continue
 				}
-				byOperation[sum.Operation] = of
+				if byOperation[sum.Operation] == nil {
+					byOperation[sum.Operation] = &operator.OperationRevenue{Name: sum.Operation}
+				}
+				for _, total := range []*store.PaymentSum{&day.PaymentSum, &byOperation[sum.Operation].PaymentSum, &revenue.All} {
+					total.Calls += sum.Delivered.Calls
+					total.Amount += sum.Delivered.Amount
+				}
 			}
 		}
 		if !day.Counted {
@@ -143,10 +143,8 @@ func revenueOf(first, now time.Time, known map[time.Time]partSums) (revenue oper
 		}
 		revenue.Days = append(revenue.Days, day)
 	}
-	for name, sum := range byOperation {
-		if sum.Calls > 0 {
-			revenue.Operations = append(revenue.Operations, operator.OperationRevenue{Name: name, Sum: sum})
-		}
+	for _, one := range byOperation {
+		revenue.Operations = append(revenue.Operations, *one)
 	}
 	slices.SortFunc(revenue.Operations, func(a, b operator.OperationRevenue) int {
 		return cmp.Or(cmp.Compare(b.Amount, a.Amount), strings.Compare(a.Name, b.Name))

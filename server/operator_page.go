@@ -175,7 +175,7 @@ var ledgerChecks = []check{
 	{"Claims", "parleyclaimsfail", operator.Warn, "Look for claims in the log, then run: parley payments claim --all",
 		func(_ *Server, _ context.Context, page *operator.Page) (string, bool) {
 			switch channels := page.Channels; {
-			case channels == nil || channels.Missing():
+			case channels.Missing():
 				return "", true
 			case channels.Value.Oldest > channels.Value.ClaimAge+time.Hour:
 				return "a voucher is not claimed for " + operator.Age(channels.Value.Oldest), false

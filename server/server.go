@@ -96,7 +96,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		retention: retention.New(database, config.Retention, log), history: operator.NewCallHistory(time.Now()),
 		refusals: refusals{byCode: map[gen.ErrorCode]operator.Refusal{}}, figures: figures{revenue: map[time.Time]partSums{}},
 		service: operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
-			Revision: buildinfo.Read().Commit, Started: time.Now()},
+			Revision: buildinfo.Read().Commit, Started: time.Now(), Channels: config.Channels.Authorizer != nil},
 	}
 	var paid []*payment.Operation
 	for _, operation := range operations {

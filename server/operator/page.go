@@ -29,7 +29,7 @@ type Page struct {
 
 	Revenue  Known[Revenue]
 	Open     Known[Open]
-	Channels *Known[Channels] // nil if payment channels are not offered
+	Channels Known[Channels]
 	Agents   Known[Agents]
 	Storage  Known[*store.Storage]
 }
@@ -47,9 +47,10 @@ func (k Known[T]) Missing() bool { return k.At.IsZero() }
 
 // Service is the program that runs.
 type Service struct {
-	BaseURL, Network, Payee string
-	Version, Revision       string
-	Started                 time.Time
+	BaseURL, Network, Payee, Version, Revision string
+
+	Started  time.Time
+	Channels bool // payment channels are offered
 }
 
 // The levels of a Check.
@@ -61,10 +62,7 @@ const (
 
 // Check is the state of one part. Remedy says what to do if it is not OK, and Runbook is the anchor of the section of
 // docs/operations.md that has more.
-type Check struct {
-	Part, Level, Text string
-	Remedy, Runbook   string
-}
+type Check struct{ Part, Level, Text, Remedy, Runbook string }
 
 // Calls are the calls that this server had, by operation, the busiest first.
 type Calls struct {
@@ -88,9 +86,7 @@ type Operation struct {
 }
 
 // Outcomes count calls: Answered with 2xx, Priced with 402, Refused with another 4xx, Failed with 5xx.
-type Outcomes struct {
-	Answered, Priced, Refused, Failed int64
-}
+type Outcomes struct{ Answered, Priced, Refused, Failed int64 }
 
 // All is the sum.
 func (o Outcomes) All() int64 { return o.Answered + o.Priced + o.Refused + o.Failed }
@@ -106,19 +102,13 @@ type Refusal struct {
 type Revenue struct {
 	Days       []Day
 	Operations []OperationRevenue
-	All        Sum
+	All        store.PaymentSum
 	Uncounted  int // days that are not counted completely
 }
 
-// Sum is how many calls were paid for, and how much.
-type Sum struct{ Calls, Amount int64 }
-
-// Add adds another sum.
-func (s *Sum) Add(calls, amount int64) { s.Calls, s.Amount = s.Calls+calls, s.Amount+amount }
-
 // Day is the revenue of one day (UTC). Counted is false while only a part of its payments is summed up.
 type Day struct {
-	Sum
+	store.PaymentSum
 
 	Date    time.Time
 	Counted bool
@@ -126,7 +116,7 @@ type Day struct {
 
 // OperationRevenue is the revenue of one operation.
 type OperationRevenue struct {
-	Sum
+	store.PaymentSum
 
 	Name string
 }

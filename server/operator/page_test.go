@@ -32,7 +32,7 @@ func TestFormats(t *testing.T) {
 func TestChart(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, time.February, 27, 0, 0, 0, 0, time.UTC)
-	days := []Day{{Date: begin, Counted: true}, {Date: begin.AddDate(0, 0, 1), Sum: Sum{Calls: 2, Amount: 7_000_000}, Counted: true}, {Date: begin.AddDate(0, 0, 2)}}
+	days := []Day{{Date: begin, Counted: true}, {Date: begin.AddDate(0, 0, 1), PaymentSum: store.PaymentSum{Calls: 2, Amount: 7_000_000}, Counted: true}, {Date: begin.AddDate(0, 0, 2)}}
 	drawn := newChart(days)
 	if len(drawn.Columns) != 3 || drawn.Lines[0].Label != "10.000" || !strings.Contains(drawn.Summary, "7.000 USD, on 2026-02-28") {
 		t.Fatalf("the chart is %+v", drawn)
@@ -55,9 +55,9 @@ func TestRenderChannels(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	rows := make([]Operation, 12)
-	page := &Page{Now: now, Service: Service{Started: now.Add(-48 * time.Hour)}, Calls: Calls{Span: time.Hour, Rows: rows},
+	page := &Page{Now: now, Service: Service{Started: now.Add(-48 * time.Hour), Channels: true}, Calls: Calls{Span: time.Hour, Rows: rows},
 		Revenue: Known[Revenue]{Problem: "the database does not respond"},
-		Channels: &Known[Channels]{At: now, Value: Channels{States: map[string]int64{store.PaymentChannelOpen: 1200}, Unclaimed: 5_000_000, Lost: 1000,
+		Channels: Known[Channels]{At: now, Value: Channels{States: map[string]int64{store.PaymentChannelOpen: 1200}, Unclaimed: 5_000_000, Lost: 1000,
 			Oldest: 90 * time.Minute, ClaimAge: 24 * time.Hour, ClaimSum: 1_000_000}},
 	}
 	html, err := Render(page)
