@@ -105,6 +105,19 @@ func network(address netip.Addr) netip.Prefix {
 	return prefix
 }
 
+// widerNetwork returns the network around a client address: the /48 of an IPv6 address, the /24 of an IPv4 address; then all.
+func widerNetwork(address netip.Prefix) netip.Prefix {
+	bits := 24
+	if address.Addr().Is6() {
+		bits = 48
+	}
+	if address.Bits() <= bits {
+		return netip.Prefix{}
+	}
+	wider, _ := address.Addr().Prefix(bits)
+	return wider
+}
+
 // budget limits something that all callers share: connections, requests, or bytes. It knows the shares of each address. When it runs out,
 // the address that holds most loses the share that has waited for longest. So an address that takes much harms itself first. The caller of
 // all methods holds the lock of the connections.

@@ -92,10 +92,7 @@ func (b *buckets[K]) find(key K, add bool) *rate.Limiter {
 
 // room drops a bucket that is full again if there are too many.
 func (b *buckets[K]) room(most int) bool {
-	for range bucketTries {
-		if b.all.Len() < most {
-			return true
-		}
+	for tries := 0; b.all.Len() >= most && tries < bucketTries; tries++ {
 		key, bucket, _ := b.all.GetOldest()
 		if bucket.Tokens() >= float64(b.rate.Burst) {
 			b.all.Remove(key)
@@ -169,36 +166,22 @@ func newRateLimits(limits Limits) *rateLimits {
 	}
 }
 
-// widerNetwork returns the network around a client address: the /48 of an IPv6 address, the /24 of an IPv4 address; then all.
-func widerNetwork(address netip.Prefix) netip.Prefix {
-	bits := 24
-	if address.Addr().Is6() {
-		bits = 48
-	}
-	if address.Bits() <= bits {
-		return netip.Prefix{}
-	}
-	wider, _ := address.Addr().Prefix(bits)
-	return wider
-}
-
 // payer says which buckets are charged if a call with a payment ends unpaid. A call in progress takes no token, so an
 // agent may have any number of payments in progress.
 type payer struct {
 	address   netip.Prefix
-	account   uuid.UUID
+	account   uuid.UUID // charged if it is known
 	wallet    walletAt
 	worked    time.Duration // what the handler took to make a response
 	body      int           // bytes that were read
 	checked   bool          // the payment's form, key and signature are in order
 	byAddress bool          // the address is charged
-	byAccount bool
-	admitted  bool // as a recent payer, at an address without tokens
-	public    bool // admitted by a signature, which can be public
+	admitted  bool          // as a recent payer, at an address without tokens
+	public    bool          // admitted by a signature, which can be public
 }
 
-// measure measures the handler of a read, which runs before the payment is certain. A rejected call costs the same whatever it took, because
-// on a busy server that says little about the caller; other handlers wait for locks.
+// measure measures the handler of a read, which runs before the payment is certain. A rejected call costs the same whatever it took: on a busy
+// server that says little about the caller. Other handlers wait for locks.
 func (p *payer) measure(started time.Time, err error) {
 	if err == nil {
 		p.worked += time.Since(started)
@@ -208,9 +191,9 @@ func (p *payer) measure(started time.Time, err error) {
 // tokens is what a call that ended unpaid takes.
 func (p *payer) tokens() int { return 1 + int(p.worked/workPerToken) + p.body/bodyPerToken }
 
-// limitUnpaid limits unpaid calls per address. A call without payment takes a token before its body is read; if the
-// address has none left, a paying account may use its own. A call with a payment first goes through the cheap checks,
-// so that others cannot use up the tokens of a shared address. If the address has none left, only recent payers get that far.
+// limitUnpaid limits unpaid calls per address. A call without payment takes a token before its body is read; if the address has none left, a
+// paying account may use its own. A call with a payment first goes through the cheap checks, so that others cannot use up the tokens of a
+// shared address. If the address has none left, only recent payers get that far.
 func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		record, operation, header := recordFrom(c), operationFrom(c), c.Request().Header
@@ -218,15 +201,15 @@ func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 		payer.address = s.clientAddress(c.Request())
 		if !operation.paid() || !hasPayment(c) {
 			err := s.rates.addresses.take(payer.address)
-			if err != nil {
-				if account, ok := s.payments.RecentAccount(store.HashKey(header.Get("X-API-KEY"))); ok {
-					err = s.rates.accounts.take(account)
+			if err == nil {
+				return next(c)
+			}
+			if account, ok := s.payments.RecentAccount(store.HashKey(header.Get("X-API-KEY"))); ok {
+				if err = s.rates.accounts.take(account); err == nil {
+					return next(c)
 				}
 			}
-			if err != nil {
-				return err
-			}
-			return next(c)
+			return err
 		}
 		if exceeded := s.rates.addresses.check(payer.address); exceeded != nil {
 			if err := s.admitRecentPayer(operation, header, payer, exceeded); err != nil {
@@ -243,7 +226,7 @@ func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 // again: those calls share one bucket of the address.
 func (s *Server) admitRecentPayer(operation *operation, header http.Header, payer *payer, exceeded error) error {
 	if account, ok := s.payments.RecentAccount(store.HashKey(header.Get("X-API-KEY"))); ok {
-		payer.account, payer.byAccount, payer.admitted = account, true, true
+		payer.account, payer.admitted = account, true
 		return s.rates.accounts.check(account)
 	}
 	if !s.payments.SignedByRecentPayer(&operation.Operation, header) {
@@ -271,7 +254,7 @@ func (s *Server) limitPayments(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 		}
 		if record.caller != nil {
-			payer.account, payer.byAccount = record.caller.ID, true
+			payer.account = record.caller.ID
 			if err := s.rates.accounts.check(payer.account); err != nil {
 				return err
 			}
@@ -302,12 +285,12 @@ func (s *Server) countPayment(record *record, hungUp bool, err error) error {
 		return err
 	case record.paid, p.charged && !p.redeeming:
 		s.rates.addresses.give(payer.address)
-		if payer.byAccount {
+		if payer.account != uuid.Nil {
 			s.rates.accounts.give(payer.account)
 		}
 		return err
 	}
-	if payer.byAccount {
+	if payer.account != uuid.Nil {
 		s.rates.accounts.charge(payer.account, tokens)
 	}
 	if payer.public {
@@ -330,7 +313,7 @@ func (s *Server) countPayment(record *record, hungUp bool, err error) error {
 	if !sentBefore {
 		s.rates.wallets.charge(payer.wallet, tokens)
 	}
-	if payer.byAddress || sentBefore && !payer.byAccount {
+	if payer.byAddress || sentBefore && payer.account == uuid.Nil {
 		s.rates.addresses.charge(payer.address, tokens)
 	}
 	return err
