@@ -26,33 +26,31 @@ const (
 
 // readBody reads the body. From then on the request is complete: it does not wait for its caller, so others cannot displace it. What is no
 // operation, such as a document, stays displaceable while its response is written.
-func (s *Server) readBody(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		operation := operationFrom(c)
-		if operation == nil {
-			return next(c)
-		}
-		described := operation.route.Operation.RequestBody
-		if described == nil { // the body of a GET has no meaning and is not read
-			if err := requestFrom(c).finish(); err != nil {
-				return err
-			}
-			if hasPayment(c) && c.Request().ContentLength == 0 { // else the rest of the request keeps its deadline
-				setReadDeadline(c, time.Time{})
-			}
-			return next(c)
-		}
-		body, err := s.bodyOf(c, operation)
-		if err != nil {
+func (s *Server) readBody(c echo.Context) error {
+	operation := operationFrom(c)
+	if operation == nil {
+		return nil
+	}
+	described := operation.route.Operation.RequestBody
+	if described == nil { // the body of a GET has no meaning and is not read
+		if err := requestFrom(c).finish(); err != nil {
 			return err
 		}
-		if len(body) == 0 && !described.Value.Required {
-			body = emptyObject(c.Request())
+		if hasPayment(c) && c.Request().ContentLength == 0 { // else the rest of the request keeps its deadline
+			setReadDeadline(c, time.Time{})
 		}
-		c.Set(bodyKey, body)
-		recordFrom(c).payment.body = len(body)
-		return next(c)
+		return nil
 	}
+	body, err := s.bodyOf(c, operation)
+	if err != nil {
+		return err
+	}
+	if len(body) == 0 && !described.Value.Required {
+		body = emptyObject(c.Request())
+	}
+	c.Set(bodyKey, body)
+	recordFrom(c).payment.body = len(body)
+	return nil
 }
 
 func setReadDeadline(c echo.Context, at time.Time) {

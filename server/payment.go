@@ -21,23 +21,19 @@ func hasPayment(c echo.Context) bool { return payment.InHeader(c.Request().Heade
 
 // priceInquiry returns 402 for a request with neither payment nor body nor query. A query is validated first, so that a mistake
 // in it does not cost a signature.
-func (s *Server) priceInquiry(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if operation := operationFrom(c); operation.paid() && !hasPayment(c) && len(bodyFrom(c)) == 0 && c.Request().URL.RawQuery == "" {
-			return s.challenge(c, operation)
-		}
-		return next(c)
+func (s *Server) priceInquiry(c echo.Context) error {
+	if len(bodyFrom(c)) > 0 || c.Request().URL.RawQuery != "" {
+		return nil
 	}
+	return s.requirePayment(c)
 }
 
 // requirePayment returns 402 for a valid request without payment.
-func (s *Server) requirePayment(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if operation := operationFrom(c); operation.paid() && !hasPayment(c) {
-			return s.challenge(c, operation)
-		}
-		return next(c)
+func (s *Server) requirePayment(c echo.Context) error {
+	if operation := operationFrom(c); operation.paid() && !hasPayment(c) {
+		return s.challenge(c, operation)
 	}
+	return nil
 }
 
 // challenge returns the 402 for a request without payment.
@@ -90,34 +86,31 @@ func (s *Server) refund(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 // parsePayment parses the payment and checks it against the payment requirements.
-func (s *Server) parsePayment(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		operation := operationFrom(c)
-		if !operation.paid() {
-			return next(c)
-		}
-		request, err := canonical(c)
-		if err != nil {
-			return err
-		}
-		record := recordFrom(c)
-		var caller *payment.Caller
-		if agent := record.caller; agent != nil {
-			caller = &payment.Caller{Account: agent.ID, KeyHash: agent.KeyHash}
-			if record.keyReplaced {
-				caller.RepeatOnly = errReplacedKey
-			}
-			if agent.Suspended != nil {
-				caller.Suspended = suspended(agent)
-			}
-		}
-		record.attempt, err = s.payments.Parse(c.Request().Context(), &operation.Operation, c.Request().Header, caller, clientOf(c, operation), request)
-		if err != nil {
-			return err
-		}
-		record.payer = record.attempt.Payer()
-		return next(c)
+func (s *Server) parsePayment(c echo.Context) error {
+	operation := operationFrom(c)
+	if !operation.paid() {
+		return nil
 	}
+	request, err := canonical(c)
+	if err != nil {
+		return err
+	}
+	record := recordFrom(c)
+	var caller *payment.Caller
+	if agent := record.caller; agent != nil {
+		caller = &payment.Caller{Account: agent.ID, KeyHash: agent.KeyHash}
+		if record.keyReplaced {
+			caller.RepeatOnly = errReplacedKey
+		}
+		if agent.Suspended != nil {
+			caller.Suspended = suspended(agent)
+		}
+	}
+	record.attempt, err = s.payments.Parse(c.Request().Context(), &operation.Operation, c.Request().Header, caller, clientOf(c, operation), request)
+	if err == nil {
+		record.payer = record.attempt.Payer()
+	}
+	return err
 }
 
 // paymentMiddleware wraps every handler. A free operation runs directly. The payment engine runs a paid one in its own transactions,

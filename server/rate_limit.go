@@ -238,32 +238,27 @@ func (s *Server) admitRecentPayer(operation *operation, header http.Header, paye
 
 // limitPayments rejects a payment that passed the local checks if its account or wallet has no token left. The bucket
 // of the address does not count for wallets that settled recently, because others may share the address.
-func (s *Server) limitPayments(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		record := recordFrom(c)
-		if record.attempt == nil {
-			return next(c)
-		}
-		payer := &record.payment
-		payer.checked = true
-		payer.wallet = walletAt{evm.HexToAddress(record.attempt.Signer()), payer.address}
-		if !record.attempt.Genuine() || !s.payments.PaidLately(record.attempt.Payer()) {
-			payer.byAddress = true
-			if err := s.rates.addresses.check(payer.address); err != nil {
-				return err
-			}
-		}
-		if record.caller != nil {
-			payer.account = record.caller.ID
-			if err := s.rates.accounts.check(payer.account); err != nil {
-				return err
-			}
-		}
-		if err := s.rates.wallets.check(payer.wallet); err != nil {
+func (s *Server) limitPayments(c echo.Context) error {
+	record := recordFrom(c)
+	if record.attempt == nil {
+		return nil
+	}
+	payer := &record.payment
+	payer.checked = true
+	payer.wallet = walletAt{evm.HexToAddress(record.attempt.Signer()), payer.address}
+	if !record.attempt.Genuine() || !s.payments.PaidLately(record.attempt.Payer()) {
+		payer.byAddress = true
+		if err := s.rates.addresses.check(payer.address); err != nil {
 			return err
 		}
-		return next(c)
 	}
+	if record.caller != nil {
+		payer.account = record.caller.ID
+		if err := s.rates.accounts.check(payer.account); err != nil {
+			return err
+		}
+	}
+	return s.rates.wallets.check(payer.wallet)
 }
 
 // countPayment charges a call with a payment that ended unpaid. A paid call returns the token of its price inquiry to

@@ -156,20 +156,20 @@ func (s *Server) routes() *echo.Echo {
 		e.Use(s.trace)
 	}
 	e.Use(
-		s.observe,          // request id, log line, errors and panics
-		allowCORS,          // for agents in browsers; preflight requests are free
-		s.resolveOperation, // finds the operation
-		s.limitUnpaid,      // before any work; a paid call takes no token
-		s.readBody,         // up to the limit of the operation; without payment 16 KiB, then 402
-		s.priceInquiry,     // 402 if there is neither payment nor body
-		s.validate,         // 400: mistakes are free
-		s.requirePayment,   // 402 if there is no payment
-		s.awaitDatabase,    // 503 before the first connection to the database
-		limitTime,          // the deadline of everything that follows, but not of a settlement
-		s.refund,           // of a payment channel, on GET operations; needs no API key
+		s.observe,                  // request id, log line, errors and panics
+		allowCORS,                  // for agents in browsers; preflight requests are free
+		before(s.resolveOperation), // finds the operation
+		s.limitUnpaid,              // before any work; a paid call takes no token
+		before(s.readBody),         // up to the limit of the operation; without payment 16 KiB, then 402
+		before(s.priceInquiry),     // 402 if there is neither payment nor body
+		before(s.validate),         // 400: mistakes are free
+		before(s.requirePayment),   // 402 if there is no payment
+		before(s.awaitDatabase),    // 503 before the first connection to the database
+		limitTime,                  // the deadline of everything that follows, but not of a settlement
+		s.refund,                   // of a payment channel, on GET operations; needs no API key
 		s.authenticate,
-		s.parsePayment, // local checks only
-		s.limitPayments,
+		before(s.parsePayment), // local checks only
+		before(s.limitPayments),
 	)
 	// The payment middleware wraps the handlers.
 	gen.RegisterHandlers(e, gen.NewStrictHandler((*change)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
@@ -177,6 +177,18 @@ func (s *Server) routes() *echo.Echo {
 		e.Match([]string{http.MethodGet, http.MethodHead}, document.Path, echo.WrapHandler(document))
 	}
 	return e
+}
+
+// before is the middleware that runs a step, and then the next handler unless the step fails.
+func before(step echo.HandlerFunc) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if err := step(c); err != nil {
+				return err
+			}
+			return next(c)
+		}
+	}
 }
 
 // Recover completes payments that a crash, a lost response or an unavailable facilitator left open, until ctx ends.
@@ -250,13 +262,11 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 }
 
 // awaitDatabase rejects paid calls until the first successful connection to the database.
-func (s *Server) awaitDatabase(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if operationFrom(c).paid() && s.waiting.Load() {
-			return errUnavailable
-		}
-		return next(c)
+func (s *Server) awaitDatabase(c echo.Context) error {
+	if operationFrom(c).paid() && s.waiting.Load() {
+		return errUnavailable
 	}
+	return nil
 }
 
 // limitTime sets the deadline of a call, whose body has arrived. What happens after the settlement of a payment has another one.
@@ -281,14 +291,12 @@ var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 })
 
 // resolveOperation finds the operation of the route. Other paths and methods reach the router's 404 and 405.
-func (s *Server) resolveOperation(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if operation := s.operations[c.Request().Method+" "+c.Path()]; operation != nil {
-			recordFrom(c).operation = operation
-			c.Set(operationKey, operation)
-		}
-		return next(c)
+func (s *Server) resolveOperation(c echo.Context) error {
+	if operation := s.operations[c.Request().Method+" "+c.Path()]; operation != nil {
+		recordFrom(c).operation = operation
+		c.Set(operationKey, operation)
 	}
+	return nil
 }
 
 const (

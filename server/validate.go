@@ -44,35 +44,33 @@ func detail(field, message string, values ...any) *gen.ErrorDetail {
 
 // validate validates the request against the contract and sets defaults. It runs before the payment, so mistakes are
 // free. The handler gets the validated value (KeepValidatedValue).
-func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		operation, request := operationFrom(c), c.Request()
-		if operation == nil {
-			return next(c)
-		}
-		if body := bodyFrom(c); len(body) > 0 {
-			if media, _, err := mime.ParseMediaType(request.Header.Get("Content-Type")); err != nil || media != "application/json" {
-				return &problem{status: http.StatusUnsupportedMediaType, code: gen.ErrorCodeUnsupportedMediaType,
-					message: "send the request body with Content-Type: application/json"}
-			}
-			if wrong := checkJSON(body, operation); wrong != nil {
-				return invalid(*wrong)
-			}
-		}
-		if operation.paid() {
-			if wrong := checkQuery(request.URL.RawQuery, operation); wrong != nil {
-				return invalid(*wrong)
-			}
-		}
-		err := openapi3filter.ValidateRequest(request.Context(), &openapi3filter.RequestValidationInput{
-			Request: request, Route: operation.route,
-			Options: &openapi3filter.Options{MultiError: true, KeepValidatedValue: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
-		})
-		if err != nil {
-			return invalid(violations(err)...)
-		}
-		return next(c)
+func (s *Server) validate(c echo.Context) error {
+	operation, request := operationFrom(c), c.Request()
+	if operation == nil {
+		return nil
 	}
+	if body := bodyFrom(c); len(body) > 0 {
+		if media, _, err := mime.ParseMediaType(request.Header.Get("Content-Type")); err != nil || media != "application/json" {
+			return &problem{status: http.StatusUnsupportedMediaType, code: gen.ErrorCodeUnsupportedMediaType,
+				message: "send the request body with Content-Type: application/json"}
+		}
+		if wrong := checkJSON(body, operation); wrong != nil {
+			return invalid(*wrong)
+		}
+	}
+	if operation.paid() {
+		if wrong := checkQuery(request.URL.RawQuery, operation); wrong != nil {
+			return invalid(*wrong)
+		}
+	}
+	err := openapi3filter.ValidateRequest(request.Context(), &openapi3filter.RequestValidationInput{
+		Request: request, Route: operation.route,
+		Options: &openapi3filter.Options{MultiError: true, KeepValidatedValue: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
+	})
+	if err != nil {
+		return invalid(violations(err)...)
+	}
+	return nil
 }
 
 // checkQuery rejects what parsers read differently or leave out: unknown and repeated parameters, semicolons, and broken escapes.
