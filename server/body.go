@@ -104,10 +104,11 @@ func (r *request) read(c echo.Context, most int) ([]byte, error) {
 			setReadDeadline(c, began.Add(requestTimeout)) // net/http reads the rest
 			return nil, errTooLong
 		case errors.Is(err, io.EOF):
-			setReadDeadline(c, began.Add(requestTimeout))
+			deadline := began.Add(requestTimeout)
 			if hasPayment(c) { // the read deadline must not end the wait for the settlement
-				setReadDeadline(c, time.Time{})
+				deadline = time.Time{}
 			}
+			setReadDeadline(c, deadline)
 			return body, r.finish()
 		case err != nil:
 			if displaced := r.hold(0); displaced != nil {
