@@ -65,8 +65,7 @@ func byOperator(r *http.Request) bool {
 }
 
 // byBrowser reports whether a browser sent the request, by what no script can change or leave out. Without TLS browsers send no
-// Sec-Fetch-Site to names with a dot, but always deflate as an encoding, except with a range. Prometheus sends gzip or identity, and none of
-// the others.
+// Sec-Fetch-Site to names with a dot, but always deflate as an encoding, except with a range. Prometheus sends only gzip or identity.
 func byBrowser(header http.Header) bool {
 	sent := func(name string) bool { return header.Get(name) != "" }
 	return slices.ContainsFunc([]string{"Sec-Fetch-Site", "Origin", "Referer", "Range"}, sent) ||

@@ -59,14 +59,14 @@ func problemOf(err error) *problem {
 	case errors.As(err, &routing):
 		switch routing.Code {
 		case http.StatusNotFound:
-			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound, message: "this path does not exist; GET /llms.txt lists all paths, " +
-				"GET /skill.md tells how to start, GET /openapi.json is the whole contract"}
+			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound,
+				message: "this path does not exist; GET /llms.txt lists all paths, GET /skill.md tells how to start, GET /openapi.json is the whole contract"}
 		case http.StatusMethodNotAllowed:
 			return &problem{status: routing.Code, code: gen.ErrorCodeMethodNotAllowed,
 				message: "this path does not support the method; use one of the methods in the Allow header"}
 		case http.StatusBadRequest:
-			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, cause: err, details: []gen.ErrorDetail{{Message: "cannot be parsed"}},
-				message: "the request cannot be parsed; GET /openapi.json describes all requests"}
+			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, cause: err,
+				message: "the request cannot be parsed; GET /openapi.json describes all requests", details: []gen.ErrorDetail{{Message: "cannot be parsed"}}}
 		}
 	case store.Unavailable(err):
 		return errUnavailable.because(err)
@@ -78,8 +78,8 @@ func problemOf(err error) *problem {
 }
 
 // unavailable returns a 503 for a call whose payment was not read.
-func unavailable(message string, retryAfter int) *problem {
-	return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: retryAfter, unread: true, message: message}
+func unavailable(message string, after int) *problem {
+	return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: after, unread: true, message: message}
 }
 
 // because returns the problem with its cause.

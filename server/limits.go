@@ -44,8 +44,11 @@ func DefaultLimits() Limits {
 
 func (l Limits) withDefaults() Limits {
 	defaults := DefaultLimits()
-	l.Address, l.Account, l.Wallet = cmp.Or(l.Address, defaults.Address), cmp.Or(l.Account, defaults.Account), cmp.Or(l.Wallet, defaults.Wallet)
-	l.WrongTANs, l.Connections = cmp.Or(l.WrongTANs, defaults.WrongTANs), cmp.Or(l.Connections, defaults.Connections)
+	l.Address = cmp.Or(l.Address, defaults.Address)
+	l.Account = cmp.Or(l.Account, defaults.Account)
+	l.Wallet = cmp.Or(l.Wallet, defaults.Wallet)
+	l.WrongTANs = cmp.Or(l.WrongTANs, defaults.WrongTANs)
+	l.Connections = cmp.Or(l.Connections, defaults.Connections)
 	l.ConnectionsPerAddress = cmp.Or(l.ConnectionsPerAddress, min(defaults.ConnectionsPerAddress, l.Connections))
 	return l
 }

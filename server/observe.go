@@ -105,8 +105,8 @@ func (s *Server) catch(next echo.HandlerFunc, c echo.Context) (err error) {
 	return next(c)
 }
 
-// lineLimit limits log lines that callers can cause at no cost, which would fill the disk: lines about preflight requests and about requests
-// that were rejected with 429 or that nobody waited for, which the metrics count, and what net/http says about connections.
+// lineLimit limits log lines that callers can cause at no cost, which would fill the disk: about preflight requests, about requests that
+// were rejected with 429 or that nobody waited for, which the metrics count, and what net/http says about connections.
 type lineLimit struct {
 	lines   *rate.Limiter
 	omitted atomic.Int64
@@ -252,15 +252,16 @@ func newMetrics(database *store.Store, running *atomic.Int64) *metrics {
 		connections("in_use", func(pool store.PoolStatistics) int64 { return pool.InUse }),
 		connections("idle", func(pool store.PoolStatistics) int64 { return pool.Idle }),
 		gauge("parley_database_connections_max", "The most connections to the database.", func() float64 { return float64(database.Pool().Max) }),
-		counter("parley_database_waits_total", "How often a call found no idle connection.", func() float64 { return float64(database.Pool().Waits) }),
+		counter("parley_database_waits_total", "How often a call found no idle connection.",
+			func() float64 { return float64(database.Pool().Waits) }),
 		counter("parley_database_wait_seconds_total", "How long calls waited for a connection, and got one.",
 			func() float64 { return database.Pool().Waited.Seconds() }),
 		counter("parley_database_waits_failed_total", "How often a call got no connection in time.",
 			func() float64 { return float64(database.Pool().Failed) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_build_info",
 			Help: "The program: version, revision, Go version, and the schema that it needs.",
-			ConstLabels: prometheus.Labels{"version": parley.Version(), "revision": cmp.Or(build.Commit, "unknown"), "go": cmp.Or(build.Go, "unknown"),
-				"schema": strconv.FormatInt(store.SchemaVersion(), 10)}}, func() float64 { return 1 }),
+			ConstLabels: prometheus.Labels{"version": parley.Version(), "revision": cmp.Or(build.Commit, "unknown"),
+				"go": cmp.Or(build.Go, "unknown"), "schema": strconv.FormatInt(store.SchemaVersion(), 10)}}, func() float64 { return 1 }),
 	)
 	return m
 }

@@ -152,20 +152,22 @@ func (o *operation) work(of call, request any, done handled) store.Work {
 		return store.Work{Alone: func(ctx context.Context, tx *store.Tx) ([]byte, error) {
 			c := &change{call: of, tx: tx}
 			c.read, c.do = &tx.Reader, tx
-			return run(ctx, o.handler.alone, c, request, done)
+			started := time.Now()
+			response, err := o.handler.alone(ctx, c, request)
+			return done.encode(started, response, err)
 		}}
 	}
 	return store.Work{Shared: func(ctx context.Context, read *store.Reader, do store.Actions) ([]byte, error) {
 		c := of
 		c.read, c.do = read, do
-		return run(ctx, o.handler.shared, &c, request, done)
+		started := time.Now()
+		response, err := o.handler.shared(ctx, &c, request)
+		return done.encode(started, response, err)
 	}}
 }
 
-// run runs a handler and encodes its response.
-func run[C any](ctx context.Context, handle func(context.Context, C, any) (any, error), c C, request any, done handled) (raw []byte, err error) {
-	started := time.Now()
-	response, err := handle(ctx, c, request)
+// encode encodes the response of a handler that has run.
+func (done handled) encode(started time.Time, response any, err error) (raw []byte, _ error) {
 	if err == nil {
 		raw, err = json.Marshal(response)
 	}

@@ -162,7 +162,8 @@ var partChecks = []check{
 
 // ledgerChecks look at figures that need somebody although every part responds.
 var ledgerChecks = []check{
-	{"Payments", "parleypaymentsstuck", operator.Warn, "Check facilitator, blockchain endpoint and database, then look at the open payments below.",
+	{"Payments", "parleypaymentsstuck", operator.Warn,
+		"Check facilitator, blockchain endpoint and database, then look at the open payments below.",
 		func(_ *Server, _ context.Context, page *operator.Page) (string, bool) {
 			switch oldest := page.Open.Value.Counts.Oldest; {
 			case page.Open.Missing():

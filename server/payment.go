@@ -91,11 +91,11 @@ func (s *Server) parsePayment(c echo.Context) error {
 	if !operation.paid() {
 		return nil
 	}
-	request, err := canonical(c)
+	content, err := canonical(c)
 	if err != nil {
 		return err
 	}
-	record := recordFrom(c)
+	record, request := recordFrom(c), c.Request()
 	var caller *payment.Caller
 	if agent := record.caller; agent != nil {
 		caller = &payment.Caller{Account: agent.ID, KeyHash: agent.KeyHash}
@@ -106,7 +106,7 @@ func (s *Server) parsePayment(c echo.Context) error {
 			caller.Suspended = suspended(agent)
 		}
 	}
-	record.attempt, err = s.payments.Parse(c.Request().Context(), &operation.Operation, c.Request().Header, caller, clientOf(c, operation), request)
+	record.attempt, err = s.payments.Parse(request.Context(), &operation.Operation, request.Header, caller, clientOf(c, operation), content)
 	if err == nil {
 		record.payer = record.attempt.Payer()
 	}

@@ -25,10 +25,12 @@ func (c *call) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequest
 		return nil, err
 	}
 	info := gen.GetPrivateChat200JSONResponse{
-		ChatID: req.Body.ChatID, MessageCount: chat.MessageCount(), CreatedAt: timestamp(chat.CreatedAt), LastMessageAt: optional(chat.LastMessageAt, timestamp),
+		ChatID: req.Body.ChatID, MessageCount: chat.MessageCount(), CreatedAt: timestamp(chat.CreatedAt),
+		LastMessageAt: optional(chat.LastMessageAt, timestamp),
 	}
 	for _, member := range members {
-		info.Members = append(info.Members, gen.PrivateChatMember{AgentID: AgentID(member.ID), Username: member.Username, Description: member.Description})
+		one := gen.PrivateChatMember{AgentID: AgentID(member.ID), Username: member.Username, Description: member.Description}
+		info.Members = append(info.Members, one)
 	}
 	return info, nil
 }

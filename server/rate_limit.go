@@ -43,8 +43,9 @@ type policy struct {
 
 // exceeded returns the 429 of the limit.
 func (p policy) exceeded(wait time.Duration) *problem {
-	return &problem{status: http.StatusTooManyRequests, code: gen.ErrorCodeRateLimited, limit: &p, retryAfter: max(int(math.Ceil(wait.Seconds())), 1),
-		message: fmt.Sprintf("too many unpaid calls %s; wait for Retry-After seconds, then send the same request", p.whose)}
+	return &problem{status: http.StatusTooManyRequests, code: gen.ErrorCodeRateLimited, limit: &p,
+		retryAfter: max(int(math.Ceil(wait.Seconds())), 1),
+		message:    fmt.Sprintf("too many unpaid calls %s; wait for Retry-After seconds, then send the same request", p.whose)}
 }
 
 // writeHeader writes the header fields of draft-ietf-httpapi-ratelimit-headers.
@@ -157,12 +158,12 @@ type walletAt struct {
 }
 
 func newRateLimits(limits Limits) *rateLimits {
+	ofNetwork := func(w walletAt) walletAt { return walletAt{address: widerNetwork(w.address)} } // wallets cost nothing
 	return &rateLimits{
 		addresses: newBuckets("address", "from this address", limits.Address, widerNetwork),
 		recent:    newBuckets("address", "from this address", limits.Address, widerNetwork),
 		accounts:  newBuckets("account", "of this account", limits.Account, func(uuid.UUID) uuid.UUID { return uuid.Nil }),
-		// New wallets of a network share a bucket: wallets cost nothing.
-		wallets: newBuckets("wallet", "by this wallet", limits.Wallet, func(w walletAt) walletAt { return walletAt{address: widerNetwork(w.address)} }),
+		wallets:   newBuckets("wallet", "by this wallet", limits.Wallet, ofNetwork),
 	}
 }
 
@@ -180,8 +181,8 @@ type payer struct {
 	public    bool          // admitted by a signature, which can be public
 }
 
-// measure measures the handler of a read, which runs before the payment is certain. A rejected call costs the same whatever it took: on a busy
-// server that says little about the caller. Other handlers wait for locks.
+// measure measures the handler of a read, which runs before the payment is certain. A rejected call costs the same whatever it took: on a
+// busy server that says little about the caller. Other handlers wait for locks.
 func (p *payer) measure(started time.Time, err error) {
 	if err == nil {
 		p.worked += time.Since(started)
@@ -191,9 +192,9 @@ func (p *payer) measure(started time.Time, err error) {
 // tokens is what a call that ended unpaid takes.
 func (p *payer) tokens() int { return 1 + int(p.worked/workPerToken) + p.body/bodyPerToken }
 
-// limitUnpaid limits unpaid calls per address. A call without payment takes a token before its body is read; if the address has none left, a
-// paying account may use its own. A call with a payment first goes through the cheap checks, so that others cannot use up the tokens of a
-// shared address. If the address has none left, only recent payers get that far.
+// limitUnpaid limits unpaid calls per address. A call without payment takes a token before its body is read; if the address has none left,
+// a paying account may use its own. A call with a payment first goes through the cheap checks, so that others cannot use up the tokens of
+// a shared address. If the address has none left, only recent payers get that far.
 func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		record, operation, header := recordFrom(c), operationFrom(c), c.Request().Header

@@ -17,7 +17,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
-	"github.com/prometheus/client_golang/prometheus"
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/discovery"
@@ -92,8 +91,8 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	config.Limits = config.Limits.withDefaults()
 	s := &Server{
 		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
-		rates: newRateLimits(config.Limits), limitedLines: newLineLimit(), tanTurns: make(chan struct{}, maxTANTurns), connections: newConnections(config.Limits),
-		retention: retention.New(database, config.Retention, log), history: operator.NewCallHistory(time.Now()),
+		rates: newRateLimits(config.Limits), connections: newConnections(config.Limits), tanTurns: make(chan struct{}, maxTANTurns),
+		limitedLines: newLineLimit(), retention: retention.New(database, config.Retention, log), history: operator.NewCallHistory(time.Now()),
 		refusals: refusals{byCode: map[gen.ErrorCode]operator.Refusal{}}, figures: figures{revenue: map[time.Time]partSums{}},
 		service: operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
 			Revision: buildinfo.Read().Commit, Started: time.Now(), Channels: config.Channels.Authorizer != nil},
@@ -111,9 +110,9 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		operation.Extensions = map[string]jsontext.Value{"bazaar": entry}
 		paid = append(paid, &operation.Operation)
 	}
-	s.payments, err = payment.New(payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Channels: config.Channels,
-		ResponseKeys: config.ResponseKeys, Tracer: config.Tracer}, paid, database, facilitator, chain, log)
-	if err != nil {
+	engine := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, Channels: config.Channels,
+		ResponseKeys: config.ResponseKeys, Tracer: config.Tracer}
+	if s.payments, err = payment.New(engine, paid, database, facilitator, chain, log); err != nil {
 		return nil, err
 	}
 	var described []discovery.Operation
@@ -135,11 +134,8 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	s.waiting.Store(config.Await != nil)
 	s.metrics = newMetrics(database, &s.running)
 	s.metrics.announce(s.byID)
-	collectors := [][]prometheus.Collector{s.payments.Collectors(), s.connections.collectors(), database.Collectors(), s.retention.Collectors()}
-	if config.TLS != nil {
-		collectors = append(collectors, []prometheus.Collector{config.TLS.collector()})
-	}
-	s.metrics.registry.MustRegister(slices.Concat(collectors...)...)
+	s.metrics.registry.MustRegister(slices.Concat(s.payments.Collectors(), s.connections.collectors(), database.Collectors(),
+		s.retention.Collectors(), config.TLS.collectors())...)
 	s.echo = s.routes()
 	return s, nil
 }

@@ -35,15 +35,18 @@ type TLS struct {
 	Expires func() time.Time
 }
 
-// collector is the metric of the certificate.
-func (t *TLS) collector() prometheus.Collector {
-	return gauge("parley_tls_certificate_expires_seconds", "Time until the TLS certificate in use expires; 0 if there is none.", func() float64 {
-		expires := t.Expires()
-		if expires.IsZero() {
-			return 0
+// collectors is the metric of the certificate.
+func (t *TLS) collectors() []prometheus.Collector {
+	if t == nil {
+		return nil
+	}
+	const help = "Time until the TLS certificate in use expires; 0 if there is none."
+	return []prometheus.Collector{gauge("parley_tls_certificate_expires_seconds", help, func() float64 {
+		if expires := t.Expires(); !expires.IsZero() {
+			return time.Until(expires).Seconds()
 		}
-		return time.Until(expires).Seconds()
-	})
+		return 0
+	})}
 }
 
 // secureListener makes handshakes on admitted connections. So the limits of connections hold before any cryptography, and a slow
