@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"container/heap"
 	"container/list"
 	"math"
 	"net/http"
@@ -130,8 +129,8 @@ type budget struct {
 	shares  int
 	size    int // of all shares
 	holders map[netip.Prefix]*holder
-	order   holderHeap // holders with a share that waits
-	put     uint64     // how many shares began to wait
+	order   []*holder // with a share that waits, see place
+	put     uint64    // how many shares began to wait
 }
 
 // holder is an address that holds shares.
@@ -140,7 +139,6 @@ type holder struct {
 	shares  int
 	size    int       // of all shares
 	waiting list.List // of *share: those that can be displaced, longest first
-	index   int       // in the order; -1 if none waits
 }
 
 // share is held by an owner. The zero share is held by nobody.
@@ -181,17 +179,15 @@ func (b *budget) hold(s *share, address netip.Prefix, size int) {
 		b.drop(s)
 		return
 	case s.of == nil:
-		h := b.holders[address]
-		if h == nil {
-			h = &holder{address: address, index: -1}
-			b.holders[address] = h
+		if b.holders[address] == nil {
+			b.holders[address] = &holder{address: address}
 		}
-		s.of = h
-		h.shares++
+		s.of = b.holders[address]
+		s.of.shares++
 		b.shares++
-		b.wait(s, size)
+		b.set(s, size, true)
 	default:
-		b.resize(s, size)
+		b.set(s, size, s.queued != nil)
 	}
 	for b.size > b.most {
 		h := b.largest()
@@ -202,31 +198,12 @@ func (b *budget) hold(s *share, address netip.Prefix, size int) {
 	}
 }
 
-// wait lets a share be displaced, after those that wait already.
-func (b *budget) wait(s *share, size int) {
-	b.put++
-	s.number, s.queued = b.put, s.of.waiting.PushBack(s)
-	b.resize(s, size)
-}
-
-// keep makes a share one that cannot be displaced.
-func (b *budget) keep(s *share, size int) {
-	if s.of == nil {
-		return
-	}
-	if s.queued != nil {
-		s.of.waiting.Remove(s.queued)
-		s.queued = nil
-	}
-	b.resize(s, size)
-}
-
 // drop removes a share.
 func (b *budget) drop(s *share) {
 	if s.of == nil {
 		return
 	}
-	b.keep(s, 0)
+	b.set(s, 0, false)
 	b.shares--
 	if s.of.shares--; s.of.shares == 0 {
 		delete(b.holders, s.of.address)
@@ -234,23 +211,41 @@ func (b *budget) drop(s *share) {
 	*s = share{owner: s.owner}
 }
 
-// resize sets the size of a share, and restores the order of the holders.
-func (b *budget) resize(s *share, size int) {
-	h, by := s.of, size-s.size
-	s.size += by
-	h.size += by
-	b.size += by
-	switch waits := h.waiting.Len() > 0; {
-	case waits && h.index < 0:
-		heap.Push(&b.order, h)
-	case waits:
-		heap.Fix(&b.order, h.index)
-	case h.index >= 0:
-		heap.Remove(&b.order, h.index)
+// set sets the size of a share, unless nobody holds it, and whether it waits and can be displaced.
+func (b *budget) set(s *share, size int, waits bool) {
+	h := s.of
+	if h == nil {
+		return
+	}
+	if i, ok := b.place(h); ok {
+		b.order = slices.Delete(b.order, i, i+1)
+	}
+	switch {
+	case waits && s.queued == nil:
+		b.put++
+		s.number, s.queued = b.put, h.waiting.PushBack(s)
+	case !waits && s.queued != nil:
+		h.waiting.Remove(s.queued)
+		s.queued = nil
+	}
+	by := size - s.size
+	s.size, h.size, b.size = size, h.size+by, b.size+by
+	if i, _ := b.place(h); h.waiting.Len() > 0 {
+		b.order = slices.Insert(b.order, i, h)
 	}
 }
 
-// largest returns the holder with the largest size among those that have a share to displace; nil if there is none.
+// place returns the place of a holder in the order: the largest first, and of equal ones the one with the share that has waited for longest.
+func (b *budget) place(h *holder) (place int, there bool) {
+	if h.waiting.Len() == 0 {
+		return 0, false
+	}
+	return slices.BinarySearchFunc(b.order, h, func(a, b *holder) int {
+		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.oldest().number, b.oldest().number))
+	})
+}
+
+// largest returns the first holder in the order; nil if there is none.
 func (b *budget) largest() *holder {
 	if len(b.order) == 0 {
 		return nil
@@ -260,31 +255,3 @@ func (b *budget) largest() *holder {
 
 // oldest returns the share that has waited for longest.
 func (h *holder) oldest() *share { return h.waiting.Front().Value.(*share) }
-
-// holderHeap has the largest holder first. Of equal ones, the one with the share that has waited for longest.
-type holderHeap []*holder
-
-func (o holderHeap) Len() int { return len(o) }
-
-func (o holderHeap) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(o[j].size, o[i].size), cmp.Compare(o[i].oldest().number, o[j].oldest().number)) < 0
-}
-
-func (o holderHeap) Swap(i, j int) {
-	o[i], o[j] = o[j], o[i]
-	o[i].index, o[j].index = i, j
-}
-
-func (o *holderHeap) Push(h any) {
-	h.(*holder).index = len(*o)
-	*o = append(*o, h.(*holder))
-}
-
-func (o *holderHeap) Pop() any {
-	last := len(*o) - 1
-	h := (*o)[last]
-	(*o)[last] = nil
-	*o = (*o)[:last]
-	h.index = -1
-	return h
-}

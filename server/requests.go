@@ -131,8 +131,8 @@ func (r *request) finish() error {
 		return errCrowded
 	case r.state == reading:
 		r.state = complete
-		r.all.requests.keep(&r.place, 0)
-		r.all.memory.keep(&r.bytes, r.bytes.size)
+		r.all.requests.set(&r.place, 0, false)
+		r.all.memory.set(&r.bytes, r.bytes.size, false)
 		r.on.work(1)
 	}
 	return nil
@@ -165,10 +165,8 @@ func (r *request) respond(record *record) {
 		r.state = responding
 	case complete:
 		r.state = responding
-		r.all.requests.wait(&r.place, 1)
-		if r.bytes.of != nil {
-			r.all.memory.wait(&r.bytes, r.bytes.size)
-		}
+		r.all.requests.set(&r.place, 1, true)
+		r.all.memory.set(&r.bytes, r.bytes.size, true)
 		r.on.work(-1)
 	}
 	if record != nil && record.responseBytes > 0 { // if it is displaced for them, the same payment gets the response again
