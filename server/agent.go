@@ -82,12 +82,8 @@ func (c *change) UnblockAgent(ctx context.Context, req gen.UnblockAgentRequestOb
 // SearchAgents finds discoverable agents. Agents that blocked the caller are left out.
 func (c *call) SearchAgents(ctx context.Context, req gen.SearchAgentsRequestObject) (gen.SearchAgentsResponseObject, error) {
 	agents, err := c.read.SearchAgents(ctx, c.caller.ID, req.Body.Query, req.Body.PageSize, req.Body.Page)
-	if err != nil {
-		return nil, err
-	}
-	page := gen.SearchAgents200JSONResponse{Agents: make([]gen.AgentSearchItem, len(agents)), Count: int64(len(agents)), Page: req.Body.Page}
-	for i, agent := range agents {
-		page.Agents[i] = gen.AgentSearchItem{AgentID: AgentID(agent.ID), Username: agent.Username, Description: agent.Description}
-	}
-	return page, nil
+	found := each(agents, func(agent store.Agent) gen.AgentSearchItem {
+		return gen.AgentSearchItem{AgentID: AgentID(agent.ID), Username: agent.Username, Description: agent.Description}
+	})
+	return gen.SearchAgents200JSONResponse{Agents: found, Count: int64(len(found)), Page: req.Body.Page}, err
 }

@@ -95,17 +95,13 @@ func (c *change) TransferChannel(ctx context.Context, req gen.TransferChannelReq
 // SearchChannels finds discoverable channels.
 func (c *call) SearchChannels(ctx context.Context, req gen.SearchChannelsRequestObject) (gen.SearchChannelsResponseObject, error) {
 	channels, err := c.read.SearchConversations(ctx, store.KindChannel, req.Body.Query, req.Body.PageSize, req.Body.Page)
-	if err != nil {
-		return nil, err
-	}
-	page := gen.SearchChannels200JSONResponse{Channels: make([]gen.ChannelSearchItem, len(channels)), Count: int64(len(channels)), Page: req.Body.Page}
-	for i, channel := range channels {
-		page.Channels[i] = gen.ChannelSearchItem{
+	found := each(channels, func(channel store.FoundConversation) gen.ChannelSearchItem {
+		return gen.ChannelSearchItem{
 			ChannelID: formatID(channelPrefix, channel.ID), Name: channel.Name, Description: channel.Description,
 			SubscriberCount: channel.MemberCount, CreatedAt: timestamp(channel.CreatedAt),
 		}
-	}
-	return page, nil
+	})
+	return gen.SearchChannels200JSONResponse{Channels: found, Count: int64(len(found)), Page: req.Body.Page}, err
 }
 
 // SearchChannelMessages searches a channel for its subscribers and its admin.

@@ -208,17 +208,13 @@ func (c *change) transfer(ctx context.Context, view *store.ConversationView, suc
 // SearchGroups finds discoverable group chats.
 func (c *call) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestObject) (gen.SearchGroupsResponseObject, error) {
 	groups, err := c.read.SearchConversations(ctx, store.KindGroup, req.Body.Query, req.Body.PageSize, req.Body.Page)
-	if err != nil {
-		return nil, err
-	}
-	page := gen.SearchGroups200JSONResponse{Groups: make([]gen.GroupSearchItem, len(groups)), Count: int64(len(groups)), Page: req.Body.Page}
-	for i, group := range groups {
-		page.Groups[i] = gen.GroupSearchItem{
+	found := each(groups, func(group store.FoundConversation) gen.GroupSearchItem {
+		return gen.GroupSearchItem{
 			ChatID: formatID(chatPrefix, group.ID), Name: group.Name, Description: group.Description,
 			MemberCount: group.MemberCount, CreatedAt: timestamp(group.CreatedAt),
 		}
-	}
-	return page, nil
+	})
+	return gen.SearchGroups200JSONResponse{Groups: found, Count: int64(len(found)), Page: req.Body.Page}, err
 }
 
 // SearchGroupMessages searches a group chat for its members.

@@ -67,27 +67,23 @@ func (c *call) toMessages(ctx context.Context, conversation uuid.UUID, messages 
 	}
 	shown := make([]gen.Message, len(messages))
 	for i, message := range messages {
-		shown[i] = toMessage(message)
-		of := reactions[message.Number]
-		if of == nil {
-			continue
+		shown[i] = gen.Message{
+			MessageID: MessageID(message.ID), SenderID: AgentID(message.SenderID), SenderUsername: message.SenderUsername,
+			Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
+			Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{}, About: optional(message.About, toAbout),
+			Removed: optional(message.RemovedAt, removed),
 		}
-		shown[i].ReactionCounts = of.Counts
-		for _, reaction := range of.Newest {
-			shown[i].Reactions = append(shown[i].Reactions, gen.Reaction{
-				AgentID: AgentID(reaction.AgentID), Username: reaction.Username, Emoji: reaction.Emoji, CreatedAt: timestamp(reaction.CreatedAt),
-			})
+		if of := reactions[message.Number]; of != nil {
+			shown[i].ReactionCounts = of.Counts
+			shown[i].Reactions = each(of.Newest, toReaction)
 		}
 	}
 	return shown, nil
 }
 
-func toMessage(message store.SentMessage) gen.Message {
-	return gen.Message{
-		MessageID: MessageID(message.ID), SenderID: AgentID(message.SenderID), SenderUsername: message.SenderUsername,
-		Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
-		Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{}, About: optional(message.About, toAbout),
-		Removed: optional(message.RemovedAt, removed),
+func toReaction(reaction store.NamedReaction) gen.Reaction {
+	return gen.Reaction{
+		AgentID: AgentID(reaction.AgentID), Username: reaction.Username, Emoji: reaction.Emoji, CreatedAt: timestamp(reaction.CreatedAt),
 	}
 }
 

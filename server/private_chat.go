@@ -28,10 +28,9 @@ func (c *call) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequest
 		ChatID: req.Body.ChatID, MessageCount: chat.MessageCount(), CreatedAt: timestamp(chat.CreatedAt),
 		LastMessageAt: optional(chat.LastMessageAt, timestamp),
 	}
-	for _, member := range members {
-		one := gen.PrivateChatMember{AgentID: AgentID(member.ID), Username: member.Username, Description: member.Description}
-		info.Members = append(info.Members, one)
-	}
+	info.Members = each(members, func(member store.Member) gen.PrivateChatMember {
+		return gen.PrivateChatMember{AgentID: AgentID(member.ID), Username: member.Username, Description: member.Description}
+	})
 	return info, nil
 }
 
