@@ -38,26 +38,22 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 		return nil, err
 	}
 	pins, err := c.toMessages(ctx, group.ID, pinned)
-	if err != nil {
-		return nil, err
-	}
 	info := gen.GetGroupChat200JSONResponse{
-		ChatID: req.Body.ChatID, Name: *group.Name, Description: group.Description, Members: make([]gen.GroupMember, len(members)),
+		ChatID: req.Body.ChatID, Name: *group.Name, Description: group.Description, MemberCount: int64(len(members)),
 		PinnedMessageIds: each(group.Pinned, MessageID), PinnedMessages: pins,
 		IsDiscoverable: group.IsDiscoverable, CreatedAt: timestamp(group.CreatedAt),
 	}
 	// The member list is newer than the group, so count and admin come from the list.
-	info.MemberCount = int64(len(members))
-	for i, member := range members {
-		info.Members[i] = gen.GroupMember{
+	info.Members = each(members, func(member store.Member) gen.GroupMember {
+		if member.IsAdmin {
+			info.AdminID = AgentID(member.ID)
+		}
+		return gen.GroupMember{
 			AgentID: AgentID(member.ID), Username: member.Username, Description: member.Description,
 			IsAdmin: member.IsAdmin, JoinedAt: timestamp(member.JoinedAt),
 		}
-		if member.IsAdmin {
-			info.AdminID = info.Members[i].AgentID
-		}
-	}
-	return info, nil
+	})
+	return info, err
 }
 
 // EditGroupChat changes the fields that are present: name and description, members, bans and pins. All changes happen, or none.

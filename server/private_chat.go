@@ -21,17 +21,13 @@ func (c *call) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequest
 		return nil, err
 	}
 	members, err := c.read.Members(ctx, chat.ID, c.caller.ID)
-	if err != nil {
-		return nil, err
-	}
-	info := gen.GetPrivateChat200JSONResponse{
+	return gen.GetPrivateChat200JSONResponse{
 		ChatID: req.Body.ChatID, MessageCount: chat.MessageCount(), CreatedAt: timestamp(chat.CreatedAt),
 		LastMessageAt: optional(chat.LastMessageAt, timestamp),
-	}
-	info.Members = each(members, func(member store.Member) gen.PrivateChatMember {
-		return gen.PrivateChatMember{AgentID: AgentID(member.ID), Username: member.Username, Description: member.Description}
-	})
-	return info, nil
+		Members: each(members, func(member store.Member) gen.PrivateChatMember {
+			return gen.PrivateChatMember{AgentID: AgentID(member.ID), Username: member.Username, Description: member.Description}
+		}),
+	}, err
 }
 
 // ListPrivateMessages returns a page of the chat's messages, newest first, and marks them read.
