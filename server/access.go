@@ -40,7 +40,7 @@ func (c *call) send(ctx context.Context, message store.OutgoingMessage) (convers
 	if err != nil {
 		return uuid.Nil, "", err
 	}
-	return sent.ConversationID, formatID(messagePrefix, message.ID), nil
+	return sent.ConversationID, MessageID(message.ID), nil
 }
 
 // messageForReader returns the message with its conversation if the caller may read it.
@@ -67,8 +67,13 @@ func (c *call) mayRead(view *store.ConversationView) error {
 	return store.ErrNotMember
 }
 
+// forAnyone returns the conversation to any caller: channels are public, and an outsider may request access to a group chat.
+func (c *call) forAnyone(ctx context.Context, kind, id string) (*store.ConversationView, error) {
+	return c.read.ConversationView(ctx, kind, conversationID(kind, id), c.caller.ID)
+}
+
 // forReader returns the conversation if the caller may read it.
-func (c *call) forReader(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
+func (c *call) forReader(ctx context.Context, kind, id string) (*store.ConversationView, error) {
 	view, err := c.forAnyone(ctx, kind, id)
 	if err != nil {
 		return nil, err
@@ -76,41 +81,31 @@ func (c *call) forReader(ctx context.Context, kind string, id uuid.UUID) (*store
 	return view, c.mayRead(view)
 }
 
-// forAdmin locks the conversation and returns it if the caller is its admin.
-func (c *change) forAdmin(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
-	view, err := c.lockedForAnyone(ctx, kind, id)
-	if err != nil {
-		return nil, err
-	}
-	if kind == store.KindGroup {
-		if err := c.mayRead(view); err != nil {
-			return nil, err
-		}
-	}
-	if *view.AdminID != c.caller.ID {
-		return nil, store.ErrNotAdmin
-	}
-	return view, nil
-}
-
-// lockedForReader locks the conversation and returns it if the caller may read it.
-func (c *change) lockedForReader(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
-	if err := c.tx.LockConversation(ctx, id); err != nil {
-		return nil, err
-	}
-	return c.forReader(ctx, kind, id)
-}
-
 // lockedForAnyone locks the conversation and returns it to any caller.
-func (c *change) lockedForAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
-	if err := c.tx.LockConversation(ctx, id); err != nil {
+func (c *change) lockedForAnyone(ctx context.Context, kind, id string) (*store.ConversationView, error) {
+	if err := c.tx.LockConversation(ctx, conversationID(kind, id)); err != nil {
 		return nil, err
 	}
 	return c.forAnyone(ctx, kind, id)
 }
 
-// forAnyone returns the conversation to any caller: channels are public, and an outsider may request access to a group
-// chat.
-func (c *call) forAnyone(ctx context.Context, kind string, id uuid.UUID) (*store.ConversationView, error) {
-	return c.read.ConversationView(ctx, kind, id, c.caller.ID)
+// lockedForReader locks the conversation and returns it if the caller may read it.
+func (c *change) lockedForReader(ctx context.Context, kind, id string) (*store.ConversationView, error) {
+	view, err := c.lockedForAnyone(ctx, kind, id)
+	if err != nil {
+		return nil, err
+	}
+	return view, c.mayRead(view)
+}
+
+// forAdmin locks the conversation and returns it if the caller is its admin.
+func (c *change) forAdmin(ctx context.Context, kind, id string) (*store.ConversationView, error) {
+	view, err := c.lockedForAnyone(ctx, kind, id)
+	if err == nil && kind == store.KindGroup {
+		err = c.mayRead(view)
+	}
+	if err == nil && *view.AdminID != c.caller.ID {
+		err = store.ErrNotAdmin
+	}
+	return view, err
 }

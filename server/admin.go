@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof" //nolint:gosec // G108: it registers its handlers at http.DefaultServeMux too, which Parley never serves
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,24 +15,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// probeTime is how long /readyz waits for the probe of the facilitator. Load balancers give up after a second, and would take a
-// server with a slow facilitator for dead.
-const probeTime = 400 * time.Millisecond
-
-// maxProfile is how long a profile or a trace of the runtime can take.
-const maxProfile = time.Minute
-
-// facilitatorState is the state of the facilitator for /readyz.
-func facilitatorState(probed <-chan bool) string {
-	select {
-	case up := <-probed:
-		if up {
-			return "ok"
-		}
-	case <-time.After(probeTime):
-	}
-	return "unavailable"
-}
+const (
+	// probeTime is how long /readyz waits for the probe of the facilitator. Load balancers give up after a second, and would take a server
+	// with a slow facilitator for dead.
+	probeTime  = 400 * time.Millisecond
+	maxProfile = time.Minute // for a profile or a trace of the runtime
+)
 
 // Admin handles requests from the operator, on its own listener: the operator's page at /, GET /metrics (Prometheus), /livez, /readyz,
 // and the profiles of /debug/pprof/. Under a name with a dot only /livez and /readyz can be called, and /metrics by what is no browser. The
@@ -75,15 +64,12 @@ func byOperator(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") != "cross-site"
 }
 
-// byBrowser reports whether a browser sent the request, by what no script can change or leave out. Without TLS browsers send no Sec-Fetch-Site
-// to names with a dot, but always deflate as an encoding, except with a range. Prometheus sends gzip or identity, and none of the others.
+// byBrowser reports whether a browser sent the request, by what no script can change or leave out. Without TLS browsers send no
+// Sec-Fetch-Site to names with a dot, but always deflate as an encoding, except with a range. Prometheus sends only gzip or identity.
 func byBrowser(header http.Header) bool {
-	for _, name := range []string{"Sec-Fetch-Site", "Origin", "Referer", "Range"} {
-		if header.Get(name) != "" {
-			return true
-		}
-	}
-	return strings.Contains(strings.Join(header.Values("Accept-Encoding"), ","), "deflate")
+	sent := func(name string) bool { return header.Get(name) != "" }
+	return slices.ContainsFunc([]string{"Sec-Fetch-Site", "Origin", "Referer", "Range"}, sent) ||
+		strings.Contains(strings.Join(header.Values("Accept-Encoding"), ","), "deflate")
 }
 
 // ownHost reports whether a browser may show the listener's responses under this name. A site of somebody else can let its name resolve to
@@ -105,17 +91,21 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		Database    string `json:"database"`
 		Facilitator string `json:"facilitator"`
 		Draining    bool   `json:"draining,omitempty"`
-	}{Ready: true, Database: "ok", Draining: s.draining.Load()}
+	}{Database: "ok", Facilitator: "unavailable", Draining: s.draining.Load()}
 	probed := make(chan bool, 1)
 	go func() { probed <- s.payments.Ready() && s.payments.Probe(ctx) == nil }()
-	w.Header().Set("Content-Type", "application/json")
 	if s.waiting.Load() || !s.store.Ready(ctx) {
-		state.Ready, state.Database = false, "unavailable"
+		state.Database = "unavailable"
 	}
-	if state.Draining {
-		state.Ready = false
+	select {
+	case up := <-probed:
+		if up {
+			state.Facilitator = "ok"
+		}
+	case <-time.After(probeTime):
 	}
-	state.Facilitator = facilitatorState(probed)
+	state.Ready = state.Database == "ok" && !state.Draining
+	w.Header().Set("Content-Type", "application/json")
 	if !state.Ready {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}

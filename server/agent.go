@@ -3,8 +3,6 @@ package server
 import (
 	"context"
 
-	"github.com/google/uuid"
-
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/store"
 )
@@ -20,7 +18,7 @@ func (c *call) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) 
 		return nil, err
 	}
 	own := gen.GetOwnAgent200JSONResponse{
-		AgentID: formatID(agentPrefix, agent.ID), Username: agent.Username, Description: agent.Description,
+		AgentID: AgentID(agent.ID), Username: agent.Username, Description: agent.Description,
 		IsDiscoverable: agent.IsDiscoverable, CreatedAt: timestamp(agent.CreatedAt),
 		ChatIds: []gen.ChatID{}, SubscribedChannelIds: []gen.ChannelID{}, AdministeredChannelIds: []gen.ChannelID{},
 	}
@@ -56,46 +54,36 @@ func (c *change) RotateKey(ctx context.Context, _ gen.RotateKeyRequestObject) (g
 
 // GetAgentProfile returns an agent by id, by username, or by both if they match.
 func (c *call) GetAgentProfile(ctx context.Context, req gen.GetAgentProfileRequestObject) (gen.GetAgentProfileResponseObject, error) {
-	var id *uuid.UUID
-	if req.Body.AgentID != nil {
-		parsed := idOf(agentPrefix, *req.Body.AgentID)
-		id = &parsed
-	}
-	agent, err := c.read.Profile(ctx, c.caller.ID, id, req.Body.Username)
+	agent, err := c.read.Profile(ctx, c.caller.ID, optional(req.Body.AgentID, agentID), req.Body.Username)
 	if err != nil {
 		return nil, err
 	}
 	profile := gen.GetAgentProfile200JSONResponse{
-		AgentID: formatID(agentPrefix, agent.ID), Username: agent.Username, IsDiscoverable: agent.IsDiscoverable, Message: "profile found",
+		AgentID: AgentID(agent.ID), Username: agent.Username, IsDiscoverable: agent.IsDiscoverable, Message: "profile found",
 	}
 	if !agent.BlocksViewer {
-		createdAt := timestamp(agent.CreatedAt)
-		profile.Description, profile.CreatedAt = &agent.Description, &createdAt
+		profile.Description, profile.CreatedAt = &agent.Description, new(timestamp(agent.CreatedAt))
 	}
 	return profile, nil
 }
 
 // BlockAgent blocks another agent.
 func (c *change) BlockAgent(ctx context.Context, req gen.BlockAgentRequestObject) (gen.BlockAgentResponseObject, error) {
-	err := c.tx.BlockAgent(ctx, c.caller.ID, idOf(agentPrefix, req.Body.AgentID))
+	err := c.tx.BlockAgent(ctx, c.caller.ID, agentID(req.Body.AgentID))
 	return gen.BlockAgent200JSONResponse{Success: true, Message: "agent blocked"}, err
 }
 
 // UnblockAgent removes a block.
 func (c *change) UnblockAgent(ctx context.Context, req gen.UnblockAgentRequestObject) (gen.UnblockAgentResponseObject, error) {
-	err := c.tx.UnblockAgent(ctx, c.caller.ID, idOf(agentPrefix, req.Body.AgentID))
+	err := c.tx.UnblockAgent(ctx, c.caller.ID, agentID(req.Body.AgentID))
 	return gen.UnblockAgent200JSONResponse{Success: true, Message: "agent unblocked"}, err
 }
 
 // SearchAgents finds discoverable agents. Agents that blocked the caller are left out.
 func (c *call) SearchAgents(ctx context.Context, req gen.SearchAgentsRequestObject) (gen.SearchAgentsResponseObject, error) {
 	agents, err := c.read.SearchAgents(ctx, c.caller.ID, req.Body.Query, req.Body.PageSize, req.Body.Page)
-	if err != nil {
-		return nil, err
-	}
-	page := gen.SearchAgents200JSONResponse{Agents: make([]gen.AgentSearchItem, len(agents)), Count: int64(len(agents)), Page: req.Body.Page}
-	for i, agent := range agents {
-		page.Agents[i] = gen.AgentSearchItem{AgentID: formatID(agentPrefix, agent.ID), Username: agent.Username, Description: agent.Description}
-	}
-	return page, nil
+	found := each(agents, func(agent store.Agent) gen.AgentSearchItem {
+		return gen.AgentSearchItem{AgentID: AgentID(agent.ID), Username: agent.Username, Description: agent.Description}
+	})
+	return gen.SearchAgents200JSONResponse{Agents: found, Count: int64(len(found)), Page: req.Body.Page}, err
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"hash/crc32"
@@ -31,41 +32,37 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		if operation == nil || !operation.Account {
 			return next(c)
 		}
-		key := c.Request().Header.Get("X-API-KEY")
-		if !wellFormedKey(key) { // the checksum is wrong: no database query
-			return errInvalidKey
-		}
-		ctx := c.Request().Context()
-		agent, err := s.store.AgentByKey(ctx, key)
-		replaced := errors.Is(err, store.ErrAgentNotFound)
-		if replaced {
+		ctx, key := c.Request().Context(), c.Request().Header.Get("X-API-KEY")
+		agent, err := s.agentByKey(ctx, key)
+		replaced := false
+		switch {
+		case err == nil && agent.KeyPayment != nil:
+			// The key is in use, so its response arrived. Nobody needs the stored response or the key before it any more.
+			err = s.store.KeyUsed(ctx, agent)
+		case errors.Is(err, store.ErrAgentNotFound):
+			replaced = true
 			agent, err = s.store.AgentByPreviousKey(ctx, key)
+			if err == nil && (operation.ID != rotateKey || agent.KeyPayment == nil) { // or the new key arrived: it was used
+				return errReplacedKey
+			}
 		}
 		switch {
 		case errors.Is(err, store.ErrAgentNotFound):
 			return errInvalidKey
-		case err == nil && replaced && (operation.ID != rotateKey || agent.KeyPayment == nil): // or the new key arrived: it was used
-			return errReplacedKey
-		case err == nil && !replaced && agent.KeyPayment != nil:
-			// The key is in use, so its response arrived. Nobody needs the stored response or the key before it any
-			// more.
-			err = s.store.KeyUsed(ctx, agent)
-		}
-		if err != nil {
+		case err != nil:
 			return err
-		}
-		if agent.Suspended != nil && !operation.paid() {
+		case agent.Suspended != nil && !operation.paid():
 			return suspended(agent)
 		}
 		record := recordFrom(c)
 		record.agentID, record.caller, record.keyReplaced = formatID(agentPrefix, agent.ID), agent, replaced
+		err = next(c)
 		if !replaced {
-			return next(c)
+			return err
 		}
 		// A replaced key is invalid, with one exception: an agent that lost the response with its new key would lose
 		// its account. So the payment of that rotation, sent again, returns the stored response, or the error says which
 		// payment does. Everything else ends as with other operations.
-		err = next(c)
 		if refused, ok := errors.AsType[*payment.Error](err); err == nil || ok && (refused.Code == payment.CodeProof || refused.Correction) {
 			return err
 		}
@@ -74,6 +71,14 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		return errReplacedKey
 	}
+}
+
+// agentByKey returns the agent of a current API key. A key with a wrong checksum causes no database query.
+func (s *Server) agentByKey(ctx context.Context, key string) (*store.Agent, error) {
+	if !wellFormedKey(key) {
+		return nil, errInvalidKey
+	}
+	return s.store.AgentByKey(ctx, key)
 }
 
 // suspended is the refusal for a suspended agent, with what the operator tells it.
@@ -102,11 +107,8 @@ func newKey() string {
 }
 
 func wellFormedKey(key string) bool {
-	if len(key) != len(keyPrefix)+keyLength+checkLength || !strings.HasPrefix(key, keyPrefix) {
-		return false
-	}
-	body := key[:len(key)-checkLength]
-	return keyChecksum(body) == key[len(body):]
+	body := key[:max(0, len(key)-checkLength)]
+	return len(body) == len(keyPrefix)+keyLength && strings.HasPrefix(body, keyPrefix) && keyChecksum(body) == key[len(body):]
 }
 
 func keyChecksum(body string) string {

@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp/syntax"
+	"strings"
 	"time"
+	"unicode"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/labstack/echo/v4"
 
 	"github.com/parley-chat/parley/gen"
@@ -22,33 +26,31 @@ const (
 
 // readBody reads the body. From then on the request is complete: it does not wait for its caller, so others cannot displace it. What is no
 // operation, such as a document, stays displaceable while its response is written.
-func (s *Server) readBody(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		operation := operationFrom(c)
-		if operation == nil {
-			return next(c)
-		}
-		described := operation.route.Operation.RequestBody
-		if described == nil { // the body of a GET has no meaning and is not read
-			if err := requestFrom(c).finish(); err != nil {
-				return err
-			}
-			if hasPayment(c) && c.Request().ContentLength == 0 { // else the rest of the request keeps its deadline
-				setReadDeadline(c, time.Time{})
-			}
-			return next(c)
-		}
-		body, err := s.bodyOf(c, operation)
-		if err != nil {
+func (s *Server) readBody(c echo.Context) error {
+	operation := operationFrom(c)
+	if operation == nil {
+		return nil
+	}
+	described := operation.route.Operation.RequestBody
+	if described == nil { // the body of a GET has no meaning and is not read
+		if err := requestFrom(c).finish(); err != nil {
 			return err
 		}
-		if len(body) == 0 && !described.Value.Required {
-			body = emptyObject(c.Request())
+		if hasPayment(c) && c.Request().ContentLength == 0 { // else the rest of the request keeps its deadline
+			setReadDeadline(c, time.Time{})
 		}
-		c.Set(bodyKey, body)
-		recordFrom(c).payment.body = len(body)
-		return next(c)
+		return nil
 	}
+	body, err := s.bodyOf(c, operation)
+	if err != nil {
+		return err
+	}
+	if len(body) == 0 && !described.Value.Required {
+		body = emptyObject(c.Request())
+	}
+	c.Set(bodyKey, body)
+	recordFrom(c).payment.body = len(body)
+	return nil
 }
 
 func setReadDeadline(c echo.Context, at time.Time) {
@@ -63,23 +65,18 @@ func (s *Server) bodyOf(c echo.Context, operation *operation) ([]byte, error) {
 	}
 	var body []byte
 	err := errTooLong
-	switch {
-	case r.ContentLength > int64(operation.bounds.bytes):
-		most = operation.bounds.bytes
-	case r.ContentLength <= int64(most):
+	if r.ContentLength <= int64(most) {
 		body, err = requestFrom(c).read(c, most)
 	}
 	switch {
-	case errors.Is(err, errTooLong) && most < operation.bounds.bytes:
+	case !errors.Is(err, errTooLong):
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return body, err
+	case most < operation.bounds.bytes && r.ContentLength <= int64(operation.bounds.bytes):
 		return nil, s.challenge(c, operation)
-	case errors.Is(err, errTooLong):
-		return nil, &problem{status: http.StatusRequestEntityTooLarge, code: gen.ErrorCodeBodyTooLarge,
-			message: fmt.Sprintf("the request body must have at most %d bytes", most)}
-	case err != nil:
-		return nil, err
 	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	return body, nil
+	return nil, &problem{status: http.StatusRequestEntityTooLarge, code: gen.ErrorCodeBodyTooLarge,
+		message: fmt.Sprintf("the request body must have at most %d bytes", operation.bounds.bytes)}
 }
 
 var errTooLong = errors.New("the body is too long")
@@ -125,11 +122,118 @@ func (r *request) read(c echo.Context, most int) ([]byte, error) {
 	}
 }
 
-// emptyObject gives a request without body, where the contract allows that, the body {}. A payment then has the same fingerprint
-// with both.
+// emptyObject gives a request without body, where the contract allows that, the body {}. A payment then has the same fingerprint with both.
 func emptyObject(r *http.Request) []byte {
 	body := []byte("{}")
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	r.Header.Set("Content-Type", "application/json")
 	return body
+}
+
+const (
+	maxBody      = 256 << 10 // the contract's limit of a body, in bytes
+	minBodyLimit = 16 << 10  // small bodies are cheap, and a text that is slightly too long gets a 400 that names its field
+	maxDetails   = 20        // the contract's limit of details
+	maxEntries   = 100       // the contract's limit of an array in a request
+	maxErrorBody = 16 << 10  // bytes of an error's body, whatever was sent
+	maxMessage   = 2 << 10   // bytes of an error's message
+	maxDepth     = 16        // levels of JSON in a request; the contract has fewer
+
+	// Bytes for white space and punctuation, per value and per body. Indented JSON needs less.
+	spacePerValue = 32
+	spacePerBody  = 1 << 10
+)
+
+// bodyBounds bound the request of an operation. They are checked before the schema, because the validator creates an
+// error for each invalid element.
+type bodyBounds struct {
+	bytes   int // of the body
+	entries int // of an array
+	members int // of an object: those of its schema, and as many unknown ones as an error lists
+}
+
+// boundsOf computes the bounds from the schema of the request body.
+func boundsOf(described *openapi3.Operation) bodyBounds {
+	bounds := bodyBounds{members: maxDetails, entries: maxEntries}
+	size := 0
+	if described.RequestBody != nil {
+		if media := described.RequestBody.Value.Content["application/json"]; media != nil {
+			size = bounds.add(media.Schema.Value)
+		}
+	}
+	size = (size + spacePerBody + 1023) &^ 1023 // full KiB
+	bounds.bytes = min(max(size, minBodyLimit), maxBody)
+	return bounds
+}
+
+// add extends the bounds by a schema, and returns the maximum size of its values in bytes; maxBody if the schema has no limit.
+func (b *bodyBounds) add(schema *openapi3.Schema) int {
+	size := spacePerValue
+	switch {
+	case schema.Type.Is(openapi3.TypeObject):
+		b.members = max(b.members, len(schema.Properties)+maxDetails)
+		for name, property := range schema.Properties {
+			size += len(name) + b.add(property.Value)
+		}
+	case schema.Type.Is(openapi3.TypeArray):
+		entries := maxBody
+		if schema.MaxItems != nil && *schema.MaxItems < maxBody {
+			entries = int(*schema.MaxItems)
+		}
+		b.entries = max(b.entries, entries)
+		size += entries * b.add(schema.Items.Value)
+	case schema.Type.Is(openapi3.TypeString):
+		size += stringSize(schema)
+	} // numbers and booleans fit into spacePerValue
+	return min(size, maxBody)
+}
+
+// stringSize returns the maximum size of a string in JSON. A code point takes 6 bytes (\u00e9), or 12 outside the basic plane.
+func stringSize(schema *openapi3.Schema) int {
+	const escaped, escapedPair = 6, 12
+	runes, width := maxBody, escapedPair
+	if schema.MaxLength != nil && *schema.MaxLength < maxBody {
+		runes = int(*schema.MaxLength)
+	}
+	anchored := strings.HasPrefix(schema.Pattern, "^") && strings.HasSuffix(schema.Pattern, "$") // others match a part of the text
+	if pattern, err := syntax.Parse(schema.Pattern, syntax.Perl); anchored && err == nil {
+		longest, highest := longestMatch(pattern)
+		runes = min(runes, longest)
+		if highest <= 0xFFFF {
+			width = escaped
+		}
+	}
+	return min(runes*width, maxBody)
+}
+
+// longestMatch returns the length of the longest match of an anchored pattern in code points (maxBody if there is no
+// limit), and the highest code point.
+func longestMatch(pattern *syntax.Regexp) (runes int, highest rune) {
+	switch pattern.Op {
+	case syntax.OpLiteral:
+		for _, r := range pattern.Rune {
+			highest = max(highest, r)
+		}
+		return len(pattern.Rune), highest
+	case syntax.OpCharClass:
+		return 1, pattern.Rune[len(pattern.Rune)-1]
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return 1, unicode.MaxRune
+	} // the others without parts match no text
+	for _, sub := range pattern.Sub {
+		length, top := longestMatch(sub)
+		highest = max(highest, top)
+		if pattern.Op == syntax.OpAlternate {
+			runes = max(runes, length)
+		} else {
+			runes += length
+		}
+	}
+	switch {
+	case pattern.Op == syntax.OpStar, pattern.Op == syntax.OpPlus, pattern.Op == syntax.OpRepeat && pattern.Max < 0:
+		return maxBody, highest
+	case pattern.Op == syntax.OpRepeat:
+		runes *= pattern.Max
+	}
+	return min(runes, maxBody), highest
 }

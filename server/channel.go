@@ -16,7 +16,7 @@ func (c *change) CreateChannel(ctx context.Context, req gen.CreateChannelRequest
 
 // GetChannel returns a channel to any caller. Only subscribers and the admin see who the admin is.
 func (c *call) GetChannel(ctx context.Context, req gen.GetChannelRequestObject) (gen.GetChannelResponseObject, error) {
-	channel, err := c.forAnyone(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID))
+	channel, err := c.forAnyone(ctx, store.KindChannel, req.Body.ChannelID)
 	if err != nil {
 		return nil, err
 	}
@@ -25,29 +25,27 @@ func (c *call) GetChannel(ctx context.Context, req gen.GetChannelRequestObject) 
 		IsDiscoverable: channel.IsDiscoverable, CreatedAt: timestamp(channel.CreatedAt),
 	}
 	if channel.Status == store.StatusMember || *channel.AdminID == c.caller.ID {
-		admin := formatID(agentPrefix, *channel.AdminID)
-		info.AdminID = &admin
+		info.AdminID = optional(channel.AdminID, AgentID)
 	}
 	return info, nil
 }
 
-// EditChannel changes the fields that are present: name and description, subscribers, bans. All changes happen, or
-// none.
+// EditChannel changes the fields that are present: name and description, subscribers, bans. All changes happen, or none.
 func (c *change) EditChannel(ctx context.Context, req gen.EditChannelRequestObject) (gen.EditChannelResponseObject, error) {
-	err := c.edit(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID), edit{
+	err := c.edit(ctx, store.KindChannel, req.Body.ChannelID, edit{
 		name: req.Body.Name, description: req.Body.Description, isDiscoverable: req.Body.IsDiscoverable,
-		remove: idsOf(agentPrefix, req.Body.RemoveSubscriberIds), ban: idsOf(agentPrefix, req.Body.BanAgentIds), unban: idsOf(agentPrefix, req.Body.UnbanAgentIds),
+		remove: each(req.Body.RemoveSubscriberIds, agentID), ban: each(req.Body.BanAgentIds, agentID), unban: each(req.Body.UnbanAgentIds, agentID),
 	})
 	return gen.EditChannel200JSONResponse{Success: true, Message: "channel updated"}, err
 }
 
 // DeleteChannel deletes a channel.
 func (c *change) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequestObject) (gen.DeleteChannelResponseObject, error) {
-	id := idOf(channelPrefix, req.Body.ChannelID)
-	if _, err := c.forAdmin(ctx, store.KindChannel, id); err != nil {
+	channel, err := c.forAdmin(ctx, store.KindChannel, req.Body.ChannelID)
+	if err != nil {
 		return nil, err
 	}
-	err := c.tx.DeleteConversation(ctx, store.KindChannel, id, c.caller.ID)
+	err = c.tx.DeleteConversation(ctx, store.KindChannel, channel.ID, c.caller.ID)
 	return gen.DeleteChannel200JSONResponse{Success: true, Message: "channel deleted"}, err
 }
 
@@ -60,58 +58,54 @@ func (c *call) SendChannelMessage(ctx context.Context, req gen.SendChannelMessag
 
 // SubscribeChannel makes the caller a subscriber, unless it is banned.
 func (c *change) SubscribeChannel(ctx context.Context, req gen.SubscribeChannelRequestObject) (gen.SubscribeChannelResponseObject, error) {
-	id := idOf(channelPrefix, req.Body.ChannelID)
-	if _, err := c.lockedForAnyone(ctx, store.KindChannel, id); err != nil {
+	channel, err := c.lockedForAnyone(ctx, store.KindChannel, req.Body.ChannelID)
+	if err != nil {
 		return nil, err
 	}
-	err := c.tx.Join(ctx, id, c.caller.ID)
+	err = c.tx.Join(ctx, channel.ID, c.caller.ID)
 	return gen.SubscribeChannel200JSONResponse{Success: true, Message: "subscribed"}, err
 }
 
 // UnsubscribeChannel ends the subscription of the caller. A ban stays.
 func (c *change) UnsubscribeChannel(ctx context.Context, req gen.UnsubscribeChannelRequestObject) (gen.UnsubscribeChannelResponseObject, error) {
-	id := idOf(channelPrefix, req.Body.ChannelID)
-	if _, err := c.lockedForAnyone(ctx, store.KindChannel, id); err != nil {
+	channel, err := c.lockedForAnyone(ctx, store.KindChannel, req.Body.ChannelID)
+	if err != nil {
 		return nil, err
 	}
-	err := c.tx.Leave(ctx, id, c.caller.ID)
+	err = c.tx.Leave(ctx, channel.ID, c.caller.ID)
 	return gen.UnsubscribeChannel200JSONResponse{Success: true, Message: "unsubscribed"}, err
 }
 
 // ListChannelMessages returns a page of the channel's messages, newest first, and marks them read.
 func (c *call) ListChannelMessages(ctx context.Context, req gen.ListChannelMessagesRequestObject) (gen.ListChannelMessagesResponseObject, error) {
-	page, err := c.listMessages(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
+	page, err := c.listMessages(ctx, store.KindChannel, req.Body.ChannelID, req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
 	return gen.ListChannelMessages200JSONResponse(page), err
 }
 
 // TransferChannel makes another agent the admin, and sends it a note if the request has one.
 func (c *change) TransferChannel(ctx context.Context, req gen.TransferChannelRequestObject) (gen.TransferChannelResponseObject, error) {
-	channel, err := c.forAdmin(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID))
+	channel, err := c.forAdmin(ctx, store.KindChannel, req.Body.ChannelID)
 	if err != nil {
 		return nil, err
 	}
-	err = c.transfer(ctx, channel, idOf(agentPrefix, req.Body.NewAdminAgentID), req.Body.Message)
+	err = c.transfer(ctx, channel, agentID(req.Body.NewAdminAgentID), req.Body.Message)
 	return gen.TransferChannel200JSONResponse{Success: true, Message: "channel transferred"}, err
 }
 
 // SearchChannels finds discoverable channels.
 func (c *call) SearchChannels(ctx context.Context, req gen.SearchChannelsRequestObject) (gen.SearchChannelsResponseObject, error) {
 	channels, err := c.read.SearchConversations(ctx, store.KindChannel, req.Body.Query, req.Body.PageSize, req.Body.Page)
-	if err != nil {
-		return nil, err
-	}
-	page := gen.SearchChannels200JSONResponse{Channels: make([]gen.ChannelSearchItem, len(channels)), Count: int64(len(channels)), Page: req.Body.Page}
-	for i, channel := range channels {
-		page.Channels[i] = gen.ChannelSearchItem{
+	found := each(channels, func(channel store.FoundConversation) gen.ChannelSearchItem {
+		return gen.ChannelSearchItem{
 			ChannelID: formatID(channelPrefix, channel.ID), Name: channel.Name, Description: channel.Description,
 			SubscriberCount: channel.MemberCount, CreatedAt: timestamp(channel.CreatedAt),
 		}
-	}
-	return page, nil
+	})
+	return gen.SearchChannels200JSONResponse{Channels: found, Count: int64(len(found)), Page: req.Body.Page}, err
 }
 
 // SearchChannelMessages searches a channel for its subscribers and its admin.
 func (c *call) SearchChannelMessages(ctx context.Context, req gen.SearchChannelMessagesRequestObject) (gen.SearchChannelMessagesResponseObject, error) {
-	page, err := c.searchMessages(ctx, store.KindChannel, idOf(channelPrefix, req.Body.ChannelID), req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
+	page, err := c.searchMessages(ctx, store.KindChannel, req.Body.ChannelID, req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
 	return gen.SearchChannelMessages200JSONResponse(page), err
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -21,6 +22,15 @@ const (
 	idleTimeout    = 30 * time.Second // between requests
 	refusalTimeout = time.Second      // to read the response
 	refusalsAtOnce = 64               // further connections are closed without a response
+
+	maxHeaderBytes = 32 << 10 // of all headers of a request; net/http returns 431 above it
+	maxHeaderLines = 200      // of them; a short line takes a hundred times its bytes in memory
+	freeBytes      = 4 << 10  // of headers that are not complete do not count: net/http has a buffer of this size for each connection anyway
+	bufferedLines  = freeBytes / len("a:\n")
+
+	maxHeldBytes = 16 << 20 // of headers and bodies, for all callers who have not paid
+	alwaysHeld   = 16 << 10 // of an address, even beyond maxHeldBytes: a small request is never displaced for its bytes
+	maxSentBytes = 64 << 20 // of responses of paid calls that their callers are reading
 )
 
 // connections bounds what is held for callers who have not paid: open connections, requests, and the bytes of their headers and bodies.
@@ -32,29 +42,21 @@ type connections struct {
 	limits    Limits
 	encrypted bool // by TLS: what is written without a handshake means nothing
 
-	mu        sync.Mutex
-	open      int
-	running   int // requests
-	working   int // requests at work: complete, without a response
-	held      int // bytes of headers and bodies
-	sending   int // bytes of responses of paid calls
-	addresses map[netip.Prefix]addressUse
-	silent    shares     // connections without a complete request
-	reading   shares     // requests whose body is not complete
-	memory    shares     // bytes of headers and bodies
-	sent      shares     // bytes of responses of paid calls
-	closing   []net.Conn // displaced; unlock closes them
+	mu       sync.Mutex
+	open     budget     // connections; those without a complete request wait and have size 1, others 0
+	requests budget     // requests; those whose body or response is not complete wait and have size 1, others 0
+	memory   budget     // bytes of headers and bodies
+	sent     budget     // bytes of responses of paid calls
+	closing  []net.Conn // displaced; unlock closes them
 
 	refusing           chan struct{}
 	refused, displaced prometheus.Counter
 }
 
-// addressUse counts what an address has open, whether it waits or not, and its requests at work.
-type addressUse struct{ connections, requests, working int }
-
 func newConnections(limits Limits) *connections {
 	return &connections{
-		limits: limits, addresses: map[netip.Prefix]addressUse{}, silent: newShares(), reading: newShares(), memory: newShares(), sent: newShares(),
+		limits: limits, open: newBudget(limits.Connections, 0), requests: newBudget(limits.Connections, 0),
+		memory: newBudget(maxHeldBytes, alwaysHeld), sent: newBudget(maxSentBytes, 0),
 		refusing: make(chan struct{}, refusalsAtOnce),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_connections_refused_total",
 			Help: "Connections and requests that were refused because all others were at work."}),
@@ -65,27 +67,35 @@ func newConnections(limits Limits) *connections {
 
 // collectors are the metrics of the connections.
 func (l *connections) collectors() []prometheus.Collector {
-	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: "parley_connections_max", Help: "The most open connections."})
-	limit.Set(float64(l.limits.Connections))
-	return []prometheus.Collector{l.refused, l.displaced, limit,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_connections_open", Help: "Open connections."}, func() float64 {
+	return []prometheus.Collector{l.refused, l.displaced,
+		gauge("parley_connections_max", "The most open connections.", func() float64 { return float64(l.limits.Connections) }),
+		gauge("parley_connections_open", "Open connections.", func() float64 {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return float64(l.open)
+			return float64(l.open.shares)
 		})}
+}
+
+// unlock unlocks, and then closes what was displaced.
+func (l *connections) unlock() {
+	closing := l.closing
+	l.closing = nil
+	l.mu.Unlock()
+	for _, conn := range closing {
+		_ = conn.Close()
+	}
 }
 
 // connection is an admitted connection.
 type connection struct {
 	net.Conn
-	all      *connections
-	address  netip.Prefix
-	closed   bool
-	complete int   // requests at work
-	place    share // of all.silent
-	bytes    share // of all.memory: headers that are not complete
+	all     *connections
+	address netip.Prefix
+	working int   // requests at work
+	place   share // of all.open; without a holder when the connection is closed
+	bytes   share // of all.memory: headers that are not complete
 
-	counting sync.Mutex // with HTTP/2 the state changes while another goroutine reads
+	counting sync.Mutex // with HTTP/2 the state changes while another goroutine reads; locked before all.mu
 	headers  headerCount
 }
 
@@ -122,50 +132,6 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 }
 
-// unlock unlocks, and then closes what was displaced.
-func (l *connections) unlock() {
-	closing := l.closing
-	l.closing = nil
-	l.mu.Unlock()
-	for _, conn := range closing {
-		_ = conn.Close()
-	}
-}
-
-// count changes the counts of an address and of all.
-func (l *connections) count(address netip.Prefix, by addressUse) {
-	l.open += by.connections
-	l.running += by.requests
-	l.working += by.working
-	use := l.addresses[address]
-	use.connections += by.connections
-	use.requests += by.requests
-	use.working += by.working
-	l.addresses[address] = use
-	if use == (addressUse{}) {
-		delete(l.addresses, address)
-	}
-}
-
-// makeRoom makes room for one more, at an address that is full or where so many are there in all. It returns false if nothing waits that
-// could be displaced.
-func (l *connections) makeRoom(waiting *shares, ofAddress bool, address netip.Prefix, inAll int) bool {
-	var from *holder
-	switch {
-	case ofAddress:
-		from = waiting.holders[address]
-	case inAll >= l.limits.Connections:
-		from = waiting.largest()
-	default:
-		return true
-	}
-	if from.oldest() == nil {
-		return false
-	}
-	from.oldest().owner.displace()
-	return true
-}
-
 // admit admits the connection, or returns nil.
 func (l *connections) admit(conn net.Conn) *connection {
 	address := parseAddress(conn.RemoteAddr().String())
@@ -173,12 +139,10 @@ func (l *connections) admit(conn net.Conn) *connection {
 	c.place.owner, c.bytes.owner = c, c
 	l.mu.Lock()
 	defer l.unlock()
-	full := l.addresses[c.address].connections >= l.limits.ConnectionsPerAddress && !l.limits.trusts(address)
-	if !l.makeRoom(&l.silent, full, c.address, l.open) {
+	if !l.open.room(c.address, l.limits.perAddress(address)) {
 		return nil
 	}
-	l.count(c.address, addressUse{connections: 1})
-	l.silent.wait(&c.place, c.address, 1)
+	l.open.hold(&c.place, c.address, 1)
 	return c
 }
 
@@ -191,13 +155,8 @@ func (c *connection) displace() {
 
 // forget removes the connection. The caller holds the lock.
 func (c *connection) forget() {
-	if c.closed {
-		return
-	}
-	c.closed = true
-	c.all.silent.drop(&c.place)
-	c.dropHeaders()
-	c.all.count(c.address, addressUse{connections: -1})
+	c.all.open.drop(&c.place)
+	c.all.memory.drop(&c.bytes)
 }
 
 func (c *connection) Close() error {
@@ -217,27 +176,112 @@ func closeWrite(conn net.Conn) error {
 	return nil
 }
 
-// observe tracks the state of the connection, as net/http reports it.
-func (l *connections) observe(conn net.Conn, state http.ConnState) {
-	c := admittedBelow(conn)
-	if c == nil {
+// work adds requests at work; without any the connection waits for its caller. The caller holds the lock.
+func (c *connection) work(by int) {
+	if c == nil { // in tests
 		return
 	}
-	switch state {
-	case http.StateActive: // its headers are complete; begin counts them
-		c.count(func(headers headerCount) headerCount { headers.complete = true; return headers })
-	case http.StateIdle:
-		c.count(headerCount.next)
+	if c.working += by; c.working > 0 {
+		c.all.open.set(&c.place, 0, false)
+	} else {
+		c.all.open.set(&c.place, 1, true)
 	}
 }
 
-// count changes what is counted of the request.
-func (c *connection) count(change func(headerCount) headerCount) {
+// observe tracks the state of the connection, as net/http reports it.
+func (l *connections) observe(conn net.Conn, state http.ConnState) {
+	c := admittedBelow(conn)
+	switch {
+	case c == nil:
+	case state == http.StateActive: // its headers are complete; begin counts them
+		c.count(func(h *headerCount) { h.complete = true })
+	case state == http.StateIdle:
+		c.count((*headerCount).next)
+	}
+}
+
+// headerCount counts the headers of a request as they arrive.
+type headerCount struct {
+	complete         bool
+	bytes, lines, at int // at: the bytes of the last line
+	after            int // lines that were read behind the headers: the body, or the next request
+	buffered         int // lines that were read with the request before, and may be headers of this one
+}
+
+// next begins to count the next request of the connection.
+func (h *headerCount) next() { *h = headerCount{buffered: h.after} }
+
+// held is how many bytes of memory unfinished headers take.
+func (h *headerCount) held() int {
+	if h.complete {
+		return 0
+	}
+	return max(0, h.bytes-freeBytes) + h.buffered*perHeader
+}
+
+// read counts further lines of the request, up to the empty line that ends its headers. It returns how many bytes belong to them.
+func (h *headerCount) read(read []byte) int {
+	for i, b := range read {
+		switch {
+		case h.complete:
+			h.after = min(h.after+bytes.Count(read[i:], []byte("\n")), bufferedLines)
+			return i
+		case b == '\n':
+			h.complete = h.at == 0
+			h.lines++
+			h.at = 0
+		case b != '\r':
+			h.at++
+		}
+	}
+	return len(read)
+}
+
+// count changes what is counted of the request, and records how many bytes of memory its unfinished headers take.
+func (c *connection) count(change func(h *headerCount)) headerCount {
 	c.counting.Lock()
-	c.headers = change(c.headers)
-	held := c.headers.held()
-	c.counting.Unlock()
-	c.all.holdHeaders(c, held)
+	defer c.counting.Unlock()
+	before := c.headers.held()
+	change(&c.headers)
+	if held := c.headers.held(); held != before {
+		c.all.mu.Lock()
+		defer c.all.unlock()
+		if c.place.of != nil {
+			c.all.memory.hold(&c.bytes, c.address, held)
+		}
+	}
+	return c.headers
+}
+
+// errTooManyHeaders ends the connection after the response was written. net/http treats it like a disconnect.
+var errTooManyHeaders = fmt.Errorf("too many headers: %w", io.EOF)
+
+// Read counts the headers as they arrive. net/http bounds their bytes, but not their number and not those of all
+// connections together. Encrypted bytes count until the headers are complete, whatever they contain.
+func (c *connection) Read(to []byte) (int, error) {
+	n, err := c.Conn.Read(to)
+	if !c.all.encrypted {
+		return c.readHeaders(c.Conn, to[:n], err)
+	}
+	c.count(func(h *headerCount) { h.bytes += n })
+	return n, err
+}
+
+// readHeaders counts what was read of a request in plain text, and returns the result of the read. If there are too many headers it
+// writes a response to the caller.
+func (c *connection) readHeaders(caller net.Conn, read []byte, err error) (int, error) {
+	counted := c.count(func(h *headerCount) {
+		if n := h.read(read); !c.all.encrypted {
+			h.bytes += n
+		}
+	})
+	if counted.complete || counted.lines <= maxHeaderLines {
+		return len(read), err
+	}
+	c.all.refused.Inc()
+	writeRefusal(caller, http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, tooManyHeaders)
+	_ = closeWrite(caller)
+	return 0, errTooManyHeaders
 }
 
 // refuse returns 503 and closes the connection after a short time.
@@ -262,13 +306,4 @@ func (l *connections) refuse(conn net.Conn) {
 			_, _ = io.CopyN(io.Discard, conn, maxHeaderBytes)
 		}
 	}()
-}
-
-// writeRefusal writes a response without net/http. Errors are ignored, because there is nobody to report them to.
-func writeRefusal(to io.Writer, status int, code gen.ErrorCode, message string) {
-	body := errorBody{Message: message, Code: code, RequestID: newRequestID()}
-	raw := body.encode()
-	fmt.Fprintf(to, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"+
-		"X-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
-		status, http.StatusText(status), len(raw), body.RequestID, raw)
 }

@@ -43,8 +43,7 @@ var statusOf = map[store.Kind]int{
 	store.Conflict: http.StatusConflict, store.Gone: http.StatusGone, store.Unauthorized: http.StatusUnauthorized,
 }
 
-// problemOf turns an error into the response for the caller. An unknown error is an internal error: 500, and its text
-// goes to the log only.
+// problemOf turns an error into the response for the caller. An unknown error is an internal error: 500, and its text goes to the log only.
 func problemOf(err error) *problem {
 	var known *problem
 	var paying *payment.Error
@@ -60,26 +59,36 @@ func problemOf(err error) *problem {
 	case errors.As(err, &routing):
 		switch routing.Code {
 		case http.StatusNotFound:
-			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound, message: "this path does not exist; GET /llms.txt lists all paths, GET /skill.md tells how to start, GET /openapi.json is the whole contract"}
+			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound,
+				message: "this path does not exist; GET /llms.txt lists all paths, GET /skill.md tells how to start, GET /openapi.json is the whole contract"}
 		case http.StatusMethodNotAllowed:
-			return &problem{status: routing.Code, code: gen.ErrorCodeMethodNotAllowed, message: "this path does not support the method; use one of the methods in the Allow header"}
+			return &problem{status: routing.Code, code: gen.ErrorCodeMethodNotAllowed,
+				message: "this path does not support the method; use one of the methods in the Allow header"}
 		case http.StatusBadRequest:
-			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, message: "the request cannot be parsed; GET /openapi.json describes all requests", cause: err,
-				details: []gen.ErrorDetail{{Message: "cannot be parsed"}}}
+			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, cause: err,
+				message: "the request cannot be parsed; GET /openapi.json describes all requests", details: []gen.ErrorDetail{{Message: "cannot be parsed"}}}
 		}
 	case store.Unavailable(err):
-		unavailable := *errUnavailable
-		unavailable.cause = err
-		return &unavailable
+		return errUnavailable.because(err)
 	case errors.Is(err, context.Canceled): // see hungUp
-		return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, unread: true, message: "the request was cancelled", cause: err}
+		return unavailable("the request was cancelled", 1).because(err)
 	}
 	return &problem{status: http.StatusInternalServerError, code: gen.ErrorCodeInternalError, cause: err,
 		message: "internal error; send the same request with the same payment again, or report the request_id to the operator"}
 }
 
-var errUnavailable = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 2, unread: true,
-	message: "the database is unavailable; send the same request with the same payment again"}
+// unavailable returns a 503 for a call whose payment was not read.
+func unavailable(message string, after int) *problem {
+	return &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: after, unread: true, message: message}
+}
+
+// because returns the problem with its cause.
+func (p problem) because(err error) *problem {
+	p.cause = err
+	return &p
+}
+
+var errUnavailable = unavailable("the database is unavailable; send the same request with the same payment again", 2)
 
 // detailsOf returns the details of a 400, which every 400 has.
 func detailsOf(refusal *store.Refusal) []gen.ErrorDetail {
@@ -120,8 +129,7 @@ func (b *errorBody) require(p *problem, nameV1 string) {
 		return
 	}
 	b.X402Version = x402.VersionV1
-	if p.accepts != nil {
-		b.Accepts = p.accepts
+	if b.Accepts = p.accepts; p.accepts != nil {
 		return
 	}
 	accepts := []x402.PaymentRequirementsV1{}
@@ -157,6 +165,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 		header.Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	if p.limit != nil {
+		s.metrics.limited.WithLabelValues(p.limit.name).Inc()
 		p.limit.writeHeader(header, p.retryAfter)
 	}
 	body := p.body(record.requestID)
@@ -192,13 +201,10 @@ func (b *errorBody) encode() []byte {
 		switch {
 		case err == nil && len(raw) <= maxErrorBody:
 			return raw
-		case err == nil && len(b.Details) > 1:
-			b.Details = b.Details[:len(b.Details)/2]
-		case err == nil && len(b.Details) == 1:
-			b.Details = nil
-		default:
+		case err != nil || len(b.Details) == 0:
 			return fmt.Appendf(nil, `{"success":false,"message":"internal error","code":"internal_error","request_id":%q}`, b.RequestID)
 		}
+		b.Details = b.Details[:len(b.Details)/2]
 	}
 }
 
@@ -209,26 +215,21 @@ func (s *Server) newChallenges(operation *operation) (map[*payment.Error]*proble
 		if prepared[challenge] != nil { // several standings make the same order
 			continue
 		}
-		p, err := s.newChallenge(operation, challenge)
+		p := problemOf(challenge)
+		body := p.body(newRequestID())
+		body.require(p, s.config.Network.V1Name)
+		raw, err := json.Marshal(body)
 		if err != nil {
+			return nil, err
+		}
+		if len(raw) > maxErrorBody || len(p.encoded) > maxErrorBody {
+			return nil, fmt.Errorf("the payment requirements of %s have %d bytes and their header %d, more than %d",
+				operation.ID, len(raw), len(p.encoded), maxErrorBody)
+		}
+		if p.accepts, err = json.Marshal(body.Accepts); err != nil {
 			return nil, err
 		}
 		prepared[challenge] = p
 	}
 	return prepared, nil
-}
-
-func (s *Server) newChallenge(operation *operation, challenge *payment.Error) (*problem, error) {
-	p := problemOf(challenge)
-	body := p.body(newRequestID())
-	body.require(p, s.config.Network.V1Name)
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	if len(raw) > maxErrorBody || len(p.encoded) > maxErrorBody {
-		return nil, fmt.Errorf("the payment requirements of %s have %d bytes and their header %d, more than %d", operation.ID, len(raw), len(p.encoded), maxErrorBody)
-	}
-	p.accepts, err = json.Marshal(body.Accepts)
-	return p, err
 }

@@ -12,7 +12,7 @@ import (
 
 // CreateGroupChat creates a group chat. The caller is its admin and first member.
 func (c *change) CreateGroupChat(ctx context.Context, req gen.CreateGroupChatRequestObject) (gen.CreateGroupChatResponseObject, error) {
-	id, admin, members := newID(), c.caller.ID, idsOf(agentPrefix, req.Body.InitialMemberIds)
+	id, admin, members := newID(), c.caller.ID, each(req.Body.InitialMemberIds, agentID)
 	if err := c.tx.CheckAgents(ctx, members); err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func (c *change) CreateGroupChat(ctx context.Context, req gen.CreateGroupChatReq
 
 // GetGroupChat returns a group chat to its members.
 func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObject) (gen.GetGroupChatResponseObject, error) {
-	group, err := c.forReader(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
+	group, err := c.forReader(ctx, store.KindGroup, req.Body.ChatID)
 	if err != nil {
 		return nil, err
 	}
@@ -38,35 +38,30 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 		return nil, err
 	}
 	pins, err := c.toMessages(ctx, group.ID, pinned)
-	if err != nil {
-		return nil, err
-	}
 	info := gen.GetGroupChat200JSONResponse{
-		ChatID: req.Body.ChatID, Name: *group.Name, Description: group.Description, Members: make([]gen.GroupMember, len(members)),
-		PinnedMessageIds: messageIDs(group.Pinned), PinnedMessages: pins,
+		ChatID: req.Body.ChatID, Name: *group.Name, Description: group.Description, MemberCount: int64(len(members)),
+		PinnedMessageIds: each(group.Pinned, MessageID), PinnedMessages: pins,
 		IsDiscoverable: group.IsDiscoverable, CreatedAt: timestamp(group.CreatedAt),
 	}
 	// The member list is newer than the group, so count and admin come from the list.
-	info.MemberCount = int64(len(members))
-	for i, member := range members {
-		info.Members[i] = gen.GroupMember{
-			AgentID: formatID(agentPrefix, member.ID), Username: member.Username, Description: member.Description,
+	info.Members = each(members, func(member store.Member) gen.GroupMember {
+		if member.IsAdmin {
+			info.AdminID = AgentID(member.ID)
+		}
+		return gen.GroupMember{
+			AgentID: AgentID(member.ID), Username: member.Username, Description: member.Description,
 			IsAdmin: member.IsAdmin, JoinedAt: timestamp(member.JoinedAt),
 		}
-		if member.IsAdmin {
-			info.AdminID = info.Members[i].AgentID
-		}
-	}
-	return info, nil
+	})
+	return info, err
 }
 
-// EditGroupChat changes the fields that are present: name and description, members, bans and pins. All changes happen,
-// or none.
+// EditGroupChat changes the fields that are present: name and description, members, bans and pins. All changes happen, or none.
 func (c *change) EditGroupChat(ctx context.Context, req gen.EditGroupChatRequestObject) (gen.EditGroupChatResponseObject, error) {
-	err := c.edit(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID), edit{
+	err := c.edit(ctx, store.KindGroup, req.Body.ChatID, edit{
 		name: req.Body.Name, description: req.Body.Description, isDiscoverable: req.Body.IsDiscoverable,
-		add: idsOf(agentPrefix, req.Body.AddMemberIds), remove: idsOf(agentPrefix, req.Body.RemoveMemberIds),
-		ban: idsOf(agentPrefix, req.Body.BanAgentIds), unban: idsOf(agentPrefix, req.Body.UnbanAgentIds), unpin: idsOf(messagePrefix, req.Body.UnpinMessageIds),
+		add: each(req.Body.AddMemberIds, agentID), remove: each(req.Body.RemoveMemberIds, agentID),
+		ban: each(req.Body.BanAgentIds, agentID), unban: each(req.Body.UnbanAgentIds, agentID), unpin: each(req.Body.UnpinMessageIds, messageID),
 	})
 	return gen.EditGroupChat200JSONResponse{Success: true, Message: "group chat updated"}, err
 }
@@ -79,7 +74,7 @@ type edit struct {
 }
 
 // edit changes a group chat or channel for its admin.
-func (c *change) edit(ctx context.Context, kind string, id uuid.UUID, e edit) error {
+func (c *change) edit(ctx context.Context, kind, id string, e edit) error {
 	if err := inOneList(e.add, e.remove, e.ban, e.unban); err != nil {
 		return err
 	}
@@ -93,33 +88,30 @@ func (c *change) edit(ctx context.Context, kind string, id uuid.UUID, e edit) er
 	if slices.Contains(slices.Concat(e.remove, e.ban), *view.AdminID) {
 		return store.ErrAdminMustTransfer
 	}
-	if err := c.tx.Unpin(ctx, id, e.unpin); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return c.tx.Unpin(ctx, view.ID, e.unpin) },
+		// Remove members first: that makes room for new ones.
+		func() error { return c.tx.Remove(ctx, view.ID, c.caller.ID, e.remove) },
+		func() error { return c.tx.Ban(ctx, view.ID, c.caller.ID, e.ban) },
+		func() error { return c.tx.Unban(ctx, view.ID, e.unban...) },
+		// The notices of removed and banned agents have the name that these know.
+		func() error { return c.tx.EditConversation(ctx, view.ID, e.name, e.description, e.isDiscoverable) },
+		func() error { return c.tx.AddGroupMembers(ctx, view.ID, *view.AdminID, e.add) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	// Remove members first: that makes room for new ones.
-	if err := c.tx.Remove(ctx, id, c.caller.ID, e.remove); err != nil {
-		return err
-	}
-	if err := c.tx.Ban(ctx, id, c.caller.ID, e.ban); err != nil {
-		return err
-	}
-	if err := c.tx.Unban(ctx, id, e.unban...); err != nil {
-		return err
-	}
-	// The notices of removed and banned agents have the name that these know.
-	if err := c.tx.EditConversation(ctx, id, e.name, e.description, e.isDiscoverable); err != nil {
-		return err
-	}
-	return c.tx.AddGroupMembers(ctx, id, *view.AdminID, e.add)
+	return nil
 }
 
 // DeleteGroupChat deletes a group chat.
 func (c *change) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatRequestObject) (gen.DeleteGroupChatResponseObject, error) {
-	id := idOf(chatPrefix, req.Body.ChatID)
-	if _, err := c.forAdmin(ctx, store.KindGroup, id); err != nil {
+	group, err := c.forAdmin(ctx, store.KindGroup, req.Body.ChatID)
+	if err != nil {
 		return nil, err
 	}
-	err := c.tx.DeleteConversation(ctx, store.KindGroup, id, c.caller.ID)
+	err = c.tx.DeleteConversation(ctx, store.KindGroup, group.ID, c.caller.ID)
 	return gen.DeleteGroupChat200JSONResponse{Success: true, Message: "group chat deleted"}, err
 }
 
@@ -132,34 +124,23 @@ func (c *call) SendGroupMessage(ctx context.Context, req gen.SendGroupMessageReq
 
 // ListGroupMessages returns a page of the group's messages, newest first, and marks them read.
 func (c *call) ListGroupMessages(ctx context.Context, req gen.ListGroupMessagesRequestObject) (gen.ListGroupMessagesResponseObject, error) {
-	page, err := c.listMessages(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
+	page, err := c.listMessages(ctx, store.KindGroup, req.Body.ChatID, req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
 	return gen.ListGroupMessages200JSONResponse(page), err
 }
 
 // PinGroupMessage pins a message of the group.
 func (c *change) PinGroupMessage(ctx context.Context, req gen.PinGroupMessageRequestObject) (gen.PinGroupMessageResponseObject, error) {
-	id := idOf(chatPrefix, req.Body.ChatID)
-	if _, err := c.forAdmin(ctx, store.KindGroup, id); err != nil {
-		return nil, err
-	}
-	pinned, err := c.tx.PinMessage(ctx, id, idOf(messagePrefix, req.Body.MessageID))
+	group, err := c.forAdmin(ctx, store.KindGroup, req.Body.ChatID)
 	if err != nil {
 		return nil, err
 	}
-	return gen.PinGroupMessage200JSONResponse{Success: true, PinnedMessageIds: messageIDs(pinned), Message: "message pinned"}, nil
-}
-
-func messageIDs(ids []uuid.UUID) []gen.MessageID {
-	texts := make([]gen.MessageID, len(ids))
-	for i, id := range ids {
-		texts[i] = formatID(messagePrefix, id)
-	}
-	return texts
+	pinned, err := c.tx.PinMessage(ctx, group.ID, messageID(req.Body.MessageID))
+	return gen.PinGroupMessage200JSONResponse{Success: true, PinnedMessageIds: each(pinned, MessageID), Message: "message pinned"}, err
 }
 
 // RequestGroupAccess asks the admin to add the caller. It needs no lock, because it does not change the group.
 func (c *change) RequestGroupAccess(ctx context.Context, req gen.RequestGroupAccessRequestObject) (gen.RequestGroupAccessResponseObject, error) {
-	group, err := c.forAnyone(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
+	group, err := c.forAnyone(ctx, store.KindGroup, req.Body.ChatID)
 	if err != nil {
 		return nil, err
 	}
@@ -175,8 +156,7 @@ func (c *change) RequestGroupAccess(ctx context.Context, req gen.RequestGroupAcc
 
 // LeaveGroupChat ends the membership of the caller. An admin must name a successor.
 func (c *change) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatRequestObject) (gen.LeaveGroupChatResponseObject, error) {
-	id := idOf(chatPrefix, req.Body.ChatID)
-	group, err := c.lockedForReader(ctx, store.KindGroup, id)
+	group, err := c.lockedForReader(ctx, store.KindGroup, req.Body.ChatID)
 	if err != nil {
 		return nil, err
 	}
@@ -184,24 +164,24 @@ func (c *change) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatReque
 		if group.MemberCount == 1 {
 			return nil, store.ErrAdminAlone
 		}
-		if req.Body.SuccessorAgentID == nil || idOf(agentPrefix, *req.Body.SuccessorAgentID) == c.caller.ID {
+		if req.Body.SuccessorAgentID == nil || agentID(*req.Body.SuccessorAgentID) == c.caller.ID {
 			return nil, store.ErrSuccessorRequired
 		}
-		if err := c.transfer(ctx, group, idOf(agentPrefix, *req.Body.SuccessorAgentID), req.Body.TransferMessage); err != nil {
+		if err := c.transfer(ctx, group, agentID(*req.Body.SuccessorAgentID), req.Body.TransferMessage); err != nil {
 			return nil, err
 		}
 	}
-	err = c.tx.Leave(ctx, id, c.caller.ID)
+	err = c.tx.Leave(ctx, group.ID, c.caller.ID)
 	return gen.LeaveGroupChat200JSONResponse{Success: true, Message: "left the group chat"}, err
 }
 
 // TransferGroupChat makes another member the admin. The caller stays a member.
 func (c *change) TransferGroupChat(ctx context.Context, req gen.TransferGroupChatRequestObject) (gen.TransferGroupChatResponseObject, error) {
-	group, err := c.forAdmin(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID))
+	group, err := c.forAdmin(ctx, store.KindGroup, req.Body.ChatID)
 	if err != nil {
 		return nil, err
 	}
-	err = c.transfer(ctx, group, idOf(agentPrefix, req.Body.NewAdminAgentID), req.Body.Message)
+	err = c.transfer(ctx, group, agentID(req.Body.NewAdminAgentID), req.Body.Message)
 	return gen.TransferGroupChat200JSONResponse{Success: true, Message: "group chat transferred"}, err
 }
 
@@ -219,21 +199,17 @@ func (c *change) transfer(ctx context.Context, view *store.ConversationView, suc
 // SearchGroups finds discoverable group chats.
 func (c *call) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestObject) (gen.SearchGroupsResponseObject, error) {
 	groups, err := c.read.SearchConversations(ctx, store.KindGroup, req.Body.Query, req.Body.PageSize, req.Body.Page)
-	if err != nil {
-		return nil, err
-	}
-	page := gen.SearchGroups200JSONResponse{Groups: make([]gen.GroupSearchItem, len(groups)), Count: int64(len(groups)), Page: req.Body.Page}
-	for i, group := range groups {
-		page.Groups[i] = gen.GroupSearchItem{
+	found := each(groups, func(group store.FoundConversation) gen.GroupSearchItem {
+		return gen.GroupSearchItem{
 			ChatID: formatID(chatPrefix, group.ID), Name: group.Name, Description: group.Description,
 			MemberCount: group.MemberCount, CreatedAt: timestamp(group.CreatedAt),
 		}
-	}
-	return page, nil
+	})
+	return gen.SearchGroups200JSONResponse{Groups: found, Count: int64(len(found)), Page: req.Body.Page}, err
 }
 
 // SearchGroupMessages searches a group chat for its members.
 func (c *call) SearchGroupMessages(ctx context.Context, req gen.SearchGroupMessagesRequestObject) (gen.SearchGroupMessagesResponseObject, error) {
-	page, err := c.searchMessages(ctx, store.KindGroup, idOf(chatPrefix, req.Body.ChatID), req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
+	page, err := c.searchMessages(ctx, store.KindGroup, req.Body.ChatID, req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
 	return gen.SearchGroupMessages200JSONResponse(page), err
 }

@@ -10,6 +10,15 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
+const (
+	countsFor  = 30 * time.Second
+	pingTime   = 2 * time.Second
+	kindPhrase = "Polling is hard work. Take your time; your messages will wait for you."
+
+	compareClocks      = 5 * time.Second // how often the clock of this machine is compared with the database's
+	maxClockDifference = 2 * time.Second // above it the log has a warning; where NTP runs it is milliseconds
+)
+
 // health is the cached state for /health. One call at a time queries the database, for all callers.
 type health struct {
 	mu     sync.Mutex
@@ -20,12 +29,6 @@ type health struct {
 	counts store.Statistics // counting reads every conversation, and /health is free
 	until  time.Time        // until then the counts are fresh
 }
-
-const (
-	countsFor  = 30 * time.Second
-	pingTime   = 2 * time.Second
-	kindPhrase = "Polling is hard work. Take your time; your messages will wait for you."
-)
 
 // GetHealth returns whether the database is available, with counts that are up to 30 seconds old.
 func (c *call) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen.GetHealthResponseObject, error) {
@@ -52,25 +55,24 @@ func (c *call) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen
 func (s *Server) counts(ctx context.Context) (store.Statistics, error) {
 	h := &s.health
 	h.mu.Lock()
-	asking, mine := h.asking, h.asking == nil
+	defer h.mu.Unlock()
 	switch {
-	case mine:
-		asking = make(chan struct{})
-		h.asking = asking
+	case h.asking == nil:
+		h.asking = make(chan struct{})
 		go s.askDatabase(context.WithoutCancel(ctx), !time.Now().Before(h.until))
 	case h.known:
-		defer h.mu.Unlock()
 		return h.counts, h.err
 	}
+	asking := h.asking
 	h.mu.Unlock()
 	select {
 	case <-asking:
+		h.mu.Lock()
+		return h.counts, h.err
 	case <-ctx.Done():
+		h.mu.Lock()
 		return store.Statistics{}, ctx.Err() // the caller has disconnected
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.counts, h.err
 }
 
 // askDatabase pings the database, counts again if the counts are stale, and stores the result.
@@ -118,13 +120,6 @@ func (s *Server) now() time.Time { return s.store.Now().Truncate(time.Millisecon
 
 // timestamp formats a time for the contract: Unix seconds with milliseconds.
 func timestamp(t time.Time) gen.Timestamp { return float64(t.UnixMilli()) / 1000 }
-
-const (
-	// compareClocks is how often the clock of this machine is compared with the database's.
-	compareClocks = 5 * time.Second
-	// maxClockDifference is how far they may be apart before the log has a warning. Where NTP runs it is milliseconds.
-	maxClockDifference = 2 * time.Second
-)
 
 // watchClock warns when the clock of this machine begins to differ from the database's, until ctx ends.
 func (s *Server) watchClock(ctx context.Context) {

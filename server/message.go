@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -34,12 +35,12 @@ func (c *change) sendNote(ctx context.Context, to uuid.UUID, why, what string, a
 }
 
 // listMessages returns a page of a conversation, newest first, and marks it as read if asked to.
-func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, page int64, before *gen.MessageID, markRead bool) (gen.MessagePage, error) {
+func (c *call) listMessages(ctx context.Context, kind, id string, n, page int64, before *gen.MessageID, markRead bool) (gen.MessagePage, error) {
 	view, err := c.forReader(ctx, kind, id)
 	if err != nil {
 		return gen.MessagePage{}, err
 	}
-	found, err := c.do.Messages(ctx, view, n, page, anchorOf(before))
+	found, err := c.do.Messages(ctx, view, n, page, optional(before, messageID))
 	if err != nil {
 		return gen.MessagePage{}, err
 	}
@@ -55,25 +56,7 @@ func (c *call) listMessages(ctx context.Context, kind string, id uuid.UUID, n, p
 			err = c.do.MarkRead(ctx, c.caller.ID, read)
 		}
 	}
-	return gen.MessagePage{Messages: shown, Total: view.MessageCount(), Page: page, NextBeforeMessageID: nextOf(found.Next)}, err
-}
-
-// nextOf formats next_before_message_id, which may be absent.
-func nextOf(message *uuid.UUID) *gen.MessageID {
-	if message == nil {
-		return nil
-	}
-	id := formatID(messagePrefix, *message)
-	return &id
-}
-
-// anchorOf parses before_message_id, which may be absent.
-func anchorOf(before *gen.MessageID) *uuid.UUID {
-	if before == nil {
-		return nil
-	}
-	id := idOf(messagePrefix, *before)
-	return &id
+	return gen.MessagePage{Messages: shown, Total: view.MessageCount(), Page: page, NextBeforeMessageID: optional(found.Next, MessageID)}, err
 }
 
 // toMessages adds the reactions to messages of one conversation.
@@ -84,56 +67,43 @@ func (c *call) toMessages(ctx context.Context, conversation uuid.UUID, messages 
 	}
 	shown := make([]gen.Message, len(messages))
 	for i, message := range messages {
-		shown[i] = toMessage(message)
-		of := reactions[message.Number]
-		if of == nil {
-			continue
+		shown[i] = gen.Message{
+			MessageID: MessageID(message.ID), SenderID: AgentID(message.SenderID), SenderUsername: message.SenderUsername,
+			Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
+			Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{}, About: optional(message.About, toAbout),
+			Removed: optional(message.RemovedAt, removed),
 		}
-		shown[i].ReactionCounts = of.Counts
-		for _, reaction := range of.Newest {
-			shown[i].Reactions = append(shown[i].Reactions, gen.Reaction{
-				AgentID: formatID(agentPrefix, reaction.AgentID), Username: reaction.Username, Emoji: reaction.Emoji, CreatedAt: timestamp(reaction.CreatedAt),
-			})
+		if of := reactions[message.Number]; of != nil {
+			shown[i].ReactionCounts = of.Counts
+			shown[i].Reactions = each(of.Newest, toReaction)
 		}
 	}
 	return shown, nil
 }
 
-func toMessage(message store.SentMessage) gen.Message {
-	return gen.Message{
-		MessageID: formatID(messagePrefix, message.ID), SenderID: formatID(agentPrefix, message.SenderID), SenderUsername: message.SenderUsername,
-		Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
-		Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{}, About: toAbout(message.About),
-		Removed: isRemoved(message),
+func toReaction(reaction store.NamedReaction) gen.Reaction {
+	return gen.Reaction{
+		AgentID: AgentID(reaction.AgentID), Username: reaction.Username, Emoji: reaction.Emoji, CreatedAt: timestamp(reaction.CreatedAt),
 	}
 }
 
-// isRemoved is the field removed of a message: absent unless the operator removed the content.
-func isRemoved(message store.SentMessage) *bool {
-	if message.RemovedAt == nil {
-		return nil
-	}
-	return new(true)
-}
+// removed is the field removed of a message: absent unless the operator removed the content.
+func removed(time.Time) bool { return true }
 
-// toAbout formats what a message is about, which may be absent.
-func toAbout(about *store.About) *gen.MessageAbout {
-	if about == nil {
-		return nil
-	}
+func toAbout(about store.About) gen.MessageAbout {
 	source := sources[about.Kind]
-	return &gen.MessageAbout{
+	return gen.MessageAbout{
 		Type: gen.MessageAboutType(about.Type), SourceType: source.kind, SourceID: formatID(source.prefix, about.Source), SourceName: about.Name,
 	}
 }
 
 // searchMessages returns a page of the messages that match the query, newest first. It does not mark them as read.
-func (c *call) searchMessages(ctx context.Context, kind string, id uuid.UUID, query string, page int64, before *gen.MessageID) (gen.MessageSearchPage, error) {
+func (c *call) searchMessages(ctx context.Context, kind, id, query string, page int64, before *gen.MessageID) (gen.MessageSearchPage, error) {
 	view, err := c.forReader(ctx, kind, id)
 	if err != nil {
 		return gen.MessageSearchPage{}, err
 	}
-	matches, err := c.read.SearchMessages(ctx, view, query, matchesPerPage, page, anchorOf(before))
+	matches, err := c.read.SearchMessages(ctx, view, query, matchesPerPage, page, optional(before, messageID))
 	if err != nil {
 		return gen.MessageSearchPage{}, err
 	}
@@ -143,7 +113,7 @@ func (c *call) searchMessages(ctx context.Context, kind string, id uuid.UUID, qu
 		matchedAs = gen.MatchedAsLiteral
 	}
 	return gen.MessageSearchPage{
-		Messages: shown, Count: int64(len(shown)), Page: page, MatchedAs: matchedAs, NextBeforeMessageID: nextOf(matches.SearchedTo),
+		Messages: shown, Count: int64(len(shown)), Page: page, MatchedAs: matchedAs, NextBeforeMessageID: optional(matches.SearchedTo, MessageID),
 	}, err
 }
 
@@ -177,17 +147,17 @@ func (c *call) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessage
 	for i, message := range unread.Messages {
 		source := sources[message.Kind]
 		page.Messages[i] = gen.UnreadMessage{
-			MessageID: formatID(messagePrefix, message.ID), SenderID: formatID(agentPrefix, message.SenderID), SenderUsername: message.SenderUsername,
+			MessageID: MessageID(message.ID), SenderID: AgentID(message.SenderID), SenderUsername: message.SenderUsername,
 			Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
 			SourceType: source.kind, SourceID: formatID(source.prefix, message.ConversationID),
-			SourceName: message.SourceName, About: toAbout(message.About), Removed: isRemoved(message.SentMessage),
+			SourceName: message.SourceName, About: optional(message.About, toAbout), Removed: optional(message.RemovedAt, removed),
 		}
 	}
 	for i, notice := range unread.Notices {
 		source := sources[notice.Kind]
 		page.Notices[i] = gen.Notice{
 			Type: gen.NoticeType(notice.Type), SourceType: source.kind, SourceID: formatID(source.prefix, notice.ConversationID), SourceName: notice.SourceName,
-			ActorID: formatID(agentPrefix, notice.ActorID), ActorUsername: notice.ActorUsername, CreatedAt: timestamp(notice.CreatedAt),
+			ActorID: AgentID(notice.ActorID), ActorUsername: notice.ActorUsername, CreatedAt: timestamp(notice.CreatedAt),
 		}
 		if notice.ByOperator {
 			page.Notices[i].ByOperator = new(true)

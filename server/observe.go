@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -14,10 +16,14 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
+	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/internal/buildinfo"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server/operator"
 	"github.com/parley-chat/parley/store"
@@ -44,11 +50,6 @@ type record struct {
 	responseBytes int // of a paid call
 }
 
-func recordFrom(c echo.Context) *record {
-	record, _ := c.Get(recordKey).(*record)
-	return record
-}
-
 var goodRequestID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 func newRequestID() string {
@@ -69,10 +70,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			record.requestID = newRequestID()
 		}
 		c.Set(recordKey, record)
-		header := c.Response().Header()
-		header.Set("X-Request-Id", record.requestID)
-		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("Cache-Control", "no-store") // documents replace it
+		setHeaders(c.Response().Header(), record.requestID)
 		if err := s.catch(next, c); err != nil {
 			s.writeError(err, c)
 		}
@@ -81,11 +79,20 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		if record.operation != nil {
 			name = record.operation.ID
 		}
-		s.metrics.request(name, c.Response().Status, took)
+		s.metrics.requests.WithLabelValues(name, strconv.Itoa(c.Response().Status)).Inc()
+		s.metrics.seconds.WithLabelValues(name).Observe(took.Seconds())
+		s.history.Add(name, c.Response().Status, took, started)
 		s.refusals.add(record.code, name, started)
 		s.logRequest(c, record, took)
 		return nil
 	}
+}
+
+// setHeaders sets the headers of every response. Documents replace Cache-Control.
+func setHeaders(header http.Header, requestID string) {
+	header.Set("X-Request-Id", requestID)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
 }
 
 // catch turns a panic into an error with its stack trace.
@@ -98,8 +105,8 @@ func (s *Server) catch(next echo.HandlerFunc, c echo.Context) (err error) {
 	return next(c)
 }
 
-// lineLimit limits log lines that callers can cause at no cost, which would fill the disk: those of preflight requests and of requests
-// that were rejected with 429 or that nobody waited for, which the metrics count, and what net/http says about connections.
+// lineLimit limits log lines that callers can cause at no cost, which would fill the disk: about preflight requests, about requests that
+// were rejected with 429 or that nobody waited for, which the metrics count, and what net/http says about connections.
 type lineLimit struct {
 	lines   *rate.Limiter
 	omitted atomic.Int64
@@ -130,20 +137,19 @@ func (l connectionLog) Write(line []byte) (int, error) {
 }
 
 func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) {
-	status := c.Response().Status
-	omitted, ok := int64(0), true
-	displaced := requestFrom(c).wasDisplaced()
-	if status == http.StatusTooManyRequests || status == statusHungUp || displaced || c.Request().Method == http.MethodOptions {
-		omitted, ok = s.limitedLines.take()
-	}
-	if !ok {
-		return
+	status, method, displaced, omitted := c.Response().Status, c.Request().Method, requestFrom(c).wasDisplaced(), int64(0)
+	if status == http.StatusTooManyRequests || status == statusHungUp || displaced || method == http.MethodOptions {
+		var ok bool
+		if omitted, ok = s.limitedLines.take(); !ok {
+			return
+		}
 	}
 	level := slog.LevelInfo
+	if status >= http.StatusInternalServerError && !displaced {
+		level = slog.LevelError
+	}
 	attributes := []slog.Attr{
-		slog.String("request_id", record.requestID),
-		slog.String("method", knownMethod(c.Request().Method)),
-		slog.Int("status", status),
+		slog.String("request_id", record.requestID), slog.String("method", knownMethod(method)), slog.Int("status", status),
 		slog.Float64("duration_ms", float64(took.Microseconds())/1000),
 	}
 	if record.operation != nil {
@@ -158,9 +164,6 @@ func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) 
 	}
 	if omitted > 0 {
 		attributes = append(attributes, slog.Int64("omitted", omitted))
-	}
-	if status >= http.StatusInternalServerError && !displaced {
-		level = slog.LevelError
 	}
 	if record.cause != nil {
 		attributes = append(attributes, slog.String("error", record.cause.Error()))
@@ -194,15 +197,92 @@ func (s *Server) trace(next echo.HandlerFunc) echo.HandlerFunc {
 			span.Set("http.route", c.Path())
 			span.Set("parley.operation", record.operation.ID)
 		}
-		span.Set("http.request.method", knownMethod(c.Request().Method))
 		span.SetInt("http.response.status_code", status)
-		span.Set("parley.request_id", record.requestID)
-		span.Set("parley.agent_id", record.agentID)
-		span.Set("parley.payer", record.payer)
-		span.Set("parley.transaction", record.transaction)
-		span.Set("parley.code", string(record.code))
-		span.Set("parley.paid", strconv.FormatBool(record.paid))
+		for _, text := range []struct{ key, value string }{
+			{"http.request.method", knownMethod(c.Request().Method)}, {"parley.request_id", record.requestID}, {"parley.agent_id", record.agentID},
+			{"parley.payer", record.payer}, {"parley.transaction", record.transaction}, {"parley.code", string(record.code)},
+			{"parley.paid", strconv.FormatBool(record.paid)},
+		} {
+			span.Set(text.key, text.value)
+		}
 		span.End(status >= http.StatusInternalServerError)
 		return err
+	}
+}
+
+// metrics have operations and statuses as labels, never payers or content.
+type metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	limited  *prometheus.CounterVec
+}
+
+func newMetrics(database *store.Store, running *atomic.Int64) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_requests_total",
+			Help: "Requests by operation and status."}, []string{"operation", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "parley_request_seconds",
+			Help:    "How long requests take, settlement included.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 90}}, []string{"operation"}),
+		limited: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_rate_limited_total",
+			Help: "Calls rejected with 429, by limit: address, account, wallet or tan."}, []string{"limit"}),
+	}
+	build := buildinfo.Read()
+	connections := func(state string, count func(store.PoolStatistics) int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_database_connections",
+			Help: "Connections to the database by state (in_use, idle).", ConstLabels: prometheus.Labels{"state": state}},
+			func() float64 { return float64(count(database.Pool())) })
+	}
+	m.registry.MustRegister(m.requests, m.seconds, m.limited,
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsScheduler)),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		gauge("parley_clock_difference_seconds", "How far the clock of this machine is ahead of the database's.",
+			func() float64 { return database.ClockDifference().Seconds() }),
+		gauge("parley_requests_running", "Requests that run now.", func() float64 { return float64(running.Load()) }),
+		gauge("parley_database_up", "0 while the database does not respond.", func() float64 {
+			ctx, cancel := context.WithTimeout(context.Background(), pingTime)
+			defer cancel()
+			if database.Ping(ctx) != nil {
+				return 0
+			}
+			return 1
+		}),
+		connections("in_use", func(pool store.PoolStatistics) int64 { return pool.InUse }),
+		connections("idle", func(pool store.PoolStatistics) int64 { return pool.Idle }),
+		gauge("parley_database_connections_max", "The most connections to the database.", func() float64 { return float64(database.Pool().Max) }),
+		counter("parley_database_waits_total", "How often a call found no idle connection.",
+			func() float64 { return float64(database.Pool().Waits) }),
+		counter("parley_database_wait_seconds_total", "How long calls waited for a connection, and got one.",
+			func() float64 { return database.Pool().Waited.Seconds() }),
+		counter("parley_database_waits_failed_total", "How often a call got no connection in time.",
+			func() float64 { return float64(database.Pool().Failed) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_build_info",
+			Help: "The program: version, revision, Go version, and the schema that it needs.",
+			ConstLabels: prometheus.Labels{"version": parley.Version(), "revision": cmp.Or(build.Commit, "unknown"),
+				"go": cmp.Or(build.Go, "unknown"), "schema": strconv.FormatInt(store.SchemaVersion(), 10)}}, func() float64 { return 1 }),
+	)
+	return m
+}
+
+func gauge(name, help string, read func() float64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
+}
+
+func counter(name, help string, read func() float64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read)
+}
+
+// announce creates the counters of an operation that alerts watch, and the counters of the limits. Prometheus takes no increase from a
+// counter that appears with its first event.
+func (m *metrics) announce(operations map[string]*operation) {
+	for id := range operations {
+		for _, status := range []string{"200", "500", "503"} {
+			m.requests.WithLabelValues(id, status)
+		}
+	}
+	for _, limit := range []string{"address", "account", "wallet", "tan"} {
+		m.limited.WithLabelValues(limit)
 	}
 }

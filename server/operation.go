@@ -1,10 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/routers"
@@ -30,8 +32,7 @@ func readContract() (*openapi3.T, map[string]*operation, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The server does not care under which address it is reached.
-	document.Servers = nil
+	document.Servers = nil // the server does not care under which address it is reached
 	operations := map[string]*operation{}
 	for path, item := range document.Paths.Map() {
 		for method, described := range item.Operations() {
@@ -39,23 +40,21 @@ func readContract() (*openapi3.T, map[string]*operation, error) {
 			if !ok {
 				return nil, nil, fmt.Errorf("%s %s: operation %s has no handler", method, path, described.OperationID)
 			}
-			operation := &operation{
-				Operation: payment.Operation{ID: described.OperationID, Path: path, Description: described.Summary},
-				bounds:    boundsOf(described),
-				route:     &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
-				handler:   handler,
-			}
-			if operation.Price, err = parley.Price(described); err != nil {
+			price, err := parley.Price(described)
+			if err != nil {
 				return nil, nil, fmt.Errorf("%s %s: %w", method, path, err)
 			}
-			security := document.Security
-			if described.Security != nil {
-				security = *described.Security
+			secret, _ := described.Extensions["x-secret-response"].(bool)
+			operation := &operation{
+				Operation: payment.Operation{
+					ID: described.OperationID, Path: path, Description: described.Summary, Price: price,
+					Account:  len(*cmp.Or(described.Security, &document.Security)) > 0,
+					ReadOnly: parley.ReadOnly(described), Secret: secret, Paged: parley.ReturnsPage(described),
+				},
+				bounds:  boundsOf(described),
+				route:   &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
+				handler: handler,
 			}
-			operation.Account = len(security) > 0
-			operation.ReadOnly = parley.ReadOnly(described)
-			operation.Secret, _ = described.Extensions["x-secret-response"].(bool)
-			operation.Paged = parley.ReturnsPage(described)
 			if operation.Reads() && handler.shared == nil {
 				return nil, nil, fmt.Errorf("%s %s: operation %s reads, so its handler must be shared", method, path, described.OperationID)
 			}
@@ -144,43 +143,49 @@ func untyped[Receiver, Request, Response any](method func(Receiver, context.Cont
 	}
 }
 
-func decodeStored[Request any](stored []byte) (any, error) {
-	var request Request
-	err := decodeRequest(stored, &request)
-	return request, err
-}
+// handled is called when a handler has run, with its error.
+type handled func(started time.Time, err error)
 
 // work is what a call of the operation does in the database.
-func (o *operation) work(of call, request any) store.Work {
+func (o *operation) work(of call, request any, done handled) store.Work {
 	if o.handler.alone != nil {
 		return store.Work{Alone: func(ctx context.Context, tx *store.Tx) ([]byte, error) {
 			c := &change{call: of, tx: tx}
 			c.read, c.do = &tx.Reader, tx
-			return encoded(o.handler.alone(ctx, c, request))
+			started := time.Now()
+			response, err := o.handler.alone(ctx, c, request)
+			return done.encode(started, response, err)
 		}}
 	}
 	return store.Work{Shared: func(ctx context.Context, read *store.Reader, do store.Actions) ([]byte, error) {
 		c := of
 		c.read, c.do = read, do
-		return encoded(o.handler.shared(ctx, &c, request))
+		started := time.Now()
+		response, err := o.handler.shared(ctx, &c, request)
+		return done.encode(started, response, err)
 	}}
 }
 
-func encoded(response any, err error) ([]byte, error) {
-	if err != nil {
-		return nil, err
+// encode encodes the response of a handler that has run.
+func (done handled) encode(started time.Time, response any, err error) (raw []byte, _ error) {
+	if err == nil {
+		raw, err = json.Marshal(response)
 	}
-	return json.Marshal(response)
+	if done != nil {
+		done(started, err)
+	}
+	return raw, err
 }
 
-// decodeRequest decodes a stored request into a request object of the strict server: the JSON of the body, or the query, whose
+// decodeStored decodes a stored request into a request object of the strict server: the JSON of the body, or the query, whose
 // parameters are numbers and booleans.
-func decodeRequest(stored []byte, request any) error {
+func decodeStored[Request any](stored []byte) (any, error) {
+	var request Request
 	object := map[string]any{"Body": json.RawMessage(stored)}
 	if len(stored) == 0 || stored[0] != '{' {
 		query, err := url.ParseQuery(string(stored))
 		if err != nil {
-			return fmt.Errorf("decode stored query: %w", err)
+			return nil, fmt.Errorf("decode stored query: %w", err)
 		}
 		parameters := map[string]json.RawMessage{}
 		for name := range query {
@@ -189,11 +194,11 @@ func decodeRequest(stored []byte, request any) error {
 		object = map[string]any{"Params": parameters}
 	}
 	encoded, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(encoded, &request)
+	}
 	if err != nil {
-		return fmt.Errorf("decode stored request: %w", err)
+		return nil, fmt.Errorf("decode stored request: %w", err)
 	}
-	if err := json.Unmarshal(encoded, request); err != nil {
-		return fmt.Errorf("decode stored request: %w", err)
-	}
-	return nil
+	return request, nil
 }

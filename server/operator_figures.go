@@ -16,47 +16,41 @@ import (
 )
 
 const (
-	// figureTime limits one query of the operator's page.
-	figureTime = 2 * time.Second
+	figureTime = 2 * time.Second // limits one query of the operator's page
 	// The most rows of its tables.
 	shownPayments = 20
 	shownAgents   = 8
 	shownTables   = 6
+
+	revenueDays = 14 // shown, today included
+	// revenuePart is the time whose payments one query sums up. Parts that are over are not read again and again, and a busy day takes
+	// several short queries instead of one that is too long.
+	revenuePart = time.Hour
+	// A part whose end is longer ago than settlingFor is good for pastFor: then only late outcomes change it.
+	settlingFor = 10 * time.Minute
+	pastFor     = time.Hour
 )
 
 // readLedger reads the figures of the database one after another, so that the page never uses more than one connection.
 func (s *Server) readLedger(ctx context.Context, page *operator.Page) {
-	readFigure(ctx, s.log, &page.Open, func(ctx context.Context) (operator.Open, error) {
+	readFigure(ctx, s.log, &page.Open, func(ctx context.Context) (open operator.Open, err error) {
 		counts, err := s.store.CountOpenPayments(ctx)
-		if err != nil {
-			return operator.Open{}, err
+		if err == nil {
+			open.Counts = *counts
+			open.Oldest, err = s.store.OldestOpenPayments(ctx, shownPayments)
 		}
-		oldest, err := s.store.OldestOpenPayments(ctx, shownPayments)
-		return operator.Open{Counts: *counts, Oldest: oldest}, err
+		return open, err
 	})
-	if s.config.Channels.Authorizer != nil {
-		channels := operator.Known[operator.Channels]{}
-		if page.Channels != nil {
-			channels = *page.Channels // pages that are shown have the former one
-		}
-		readFigure(ctx, s.log, &channels, s.readChannels)
-		page.Channels = &channels
+	if s.service.Channels {
+		readFigure(ctx, s.log, &page.Channels, s.readChannels)
 	}
-	readFigure(ctx, s.log, &page.Agents, func(ctx context.Context) (operator.Agents, error) {
-		newest, err := s.store.NewestAgents(ctx, shownAgents)
-		if err != nil {
-			return operator.Agents{}, err
+	readFigure(ctx, s.log, &page.Agents, func(ctx context.Context) (agents operator.Agents, err error) {
+		if agents.Newest, err = s.store.NewestAgents(ctx, shownAgents); err == nil {
+			agents.Totals, err = s.counts(ctx)
 		}
-		totals, err := s.counts(ctx)
-		return operator.Agents{Newest: newest, Totals: totals}, err
+		return agents, err
 	})
-	readFigure(ctx, s.log, &page.Storage, func(ctx context.Context) (store.Storage, error) {
-		storage, err := s.store.Storage(ctx, shownTables)
-		if err != nil {
-			return store.Storage{}, err
-		}
-		return *storage, nil
-	})
+	readFigure(ctx, s.log, &page.Storage, func(ctx context.Context) (*store.Storage, error) { return s.store.Storage(ctx, shownTables) })
 	readFigure(ctx, s.log, &page.Revenue, s.readRevenue)
 }
 
@@ -80,10 +74,8 @@ func readFigure[T any](ctx context.Context, log *slog.Logger, figure *operator.K
 	}
 }
 
-func (s *Server) readChannels(ctx context.Context) (operator.Channels, error) {
-	settings := s.config.Channels
-	read := operator.Channels{ClaimAge: settings.ClaimAge, ClaimSum: int64(settings.ClaimSum)} //nolint:gosec // a sum of money
-	var err error
+func (s *Server) readChannels(ctx context.Context) (read operator.Channels, err error) {
+	read.ClaimAge, read.ClaimSum = s.config.Channels.ClaimAge, int64(s.config.Channels.ClaimSum) //nolint:gosec // a sum of money
 	if read.States, err = s.store.CountPaymentChannels(ctx); err != nil {
 		return read, err
 	}
@@ -96,33 +88,15 @@ func (s *Server) readChannels(ctx context.Context) (operator.Channels, error) {
 	return read, err
 }
 
-const (
-	// revenueDays is how many days of revenue the page shows, today included.
-	revenueDays = 14
-	// revenuePart is the time whose payments one query sums up. What is over is not read again and again, and a busy day takes several
-	// short queries instead of one that is too long.
-	revenuePart = time.Hour
-	// A part whose end is longer ago than settlingFor is good for pastFor: then only late outcomes change it.
-	settlingFor = 10 * time.Minute
-	pastFor     = time.Hour
-)
-
-// revenueParts keeps the sums by the begin of their part. Only the running reading uses it.
-type revenueParts map[time.Time]partSums
-
-type partSums struct {
-	sums  []store.PaymentSums
-	until time.Time // until then they are good
-}
-
 // readRevenue sums up the payments of the last days that are not summed up yet, the newest first, until the time is over. The next
 // reading goes on.
 func (s *Server) readRevenue(ctx context.Context) (operator.Revenue, error) {
 	now := s.store.Now().UTC()
 	first := now.Truncate(24*time.Hour).AddDate(0, 0, 1-revenueDays)
 	known := s.figures.revenue
+	maps.DeleteFunc(known, func(part time.Time, _ partSums) bool { return part.Before(first) })
 	var failed error
-	for part := now.Truncate(revenuePart); failed == nil && !part.Before(first); part = part.Add(-revenuePart) {
+	for part := now.Truncate(revenuePart); !part.Before(first); part = part.Add(-revenuePart) {
 		if now.Before(known[part].until) {
 			continue
 		}
@@ -137,7 +111,6 @@ func (s *Server) readRevenue(ctx context.Context) (operator.Revenue, error) {
 		}
 		known[part] = partSums{sums, now.Add(rest)}
 	}
-	maps.DeleteFunc(known, func(part time.Time, _ partSums) bool { return part.Before(first) })
 	if len(known) > 0 && ctx.Err() != nil {
 		failed = nil // the time is over: what is summed up is shown, the rest follows
 	}
@@ -145,7 +118,7 @@ func (s *Server) readRevenue(ctx context.Context) (operator.Revenue, error) {
 }
 
 // revenueOf arranges the sums for the page.
-func revenueOf(first, now time.Time, known revenueParts) (revenue operator.Revenue) {
+func revenueOf(first, now time.Time, known map[time.Time]partSums) (revenue operator.Revenue) {
 	byOperation := map[string]*operator.OperationRevenue{}
 	for i := range revenueDays {
 		day := operator.Day{Date: first.AddDate(0, 0, i), Counted: true}
@@ -156,14 +129,17 @@ func revenueOf(first, now time.Time, known revenueParts) (revenue operator.Reven
 				if sum.Delivered.Calls == 0 {
 					continue
 				}
-				day.Calls += sum.Delivered.Calls
-				day.Amount += sum.Delivered.Amount
 				if byOperation[sum.Operation] == nil {
 					byOperation[sum.Operation] = &operator.OperationRevenue{Name: sum.Operation}
 				}
-				byOperation[sum.Operation].Calls += sum.Delivered.Calls
-				byOperation[sum.Operation].Amount += sum.Delivered.Amount
+				for _, total := range []*store.PaymentSum{&day.PaymentSum, &byOperation[sum.Operation].PaymentSum, &revenue.All} {
+					total.Calls += sum.Delivered.Calls
+					total.Amount += sum.Delivered.Amount
+				}
 			}
+		}
+		if !day.Counted {
+			revenue.Uncounted++
 		}
 		revenue.Days = append(revenue.Days, day)
 	}
@@ -176,14 +152,11 @@ func revenueOf(first, now time.Time, known revenueParts) (revenue operator.Reven
 	return revenue
 }
 
-// refusals counts the error responses of this server by code, for the operator's page. Its size is bounded: the codes are those of the
-// contract.
+// refusals counts the error responses of this server by code, for the operator's page. The codes of the contract bound its size.
 type refusals struct {
 	mu     sync.Mutex
 	byCode map[gen.ErrorCode]operator.Refusal
 }
-
-func newRefusals() *refusals { return &refusals{byCode: map[gen.ErrorCode]operator.Refusal{}} }
 
 // add counts a response. A question for the price is no refusal.
 func (r *refusals) add(code gen.ErrorCode, operation string, at time.Time) {
@@ -199,12 +172,7 @@ func (r *refusals) add(code gen.ErrorCode, operation string, at time.Time) {
 func (r *refusals) latest() []operator.Refusal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var list []operator.Refusal
-	for _, refusal := range r.byCode {
-		list = append(list, refusal)
-	}
-	slices.SortFunc(list, func(a, b operator.Refusal) int {
+	return slices.SortedFunc(maps.Values(r.byCode), func(a, b operator.Refusal) int {
 		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Code, b.Code))
 	})
-	return list
 }

@@ -14,12 +14,15 @@ import (
 )
 
 const (
-	// checksFor and figuresFor are how long the checks and the figures of the operator's page are good. Older ones are read again when
-	// somebody looks.
+	// Checks and figures of the operator's page that are older are read again when somebody looks.
 	checksFor  = 2 * time.Second
 	figuresFor = 15 * time.Second
-	// figuresWait is how long a request waits for them. After that the page shows the last known ones.
+	// A request waits so long for them. Then the page shows the last known ones.
 	figuresWait = 1500 * time.Millisecond
+	checkTime   = time.Second // limits a check
+
+	oldBlock = 2 * time.Minute // an endpoint whose newest block is older is behind: Base has a block every two seconds
+	longOpen = 5 * time.Minute // an open payment that is older needs somebody; the alert on it has the same age
 )
 
 // figures are what the operator's page shows of other parts: the database, the facilitator and the blockchain. One reading at a time
@@ -30,29 +33,28 @@ type figures struct {
 	checked time.Time     // when the last reading began
 	counted time.Time     // when the figures of the database were read last; zero if that failed
 	known   operator.Page
-	revenue revenueParts
+	revenue map[time.Time]partSums // by the begin of the part; only the running reading uses it
+}
+
+type partSums struct {
+	sums  []store.PaymentSums
+	until time.Time // until then they are good
 }
 
 // operatorPage returns the operator's page.
 func (s *Server) operatorPage(w http.ResponseWriter, r *http.Request) {
+	page := s.knownFigures(r.Context())
+	page.Now = s.store.Now()
+	page.Checks = append(slices.Clone(page.Checks), s.runChecks(r.Context(), ledgerChecks, &page)...)
+	page.Calls, page.Refusals, page.Service = s.history.Calls(time.Now()), s.refusals.latest(), s.service
+	if r.URL.Query().Get("refresh") == "30" {
+		page.Refresh = 30
+	}
 	header := w.Header()
 	header.Set("Content-Security-Policy", operator.Policy)
 	header.Set("X-Frame-Options", "DENY")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
-	page := s.knownFigures(r.Context())
-	page.Now = s.store.Now()
-	page.Checks = append(slices.Clone(page.Checks), ledgerChecks(&page)...)
-	calls, err := s.history.Calls(time.Now())
-	if err != nil {
-		s.log.ErrorContext(r.Context(), "operator's page", "error", err)
-		http.Error(w, "internal error; the log has the cause\n", http.StatusInternalServerError)
-		return
-	}
-	page.Calls, page.Refusals, page.Service = calls, s.refusals.latest(), s.service
-	if r.URL.Query().Get("refresh") == "30" {
-		page.Refresh = 30
-	}
 	body, err := operator.Render(&page)
 	if err != nil {
 		s.log.ErrorContext(r.Context(), "operator's page", "error", err)
@@ -67,24 +69,23 @@ func (s *Server) operatorPage(w http.ResponseWriter, r *http.Request) {
 func (s *Server) knownFigures(ctx context.Context) operator.Page {
 	f := &s.figures
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.reading == nil && time.Since(f.checked) >= checksFor {
 		f.reading, f.checked = make(chan struct{}), time.Now()
 		go s.readFigures(context.WithoutCancel(ctx), f.known, time.Since(f.counted) >= figuresFor)
 	}
-	reading := f.reading
-	f.mu.Unlock()
-	if reading != nil {
+	if reading := f.reading; reading != nil {
+		f.mu.Unlock()
 		select {
 		case <-reading:
 		case <-ctx.Done():
 		case <-time.After(figuresWait):
 		}
+		f.mu.Lock()
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	known := f.known
 	if len(known.Checks) == 0 { // the first reading has not ended yet
-		known.Checks = []operator.Check{databaseCheck(context.DeadlineExceeded, store.PoolStatistics{}, 0)}
+		known.Checks = []operator.Check{partChecks[0].result(noResponse, false)}
 	}
 	return known
 }
@@ -93,24 +94,21 @@ func (s *Server) knownFigures(ctx context.Context) operator.Page {
 func (s *Server) readFigures(ctx context.Context, page operator.Page, old bool) {
 	f := &s.figures
 	counted := time.Now()
-	publish := func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.known = page
-	}
-	page.Checks = s.checks(ctx)
+	page.Checks = s.runChecks(ctx, partChecks, &page)
 	if page.Checks[0].Level == operator.Bad {
 		unavailable, cancel := context.WithCancel(ctx)
 		cancel()
 		ctx, old, counted = unavailable, true, time.Time{} // read again as soon as it responds
 	}
-	publish() // the checks are shown before the figures, which take longer
 	if old {
+		f.mu.Lock()
+		f.known = page // the checks are shown before the figures, which take longer
+		f.mu.Unlock()
 		s.readLedger(ctx, &page)
-		publish()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.known = page
 	if old {
 		f.counted = counted
 	}
@@ -118,109 +116,113 @@ func (s *Server) readFigures(ctx context.Context, page operator.Page, old bool) 
 	f.reading = nil
 }
 
-// checkTime is how long a check waits for its part.
-const checkTime = time.Second
-
-// oldBlock is the age of the newest block above which the endpoint of the blockchain is behind. Base has a block every two seconds.
-const oldBlock = 2 * time.Minute
-
-// longOpen is the age above which an open payment needs somebody. The alert on it has the same.
-const longOpen = 5 * time.Minute
-
-// checks looks at all parts that the server needs, at the same time.
-func (s *Server) checks(ctx context.Context) []operator.Check {
-	ctx, cancel := context.WithTimeout(ctx, checkTime)
-	defer cancel()
-	list := make([]operator.Check, 3)
-	var checking sync.WaitGroup
-	checking.Go(func() {
-		err := s.store.Ping(ctx)
-		var schema int64
-		if err == nil {
-			schema, err = s.store.AppliedSchema(ctx)
-		}
-		list[0] = databaseCheck(err, s.store.Pool(), schema)
-	})
-	checking.Go(func() { list[1] = s.facilitatorCheck(ctx) })
-	checking.Go(func() { list[2] = s.chainCheck(ctx) })
-	checking.Wait()
-	list = append(list, clockCheck(s.store.ClockDifference()))
-	if s.draining.Load() {
-		list = append(list, operator.Check{Part: "Server", Level: operator.Warn, Text: "it stops: /readyz returns 503",
-			Remedy: "Load balancers send calls to other servers.", Runbook: "start-stop-and-an-unavailable-database"})
-	}
-	return list
+// check looks at a part that the server needs, or at figures. Level and remedy apply if look finds a problem. Without a text there is
+// nothing to show.
+type check struct {
+	part, runbook, level, remedy string
+	look                         func(s *Server, ctx context.Context, page *operator.Page) (text string, ok bool)
 }
 
-func databaseCheck(err error, pool store.PoolStatistics, schema int64) operator.Check {
-	check := operator.Check{Part: "Database", Level: operator.OK, Runbook: "parleydatabasedown"}
-	if err != nil {
-		check.Level, check.Text = operator.Bad, "it does not respond"
-		check.Remedy = "Paid calls return 503 until it does; no payment is lost. Check PostgreSQL, its host and the network between."
-		return check
+func (c check) result(text string, ok bool) operator.Check {
+	if ok {
+		return operator.Check{Part: c.part, Level: operator.OK, Text: text, Runbook: c.runbook}
 	}
-	check.Text = fmt.Sprintf("%d of %d connections, schema %d", pool.InUse, pool.Max, schema)
-	if program := store.SchemaVersion(); schema != program {
-		check.Text += fmt.Sprintf(" (this program: %d)", program)
-	}
-	return check
+	return operator.Check{Part: c.part, Level: c.level, Text: text, Remedy: c.remedy, Runbook: c.runbook}
 }
 
-func (s *Server) facilitatorCheck(ctx context.Context) operator.Check {
-	check := operator.Check{Part: "Facilitator", Level: operator.OK, Text: "responds", Runbook: "parleyfacilitatordown"}
-	if !s.payments.Ready() || s.payments.Probe(ctx) != nil {
-		check.Level, check.Text = operator.Bad, "it does not respond"
-		check.Remedy = "Payments of scheme exact and deposits return 503; vouchers are still accepted. Check the facilitator, or use another one (--facilitator-url)."
-	}
-	return check
-}
+const noResponse = "it does not respond"
 
-func (s *Server) chainCheck(ctx context.Context) operator.Check {
-	check := operator.Check{Part: "Blockchain", Level: operator.OK, Runbook: "parleyblockchainunavailable"}
-	number, at, err := s.payments.NewestBlock(ctx)
-	switch age := s.store.Now().Sub(at); {
-	case errors.Is(err, context.DeadlineExceeded):
-		check.Text = fmt.Sprintf("its endpoint did not respond within %v", checkTime)
-	case err != nil:
-		check.Text = "its endpoint does not respond"
-	case age > oldBlock:
-		check.Text = fmt.Sprintf("the newest block of its endpoint is %v old", age.Truncate(time.Second))
-	default:
-		check.Text = fmt.Sprintf("block %d", number)
-		return check
-	}
-	check.Level = operator.Warn
-	check.Remedy = "New wallets cannot pay and open payments stay open until it works. Check the endpoint, or use another one (--rpc-url)."
-	return check
-}
-
-func clockCheck(difference time.Duration) operator.Check {
-	check := operator.Check{Part: "Clock", Level: operator.OK, Runbook: "parleyclockdifference",
-		Text: fmt.Sprintf("%d ms from the database's", difference.Abs().Milliseconds())}
-	if difference.Abs() > maxClockDifference {
-		check.Level, check.Remedy = operator.Warn, "The server uses the database's clock. Check NTP on both machines."
-	}
-	return check
+// partChecks look at the parts, the database first.
+var partChecks = []check{
+	{"Database", "parleydatabasedown", operator.Bad,
+		"Paid calls return 503 until it does; no payment is lost. Check PostgreSQL, its host and the network between.", (*Server).checkDatabase},
+	{"Facilitator", "parleyfacilitatordown", operator.Bad, "Payments of scheme exact and deposits return 503; vouchers are still accepted. " +
+		"Check the facilitator, or use another one (--facilitator-url).",
+		func(s *Server, ctx context.Context, _ *operator.Page) (string, bool) {
+			if !s.payments.Ready() || s.payments.Probe(ctx) != nil {
+				return noResponse, false
+			}
+			return "responds", true
+		}},
+	{"Blockchain", "parleyblockchainunavailable", operator.Warn, "New wallets cannot pay and open payments stay open until it works. " +
+		"Check the endpoint, or use another one (--rpc-url).", (*Server).checkBlockchain},
+	{"Clock", "parleyclockdifference", operator.Warn, "The server uses the database's clock. Check NTP on both machines.",
+		func(s *Server, _ context.Context, _ *operator.Page) (string, bool) {
+			difference := s.store.ClockDifference().Abs()
+			return fmt.Sprintf("%d ms from the database's", difference.Milliseconds()), difference <= maxClockDifference
+		}},
+	{"Server", "start-stop-and-an-unavailable-database", operator.Warn, "Load balancers send calls to other servers.",
+		func(s *Server, _ context.Context, _ *operator.Page) (string, bool) {
+			if !s.draining.Load() {
+				return "", true
+			}
+			return "it stops: /readyz returns 503", false
+		}},
 }
 
 // ledgerChecks look at figures that need somebody although every part responds.
-func ledgerChecks(page *operator.Page) (list []operator.Check) {
-	if open := page.Open; !open.Missing() {
-		check := operator.Check{Part: "Payments", Level: operator.OK, Text: "none is open for long", Runbook: "parleypaymentsstuck"}
-		if oldest := open.Value.Counts.Oldest; oldest > longOpen {
-			check.Level, check.Text = operator.Warn, fmt.Sprintf("one is open for %s", operator.Age(oldest))
-			check.Remedy = "Check facilitator, blockchain endpoint and database, then look at the open payments below."
-		}
-		list = append(list, check)
+var ledgerChecks = []check{
+	{"Payments", "parleypaymentsstuck", operator.Warn,
+		"Check facilitator, blockchain endpoint and database, then look at the open payments below.",
+		func(_ *Server, _ context.Context, page *operator.Page) (string, bool) {
+			switch oldest := page.Open.Value.Counts.Oldest; {
+			case page.Open.Missing():
+				return "", true
+			case oldest > longOpen:
+				return "one is open for " + operator.Age(oldest), false
+			}
+			return "none is open for long", true
+		}},
+	{"Claims", "parleyclaimsfail", operator.Warn, "Look for claims in the log, then run: parley payments claim --all",
+		func(_ *Server, _ context.Context, page *operator.Page) (string, bool) {
+			switch channels := page.Channels; {
+			case channels.Missing():
+				return "", true
+			case channels.Value.Oldest > channels.Value.ClaimAge+time.Hour:
+				return "a voucher is not claimed for " + operator.Age(channels.Value.Oldest), false
+			}
+			return "up to date", true
+		}},
+}
+
+// runChecks runs checks at the same time.
+func (s *Server) runChecks(ctx context.Context, checks []check, page *operator.Page) []operator.Check {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	list := make([]operator.Check, len(checks))
+	var checking sync.WaitGroup
+	for i, check := range checks {
+		checking.Go(func() { list[i] = check.result(check.look(s, ctx, page)) })
 	}
-	if page.Channels == nil || page.Channels.Missing() {
-		return list
+	checking.Wait()
+	return slices.DeleteFunc(list, func(c operator.Check) bool { return c.Text == "" })
+}
+
+func (s *Server) checkDatabase(ctx context.Context, _ *operator.Page) (string, bool) {
+	if s.store.Ping(ctx) != nil {
+		return noResponse, false
 	}
-	channels := page.Channels.Value
-	check := operator.Check{Part: "Claims", Level: operator.OK, Text: "up to date", Runbook: "parleyclaimsfail"}
-	if channels.Oldest > channels.ClaimAge+time.Hour {
-		check.Level, check.Text = operator.Warn, fmt.Sprintf("a voucher is not claimed for %s", operator.Age(channels.Oldest))
-		check.Remedy = "Look for claims in the log, then run: parley payments claim --all"
+	schema, err := s.store.AppliedSchema(ctx)
+	if err != nil {
+		return noResponse, false
 	}
-	return append(list, check)
+	pool := s.store.Pool()
+	text := fmt.Sprintf("%d of %d connections, schema %d", pool.InUse, pool.Max, schema)
+	if program := store.SchemaVersion(); schema != program {
+		text += fmt.Sprintf(" (this program: %d)", program)
+	}
+	return text, true
+}
+
+func (s *Server) checkBlockchain(ctx context.Context, _ *operator.Page) (string, bool) {
+	number, at, err := s.payments.NewestBlock(ctx)
+	switch age := s.store.Now().Sub(at); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("its endpoint did not respond within %v", checkTime), false
+	case err != nil:
+		return "its endpoint does not respond", false
+	case age > oldBlock:
+		return fmt.Sprintf("the newest block of its endpoint is %v old", age.Truncate(time.Second)), false
+	}
+	return fmt.Sprintf("block %d", number), true
 }

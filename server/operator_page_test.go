@@ -212,7 +212,7 @@ func TestOperatorPageLinks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := regexp.MustCompile(`(?:Runbook: |runbook )"([^"]+)"`).FindAllStringSubmatch(string(source), -1)
+		found := regexp.MustCompile(`(?:\t\{"\w+", |runbook )"([^"]+)"`).FindAllStringSubmatch(string(source), -1)
 		if len(found) == 0 {
 			t.Errorf("%s links no section", name)
 		}

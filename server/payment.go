@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
@@ -23,23 +22,19 @@ func hasPayment(c echo.Context) bool { return payment.InHeader(c.Request().Heade
 
 // priceInquiry returns 402 for a request with neither payment nor body nor query. A query is validated first, so that a mistake
 // in it does not cost a signature.
-func (s *Server) priceInquiry(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if operation := operationFrom(c); operation.paid() && !hasPayment(c) && len(bodyFrom(c)) == 0 && c.Request().URL.RawQuery == "" {
-			return s.challenge(c, operation)
-		}
-		return next(c)
+func (s *Server) priceInquiry(c echo.Context) error {
+	if len(bodyFrom(c)) > 0 || c.Request().URL.RawQuery != "" {
+		return nil
 	}
+	return s.requirePayment(c)
 }
 
 // requirePayment returns 402 for a valid request without payment.
-func (s *Server) requirePayment(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if operation := operationFrom(c); operation.paid() && !hasPayment(c) {
-			return s.challenge(c, operation)
-		}
-		return next(c)
+func (s *Server) requirePayment(c echo.Context) error {
+	if operation := operationFrom(c); operation.paid() && !hasPayment(c) {
+		return s.challenge(c, operation)
 	}
+	return nil
 }
 
 // challenge returns the 402 for a request without payment.
@@ -77,9 +72,16 @@ func (s *Server) refund(next echo.HandlerFunc) echo.HandlerFunc {
 		if !operation.paid() || c.Request().Method != http.MethodGet || !channel.MayBeRefund(c.Request().Header) {
 			return next(c)
 		}
-		account, err := s.optionalAccount(c.Request())
-		if err != nil {
-			return err
+		var account *uuid.UUID // official clients send no API key
+		if key := c.Request().Header.Get("X-API-KEY"); key != "" {
+			agent, err := s.agentByKey(c.Request().Context(), key)
+			switch {
+			case errors.Is(err, store.ErrAgentNotFound):
+				return errInvalidKey
+			case err != nil:
+				return err
+			}
+			account = &agent.ID
 		}
 		settled, err := s.channels.Refund(c.Request().Context(), &operation.Operation, c.Request().Header, account, clientOf(c, operation))
 		if err != nil {
@@ -99,59 +101,36 @@ func (s *Server) refund(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// optionalAccount returns the account of the API key, or nil without one.
-func (s *Server) optionalAccount(r *http.Request) (*uuid.UUID, error) {
-	key := r.Header.Get("X-API-KEY")
-	if key == "" {
-		return nil, nil //nolint:nilnil // official clients send none with a refund
-	}
-	if !wellFormedKey(key) {
-		return nil, errInvalidKey
-	}
-	agent, err := s.store.AgentByKey(r.Context(), key)
-	switch {
-	case errors.Is(err, store.ErrAgentNotFound):
-		return nil, errInvalidKey
-	case err != nil:
-		return nil, err
-	}
-	return &agent.ID, nil
-}
-
 // parsePayment parses the payment and checks it against the payment requirements.
-func (s *Server) parsePayment(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		operation := operationFrom(c)
-		if !operation.paid() {
-			return next(c)
-		}
-		request, err := canonical(c)
-		if err != nil {
-			return err
-		}
-		record := recordFrom(c)
-		var caller *payment.Caller
-		if agent := record.caller; agent != nil {
-			caller = &payment.Caller{Account: agent.ID, KeyHash: agent.KeyHash}
-			if record.keyReplaced {
-				caller.RepeatOnly = errReplacedKey
-			}
-			if agent.Suspended != nil {
-				caller.Suspended = suspended(agent)
-			}
-		}
-		record.attempt, err = s.payments.Parse(c.Request().Context(), &operation.Operation, c.Request().Header, caller, clientOf(c, operation), request)
-		if err != nil {
-			return err
-		}
-		record.payer = record.attempt.Payer()
-		return next(c)
+func (s *Server) parsePayment(c echo.Context) error {
+	operation := operationFrom(c)
+	if !operation.paid() {
+		return nil
 	}
+	content, err := canonical(c)
+	if err != nil {
+		return err
+	}
+	record, request := recordFrom(c), c.Request()
+	var caller *payment.Caller
+	if agent := record.caller; agent != nil {
+		caller = &payment.Caller{Account: agent.ID, KeyHash: agent.KeyHash}
+		if record.keyReplaced {
+			caller.RepeatOnly = errReplacedKey
+		}
+		if agent.Suspended != nil {
+			caller.Suspended = suspended(agent)
+		}
+	}
+	record.attempt, err = s.payments.Parse(request.Context(), &operation.Operation, request.Header, caller, clientOf(c, operation), content)
+	if err == nil {
+		record.payer = record.attempt.Payer()
+	}
+	return err
 }
 
-// paymentMiddleware wraps every handler. A free operation runs directly. The payment engine runs a paid one in its own
-// transactions, perhaps twice, and returns the bytes that the ledger stores, so that a repeated call gets the same
-// response.
+// paymentMiddleware wraps every handler. A free operation runs directly. The payment engine runs a paid one in its own transactions,
+// perhaps twice, and returns the bytes that the ledger stores, so that a repeated call gets the same response.
 func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHandlerFunc {
 	return func(c echo.Context, request any) (any, error) {
 		operation, record := operationFrom(c), recordFrom(c)
@@ -159,11 +138,18 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 			return operation.handler.shared(c.Request().Context(), &call{server: s, read: &s.store.Reader, caller: record.caller}, request)
 		}
 		requestFrom(c).release()
-		made := s.newCall(operation, record.attempt, record.caller, request)
-		defer s.limitTANs(c.Request().Context(), made, record)()
-		if operation.Reads() {
-			record.payment.measure(made)
+		var done handled
+		var admit func() error
+		switch {
+		case operation.Reads():
+			done = record.payment.measure
+		case operation.ID == createAccount:
+			try := &tanTry{server: s, keys: []string{"wallet " + record.attempt.Identity, "address " + record.payment.address.String()}}
+			admit, done = func() error { return try.take(c.Request().Context()) }, try.handled
+			defer try.end()
 		}
+		made := s.newCall(operation, record.attempt, record.caller, request, done)
+		made.Admit = admit
 		receipt, err := s.payments.Pay(c.Request().Context(), made)
 		if err != nil {
 			return nil, err
@@ -178,42 +164,17 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 	}
 }
 
-// newCall makes the call that the payment engine runs.
-func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller *store.Agent, request any) *payment.Call {
+// newCall makes the call that the payment engine runs. Done, if not nil, is called after each run of its handler.
+func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller *store.Agent, request any, done handled) *payment.Call {
 	made := &payment.Call{Attempt: attempt, Work: func(paid payment.Paid) store.Work {
-		return operation.work(call{server: s, caller: caller, paid: paid}, request)
+		return operation.work(call{server: s, caller: caller, paid: paid}, request, done)
 	}}
-	if reserve := reservations[operation.ID]; reserve != nil {
+	if operation.ID == createAccount {
 		made.Reserve = func(ctx context.Context, tx *store.Tx, paid payment.Paid) error {
-			return reserve(s, ctx, tx, paid, request)
+			return s.reserveRegistration(ctx, tx, paid, request)
 		}
 	}
 	return made
-}
-
-// observe calls done after each run of the call's work.
-func observe(made *payment.Call, done func(started time.Time, err error)) {
-	of := made.Work
-	made.Work = func(paid payment.Paid) store.Work {
-		work := of(paid)
-		if alone := work.Alone; alone != nil {
-			work.Alone = func(ctx context.Context, tx *store.Tx) ([]byte, error) {
-				started := time.Now()
-				response, err := alone(ctx, tx)
-				done(started, err)
-				return response, err
-			}
-			return work
-		}
-		shared := work.Shared
-		work.Shared = func(ctx context.Context, read *store.Reader, do store.Actions) ([]byte, error) {
-			started := time.Now()
-			response, err := shared(ctx, read, do)
-			done(started, err)
-			return response, err
-		}
-		return work
-	}
 }
 
 // restore makes the call of a payment in the ledger.
@@ -230,12 +191,7 @@ func (s *Server) restore(ctx context.Context, row *store.Payment, attempt *payme
 		}
 		caller.KeyHash = row.KeyHash // rotateKey replaces only the key that the caller used
 	}
-	return s.newCall(operation, attempt, caller, request), nil
-}
-
-// reservations lists the operations that reserve something when their settlement begins.
-var reservations = map[string]func(s *Server, ctx context.Context, tx *store.Tx, paid payment.Paid, request any) error{
-	createAccount: (*Server).reserveRegistration,
+	return s.newCall(operation, attempt, caller, request, nil), nil
 }
 
 // setPaymentResponse writes the outcome of the payment.

@@ -9,42 +9,35 @@ import (
 
 // SendPrivateMessage sends a message to another agent. The first message creates the private chat.
 func (c *call) SendPrivateMessage(ctx context.Context, req gen.SendPrivateMessageRequestObject) (gen.SendPrivateMessageResponseObject, error) {
-	message := store.OutgoingMessage{Kind: store.KindPrivate, To: idOf(agentPrefix, req.Body.RecipientAgentID), Content: req.Body.Content}
+	message := store.OutgoingMessage{Kind: store.KindPrivate, To: agentID(req.Body.RecipientAgentID), Content: req.Body.Content}
 	chat, id, err := c.send(ctx, message)
 	return gen.SendPrivateMessage200JSONResponse{Success: true, ChatID: formatID(chatPrefix, chat), MessageID: id, Message: messageSent}, err
 }
 
 // GetPrivateChat returns a private chat to its members.
 func (c *call) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequestObject) (gen.GetPrivateChatResponseObject, error) {
-	chat, err := c.forReader(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID))
+	chat, err := c.forReader(ctx, store.KindPrivate, req.Body.ChatID)
 	if err != nil {
 		return nil, err
 	}
 	members, err := c.read.Members(ctx, chat.ID, c.caller.ID)
-	if err != nil {
-		return nil, err
-	}
-	info := gen.GetPrivateChat200JSONResponse{ChatID: req.Body.ChatID, MessageCount: chat.MessageCount(), CreatedAt: timestamp(chat.CreatedAt)}
-	for _, member := range members {
-		info.Members = append(info.Members, gen.PrivateChatMember{
-			AgentID: formatID(agentPrefix, member.ID), Username: member.Username, Description: member.Description,
-		})
-	}
-	if chat.LastMessageAt != nil {
-		at := timestamp(*chat.LastMessageAt)
-		info.LastMessageAt = &at
-	}
-	return info, nil
+	return gen.GetPrivateChat200JSONResponse{
+		ChatID: req.Body.ChatID, MessageCount: chat.MessageCount(), CreatedAt: timestamp(chat.CreatedAt),
+		LastMessageAt: optional(chat.LastMessageAt, timestamp),
+		Members: each(members, func(member store.Member) gen.PrivateChatMember {
+			return gen.PrivateChatMember{AgentID: AgentID(member.ID), Username: member.Username, Description: member.Description}
+		}),
+	}, err
 }
 
 // ListPrivateMessages returns a page of the chat's messages, newest first, and marks them read.
 func (c *call) ListPrivateMessages(ctx context.Context, req gen.ListPrivateMessagesRequestObject) (gen.ListPrivateMessagesResponseObject, error) {
-	page, err := c.listMessages(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID), req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
+	page, err := c.listMessages(ctx, store.KindPrivate, req.Body.ChatID, req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
 	return gen.ListPrivateMessages200JSONResponse(page), err
 }
 
 // SearchPrivateMessages searches a private chat for its members.
 func (c *call) SearchPrivateMessages(ctx context.Context, req gen.SearchPrivateMessagesRequestObject) (gen.SearchPrivateMessagesResponseObject, error) {
-	page, err := c.searchMessages(ctx, store.KindPrivate, idOf(chatPrefix, req.Body.ChatID), req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
+	page, err := c.searchMessages(ctx, store.KindPrivate, req.Body.ChatID, req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
 	return gen.SearchPrivateMessages200JSONResponse(page), err
 }

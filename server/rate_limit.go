@@ -1,15 +1,19 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/labstack/echo/v4"
+	"golang.org/x/time/rate"
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
@@ -17,57 +21,17 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// Limits bound what callers that do not pay may use. A zero field has the value of DefaultLimits.
-type Limits struct {
-	// Unpaid calls. A paid call takes no token.
-	Address Rate // of a client address: an IPv4 address, or the /64 of an IPv6 address
-	Account Rate
-	Wallet  Rate // of a wallet at one client address
+const (
+	// manyBuckets is how many addresses, accounts or wallets are remembered: 20 MiB at most with the shared ones, at about 250 bytes each.
+	manyBuckets   = 1 << 16
+	sharedBuckets = 1 << 14 // further ones, of networks
+	bucketTries   = 8       // how many buckets are looked at to make room for another
 
-	WrongTANs int // of a wallet, and of a client address, in ten minutes
-
-	Connections           int // open at a time
-	ConnectionsPerAddress int
-
-	// TrustedProxies may set X-Forwarded-For, and have no limit of connections.
-	TrustedProxies []netip.Prefix
-}
-
-// Rate is a token bucket.
-type Rate struct {
-	PerSecond float64
-	Burst     int
-}
-
-// DefaultLimits are for the open Internet. Many agents may share an address, so its burst allows a thousand concurrent
-// calls that each asked for the price first. An account or wallet belongs to one agent.
-func DefaultLimits() Limits {
-	return Limits{
-		Address: Rate{PerSecond: 100, Burst: 1000}, Account: Rate{PerSecond: 20, Burst: 200}, Wallet: Rate{PerSecond: 20, Burst: 200},
-		WrongTANs: 5, Connections: 4096, ConnectionsPerAddress: 1024,
-	}
-}
-
-func (l Limits) withDefaults() Limits {
-	defaults := DefaultLimits()
-	for _, field := range []struct{ value, otherwise *Rate }{
-		{&l.Address, &defaults.Address}, {&l.Account, &defaults.Account}, {&l.Wallet, &defaults.Wallet},
-	} {
-		if *field.value == (Rate{}) {
-			*field.value = *field.otherwise
-		}
-	}
-	if l.WrongTANs == 0 {
-		l.WrongTANs = defaults.WrongTANs
-	}
-	if l.Connections == 0 {
-		l.Connections = defaults.Connections
-	}
-	if l.ConnectionsPerAddress == 0 {
-		l.ConnectionsPerAddress = min(defaults.ConnectionsPerAddress, l.Connections)
-	}
-	return l
-}
+	// What costs a further token if the response is not paid for: time of the handler, and bytes of the body, which take a millisecond to
+	// decode and check.
+	workPerToken = 5 * time.Millisecond
+	bodyPerToken = 32 << 10
+)
 
 // policy describes a limit for the RateLimit header fields.
 type policy struct {
@@ -77,72 +41,179 @@ type policy struct {
 	whose  string // for the message
 }
 
+// exceeded returns the 429 of the limit.
+func (p policy) exceeded(wait time.Duration) *problem {
+	return &problem{status: http.StatusTooManyRequests, code: gen.ErrorCodeRateLimited, limit: &p,
+		retryAfter: max(int(math.Ceil(wait.Seconds())), 1),
+		message:    fmt.Sprintf("too many unpaid calls %s; wait for Retry-After seconds, then send the same request", p.whose)}
+}
+
+// writeHeader writes the header fields of draft-ietf-httpapi-ratelimit-headers.
+func (p policy) writeHeader(header http.Header, wait int) {
+	header.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%d", p.name, p.quota, int(p.window.Seconds())))
+	header.Set("RateLimit", fmt.Sprintf("%q;r=0;t=%d", p.name, wait))
+}
+
+// buckets are the token buckets of one limit. A bucket that is full again is like a new one, so it makes room for others. One that is not
+// full stays: else whoever used it up could drop it by calling from many addresses. While there is no room, newcomers share a bucket.
+type buckets[K comparable] struct {
+	policy policy
+	rate   Rate
+	wider  func(K) K // whose bucket newcomers share; the zero key is that of all others
+
+	mu  sync.Mutex
+	all *simplelru.LRU[K, *rate.Limiter]
+}
+
+func newBuckets[K comparable](name, whose string, limit Rate, wider func(K) K) *buckets[K] {
+	all, _ := simplelru.NewLRU[K, *rate.Limiter](manyBuckets+sharedBuckets+1, nil) // fails for sizes below 1
+	window := time.Duration(math.Ceil(float64(limit.Burst)/limit.PerSecond)) * time.Second
+	return &buckets[K]{policy: policy{name, limit.Burst, window, whose}, rate: limit, wider: wider, all: all}
+}
+
+// find returns the bucket of a key, or the one that it shares. A new one is added, or nil is returned.
+func (b *buckets[K]) find(key K, add bool) *rate.Limiter {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var others K
+	for most := manyBuckets; ; key, most = b.wider(key), most+sharedBuckets {
+		bucket, ok := b.all.Get(key)
+		switch {
+		case ok:
+			return bucket
+		case key != others && !b.room(most):
+			continue
+		case add:
+			bucket = rate.NewLimiter(rate.Limit(b.rate.PerSecond), b.rate.Burst)
+			b.all.Add(key, bucket)
+		}
+		return bucket
+	}
+}
+
+// room drops a bucket that is full again if there are too many.
+func (b *buckets[K]) room(most int) bool {
+	for tries := 0; b.all.Len() >= most && tries < bucketTries; tries++ {
+		key, bucket, _ := b.all.GetOldest()
+		if bucket.Tokens() >= float64(b.rate.Burst) {
+			b.all.Remove(key)
+		} else {
+			b.all.Get(key) // the next try looks at another one
+		}
+	}
+	return b.all.Len() < most
+}
+
+// take takes a token, or returns the 429.
+func (b *buckets[K]) take(key K) error {
+	if b.find(key, true).Allow() {
+		return nil
+	}
+	return b.policy.exceeded(b.wait(key))
+}
+
+// check returns the 429 if there is no token, and takes none.
+func (b *buckets[K]) check(key K) error {
+	if wait := b.wait(key); wait > 0 {
+		return b.policy.exceeded(wait)
+	}
+	return nil
+}
+
+// wait returns how long to wait for a token; 0 if there is one.
+func (b *buckets[K]) wait(key K) time.Duration {
+	bucket := b.find(key, false)
+	if bucket == nil {
+		return 0
+	}
+	return time.Duration(max(0, 1-bucket.Tokens()) / b.rate.PerSecond * float64(time.Second))
+}
+
+// charge takes tokens for a finished call, at most a full bucket. The bucket may become negative.
+func (b *buckets[K]) charge(key K, tokens int) {
+	b.find(key, true).ReserveN(time.Now(), min(tokens, b.rate.Burst))
+}
+
+// give returns a token. The limiter has no method for that, but it accepts a negative number, and a bucket never holds
+// more than its burst (TestTokensAreGivenBack).
+func (b *buckets[K]) give(key K) {
+	if bucket := b.find(key, false); bucket != nil {
+		bucket.ReserveN(time.Now(), -1)
+	}
+}
+
+// rateLimits count unpaid calls.
+type rateLimits struct {
+	addresses *buckets[netip.Prefix]
+	recent    *buckets[netip.Prefix] // for recent payers at an address without tokens; nobody is exempt from it
+	accounts  *buckets[uuid.UUID]
+	wallets   *buckets[walletAt]
+}
+
+// walletAt is a wallet at a client address. A settled authorization is public and can be replayed by anybody. A replay
+// from another address must not use up the tokens of the wallet's owner.
+type walletAt struct {
+	wallet  evm.Address
+	address netip.Prefix
+}
+
+func newRateLimits(limits Limits) *rateLimits {
+	ofNetwork := func(w walletAt) walletAt { return walletAt{address: widerNetwork(w.address)} } // wallets cost nothing
+	return &rateLimits{
+		addresses: newBuckets("address", "from this address", limits.Address, widerNetwork),
+		recent:    newBuckets("address", "from this address", limits.Address, widerNetwork),
+		accounts:  newBuckets("account", "of this account", limits.Account, func(uuid.UUID) uuid.UUID { return uuid.Nil }),
+		wallets:   newBuckets("wallet", "by this wallet", limits.Wallet, ofNetwork),
+	}
+}
+
 // payer says which buckets are charged if a call with a payment ends unpaid. A call in progress takes no token, so an
 // agent may have any number of payments in progress.
 type payer struct {
 	address   netip.Prefix
-	account   uuid.UUID
+	account   uuid.UUID // charged if it is known
 	wallet    walletAt
 	worked    time.Duration // what the handler took to make a response
 	body      int           // bytes that were read
 	checked   bool          // the payment's form, key and signature are in order
 	byAddress bool          // the address is charged
-	byAccount bool
-	admitted  bool // as a recent payer, at an address without tokens
-	public    bool // admitted by a signature, which can be public
+	admitted  bool          // as a recent payer, at an address without tokens
+	public    bool          // admitted by a signature, which can be public
 }
 
-// What costs a further token if the response is not paid for: time of the handler, and bytes of the body, which take a millisecond to
-// decode and check.
-const (
-	workPerToken = 5 * time.Millisecond
-	bodyPerToken = 32 << 10
-)
-
-// measure measures the handler of a read, which runs before the payment is certain. A rejected call costs the same whatever it took, because
-// on a busy server that says little about the caller; other handlers wait for locks.
-func (p *payer) measure(made *payment.Call) {
-	observe(made, func(started time.Time, err error) {
-		if err == nil {
-			p.worked += time.Since(started)
-		}
-	})
+// measure measures the handler of a read, which runs before the payment is certain. A rejected call costs the same whatever it took: on a
+// busy server that says little about the caller. Other handlers wait for locks.
+func (p *payer) measure(started time.Time, err error) {
+	if err == nil {
+		p.worked += time.Since(started)
+	}
 }
 
 // tokens is what a call that ended unpaid takes.
 func (p *payer) tokens() int { return 1 + int(p.worked/workPerToken) + p.body/bodyPerToken }
 
-// limited returns the 429 of a limit.
-func (s *Server) limited(policy policy, wait time.Duration) *problem {
-	s.metrics.limited.WithLabelValues(policy.name).Inc()
-	return &problem{status: http.StatusTooManyRequests, code: gen.ErrorCodeRateLimited, limit: &policy,
-		retryAfter: max(int(math.Ceil(wait.Seconds())), 1),
-		message: fmt.Sprintf("too many unpaid calls %s; wait for Retry-After seconds, then send the same request",
-			policy.whose)}
-}
-
-// writeHeader writes the header fields of draft-ietf-httpapi-ratelimit-headers.
-func (p *policy) writeHeader(header http.Header, wait int) {
-	header.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%d", p.name, p.quota, int(p.window.Seconds())))
-	header.Set("RateLimit", fmt.Sprintf("%q;r=0;t=%d", p.name, wait))
-}
-
-// limitUnpaid limits unpaid calls per address. A call without payment takes a token before its body is read; if the
-// address has none left, a paying account may use its own. A call with a payment first goes through the cheap checks,
-// so that others cannot use up the tokens of a shared address. If the address has none left, only recent payers get that far.
+// limitUnpaid limits unpaid calls per address. A call without payment takes a token before its body is read; if the address has none left,
+// a paying account may use its own. A call with a payment first goes through the cheap checks, so that others cannot use up the tokens of
+// a shared address. If the address has none left, only recent payers get that far.
 func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		record := recordFrom(c)
-		record.payment.address = s.clientAddress(c.Request())
-		operation := operationFrom(c)
+		record, operation, header := recordFrom(c), operationFrom(c), c.Request().Header
+		payer := &record.payment
+		payer.address = s.clientAddress(c.Request())
 		if !operation.paid() || !hasPayment(c) {
-			if err := s.takeForInquiry(c.Request(), record.payment.address); err != nil {
-				return err
+			err := s.rates.addresses.take(payer.address)
+			if err == nil {
+				return next(c)
 			}
-			return next(c)
+			if account, ok := s.payments.RecentAccount(store.HashKey(header.Get("X-API-KEY"))); ok {
+				if err = s.rates.accounts.take(account); err == nil {
+					return next(c)
+				}
+			}
+			return err
 		}
-		if wait, empty := s.rates.addresses.empty(record.payment.address); empty {
-			if err := s.admitRecentPayer(operation, c.Request().Header, &record.payment, wait); err != nil {
+		if exceeded := s.rates.addresses.check(payer.address); exceeded != nil {
+			if err := s.admitRecentPayer(operation, header, payer, exceeded); err != nil {
 				return err
 			}
 		}
@@ -154,131 +225,92 @@ func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 // admitRecentPayer admits a call with a payment at an address without tokens if its account paid lately, which the API key proves, or if
 // its payment is signed by a wallet or for a payment channel that paid lately. Such a signature can be public, and anybody can send it
 // again: those calls share one bucket of the address.
-func (s *Server) admitRecentPayer(operation *operation, header http.Header, payer *payer, wait time.Duration) error {
+func (s *Server) admitRecentPayer(operation *operation, header http.Header, payer *payer, exceeded error) error {
 	if account, ok := s.payments.RecentAccount(store.HashKey(header.Get("X-API-KEY"))); ok {
-		if wait, empty := s.rates.accounts.empty(account); empty {
-			return s.limited(s.rates.accounts.policy, wait)
-		}
-		payer.account, payer.byAccount, payer.admitted = account, true, true
-		return nil
+		payer.account, payer.admitted = account, true
+		return s.rates.accounts.check(account)
 	}
 	if !s.payments.SignedByRecentPayer(&operation.Operation, header) {
-		return s.limited(s.rates.addresses.policy, wait)
-	}
-	if wait, empty := s.rates.recent.empty(payer.address); empty {
-		return s.limited(s.rates.recent.policy, wait)
+		return exceeded
 	}
 	payer.admitted, payer.public = true, true
-	return nil
-}
-
-// takeForInquiry takes a token for a call without payment: from its address, or, if that has none left, from its
-// account if that account paid recently.
-func (s *Server) takeForInquiry(r *http.Request, address netip.Prefix) error {
-	if _, ok := s.rates.addresses.take(address); ok {
-		return nil
-	}
-	if account, ok := s.payments.RecentAccount(store.HashKey(r.Header.Get("X-API-KEY"))); ok {
-		if wait, ok := s.rates.accounts.take(account); !ok {
-			return s.limited(s.rates.accounts.policy, wait)
-		}
-		return nil
-	}
-	wait, _ := s.rates.addresses.empty(address)
-	return s.limited(s.rates.addresses.policy, wait)
+	return s.rates.recent.check(payer.address)
 }
 
 // limitPayments rejects a payment that passed the local checks if its account or wallet has no token left. The bucket
 // of the address does not count for wallets that settled recently, because others may share the address.
-func (s *Server) limitPayments(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		record := recordFrom(c)
-		if record.attempt == nil {
-			return next(c)
-		}
-		payer, wallet := &record.payment, record.attempt.Payer()
-		payer.checked = true
-		payer.wallet = walletAt{evm.HexToAddress(record.attempt.Signer()), payer.address}
-		if !record.attempt.Genuine() || !s.payments.PaidLately(wallet) {
-			payer.byAddress = true
-			if wait, empty := s.rates.addresses.empty(payer.address); empty {
-				return s.limited(s.rates.addresses.policy, wait)
-			}
-		}
-		if record.caller != nil {
-			payer.account, payer.byAccount = record.caller.ID, true
-			if wait, empty := s.rates.accounts.empty(payer.account); empty {
-				return s.limited(s.rates.accounts.policy, wait)
-			}
-		}
-		if wait, empty := s.rates.wallets.empty(payer.wallet); empty {
-			return s.limited(s.rates.wallets.policy, wait)
-		}
-		return next(c)
+func (s *Server) limitPayments(c echo.Context) error {
+	record := recordFrom(c)
+	if record.attempt == nil {
+		return nil
 	}
+	payer := &record.payment
+	payer.checked = true
+	payer.wallet = walletAt{evm.HexToAddress(record.attempt.Signer()), payer.address}
+	if !record.attempt.Genuine() || !s.payments.PaidLately(record.attempt.Payer()) {
+		payer.byAddress = true
+		if err := s.rates.addresses.check(payer.address); err != nil {
+			return err
+		}
+	}
+	if record.caller != nil {
+		payer.account = record.caller.ID
+		if err := s.rates.accounts.check(payer.account); err != nil {
+			return err
+		}
+	}
+	return s.rates.wallets.check(payer.wallet)
 }
 
 // countPayment charges a call with a payment that ended unpaid. A paid call returns the token of its price inquiry to
 // the address or the account. A caller that hung up cannot tell what its call came to, and pays for the work in tokens.
 func (s *Server) countPayment(record *record, hungUp bool, err error) error {
 	payer := &record.payment
-	var p *problem
+	p := &problem{}
 	if err != nil {
 		p = problemOf(err)
 	}
+	tokens := payer.tokens()
 	switch {
 	case p == errDisplaced || p == errCrowded: // by requests of its own address, most likely
 		s.rates.addresses.charge(payer.address, 1)
 		return err
-	case p != nil && (p.unread && !hungUp || p.unknown && p.charged):
+	case p.unread && !hungUp, p.unknown && p.charged:
 		return err // an unavailable database is not the caller's fault, nor that a settled payment cannot be delivered yet
-	case p != nil && p.status == http.StatusTooManyRequests && !payer.admitted:
+	case p.status == http.StatusTooManyRequests && !payer.admitted:
 		return err
-	case record.paid || (p != nil && p.charged && !p.redeeming):
+	case record.paid, p.charged && !p.redeeming:
 		s.rates.addresses.give(payer.address)
-		if payer.byAccount {
+		if payer.account != uuid.Nil {
 			s.rates.accounts.give(payer.account)
 		}
 		return err
 	}
-	tokens := payer.tokens()
-	if payer.byAccount {
+	if payer.account != uuid.Nil {
 		s.rates.accounts.charge(payer.account, tokens)
 	}
 	if payer.public {
 		s.rates.recent.charge(payer.address, tokens)
 	}
 	switch {
-	case p != nil && p.status == http.StatusTooManyRequests:
+	case p.status == http.StatusTooManyRequests:
 		return err
 	case !payer.checked:
-		wait, empty := s.rates.addresses.empty(payer.address)
+		exceeded := s.rates.addresses.check(payer.address)
 		if !payer.admitted { // concurrent calls may all have seen the last token; each takes one, so that the bucket becomes negative
 			s.rates.addresses.charge(payer.address, tokens)
 		}
-		if empty {
-			return s.limited(s.rates.addresses.policy, wait)
-		}
-		return err
+		return cmp.Or(exceeded, err)
 	}
-	// Somebody else may have sent a payment that is already in the ledger.
-	sentBefore := p != nil && (knownToLedger(p.code) || corrected(err))
+	// Somebody else may have sent a payment that is already in the ledger, or a claimed voucher, which is public.
+	refused, ok := errors.AsType[*payment.Error](err)
+	sentBefore := ok && refused.Correction || p.code == gen.ErrorCodePaymentReused || p.code == gen.ErrorCodePaymentInProgress ||
+		p.code == gen.ErrorCodeProofRequired
 	if !sentBefore {
 		s.rates.wallets.charge(payer.wallet, tokens)
 	}
-	if payer.byAddress || (sentBefore && !payer.byAccount) {
+	if payer.byAddress || sentBefore && payer.account == uuid.Nil {
 		s.rates.addresses.charge(payer.address, tokens)
 	}
 	return err
-}
-
-// corrected reports whether a voucher did not fit its payment channel. It may be a claimed one, which is public.
-func corrected(err error) bool {
-	refused, ok := errors.AsType[*payment.Error](err)
-	return ok && refused.Correction
-}
-
-// knownToLedger reports whether the code means that the payment is already in the ledger.
-func knownToLedger(code gen.ErrorCode) bool {
-	return code == gen.ErrorCodePaymentReused || code == gen.ErrorCodePaymentInProgress || code == gen.ErrorCodeProofRequired
 }

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,10 +14,10 @@ import (
 func TestTokensAreGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limit := newBuckets[string]("address", "", Rate{PerSecond: 1, Burst: 3}, func(string) string { return "" })
+		limit := newBuckets("address", "", Rate{PerSecond: 1, Burst: 3}, func(string) string { return "" })
 		left := func() (n int) {
 			for {
-				if _, ok := limit.take("a"); !ok {
+				if limit.take("a") != nil {
 					return n
 				}
 				n++
@@ -42,7 +41,7 @@ func TestTokensAreGivenBack(t *testing.T) {
 		limit.charge("a", 1)
 		limit.give("a")
 		limit.give("a") // what it owed
-		if wait, ok := limit.take("a"); ok || wait <= 0 || wait > time.Second {
+		if wait := limit.wait("a"); limit.take("a") == nil || wait <= 0 || wait > time.Second {
 			t.Errorf("the next token comes in %v, want within a second", wait)
 		}
 		time.Sleep(2 * time.Second)
@@ -57,11 +56,11 @@ func TestTokensAreGivenBack(t *testing.T) {
 func TestConcurrentFailuresAreLimited(t *testing.T) {
 	t.Parallel()
 	limits := Limits{Address: Rate{PerSecond: 1, Burst: 1}}.withDefaults()
-	s := &Server{rates: newRateLimits(limits), metrics: newMetrics(nil, new(atomic.Int64))}
+	s := &Server{rates: newRateLimits(limits)}
 	for range 10 {
 		_ = s.countPayment(&record{}, false, &problem{status: http.StatusUnauthorized})
 	}
-	if wait, _ := s.rates.addresses.empty(netip.Prefix{}); wait < 9*time.Second {
+	if wait := s.rates.addresses.wait(netip.Prefix{}); wait < 9*time.Second {
 		t.Errorf("after ten concurrent failures the next call is admitted in %s, want 10s: a second each", wait)
 	}
 	if long := (&payer{body: 200 << 10}).tokens(); long != 7 {
@@ -74,10 +73,10 @@ func TestHangingUpIsNotFree(t *testing.T) {
 	t.Parallel()
 	for hungUp, want := range map[bool]time.Duration{false: time.Second, true: 4 * time.Second} {
 		limits := Limits{Address: Rate{PerSecond: 1, Burst: 10}}.withDefaults()
-		s := &Server{rates: newRateLimits(limits), metrics: newMetrics(nil, new(atomic.Int64))}
+		s := &Server{rates: newRateLimits(limits)}
 		s.rates.addresses.charge(netip.Prefix{}, 10)
 		_ = s.countPayment(&record{payment: payer{checked: true, byAddress: true, worked: 2 * workPerToken}}, hungUp, errUnavailable)
-		if wait, _ := s.rates.addresses.empty(netip.Prefix{}); wait.Round(time.Second) != want {
+		if wait := s.rates.addresses.wait(netip.Prefix{}); wait.Round(time.Second) != want {
 			t.Errorf("hung up %t: the address waits for %s, want %s", hungUp, wait, want)
 		}
 	}
@@ -86,9 +85,8 @@ func TestHangingUpIsNotFree(t *testing.T) {
 // TestTooManyTANs: the 429 tells when to come again, and which limit it is.
 func TestTooManyTANs(t *testing.T) {
 	t.Parallel()
-	s := &Server{metrics: newMetrics(nil, new(atomic.Int64))}
 	header := http.Header{}
-	p := s.tooManyTANs(5, 90*time.Second)
+	p := tooManyTANs(5).exceeded(90 * time.Second)
 	p.limit.writeHeader(header, p.retryAfter)
 	if p.status != http.StatusTooManyRequests || p.retryAfter != 90 || header.Get("RateLimit-Policy") != `"tan";q=5;w=600` || header.Get("RateLimit") != `"tan";r=0;t=90` {
 		t.Errorf("too many wrong TANs: %+v %v", p, header)
@@ -122,6 +120,89 @@ func TestClientAddress(t *testing.T) {
 		r := &http.Request{RemoteAddr: test.remote, Header: http.Header{"X-Forwarded-For": test.forwarded}}
 		if got := s.clientAddress(r).String(); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+// newcomers takes a token at each of n IPv6 /64s of a /48.
+func newcomers(limit *buckets[netip.Prefix], of, n int) {
+	for i := range n {
+		raw := netip.MustParseAddr("2001:db8::").As16()
+		raw[4], raw[5], raw[6], raw[7] = byte(of>>8), byte(of), byte(i>>8), byte(i)
+		_ = limit.take(network(netip.AddrFrom16(raw)))
+	}
+}
+
+// TestNewcomersKeepBuckets: 70,000 other networks do not give an address that has used up its tokens a new bucket.
+func TestNewcomersKeepBuckets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limit := newRateLimits(DefaultLimits()).addresses
+		greedy := network(netip.MustParseAddr("203.0.113.7"))
+		for range limit.rate.Burst {
+			_ = limit.take(greedy)
+		}
+		newcomers(limit, 1, 1<<16)
+		newcomers(limit, 2, 10_000)
+		if limit.take(greedy) == nil {
+			t.Error("newcomers gave an address whose tokens were used up new ones")
+		}
+		if limit.check(greedy) == nil {
+			t.Error("newcomers made the limiter forget an address whose tokens were used up")
+		}
+		time.Sleep(10 * time.Second) // all are full again
+		newcomers(limit, 3, 1<<16)
+		if limit.take(greedy) != nil {
+			t.Error("after ten seconds there is no token")
+		}
+	})
+}
+
+// TestNewcomersShareBuckets: while all buckets are in use, newcomers share the bucket of their network, so that their number does not
+// multiply their tokens, and what is remembered has an end. Buckets that are full again make room.
+func TestNewcomersShareBuckets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limit := newBuckets("address", "", Rate{PerSecond: 1, Burst: 2}, widerNetwork)
+		newcomers(limit, 1, 1<<16)
+		newcomers(limit, 2, 2)
+		for i := range 2 * sharedBuckets {
+			newcomers(limit, 10+i, 1)
+		}
+		if got := limit.all.Len(); got > manyBuckets+sharedBuckets+1 {
+			t.Errorf("%d buckets are remembered, want at most %d", got, manyBuckets+sharedBuckets+1)
+		}
+		neighbour := netip.MustParsePrefix("2001:db8:2:ffff::/64")
+		if limit.check(neighbour) == nil {
+			t.Error("a neighbour of two newcomers has tokens; want the bucket that they share")
+		}
+		if limit.take(neighbour) == nil {
+			t.Error("a neighbour of two newcomers takes a third token of the bucket that they share")
+		}
+		limit.give(neighbour)
+		limit.give(neighbour) // one is owed
+		if limit.take(neighbour) != nil {
+			t.Error("tokens are not given back to the shared bucket")
+		}
+		time.Sleep(3 * time.Second)
+		for range 2 {
+			if limit.take(neighbour) != nil {
+				t.Error("when buckets are full again, a newcomer gets none of its own")
+			}
+		}
+	})
+}
+
+// TestWiderKeys: new wallets share a bucket with those of their network, new accounts with all new accounts.
+func TestWiderKeys(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{"203.0.113.7/32": "203.0.113.0/24", "203.0.113.0/24": "invalid Prefix", "2001:db8:1:2::/64": "2001:db8:1::/48", "2001:db8:1::/48": "invalid Prefix"} {
+		at := netip.MustParsePrefix(address)
+		if got := widerNetwork(at); got.String() != want {
+			t.Errorf("the network around %s is %s, want %s", address, got, want)
+		}
+		if got := newRateLimits(DefaultLimits()).wallets.wider(walletAt{address: at}); got != (walletAt{address: widerNetwork(at)}) {
+			t.Errorf("the wallets around %s: %v", address, got)
 		}
 	}
 }

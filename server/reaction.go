@@ -2,9 +2,7 @@ package server
 
 import (
 	"context"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+	"regexp"
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/store"
@@ -12,10 +10,10 @@ import (
 
 // ReactToMessage adds or replaces the reaction of the caller.
 func (c *change) ReactToMessage(ctx context.Context, req gen.ReactToMessageRequestObject) (gen.ReactToMessageResponseObject, error) {
-	if !isEmoji(req.Body.Emoji) {
+	if !oneEmoji.MatchString(req.Body.Emoji) {
 		return nil, store.ErrNotAnEmoji
 	}
-	message, err := c.messageForReader(ctx, idOf(messagePrefix, req.Body.MessageID))
+	message, err := c.messageForReader(ctx, messageID(req.Body.MessageID))
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +23,7 @@ func (c *change) ReactToMessage(ctx context.Context, req gen.ReactToMessageReque
 
 // RemoveReaction removes the reaction of the caller.
 func (c *change) RemoveReaction(ctx context.Context, req gen.RemoveReactionRequestObject) (gen.RemoveReactionResponseObject, error) {
-	message, err := c.messageForReader(ctx, idOf(messagePrefix, req.Body.MessageID))
+	message, err := c.messageForReader(ctx, messageID(req.Body.MessageID))
 	if err != nil {
 		return nil, err
 	}
@@ -33,110 +31,34 @@ func (c *change) RemoveReaction(ctx context.Context, req gen.RemoveReactionReque
 	return gen.RemoveReaction200JSONResponse{Success: true, Message: "reaction removed"}, err
 }
 
-// Code points that combine several into one emoji.
-const (
-	zeroWidthJoiner = '\u200d'
-	emojiStyle      = '\ufe0f' // variation selector 16: show what stands before as an emoji
-	keycap          = '\u20e3'
-	blackFlag       = '\U0001f3f4'
-	cancelTag       = '\U000e007f'
-)
-
-// isEmoji reports whether the text is exactly one emoji, by the grammar of emoji sequences (Unicode UTS #51): one of
+// oneEmoji matches exactly one emoji, by the grammar of emoji sequences (Unicode UTS #51): a pair of regional indicators (a country's flag,
+// assigned or not), a keycap (#️⃣), or elements joined by zero-width joiners. An element is an emoji character, alone or with variation
+// selector 16 (show it as an emoji) or a skin tone, or the black flag with tags (England, Scotland, Wales).
 //
-//	a pair of regional indicators              a country's flag, assigned or not
-//	a digit, # or * [emojiStyle] keycap        a keycap
-//	an element {zeroWidthJoiner element}       where an element is an emoji character, alone or with emojiStyle or a
-//	                                           skin tone, or the black flag with tags (England, Scotland, Wales)
-//
-// A match is always one grapheme cluster, so no segmentation is needed. Some emoji are shown as text by default (❤, ©);
-// they match with and without emojiStyle, and count as different emoji. Parts of emoji (a skin tone, a regional
-// indicator, a joiner, a selector) do not match alone.
-func isEmoji(text string) bool {
-	if first, rest := next(text); isRegional(first) {
-		second, rest := next(rest)
-		return isRegional(second) && rest == ""
-	} else if strings.ContainsRune("0123456789#*", first) {
-		return strings.TrimPrefix(rest, string(emojiStyle)) == string(keycap)
-	}
-	for {
-		base, rest := next(text)
-		if !unicode.Is(emojiCharacters, base) {
-			return false
-		}
-		switch follower, after := next(rest); {
-		case follower == emojiStyle, isSkinTone(follower):
-			rest = after
-		case base == blackFlag && isTag(follower):
-			for isTag(follower) {
-				follower, after = next(after)
-			}
-			if follower != cancelTag {
-				return false
-			}
-			rest = after
-		}
-		if rest == "" {
-			return true
-		}
-		joiner, joined := next(rest)
-		if joiner != zeroWidthJoiner {
-			return false
-		}
-		text = joined
-	}
-}
+// A match is always one grapheme cluster, so no segmentation is needed. Some emoji are shown as text by default (❤, ©); they match with and
+// without the selector, and count as different emoji. Parts of emoji do not match alone.
+var oneEmoji = regexp.MustCompile(`^(?:[\x{1f1e6}-\x{1f1ff}]{2}|[0-9#*]\x{fe0f}?\x{20e3}|` +
+	emojiElement + `(?:\x{200d}` + emojiElement + `)*)$`)
 
-// next splits off the first code point; 0 at the end.
-func next(text string) (rune, string) {
-	if text == "" {
-		return 0, ""
-	}
-	first, size := utf8.DecodeRuneInString(text)
-	return first, text[size:]
-}
+const emojiElement = `(?:[` + emojiCharacters + `][\x{fe0f}\x{1f3fb}-\x{1f3ff}]?|\x{1f3f4}[\x{e0020}-\x{e007e}]+\x{e007f})`
 
-func isRegional(r rune) bool { return '\U0001f1e6' <= r && r <= '\U0001f1ff' }
-func isSkinTone(r rune) bool { return '\U0001f3fb' <= r && r <= '\U0001f3ff' }
-func isTag(r rune) bool      { return '\U000e0020' <= r && r <= '\U000e007e' }
-
-// emojiCharacters are the code points with the property Emoji in emoji-data.txt of Unicode 17, without ASCII, regional
-// indicators and skin tones (Emoji_Modifier). Each new Unicode version adds a few.
-var emojiCharacters = &unicode.RangeTable{
-	R16: []unicode.Range16{
-		{0xa9, 0xa9, 1}, {0xae, 0xae, 1}, {0x203c, 0x203c, 1}, {0x2049, 0x2049, 1}, {0x2122, 0x2122, 1},
-		{0x2139, 0x2139, 1}, {0x2194, 0x2199, 1}, {0x21a9, 0x21aa, 1}, {0x231a, 0x231b, 1}, {0x2328, 0x2328, 1},
-		{0x23cf, 0x23cf, 1}, {0x23e9, 0x23f3, 1}, {0x23f8, 0x23fa, 1}, {0x24c2, 0x24c2, 1}, {0x25aa, 0x25ab, 1},
-		{0x25b6, 0x25b6, 1}, {0x25c0, 0x25c0, 1}, {0x25fb, 0x25fe, 1}, {0x2600, 0x2604, 1}, {0x260e, 0x260e, 1},
-		{0x2611, 0x2611, 1}, {0x2614, 0x2615, 1}, {0x2618, 0x2618, 1}, {0x261d, 0x261d, 1}, {0x2620, 0x2620, 1},
-		{0x2622, 0x2623, 1}, {0x2626, 0x2626, 1}, {0x262a, 0x262a, 1}, {0x262e, 0x262f, 1}, {0x2638, 0x263a, 1},
-		{0x2640, 0x2640, 1}, {0x2642, 0x2642, 1}, {0x2648, 0x2653, 1}, {0x265f, 0x2660, 1}, {0x2663, 0x2663, 1},
-		{0x2665, 0x2666, 1}, {0x2668, 0x2668, 1}, {0x267b, 0x267b, 1}, {0x267e, 0x267f, 1}, {0x2692, 0x2697, 1},
-		{0x2699, 0x2699, 1}, {0x269b, 0x269c, 1}, {0x26a0, 0x26a1, 1}, {0x26a7, 0x26a7, 1}, {0x26aa, 0x26ab, 1},
-		{0x26b0, 0x26b1, 1}, {0x26bd, 0x26be, 1}, {0x26c4, 0x26c5, 1}, {0x26c8, 0x26c8, 1}, {0x26ce, 0x26cf, 1},
-		{0x26d1, 0x26d1, 1}, {0x26d3, 0x26d4, 1}, {0x26e9, 0x26ea, 1}, {0x26f0, 0x26f5, 1}, {0x26f7, 0x26fa, 1},
-		{0x26fd, 0x26fd, 1}, {0x2702, 0x2702, 1}, {0x2705, 0x2705, 1}, {0x2708, 0x270d, 1}, {0x270f, 0x270f, 1},
-		{0x2712, 0x2712, 1}, {0x2714, 0x2714, 1}, {0x2716, 0x2716, 1}, {0x271d, 0x271d, 1}, {0x2721, 0x2721, 1},
-		{0x2728, 0x2728, 1}, {0x2733, 0x2734, 1}, {0x2744, 0x2744, 1}, {0x2747, 0x2747, 1}, {0x274c, 0x274c, 1},
-		{0x274e, 0x274e, 1}, {0x2753, 0x2755, 1}, {0x2757, 0x2757, 1}, {0x2763, 0x2764, 1}, {0x2795, 0x2797, 1},
-		{0x27a1, 0x27a1, 1}, {0x27b0, 0x27b0, 1}, {0x27bf, 0x27bf, 1}, {0x2934, 0x2935, 1}, {0x2b05, 0x2b07, 1},
-		{0x2b1b, 0x2b1c, 1}, {0x2b50, 0x2b50, 1}, {0x2b55, 0x2b55, 1}, {0x3030, 0x3030, 1}, {0x303d, 0x303d, 1},
-		{0x3297, 0x3297, 1}, {0x3299, 0x3299, 1},
-	},
-	R32: []unicode.Range32{
-		{0x1f004, 0x1f004, 1}, {0x1f0cf, 0x1f0cf, 1}, {0x1f170, 0x1f171, 1}, {0x1f17e, 0x1f17f, 1}, {0x1f18e, 0x1f18e, 1},
-		{0x1f191, 0x1f19a, 1}, {0x1f201, 0x1f202, 1}, {0x1f21a, 0x1f21a, 1}, {0x1f22f, 0x1f22f, 1}, {0x1f232, 0x1f23a, 1},
-		{0x1f250, 0x1f251, 1}, {0x1f300, 0x1f321, 1}, {0x1f324, 0x1f393, 1}, {0x1f396, 0x1f397, 1}, {0x1f399, 0x1f39b, 1},
-		{0x1f39e, 0x1f3f0, 1}, {0x1f3f3, 0x1f3f5, 1}, {0x1f3f7, 0x1f3fa, 1}, {0x1f400, 0x1f4fd, 1}, {0x1f4ff, 0x1f53d, 1},
-		{0x1f549, 0x1f54e, 1}, {0x1f550, 0x1f567, 1}, {0x1f56f, 0x1f570, 1}, {0x1f573, 0x1f57a, 1}, {0x1f587, 0x1f587, 1},
-		{0x1f58a, 0x1f58d, 1}, {0x1f590, 0x1f590, 1}, {0x1f595, 0x1f596, 1}, {0x1f5a4, 0x1f5a5, 1}, {0x1f5a8, 0x1f5a8, 1},
-		{0x1f5b1, 0x1f5b2, 1}, {0x1f5bc, 0x1f5bc, 1}, {0x1f5c2, 0x1f5c4, 1}, {0x1f5d1, 0x1f5d3, 1}, {0x1f5dc, 0x1f5de, 1},
-		{0x1f5e1, 0x1f5e1, 1}, {0x1f5e3, 0x1f5e3, 1}, {0x1f5e8, 0x1f5e8, 1}, {0x1f5ef, 0x1f5ef, 1}, {0x1f5f3, 0x1f5f3, 1},
-		{0x1f5fa, 0x1f64f, 1}, {0x1f680, 0x1f6c5, 1}, {0x1f6cb, 0x1f6d2, 1}, {0x1f6d5, 0x1f6d8, 1}, {0x1f6dc, 0x1f6e5, 1},
-		{0x1f6e9, 0x1f6e9, 1}, {0x1f6eb, 0x1f6ec, 1}, {0x1f6f0, 0x1f6f0, 1}, {0x1f6f3, 0x1f6fc, 1}, {0x1f7e0, 0x1f7eb, 1},
-		{0x1f7f0, 0x1f7f0, 1}, {0x1f90c, 0x1f93a, 1}, {0x1f93c, 0x1f945, 1}, {0x1f947, 0x1f9ff, 1},
-		{0x1fa70, 0x1fa7c, 1}, {0x1fa80, 0x1fa8a, 1}, {0x1fa8e, 0x1fac6, 1}, {0x1fac8, 0x1fac8, 1}, {0x1facd, 0x1fadc, 1},
-		{0x1fadf, 0x1faea, 1}, {0x1faef, 0x1faf8, 1},
-	},
-	LatinOffset: 2,
-}
+// emojiCharacters are the code points with the property Emoji in emoji-data.txt of Unicode 17, without ASCII, regional indicators and skin
+// tones (Emoji_Modifier). Each new Unicode version adds a few.
+const emojiCharacters = `\x{a9}\x{ae}\x{203c}\x{2049}\x{2122}` +
+	`\x{2139}\x{2194}-\x{2199}\x{21a9}-\x{21aa}\x{231a}-\x{231b}\x{2328}\x{23cf}\x{23e9}-\x{23f3}` +
+	`\x{23f8}-\x{23fa}\x{24c2}\x{25aa}-\x{25ab}\x{25b6}\x{25c0}\x{25fb}-\x{25fe}\x{2600}-\x{2604}\x{260e}\x{2611}\x{2614}-\x{2615}` +
+	`\x{2618}\x{261d}\x{2620}\x{2622}-\x{2623}\x{2626}\x{262a}\x{262e}-\x{262f}\x{2638}-\x{263a}\x{2640}\x{2642}\x{2648}-\x{2653}` +
+	`\x{265f}-\x{2660}\x{2663}\x{2665}-\x{2666}\x{2668}\x{267b}\x{267e}-\x{267f}\x{2692}-\x{2697}\x{2699}\x{269b}-\x{269c}` +
+	`\x{26a0}-\x{26a1}\x{26a7}\x{26aa}-\x{26ab}\x{26b0}-\x{26b1}\x{26bd}-\x{26be}\x{26c4}-\x{26c5}\x{26c8}\x{26ce}-\x{26cf}\x{26d1}` +
+	`\x{26d3}-\x{26d4}\x{26e9}-\x{26ea}\x{26f0}-\x{26f5}\x{26f7}-\x{26fa}\x{26fd}\x{2702}\x{2705}\x{2708}-\x{270d}\x{270f}\x{2712}` +
+	`\x{2714}\x{2716}\x{271d}\x{2721}\x{2728}\x{2733}-\x{2734}\x{2744}\x{2747}\x{274c}\x{274e}\x{2753}-\x{2755}\x{2757}` +
+	`\x{2763}-\x{2764}\x{2795}-\x{2797}\x{27a1}\x{27b0}\x{27bf}\x{2934}-\x{2935}\x{2b05}-\x{2b07}\x{2b1b}-\x{2b1c}\x{2b50}\x{2b55}` +
+	`\x{3030}\x{303d}\x{3297}\x{3299}\x{1f004}\x{1f0cf}\x{1f170}-\x{1f171}\x{1f17e}-\x{1f17f}\x{1f18e}\x{1f191}-\x{1f19a}` +
+	`\x{1f201}-\x{1f202}\x{1f21a}\x{1f22f}\x{1f232}-\x{1f23a}\x{1f250}-\x{1f251}\x{1f300}-\x{1f321}\x{1f324}-\x{1f393}` +
+	`\x{1f396}-\x{1f397}\x{1f399}-\x{1f39b}\x{1f39e}-\x{1f3f0}\x{1f3f3}-\x{1f3f5}\x{1f3f7}-\x{1f3fa}\x{1f400}-\x{1f4fd}` +
+	`\x{1f4ff}-\x{1f53d}\x{1f549}-\x{1f54e}\x{1f550}-\x{1f567}\x{1f56f}-\x{1f570}\x{1f573}-\x{1f57a}\x{1f587}\x{1f58a}-\x{1f58d}` +
+	`\x{1f590}\x{1f595}-\x{1f596}\x{1f5a4}-\x{1f5a5}\x{1f5a8}\x{1f5b1}-\x{1f5b2}\x{1f5bc}\x{1f5c2}-\x{1f5c4}\x{1f5d1}-\x{1f5d3}` +
+	`\x{1f5dc}-\x{1f5de}\x{1f5e1}\x{1f5e3}\x{1f5e8}\x{1f5ef}\x{1f5f3}\x{1f5fa}-\x{1f64f}\x{1f680}-\x{1f6c5}\x{1f6cb}-\x{1f6d2}` +
+	`\x{1f6d5}-\x{1f6d8}\x{1f6dc}-\x{1f6e5}\x{1f6e9}\x{1f6eb}-\x{1f6ec}\x{1f6f0}\x{1f6f3}-\x{1f6fc}\x{1f7e0}-\x{1f7eb}\x{1f7f0}` +
+	`\x{1f90c}-\x{1f93a}\x{1f93c}-\x{1f945}\x{1f947}-\x{1f9ff}\x{1fa70}-\x{1fa7c}\x{1fa80}-\x{1fa8a}\x{1fa8e}-\x{1fac6}\x{1fac8}` +
+	`\x{1facd}-\x{1fadc}\x{1fadf}-\x{1faea}\x{1faef}-\x{1faf8}`

@@ -42,47 +42,24 @@ func (s *Server) reserveRegistration(ctx context.Context, tx *store.Tx, paid pay
 func typedTAN(tan string) string { return strings.ToUpper(tan) }
 
 const (
-	// wrongTANsFor is how long a wrong TAN counts.
-	wrongTANsFor = 10 * time.Minute
-	// tanTurn is how long a try waits for others of the same wallet or address that are being checked.
-	tanTurn = 3 * time.Second
-	// tanRecordTime limits the statement that records the outcome of a try. If it fails, the try counts like a wrong one.
-	tanRecordTime = 5 * time.Second
+	createAccount = "createAccount" // takes a TAN
+
+	wrongTANsFor  = 10 * time.Minute // a wrong TAN counts so long
+	tanTurn       = 3 * time.Second  // a try waits so long for others of the same wallet or address that are being checked
+	tanRecordTime = 5 * time.Second  // limits the statement that records the outcome of a try; if it fails, the try counts like a wrong one
+	maxTANTurns   = 2                // calls that take a try at the same time
 )
-
-// createAccount is the operation that takes a TAN.
-const createAccount = "createAccount"
-
-// maxTANTurns is how many calls take a try at the same time.
-const maxTANTurns = 2
 
 // tanTry is the try of a call, which counts against the wallet and the address that make it. It does not count against the username,
 // so nobody can use up the tries of another agent.
+//
+// The limit is checked where a TAN can be guessed: before a payment begins, when it is certain that the wallet can pay, and before a
+// payment is redeemed with another request. A settled payment with a correct TAN is always delivered.
 type tanTry struct {
 	server  *Server
 	keys    []string
 	taken   bool
 	records sync.WaitGroup
-}
-
-// limitTANs limits the wrong TANs of a call. The limit is checked where a TAN can be guessed: before a payment begins, when it is
-// certain that the wallet can pay, and before a payment is redeemed with another request. A settled payment with a correct TAN is
-// always delivered. Call end after the call.
-func (s *Server) limitTANs(ctx context.Context, made *payment.Call, record *record) (end func()) {
-	if record.operation.ID != createAccount {
-		return func() {}
-	}
-	try := &tanTry{server: s, keys: []string{"wallet " + made.Attempt.Identity, "address " + record.payment.address.String()}}
-	made.Admit = func() error { return try.take(ctx) }
-	observe(made, func(_ time.Time, err error) { //nolint:contextcheck // see over
-		if wrong := errors.Is(err, store.ErrInvalidTAN); wrong || err == nil {
-			try.over(wrong)
-		}
-	})
-	return func() { //nolint:contextcheck // see over
-		try.over(false)
-		try.records.Wait()
-	}
 }
 
 // take takes a try, unless the call has one.
@@ -94,11 +71,11 @@ func (t *tanTry) take(ctx context.Context) error {
 		switch {
 		case err == nil:
 			t.taken = true
-			continue
+			return nil
 		case !used:
 			return err
 		case none.After > 0 || time.Since(began) > tanTurn:
-			return t.server.tooManyTANs(most, none.After)
+			return tooManyTANs(most).exceeded(none.After)
 		}
 		select {
 		case <-ctx.Done():
@@ -109,7 +86,7 @@ func (t *tanTry) take(ctx context.Context) error {
 	return nil
 }
 
-// try is TryTAN for few calls at a time: those of one address wait for each other in the database, each with a connection.
+// try is TryTAN for few calls at a time: tries of one address wait for each other in the database, each with a connection.
 func (t *tanTry) try(ctx context.Context, most int) error {
 	select {
 	case t.server.tanTurns <- struct{}{}:
@@ -118,6 +95,19 @@ func (t *tanTry) try(ctx context.Context, most int) error {
 		return ctx.Err()
 	}
 	return t.server.store.TryTAN(ctx, t.keys, most, wrongTANsFor)
+}
+
+// handled records the outcome of the handler, if that says whether the TAN is wrong.
+func (t *tanTry) handled(_ time.Time, err error) {
+	if wrong := errors.Is(err, store.ErrInvalidTAN); wrong || err == nil {
+		t.over(wrong)
+	}
+}
+
+// end ends the try.
+func (t *tanTry) end() {
+	t.over(false)
+	t.records.Wait()
 }
 
 // over records the outcome of the try. It does not wait, because the handler runs in a transaction that has a connection already.
@@ -135,7 +125,5 @@ func (t *tanTry) over(wrong bool) {
 	})
 }
 
-// tooManyTANs returns the 429 for too many wrong TANs.
-func (s *Server) tooManyTANs(most int, retryAfter time.Duration) *problem {
-	return s.limited(policy{name: "tan", quota: most, window: wrongTANsFor, whose: "with a wrong TAN"}, retryAfter)
-}
+// tooManyTANs is the limit of calls with a wrong TAN.
+func tooManyTANs(most int) policy { return policy{"tan", most, wrongTANsFor, "with a wrong TAN"} }

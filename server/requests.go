@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -14,10 +15,7 @@ import (
 )
 
 const (
-	maxHeldBytes = 16 << 20 // of headers and bodies, for all callers who have not paid
-	alwaysHeld   = 16 << 10 // of an address, even beyond maxHeldBytes: a small request is never displaced for its bytes
-	perHeader    = 128      // bytes that a header takes beside its name and value
-	maxSentBytes = 64 << 20 // of responses of paid calls that their callers are reading
+	perHeader = 128 // bytes that a header takes beside its name and value
 
 	// How long a caller may take to read a response: one that it has paid for, which may have 2 MiB, another one, and a refusal.
 	paidWriteTime    = 30 * time.Second
@@ -25,13 +23,15 @@ const (
 	refusalWriteTime = time.Second
 )
 
+var tooManyHeaders = fmt.Sprintf("a request can have at most %d headers", maxHeaderLines)
+
 // request is a request in progress. It can be displaced while it waits for its caller: to send the body, and to read the response.
 type request struct {
 	all      *connections
 	on       *connection // nil in tests
 	address  netip.Prefix
-	response http.ResponseWriter
-	place    share // of all.reading
+	response *http.ResponseController
+	place    share // of all.requests
 	bytes    share // of all.memory: headers and body, until the payment is certain
 	sent     share // of all.sent: the response of a paid call, while the caller reads it
 	state    requestState
@@ -47,23 +47,17 @@ const (
 	ended
 )
 
-var errDisplaced = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, unread: true,
-	message: "the server needed the room of this unfinished request for others; wait for Retry-After seconds, then send the same request"}
+var errDisplaced = unavailable("the server needed the room of this unfinished request for others; wait for Retry-After seconds, "+
+	"then send the same request", 1)
 
 // errCrowded keeps an address from having so many requests at work that others find no room.
-var errCrowded = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 1, unread: true,
-	message: "too many requests of this address are at work; wait for Retry-After seconds, then send the same request"}
+var errCrowded = unavailable("too many requests of this address are at work; wait for Retry-After seconds, then send the same request", 1)
 
 type connectionKey struct{}
 
 // withConnection makes the connection known to its requests.
 func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, admittedBelow(conn))
-}
-
-func requestFrom(c echo.Context) *request {
-	r, _ := c.Get(requestKey).(*request)
-	return r
 }
 
 // admitRequest holds requests to their limits: headers, and as many as connections, in total and per address. With HTTP/2 one connection
@@ -77,27 +71,22 @@ func (s *Server) admitRequest(next echo.HandlerFunc) echo.HandlerFunc {
 				bytes += perHeader + len(name) + len(value)
 			}
 		}
-		writer := http.NewResponseController(c.Response().Writer)
 		if lines > maxHeaderLines { // with HTTP/1.1 they were refused while they arrived
-			_ = writer.SetWriteDeadline(time.Now().Add(refusalWriteTime))
-			refuseRequest(c.Response(), http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, fmt.Sprintf("a request can have at most %d headers", maxHeaderLines))
-			return nil
+			return refuseRequest(c, http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, tooManyHeaders)
 		}
 		r := s.connections.begin(c.Request(), c.Response().Writer, s.clientAddress(c.Request()), bytes)
 		if r == nil {
 			s.connections.refused.Inc()
-			_ = writer.SetWriteDeadline(time.Now().Add(refusalWriteTime))
 			c.Response().Header().Set("Retry-After", "1")
-			refuseRequest(c.Response(), http.StatusServiceUnavailable, gen.ErrorCodeUnavailable,
+			return refuseRequest(c, http.StatusServiceUnavailable, gen.ErrorCodeUnavailable,
 				"too many requests are in progress; wait for Retry-After seconds, then send the same request")
-			return nil
 		}
 		defer r.end()
 		c.Set(requestKey, r)
 		c.Response().Before(func() { r.respond(recordFrom(c)) })
 		err := next(c)
 		if c.Request().ProtoMajor > 1 {
-			_ = writer.Flush() // else net/http waits for the caller after the request is forgotten here
+			_ = r.response.Flush() // else net/http waits for the caller after the request is forgotten here
 		}
 		return err
 	}
@@ -106,36 +95,16 @@ func (s *Server) admitRequest(next echo.HandlerFunc) echo.HandlerFunc {
 // begin counts a request, or returns nil if there are too many.
 func (l *connections) begin(r *http.Request, w http.ResponseWriter, client netip.Prefix, bytes int) *request {
 	on, _ := r.Context().Value(connectionKey{}).(*connection)
-	begun := &request{all: l, on: on, address: client, response: w}
+	begun := &request{all: l, on: on, address: client, response: http.NewResponseController(w)}
 	begun.place.owner, begun.bytes.owner, begun.sent.owner = begun, begun, begun
 	l.mu.Lock()
 	defer l.unlock()
-	full := l.addresses[client].requests >= l.limits.ConnectionsPerAddress && !l.limits.trusts(client.Addr())
-	if !l.makeRoom(&l.reading, full, client, l.running) {
+	if !l.requests.room(client, l.limits.perAddress(client.Addr())) {
 		return nil
 	}
-	l.count(client, addressUse{requests: 1})
-	l.reading.wait(&begun.place, client, 1)
-	l.hold(&begun.bytes, client, bytes)
+	l.requests.hold(&begun.place, client, 1)
+	l.memory.hold(&begun.bytes, client, bytes)
 	return begun
-}
-
-// hold counts further bytes. If there are too many in all, the address that holds most loses what has waited for longest. The caller
-// holds the lock.
-func (l *connections) hold(s *share, address netip.Prefix, bytes int) {
-	l.held += bytes
-	if s.of == nil {
-		l.memory.wait(s, address, bytes)
-	} else {
-		l.memory.grow(s, bytes)
-	}
-	for l.held > maxHeldBytes {
-		largest := l.memory.largest()
-		if largest == nil || largest.size <= alwaysHeld {
-			return
-		}
-		largest.oldest().owner.displace()
-	}
 }
 
 // hold counts further bytes of the body. It returns errDisplaced if the request must end.
@@ -143,7 +112,7 @@ func (r *request) hold(bytes int) error {
 	r.all.mu.Lock()
 	defer r.all.unlock()
 	if r.state == reading && bytes > 0 {
-		r.all.hold(&r.bytes, r.address, bytes)
+		r.all.memory.hold(&r.bytes, r.address, r.bytes.size+bytes)
 	}
 	if r.state == displaced {
 		return errDisplaced
@@ -155,31 +124,25 @@ func (r *request) hold(bytes int) error {
 func (r *request) finish() error {
 	r.all.mu.Lock()
 	defer r.all.unlock()
-	switch r.state {
-	case displaced:
+	switch {
+	case r.state == displaced:
 		return errDisplaced
-	case reading:
-		if r.all.crowded(r.address) {
-			return errCrowded
-		}
+	case r.state == reading && r.crowded():
+		return errCrowded
+	case r.state == reading:
 		r.state = complete
-		r.all.count(r.address, addressUse{working: 1})
-		r.all.reading.drop(&r.place)
-		r.all.memory.keep(&r.bytes)
-		if r.on != nil {
-			if r.on.complete++; r.on.complete == 1 {
-				r.all.silent.drop(&r.on.place)
-			}
-		}
+		r.all.requests.set(&r.place, 0, false)
+		r.all.memory.set(&r.bytes, r.bytes.size, false)
+		r.on.work(1)
 	}
 	return nil
 }
 
-// crowded reports whether an address has as many requests at work as there is room for further ones. Without a limit for each address it has
-// none here either.
-func (l *connections) crowded(address netip.Prefix) bool {
-	return l.addresses[address].working >= l.limits.Connections-l.working && l.limits.ConnectionsPerAddress < l.limits.Connections &&
-		!l.limits.trusts(address.Addr())
+// crowded reports whether the address has as many requests at work as there is room for further ones. Without a limit for each address it
+// has none here either.
+func (r *request) crowded() bool {
+	limits, all, own := r.all.limits, &r.all.requests, r.place.of
+	return own.shares-own.size >= all.most-(all.shares-all.size) && limits.perAddress(r.address.Addr()) < limits.Connections
 }
 
 // respond lets the request wait for its caller again, who may not read the response, and limits how long that may take.
@@ -194,7 +157,7 @@ func (r *request) respond(record *record) {
 		limit = paidWriteTime
 	}
 	// Before the request is counted: it may be displaced at once.
-	_ = http.NewResponseController(r.response).SetWriteDeadline(time.Now().Add(limit))
+	_ = r.response.SetWriteDeadline(time.Now().Add(limit))
 	switch r.state {
 	case displaced:
 		return
@@ -202,25 +165,12 @@ func (r *request) respond(record *record) {
 		r.state = responding
 	case complete:
 		r.state = responding
-		r.all.count(r.address, addressUse{working: -1})
-		r.all.reading.wait(&r.place, r.address, 1)
-		if size := r.all.memory.drop(&r.bytes); size > 0 {
-			r.all.memory.wait(&r.bytes, r.address, size)
-		}
-		r.leaveConnection()
+		r.all.requests.set(&r.place, 1, true)
+		r.all.memory.set(&r.bytes, r.bytes.size, true)
+		r.on.work(-1)
 	}
-	if record != nil && record.responseBytes > 0 {
-		r.all.send(r, record.responseBytes)
-	}
-}
-
-// send counts the response of a paid call. If there are too many bytes in all, the address that holds most loses the response that has waited
-// for its reader for longest: the same payment gets it again. The caller holds the lock.
-func (l *connections) send(r *request, bytes int) {
-	l.sending += bytes
-	l.sent.wait(&r.sent, r.address, bytes)
-	for l.sending > maxSentBytes {
-		l.sent.largest().oldest().owner.displace()
+	if record != nil && record.responseBytes > 0 { // if it is displaced for them, the same payment gets the response again
+		r.all.sent.hold(&r.sent, r.address, record.responseBytes)
 	}
 }
 
@@ -234,33 +184,22 @@ func (r *request) wasDisplaced() bool {
 	return r.state == displaced
 }
 
-// leaveConnection lets the connection wait again if none of its requests is at work. The caller holds the lock.
-func (r *request) leaveConnection() {
-	if r.on == nil {
-		return
-	}
-	if r.on.complete--; r.on.complete == 0 && !r.on.closed {
-		r.all.silent.wait(&r.on.place, r.on.address, 1)
-	}
-}
-
 // release ends the count of its bytes: from here on the payment engine bounds what it holds.
 func (r *request) release() {
 	r.all.mu.Lock()
 	defer r.all.unlock()
-	r.all.held -= r.all.memory.drop(&r.bytes)
+	r.all.memory.drop(&r.bytes)
 }
 
 // displace makes the reading of the body, or the writing of the response, fail. The caller holds the lock, so the response still exists.
 func (r *request) displace() {
 	r.all.displaced.Inc()
-	writes := r.state == responding
-	r.forget(displaced)
-	if writes {
-		_ = http.NewResponseController(r.response).SetWriteDeadline(time.Unix(1, 0))
-		return
+	end := r.response.SetReadDeadline
+	if r.state == responding {
+		end = r.response.SetWriteDeadline
 	}
-	_ = http.NewResponseController(r.response).SetReadDeadline(time.Unix(1, 0))
+	r.forget(displaced)
+	_ = end(time.Unix(1, 0))
 }
 
 // end ends the request.
@@ -268,8 +207,7 @@ func (r *request) end() {
 	r.all.mu.Lock()
 	defer r.all.unlock()
 	if r.state == complete {
-		r.all.count(r.address, addressUse{working: -1})
-		r.leaveConnection()
+		r.on.work(-1)
 	}
 	if r.state != displaced {
 		r.forget(ended)
@@ -279,20 +217,24 @@ func (r *request) end() {
 // forget removes the request. The caller holds the lock.
 func (r *request) forget(state requestState) {
 	r.state = state
-	r.all.reading.drop(&r.place)
-	r.all.held -= r.all.memory.drop(&r.bytes)
-	r.all.sending -= r.all.sent.drop(&r.sent)
-	r.all.count(r.address, addressUse{requests: -1})
+	r.all.requests.drop(&r.place)
+	r.all.memory.drop(&r.bytes)
+	r.all.sent.drop(&r.sent)
 }
 
 // refuseRequest writes a response before the request has an id.
-func refuseRequest(w http.ResponseWriter, status int, code gen.ErrorCode, message string) {
+func refuseRequest(c echo.Context, status int, code gen.ErrorCode, message string) error {
+	_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(refusalWriteTime))
 	body := errorBody{Message: message, Code: code, RequestID: newRequestID()}
-	header := w.Header()
-	header.Set("Content-Type", "application/json")
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("X-Request-Id", body.RequestID)
-	w.WriteHeader(status)
-	_, _ = w.Write(body.encode())
+	setHeaders(c.Response().Header(), body.RequestID)
+	return c.JSONBlob(status, body.encode())
+}
+
+// writeRefusal writes a response without net/http. Errors are ignored, because there is nobody to report them to.
+func writeRefusal(to io.Writer, status int, code gen.ErrorCode, message string) {
+	body := errorBody{Message: message, Code: code, RequestID: newRequestID()}
+	raw := body.encode()
+	fmt.Fprintf(to, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"+
+		"X-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
+		status, http.StatusText(status), len(raw), body.RequestID, raw)
 }

@@ -59,8 +59,8 @@ func TestUnreadResponsesMakeRoom(t *testing.T) {
 	second.respond(&record{paid: true})
 	first.end()
 	second.end()
-	if all.held != 1000 || all.running != 1 {
-		t.Errorf("%d bytes of %d requests are held at the end, want those of the last one", all.held, all.running)
+	if all.memory.size != 1000 || all.requests.shares != 1 {
+		t.Errorf("%d bytes of %d requests are held at the end, want those of the last one", all.memory.size, all.requests.shares)
 	}
 	refused, refusedWrites := begin("192.0.2.1") // before its body was read
 	refused.respond(nil)
@@ -100,13 +100,13 @@ func TestPaidResponsesHaveABudget(t *testing.T) {
 			read.end()
 		}
 	}
-	if all.sending != maxSentBytes || other.writeEnded || writes[0].writeEnded {
-		t.Errorf("%d bytes are held and one has ended, want %d and none", all.sending, maxSentBytes)
+	if all.sent.size != maxSentBytes || other.writeEnded || writes[0].writeEnded {
+		t.Errorf("%d bytes are held and one has ended, want %d and none", all.sent.size, maxSentBytes)
 	}
 	respond("192.0.2.3", part)
-	if all.sending != maxSentBytes || other.writeEnded || !writes[0].writeEnded || writes[1].writeEnded {
+	if all.sent.size != maxSentBytes || other.writeEnded || !writes[0].writeEnded || writes[1].writeEnded {
 		t.Errorf("%d bytes are held; the oldest of the largest has ended: %t, the next: %t, that of another address: %t",
-			all.sending, writes[0].writeEnded, writes[1].writeEnded, other.writeEnded)
+			all.sent.size, writes[0].writeEnded, writes[1].writeEnded, other.writeEnded)
 	}
 	if _, w := respond("192.0.2.4", maxSentBytes); !w.writeEnded {
 		t.Error("a response that is larger than all others does not end")
@@ -155,8 +155,8 @@ func TestNoAddressTakesAllRoom(t *testing.T) {
 	for _, r := range working[2:] {
 		r.end()
 	}
-	if len(all.addresses) != 0 || all.working != 0 {
-		t.Errorf("at the end %d requests are at work, of %v", all.working, all.addresses)
+	if working := all.requests.shares - all.requests.size; len(all.requests.holders) != 0 || working != 0 {
+		t.Errorf("at the end %d requests are at work, of %v", working, all.requests.holders)
 	}
 }
 
@@ -205,8 +205,8 @@ func TestBodiesHaveABudget(t *testing.T) {
 	finished.end()
 	oldest.end()
 	honest.end()
-	if all.held != 5*part+1000 || all.running != 1 {
-		t.Errorf("%d bytes of %d requests are held at the end, want those of the newer one", all.held, all.running)
+	if all.memory.size != 5*part+1000 || all.requests.shares != 1 {
+		t.Errorf("%d bytes of %d requests are held at the end, want those of the newer one", all.memory.size, all.requests.shares)
 	}
 
 	newer.end()
@@ -241,8 +241,7 @@ func TestPipelinedHeadersAreCounted(t *testing.T) {
 	} {
 		all := newConnections(DefaultLimits())
 		caller, conn := net.Pipe()
-		c := &connection{Conn: conn, all: all}
-		c.bytes.owner = c
+		c := all.admit(conn)
 		go func() { _, _ = io.WriteString(caller, test.sent) }()
 		if _, err := io.ReadFull(c, make([]byte, len(test.sent))); err != nil {
 			t.Fatal(err)
@@ -251,8 +250,8 @@ func TestPipelinedHeadersAreCounted(t *testing.T) {
 			state http.ConnState
 			want  int
 		}{{http.StateActive, 0}, {http.StateIdle, test.want}, {http.StateActive, 0}} {
-			if all.observe(c, step.state); all.held != step.want {
-				t.Errorf("%s, connection %s: %d bytes are held, want %d", name, step.state, all.held, step.want)
+			if all.observe(c, step.state); all.memory.size != step.want {
+				t.Errorf("%s, connection %s: %d bytes are held, want %d", name, step.state, all.memory.size, step.want)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,7 +70,7 @@ type Server struct {
 	health       health
 	service      operator.Service
 	history      *operator.CallHistory
-	refusals     *refusals
+	refusals     refusals
 	figures      figures
 	echo         *echo.Echo
 	metrics      *metrics
@@ -92,9 +93,11 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	config.Limits = config.Limits.withDefaults()
 	s := &Server{
 		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
-		rates: newRateLimits(config.Limits), limitedLines: newLineLimit(), tanTurns: make(chan struct{}, maxTANTurns), connections: newConnections(config.Limits),
-		retention: retention.New(database, config.Retention, log),
-		refusals:  newRefusals(), figures: figures{revenue: revenueParts{}},
+		rates: newRateLimits(config.Limits), connections: newConnections(config.Limits), tanTurns: make(chan struct{}, maxTANTurns),
+		limitedLines: newLineLimit(), retention: retention.New(database, config.Retention, log), history: operator.NewCallHistory(time.Now()),
+		refusals: refusals{byCode: map[gen.ErrorCode]operator.Refusal{}}, figures: figures{revenue: map[time.Time]partSums{}},
+		service: operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
+			Revision: buildinfo.Read().Commit, Started: time.Now(), Channels: config.Channels.Authorizer != nil},
 	}
 	var paid []*payment.Operation
 	for _, operation := range operations {
@@ -137,17 +140,8 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	s.waiting.Store(config.Await != nil)
 	s.metrics = newMetrics(database, &s.running)
 	s.metrics.announce(s.byID)
-	if s.history, err = operator.NewCallHistory(s.metrics.requests, s.metrics.seconds); err != nil {
-		return nil, err
-	}
-	s.service = operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
-		Revision: buildinfo.Read().Commit, Started: time.Now()}
-	s.metrics.registry.MustRegister(append(s.payments.Collectors(), s.connections.collectors()...)...)
-	if config.TLS != nil {
-		s.metrics.registry.MustRegister(config.TLS.collector())
-	}
-	s.metrics.registry.MustRegister(append(database.Collectors(), newDatabaseMetrics(database), buildInfo())...)
-	s.metrics.registry.MustRegister(s.retention.Collectors()...)
+	s.metrics.registry.MustRegister(slices.Concat(s.payments.Collectors(), s.connections.collectors(), database.Collectors(),
+		s.retention.Collectors(), config.TLS.collectors())...)
 	s.echo = s.routes()
 	return s, nil
 }
@@ -164,20 +158,20 @@ func (s *Server) routes() *echo.Echo {
 		e.Use(s.trace)
 	}
 	e.Use(
-		s.observe,          // request id, log line, errors and panics
-		allowCORS,          // for agents in browsers; preflight requests are free
-		s.resolveOperation, // finds the operation
-		s.limitUnpaid,      // before any work; a paid call takes no token
-		s.readBody,         // up to the limit of the operation; without payment 16 KiB, then 402
-		s.priceInquiry,     // 402 if there is neither payment nor body
-		s.validate,         // 400: mistakes are free
-		s.requirePayment,   // 402 if there is no payment
-		s.awaitDatabase,    // 503 before the first connection to the database
-		limitTime,          // the deadline of everything that follows, but not of a settlement
-		s.refund,           // of a payment channel, on GET operations; needs no API key
+		s.observe,                  // request id, log line, errors and panics
+		allowCORS,                  // for agents in browsers; preflight requests are free
+		before(s.resolveOperation), // finds the operation
+		s.limitUnpaid,              // before any work; a paid call takes no token
+		before(s.readBody),         // up to the limit of the operation; without payment 16 KiB, then 402
+		before(s.priceInquiry),     // 402 if there is neither payment nor body
+		before(s.validate),         // 400: mistakes are free
+		before(s.requirePayment),   // 402 if there is no payment
+		before(s.awaitDatabase),    // 503 before the first connection to the database
+		limitTime,                  // the deadline of everything that follows, but not of a settlement
+		s.refund,                   // of a payment channel, on GET operations; needs no API key
 		s.authenticate,
-		s.parsePayment, // local checks only
-		s.limitPayments,
+		before(s.parsePayment), // local checks only
+		before(s.limitPayments),
 	)
 	// The payment middleware wraps the handlers.
 	gen.RegisterHandlers(e, gen.NewStrictHandler((*change)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
@@ -185,6 +179,18 @@ func (s *Server) routes() *echo.Echo {
 		e.Match([]string{http.MethodGet, http.MethodHead}, document.Path, echo.WrapHandler(document))
 	}
 	return e
+}
+
+// before is the middleware that runs a step, and then the next handler unless the step fails.
+func before(step echo.HandlerFunc) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if err := step(c); err != nil {
+				return err
+			}
+			return next(c)
+		}
+	}
 }
 
 // Recover completes payments that a crash, a lost response or an unavailable facilitator left open, until ctx ends.
@@ -195,28 +201,27 @@ func (s *Server) Recover(ctx context.Context) { s.payments.Recover(ctx, s.restor
 func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	present, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
-	recovering, stop := context.WithCancel(present)
-	var worker sync.WaitGroup
-	defer worker.Wait()
+	working, stop := context.WithCancel(present)
+	var workers sync.WaitGroup
+	defer workers.Wait()
 	defer stop()
-	worker.Go(func() { s.history.Keep(recovering) })
 	failed := make(chan error, 2)
 	begin := func() {
 		ready := make(chan struct{})
 		go s.store.BePresent(present, func() { close(ready) })
 		<-ready
-		worker.Go(func() { s.watchClock(recovering) })
-		worker.Go(func() { s.Recover(recovering) })
-		worker.Go(func() { s.retention.Run(recovering) })
+		for _, work := range []func(context.Context){s.watchClock, s.Recover, s.retention.Run} {
+			workers.Go(func() { work(working) })
+		}
+		s.waiting.Store(false)
 	}
 	if s.waiting.Load() {
-		worker.Go(func() {
-			if err := s.config.Await(recovering); err != nil {
+		workers.Go(func() {
+			if err := s.config.Await(working); err != nil {
 				failed <- err
 				return
 			}
 			begin()
-			s.waiting.Store(false)
 		})
 	} else {
 		begin()
@@ -226,16 +231,13 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 		limited = newSecureListener(listener{accepting, s.connections}, s.config.TLS.Config) //nolint:contextcheck // a handshake has its own deadline
 	}
 	server := &http.Server{
-		Handler:           s.Handler(),
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer},
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      payment.Lease + 15*time.Second, // a response waits for the settlement
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ConnContext:       withConnection,
-		ConnState:         s.connections.observe,
-		ErrorLog:          log.New(connectionLog{s.log, newLineLimit()}, "", 0),
+		Handler: s.Handler(),
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, MaxReceiveBufferPerStream: streamBuffer,
+			MaxReceiveBufferPerConnection: connectionBuffer},
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		WriteTimeout: payment.Lease + 15*time.Second, // a response waits for the settlement
+		ConnContext:  withConnection, ConnState: s.connections.observe,
+		ErrorLog: log.New(connectionLog{s.log, newLineLimit()}, "", 0),
 	}
 	go func() { failed <- server.Serve(limited) }()
 	select {
@@ -262,13 +264,11 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 }
 
 // awaitDatabase rejects paid calls until the first successful connection to the database.
-func (s *Server) awaitDatabase(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if operationFrom(c).paid() && s.waiting.Load() {
-			return errUnavailable
-		}
-		return next(c)
+func (s *Server) awaitDatabase(c echo.Context) error {
+	if operationFrom(c).paid() && s.waiting.Load() {
+		return errUnavailable
 	}
+	return nil
 }
 
 // limitTime sets the deadline of a call, whose body has arrived. What happens after the settlement of a payment has another one.
@@ -276,10 +276,8 @@ func limitTime(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		request := c.Request()
 		ctx, cancel := context.WithTimeout(request.Context(), store.CallTime)
-		defer func() {
-			cancel()
-			c.SetRequest(request) // whether the caller has hung up
-		}()
+		defer cancel()
+		defer c.SetRequest(request) // shows whether the caller has hung up
 		c.SetRequest(request.WithContext(ctx))
 		return next(c)
 	}
@@ -295,16 +293,12 @@ var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 })
 
 // resolveOperation finds the operation of the route. Other paths and methods reach the router's 404 and 405.
-func (s *Server) resolveOperation(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		operation := s.operations[c.Request().Method+" "+c.Path()]
-		if operation == nil {
-			return next(c)
-		}
+func (s *Server) resolveOperation(c echo.Context) error {
+	if operation := s.operations[c.Request().Method+" "+c.Path()]; operation != nil {
 		recordFrom(c).operation = operation
 		c.Set(operationKey, operation)
-		return next(c)
 	}
+	return nil
 }
 
 const (
@@ -314,12 +308,13 @@ const (
 	requestKey   = "parley.request"
 )
 
-func operationFrom(c echo.Context) *operation {
-	operation, _ := c.Get(operationKey).(*operation)
-	return operation
+// fromContext returns what a middleware has set, or the zero value.
+func fromContext[T any](c echo.Context, key string) T {
+	value, _ := c.Get(key).(T)
+	return value
 }
 
-func bodyFrom(c echo.Context) []byte {
-	body, _ := c.Get(bodyKey).([]byte)
-	return body
-}
+func operationFrom(c echo.Context) *operation { return fromContext[*operation](c, operationKey) }
+func bodyFrom(c echo.Context) []byte          { return fromContext[[]byte](c, bodyKey) }
+func recordFrom(c echo.Context) *record       { return fromContext[*record](c, recordKey) }
+func requestFrom(c echo.Context) *request     { return fromContext[*request](c, requestKey) }

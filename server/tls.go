@@ -14,14 +14,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxStreams is the number of concurrent requests of one connection with HTTP/2. admitRequest bounds those of all connections.
 const (
-	maxStreams = 16
+	maxStreams = 16 // requests of one connection with HTTP/2 at a time; admitRequest bounds those of all connections
 
 	// What HTTP/2 buffers before a handler reads it: of a frame, of a request, and of a connection.
 	maxFrame         = 16 << 10
 	streamBuffer     = 64 << 10
 	connectionBuffer = 64 << 10
+
+	// The limits of a listener for redirects. Its callers need one connection for a moment.
+	redirectConnections           = 512
+	redirectConnectionsPerAddress = 64
 )
 
 // TLS says how connections are encrypted.
@@ -32,16 +35,18 @@ type TLS struct {
 	Expires func() time.Time
 }
 
-// collector is the metric of the certificate.
-func (t *TLS) collector() prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_tls_certificate_expires_seconds",
-		Help: "Time until the TLS certificate in use expires; 0 if there is none."}, func() float64 {
-		expires := t.Expires()
-		if expires.IsZero() {
-			return 0
+// collectors is the metric of the certificate.
+func (t *TLS) collectors() []prometheus.Collector {
+	if t == nil {
+		return nil
+	}
+	const help = "Time until the TLS certificate in use expires; 0 if there is none."
+	return []prometheus.Collector{gauge("parley_tls_certificate_expires_seconds", help, func() float64 {
+		if expires := t.Expires(); !expires.IsZero() {
+			return time.Until(expires).Seconds()
 		}
-		return time.Until(expires).Seconds()
-	})
+		return 0
+	})}
 }
 
 // secureListener makes handshakes on admitted connections. So the limits of connections hold before any cryptography, and a slow
@@ -91,17 +96,16 @@ func (l *secureListener) handshake(conn *connection) {
 		_ = conn.Close()
 		return
 	}
-	var ready net.Conn
+	ready := net.Conn(encrypted)
 	switch encrypted.ConnectionState().NegotiatedProtocol {
 	case "h2":
-		ready = encrypted
 	case "", "http/1.1":
 		ready = &secureConnection{encrypted, conn}
 	default: // an ACME server wanted to see a certificate
 		_ = conn.Close()
 		return
 	}
-	conn.count(headerCount.next)
+	conn.count((*headerCount).next)
 	select {
 	case l.secured <- ready:
 	case <-l.closed:
@@ -138,24 +142,15 @@ func (c *secureConnection) Read(to []byte) (int, error) {
 	return c.on.readHeaders(c.Conn, to[:n], err)
 }
 
-// The limits of a listener for redirects. Its callers need one connection for a moment.
-const (
-	redirectConnections           = 512
-	redirectConnectionsPerAddress = 64
-)
-
 // NewRedirector returns an HTTP server without TLS for small responses that do not wait, such as redirects to https://, and the listener
 // that it must serve. Everybody can call it, so its connections have limits of their own and short times. trusted are the addresses of
 // proxies, which are not held to the limit of an address. The metrics do not count these connections.
 func NewRedirector(accepting net.Listener, handler http.Handler, trusted []netip.Prefix, log *slog.Logger) (net.Listener, *http.Server) {
 	all := newConnections(Limits{Connections: redirectConnections, ConnectionsPerAddress: redirectConnectionsPerAddress, TrustedProxies: trusted})
 	return listener{accepting, all}, &http.Server{
-		Handler:        handler,
-		ReadTimeout:    headerTimeout, // of headers and body: the body of a redirected request is not used
-		WriteTimeout:   headerTimeout,
-		IdleTimeout:    headerTimeout,
-		MaxHeaderBytes: maxHeaderBytes,
-		ConnState:      all.observe,
-		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		Handler:      handler,
+		ReadTimeout:  headerTimeout, // of headers and body: the body of a redirected request is not used
+		WriteTimeout: headerTimeout, IdleTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ConnState: all.observe, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }

@@ -29,7 +29,7 @@ func TestEncryptedHeadersAreCounted(t *testing.T) {
 	held := func() int {
 		all.mu.Lock()
 		defer all.mu.Unlock()
-		return all.held
+		return all.memory.size
 	}
 	wants := func(what string, holds func(n int) bool) {
 		t.Helper()
@@ -57,8 +57,8 @@ func TestEncryptedHeadersAreCounted(t *testing.T) {
 	wants("a complete request", func(n int) bool { return n == 0 })
 	_ = caller.Close()
 	_ = conn.Close()
-	if all.open != 0 {
-		t.Errorf("%d connections are open at the end", all.open)
+	if all.open.shares != 0 {
+		t.Errorf("%d connections are open at the end", all.open.shares)
 	}
 }
 

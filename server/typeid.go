@@ -10,9 +10,8 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// Ids are TypeIDs (github.com/jetify-com/typeid, spec 0.3): a prefix for the kind, and a UUIDv7 in 26 characters of
-// lower-case Crockford base32. The database stores the UUID. The codec is hand-written because the only release of the
-// reference library is an alpha.
+// Ids are TypeIDs (github.com/jetify-com/typeid, spec 0.3): a prefix for the kind, and a UUIDv7 in 26 characters of lower-case Crockford
+// base32. The database stores the UUID. The codec is hand-written because the only release of the reference library is an alpha.
 const (
 	agentPrefix   = "agent_"
 	chatPrefix    = "chat_"
@@ -24,15 +23,14 @@ const crockford = "0123456789abcdefghjkmnpqrstvwxyz"
 
 var base32Crockford = base32.NewEncoding(crockford).WithPadding(base32.NoPadding)
 
-// base32 encodes groups of five bytes. Four zero bytes before the UUID make 20 bytes, and so six zeros before its 26
-// characters.
+// base32 encodes groups of five bytes. Four zero bytes before the UUID make 20 bytes, and so six zeros before its 26 characters.
 const (
 	leadingBytes = 4
 	leadingZeros = "000000"
 	idLength     = 26 // characters after the prefix
 )
 
-// formatID formats an id of that kind.
+// formatID formats an id of a kind.
 func formatID(prefix string, id uuid.UUID) string {
 	var padded [leadingBytes + len(id)]byte
 	var text [len(leadingZeros) + idLength]byte
@@ -65,13 +63,13 @@ func idOf(prefix, text string) uuid.UUID {
 	return id
 }
 
-// idsOf parses ids that have passed validation.
-func idsOf(prefix string, texts []string) []uuid.UUID {
-	ids := make([]uuid.UUID, len(texts))
-	for i, text := range texts {
-		ids[i] = idOf(prefix, text)
+// each converts the elements of a list.
+func each[T, U any](list []T, convert func(T) U) []U {
+	converted := make([]U, len(list))
+	for i, one := range list {
+		converted[i] = convert(one)
 	}
-	return ids
+	return converted
 }
 
 // inOneList returns ErrTwoLists if an id is in two of the lists. It may repeat within one list.
@@ -86,6 +84,20 @@ func inOneList(lists ...[]uuid.UUID) error {
 		}
 	}
 	return nil
+}
+
+// conversationID parses the id of a conversation that has passed validation.
+func conversationID(kind, text string) uuid.UUID { return idOf(sources[kind].prefix, text) }
+
+func agentID(text string) uuid.UUID   { return idOf(agentPrefix, text) }
+func messageID(text string) uuid.UUID { return idOf(messagePrefix, text) }
+
+// optional converts a value that may be absent.
+func optional[T, U any](value *T, convert func(T) U) *U {
+	if value == nil {
+		return nil
+	}
+	return new(convert(*value))
 }
 
 // AgentID formats the id of an agent.

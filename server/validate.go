@@ -37,96 +37,94 @@ func invalid(details ...gen.ErrorDetail) *problem {
 		message: "the request does not match the contract: " + strings.Join(parts, "; ")}
 }
 
+// detail describes what is wrong with a field; "" is the whole body.
+func detail(field, message string, values ...any) *gen.ErrorDetail {
+	return &gen.ErrorDetail{Field: field, Message: fmt.Sprintf(message, values...)}
+}
+
 // validate validates the request against the contract and sets defaults. It runs before the payment, so mistakes are
 // free. The handler gets the validated value (KeepValidatedValue).
-func (s *Server) validate(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		operation := operationFrom(c)
-		if operation == nil {
-			return next(c)
-		}
-		request := c.Request()
-		body := bodyFrom(c)
-		if len(body) > 0 {
-			if media, _, err := mime.ParseMediaType(request.Header.Get("Content-Type")); err != nil || media != "application/json" {
-				return &problem{status: http.StatusUnsupportedMediaType, code: gen.ErrorCodeUnsupportedMediaType,
-					message: "send the request body with Content-Type: application/json"}
-			}
-			if detail := checkJSON(body, operation); detail != nil {
-				return invalid(*detail)
-			}
-		}
-		if operation.paid() {
-			if detail := checkQuery(request.URL.RawQuery, operation); detail != nil {
-				return invalid(*detail)
-			}
-		}
-		err := openapi3filter.ValidateRequest(request.Context(), &openapi3filter.RequestValidationInput{
-			Request: request, Route: operation.route,
-			Options: &openapi3filter.Options{MultiError: true, KeepValidatedValue: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
-		})
-		if err != nil {
-			return invalid(violations(err)...)
-		}
-		return next(c)
+func (s *Server) validate(c echo.Context) error {
+	operation, request := operationFrom(c), c.Request()
+	if operation == nil {
+		return nil
 	}
+	if body := bodyFrom(c); len(body) > 0 {
+		if media, _, err := mime.ParseMediaType(request.Header.Get("Content-Type")); err != nil || media != "application/json" {
+			return &problem{status: http.StatusUnsupportedMediaType, code: gen.ErrorCodeUnsupportedMediaType,
+				message: "send the request body with Content-Type: application/json"}
+		}
+		if wrong := checkJSON(body, operation); wrong != nil {
+			return invalid(*wrong)
+		}
+	}
+	if operation.paid() {
+		if wrong := checkQuery(request.URL.RawQuery, operation); wrong != nil {
+			return invalid(*wrong)
+		}
+	}
+	err := openapi3filter.ValidateRequest(request.Context(), &openapi3filter.RequestValidationInput{
+		Request: request, Route: operation.route,
+		Options: &openapi3filter.Options{MultiError: true, KeepValidatedValue: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
+	})
+	if err != nil {
+		return invalid(violations(err)...)
+	}
+	return nil
 }
 
 // checkQuery rejects what parsers read differently or leave out: unknown and repeated parameters, semicolons, and broken escapes.
 func checkQuery(raw string, operation *operation) *gen.ErrorDetail {
 	query, err := url.ParseQuery(raw)
 	if err != nil {
-		return &gen.ErrorDetail{Field: "?", Message: "is not a valid query; separate parameters with & and escape other characters with %"}
+		return detail("?", "is not a valid query; separate parameters with & and escape other characters with %%")
 	}
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch {
 		case operation.route.Operation.Parameters.GetByInAndName("query", name) == nil:
-			return &gen.ErrorDetail{Field: "?" + name, Message: "is not a parameter of this operation"}
+			return detail("?"+name, "is not a parameter of this operation")
 		case len(query[name]) > 1:
-			return &gen.ErrorDetail{Field: "?" + name, Message: "must be sent once"}
+			return detail("?"+name, "must be sent once")
 		case query.Get(name) == "": // the validator would use the default
-			return &gen.ErrorDetail{Field: "?" + name, Message: "must have a value; leave it out instead"}
+			return detail("?"+name, "must have a value; leave it out instead")
 		}
 	}
 	return nil
 }
 
-// checkJSON rejects JSON that the validator accepts but that parsers read differently: duplicate names, data after the
-// value, invalid UTF-8 (also lone surrogates), U+0000, which PostgreSQL cannot store, and null, which the validator
-// would replace by a default. It also rejects more entries or fields than the operation allows, because the validator
-// creates an error for each.
+// checkJSON rejects JSON that the validator accepts but that parsers read differently: duplicate names, data after the value, invalid UTF-8
+// (also lone surrogates), U+0000, which PostgreSQL cannot store, and null, which the validator would replace by a default. It also rejects
+// more entries or fields than the operation allows, because the validator creates an error for each.
 func checkJSON(body []byte, operation *operation) *gen.ErrorDetail {
-	decoder := jsontext.NewDecoder(bytes.NewReader(body))
+	decoder, bounds := jsontext.NewDecoder(bytes.NewReader(body)), &operation.bounds
 	for {
 		token, err := decoder.ReadToken()
 		switch {
 		case errors.Is(err, io.EOF) && decoder.StackDepth() == 0 && decoder.InputOffset() > 0:
 			return nil
 		case err != nil:
-			detail := &gen.ErrorDetail{Message: "is not valid JSON"}
-			if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-				detail.Message = fmt.Sprintf("is not valid JSON at byte %d: %s", syntax.ByteOffset, plainReason(syntax.Err))
-				if !errors.Is(err, io.ErrUnexpectedEOF) { // a truncated value has no field
-					detail.Field = string(syntax.JSONPointer)
-				}
+			syntax, ok := errors.AsType[*jsontext.SyntacticError](err)
+			switch {
+			case !ok:
+				return detail("", "is not valid JSON")
+			case errors.Is(err, io.ErrUnexpectedEOF): // a truncated value has no field
+				syntax.JSONPointer = ""
 			}
-			return detail
+			return detail(string(syntax.JSONPointer), "is not valid JSON at byte %d: %s", syntax.ByteOffset, plainReason(syntax.Err))
 		case token.Kind() == 'n':
-			return &gen.ErrorDetail{Field: string(decoder.StackPointer()), Message: "must not be null; leave it out instead"}
+			return detail(string(decoder.StackPointer()), "must not be null; leave it out instead")
 		case token.Kind() == '"' && strings.ContainsRune(token.String(), 0):
-			return &gen.ErrorDetail{Field: string(decoder.StackPointer()), Message: "must not contain U+0000"}
+			return detail(string(decoder.StackPointer()), "must not contain U+0000")
+		case decoder.StackDepth() > maxDepth:
+			return detail("", "is nested more than %d levels deep", maxDepth)
 		}
-		if decoder.StackDepth() > maxDepth {
-			return &gen.ErrorDetail{Message: fmt.Sprintf("is nested more than %d levels deep", maxDepth)}
-		}
-		bounds := &operation.bounds
 		switch kind, length := decoder.StackIndex(decoder.StackDepth()); {
 		case decoder.StackDepth() == 0 && length > 1:
-			return &gen.ErrorDetail{Field: "", Message: "has trailing data after the JSON value; send one JSON object"}
+			return detail("", "has trailing data after the JSON value; send one JSON object")
 		case kind == '[' && length > int64(bounds.entries):
-			return &gen.ErrorDetail{Field: string(decoder.StackPointer().Parent()), Message: fmt.Sprintf("must have at most %d entries", bounds.entries)}
+			return detail(string(decoder.StackPointer().Parent()), "must have at most %d entries", bounds.entries)
 		case kind == '{' && length > int64(2*bounds.members): // names and values
-			return &gen.ErrorDetail{Field: string(decoder.StackPointer().Parent()), Message: "has too many fields" + operation.knownFields()}
+			return detail(string(decoder.StackPointer().Parent()), "has too many fields%s", operation.knownFields())
 		}
 	}
 }
@@ -151,31 +149,31 @@ func violations(err error) []gen.ErrorDetail {
 	var details []gen.ErrorDetail
 	var walk func(err error, field string)
 	walk = func(err error, field string) {
+		message := "does not match the contract"
 		switch e := err.(type) { //nolint:errorlint // walks the validator's error tree, one level at a time
 		case openapi3.MultiError:
 			for _, inner := range e {
 				walk(inner, field)
 			}
+			return
 		case *openapi3filter.RequestError:
 			if e.Parameter != nil {
 				field = "?" + e.Parameter.Name
 			}
-			if e.Err == nil {
-				details = append(details, gen.ErrorDetail{Field: field, Message: e.Reason})
+			if message = e.Reason; e.Err != nil {
+				walk(e.Err, field)
 				return
 			}
-			walk(e.Err, field)
 		case *openapi3.SchemaError:
-			details = append(details, violation(e, field))
+			field, message = violation(e, field)
 		case *openapi3filter.ParseError:
-			details = append(details, gen.ErrorDetail{Field: field, Message: "has the wrong type"})
+			message = "has the wrong type"
 		default:
 			if errors.Is(err, openapi3filter.ErrInvalidRequired) {
-				details = append(details, gen.ErrorDetail{Field: field, Message: "is missing; send a JSON object"})
-				return
+				message = "is missing; send a JSON object"
 			}
-			details = append(details, gen.ErrorDetail{Field: field, Message: "does not match the contract"})
 		}
+		details = append(details, gen.ErrorDetail{Field: field, Message: message})
 	}
 	walk(err, "")
 	slices.SortFunc(details, func(a, b gen.ErrorDetail) int { return strings.Compare(a.Field, b.Field) })
@@ -188,14 +186,15 @@ var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 // notSpace begins the pattern of texts that must not be white space alone. \s is only ASCII in Go, so the others follow it.
 const notSpace = `[^\s`
 
-func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
+// violation returns the field and what it must be.
+func violation(e *openapi3.SchemaError, field string) (of, message string) {
 	for _, key := range e.JSONPointer() {
 		field += "/" + pointerEscapes.Replace(key)
 	}
 	schema := e.Schema
 	switch e.SchemaField {
 	case "required":
-		return gen.ErrorDetail{Field: field, Message: "is required"}
+		return field, "is required"
 	case "properties", "additionalProperties":
 		// Only the reason has the name of an unknown property: property "text" is unsupported.
 		if quoted := strings.TrimSuffix(strings.TrimPrefix(e.Reason, "property "), " is unsupported"); quoted != e.Reason {
@@ -203,33 +202,31 @@ func violation(e *openapi3.SchemaError, field string) gen.ErrorDetail {
 				field += "/" + pointerEscapes.Replace(name)
 			}
 		}
-		return gen.ErrorDetail{Field: field, Message: "is not a field of this request" + fieldsOf(schema)}
+		return field, "is not a field of this request" + fieldsOf(schema)
 	case "pattern":
-		if schema.Title != "" { // an id: name the kind
-			message := fmt.Sprintf("must be the %s (%s)", schema.Title, schema.Pattern)
-			if strings.HasPrefix(schema.Pattern, "^"+agentPrefix) {
-				message += "; POST /agent/profile returns the id of a username"
-			}
-			return gen.ErrorDetail{Field: field, Message: message}
+		switch {
+		case strings.HasPrefix(schema.Pattern, "^"+agentPrefix):
+			return field, fmt.Sprintf("must be the %s (%s); POST /agent/profile returns the id of a username", schema.Title, schema.Pattern)
+		case schema.Title != "": // an id: name the kind
+			return field, fmt.Sprintf("must be the %s (%s)", schema.Title, schema.Pattern)
+		case strings.HasPrefix(schema.Pattern, notSpace):
+			return field, "must not be white space alone"
 		}
-		if strings.HasPrefix(schema.Pattern, notSpace) {
-			return gen.ErrorDetail{Field: field, Message: "must not be white space alone"}
-		}
-		return gen.ErrorDetail{Field: field, Message: "must match " + schema.Pattern}
+		return field, "must match " + schema.Pattern
 	case "type":
-		return gen.ErrorDetail{Field: field, Message: "must be of type " + strings.Join(schema.Type.Slice(), " or ")}
+		return field, "must be of type " + strings.Join(schema.Type.Slice(), " or ")
 	case "minLength", "maxLength":
-		return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must have %s characters", bounds(schema.MinLength, schema.MaxLength))}
+		return field, "must have " + between(schema.MinLength, schema.MaxLength) + " characters"
 	case "minItems", "maxItems":
-		return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must have %s entries", bounds(schema.MinItems, schema.MaxItems))}
+		return field, "must have " + between(schema.MinItems, schema.MaxItems) + " entries"
 	case "minProperties":
-		return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must have at least %d of the fields %s", schema.MinProps, strings.Join(names(schema), ", "))}
+		return field, fmt.Sprintf("must have at least %d of the fields %s", schema.MinProps, names(schema))
 	case "minimum":
-		return gen.ErrorDetail{Field: field, Message: fmt.Sprintf("must be at least %v", *schema.Min)}
+		return field, fmt.Sprintf("must be at least %v", *schema.Min)
 	case "maximum":
-		return gen.ErrorDetail{Field: field, Message: "must be at most " + strconv.FormatFloat(*schema.Max, 'f', -1, 64)}
+		return field, "must be at most " + strconv.FormatFloat(*schema.Max, 'f', -1, 64)
 	}
-	return gen.ErrorDetail{Field: field, Message: "violates the contract's rule " + strconv.Quote(e.SchemaField)}
+	return field, "violates the contract's rule " + strconv.Quote(e.SchemaField)
 }
 
 // knownFields lists the fields of the request body, for error messages.
@@ -244,19 +241,14 @@ func fieldsOf(schema *openapi3.Schema) string {
 	if len(schema.Properties) == 0 {
 		return ", which has no fields"
 	}
-	return "; its fields are " + strings.Join(names(schema), ", ")
+	return "; its fields are " + names(schema)
 }
 
-func names(schema *openapi3.Schema) []string {
-	fields := make([]string, 0, len(schema.Properties))
-	for name := range schema.Properties {
-		fields = append(fields, name)
-	}
-	slices.Sort(fields)
-	return fields
+func names(schema *openapi3.Schema) string {
+	return strings.Join(slices.Sorted(maps.Keys(schema.Properties)), ", ")
 }
 
-func bounds(least uint64, most *uint64) string {
+func between(least uint64, most *uint64) string {
 	switch {
 	case most == nil:
 		return fmt.Sprintf("at least %d", least)

@@ -2,192 +2,135 @@ package operator
 
 import (
 	"cmp"
-	"context"
-	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 )
 
-const (
-	// sampleEvery is how often the counters of calls are kept, and recentCalls how long.
-	sampleEvery = time.Minute
-	recentCalls = time.Hour
-)
+// recentCalls is how long calls are recent. Their counts by minute take less than a megabyte.
+const recentCalls = time.Hour
 
-// CallHistory keeps the counters of calls of the last hour, for the operator's page. One sample a minute of all operations takes
-// less than a megabyte.
+// CallHistory counts calls by operation, since the start and in each minute of the last hour, for the operator's page.
 type CallHistory struct {
-	counters *prometheus.Registry
-	mu       sync.Mutex
-	samples  []callSample // the oldest first
+	started time.Time
+	mu      sync.Mutex
+	all     minute
+	recent  [recentCalls / time.Minute]minute
 }
 
-// callSample are the counters by operation at a time.
-type callSample struct {
-	at    time.Time
-	calls map[string]callCounts
+type minute struct {
+	number int64 // since 1970
+	calls  map[string]*callCounts
 }
 
 type callCounts struct {
-	outcomes Outcomes
-	buckets  []durationBucket // of the histogram, cumulative
+	Outcomes
+
+	durations [len(bounds) + 1]int64 // calls that took at most so long, and longer ones
 }
 
-type durationBucket struct {
-	most  float64 // seconds
-	count uint64
+var bounds = [...]time.Duration{time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond,
+	25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
+	5 * time.Second, 10 * time.Second, 30 * time.Second, 90 * time.Second}
+
+// NewCallHistory counts calls from now on.
+func NewCallHistory(now time.Time) *CallHistory {
+	return &CallHistory{started: now, all: minute{calls: map[string]*callCounts{}}}
 }
 
-// NewCallHistory keeps the counters of calls, by operation and status, and the histograms of their durations in seconds, by operation.
-func NewCallHistory(requests, seconds prometheus.Collector) (*CallHistory, error) {
-	h := &CallHistory{counters: prometheus.NewRegistry()}
-	for _, counter := range []prometheus.Collector{requests, seconds} {
-		if err := h.counters.Register(counter); err != nil {
-			return nil, fmt.Errorf("read the counters of calls: %w", err)
-		}
-	}
-	return h, h.sample(time.Now())
-}
-
-// Keep takes samples until ctx ends.
-func (h *CallHistory) Keep(ctx context.Context) {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-tick.C:
-			_ = h.sample(now) // fails only for metrics that contradict each other
-		}
-	}
-}
-
-func (h *CallHistory) sample(now time.Time) error {
-	calls, err := h.read()
-	if err != nil {
-		return err
-	}
+// Add counts a call with its HTTP status.
+func (h *CallHistory) Add(operation string, status int, took time.Duration, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.samples = append(h.samples, callSample{now, calls})
-	if old := len(h.samples) - 1 - int(recentCalls/sampleEvery); old > 0 {
-		h.samples = slices.Delete(h.samples, 0, old)
+	number := now.Unix() / 60
+	current := &h.recent[number%int64(len(h.recent))]
+	if current.number != number {
+		*current = minute{number, map[string]*callCounts{}}
 	}
-	return nil
+	h.all.of(operation).add(status, took)
+	current.of(operation).add(status, took)
 }
 
-// read reads the counters.
-func (h *CallHistory) read() (map[string]callCounts, error) {
-	families, err := h.counters.Gather()
-	if err != nil {
-		return nil, fmt.Errorf("read the counters of calls: %w", err)
+func (m *minute) of(operation string) *callCounts {
+	if m.calls[operation] == nil {
+		m.calls[operation] = &callCounts{}
 	}
-	calls := map[string]callCounts{}
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			name := labelOf(metric, "operation")
-			counts := calls[name]
-			if histogram := metric.GetHistogram(); histogram != nil {
-				for _, bucket := range histogram.GetBucket() {
-					counts.buckets = append(counts.buckets, durationBucket{bucket.GetUpperBound(), bucket.GetCumulativeCount()})
-				}
-				counts.buckets = append(counts.buckets, durationBucket{math.Inf(1), histogram.GetSampleCount()})
-			} else {
-				counts.outcomes.Add(labelOf(metric, "status"), uint64(metric.GetCounter().GetValue()))
-			}
-			calls[name] = counts
-		}
-	}
-	return calls, nil
+	return m.calls[operation]
 }
 
-func labelOf(metric *dto.Metric, name string) string {
-	for _, label := range metric.GetLabel() {
-		if label.GetName() == name {
-			return label.GetValue()
-		}
+func (c *callCounts) add(status int, took time.Duration) {
+	switch {
+	case status == 402:
+		c.Priced++
+	case status >= 500:
+		c.Failed++
+	case status >= 400:
+		c.Refused++
+	default:
+		c.Answered++
 	}
-	return ""
+	i, _ := slices.BinarySearch(bounds[:], took)
+	c.durations[i]++
 }
 
-// Calls compares the counters with those of an hour ago, or of the start.
-func (h *CallHistory) Calls(now time.Time) (Calls, error) {
-	current, err := h.read()
-	if err != nil {
-		return Calls{}, err
+func (c *callCounts) plus(other *callCounts) {
+	c.Answered += other.Answered
+	c.Priced += other.Priced
+	c.Refused += other.Refused
+	c.Failed += other.Failed
+	for i, calls := range other.durations {
+		c.durations[i] += calls
 	}
+}
+
+// Calls returns the counts by operation.
+func (h *CallHistory) Calls(now time.Time) Calls {
 	h.mu.Lock()
-	before := h.samples[0]
-	h.mu.Unlock()
-	shown := Calls{Span: min(now.Sub(before.at), recentCalls)}
-	all := callCounts{}
-	allBefore := callCounts{}
-	for name, counts := range current {
-		if counts.outcomes.All() == 0 {
-			continue
+	defer h.mu.Unlock()
+	shown := Calls{Span: min(now.Sub(h.started), recentCalls)}
+	var all, allRecent callCounts
+	for name, started := range h.all.calls {
+		var recent callCounts
+		for _, minute := range h.recent {
+			if counts := minute.calls[name]; counts != nil && minute.number > now.Add(-recentCalls).Unix()/60 {
+				recent.plus(counts)
+			}
 		}
-		shown.Rows = append(shown.Rows, operationOf(name, counts, before.calls[name]))
-		all.add(counts)
-		allBefore.add(before.calls[name])
+		shown.Rows = append(shown.Rows, operationOf(name, started, &recent))
+		all.plus(started)
+		allRecent.plus(&recent)
 	}
-	shown.Total = operationOf("All", all, allBefore)
-	last := func(o Operation) int {
-		if o.Name == OutsideContract {
-			return 1
-		}
-		return 0
-	}
+	shown.Total = operationOf("All", &all, &allRecent)
 	slices.SortFunc(shown.Rows, func(a, b Operation) int {
-		return cmp.Or(last(a)-last(b), cmp.Compare(b.Recent.All(), a.Recent.All()), cmp.Compare(b.Started.All(), a.Started.All()), strings.Compare(a.Name, b.Name))
-	})
-	return shown, nil
-}
-
-func (c *callCounts) add(other callCounts) {
-	c.outcomes = c.outcomes.Plus(other.outcomes)
-	if c.buckets == nil {
-		c.buckets = slices.Clone(other.buckets)
-		return
-	}
-	for i := range other.buckets {
-		c.buckets[i].count += other.buckets[i].count
-	}
-}
-
-func operationOf(name string, now, before callCounts) Operation {
-	return Operation{
-		Name: name, Started: now.outcomes, Recent: now.outcomes.Minus(before.outcomes),
-		Median: quantile(0.5, now.buckets, before.buckets), P95: quantile(0.95, now.buckets, before.buckets),
-	}
-}
-
-// quantile estimates a quantile of the durations between two readings of a histogram, as Prometheus does: within a bucket they are
-// spread evenly. Above the last bucket it is that bucket's bound.
-func quantile(part float64, now, before []durationBucket) time.Duration {
-	count := func(i int) float64 {
-		if i < len(before) {
-			return float64(now[i].count - before[i].count)
+		switch OutsideContract { // the last
+		case a.Name:
+			return 1
+		case b.Name:
+			return -1
 		}
-		return float64(now[i].count)
-	}
-	if len(now) == 0 || count(len(now)-1) == 0 {
+		return cmp.Or(cmp.Compare(b.Recent.All(), a.Recent.All()), cmp.Compare(b.Started.All(), a.Started.All()), strings.Compare(a.Name, b.Name))
+	})
+	return shown
+}
+
+func operationOf(name string, started, recent *callCounts) Operation {
+	return Operation{Name: name, Started: started.Outcomes, Recent: recent.Outcomes, Median: recent.quantile(0.5), P95: recent.quantile(0.95)}
+}
+
+// quantile estimates a quantile of the durations, as Prometheus does: between two bounds they are spread evenly. Above the last bound it is
+// that bound.
+func (c *callCounts) quantile(part float64) time.Duration {
+	rank, low := part*float64(c.All()), time.Duration(0)
+	if rank == 0 {
 		return 0
 	}
-	rank := part * count(len(now)-1)
-	low, below := 0.0, 0.0
-	for i, bucket := range now {
-		if here := count(i); here >= rank && !math.IsInf(bucket.most, 1) {
-			seconds := low + (bucket.most-low)*(rank-below)/max(here-below, 1)
-			return time.Duration(seconds * float64(time.Second))
+	for i, bound := range bounds {
+		here := float64(c.durations[i])
+		if here >= rank {
+			return low + time.Duration(float64(bound-low)*rank/here)
 		}
-		low, below = bucket.most, count(i)
+		rank, low = rank-here, bound
 	}
-	return time.Duration(low * float64(time.Second))
+	return low
 }

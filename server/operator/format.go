@@ -3,14 +3,16 @@ package operator
 import (
 	"fmt"
 	"html/template"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/parley-chat/parley/discovery"
 	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/x402"
 )
 
 // manual is the documentation that the page links.
@@ -18,15 +20,17 @@ const manual = "https://github.com/parley-chat/parley/blob/main/docs/operations.
 
 // functions are those of the template.
 var functions = template.FuncMap{
-	"usd": usd, "number": number[int64], "calls": number[uint64], "size": size, "took": took,
+	"usd": usd, "number": number, "size": size, "took": took,
 	"age":   func(from, to time.Time) string { return Age(to.Sub(from)) },
 	"span":  Age,
 	"date":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
 	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"clean": clean, "wrap": wrap, "short": short, "chart": newChart, "share": share,
 	"runbook": func(anchor string) string { return manual + "#" + anchor },
-	"meaning": meaning,
+	"meaning": func(state string) template.HTML { return meanings[state] },
 	"outside": func(operation string) bool { return operation == OutsideContract },
+	"style":   func() template.CSS { return template.CSS(style) },
+	"icon":    func() template.URL { return discovery.IconURL },
 }
 
 // usd formats an amount with three decimals, or six where it needs them.
@@ -35,17 +39,16 @@ func usd(amount int64) string {
 	if amount < 0 {
 		sign, amount = "−", -amount
 	}
-	whole, fraction, _ := strings.Cut(x402.FormatUSD(uint64(amount)), ".") //nolint:gosec // not negative
-	units, _ := strconv.ParseInt(whole, 10, 64)
-	return sign + number(units) + "." + strings.TrimSuffix(fraction, "000")
+	fraction := fmt.Sprintf("%06d", amount%1_000_000)
+	return sign + number(amount/1_000_000) + "." + strings.TrimSuffix(fraction, "000")
 }
 
 // number groups the digits of a number in threes.
-func number[T int64 | uint64 | int](n T) string {
-	digits := fmt.Sprint(n)
+func number(n int64) string {
+	digits, negative := strings.CutPrefix(strconv.FormatInt(n, 10), "-")
 	sign := ""
-	if strings.HasPrefix(digits, "-") {
-		sign, digits = "−", digits[1:]
+	if negative {
+		sign = "−"
 	}
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
@@ -55,33 +58,33 @@ func number[T int64 | uint64 | int](n T) string {
 
 // size formats a number of bytes.
 func size(bytes int64) string {
-	units := []string{"B", "kB", "MB", "GB", "TB", "PB"}
-	value, unit := float64(bytes), 0
-	for value >= 999.5 && unit < len(units)-1 {
-		value, unit = value/1000, unit+1
+	value, units := float64(bytes), []string{"B", "kB", "MB", "GB", "TB", "PB"}
+	decimals := 0
+	for value >= 999.5 && len(units) > 1 {
+		value, units, decimals = value/1000, units[1:], 1
 	}
-	if unit == 0 || value >= 99.95 {
-		return fmt.Sprintf("%.0f %s", value, units[unit])
+	if value >= 99.95 {
+		decimals = 0
 	}
-	return fmt.Sprintf("%.1f %s", value, units[unit])
+	return strconv.FormatFloat(value, 'f', decimals, 64) + " " + units[0]
 }
 
-// Age formats how long something took or is ago, with two units at most.
+// Age formats a duration or an age, with two units at most.
 func Age(d time.Duration) string {
-	d = max(d, 0)
 	for _, unit := range []struct {
 		of, next   time.Duration
 		name, part string
 	}{{24 * time.Hour, time.Hour, "d", "h"}, {time.Hour, time.Minute, "h", "min"}, {time.Minute, time.Second, "min", "s"}} {
-		if d >= unit.of {
-			text := fmt.Sprintf("%d %s", d/unit.of, unit.name)
-			if rest := d % unit.of / unit.next; rest > 0 && d < 10*unit.of {
-				text += fmt.Sprintf(" %d %s", rest, unit.part)
-			}
-			return text
+		if d < unit.of {
+			continue
 		}
+		text := fmt.Sprintf("%d %s", d/unit.of, unit.name)
+		if rest := d % unit.of / unit.next; rest > 0 && d < 10*unit.of {
+			text += fmt.Sprintf(" %d %s", rest, unit.part)
+		}
+		return text
 	}
-	return fmt.Sprintf("%d s", d/time.Second)
+	return fmt.Sprintf("%d s", max(d, 0)/time.Second)
 }
 
 // took formats the duration of calls.
@@ -130,18 +133,73 @@ func share(part, whole int64) string {
 	if whole <= 0 {
 		return "0"
 	}
-	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64)
+	return fmt.Sprintf("%.1f", 100*float64(part)/float64(whole))
 }
 
-// meaning says what a state of an open payment means for the operator.
-func meaning(state string) template.HTML {
-	switch state {
-	case store.PaymentSettling:
-		return "A call is being settled. Wait."
-	case store.PaymentUnknown:
-		return "Whether it settled is not known yet; the servers ask again by themselves. If you have checked it on the blockchain: " +
-			"<code>parley payments resolve</code>."
+// meanings say what the state of an open payment means for the operator.
+var meanings = map[string]template.HTML{
+	store.PaymentSettling: "A call is being settled. Wait.",
+	store.PaymentUnknown: "Whether it settled is not known yet; the servers ask again by themselves. If you have checked it on the blockchain: " +
+		"<code>parley payments resolve</code>.",
+	store.PaymentUndeliverable: "It settled, then the call was refused. The payer can redeem it with another call of the same operation. " +
+		"If it asks for its money: <code>parley payments refund</code>.",
+}
+
+// chart is a column chart as the template draws it. Positions and lengths are percentages of the plot, so that it fits every width
+// without scaling its text.
+type chart struct {
+	Columns []column
+	Lines   []gridLine
+	Summary string // for those who do not see it
+}
+
+type column struct {
+	X, Width, Y, Height, Middle, Label, Title string
+	Missing                                   bool
+}
+
+type gridLine struct{ Y, Label string }
+
+// newChart draws the revenue of days.
+func newChart(days []Day) chart {
+	var sum int64
+	best := Day{}
+	for _, day := range days {
+		sum += day.Amount
+		if day.Amount > best.Amount {
+			best = day
+		}
 	}
-	return "It settled, then the call was refused. The payer can redeem it with another call of the same operation. If it asks for its money: " +
-		"<code>parley payments refund</code>."
+	top := ceiling(best.Amount)
+	drawn := chart{Lines: []gridLine{{"0%", usd(top)}, {"50%", usd(top / 2)}}}
+	drawn.Summary = fmt.Sprintf("Revenue of the last %d days: %s USD", len(days), usd(sum))
+	if best.Amount > 0 {
+		drawn.Summary += fmt.Sprintf("; the most, %s USD, on %s", usd(best.Amount), best.Date.Format(time.DateOnly))
+	}
+	step := 100 / float64(max(1, len(days)))
+	for i, day := range days {
+		height := 100 * float64(day.Amount) / float64(top)
+		if day.Amount > 0 {
+			height = max(height, 1)
+		}
+		drawn.Columns = append(drawn.Columns, column{
+			X: percent(step * (float64(i) + 0.15)), Width: percent(step * 0.7), Y: percent(100 - height), Height: percent(height),
+			Middle: percent(step * (float64(i) + 0.5)), Label: strconv.Itoa(day.Date.Day()), Missing: !day.Counted,
+			Title: fmt.Sprintf("%s: %s USD, %s calls", day.Date.Format(time.DateOnly), usd(day.Amount), number(day.Calls)),
+		})
+	}
+	return drawn
+}
+
+func percent(value float64) string { return fmt.Sprintf("%.2f%%", value) }
+
+// ceiling is the next of 1, 2, 5, 10, 20, … that is not below the amount.
+func ceiling(amount int64) int64 {
+	if amount <= 0 {
+		return 1_000_000
+	}
+	power := math.Pow(10, math.Floor(math.Log10(float64(amount))))
+	factors := []float64{1, 2, 5, 10}
+	i, _ := slices.BinarySearch(factors, float64(amount)/power)
+	return int64(factors[i] * power)
 }

@@ -10,9 +10,10 @@ import (
 	"encoding/base64"
 	"fmt"
 	"html/template"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/parley-chat/parley/discovery"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -28,9 +29,9 @@ type Page struct {
 
 	Revenue  Known[Revenue]
 	Open     Known[Open]
-	Channels *Known[Channels] // nil if payment channels are not offered
+	Channels Known[Channels]
 	Agents   Known[Agents]
-	Storage  Known[store.Storage]
+	Storage  Known[*store.Storage]
 }
 
 // Known is a value that was read from the database. If the last reading failed, Problem says why, and Value is the last known one. At is
@@ -46,9 +47,10 @@ func (k Known[T]) Missing() bool { return k.At.IsZero() }
 
 // Service is the program that runs.
 type Service struct {
-	BaseURL, Network, Payee string
-	Version, Revision       string
-	Started                 time.Time
+	BaseURL, Network, Payee, Version, Revision string
+
+	Started  time.Time
+	Channels bool // payment channels are offered
 }
 
 // The levels of a Check.
@@ -60,10 +62,7 @@ const (
 
 // Check is the state of one part. Remedy says what to do if it is not OK, and Runbook is the anchor of the section of
 // docs/operations.md that has more.
-type Check struct {
-	Part, Level, Text string
-	Remedy, Runbook   string
-}
+type Check struct{ Part, Level, Text, Remedy, Runbook string }
 
 // Calls are the calls that this server had, by operation, the busiest first.
 type Calls struct {
@@ -72,11 +71,9 @@ type Calls struct {
 	Total Operation
 }
 
-// First are the first n rows.
+// First are the first n rows, and Rest the others.
 func (c Calls) First(n int) Calls { return Calls{Span: c.Span, Rows: c.Rows[:min(n, len(c.Rows))]} }
-
-// Rest are the rows after those.
-func (c Calls) Rest(n int) Calls { return Calls{Span: c.Span, Rows: c.Rows[min(n, len(c.Rows)):]} }
+func (c Calls) Rest(n int) Calls  { return Calls{Span: c.Span, Rows: c.Rows[min(n, len(c.Rows)):]} }
 
 // OutsideContract is the name of no operation: requests for documents, unknown paths and unknown methods.
 const OutsideContract = "none"
@@ -89,41 +86,15 @@ type Operation struct {
 }
 
 // Outcomes count calls: Answered with 2xx, Priced with 402, Refused with another 4xx, Failed with 5xx.
-type Outcomes struct {
-	Answered, Priced, Refused, Failed uint64
-}
+type Outcomes struct{ Answered, Priced, Refused, Failed int64 }
 
 // All is the sum.
-func (o Outcomes) All() uint64 { return o.Answered + o.Priced + o.Refused + o.Failed }
-
-// Plus adds other counts.
-func (o Outcomes) Plus(other Outcomes) Outcomes {
-	return Outcomes{o.Answered + other.Answered, o.Priced + other.Priced, o.Refused + other.Refused, o.Failed + other.Failed}
-}
-
-// Minus subtracts earlier counts.
-func (o Outcomes) Minus(earlier Outcomes) Outcomes {
-	return Outcomes{o.Answered - earlier.Answered, o.Priced - earlier.Priced, o.Refused - earlier.Refused, o.Failed - earlier.Failed}
-}
-
-// Add counts calls with an HTTP status, as text.
-func (o *Outcomes) Add(status string, calls uint64) {
-	switch {
-	case status == "402":
-		o.Priced += calls
-	case status[0] == '4':
-		o.Refused += calls
-	case status[0] == '5':
-		o.Failed += calls
-	default:
-		o.Answered += calls
-	}
-}
+func (o Outcomes) All() int64 { return o.Answered + o.Priced + o.Refused + o.Failed }
 
 // Refusal counts the responses with one error code since the start of the server.
 type Refusal struct {
 	Code, Operation string // Operation of the last one
-	Count           uint64
+	Count           int64
 	Last            time.Time
 }
 
@@ -131,19 +102,23 @@ type Refusal struct {
 type Revenue struct {
 	Days       []Day
 	Operations []OperationRevenue
+	All        store.PaymentSum
+	Uncounted  int // days that are not counted completely
 }
 
 // Day is the revenue of one day (UTC). Counted is false while only a part of its payments is summed up.
 type Day struct {
-	Date          time.Time
-	Calls, Amount int64
-	Counted       bool
+	store.PaymentSum
+
+	Date    time.Time
+	Counted bool
 }
 
-// OperationRevenue is what the calls of one operation brought.
+// OperationRevenue is the revenue of one operation.
 type OperationRevenue struct {
-	Name          string
-	Calls, Amount int64
+	store.PaymentSum
+
+	Name string
 }
 
 // Open are the payments that are not closed: all by state, and the oldest of them.
@@ -186,65 +161,24 @@ var (
 // Render returns the page as HTML.
 func Render(p *Page) ([]byte, error) {
 	var out bytes.Buffer
-	err := page.Execute(&out, struct {
-		*Page
-		Style template.CSS
-		Icon  template.URL
-	}{p, template.CSS(style), discovery.IconURL})
-	if err != nil {
+	if err := page.Execute(&out, p); err != nil {
 		return nil, fmt.Errorf("render the operator's page: %w", err)
 	}
 	return out.Bytes(), nil
 }
 
-// Level is that of the worst check.
-func (p *Page) Level() string {
-	if problems := p.Problems(); len(problems) > 0 {
-		return problems[0].Level
-	}
-	return OK
-}
+// Level is the level of the worst check.
+func (p *Page) Level() string { return append(p.Problems(), Check{Level: OK})[0].Level }
 
 // Problems are the checks that are not OK, the failed ones first.
-func (p *Page) Problems() (found []Check) {
-	for _, level := range []string{Bad, Warn} {
-		for _, check := range p.Checks {
-			if check.Level == level {
-				found = append(found, check)
-			}
-		}
-	}
+func (p *Page) Problems() []Check {
+	found := slices.DeleteFunc(slices.Clone(p.Checks), func(c Check) bool { return c.Level == OK })
+	slices.SortStableFunc(found, func(a, b Check) int { return strings.Compare(a.Level, b.Level) }) // Bad is before Warn
 	return found
 }
 
 // Today is the last day.
 func (r Revenue) Today() Day { return r.Days[len(r.Days)-1] }
-
-// Sum is the amount of all operations.
-func (r Revenue) Sum() (sum int64) {
-	for _, one := range r.Operations {
-		sum += one.Amount
-	}
-	return sum
-}
-
-// Calls counts the paid calls of all operations.
-func (r Revenue) Calls() (sum int64) {
-	for _, one := range r.Operations {
-		sum += one.Calls
-	}
-	return sum
-}
-
-// Uncounted counts the days that could not be summed up.
-func (r Revenue) Uncounted() (days int) {
-	for _, day := range r.Days {
-		if !day.Counted {
-			days++
-		}
-	}
-	return days
-}
 
 // StateCount is how many payments or payment channels have a state.
 type StateCount struct {
@@ -269,17 +203,12 @@ func (o Open) States() []StateCount {
 	return inOrder(o.Counts.ByState, store.PaymentSettling, store.PaymentUnknown, store.PaymentUndeliverable)
 }
 
-// None reports whether there is no payment channel.
-func (c Channels) None() bool {
-	for _, one := range c.List() {
-		if one.Count > 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // List counts the payment channels by state.
 func (c Channels) List() []StateCount {
 	return inOrder(c.States, store.PaymentChannelOpen, store.PaymentChannelDepositing, store.PaymentChannelRefunding, "withdrawing")
+}
+
+// None reports whether there is no payment channel.
+func (c Channels) None() bool {
+	return !slices.ContainsFunc(c.List(), func(one StateCount) bool { return one.Count > 0 })
 }

@@ -13,7 +13,7 @@ func TestFormats(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ got, want string }{
 		{usd(0), "0.000"}, {usd(5000), "0.005"}, {usd(1_234_567_890_000), "1,234,567.890"}, {usd(1), "0.000001"}, {usd(-990_000), "−0.990"},
-		{number[int64](0), "0"}, {number[int64](999), "999"}, {number[int64](20_000_000), "20,000,000"}, {number[int64](-1000), "−1,000"},
+		{number(0), "0"}, {number(999), "999"}, {number(20_000_000), "20,000,000"}, {number(-1000), "−1,000"},
 		{size(0), "0 B"}, {size(999), "999 B"}, {size(1000), "1.0 kB"}, {size(999_999), "1.0 MB"}, {size(123_456_789), "123 MB"}, {size(5_000_000_000_000), "5.0 TB"},
 		{Age(-time.Second), "0 s"}, {Age(59 * time.Second), "59 s"}, {Age(61 * time.Second), "1 min 1 s"}, {Age(10 * time.Minute), "10 min"},
 		{Age(25 * time.Hour), "1 d 1 h"}, {Age(400 * 24 * time.Hour), "400 d"},
@@ -32,7 +32,7 @@ func TestFormats(t *testing.T) {
 func TestChart(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, time.February, 27, 0, 0, 0, 0, time.UTC)
-	days := []Day{{Date: begin, Counted: true}, {Date: begin.AddDate(0, 0, 1), Amount: 7_000_000, Calls: 2, Counted: true}, {Date: begin.AddDate(0, 0, 2)}}
+	days := []Day{{Date: begin, Counted: true}, {Date: begin.AddDate(0, 0, 1), PaymentSum: store.PaymentSum{Calls: 2, Amount: 7_000_000}, Counted: true}, {Date: begin.AddDate(0, 0, 2)}}
 	drawn := newChart(days)
 	if len(drawn.Columns) != 3 || drawn.Lines[0].Label != "10.000" || !strings.Contains(drawn.Summary, "7.000 USD, on 2026-02-28") {
 		t.Fatalf("the chart is %+v", drawn)
@@ -55,9 +55,9 @@ func TestRenderChannels(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	rows := make([]Operation, 12)
-	page := &Page{Now: now, Service: Service{Started: now.Add(-48 * time.Hour)}, Calls: Calls{Span: time.Hour, Rows: rows},
+	page := &Page{Now: now, Service: Service{Started: now.Add(-48 * time.Hour), Channels: true}, Calls: Calls{Span: time.Hour, Rows: rows},
 		Revenue: Known[Revenue]{Problem: "the database does not respond"},
-		Channels: &Known[Channels]{At: now, Value: Channels{States: map[string]int64{store.PaymentChannelOpen: 1200}, Unclaimed: 5_000_000, Lost: 1000,
+		Channels: Known[Channels]{At: now, Value: Channels{States: map[string]int64{store.PaymentChannelOpen: 1200}, Unclaimed: 5_000_000, Lost: 1000,
 			Oldest: 90 * time.Minute, ClaimAge: 24 * time.Hour, ClaimSum: 1_000_000}},
 	}
 	html, err := Render(page)
