@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/parley-chat/parley/internal/tracing"
@@ -65,12 +64,13 @@ type batchKind struct {
 	tracer *tracing.Tracer
 }
 
-func (s *Store) batchOf(kind string) batchKind {
-	return batchKind{s.limits.Queue, s.batchSizes.WithLabelValues(kind), "batch " + kind, s.tracer}
-}
-
 func newBatcher[T any](kind batchKind, run func(context.Context, []batchItem[T]), key func(T) any) *batcher[T] {
-	return &batcher[T]{begin: func() (func(context.Context, []batchItem[T]), error) { return run, nil }, key: key, batchKind: kind}
+	limited := func(ctx context.Context, batch []batchItem[T]) {
+		ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+		defer cancel()
+		run(ctx, batch)
+	}
+	return &batcher[T]{begin: func() (func(context.Context, []batchItem[T]), error) { return limited, nil }, key: key, batchKind: kind}
 }
 
 // errTooSlow means that a call gave up a batch that it is in. Whether the batch did its work is unknown.
@@ -245,22 +245,4 @@ func (c itemColumns) arrays() string {
 		all[i] = fmt.Sprintf("(SELECT CAST(@%s AS %s[]))", column.name, column.kind)
 	}
 	return strings.Join(all, ", ")
-}
-
-// rolledBack reports whether PostgreSQL itself reports that a statement was rolled back. With any other error it is
-// unknown whether the statement was committed.
-func rolledBack(err error) bool {
-	said, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && !strings.HasPrefix(said.Code, "57P") && !strings.HasPrefix(said.Code, "08")
-}
-
-// errNotSent means that nothing was sent to the database: there was no connection in time, or the queue was too long.
-var errNotSent = errors.New("no connection to the database in time")
-
-// notSent marks an error that occurred before anything was sent.
-func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
-
-// NotCommitted reports whether a statement certainly was not committed: it was rolled back, or never sent.
-func NotCommitted(err error) bool {
-	return rolledBack(err) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err) || errors.As(err, new(*pgconn.ConnectError))
 }

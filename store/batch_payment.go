@@ -74,10 +74,8 @@ func begin(ctx context.Context, on session, batch []batchItem[*Payment]) ([]begu
 
 // beginBatch inserts payments that begin. A payment whose authorization or identifier is already in the ledger gets
 // ErrStalePayment.
-func (s *Store) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-	defer cancel()
-	written, err := begin(ctx, s, batch)
+func (r *Reader) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
+	written, err := begin(ctx, r, batch)
 	finish(batch, func(_ int, payment *Payment) error {
 		i := slices.IndexFunc(written, func(one begunPayment) bool { return one.ID == payment.ID })
 		switch {
@@ -88,7 +86,7 @@ func (s *Store) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
 		case i < 0:
 			return ErrStalePayment
 		}
-		payment.begun(written[i], s.owner)
+		payment.begun(written[i], r.owner)
 		return nil
 	})
 }
@@ -117,10 +115,8 @@ func deliver(ctx context.Context, on session, batch []batchItem[Delivery]) ([]uu
 }
 
 // deliverBatch closes payments whose delivery only records a response.
-func (s *Store) deliverBatch(ctx context.Context, batch []batchItem[Delivery]) {
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-	defer cancel()
-	closed, err := deliver(ctx, s, batch)
+func (r *Reader) deliverBatch(ctx context.Context, batch []batchItem[Delivery]) {
+	closed, err := deliver(ctx, r, batch)
 	finish(batch, func(_ int, delivery Delivery) error {
 		if err == nil && !slices.Contains(closed, delivery.Payment) {
 			return ErrStalePayment
@@ -136,7 +132,7 @@ var deliverRead = `WITH closed AS (
 	), marked AS (` + markRead + ` AND EXISTS (SELECT FROM closed)) SELECT id FROM closed`
 
 // deliverRead closes the payment of a page of messages and marks them as read, in one transaction and one round trip.
-func (s *Store) deliverRead(ctx context.Context, delivery Delivery, mark *readMark) error {
+func (r *Reader) deliverRead(ctx context.Context, delivery Delivery, mark *readMark) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
 	defer cancel()
 	values := mark.values()
@@ -149,7 +145,7 @@ func (s *Store) deliverRead(ctx context.Context, delivery Delivery, mark *readMa
 		rows.Close()
 		return rows.Err()
 	})
-	switch err := s.runBatch(ctx, batch); {
+	switch err := r.runBatch(ctx, batch); {
 	case rolledBack(err):
 		return errNotBatched
 	case err != nil:

@@ -2,10 +2,12 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
+	"gorm.io/gorm"
 )
 
 // messageCheck is a batch item: a message to check. The batch sets right.
@@ -21,7 +23,7 @@ func (s *Store) checkMessage(ctx context.Context, message OutgoingMessage) error
 		return ErrNothingToSelf
 	}
 	check := &messageCheck{message: message}
-	if err := s.checks.ask(ctx, check); err != nil {
+	if err := s.group.checks.ask(ctx, check); err != nil {
 		return fmt.Errorf("check message: %w", err)
 	}
 	return check.right.refusal(message.Kind)
@@ -43,10 +45,8 @@ const checkMessages = `
 	) c ON true
 	ORDER BY i.n`
 
-func (s *Store) checkBatch(ctx context.Context, batch []batchItem[*messageCheck]) {
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-	defer cancel()
-	rights, err := query[sendRight](ctx, s, checkMessages, pairs{
+func (r *Reader) checkBatch(ctx context.Context, batch []batchItem[*messageCheck]) {
+	rights, err := query[sendRight](ctx, r, checkMessages, pairs{
 		{"kind", column(batch, func(c *messageCheck) string { return c.message.Kind })},
 		{"target", column(batch, func(c *messageCheck) [16]byte { return c.message.To })},
 		{"sender", column(batch, func(c *messageCheck) [16]byte { return c.message.Sender })},
@@ -62,7 +62,8 @@ func (s *Store) checkBatch(ctx context.Context, batch []batchItem[*messageCheck]
 // paidMessage is a batch item: a message to a conversation, and how its payment ends.
 type paidMessage struct {
 	OutgoingMessage
-	Closing
+	Delivery     *Delivery
+	Charge       *VoucherCharge
 	conversation uuid.UUID
 	locked       int // how many batches have found the conversation locked
 }
@@ -222,34 +223,53 @@ func sendStatement(now time.Time, batch []batchItem[paidMessage]) (statement str
 	return sendMessages, values
 }
 
-// sendBatch sends messages. Either all of them charge a voucher, or none does.
-func (s *Store) sendBatch(ctx context.Context, batch []batchItem[paidMessage]) {
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-	defer cancel()
-	statement, values := sendStatement(s.Now(), batch)
-	placed, err := query[placedMessage](ctx, s, statement, values)
-	var locked []batchItem[paidMessage]
-	for i, item := range batch {
-		switch {
-		case err != nil:
-			item.done <- unlessRolledBack(err)
-		case placed[i].Sent:
-			item.value.Charge.done(placed[i].chargedChannel)
-			item.done <- nil
-		case placed[i].Locked:
-			locked = append(locked, item)
-		default: // a transaction of its own returns the reason
-			item.done <- errNotBatched
+// SendMessage appends the message in this transaction and returns where it was stored. A private message creates its
+// chat if there is none. Errors for group chats: ErrChatNotFound, ErrDeleted, ErrBanned, ErrNotMember. For channels:
+// ErrChannelNotFound, ErrDeleted, ErrNotAdmin. For private chats: ErrNothingToSelf, ErrBlocked, ErrBlocking,
+// ErrAgentNotFound, ErrAgentSuspended.
+//
+// It waits for the locks, and then runs sendMessages with one message. See there for the order of locks.
+func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error) {
+	to := message.To
+	if message.Kind == KindPrivate {
+		var err error
+		if to, err = tx.openPrivateChat(ctx, message); err != nil {
+			return nil, err
 		}
 	}
-	s.sendAgain(locked) //nolint:contextcheck // the next batch is other work
+	last, err := tx.lockForSending(ctx, message, to)
+	if err != nil {
+		return nil, err
+	}
+	statement, values := sendStatement(tx.Now(), []batchItem[paidMessage]{{value: paidMessage{OutgoingMessage: message, conversation: to}}})
+	placed, err := query[placedMessage](ctx, tx, statement, values)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("send message: %w", err)
+	case !placed[0].Sent:
+		return nil, errors.New("send message: the statement rejects what lockForSending allows")
+	}
+	return &Sent{ConversationID: to, Number: last + 1}, nil
 }
 
-// unlessRolledBack returns errNotBatched for a statement that was rolled back. Each item then runs in a transaction of
-// its own, which returns its own error.
-func unlessRolledBack(err error) error {
-	if rolledBack(err) {
-		return errNotBatched
+// lockForSending locks the conversation and then the sender's membership, checks whether the sender may send, and returns the number of the
+// last message. For a private chat openPrivateChat has checked the blocks before.
+func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uuid.UUID) (last int64, err error) {
+	conversation, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Where("id = ? AND kind = ?", to, message.Kind).Take(ctx)
+	right := sendRight{Found: err == nil, Recipient: true}
+	if err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
+		return 0, fmt.Errorf("lock conversation: %w", err)
 	}
-	return fmt.Errorf("send message: %w", err)
+	if right.Found {
+		memberships, err := gorm.G[Membership](tx.db, forNoKeyUpdate).Where("conversation_id = ? AND agent_id = ?", to, message.Sender).Find(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("lock membership: %w", err)
+		}
+		if len(memberships) > 0 {
+			right.Status = memberships[0].Status
+		}
+		right.Deleted = conversation.DeletedAt != nil
+		right.Admin = conversation.AdminID != nil && *conversation.AdminID == message.Sender
+	}
+	return conversation.LastNumber, right.refusal(message.Kind)
 }

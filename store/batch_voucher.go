@@ -121,10 +121,8 @@ func chargeValues(batch []batchItem[*VoucherCharge]) pairs {
 	return addVouchers(nil, batch, func(c *VoucherCharge) *VoucherCharge { return c })
 }
 
-func (s *Store) chargeBatch(ctx context.Context, batch []batchItem[*VoucherCharge]) {
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-	defer cancel()
-	charged, err := query[chargedVoucher](ctx, s, chargeVouchers, chargeValues(batch))
+func (r *Reader) chargeBatch(ctx context.Context, batch []batchItem[*VoucherCharge]) {
+	charged, err := query[chargedVoucher](ctx, r, chargeVouchers, chargeValues(batch))
 	finish(batch, func(i int, charge *VoucherCharge) error { return charge.result(charged, i, err) })
 }
 
@@ -146,7 +144,7 @@ const markPaid = markRead + ` AND EXISTS (SELECT FROM payments p WHERE p.id = @p
 
 // chargeRead charges the voucher of a page of messages and marks them as read, in one transaction and one round trip. It
 // waits for the membership before it locks the payment channel, and does not wait for that one.
-func (s *Store) chargeRead(ctx context.Context, charge *VoucherCharge, mark *readMark) error {
+func (r *Reader) chargeRead(ctx context.Context, charge *VoucherCharge, mark *readMark) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
 	defer cancel()
 	batch := &pgx.Batch{}
@@ -159,6 +157,6 @@ func (s *Store) chargeRead(ctx context.Context, charge *VoucherCharge, mark *rea
 	values := mark.values()
 	values["payment"], values["payer"] = charge.Payment.ID, charge.Voucher.Payer
 	batch.Queue(markPaid, values)
-	err := s.runBatch(ctx, batch)
+	err := r.runBatch(ctx, batch)
 	return charge.result(charged, 0, err)
 }

@@ -181,15 +181,15 @@ func (s *Store) commitShared(ctx context.Context, work Work, closing Closing, ef
 	}
 	switch {
 	case effect.sends():
-		err = s.sendItem(ctx, paidMessage{OutgoingMessage: effect.message, Closing: closing, conversation: effect.sent.ConversationID})
+		err = s.group.sends.send(ctx, paidMessage{OutgoingMessage: effect.message, Delivery: closing.Delivery, Charge: closing.Charge, conversation: effect.sent.ConversationID})
 	case effect.mark != nil && closing.Charge != nil:
 		err = s.chargeRead(ctx, closing.Charge, effect.mark)
 	case effect.mark != nil:
 		err = s.deliverRead(ctx, *closing.Delivery, effect.mark)
 	case closing.Charge != nil:
-		err = s.charges.do(ctx, closing.Charge)
+		err = s.group.charges.do(ctx, closing.Charge)
 	default:
-		err = s.deliveries.do(ctx, *closing.Delivery)
+		err = s.group.deliveries.do(ctx, *closing.Delivery)
 	}
 	return response, err
 }

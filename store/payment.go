@@ -129,7 +129,7 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 	payment.Lease = lease
 	if reserve == nil {
 		item := *payment // the batch may use it after the call gave up
-		err := s.begins.do(ctx, &item)
+		err := s.group.begins.do(ctx, &item)
 		if err == nil {
 			*payment = item
 		}
