@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -89,6 +90,43 @@ func (r *Reader) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
 		payment.begun(written[i], r.owner)
 		return nil
 	})
+}
+
+// BeginSettlement inserts the payment as settling, leased to the caller for the duration lease. Reserve, if not nil, runs in the same
+// transaction; otherwise the payment is an item of the group commit. It returns ErrStalePayment if the same
+// authorization, or another payment with the same identifier, is already in the ledger.
+func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration, reserve func(tx *Tx) error) error {
+	payment.Lease = lease
+	if reserve == nil {
+		item := *payment // the batch may use it after the call gave up
+		err := s.group.begins.do(ctx, &item)
+		if err == nil {
+			*payment = item
+		}
+		if !errors.Is(err, errNotBatched) {
+			return err
+		}
+	}
+	return s.Transaction(ctx, func(tx *Tx) error {
+		written, err := begin(ctx, tx, []batchItem[*Payment]{{value: payment}})
+		switch {
+		case err != nil:
+			return fmt.Errorf("write payment: %w", err)
+		case len(written) == 0:
+			return ErrStalePayment
+		}
+		payment.begun(written[0], tx.owner)
+		if reserve == nil {
+			return nil
+		}
+		return reserve(tx)
+	})
+}
+
+// begun makes the payment as the row that was inserted.
+func (p *Payment) begun(row begunPayment, owner int32) {
+	p.State, p.Attempts, p.Owner = PaymentSettling, 1, &owner
+	p.CreatedAt, p.UpdatedAt, p.LeaseUntil = row.CreatedAt, row.CreatedAt, row.CreatedAt.Add(p.Lease)
 }
 
 // asDelivered are the changes of every delivered payment, beside its fingerprint, transaction and response.

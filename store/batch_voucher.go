@@ -70,6 +70,24 @@ func addVouchers[T any](to pairs, batch []batchItem[T], charge func(T) *VoucherC
 const voucherFits = `charged + @price = @cumulative AND balance >= @cumulative AND claimed < @cumulative AND claimed >= CAST(@cumulative AS bigint) - @max_unclaimed AND state = 'open'
 	AND withdraw_requested_at = 0 AND synced_at > now() - CAST(@max_age AS interval)`
 
+// lockFitting locks the payment channel of a voucher until the transaction ends, so the vouchers of a payment channel are charged one
+// after another, over any number of servers. It returns ErrVoucherMismatch if the voucher is not exactly the next one, the balance does not
+// cover it, it was claimed already, more than MaxUnclaimed would be unclaimed, the payer withdraws, a deposit is being settled, or the state
+// of the blockchain is older than MaxAge.
+func (tx *Tx) lockFitting(ctx context.Context, charge *VoucherCharge) error {
+	voucher := charge.Voucher
+	fits, err := query[string](ctx, tx, `SELECT id FROM payment_channels WHERE id = @id AND payer = @payer AND `+voucherFits+` FOR NO KEY UPDATE`, named{
+		"id": voucher.Channel, "payer": voucher.Payer, "price": voucher.Price, "cumulative": voucher.Max, "max_unclaimed": voucher.MaxUnclaimed, "max_age": charge.MaxAge,
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("lock payment channel: %w", err)
+	case len(fits) == 0:
+		return ErrVoucherMismatch
+	}
+	return nil
+}
+
 // A statement that charges vouchers consists of these parts. It may not wait for a payment channel while it has locked another
 // one, so it skips those that are locked. A row lock reads the current version of the row, so the condition holds until the
 // transaction ends.

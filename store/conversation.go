@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // Conversation is a private chat, group chat or channel. LastNumber is the number of its newest message, and FirstNumber that
@@ -72,9 +71,6 @@ func (r *Reader) ConversationView(ctx context.Context, kind string, id, agent uu
 // text of an array.
 const viewColumns = `c.id, c.kind, c.name, c.description, c.admin_id, c.is_discoverable, c.first_number, c.last_number, c.last_message_at, c.member_count,
 	CAST(c.pinned AS text) AS pinned, c.created_at, c.deleted_at, coalesce(m.status, '') AS status, ` + readUpTo + ` AS read_number, coalesce(m.unread_own, 0) AS unread_own`
-
-// forNoKeyUpdate locks rows like an update. Other transactions can still insert rows that refer to them.
-var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}
 
 // LockConversation locks a conversation until the transaction ends. Code that changes members, admin, bans, pins or
 // deletion locks the conversation first and then reads its ConversationView. So such changes run one after the other,

@@ -45,8 +45,14 @@ type PaymentRecord struct {
 // response.
 func (PaymentRecord) TableName() string { return "payments" }
 
-// recordPage is the maximum number of records in memory.
-const recordPage = 500
+// Refund is a transfer with which the operator gave the money of a payment back, or a part of it.
+type Refund struct {
+	Payer       string
+	PaymentID   uuid.UUID
+	Amount      int64 // in atomic units
+	Transaction string
+	CreatedAt   time.Time
+}
 
 // PaymentFilter selects payments. Empty fields are ignored, and all others must match. Addresses and nonces must be in
 // lower case. Since is inclusive and Until is exclusive; both refer to the time of creation.
@@ -59,16 +65,6 @@ type PaymentFilter struct {
 	Network, Asset, PayTo, Payer, Nonce string
 	Since, Until                        time.Time
 	NewestFirst                         bool // for calls that return an order
-}
-
-// conditions narrow a query.
-type conditions struct{ search *gorm.DB }
-
-// add adds a condition if it is given.
-func (c *conditions) add(given bool, condition string, values ...any) {
-	if given {
-		c.search = c.search.Where(condition, values...)
-	}
 }
 
 // apply adds the filter to a query for payments.
@@ -103,36 +99,6 @@ func (s *Store) PaymentRecords(ctx context.Context, filter PaymentFilter) iter.S
 		}
 		return search
 	}, func(page []PaymentRecord) error { return s.addRefunds(ctx, page) })
-}
-
-// allPages yields the rows of all pages. Search returns the query for the rows after last, or for all rows if last is nil; the
-// error of a query says what was done. The functions complete each page.
-func allPages[T any](what string, search func(last *T) *gorm.DB, complete ...func(page []T) error) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for last := (*T)(nil); ; {
-			var page []T
-			err := search(last).Limit(recordPage).Find(&page).Error
-			for _, add := range complete {
-				if err == nil {
-					err = add(page)
-				}
-			}
-			if err != nil {
-				var none T
-				yield(none, fmt.Errorf("%s: %w", what, err))
-				return
-			}
-			for _, row := range page {
-				if !yield(row, nil) {
-					return
-				}
-			}
-			if len(page) < recordPage {
-				return
-			}
-			last = &page[len(page)-1]
-		}
-	}
 }
 
 // PaymentRecord returns one payment, or nil.
@@ -219,4 +185,35 @@ func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction st
 // if a server works on it.
 func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) error {
 	return s.failPayment(ctx, id, reason, "state = 'unknown' AND owner IS NULL AND transaction = ''")
+}
+
+// Refunds returns all refunds of payments with these terms.
+func (s *Store) Refunds(ctx context.Context, terms PaymentTerms) ([]Refund, error) {
+	var refunds []Refund
+	err := s.gorm(ctx, &Refund{}).Joins("JOIN payments p ON p.id = refunds.payment_id AND p.payer = refunds.payer").
+		Where("p.network = ? AND p.asset = ? AND p.pay_to = ?", terms.Network, terms.Asset, terms.PayTo).Order("refunds.created_at").Find(&refunds).Error
+	if err != nil {
+		return nil, fmt.Errorf("list refunds: %w", err)
+	}
+	return refunds, nil
+}
+
+// addRefunds completes the records with their refunds.
+func (s *Store) addRefunds(ctx context.Context, records []PaymentRecord) error {
+	ids := make([]uuid.UUID, len(records))
+	for i, record := range records {
+		ids[i] = record.ID
+	}
+	refunds, err := gorm.G[Refund](s.db).Where("payment_id = ANY (?)", UUIDs(ids)).Find(ctx)
+	if err != nil {
+		return fmt.Errorf("list refunds: %w", err)
+	}
+	of := map[uuid.UUID]*Refund{}
+	for i := range refunds {
+		of[refunds[i].PaymentID] = &refunds[i]
+	}
+	for i := range records {
+		records[i].Refund = of[records[i].ID]
+	}
+	return nil
 }

@@ -22,6 +22,20 @@ const (
 	PaymentDeposited     = "deposited"     // the deposit is in its payment channel, but nothing was charged: the operation was refused
 )
 
+// How long the ledger keeps data that it does not keep forever, counted from the last change of the payment. The
+// contract names the same times.
+const (
+	SecretLifetime   = 10 * time.Minute // a response with a TAN or an API key
+	ResponseLifetime = time.Hour        // any other response of more than ShortResponse
+	failureLifetime  = time.Hour        // a payment that was rejected, at least until it expires: no money was taken
+)
+
+// ShortResponse is how many bytes a stored response has that the ledger keeps forever.
+const ShortResponse = 512
+
+// Refunded is the failure reason of an undeliverable payment that the operator has refunded. It cannot be redeemed any more.
+const Refunded = "refunded"
+
 // Payment is one row of the ledger: one x402 authorization, or one voucher of a payment channel. Amount is what the call
 // costs, in atomic units of the asset. PaymentChannelID, CumulativeAmount and DepositAmount belong to the scheme
 // batch-settlement: see [PaymentChannel]. Fingerprint is the
@@ -120,43 +134,6 @@ func (r *Reader) onePayment(ctx context.Context, condition string, values named)
 		return nil, nil //nolint:nilnil // it is not in the ledger
 	}
 	return &found[0], nil
-}
-
-// BeginSettlement inserts the payment as settling, leased to the caller for the duration lease. Reserve, if not nil, runs in the same
-// transaction; otherwise the payment is an item of the group commit. It returns ErrStalePayment if the same
-// authorization, or another payment with the same identifier, is already in the ledger.
-func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration, reserve func(tx *Tx) error) error {
-	payment.Lease = lease
-	if reserve == nil {
-		item := *payment // the batch may use it after the call gave up
-		err := s.group.begins.do(ctx, &item)
-		if err == nil {
-			*payment = item
-		}
-		if !errors.Is(err, errNotBatched) {
-			return err
-		}
-	}
-	return s.Transaction(ctx, func(tx *Tx) error {
-		written, err := begin(ctx, tx, []batchItem[*Payment]{{value: payment}})
-		switch {
-		case err != nil:
-			return fmt.Errorf("write payment: %w", err)
-		case len(written) == 0:
-			return ErrStalePayment
-		}
-		payment.begun(written[0], tx.owner)
-		if reserve == nil {
-			return nil
-		}
-		return reserve(tx)
-	})
-}
-
-// begun makes the payment as the row that was inserted.
-func (p *Payment) begun(row begunPayment, owner int32) {
-	p.State, p.Attempts, p.Owner = PaymentSettling, 1, &owner
-	p.CreatedAt, p.UpdatedAt, p.LeaseUntil = row.CreatedAt, row.CreatedAt, row.CreatedAt.Add(p.Lease)
 }
 
 // OpenCounts are the payments that are not closed.
@@ -303,8 +280,9 @@ func (r *Reader) changePayment(ctx context.Context, id uuid.UUID, changes map[st
 	return nil
 }
 
+// releaseUsername releases the username that was claimed for a payment: see ReserveRegistration.
 func (tx *Tx) releaseUsername(ctx context.Context, payment uuid.UUID) error {
-	if _, err := gorm.G[Registration](tx.db).Where("claimed_by = ?", payment).Update(ctx, "claimed_by", nil); err != nil {
+	if _, err := exec(ctx, tx, `UPDATE registrations SET claimed_by = NULL WHERE claimed_by = @payment`, named{"payment": payment}); err != nil {
 		return fmt.Errorf("release username: %w", err)
 	}
 	return nil

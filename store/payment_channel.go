@@ -94,24 +94,6 @@ func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cum
 		named{"channel": channel, "payer": payer, "cumulative": cumulative})
 }
 
-// lockFitting locks the payment channel of a voucher until the transaction ends, so the vouchers of a payment channel are charged one
-// after another, over any number of servers. It returns ErrVoucherMismatch if the voucher is not exactly the next one, the balance does not
-// cover it, it was claimed already, more than MaxUnclaimed would be unclaimed, the payer withdraws, a deposit is being settled, or the state
-// of the blockchain is older than MaxAge.
-func (tx *Tx) lockFitting(ctx context.Context, charge *VoucherCharge) error {
-	voucher := charge.Voucher
-	fits, err := query[string](ctx, tx, `SELECT id FROM payment_channels WHERE id = @id AND payer = @payer AND `+voucherFits+` FOR NO KEY UPDATE`, named{
-		"id": voucher.Channel, "payer": voucher.Payer, "price": voucher.Price, "cumulative": voucher.Max, "max_unclaimed": voucher.MaxUnclaimed, "max_age": charge.MaxAge,
-	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("lock payment channel: %w", err)
-	case len(fits) == 0:
-		return ErrVoucherMismatch
-	}
-	return nil
-}
-
 // advance changes a payment channel in this transaction and returns it. It returns ErrVoucherMismatch if the condition does
 // not hold.
 func (r *Reader) advance(ctx context.Context, changes map[string]any, condition string, values ...any) (*PaymentChannel, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // Tx is one transaction.
@@ -106,3 +107,6 @@ func (tx *Tx) forgetAgent(id uuid.UUID) { tx.changed = append(tx.changed, id) }
 func (r *Reader) gorm(ctx context.Context, model any) *gorm.DB {
 	return r.db.WithContext(ctx).Model(model)
 }
+
+// forNoKeyUpdate locks rows like an update. Other transactions can still insert rows that refer to them.
+var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}
